@@ -1,0 +1,107 @@
+"""The errors and warnings of tanjax.
+
+An error that only says *what* failed sends its reader to the source. Every class here is a
+subclass of the builtin that a caller would catch, and every message says what went wrong,
+where (operation, argument), why, and what to do. Messages are built only on failure: the
+functions below are called in a `raise` statement and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class ShapeError(ValueError):
+    """Shapes do not fit together, or an argument is batched where one array is expected."""
+
+
+class NoRuleError(NotImplementedError):
+    """No rule or implementation exists for an operation on these types."""
+
+
+class CotangentError(TypeError):
+    """A tangent or cotangent has the wrong tree, shape, dtype or count."""
+
+
+class RegistrationError(ValueError):
+    """An array type, implementation or rule cannot be registered as asked."""
+
+
+class RulePackError(ImportError):
+    """A rule pack cannot be loaded or breaks the contract of the loader."""
+
+
+class CheckFailure(AssertionError):
+    """A check of the testing kit found a wrong value, or could not have found one."""
+
+
+class DensifyWarning(UserWarning):
+    """A structured array was turned into a dense one because no rule keeps its structure."""
+
+
+class RulePackWarning(UserWarning):
+    """A rule pack was skipped because it could not be loaded."""
+
+
+class HiddenCotangentWarning(UserWarning):
+    """A cotangent has a part that no natural cotangent can express."""
+
+
+class LoweringWarning(UserWarning):
+    """The default lowering is not available, and another one is used."""
+
+
+def describe(x: Any) -> str:
+    """A short name for a value in messages: `float64[3,2]`, `Diagonal[3,3]`, `NoneType`."""
+    shape = getattr(x, "shape", None)
+    if shape is None or not isinstance(shape, tuple):
+        return type(x).__name__
+    size = ",".join(map(str, shape))
+    module = type(x).__module__
+    dense = module.startswith(("jax", "numpy"))
+    return f"{x.dtype}[{size}]" if dense else f"{type(x).__name__}[{size}]"
+
+
+def message(what: str, *details: str, hint: str = "") -> str:
+    """Lay out a message: what happened, indented facts, and what to do."""
+    lines = [what, *(f"  {line}" for line in details)]
+    if hint:
+        lines.append(f"Hint: {hint}")
+    return "\n".join(lines)
+
+
+def wrong_ndim(cls: str, field: str, expected: int, got: Any) -> ShapeError:
+    """The error for a field of the wrong rank."""
+    return ShapeError(
+        message(
+            f"{cls}: `{field}` must have {expected} dimension(s).",
+            f"got: {describe(got)}",
+            hint=f"for a batch of arrays map the constructor: `jax.vmap(tj.{cls})(...)`.",
+        )
+    )
+
+
+def wrong_natural_shape(where: str, expected: tuple[int, ...], got: Any) -> CotangentError:
+    """The error for a natural (co)tangent whose shape is not that of its primal."""
+    return CotangentError(
+        message(
+            f"{where}: the natural (co)tangent has the wrong shape.",
+            f"expected: {expected}",
+            f"got: {describe(got)}",
+            hint="a natural (co)tangent has the shape of the array that it belongs to.",
+        )
+    )
+
+
+def no_rule(op: str, types: Sequence[str], nearest: Sequence[str], hint: str) -> NoRuleError:
+    """The error for a call that nothing registered can serve."""
+    near = nearest or ["(nothing is registered for this operation)"]
+    return NoRuleError(
+        message(
+            f"{op}: no implementation for ({', '.join(types)}).",
+            "nearest registrations:",
+            *(f"  {line}" for line in near),
+            hint=hint,
+        )
+    )

@@ -1,0 +1,52 @@
+"""Layer 3: array types, the natural-cotangent lattice, and the four maps."""
+
+from ._abstract import (
+    AbstractArray as AbstractArray,
+    ArrayType as ArrayType,
+    Dense as Dense,
+    array_type as array_type,
+    is_structured as is_structured,
+    register_array_type as register_array_type,
+    registered_array_types as registered_array_types,
+    static_field as static_field,
+)
+from ._block_diagonal import BlockDiagonal as BlockDiagonal
+from ._default_maps import is_inexact as is_inexact
+from ._diagonal import Diagonal as Diagonal
+from ._fill import Fill as Fill
+from ._hermitian import Hermitian as Hermitian
+from ._identity import Identity as Identity
+from ._kronecker import Kronecker as Kronecker
+from ._low_rank import LowRank as LowRank
+from ._low_rank_update import LowRankUpdate as LowRankUpdate
+from ._maps import (
+    check_structural as check_structural,
+    destructure as destructure,
+    fit_structural as fit_structural,
+    is_visible as is_visible,
+    natural as natural,
+    project as project,
+    pullback_of_destructure as pullback_of_destructure,
+    pullback_of_restructure as pullback_of_restructure,
+    pushforward_of_destructure as pushforward_of_destructure,
+    pushforward_of_restructure as pushforward_of_restructure,
+    restructure as restructure,
+    structural as structural,
+)
+from ._masked import Masked as Masked
+from ._outer import Outer as Outer
+from ._queries import densify as densify, pair as pair
+from ._scaled import Scaled as Scaled
+from ._sum import Sum as Sum
+from ._symmetric import Symmetric as Symmetric
+from ._tangents import (
+    TangentType as TangentType,
+    add_tangents as add_tangents,
+    fit_leaf as fit_leaf,
+    inner_product as inner_product,
+    tangent_type as tangent_type,
+    zero_leaf as zero_leaf,
+    zero_tangent as zero_tangent,
+)
+from ._triangular import Triangular as Triangular
+from ._zero import Zero as Zero

@@ -1,0 +1,69 @@
+"""Diagonal matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from . import _queries as ask
+from ._abstract import AbstractArray, canonical_field, register_array_type
+
+
+@register_array_type(linear=True, isometric=True, injective=True)
+class Diagonal(AbstractArray):
+    r"""The matrix with `diag` on its diagonal and zeros elsewhere.
+
+    **Fields:** `diag`, shape `(n,)`. **Maps:** isometric; $J^\top Y = \mathrm{diag}(Y)$.
+
+    >>> Diagonal(jnp.array([1.0, 2.0])).to_dense().tolist()
+    [[1.0, 0.0], [0.0, 2.0]]
+    """
+
+    diag: Array
+
+    def __post_init__(self) -> None:
+        canonical_field(self, "diag", 1)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.diag.shape, self.diag.shape[-1])
+
+    @property
+    def dtype(self) -> Any:
+        return self.diag.dtype
+
+    def to_dense(self) -> Array:
+        eye = jnp.eye(self.diag.shape[-1], dtype=bool)
+        return jnp.where(eye, self.diag[..., None], jnp.zeros((), self.diag.dtype))
+
+    def pushforward_of_destructure(self, structural: Any) -> Any:
+        return structural
+
+    def pullback_of_destructure(self, natural: Any) -> Any:
+        return self.replace(diag=ask.diagonal(natural))
+
+    def pushforward_of_restructure(self, natural: Any) -> Any:
+        return self.replace(diag=ask.diagonal(natural))
+
+    def pullback_of_restructure(self, structural: Any) -> Any:
+        return structural
+
+    def apply(self, b: Any) -> Any:
+        return self.diag * b if b.ndim == 1 else self.diag[:, None] * b
+
+    def transposed(self) -> Any:
+        return self
+
+    def diagonal(self) -> Any:
+        return self.diag
+
+    def total(self) -> Any:
+        return jnp.sum(self.diag)
+
+    def block(self, rows: slice, columns: slice) -> Any:
+        return Diagonal(self.diag[rows]) if rows == columns else self.to_dense()[rows, columns]
+
+    def pair(self, other: Any) -> Any:
+        return jnp.sum(self.diag * ask.diagonal(other))

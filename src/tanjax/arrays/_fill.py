@@ -1,0 +1,81 @@
+"""Arrays of one repeated number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from . import _queries as ask
+from ._abstract import AbstractArray, canonical_field, register_array_type, set_fields, static_field
+
+
+@register_array_type(linear=True, injective=True)
+class Fill(AbstractArray):
+    r"""The array of a shape whose entries are all `value`.
+
+    **Arguments:** `value`, a scalar; `shape`, with $N$ entries.
+
+    **Maps:** injective, with weight $N$: $J^\top Y = \sum Y$, $J^{+\top}\bar v$ = `Fill(v̄ / N)`.
+    The natural cotangent of an empty array is empty.
+    """
+
+    value: Array
+    size_: tuple[int, ...] = static_field()
+
+    def __init__(self, value: Any, shape: Any) -> None:
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        set_fields(self, value=value, size_=shape)
+        canonical_field(self, "value", 0)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.value.shape, *self.size_)
+
+    @property
+    def dtype(self) -> Any:
+        return self.value.dtype
+
+    @property
+    def _weight(self) -> int:
+        return max(int(np.prod(self.size_)), 1)
+
+    def to_dense(self) -> Array:
+        value = self.value.reshape(self.value.shape + (1,) * len(self.size_))
+        return jnp.broadcast_to(value, self.shape)
+
+    def pushforward_of_destructure(self, structural: Any) -> Any:
+        return structural
+
+    def pullback_of_destructure(self, natural: Any) -> Any:
+        return self.replace(value=ask.total(natural))
+
+    def pushforward_of_restructure(self, natural: Any) -> Any:
+        return self.replace(value=ask.total(natural) / self._weight)
+
+    def pullback_of_restructure(self, structural: Any) -> Any:
+        return self.replace(value=structural.value / self._weight)
+
+    def apply(self, b: Any) -> Any:
+        row = self.value * jnp.sum(b, axis=0)
+        return jnp.broadcast_to(row, (self.size_[0], *b.shape[1:]))
+
+    def transposed(self) -> Any:
+        return self.replace(size_=self.size_[::-1])
+
+    def diagonal(self) -> Any:
+        return jnp.broadcast_to(self.value, (min(self.size_),))
+
+    def total(self) -> Any:
+        return self.value * int(np.prod(self.size_))
+
+    def block(self, rows: slice, columns: slice) -> Any:
+        sizes = (
+            len(range(*s.indices(n))) for s, n in zip((rows, columns), self.size_, strict=True)
+        )
+        return self.replace(size_=tuple(sizes))
+
+    def pair(self, other: Any) -> Any:
+        return self.value * ask.total(other)

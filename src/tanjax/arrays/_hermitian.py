@@ -1,0 +1,64 @@
+"""Hermitian matrices, in full storage with an invariant."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import jax.numpy as jnp
+from jax import Array
+
+from . import _queries as ask
+from ._abstract import AbstractArray, register_array_type, set_fields
+from ._symmetric import mirror, square
+
+
+@register_array_type(linear=True, isometric=True, injective=True)
+class Hermitian(AbstractArray):
+    r"""A Hermitian matrix: equal to its conjugate transpose, with a real diagonal.
+
+    **Arguments:** `data`, shape `(n, n)`; `uplo`: the triangle that is mirrored, or `"mean"`.
+
+    **Maps:** $D(data) = (data + data^H)/2$, real-linear and an isometry on its image. In JAX's
+    pairing $\mathrm{Re} \sum \bar y\,\dot y$ (without conjugation) all four maps are the
+    Hermitian part.
+    """
+
+    data: Array
+
+    def __init__(self, data: Any, uplo: Literal["U", "L", "mean"] = "U") -> None:
+        mirrored = mirror(square("Hermitian", data), uplo, conjugate=True)
+        set_fields(self, data=hermitian_part(mirrored) if jnp.iscomplexobj(mirrored) else mirrored)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.data.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self.data.dtype
+
+    def to_dense(self) -> Array:
+        return hermitian_part(self.data)
+
+    def pushforward_of_destructure(self, structural: Any) -> Any:
+        return self.replace(data=hermitian_part(structural.data))
+
+    def pullback_of_destructure(self, natural: Any) -> Any:
+        return self.replace(data=hermitian_part(ask.densify(natural)))
+
+    def pushforward_of_restructure(self, natural: Any) -> Any:
+        return self.replace(data=hermitian_part(ask.densify(natural)))
+
+    def pullback_of_restructure(self, structural: Any) -> Any:
+        return self.replace(data=hermitian_part(structural.data))
+
+    def apply(self, b: Any) -> Any:
+        return self.data @ b
+
+    def transposed(self) -> Any:
+        return self.replace(data=self.data.T)
+
+
+def hermitian_part(dense: Any) -> Any:
+    """`(Y + Yᴴ)/2`."""
+    return (dense + jnp.conj(jnp.swapaxes(dense, -1, -2))) / 2

@@ -1,0 +1,67 @@
+"""The identity matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from . import _queries as ask
+from ._abstract import AbstractArray, register_array_type, set_fields, static_field
+from ._zero import Zero
+
+
+@register_array_type(isometric=True, injective=True)
+class Identity(AbstractArray):
+    """The identity: no fields, no tangent space; its natural (co)tangents are `Zero`.
+
+    **Arguments:** `n`; `dtype`, by default JAX's default floating dtype.
+    """
+
+    n: int = static_field()
+    kind: Any = static_field()
+
+    def __init__(self, n: int, dtype: Any = None) -> None:
+        set_fields(self, n=int(n), kind=jnp.dtype(dtype or jnp.result_type(float)))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.n, self.n)
+
+    @property
+    def dtype(self) -> Any:
+        return self.kind
+
+    def __repr__(self) -> str:
+        return f"Identity({self.n}, {self.kind})"
+
+    def to_dense(self) -> Array:
+        return jnp.eye(self.n, dtype=self.kind)
+
+    def pushforward_of_destructure(self, structural: Any) -> Any:
+        return Zero(self.shape, self.kind)
+
+    def pullback_of_destructure(self, natural: Any) -> Any:
+        return self
+
+    def pushforward_of_restructure(self, natural: Any) -> Any:
+        return self
+
+    def pullback_of_restructure(self, structural: Any) -> Any:
+        return Zero(self.shape, self.kind)
+
+    def apply(self, b: Any) -> Any:
+        return b
+
+    def transposed(self) -> Any:
+        return self
+
+    def diagonal(self) -> Any:
+        return jnp.ones(self.n, self.kind)
+
+    def total(self) -> Any:
+        return jnp.full((), self.n, self.kind)
+
+    def pair(self, other: Any) -> Any:
+        return jnp.sum(ask.diagonal(other))

@@ -1,0 +1,214 @@
+"""Kronecker products of any number of factors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from tanjax._errors import ShapeError, describe
+
+from . import _default_maps as default
+from . import _queries as ask
+from ._abstract import AbstractArray, array_type, register_array_type, set_fields
+from ._diagonal import Diagonal
+from ._maps import pullback_of_destructure, pushforward_of_destructure
+from ._outer import Outer
+from ._scaled import Scaled
+from ._sum import Sum
+
+
+@register_array_type()
+class Kronecker(AbstractArray):
+    r"""`factors[0] ⊗ factors[1] ⊗ …`, never formed.
+
+    **Arguments:** `*factors`, matrices (dense or structured), the first the slowest index.
+
+    **Maps:** the cotangent of one factor is the natural cotangent contracted with all others;
+    for an `Outer` of width $k$ that costs $k$ products with the factors. Over-parametrised, and no
+    linear subspace: natural tangents are sums of one Kronecker term per factor.
+
+    **References:** Van Loan 2000, "The ubiquitous Kronecker product".
+    """
+
+    factors: tuple[Any, ...]
+
+    def __init__(self, *factors: Any) -> None:
+        factors = tuple(f if array_type(f) else jnp.asarray(f) for f in factors)
+        if not factors or any(len(f.shape) != 2 for f in factors):
+            got = ", ".join(map(describe, factors))
+            raise ShapeError(
+                f"Kronecker: needs at least one factor, and all of them matrices.\n  got: {got}"
+            )
+        set_fields(self, factors=factors)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shapes = [f.shape for f in self.factors]
+        return (
+            *shapes[0][:-2],
+            int(np.prod([s[-2] for s in shapes])),
+            int(np.prod([s[-1] for s in shapes])),
+        )
+
+    @property
+    def dtype(self) -> Any:
+        return jnp.result_type(*(f.dtype for f in self.factors))
+
+    @property
+    def _rows(self) -> list[int]:
+        return [f.shape[-2] for f in self.factors]
+
+    @property
+    def _columns(self) -> list[int]:
+        return [f.shape[-1] for f in self.factors]
+
+    def to_dense(self) -> Array:
+        dense = ask.densify(self.factors[0])
+        for factor in map(ask.densify, self.factors[1:]):
+            product = dense[..., :, None, :, None] * factor[..., None, :, None, :]
+            rows, columns = dense.shape[-2] * factor.shape[-2], dense.shape[-1] * factor.shape[-1]
+            dense = product.reshape(*product.shape[:-4], rows, columns)
+        return dense
+
+    def _with(self, i: int, factor: Any) -> Any:
+        return self.replace(factors=(*self.factors[:i], factor, *self.factors[i + 1 :]))
+
+    def pushforward_of_destructure(self, structural: Any) -> Any:
+        pairs = zip(self.factors, structural.factors, strict=True)
+        moved = [pushforward_of_destructure(f)(s) for f, s in pairs]
+        return ask.plus(*(self._with(i, m) for i, m in enumerate(moved)))
+
+    def pullback_of_destructure(self, natural: Any) -> Any:
+        bars = _contract(self, natural)
+        return self.replace(
+            factors=tuple(
+                pullback_of_destructure(f)(b) for f, b in zip(self.factors, bars, strict=True)
+            )
+        )
+
+    def pullback_of_restructure(self, structural: Any) -> Any:
+        """For two dense factors `(Ā/‖B‖² − sA/(‖A‖²‖B‖²)) ⊗ B + A ⊗ B̄/‖A‖²`; otherwise solved."""
+        if len(self.factors) != 2 or any(
+            array_type(f) or jnp.iscomplexobj(f) for f in self.factors
+        ):
+            return default.pullback_of_restructure(self, structural)
+        (a, b), (a_bar, b_bar) = self.factors, structural.factors
+        norm_a, norm_b = jnp.sum(a * a), jnp.sum(b * b)
+        hidden = (jnp.sum(a * a_bar) - jnp.sum(b * b_bar)) / (norm_a + norm_b)
+        a_bar, b_bar = a_bar - hidden * a, b_bar + hidden * b
+        shared = jnp.sum(a * a_bar) / (norm_a * norm_b)
+        return Sum(self._with(0, a_bar / norm_b - shared * a), self._with(1, b_bar / norm_a))
+
+    def apply(self, b: Any) -> Any:
+        tail = b.shape[1:]
+        x = b.reshape(*self._columns, -1)
+        for axis, factor in enumerate(self.factors):
+            x = _along(factor, x, axis)
+        return x.reshape(-1, *tail)
+
+    def transposed(self) -> Any:
+        return self.replace(factors=tuple(map(ask.transposed, self.factors)))
+
+    def diagonal(self) -> Any:
+        if self._rows != self._columns:
+            return jnp.diagonal(self.to_dense())
+        diag = ask.diagonal(self.factors[0])
+        for factor in self.factors[1:]:
+            diag = jnp.outer(diag, ask.diagonal(factor)).reshape(-1)
+        return diag
+
+    def total(self) -> Any:
+        out = ask.total(self.factors[0])
+        for factor in self.factors[1:]:
+            out = out * ask.total(factor)
+        return out
+
+    def pair(self, other: Any) -> Any:
+        if isinstance(other, Kronecker) and (other._rows, other._columns) == (
+            self._rows,
+            self._columns,
+        ):
+            return _product(
+                ask.pair(f, g) for f, g in zip(self.factors, other.factors, strict=True)
+            )
+        # Contracting with all factors but the first leaves one small pairing.
+        return ask.pair(self.factors[0], _contract(self, other, only=0)[0])
+
+
+def _product(values: Any) -> Any:
+    out, *rest = values
+    for value in rest:
+        out = out * value
+    return out
+
+
+def _along(factor: Any, x: Any, axis: int) -> Any:
+    """Multiply a matrix onto one axis of a tensor."""
+    moved = jnp.moveaxis(x, axis, 0)
+    out = ask.apply(factor, moved.reshape(moved.shape[0], -1))
+    return jnp.moveaxis(out.reshape(out.shape[0], *moved.shape[1:]), 0, axis)
+
+
+def _contract(x: Kronecker, natural: Any, only: int | None = None) -> list[Any]:
+    """Contract a natural cotangent with all factors but one, for every factor (or for one)."""
+    wanted = range(len(x.factors)) if only is None else [only]
+    if isinstance(natural, Kronecker) and (natural._rows, natural._columns) == (
+        x._rows,
+        x._columns,
+    ):
+        pairs = (
+            {
+                i: ask.pair(y, f)
+                for i, (y, f) in enumerate(zip(natural.factors, x.factors, strict=True))
+            }
+            if len(x.factors) > 1
+            else {}
+        )
+        return [
+            _scale_by_others(natural.factors[i], [p for j, p in pairs.items() if j != i])
+            for i in wanted
+        ]
+    if isinstance(natural, Scaled):
+        return [ask.scaled(b, natural.factor) for b in _contract(x, natural.matrix, only)]
+    if isinstance(natural, Sum):
+        parts = [_contract(x, term, only) for term in natural.terms]
+        return [ask.plus(*same) for same in zip(*parts, strict=True)]
+    if isinstance(natural, Outer):
+        return [_contract_outer(x, natural, i) for i in wanted]
+    if isinstance(natural, Diagonal) and x._rows == x._columns:
+        return [_contract_diagonal(x, natural.diag, i) for i in wanted]
+    return [_contract_dense(x, ask.densify(natural), i) for i in wanted]
+
+
+def _scale_by_others(factor: Any, pairs: list[Any]) -> Any:
+    return ask.scaled(factor, _product(pairs)) if pairs else factor
+
+
+def _contract_outer(x: Kronecker, natural: Outer, i: int) -> Any:
+    right = natural.right.reshape(*x._columns, -1)
+    for axis, factor in enumerate(x.factors):
+        if axis != i:
+            right = _along(factor, right, axis)
+    left = jnp.moveaxis(natural.left.reshape(*x._rows, -1), i, 0)
+    right = jnp.moveaxis(right, i, 0)
+    return left.reshape(left.shape[0], -1) @ right.reshape(right.shape[0], -1).T
+
+
+def _contract_diagonal(x: Kronecker, diag: Any, i: int) -> Diagonal:
+    rest = jnp.moveaxis(diag.reshape(x._rows), i, 0)
+    for j in reversed([j for j in range(len(x.factors)) if j != i]):
+        rest = rest @ ask.diagonal(x.factors[j])
+    return Diagonal(rest)
+
+
+def _contract_dense(x: Kronecker, dense: Any, i: int) -> Any:
+    count = len(x.factors)
+    tensor = dense.reshape(*x._rows, *x._columns)
+    operands: list[Any] = [tensor, list(range(2 * count))]
+    for j, factor in enumerate(x.factors):
+        if j != i:
+            operands += [ask.densify(factor), [j, count + j]]
+    return jnp.einsum(*operands, [i, count + i])

@@ -1,0 +1,105 @@
+"""Matrices of low rank, as two thin factors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from tanjax._errors import ShapeError, describe
+
+from . import _default_maps as default
+from . import _queries as ask
+from ._abstract import AbstractArray, canonical_field, register_array_type
+from ._outer import Outer
+
+
+@register_array_type()
+class LowRank(AbstractArray):
+    r"""`u @ v.T`, with `u` of shape `(m, r)` and `v` of shape `(n, r)`.
+
+    **Maps:** $J^\top Y = (YV, Y^\top U)$. Over-parametrised: $(UG, VG^{-\top})$ is the same matrix; a
+    cotangent is visible iff $U^\top\bar U = \bar V^\top V$. The set of matrices of rank $r$ is no
+    subspace, so natural (co)tangents are `Outer`s of width $2r$, never a `LowRank`.
+    """
+
+    u: Array
+    v: Array
+
+    def __post_init__(self) -> None:
+        u, v = canonical_field(self, "u", 2), canonical_field(self, "v", 2)
+        if u.shape[1] != v.shape[1]:
+            raise ShapeError(
+                "LowRank: `u` (m, r) and `v` (n, r) must have the same number of columns.\n"
+                f"  got: {describe(u)} and {describe(v)}"
+            )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.u.shape[:-1], self.v.shape[-2])
+
+    @property
+    def dtype(self) -> Any:
+        return jnp.result_type(self.u, self.v)
+
+    def to_dense(self) -> Array:
+        return self.u @ jnp.swapaxes(self.v, -1, -2)
+
+    def pushforward_of_destructure(self, structural: Any) -> Any:
+        left = jnp.concatenate([structural.u, self.u], 1)
+        return Outer(left, jnp.concatenate([self.v, structural.v], 1))
+
+    def pullback_of_destructure(self, natural: Any) -> Any:
+        return self.replace(
+            u=ask.apply(natural, self.v), v=ask.apply(ask.transposed(natural), self.u)
+        )
+
+    def pullback_of_restructure(self, structural: Any) -> Any:
+        """`U Gᵤ⁻¹ V̄ᵀ + (Ū − U Gᵤ⁻¹ UᵀŪ) Gᵥ⁻¹ Vᵀ`, after the hidden part `(UH, −VHᵀ)` is removed."""
+        if jnp.iscomplexobj(self.u) or jnp.iscomplexobj(self.v):
+            return default.pullback_of_restructure(self, structural)
+        u, v, u_bar, v_bar = self.u, self.v, structural.u, structural.v
+        gram_u, gram_v = u.T @ u, v.T @ v
+        h = _sylvester(gram_u, gram_v, u.T @ u_bar - v_bar.T @ v)
+        u_bar, v_bar = u_bar - u @ h, v_bar + v @ h.T
+        basis = u @ jnp.linalg.pinv(gram_u, hermitian=True)
+        rest = (u_bar - basis @ (u.T @ u_bar)) @ jnp.linalg.pinv(gram_v, hermitian=True)
+        return Outer(jnp.concatenate([basis, rest], 1), jnp.concatenate([v_bar, v], 1))
+
+    def apply(self, b: Any) -> Any:
+        return self.u @ (self.v.T @ b)
+
+    def transposed(self) -> Any:
+        return self.replace(u=self.v, v=self.u)
+
+    def diagonal(self) -> Any:
+        n = min(self.shape)
+        return jnp.sum(self.u[:n] * self.v[:n], axis=1)
+
+    def total(self) -> Any:
+        return jnp.sum(jnp.sum(self.u, axis=0) * jnp.sum(self.v, axis=0))
+
+    def block(self, rows: slice, columns: slice) -> Any:
+        return self.replace(u=self.u[rows], v=self.v[columns])
+
+    def pair(self, other: Any) -> Any:
+        return jnp.sum(self.u * ask.apply(other, self.v))
+
+
+def _sylvester(g: Any, k: Any, right: Any) -> Any:
+    """Solve `g h + h k = right` for symmetric positive semidefinite `g`, `k`, in `O(r³)`.
+
+    A linear solve in `right`, so that derivatives never differentiate the eigenvectors.
+    """
+
+    def solve(_: Any, r: Any) -> Any:
+        (a, p), (b, q) = jnp.linalg.eigh(g), jnp.linalg.eigh(k)
+        sums = a[:, None] + b[None, :]
+        floor = jnp.max(jnp.abs(sums), initial=0) * jnp.finfo(sums.dtype).eps * 8
+        safe = jnp.where(sums > floor, sums, jnp.ones_like(sums))
+        core = p.T @ r @ q
+        return p @ jnp.where(sums > floor, core / safe, jnp.zeros_like(core)) @ q.T
+
+    return jax.lax.custom_linear_solve(lambda h: g @ h + h @ k, right, solve, symmetric=True)

@@ -1,0 +1,125 @@
+"""Any matrix plus a low-rank term."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from tanjax._errors import ShapeError, describe
+
+from . import _queries as ask
+from ._abstract import AbstractArray, canonical_field, register_array_type
+from ._outer import Outer
+
+
+@register_array_type()
+class LowRankUpdate(AbstractArray):
+    r"""`base + u @ diag(d) @ v.T`: the matrix of Woodbury and of the determinant lemma.
+
+    **Fields:** `base`, dense or any array type, shape `(m, n)`; `u`, shape `(m, r)`; `d`, shape
+    `(r,)`, or `None` for ones; `v`, shape `(n, r)`, or `None` for `u` (a symmetric update).
+
+    **Maps:** $J^\top Y$: the base pulls $Y$ back itself; $\bar U = (Y + Y^\top) U D$ (with `v`:
+    $Y V D$ and $\bar V = Y^\top U D$); $\bar d = \mathrm{diag}(U^\top Y V)$. Over-parametrised.
+    """
+
+    base: Any
+    u: Array
+    d: Array | None = None
+    v: Array | None = None
+
+    def __post_init__(self) -> None:
+        canonical_field(self, "u", 2)
+        for name, ndim in (("d", 1), ("v", 2)):
+            if getattr(self, name) is not None:
+                canonical_field(self, name, ndim)
+        rows, columns = self.base.shape
+        r = self.u.shape[1]
+        right = self._right
+        if (
+            self.u.shape != (rows, r)
+            or right.shape != (columns, r)
+            or (self.d is not None and self.d.shape != (r,))
+        ):
+            got = ", ".join(
+                f"{k}: {describe(x)}"
+                for k, x in zip(
+                    "base u d v".split(), (self.base, self.u, self.d, self.v), strict=True
+                )
+            )
+            raise ShapeError(
+                "LowRankUpdate: `base` (m, n), `u` (m, r), `d` (r,) and `v` (n, r) do not fit.\n"
+                f"  got: {got}"
+            )
+
+    @property
+    def _right(self) -> Any:
+        return self.u if self.v is None else self.v
+
+    def _weigh(self, factor: Any, d: Any) -> Any:
+        return factor if d is None else factor * d
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.base.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return jnp.result_type(self.base.dtype, self.u)
+
+    def to_dense(self) -> Array:
+        d = None if self.d is None else self.d[..., None, :]
+        return ask.densify(self.base) + self._weigh(self.u, d) @ jnp.swapaxes(self._right, -1, -2)
+
+    def update(self) -> Outer:
+        """The low-rank term alone, as `u * d` and `v`."""
+        return Outer(self._weigh(self.u, self.d), self._right)
+
+    def pushforward_of_destructure(self, structural: Any) -> Any:
+        from ._maps import pushforward_of_destructure
+
+        base_dot = pushforward_of_destructure(self.base)(structural.base)
+        v_dot = structural.u if self.v is None else structural.v
+        left = [self._weigh(structural.u, self.d), self._weigh(self.u, self.d)]
+        right = [self._right, v_dot]
+        if self.d is not None:
+            left.append(self.u * structural.d)
+            right.append(self._right)
+        return ask.plus(base_dot, Outer(jnp.concatenate(left, 1), jnp.concatenate(right, 1)))
+
+    def pullback_of_destructure(self, natural: Any) -> Any:
+        from ._maps import pullback_of_destructure
+
+        right = self._right
+        y_right = ask.apply(natural, right)  # Y V, used by ū and d̄
+        u_bar = self._weigh(y_right, self.d)
+        yt_u = self._weigh(ask.apply(ask.transposed(natural), self.u), self.d)
+        return self.replace(
+            base=pullback_of_destructure(self.base)(natural),
+            u=u_bar + yt_u if self.v is None else u_bar,
+            d=None if self.d is None else jnp.sum(self.u * y_right, axis=0),
+            v=None if self.v is None else yt_u,
+        )
+
+    def apply(self, b: Any) -> Any:
+        return ask.apply(self.base, b) + self.update().apply(b)
+
+    def transposed(self) -> Any:
+        base = ask.transposed(self.base)
+        if self.v is None:
+            return self.replace(base=base)
+        return self.replace(base=base, u=self.v, v=self.u)
+
+    def diagonal(self) -> Any:
+        return ask.diagonal(self.base) + self.update().diagonal()
+
+    def total(self) -> Any:
+        return ask.total(self.base) + self.update().total()
+
+    def block(self, rows: slice, columns: slice) -> Any:
+        return ask.plus(ask.block(self.base, rows, columns), self.update().block(rows, columns))
+
+    def pair(self, other: Any) -> Any:
+        return ask.pair(self.base, other) + self.update().pair(other)

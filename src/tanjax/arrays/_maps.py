@@ -1,0 +1,168 @@
+"""The four maps as free functions, for every array: structured, foreign, or dense.
+
+| map | function | direction |
+|---|---|---|
+| J | `pushforward_of_destructure(x)` | structural tangent to natural tangent |
+| Jᵀ | `pullback_of_destructure(x)` | natural cotangent to structural cotangent |
+| J⁺ | `pushforward_of_restructure(x)` | natural tangent to structural tangent |
+| J⁺ᵀ | `pullback_of_restructure(x)` | structural cotangent to natural cotangent |
+
+A type's own map may be sloppy about dtypes and integer leaves; these functions are not. What
+they return has exactly the tree, shapes and dtypes of the primal, or they raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax._errors import CotangentError, describe, message
+
+from . import _queries as ask
+from ._abstract import ArrayType, array_type
+from ._default_maps import is_inexact
+from ._tangents import fit_leaf, zero_tangent
+from ._zero import Zero
+
+
+def array_type_of(x: Any) -> ArrayType:
+    """The registered type of a structured array."""
+    kind = array_type(x)
+    if kind is None:
+        raise TypeError(f"{type(x).__name__} is not a registered array type.")
+    return kind
+
+
+def destructure(x: Any) -> jax.Array:
+    """The dense array that `x` stands for (the map D). Cost: that of forming it."""
+    return ask.densify(x)
+
+
+def restructure(like: Any, dense: Any) -> Any:
+    """The value of `like`'s type nearest to `dense`, to first order: `like + J⁺(dense - D(like))`.
+
+    Exact for linear types. **Raises** `CotangentError` if the shapes differ.
+    """
+    if array_type(like) is None:
+        return jnp.asarray(dense)
+    step = pushforward_of_restructure(like)(ask.densify(dense) - ask.densify(like))
+    add = lambda p, t: p + t if is_inexact(p) else p
+    return jax.tree.map(add, like, step)
+
+
+def pushforward_of_destructure(x: Any) -> Callable[[Any], Any]:
+    """J at `x`: a function from structural tangents to natural tangents."""
+    kind = array_type(x)
+    if kind is None:
+        return lambda t: t
+    return lambda t: kind.pushforward_of_destructure(
+        x, check_structural("pushforward_of_destructure", x, t)
+    )
+
+
+def pullback_of_destructure(x: Any) -> Callable[[Any], Any]:
+    """Jᵀ at `x`: a function from natural cotangents (dense or structured) to structural ones."""
+    return lambda y: _to_structural("pullback_of_destructure", x, y)
+
+
+def pushforward_of_restructure(x: Any) -> Callable[[Any], Any]:
+    """J⁺ at `x`: a function from natural tangents to structural tangents."""
+    return lambda y: _to_structural("pushforward_of_restructure", x, y)
+
+
+def pullback_of_restructure(x: Any) -> Callable[[Any], Any]:
+    """J⁺ᵀ at `x`: a function from structural cotangents to the least-norm natural cotangent."""
+    kind = array_type(x)
+    if kind is None:
+        return lambda t: t
+
+    def pull(t: Any) -> Any:
+        if x.size == 0:
+            return Zero(x.shape, x.dtype)
+        return kind.pullback_of_restructure(x, check_structural("pullback_of_restructure", x, t))
+
+    return pull
+
+
+def _to_structural(name: str, x: Any, natural: Any) -> Any:
+    kind = array_type(x)
+    if natural is None or isinstance(natural, Zero):
+        return zero_tangent(x)
+    ask.check_natural(f"{name}({describe(x)})", jnp.asarray(x) if kind is None else x, natural)
+    if kind is None:
+        return fit_leaf(name, x, ask.densify(natural))
+    return fit_structural(f"{name}({describe(x)})", x, getattr(kind, name)(x, natural))
+
+
+def fit_structural(where: str, x: Any, structural: Any) -> Any:
+    """A structural (co)tangent with exactly the primal's tree, shapes and dtypes."""
+    check_structural(where, x, structural)
+    return jax.tree.map(lambda p, t: fit_leaf(where, p, t), x, structural)
+
+
+def check_structural(where: str, x: Any, structural: Any) -> Any:
+    """Raise `CotangentError` unless the tree and shapes are those of the primal."""
+    expected, got = jax.tree.structure(x), jax.tree.structure(structural)
+    if expected != got:
+        raise CotangentError(
+            message(
+                f"{where}: the structural (co)tangent has the wrong tree.",
+                f"expected: {expected}",
+                f"got: {got}",
+                hint="a structural (co)tangent is an instance of the primal's class, with (co)tangents as fields.",
+            )
+        )
+    for path, (p, t) in enumerate(
+        zip(jax.tree.leaves(x), jax.tree.leaves(structural), strict=True)
+    ):
+        if np.shape(p) != np.shape(t):
+            raise CotangentError(
+                f"{where}: leaf {path} must have shape {np.shape(p)}, got {describe(t)}."
+            )
+    return structural
+
+
+# -- what users ask for ---------------------------------------------------------------------------
+
+
+def natural(x: Any, structural_ct: Any) -> Any:
+    """The natural cotangent of a structural one: the matrix-like gradient that people mean.
+
+    **Returns:** the same type for linear types, factored or dense otherwise; dense for dense.
+    """
+    return pullback_of_restructure(x)(structural_ct)
+
+
+def structural(x: Any, natural_ct: Any) -> Any:
+    """The structural cotangent of a natural one: what JAX carries and optimisers add."""
+    return pullback_of_destructure(x)(natural_ct)
+
+
+def project(x: Any, dense: Any) -> Any:
+    """The orthogonal projection Π = J J⁺ of an array on the tangent space of `x`'s type at `x`."""
+    return pushforward_of_destructure(x)(pushforward_of_restructure(x)(dense))
+
+
+def is_visible(x: Any, structural_ct: Any, *, tolerance: float | None = None) -> jax.Array:
+    """Whether a structural cotangent came through the array: `w̄ = Jᵀ J⁺ᵀ w̄`.
+
+    **Returns:** a scalar boolean array (it works under `jit`). Always true for dense arrays.
+    """
+    if array_type(x) is None:
+        return jnp.asarray(True)
+    back = pullback_of_destructure(x)(pullback_of_restructure(x)(structural_ct))
+    pairs = [
+        (b, c)
+        for p, b, c in zip(*map(jax.tree.leaves, (x, back, structural_ct)), strict=True)
+        if is_inexact(p)
+    ]
+    if not pairs:
+        return jnp.asarray(True)
+    missing = sum(jnp.sum(jnp.abs(b - c) ** 2) for b, c in pairs)
+    whole = sum(jnp.sum(jnp.abs(c) ** 2) for _, c in pairs)
+    eps = max(float(jnp.finfo(c.dtype).eps) for _, c in pairs)
+    return missing <= (tolerance or eps**0.5) ** 2 * whole

@@ -1,0 +1,73 @@
+"""Outer products that are never formed: the natural cotangent of most rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from tanjax._errors import ShapeError, describe
+
+from . import _queries as ask
+from ._abstract import AbstractArray, register_array_type, set_fields
+
+
+@register_array_type()
+class Outer(AbstractArray):
+    r"""`left @ right.T`, kept as two thin factors.
+
+    **Arguments:** `left`, shape `(m, k)`, and `right`, shape `(n, k)`; a vector is one column.
+    **Cost:** a diagonal costs $O(nk)$, a product with $c$ columns $O((m+n)kc)$.
+    """
+
+    left: Array
+    right: Array
+
+    def __init__(self, left: Any, right: Any) -> None:
+        left, right = (jnp.asarray(x) for x in (left, right))
+        left, right = (x[:, None] if x.ndim == 1 else x for x in (left, right))
+        if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
+            raise ShapeError(
+                "Outer: `left` (m, k) and `right` (n, k) must have the same number of columns.\n"
+                f"  got: {describe(left)} and {describe(right)}"
+            )
+        set_fields(self, left=left, right=right)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.left.shape[:-1], self.right.shape[-2])
+
+    @property
+    def dtype(self) -> Any:
+        return jnp.result_type(self.left, self.right)
+
+    def to_dense(self) -> Array:
+        return self.left @ jnp.swapaxes(self.right, -1, -2)
+
+    def pushforward_of_destructure(self, structural: Any) -> Any:
+        left = jnp.concatenate([structural.left, self.left], -1)
+        return Outer(left, jnp.concatenate([self.right, structural.right], -1))
+
+    def pullback_of_destructure(self, natural: Any) -> Any:
+        left_bar = ask.apply(natural, self.right)
+        return self.replace(left=left_bar, right=ask.apply(ask.transposed(natural), self.left))
+
+    def apply(self, b: Any) -> Any:
+        return self.left @ (self.right.T @ b)
+
+    def transposed(self) -> Any:
+        return self.replace(left=self.right, right=self.left)
+
+    def diagonal(self) -> Any:
+        n = min(self.left.shape[-2], self.right.shape[-2])
+        return jnp.sum(self.left[..., :n, :] * self.right[..., :n, :], axis=-1)
+
+    def total(self) -> Any:
+        return jnp.sum(jnp.sum(self.left, axis=-2) * jnp.sum(self.right, axis=-2))
+
+    def block(self, rows: slice, columns: slice) -> Any:
+        return self.replace(left=self.left[rows], right=self.right[columns])
+
+    def pair(self, other: Any) -> Any:
+        return jnp.sum(self.left * ask.apply(other, self.right))

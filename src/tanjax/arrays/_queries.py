@@ -1,0 +1,92 @@
+"""What one asks of a natural (co)tangent, whatever it is made of.
+
+A natural (co)tangent may be a dense array, an `Outer` product that nobody wants formed, a
+`Diagonal`, a sum of such. An array type that pulls it back needs only a little of it: its
+diagonal, its product with a thin matrix, one block. These functions ask for that little.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tanjax._errors import wrong_natural_shape
+
+from ._abstract import AbstractArray, array_type
+from ._default_maps import is_inexact
+
+
+def densify(x: Any) -> jax.Array:
+    """The dense array, formed."""
+    kind = array_type(x)
+    return jnp.asarray(x) if kind is None else kind.destructure(x)
+
+
+def apply(x: Any, b: Any) -> Any:
+    """`x @ b` for a dense vector or matrix `b`."""
+    return x.apply(b) if isinstance(x, AbstractArray) else densify(x) @ b
+
+
+def transposed(x: Any) -> Any:
+    """`xᵀ`, without conjugation."""
+    return x.transposed() if isinstance(x, AbstractArray) else jnp.swapaxes(densify(x), -1, -2)
+
+
+def diagonal(x: Any) -> Any:
+    """The main diagonal."""
+    return x.diagonal() if isinstance(x, AbstractArray) else jnp.diagonal(densify(x))
+
+
+def total(x: Any) -> Any:
+    """The sum of all entries."""
+    return x.total() if isinstance(x, AbstractArray) else jnp.sum(densify(x))
+
+
+def block(x: Any, rows: slice, columns: slice) -> Any:
+    """A contiguous sub-matrix."""
+    return x.block(rows, columns) if isinstance(x, AbstractArray) else densify(x)[rows, columns]
+
+
+def pair(x: Any, y: Any) -> Any:
+    """The pairing `Σ xᵢⱼ yᵢⱼ`, without conjugation, through whichever side is thinner."""
+    for a, b in ((x, y), (y, x)):
+        if isinstance(a, AbstractArray) and hasattr(a, "pair"):
+            return a.pair(b)
+    return jnp.sum(densify(x) * densify(y))
+
+
+def scaled(x: Any, factor: Any) -> Any:
+    """`factor * x`, in the same type where the type is a linear subspace."""
+    if not isinstance(x, AbstractArray):
+        return densify(x) * factor
+    if x.is_linear:
+        return jax.tree.map(lambda leaf: leaf * factor if is_inexact(leaf) else leaf, x)
+    from ._scaled import Scaled
+
+    return Scaled(x, factor)
+
+
+def plus(*terms: Any) -> Any:
+    """The sum of natural (co)tangents: of one linear type leaf by leaf, otherwise a lazy `Sum`."""
+    from ._sum import Sum
+    from ._zero import Zero
+
+    nonzero = [t for t in terms if not isinstance(t, Zero)]
+    if len(nonzero) < 2:
+        return nonzero[0] if nonzero else terms[0]
+    first = nonzero[0]
+    same = all(jax.tree.structure(t) == jax.tree.structure(first) for t in nonzero[1:])
+    if same and (not isinstance(first, AbstractArray) or first.is_linear):
+        return jax.tree.map(
+            lambda *leaves: sum(leaves[1:], leaves[0]) if is_inexact(leaves[0]) else leaves[0],
+            *nonzero,
+        )
+    return Sum(*nonzero)
+
+
+def check_natural(where: str, x: Any, natural: Any) -> None:
+    """Raise `CotangentError` unless the natural (co)tangent has the shape of its primal."""
+    if jnp.shape(natural) != tuple(x.shape):
+        raise wrong_natural_shape(where, tuple(x.shape), natural)

@@ -1,0 +1,103 @@
+"""A matrix times a number, both free: the over-parametrised example."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from . import _default_maps as default
+from . import _queries as ask
+from ._abstract import AbstractArray, array_type, canonical_field, register_array_type
+
+
+@register_array_type()
+class Scaled(AbstractArray):
+    r"""`factor * matrix`, with both as fields.
+
+    **Fields:** `matrix`, dense or structured; `factor`, a scalar.
+
+    **Maps:** $J^\top Y$ = ($\alpha$ pulled back to the matrix, $\langle V, Y\rangle$). Over-parametrised:
+    a cotangent is visible iff $\alpha\bar\alpha = \langle V, \bar V\rangle$. Natural cotangents
+    are shown in the inner matrix's own form.
+    """
+
+    matrix: Any
+    factor: Array
+
+    def __post_init__(self) -> None:
+        canonical_field(self, "factor", 0)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.matrix.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return jnp.result_type(self.matrix.dtype, self.factor.dtype)
+
+    def _factor_like(self, dense: Any) -> Any:
+        return self.factor.reshape(self.factor.shape + (1,) * (dense.ndim - self.factor.ndim))
+
+    def to_dense(self) -> Array:
+        dense = ask.densify(self.matrix)
+        return dense * self._factor_like(dense)
+
+    def pushforward_of_destructure(self, structural: Any) -> Any:
+        from ._maps import pushforward_of_destructure
+
+        moved = pushforward_of_destructure(self.matrix)(structural.matrix)
+        return ask.plus(ask.scaled(moved, self.factor), ask.scaled(self.matrix, structural.factor))
+
+    def pullback_of_destructure(self, natural: Any) -> Any:
+        from ._maps import pullback_of_destructure
+
+        matrix_bar = pullback_of_destructure(self.matrix)(natural)
+        scale = lambda leaf: leaf * self.factor if default.is_inexact(leaf) else leaf
+        return self.replace(
+            matrix=jax.tree.map(scale, matrix_bar), factor=ask.pair(natural, self.matrix)
+        )
+
+    def pullback_of_restructure(self, structural: Any) -> Any:
+        """Least norm: `v̄⊥/α + v ⟨v, αv̄ + ᾱv⟩ / (‖v‖² (α² + ‖v‖²))`, defined at `α = 0` too."""
+        kind = array_type(self.matrix)
+        plain = kind is None or (kind.is_isometric(self.matrix) and kind.is_linear(self.matrix))
+        if not plain or any(map(jnp.iscomplexobj, jax.tree.leaves(self))):
+            return default.pullback_of_restructure(self, structural)
+        v, v_bar = self.matrix, structural.matrix
+        alpha, alpha_bar = self.factor, structural.factor
+        norm2, along = _dot(v, v), _dot(v, v_bar)
+        share = along / _nonzero(norm2)  # v̄ = share * v + v̄⊥
+        beta = (alpha * along + alpha_bar * norm2) / _nonzero(norm2 * (alpha**2 + norm2))
+        inverse = jnp.where(alpha == 0, 0, 1 / _nonzero(alpha))
+        combine = lambda c, p: (c - share * p) * inverse + beta * p if default.is_inexact(p) else p
+        return jax.tree.map(combine, v_bar, v)
+
+    def apply(self, b: Any) -> Any:
+        return self.factor * ask.apply(self.matrix, b)
+
+    def transposed(self) -> Any:
+        return self.replace(matrix=ask.transposed(self.matrix))
+
+    def diagonal(self) -> Any:
+        return self.factor * ask.diagonal(self.matrix)
+
+    def total(self) -> Any:
+        return self.factor * ask.total(self.matrix)
+
+    def block(self, rows: slice, columns: slice) -> Any:
+        return self.replace(matrix=ask.block(self.matrix, rows, columns))
+
+    def pair(self, other: Any) -> Any:
+        return self.factor * ask.pair(self.matrix, other)
+
+
+def _dot(a: Any, b: Any) -> Any:
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return sum(jnp.sum(x * y) for x, y in pairs if default.is_inexact(x))
+
+
+def _nonzero(x: Any) -> Any:
+    return jnp.where(x == 0, jnp.ones_like(x), x)

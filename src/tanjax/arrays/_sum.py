@@ -1,0 +1,69 @@
+"""Lazy sums of natural (co)tangents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax import Array
+
+from tanjax._errors import ShapeError, describe
+
+from . import _queries as ask
+from ._abstract import AbstractArray, register_array_type, set_fields
+
+
+@register_array_type()
+class Sum(AbstractArray):
+    """The sum of its terms, each dense or structured, all of one shape.
+
+    **Arguments:** `*terms`. **Cost:** that of asking each term.
+    """
+
+    terms: tuple[Any, ...]
+
+    def __init__(self, *terms: Any) -> None:
+        if not terms or any(tuple(t.shape) != tuple(terms[0].shape) for t in terms):
+            got = ", ".join(map(describe, terms))
+            raise ShapeError(f"Sum: needs at least one term, and all of one shape.\n  got: {got}")
+        set_fields(self, terms=tuple(terms))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.terms[0].shape)
+
+    def to_dense(self) -> Array:
+        return _add(ask.densify(t) for t in self.terms)
+
+    def pushforward_of_destructure(self, structural: Any) -> Any:
+        from ._maps import pushforward_of_destructure
+
+        pairs = zip(self.terms, structural.terms, strict=True)
+        return ask.plus(*(pushforward_of_destructure(t)(s) for t, s in pairs))
+
+    def pullback_of_destructure(self, natural: Any) -> Any:
+        from ._maps import pullback_of_destructure
+
+        return self.replace(terms=tuple(pullback_of_destructure(t)(natural) for t in self.terms))
+
+    def apply(self, b: Any) -> Any:
+        return _add(ask.apply(t, b) for t in self.terms)
+
+    def transposed(self) -> Any:
+        return self.replace(terms=tuple(map(ask.transposed, self.terms)))
+
+    def diagonal(self) -> Any:
+        return _add(map(ask.diagonal, self.terms))
+
+    def total(self) -> Any:
+        return _add(map(ask.total, self.terms))
+
+    def block(self, rows: slice, columns: slice) -> Any:
+        return self.replace(terms=tuple(ask.block(t, rows, columns) for t in self.terms))
+
+    def pair(self, other: Any) -> Any:
+        return _add(ask.pair(t, other) for t in self.terms)
+
+
+def _add(values: Any) -> Any:
+    first, *rest = values
+    return sum(rest, first)

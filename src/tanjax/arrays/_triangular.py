@@ -1,0 +1,75 @@
+"""Triangular matrices, with zeros stored in the other triangle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from . import _queries as ask
+from ._abstract import AbstractArray, register_array_type, set_fields, static_field
+from ._symmetric import square
+
+
+@register_array_type(isometric=True, injective=True)
+class Triangular(AbstractArray):
+    r"""A lower or upper triangular matrix, optionally with ones on its diagonal.
+
+    **Arguments:** `data`, shape `(n, n)`, masked by the constructor; `lower`; `unit_diagonal`.
+
+    **Maps:** isometric masks. With a unit diagonal the type is affine, not linear: its natural
+    tangent has a **zero** diagonal and is shown as a `Triangular` without the unit flag.
+    """
+
+    data: Array
+    lower: bool = static_field(default=True)
+    unit_diagonal: bool = static_field(default=False)
+
+    def __init__(self, data: Any, lower: bool = True, unit_diagonal: bool = False) -> None:
+        set_fields(self, lower=bool(lower), unit_diagonal=bool(unit_diagonal))
+        set_fields(self, data=self._mask(square("Triangular", data)))
+
+    def _mask(self, dense: Any) -> Any:
+        offset = int(self.unit_diagonal)
+        return jnp.tril(dense, -offset) if self.lower else jnp.triu(dense, offset)
+
+    @property
+    def is_linear(self) -> bool:
+        return not self.unit_diagonal
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.data.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self.data.dtype
+
+    def to_dense(self) -> Array:
+        if not self.unit_diagonal:
+            return self._mask(self.data)
+        return self._mask(self.data) + jnp.eye(self.data.shape[-1], dtype=self.data.dtype)
+
+    def pushforward_of_destructure(self, structural: Any) -> Any:
+        return structural.replace(data=self._mask(structural.data), unit_diagonal=False)
+
+    def pullback_of_destructure(self, natural: Any) -> Any:
+        return self.replace(data=self._mask(ask.densify(natural)))
+
+    def pushforward_of_restructure(self, natural: Any) -> Any:
+        return self.replace(data=self._mask(ask.densify(natural)))
+
+    def pullback_of_restructure(self, structural: Any) -> Any:
+        return structural.replace(data=self._mask(structural.data), unit_diagonal=False)
+
+    def apply(self, b: Any) -> Any:
+        # The stored zeros are exact (the constructor masks), so the product needs no mask.
+        return self.data @ b + b if self.unit_diagonal else self.data @ b
+
+    def transposed(self) -> Any:
+        return self.replace(data=jnp.swapaxes(self.data, -1, -2), lower=not self.lower)
+
+    def diagonal(self) -> Any:
+        diag = jnp.diagonal(self.data, axis1=-2, axis2=-1)
+        return jnp.ones_like(diag) if self.unit_diagonal else diag

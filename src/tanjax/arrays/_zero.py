@@ -1,0 +1,71 @@
+"""The zero matrix, and the zero natural cotangent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from ._abstract import AbstractArray, register_array_type, set_fields, static_field
+
+
+@register_array_type(linear=True, isometric=True, injective=True)
+class Zero(AbstractArray):
+    """The array of zeros of a shape: no fields, no tangent space.
+
+    **Arguments:** `shape`; `dtype`, by default JAX's default floating dtype.
+    """
+
+    size_: tuple[int, ...] = static_field()
+    kind: Any = static_field()
+
+    def __init__(self, shape: Any, dtype: Any = None) -> None:
+        set_fields(self, size_=tuple(shape), kind=jnp.dtype(dtype or jnp.result_type(float)))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.size_
+
+    @property
+    def dtype(self) -> Any:
+        return self.kind
+
+    def __repr__(self) -> str:
+        return f"Zero({self.size_}, {self.kind})"
+
+    def to_dense(self) -> Array:
+        return jnp.zeros(self.size_, self.kind)
+
+    def pushforward_of_destructure(self, structural: Any) -> Any:
+        return self
+
+    def pullback_of_destructure(self, natural: Any) -> Any:
+        return self
+
+    def pushforward_of_restructure(self, natural: Any) -> Any:
+        return self
+
+    def pullback_of_restructure(self, structural: Any) -> Any:
+        return self
+
+    def apply(self, b: Any) -> Any:
+        return jnp.zeros((self.size_[0], *b.shape[1:]), jnp.result_type(self.kind, b))
+
+    def transposed(self) -> Any:
+        return Zero(self.size_[::-1], self.kind)
+
+    def diagonal(self) -> Any:
+        return jnp.zeros(min(self.size_), self.kind)
+
+    def total(self) -> Any:
+        return jnp.zeros((), self.kind)
+
+    def block(self, rows: slice, columns: slice) -> Any:
+        sizes = (
+            len(range(*s.indices(n))) for s, n in zip((rows, columns), self.size_, strict=True)
+        )
+        return Zero(sizes, self.kind)
+
+    def pair(self, other: Any) -> Any:
+        return jnp.zeros((), self.kind)
