@@ -35,7 +35,8 @@ from ._maps import (
 )
 from ._masked import Masked as Masked
 from ._outer import Outer as Outer
-from ._queries import densify as densify, pair as pair
+from ._densify import densified as densified, densify as densify, densify_mode as densify_mode
+from ._queries import pair as pair
 from ._scaled import Scaled as Scaled
 from ._sum import Sum as Sum
 from ._symmetric import Symmetric as Symmetric

@@ -29,6 +29,8 @@ class BlockDiagonal(AbstractArray):
     **Maps:** block by block; linear, isometric, injective if all blocks are.
     """
 
+    core_ndim = 2
+
     blocks: tuple[Any, ...]
 
     def __init__(self, *blocks: Any) -> None:
@@ -74,7 +76,7 @@ class BlockDiagonal(AbstractArray):
     def to_dense(self) -> Array:
         dense = jnp.zeros(self.shape, self.dtype)
         for block, (rows, columns) in zip(self.blocks, self.slices(), strict=True):
-            dense = dense.at[..., rows, columns].set(ask.densify(block))
+            dense = dense.at[..., rows, columns].set(ask.dense(block))
         return dense
 
     def _each(self, function: Any, parts: Any) -> Any:

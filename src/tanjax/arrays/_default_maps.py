@@ -121,7 +121,7 @@ def least_structural(x: Any, right: list[Any]) -> Any:
 
 def _conjugate_residual(matvec: Callable[[list[Any]], list[Any]], b: list[Any]) -> list[Any]:
     """Minimise `|matvec(z) - b|` for a symmetric positive semidefinite map, from `z = 0`."""
-    tiny = 32 * max(float(jnp.finfo(p.dtype).eps) for p in b)
+    eps = max(float(jnp.finfo(p.dtype).eps) for p in b)
     limit = 4 * sum(p.size for p in b) + 8
 
     def step(state: Any) -> Any:
@@ -140,8 +140,8 @@ def _conjugate_residual(matvec: Callable[[list[Any]], list[Any]], b: list[Any]) 
     def unfinished(state: Any) -> Any:
         k, _, r, *_, now = state
         # Two ways to be done: the residual vanishes, or what is left of it is hidden (the map
-        # sends it to zero up to rounding), beyond which every step would amplify noise.
-        return (k < limit) & (now > tiny**2 * rho) & (now > tiny**2 * largest * _dot(r, r))
+        # sends it to zero up to the rounding of `r·Gr`), beyond which steps would amplify noise.
+        return (k < limit) & (now > (32 * eps) ** 2 * rho) & (now > 8 * eps * largest * _dot(r, r))
 
     start = (0, [jnp.zeros_like(p) for p in b], b, b, gb, gb, rho)
     return jax.lax.while_loop(unfinished, step, start)[1]

@@ -21,6 +21,8 @@ class Diagonal(AbstractArray):
     [[1.0, 0.0], [0.0, 2.0]]
     """
 
+    core_ndim = 2
+
     diag: Array
 
     def __post_init__(self) -> None:

@@ -23,6 +23,8 @@ class Hermitian(AbstractArray):
     Hermitian part.
     """
 
+    core_ndim = 2
+
     data: Array
 
     def __init__(self, data: Any, uplo: Literal["U", "L", "mean"] = "U") -> None:
@@ -44,10 +46,10 @@ class Hermitian(AbstractArray):
         return self.replace(data=hermitian_part(structural.data))
 
     def pullback_of_destructure(self, natural: Any) -> Any:
-        return self.replace(data=hermitian_part(ask.densify(natural)))
+        return self.replace(data=hermitian_part(ask.dense(natural)))
 
     def pushforward_of_restructure(self, natural: Any) -> Any:
-        return self.replace(data=hermitian_part(ask.densify(natural)))
+        return self.replace(data=hermitian_part(ask.dense(natural)))
 
     def pullback_of_restructure(self, structural: Any) -> Any:
         return self.replace(data=hermitian_part(structural.data))
@@ -57,6 +59,15 @@ class Hermitian(AbstractArray):
 
     def transposed(self) -> Any:
         return self.replace(data=self.data.T)
+
+    def diagonal(self) -> Any:
+        return jnp.diagonal(self.data)
+
+    def total(self) -> Any:
+        return jnp.sum(self.data)
+
+    def canonical(self) -> Any:
+        return self.replace(data=hermitian_part(self.data))
 
 
 def hermitian_part(dense: Any) -> Any:

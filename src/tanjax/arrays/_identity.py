@@ -19,6 +19,8 @@ class Identity(AbstractArray):
     **Arguments:** `n`; `dtype`, by default JAX's default floating dtype.
     """
 
+    core_ndim = 2
+
     n: int = static_field()
     kind: Any = static_field()
 

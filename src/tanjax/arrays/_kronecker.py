@@ -33,6 +33,8 @@ class Kronecker(AbstractArray):
     **References:** Van Loan 2000, "The ubiquitous Kronecker product".
     """
 
+    core_ndim = 2
+
     factors: tuple[Any, ...]
 
     def __init__(self, *factors: Any) -> None:
@@ -66,8 +68,8 @@ class Kronecker(AbstractArray):
         return [f.shape[-1] for f in self.factors]
 
     def to_dense(self) -> Array:
-        dense = ask.densify(self.factors[0])
-        for factor in map(ask.densify, self.factors[1:]):
+        dense = ask.dense(self.factors[0])
+        for factor in map(ask.dense, self.factors[1:]):
             product = dense[..., :, None, :, None] * factor[..., None, :, None, :]
             rows, columns = dense.shape[-2] * factor.shape[-2], dense.shape[-1] * factor.shape[-1]
             dense = product.reshape(*product.shape[:-4], rows, columns)
@@ -180,7 +182,7 @@ def _contract(x: Kronecker, natural: Any, only: int | None = None) -> list[Any]:
         return [_contract_outer(x, natural, i) for i in wanted]
     if isinstance(natural, Diagonal) and x._rows == x._columns:
         return [_contract_diagonal(x, natural.diag, i) for i in wanted]
-    return [_contract_dense(x, ask.densify(natural), i) for i in wanted]
+    return [_contract_dense(x, ask.dense(natural), i) for i in wanted]
 
 
 def _scale_by_others(factor: Any, pairs: list[Any]) -> Any:
@@ -210,5 +212,5 @@ def _contract_dense(x: Kronecker, dense: Any, i: int) -> Any:
     operands: list[Any] = [tensor, list(range(2 * count))]
     for j, factor in enumerate(x.factors):
         if j != i:
-            operands += [ask.densify(factor), [j, count + j]]
+            operands += [ask.dense(factor), [j, count + j]]
     return jnp.einsum(*operands, [i, count + i])

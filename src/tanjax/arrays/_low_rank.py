@@ -25,6 +25,8 @@ class LowRank(AbstractArray):
     subspace, so natural (co)tangents are `Outer`s of width $2r$, never a `LowRank`.
     """
 
+    core_ndim = 2
+
     u: Array
     v: Array
 

@@ -25,6 +25,8 @@ class LowRankUpdate(AbstractArray):
     $Y V D$ and $\bar V = Y^\top U D$); $\bar d = \mathrm{diag}(U^\top Y V)$. Over-parametrised.
     """
 
+    core_ndim = 2
+
     base: Any
     u: Array
     d: Array | None = None
@@ -71,7 +73,7 @@ class LowRankUpdate(AbstractArray):
 
     def to_dense(self) -> Array:
         d = None if self.d is None else self.d[..., None, :]
-        return ask.densify(self.base) + self._weigh(self.u, d) @ jnp.swapaxes(self._right, -1, -2)
+        return ask.dense(self.base) + self._weigh(self.u, d) @ jnp.swapaxes(self._right, -1, -2)
 
     def update(self) -> Outer:
         """The low-rank term alone, as `u * d` and `v`."""

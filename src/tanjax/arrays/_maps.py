@@ -39,7 +39,7 @@ def array_type_of(x: Any) -> ArrayType:
 
 def destructure(x: Any) -> jax.Array:
     """The dense array that `x` stands for (the map D). Cost: that of forming it."""
-    return ask.densify(x)
+    return ask.dense(x)
 
 
 def restructure(like: Any, dense: Any) -> Any:
@@ -49,7 +49,7 @@ def restructure(like: Any, dense: Any) -> Any:
     """
     if array_type(like) is None:
         return jnp.asarray(dense)
-    step = pushforward_of_restructure(like)(ask.densify(dense) - ask.densify(like))
+    step = pushforward_of_restructure(like)(ask.dense(dense) - ask.dense(like))
     add = lambda p, t: p + t if is_inexact(p) else p
     return jax.tree.map(add, like, step)
 
@@ -81,8 +81,9 @@ def pullback_of_restructure(x: Any) -> Callable[[Any], Any]:
         return lambda t: t
 
     def pull(t: Any) -> Any:
-        if x.size == 0:
-            return Zero(x.shape, x.dtype)
+        shape = ask.shape(x)
+        if 0 in shape:
+            return Zero(shape, jnp.result_type(*jax.tree.leaves(x)) if jax.tree.leaves(x) else None)
         return kind.pullback_of_restructure(x, check_structural("pullback_of_restructure", x, t))
 
     return pull
@@ -94,7 +95,7 @@ def _to_structural(name: str, x: Any, natural: Any) -> Any:
         return zero_tangent(x)
     ask.check_natural(f"{name}({describe(x)})", jnp.asarray(x) if kind is None else x, natural)
     if kind is None:
-        return fit_leaf(name, x, ask.densify(natural))
+        return fit_leaf(name, x, ask.dense(natural))
     return fit_structural(f"{name}({describe(x)})", x, getattr(kind, name)(x, natural))
 
 

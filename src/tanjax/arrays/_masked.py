@@ -23,6 +23,8 @@ class Masked(AbstractArray):
     `"strictly_lower"` or `"strictly_upper"`.
     """
 
+    core_ndim = 2
+
     matrix: Any
     pattern: Pattern = static_field(default="lower")
 
@@ -40,10 +42,16 @@ class Masked(AbstractArray):
 
     def to_dense(self) -> Array:
         strict = int(self.pattern.startswith("strictly"))
-        dense = ask.densify(self.matrix)
+        dense = ask.dense(self.matrix)
         return (
             jnp.tril(dense, -strict) if self.pattern.endswith("lower") else jnp.triu(dense, strict)
         )
+
+    def apply(self, b: Any) -> Any:
+        return self.to_dense() @ b
+
+    def total(self) -> Any:
+        return jnp.sum(self.to_dense())
 
     def transposed(self) -> Any:
         swap = {"lower": "upper", "upper": "lower"}

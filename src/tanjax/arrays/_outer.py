@@ -21,6 +21,8 @@ class Outer(AbstractArray):
     **Cost:** a diagonal costs $O(nk)$, a product with $c$ columns $O((m+n)kc)$.
     """
 
+    core_ndim = 2
+
     left: Array
     right: Array
 

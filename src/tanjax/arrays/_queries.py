@@ -18,7 +18,15 @@ from ._abstract import AbstractArray, array_type
 from ._default_maps import is_inexact
 
 
-def densify(x: Any) -> jax.Array:
+def shape(x: Any) -> tuple[int, ...]:
+    """The shape of the dense array."""
+    if hasattr(x, "shape"):
+        return tuple(x.shape)
+    kind = array_type(x)
+    return jnp.shape(x) if kind is None else tuple(jax.eval_shape(kind.destructure, x).shape)
+
+
+def dense(x: Any) -> jax.Array:
     """The dense array, formed."""
     kind = array_type(x)
     return jnp.asarray(x) if kind is None else kind.destructure(x)
@@ -26,41 +34,41 @@ def densify(x: Any) -> jax.Array:
 
 def apply(x: Any, b: Any) -> Any:
     """`x @ b` for a dense vector or matrix `b`."""
-    return x.apply(b) if isinstance(x, AbstractArray) else densify(x) @ b
+    return x.apply(b) if isinstance(x, AbstractArray) else dense(x) @ b
 
 
 def transposed(x: Any) -> Any:
     """`xᵀ`, without conjugation."""
-    return x.transposed() if isinstance(x, AbstractArray) else jnp.swapaxes(densify(x), -1, -2)
+    return x.transposed() if isinstance(x, AbstractArray) else jnp.swapaxes(dense(x), -1, -2)
 
 
 def diagonal(x: Any) -> Any:
     """The main diagonal."""
-    return x.diagonal() if isinstance(x, AbstractArray) else jnp.diagonal(densify(x))
+    return x.diagonal() if isinstance(x, AbstractArray) else jnp.diagonal(dense(x))
 
 
 def total(x: Any) -> Any:
     """The sum of all entries."""
-    return x.total() if isinstance(x, AbstractArray) else jnp.sum(densify(x))
+    return x.total() if isinstance(x, AbstractArray) else jnp.sum(dense(x))
 
 
 def block(x: Any, rows: slice, columns: slice) -> Any:
     """A contiguous sub-matrix."""
-    return x.block(rows, columns) if isinstance(x, AbstractArray) else densify(x)[rows, columns]
+    return x.block(rows, columns) if isinstance(x, AbstractArray) else dense(x)[rows, columns]
 
 
 def pair(x: Any, y: Any) -> Any:
     """The pairing `Σ xᵢⱼ yᵢⱼ`, without conjugation, through whichever side is thinner."""
     for a, b in ((x, y), (y, x)):
-        if isinstance(a, AbstractArray) and hasattr(a, "pair"):
+        if isinstance(a, AbstractArray) and type(a).pair is not AbstractArray.pair:
             return a.pair(b)
-    return jnp.sum(densify(x) * densify(y))
+    return jnp.sum(dense(x) * dense(y))
 
 
 def scaled(x: Any, factor: Any) -> Any:
     """`factor * x`, in the same type where the type is a linear subspace."""
     if not isinstance(x, AbstractArray):
-        return densify(x) * factor
+        return dense(x) * factor
     if x.is_linear:
         return jax.tree.map(lambda leaf: leaf * factor if is_inexact(leaf) else leaf, x)
     from ._scaled import Scaled
@@ -88,5 +96,6 @@ def plus(*terms: Any) -> Any:
 
 def check_natural(where: str, x: Any, natural: Any) -> None:
     """Raise `CotangentError` unless the natural (co)tangent has the shape of its primal."""
-    if jnp.shape(natural) != tuple(x.shape):
-        raise wrong_natural_shape(where, tuple(x.shape), natural)
+    expected = shape(x)
+    if shape(natural) != expected:
+        raise wrong_natural_shape(where, expected, natural)

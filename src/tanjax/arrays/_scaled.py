@@ -24,6 +24,8 @@ class Scaled(AbstractArray):
     are shown in the inner matrix's own form.
     """
 
+    core_ndim = 2
+
     matrix: Any
     factor: Array
 
@@ -42,7 +44,7 @@ class Scaled(AbstractArray):
         return self.factor.reshape(self.factor.shape + (1,) * (dense.ndim - self.factor.ndim))
 
     def to_dense(self) -> Array:
-        dense = ask.densify(self.matrix)
+        dense = ask.dense(self.matrix)
         return dense * self._factor_like(dense)
 
     def pushforward_of_destructure(self, structural: Any) -> Any:

@@ -32,7 +32,7 @@ class Sum(AbstractArray):
         return tuple(self.terms[0].shape)
 
     def to_dense(self) -> Array:
-        return _add(ask.densify(t) for t in self.terms)
+        return _add(ask.dense(t) for t in self.terms)
 
     def pushforward_of_destructure(self, structural: Any) -> Any:
         from ._maps import pushforward_of_destructure

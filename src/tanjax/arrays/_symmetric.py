@@ -7,6 +7,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 from jax import Array
 
+from tanjax._compat import symmetric_outer
 from tanjax._errors import RegistrationError
 
 from . import _queries as ask
@@ -26,6 +27,8 @@ class Symmetric(AbstractArray):
     both pullbacks are the symmetric part. The constructor makes the storage symmetric, so the
     hidden (antisymmetric) part of a cotangent pairs with zero, and a gradient step stays symmetric.
     """
+
+    core_ndim = 2
 
     data: Array
 
@@ -61,6 +64,15 @@ class Symmetric(AbstractArray):
     def transposed(self) -> Any:
         return self
 
+    def diagonal(self) -> Any:
+        return jnp.diagonal(self.data)
+
+    def total(self) -> Any:
+        return jnp.sum(self.data)
+
+    def canonical(self) -> Any:
+        return self.replace(data=symmetric_part(self.data))
+
 
 def square(cls: str, data: Any) -> Any:
     """`data` as a square matrix, or `ShapeError`."""
@@ -92,15 +104,14 @@ def mirror(data: Any, uplo: str, *, conjugate: bool) -> Any:
 def symmetric_part(natural: Any) -> Any:
     """`(Y + Yᵀ)/2`, symmetrising thin factors before they are multiplied.
 
-    For `Outer(l, r)` one product of twice the width replaces an n-by-n transpose and sum: 4.5 ms
-    instead of 28.5 ms at n = 2048, k = 64.
+    For `Outer(l, r)` one product of twice the width replaces an n-by-n transpose and sum: five
+    times faster at n = 2048, k = 64.
     """
     if isinstance(natural, Outer) and natural.left.ndim == 2:
-        left, right = natural.left / 2, natural.right
-        return jnp.concatenate([left, right], 1) @ jnp.concatenate([right, left], 1).T
+        return symmetric_outer(natural.left / 2, natural.right)
     if isinstance(natural, Sum):
         return sum(symmetric_part(t) for t in natural.terms)
     if isinstance(natural, Symmetric):
         return natural.data
-    dense = ask.densify(natural)
+    dense = ask.dense(natural)
     return (dense + jnp.swapaxes(dense, -1, -2)) / 2

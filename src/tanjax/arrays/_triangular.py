@@ -22,6 +22,8 @@ class Triangular(AbstractArray):
     tangent has a **zero** diagonal and is shown as a `Triangular` without the unit flag.
     """
 
+    core_ndim = 2
+
     data: Array
     lower: bool = static_field(default=True)
     unit_diagonal: bool = static_field(default=False)
@@ -55,10 +57,10 @@ class Triangular(AbstractArray):
         return structural.replace(data=self._mask(structural.data), unit_diagonal=False)
 
     def pullback_of_destructure(self, natural: Any) -> Any:
-        return self.replace(data=self._mask(ask.densify(natural)))
+        return self.replace(data=self._mask(ask.dense(natural)))
 
     def pushforward_of_restructure(self, natural: Any) -> Any:
-        return self.replace(data=self._mask(ask.densify(natural)))
+        return self.replace(data=self._mask(ask.dense(natural)))
 
     def pullback_of_restructure(self, structural: Any) -> Any:
         return structural.replace(data=self._mask(structural.data), unit_diagonal=False)
@@ -70,6 +72,12 @@ class Triangular(AbstractArray):
     def transposed(self) -> Any:
         return self.replace(data=jnp.swapaxes(self.data, -1, -2), lower=not self.lower)
 
+    def canonical(self) -> Any:
+        return self.replace(data=self._mask(self.data))
+
     def diagonal(self) -> Any:
         diag = jnp.diagonal(self.data, axis1=-2, axis2=-1)
         return jnp.ones_like(diag) if self.unit_diagonal else diag
+
+    def total(self) -> Any:
+        return jnp.sum(self.to_dense())

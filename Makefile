@@ -1,0 +1,49 @@
+# Every target works from a clean checkout: it makes a virtual environment first if there is none.
+#
+#   make test                                    the default python3 and the newest JAX it can have
+#   make test PYTHON=python3.11 JAX=0.10.2       another pair, in an environment of its own
+
+PYTHON ?= python3
+JAX ?=
+VENV ?= .venv$(if $(JAX),-jax-$(JAX))
+WORKERS ?= 2
+
+BIN := $(VENV)/bin
+
+# One thread per process: the test workers share the cores, and timings compare like with like.
+export OPENBLAS_NUM_THREADS := 1
+export OMP_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+
+.PHONY: help demo test lint docs bench clean
+.SECONDARY:
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
+
+demo: $(VENV)/.ready-demo  ## fit a Gaussian process to the Mauna Loa record
+	$(BIN)/python docs/examples/gaussian_process.py
+
+test: $(VENV)/.ready-test  ## unit tests, property tests, documentation blocks and examples
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(VENV)/.ready-test  ## style, formatting and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy src rules
+
+docs: $(VENV)/.ready-docs  ## build the documentation, warnings are errors
+	$(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml
+
+bench: $(VENV)/.ready-bench  ## time structured operations against hand-written JAX
+	$(BIN)/python benchmarks/bench_structured.py
+
+clean:  ## remove everything that these targets made
+	rm -rf .venv .venv-* docs/site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src rules tests property_tests docs benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# `.ready-test` says that the extra `test` is installed; a change of pyproject.toml installs it anew.
+$(VENV)/.ready-%: pyproject.toml
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable ".[$*]" "jax$(if $(JAX),==$(JAX))"
+	touch $@

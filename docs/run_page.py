@@ -1,0 +1,55 @@
+"""Run the Python blocks of a Markdown page in order, as one script, and check what they show.
+
+A block marked `python` is executed; one that begins with `>>>` is a doctest. A block marked
+`output` is compared with everything printed since the `output` block before it, where `...` stands
+for any text. The page fails at its first block that raises, warns or shows something else.
+
+    python docs/run_page.py README.md docs/pages/*.md
+"""
+
+import contextlib
+import doctest
+import io
+import sys
+import types
+import warnings
+
+from sybil import Document
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
+
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def run_page(path: str) -> int:
+    """Return how many blocks of the page were run; raise at the first that is wrong."""
+    printed = io.StringIO()
+
+    def check_output(example):
+        got = printed.getvalue()
+        printed.seek(0)
+        printed.truncate()
+        expected = doctest.Example(source="", want=example.parsed)
+        checker = doctest.OutputChecker()
+        if not checker.check_output(expected.want, got, FLAGS):
+            return checker.output_difference(expected, got, FLAGS)
+        return None
+
+    parsers = (
+        PythonCodeBlockParser(doctest_optionflags=FLAGS),
+        CodeBlockParser("output", check_output),
+    )
+    page = Document.parse(path, *parsers)
+    # A registered module: type hints, pickling and dataclasses look their names up there.
+    module = sys.modules["page"] = types.ModuleType("page")
+    page.namespace = vars(module)
+    examples = list(page)
+    with contextlib.redirect_stdout(printed):
+        for example in examples:
+            example.evaluate()
+    return len(examples)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error")
+    for name in sys.argv[1:]:
+        print(f"{name}: {run_page(name)} blocks")

@@ -1,0 +1,95 @@
+"""Everything that the documentation shows runs, and shows what it says.
+
+Pages and examples run in a process of their own, in JAX's default configuration: what a reader sees
+does not depend on what another page registered, nor on the settings of the tests.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+PAGES = [ROOT / "README.md", *sorted((DOCS / "pages").rglob("*.md"))]
+EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
+
+
+def run_python(*arguments, cwd):
+    """Run Python and return its output; fail with that output if it fails."""
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env=os.environ | {"MPLBACKEND": "Agg"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.fail(done.stdout, pytrace=False)
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_page(page, tmp_path):
+    output = run_python(DOCS / "run_page.py", page, cwd=tmp_path)
+    assert page.name != "README.md" or ": 0 blocks" not in output, "the README shows no code"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_example(example, tmp_path):
+    run_python("-W", "error", example, cwd=tmp_path)
+
+
+def test_docstrings(tmp_path):
+    """The examples in docstrings are true, and there are some."""
+    output = run_python(DOCS / "run_docstrings.py", "tanjax", "tanjax_rules", cwd=tmp_path)
+    assert not output.startswith("0 examples")
+
+
+def test_wrong_docstring_fails(tmp_path, monkeypatch):
+    """A docstring that shows a wrong result is reported, wherever it is in the package."""
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").touch()
+    (tmp_path / "pack" / "part.py").write_text('"""\n>>> 1 + 1\n3\n"""')
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(pytest.fail.Exception, match="1 examples, 1 failed"):
+        run_python(DOCS / "run_docstrings.py", "pack", cwd=tmp_path)
+
+
+FENCE = "`" * 3
+
+
+@pytest.mark.parametrize(
+    ("language", "block"),
+    [
+        ("python", "1 / 0"),
+        ("python", "import warnings\nwarnings.warn('careful')"),
+        ("python", ">>> n + 1\n3"),
+        ("output", "2"),
+    ],
+)
+def test_wrong_page_fails(tmp_path, language, block):
+    """A block that raises, warns or shows the wrong output is reported with its line."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        f"{FENCE}python\nn = 1\nprint(n)\n{FENCE}\n\n{FENCE}{language}\n{block}\n{FENCE}\n"
+    )
+    with pytest.raises(pytest.fail.Exception, match=r"page\.md.*line [6-8]"):
+        run_python(DOCS / "run_page.py", page, cwd=tmp_path)
+
+
+def test_right_page_passes(tmp_path):
+    """Blocks share names, and what they print is compared."""
+    page = tmp_path / "page.md"
+    blocks = [
+        ("python", "n = 1\nprint(n)"),
+        ("output", "1"),
+        ("python", ">>> n + 1\n2"),
+        ("", "no"),
+    ]
+    page.write_text("\n".join(f"{FENCE}{name}\n{text}\n{FENCE}\n" for name, text in blocks))
+    assert run_python(DOCS / "run_page.py", page, cwd=tmp_path).endswith("page.md: 3 blocks\n")

@@ -1,0 +1,244 @@
+"""Sums, differences, scalings and entry-wise products.
+
+These are linear in each argument, so AD of a structured implementation is already as good as a
+rule; what matters here is which structure survives.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+import tanjax as tj
+
+HINT = "convert one side with `tj.destructure` if a dense result is meant"
+
+
+def _leafwise(function, *trees):
+    inexact = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.inexact)
+    return jax.tree.map(lambda *leaves: function(*leaves) if inexact(leaves[0]) else leaves[0], *trees)
+
+
+def _check_same_shape(name, a, b) -> None:
+    if a.shape != b.shape:
+        raise tj.ShapeError(f"{name}: shapes {a.shape} and {b.shape} differ.")
+
+
+# -- addition ------------------------------------------------------------------------------------
+
+
+@tj.add.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
+def add_structured(a, b):
+    _check_same_shape("add", a, b)
+    same = jax.tree.structure(a) == jax.tree.structure(b)
+    return _leafwise(jnp.add, a, b) if same and a.is_linear else tj.Sum(a, b)
+
+
+@tj.add.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
+def add_dense(a, b):
+    # The result is dense whatever one does, unless `b` is a scalar that would fill the structure.
+    if jnp.shape(b) == ():
+        return tj.densified(a, "add", HINT) + b
+    return tj.destructure(a) + b
+
+
+@tj.add.implementation(tj.Dense, tj.AbstractArray, differentiate=True)
+def dense_add(a, b):
+    return add_dense(b, a)
+
+
+def _commutative(first, second):
+    """Register an addition for both orders."""
+
+    def register(function):
+        tj.add.implementation(first, second, differentiate=True)(function)
+        swapped = lambda a, b: function(b, a)
+        swapped.__module__, swapped.__qualname__ = function.__module__, f"{function.__qualname__}_swapped"
+        tj.add.implementation(second, first, differentiate=True)(swapped)
+        return function
+
+    return register
+
+
+@tj.add.implementation(tj.Zero, tj.AbstractArray, differentiate=True)
+def zero_add(a, b):
+    _check_same_shape("add", a, b)
+    return b
+
+
+@tj.add.implementation(tj.AbstractArray, tj.Zero, differentiate=True)
+def add_zero(a, b):
+    _check_same_shape("add", a, b)
+    return a
+
+
+@_commutative(tj.Diagonal, tj.Identity)
+def diagonal_add_identity(a, b):
+    _check_same_shape("add", a, b)
+    return tj.Diagonal(a.diag + jnp.ones_like(a.diag))
+
+
+@tj.add.implementation(tj.Identity, tj.Identity, differentiate=True)
+def identity_add_identity(a, b):
+    _check_same_shape("add", a, b)
+    return tj.Diagonal(a.diagonal() + b.diagonal())
+
+
+@_commutative(tj.Symmetric, tj.Diagonal)
+def symmetric_add_diagonal(a, b):
+    _check_same_shape("add", a, b)
+    return a.replace(data=_on_diagonal(a.data, b.diag))
+
+
+@_commutative(tj.Hermitian, tj.Diagonal)
+def hermitian_add_diagonal(a, b):
+    _check_same_shape("add", a, b)
+    if jnp.iscomplexobj(b.diag):
+        return tj.Sum(a, b)
+    return a.replace(data=_on_diagonal(a.data, b.diag.astype(a.data.dtype)))
+
+
+@_commutative(tj.Triangular, tj.Diagonal)
+def triangular_add_diagonal(a, b):
+    _check_same_shape("add", a, b)
+    return tj.Triangular(_on_diagonal(a.to_dense(), b.diag), a.lower)
+
+
+def _on_diagonal(dense, diag):
+    n = diag.shape[0]
+    return dense.at[jnp.arange(n), jnp.arange(n)].add(diag)
+
+
+@tj.add.implementation(tj.Triangular, tj.Triangular, differentiate=True)
+def triangular_add_triangular(a, b):
+    _check_same_shape("add", a, b)
+    dense = a.to_dense() + b.to_dense()
+    return tj.Triangular(dense, a.lower) if a.lower == b.lower else dense
+
+
+@_commutative(tj.Diagonal, tj.LowRank)
+def diagonal_add_low_rank(a, b):
+    _check_same_shape("add", a, b)
+    return tj.LowRankUpdate(a, b.u, None, b.v)
+
+
+@_commutative(tj.LowRankUpdate, tj.Diagonal)
+def update_add_diagonal(a, b):
+    _check_same_shape("add", a, b)
+    return a.replace(base=tj.add(a.base, b))
+
+
+@tj.add.implementation(tj.BlockDiagonal, tj.BlockDiagonal, differentiate=True)
+def blocks_add_blocks(a, b):
+    _check_same_shape("add", a, b)
+    if [x.shape for x in a.blocks] != [x.shape for x in b.blocks]:
+        return tj.Sum(a, b)
+    return tj.BlockDiagonal(*(tj.add(x, y) for x, y in zip(a.blocks, b.blocks, strict=True)))
+
+
+@tj.subtract.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
+@tj.subtract.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
+@tj.subtract.implementation(tj.Dense, tj.AbstractArray, differentiate=True)
+def subtract(a, b):
+    return tj.add(a, tj.negative(b))
+
+
+@tj.negative.implementation(tj.AbstractArray, differentiate=True)
+def negative(a):
+    return scale(a, -jnp.ones((), a.dtype))
+
+
+# -- multiplication ------------------------------------------------------------------------------
+
+
+@tj.multiply.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
+def multiply_dense(a, b):
+    if jnp.shape(b) == ():
+        return scale(a, b)
+    dense = tj.destructure(a) if isinstance(a, tj.Symmetric | tj.Hermitian) else tj.densified(a, "multiply", HINT)
+    return dense * b
+
+
+@tj.multiply.implementation(tj.Dense, tj.AbstractArray, differentiate=True)
+def dense_multiply(a, b):
+    return tj.multiply(b, a)
+
+
+@tj.multiply.implementation(tj.Diagonal, tj.Dense, differentiate=True)
+@tj.multiply.implementation(tj.Diagonal, tj.AbstractArray, differentiate=True)
+def diagonal_multiply(a, b):
+    if b.ndim != 2:
+        return multiply_dense(a, b)
+    _check_same_shape("multiply", a, b)
+    return tj.Diagonal(a.diag * tj.diagonal(b))
+
+
+@tj.multiply.implementation(tj.Triangular, tj.Dense, differentiate=True)
+def triangular_multiply(a, b):
+    if b.ndim != 2:
+        return multiply_dense(a, b)
+    _check_same_shape("multiply", a, b)
+    return tj.Triangular(a.to_dense() * b, a.lower)
+
+
+@tj.multiply.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
+def multiply_structured(a, b):
+    _check_same_shape("multiply", a, b)
+    if isinstance(b, tj.Diagonal | tj.Fill | tj.Zero):
+        return tj.multiply(b, a)
+    return tj.multiply(a, tj.densified(b, "multiply", HINT))
+
+
+@tj.multiply.implementation(tj.Symmetric, tj.Symmetric, differentiate=True)
+def symmetric_multiply_symmetric(a, b):
+    _check_same_shape("multiply", a, b)
+    return a.replace(data=a.data * b.data)
+
+
+@tj.multiply.implementation(tj.Fill, tj.AbstractArray, differentiate=True)
+def fill_multiply(a, b):
+    _check_same_shape("multiply", a, b)
+    return scale(b, a.value)
+
+
+@tj.multiply.implementation(tj.Zero, tj.AbstractArray, differentiate=True)
+def zero_multiply(a, b):
+    _check_same_shape("multiply", a, b)
+    return a
+
+
+@tj.divide.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
+def divide(a, b):
+    if jnp.shape(b) == () and not isinstance(a, tj.Identity | tj.Zero) and a.is_linear:
+        return _leafwise(lambda leaf: leaf / b, a)  # divided, not multiplied by a rounded inverse
+    return tj.multiply(a, 1 / b)
+
+
+def scale(a, factor):
+    """`factor * a` for a scalar, in a type that can express it exactly."""
+    if isinstance(a, tj.Hermitian) and jnp.iscomplexobj(factor):
+        return factor * a.to_dense()
+    if isinstance(a, tj.Zero):
+        return a
+    if isinstance(a, tj.Identity):
+        return tj.Diagonal(factor * a.diagonal())
+    if isinstance(a, tj.Triangular) and a.unit_diagonal:
+        return tj.Triangular(factor * a.to_dense(), a.lower)
+    if a.is_linear:
+        return _leafwise(lambda leaf: leaf * factor, a)
+    return _scale_composite(a, factor)
+
+
+def _scale_composite(a, factor):
+    if isinstance(a, tj.Scaled):
+        return a.replace(factor=a.factor * factor)
+    if isinstance(a, tj.LowRank):
+        return a.replace(u=a.u * factor)
+    if isinstance(a, tj.LowRankUpdate):
+        d = jnp.ones(a.u.shape[1], a.u.dtype) if a.d is None else a.d
+        return a.replace(base=tj.multiply(a.base, factor), d=d * factor)
+    if isinstance(a, tj.Kronecker):
+        return a.replace(factors=(tj.multiply(a.factors[0], factor), *a.factors[1:]))
+    if isinstance(a, tj.BlockDiagonal):
+        return tj.BlockDiagonal(*(tj.multiply(b, factor) for b in a.blocks))
+    return tj.Scaled(a, jnp.asarray(factor, a.dtype))

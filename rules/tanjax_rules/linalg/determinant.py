@@ -1,0 +1,150 @@
+"""Determinants and their logarithms."""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+
+import tanjax as tj
+
+from .solve import capacitance, check_square_blocks, check_system
+
+# -- rules ---------------------------------------------------------------------------------------
+
+
+@tj.logdet.natural_rule(tj.AbstractArray)
+def logdet_rule(a):
+    check_system("logdet", a)
+    return tj.logdet.primal(a), lambda y_bar: tj.multiply(tj.inv(a).mT, y_bar.astype(a.dtype))
+
+
+@tj.logdet.natural_rule(tj.Diagonal)
+def logdet_diagonal_rule(a):
+    return logdet_diagonal(a), lambda y_bar: tj.Diagonal(y_bar / a.diag)
+
+
+@tj.logdet.natural_rule(tj.Triangular)
+def logdet_triangular_rule(a):
+    """The inverse transpose lies in the other triangle; only its diagonal is visible."""
+    return logdet_triangular(a), lambda y_bar: tj.Diagonal(y_bar / a.diagonal())
+
+
+@tj.logdet.natural_rule(tj.Symmetric)
+@tj.logdet.natural_rule(tj.Hermitian)
+def logdet_factored_rule(a):
+    factor = jsl.lu_factor(a.data)
+    y = _log_abs(jnp.diagonal(factor[0]))
+
+    def logdet_factored_pullback(y_bar):
+        eye = jnp.eye(a.shape[0], dtype=a.dtype) * y_bar.astype(a.dtype)
+        return jsl.lu_solve(factor, eye, trans=1)
+
+    return y, logdet_factored_pullback
+
+
+def _log_abs(diag):
+    return jnp.sum(jnp.log(jnp.abs(diag)))
+
+
+# -- logdet --------------------------------------------------------------------------------------
+
+
+@tj.logdet.implementation(tj.Diagonal)
+def logdet_diagonal(a):
+    return _log_abs(a.diag)
+
+
+@tj.logdet.implementation(tj.Triangular)
+def logdet_triangular(a):
+    return _log_abs(a.diagonal())
+
+
+@tj.logdet.implementation(tj.Symmetric)
+@tj.logdet.implementation(tj.Hermitian)
+def logdet_symmetric(a):
+    return jnp.linalg.slogdet(a.data).logabsdet
+
+
+@tj.logdet.implementation(tj.Identity)
+def logdet_identity(a):
+    return jnp.zeros((), a.dtype)
+
+
+@tj.logdet.implementation(tj.Scaled, differentiate=True)
+def logdet_scaled(a):
+    check_system("logdet", a)
+    return tj.logdet(a.matrix) + a.shape[0] * jnp.log(jnp.abs(a.factor))
+
+
+@tj.logdet.implementation(tj.Kronecker, differentiate=True)
+def logdet_kronecker(a):
+    for factor in a.factors:
+        check_system("logdet (Kronecker factor)", factor)
+    n = a.shape[0]
+    terms = [tj.logdet(f) * (n // f.shape[0]) for f in a.factors]
+    return sum(terms[1:], terms[0])
+
+
+@tj.logdet.implementation(tj.BlockDiagonal, differentiate=True)
+def logdet_blocks(a):
+    check_system("logdet", a)
+    check_square_blocks("logdet", a)
+    terms = [tj.logdet(b) for b in a.blocks]
+    return sum(terms[1:], terms[0])
+
+
+@tj.logdet.implementation(tj.LowRankUpdate, differentiate=True)
+def logdet_update(a):
+    """The matrix determinant lemma."""
+    check_system("logdet", a)
+    small = capacitance(a, tj.solve(a.base, a.u))
+    return tj.logdet(a.base) + jnp.linalg.slogdet(small).logabsdet
+
+
+# -- det: AD of these handles singular matrices, where `det * inv` would not -----------------------
+
+
+@tj.det.implementation(tj.Diagonal, differentiate=True)
+@tj.det.implementation(tj.Triangular, differentiate=True)
+def det_of_diagonal(a):
+    return jnp.prod(a.diagonal())
+
+
+@tj.det.implementation(tj.Symmetric, differentiate=True)
+@tj.det.implementation(tj.Hermitian, differentiate=True)
+def det_symmetric(a):
+    return jnp.linalg.det(a.to_dense())
+
+
+@tj.det.implementation(tj.Identity, differentiate=True)
+def det_identity(a):
+    return jnp.ones((), a.dtype)
+
+
+@tj.det.implementation(tj.Scaled, differentiate=True)
+def det_scaled(a):
+    check_system("det", a)
+    return tj.det(a.matrix) * a.factor ** a.shape[0]
+
+
+@tj.det.implementation(tj.Kronecker, differentiate=True)
+def det_kronecker(a):
+    for factor in a.factors:
+        check_system("det (Kronecker factor)", factor)
+    n = a.shape[0]
+    return math.prod(tj.det(f) ** (n // f.shape[0]) for f in a.factors)
+
+
+@tj.det.implementation(tj.BlockDiagonal, differentiate=True)
+def det_blocks(a):
+    check_system("det", a)
+    check_square_blocks("det", a)
+    return math.prod(map(tj.det, a.blocks))
+
+
+@tj.det.implementation(tj.LowRankUpdate, differentiate=True)
+def det_update(a):
+    check_system("det", a)
+    return tj.det(a.base) * jnp.linalg.det(capacitance(a, tj.solve(a.base, a.u)))

@@ -1,0 +1,28 @@
+"""Kronecker products, as structured results."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+import tanjax as tj
+
+
+@tj.kron.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
+@tj.kron.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
+@tj.kron.implementation(tj.Dense, tj.AbstractArray, differentiate=True)
+def kron(a, b):
+    if a.ndim != 2 or b.ndim != 2:
+        raise tj.ShapeError(f"kron: needs two matrices, got {a.shape} and {b.shape}.")
+    left = a.factors if isinstance(a, tj.Kronecker) else (a,)
+    right = b.factors if isinstance(b, tj.Kronecker) else (b,)
+    return tj.Kronecker(*left, *right)
+
+
+@tj.kron.implementation(tj.Diagonal, tj.Diagonal, differentiate=True)
+def kron_diagonal(a, b):
+    return tj.Diagonal(jnp.outer(a.diag, b.diag).reshape(-1))
+
+
+@tj.kron.implementation(tj.Identity, tj.Identity, differentiate=True)
+def kron_identity(a, b):
+    return tj.Identity(a.n * b.n, a.kind)

@@ -1,0 +1,185 @@
+"""Products of matrices and vectors.
+
+One natural rule serves every pair of types. Implementations say how a product is computed; the
+closed algebra (which products keep a structure) stands below them.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+import tanjax as tj
+
+
+def check_inner(a, b) -> None:
+    """Raise `ShapeError` unless the inner dimensions agree."""
+    if a.ndim not in (1, 2) or b.ndim not in (1, 2) or a.shape[-1] != b.shape[0]:
+        raise tj.ShapeError(
+            f"matmul: cannot multiply {type(a).__name__}{list(a.shape)} with {type(b).__name__}{list(b.shape)}.\n"
+            "Hint: the last axis of the left operand must match the first axis of the right one."
+        )
+
+
+# -- the rule ------------------------------------------------------------------------------------
+
+
+@tj.matmul.natural_rule(tj.AbstractArray)
+@tj.matmul.natural_rule(tj.Dense, tj.AbstractArray)
+def matmul_rule(a, b):
+    c = tj.matmul.primal(a, b)
+
+    def matmul_pullback(c_bar):
+        a_bar = tj.matmul(b, c_bar) if a.ndim == 1 else product_cotangent(c_bar, b)
+        return a_bar, product_cotangent(a, c_bar) if a.ndim == 1 else tj.matmul(a.mT, c_bar)
+
+    return c, matmul_pullback
+
+
+def product_cotangent(left, right):
+    """`left @ right.T`, unformed where both are dense."""
+    if tj.is_structured(left) or tj.is_structured(right):
+        return tj.matmul(left, right.mT)
+    return tj.Outer(left, right)
+
+
+# -- implementations -----------------------------------------------------------------------------
+
+
+@tj.matmul.implementation(tj.AbstractArray, tj.Dense)
+def structured_times_dense(a, b):
+    check_inner(a, b)
+    return a.apply(b)
+
+
+@tj.matmul.implementation(tj.Dense, tj.AbstractArray)
+def dense_times_structured(a, b):
+    check_inner(a, b)
+    return b.transposed().apply(a.T).T
+
+
+@tj.matmul.implementation(tj.AbstractArray, tj.AbstractArray)
+def structured_times_structured(a, b):
+    check_inner(a, b)
+    return a.apply(tj.densified(b, "matmul", "multiply one side onto vectors first"))
+
+
+@tj.matmul.implementation(tj.Diagonal, tj.Diagonal)
+def diagonal_times_diagonal(a, b):
+    check_inner(a, b)
+    return tj.Diagonal(a.diag * b.diag)
+
+
+@tj.matmul.implementation(tj.Diagonal, tj.Triangular)
+def diagonal_times_triangular(a, b):
+    check_inner(a, b)
+    return _triangular(a.diag[:, None] * b.to_dense(), b)
+
+
+@tj.matmul.implementation(tj.Triangular, tj.Diagonal)
+def triangular_times_diagonal(a, b):
+    check_inner(a, b)
+    return _triangular(a.to_dense() * b.diag, a)
+
+
+@tj.matmul.implementation(tj.Triangular, tj.Triangular)
+def triangular_times_triangular(a, b):
+    check_inner(a, b)
+    dense = a.to_dense() @ b.to_dense()
+    return tj.Triangular(dense, a.lower) if a.lower == b.lower else dense
+
+
+def _triangular(dense, like):
+    return tj.Triangular(dense, like.lower)
+
+
+@tj.matmul.implementation(tj.Identity, tj.AbstractArray)
+@tj.matmul.implementation(tj.Identity, tj.Dense)
+def identity_times_any(a, b):
+    check_inner(a, b)
+    return b
+
+
+@tj.matmul.implementation(tj.AbstractArray, tj.Identity)
+@tj.matmul.implementation(tj.Dense, tj.Identity)
+def any_times_identity(a, b):
+    check_inner(a, b)
+    return a
+
+
+@tj.matmul.implementation(tj.Zero, tj.AbstractArray)
+def zero_times_any(a, b):
+    check_inner(a, b)
+    return tj.Zero((a.shape[0], b.shape[1]), a.dtype)
+
+
+@tj.matmul.implementation(tj.AbstractArray, tj.Zero)
+def any_times_zero(a, b):
+    check_inner(a, b)
+    return tj.Zero((a.shape[0], b.shape[1]), b.dtype)
+
+
+# -- composite types: the composition is differentiated, part by part -----------------------------
+
+
+@tj.matmul.implementation(tj.LowRankUpdate, tj.Dense, differentiate=True)
+def update_times_dense(a, b):
+    check_inner(a, b)
+    return tj.matmul(a.base, b) + a.update().apply(b)
+
+
+@tj.matmul.implementation(tj.Kronecker, tj.Dense, differentiate=True)
+def kronecker_times_dense(a, b):
+    check_inner(a, b)
+    return along_axes(tj.matmul, a.factors, b)
+
+
+def along_axes(function, factors, b):
+    """Apply `function(factor, ·)` along the axis of `b` that belongs to each Kronecker factor."""
+    x = b.reshape(*(f.shape[1] for f in factors), -1)
+    for axis, factor in enumerate(factors):
+        moved = jnp.moveaxis(x, axis, 0)
+        out = function(factor, moved.reshape(moved.shape[0], -1))
+        x = jnp.moveaxis(out.reshape(-1, *moved.shape[1:]), 0, axis)
+    return x.reshape(-1, *b.shape[1:])
+
+
+@tj.matmul.implementation(tj.Scaled, tj.Dense, differentiate=True)
+def scaled_times_dense(a, b):
+    check_inner(a, b)
+    return a.factor * tj.matmul(a.matrix, b)
+
+
+@tj.matmul.implementation(tj.BlockDiagonal, tj.Dense, differentiate=True)
+def blocks_times_dense(a, b):
+    check_inner(a, b)
+    return jnp.concatenate([tj.matmul(block, b[columns]) for block, (_, columns) in zip(a.blocks, a.slices(), strict=True)])
+
+
+@tj.matmul.implementation(tj.BlockDiagonal, tj.BlockDiagonal, differentiate=True)
+def blocks_times_blocks(a, b):
+    check_inner(a, b)
+    if [x.shape[1] for x in a.blocks] != [x.shape[0] for x in b.blocks]:
+        return tj.matmul(a, tj.densified(b, "matmul", "give both sides the same blocks"))
+    return tj.BlockDiagonal(*(tj.matmul(x, y) for x, y in zip(a.blocks, b.blocks, strict=True)))
+
+
+@tj.matmul.implementation(tj.Kronecker, tj.Kronecker, differentiate=True)
+def kronecker_times_kronecker(a, b):
+    """The mixed-product rule."""
+    check_inner(a, b)
+    if [x.shape[1] for x in a.factors] != [x.shape[0] for x in b.factors]:
+        return tj.matmul(a, tj.densified(b, "matmul", "give both sides the same factors"))
+    return tj.Kronecker(*(tj.matmul(x, y) for x, y in zip(a.factors, b.factors, strict=True)))
+
+
+@tj.matmul.implementation(tj.LowRank, tj.AbstractArray, differentiate=True)
+@tj.matmul.implementation(tj.LowRank, tj.LowRank, differentiate=True)
+def low_rank_times_any(a, b):
+    check_inner(a, b)
+    return tj.LowRank(a.u, tj.matmul(b.mT, a.v))
+
+
+@tj.matmul.implementation(tj.AbstractArray, tj.LowRank, differentiate=True)
+def any_times_low_rank(a, b):
+    check_inner(a, b)
+    return tj.LowRank(tj.matmul(a, b.u), b.v)

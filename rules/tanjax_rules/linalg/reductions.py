@@ -1,0 +1,137 @@
+"""Transposes, diagonals, sums, inner products and norms."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+import tanjax as tj
+
+
+@tj.transpose.implementation(tj.AbstractArray, differentiate=True)
+def transpose(a):
+    return a.transposed()  # a relabelling of the fields: AD of it is free
+
+
+# -- the diagonal and the trace ------------------------------------------------------------------
+
+
+@tj.diagonal.implementation(tj.AbstractArray)
+def diagonal(a):
+    return a.diagonal()
+
+
+@tj.diagonal.natural_rule(tj.AbstractArray)
+def diagonal_rule(a):
+    return a.diagonal(), lambda d_bar: embed_diagonal(d_bar, a.shape)
+
+
+@tj.trace.implementation(tj.AbstractArray)
+def trace(a):
+    return jnp.sum(a.diagonal())
+
+
+@tj.trace.natural_rule(tj.AbstractArray)
+def trace_rule(a):
+    def trace_pullback(y_bar):
+        return embed_diagonal(jnp.broadcast_to(y_bar, (min(a.shape),)), a.shape)
+
+    return trace(a), trace_pullback
+
+
+def embed_diagonal(diag, shape):
+    """The matrix of a shape with `diag` on its main diagonal."""
+    if shape[0] == shape[1]:
+        return tj.Diagonal(diag)
+    i = jnp.arange(min(shape))
+    return jnp.zeros(shape, diag.dtype).at[i, i].set(diag)
+
+
+# -- sums ----------------------------------------------------------------------------------------
+
+
+@tj.sum.implementation(tj.AbstractArray)
+def sum_(a, *, axis=None):
+    if axis is None or a.ndim != 2 or isinstance(axis, tuple):
+        return a.total() if axis is None else jnp.sum(tj.densified(a, "sum", "sum over one axis or all"), axis)
+    if axis not in (-2, -1, 0, 1):
+        raise tj.ShapeError(f"sum: axis {axis} is out of range for shape {a.shape}.")
+    matrix = a.transposed() if axis in (0, -2) else a
+    return matrix.apply(jnp.ones(matrix.shape[1], a.dtype))
+
+
+@tj.sum.natural_rule(tj.AbstractArray)
+def sum_rule(a, *, axis=None):
+    def sum_pullback(y_bar):
+        if a.ndim != 2 or isinstance(axis, tuple):
+            return jnp.broadcast_to(y_bar if axis is None else jnp.expand_dims(y_bar, axis), a.shape)
+        ones = [jnp.ones(n, y_bar.dtype) for n in a.shape]
+        if axis is None:
+            return tj.Outer(y_bar * ones[0], ones[1])
+        return tj.Outer(ones[0], y_bar) if axis in (0, -2) else tj.Outer(y_bar, ones[1])
+
+    return sum_(a, axis=axis), sum_pullback
+
+
+# -- inner products and norms --------------------------------------------------------------------
+
+
+@tj.dot.implementation(tj.AbstractArray, tj.Dense)
+@tj.dot.implementation(tj.AbstractArray, tj.AbstractArray)
+def dot(a, b):
+    if a.shape != b.shape:
+        raise tj.ShapeError(f"dot: shapes {a.shape} and {b.shape} differ.")
+    return a.pair(b)
+
+
+@tj.dot.implementation(tj.Dense, tj.AbstractArray)
+def dense_dot(a, b):
+    return dot(b, a)
+
+
+@tj.dot.natural_rule(tj.AbstractArray)
+@tj.dot.natural_rule(tj.Dense, tj.AbstractArray)
+def dot_rule(a, b):
+    return tj.dot.primal(a, b), lambda y_bar: (tj.multiply(b, y_bar), tj.multiply(a, y_bar))
+
+
+@tj.norm.implementation(tj.AbstractArray)
+def norm(a):
+    return jnp.sqrt(jnp.real(a.pair(_conjugate(a))))
+
+
+@tj.norm.natural_rule(tj.AbstractArray)
+def norm_rule(a):
+    y = norm(a)
+
+    def norm_pullback(y_bar):
+        safe = jnp.where(y == 0, jnp.ones_like(y), y)
+        return tj.multiply(_conjugate(a), jnp.where(y == 0, jnp.zeros_like(y), y_bar / safe).astype(a.dtype))
+
+    return y, norm_pullback
+
+
+def _conjugate(a):
+    if not jnp.issubdtype(a.dtype, jnp.complexfloating):
+        return a
+    return jax.tree.map(lambda leaf: jnp.conj(leaf) if jnp.iscomplexobj(leaf) else leaf, a)
+
+
+# -- quadratic forms -----------------------------------------------------------------------------
+
+
+@tj.quadratic_form.implementation(tj.AbstractArray, tj.Dense)
+def quadratic_form(a, x):
+    if x.ndim != 1 or a.shape != (x.shape[0], x.shape[0]):
+        raise tj.ShapeError(f"quadratic_form: needs a square matrix and a vector, got {a.shape} and {x.shape}.")
+    return jnp.sum(x * a.apply(x))
+
+
+@tj.quadratic_form.natural_rule(tj.AbstractArray)
+def quadratic_form_rule(a, x):
+    ax = a.apply(x)
+
+    def quadratic_form_pullback(y_bar):
+        return tj.Outer(y_bar * x, x), y_bar * (ax + tj.matmul(a.mT, x))
+
+    return jnp.sum(x * ax), quadratic_form_pullback

@@ -1,0 +1,230 @@
+"""Linear systems and inverses.
+
+The natural rule never looks at the structure: with `w = A⁻ᵀ x̄` the cotangent of the matrix is
+the outer product `-w xᵀ`, kept factored. Types whose factorisation is worth keeping have a rule of
+their own that reuses it.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+
+import tanjax as tj
+
+from .matmul import along_axes
+
+
+def check_system(name, a, b=None) -> None:
+    """Raise `ShapeError` unless `a` is square and fits the right-hand side."""
+    if a.ndim != 2 or a.shape[0] != a.shape[1]:
+        raise tj.ShapeError(f"{name}: needs a square matrix, got {type(a).__name__}{list(a.shape)}.")
+    if b is not None and (b.ndim not in (1, 2) or b.shape[0] != a.shape[0]):
+        raise tj.ShapeError(f"{name}: the right-hand side {list(b.shape)} does not fit a matrix {list(a.shape)}.")
+
+
+# -- rules ---------------------------------------------------------------------------------------
+
+
+@tj.solve.natural_rule(tj.AbstractArray)
+@tj.solve.natural_rule(tj.Dense, tj.AbstractArray)
+def solve_rule(a, b):
+    x = tj.solve.primal(a, b)
+
+    def solve_pullback(x_bar):
+        w = tj.solve(a.mT, x_bar)
+        return solve_cotangent(w, x), w
+
+    return x, solve_pullback
+
+
+def solve_cotangent(w, x):
+    """`-w xᵀ`, unformed where both are dense."""
+    if tj.is_structured(w) or tj.is_structured(x):
+        return tj.negative(tj.matmul(w, x.mT))
+    return tj.Outer(-w, x)
+
+
+@tj.solve.natural_rule(tj.Symmetric, tj.Dense)
+@tj.solve.natural_rule(tj.Hermitian, tj.Dense)
+def solve_factored_rule(a, b):
+    """The same rule with one LU factorisation for both directions."""
+    check_system("solve", a, b)
+    factor = jsl.lu_factor(a.data)
+    x = jsl.lu_solve(factor, b)
+
+    def solve_factored_pullback(x_bar):
+        w = jsl.lu_solve(factor, x_bar, trans=1)
+        return tj.Outer(-w, x), w
+
+    return x, solve_factored_pullback
+
+
+@tj.inv.natural_rule(tj.AbstractArray)
+def inv_rule(a):
+    c = tj.inv.primal(a)
+
+    def inv_pullback(c_bar):
+        return tj.negative(tj.matmul(tj.matmul(c.mT, c_bar), c.mT))
+
+    return c, inv_pullback
+
+
+# -- solve ---------------------------------------------------------------------------------------
+
+
+@tj.solve.implementation(tj.Diagonal, tj.Dense)
+def solve_diagonal(a, b):
+    check_system("solve", a, b)
+    return b / a.diag if b.ndim == 1 else b / a.diag[:, None]
+
+
+@tj.solve.implementation(tj.Triangular, tj.Dense)
+def solve_triangular(a, b):
+    check_system("solve", a, b)
+    return jsl.solve_triangular(a.data, b, lower=a.lower, unit_diagonal=a.unit_diagonal)
+
+
+@tj.solve.implementation(tj.Symmetric, tj.Dense)
+@tj.solve.implementation(tj.Hermitian, tj.Dense)
+def solve_symmetric(a, b):
+    check_system("solve", a, b)
+    return jnp.linalg.solve(a.data, b)
+
+
+@tj.solve.implementation(tj.Identity, tj.Dense)
+@tj.solve.implementation(tj.Identity, tj.AbstractArray)
+def solve_identity(a, b):
+    check_system("solve", a, b)
+    return b
+
+
+@tj.solve.implementation(tj.Diagonal, tj.Diagonal)
+def solve_diagonal_diagonal(a, b):
+    check_system("solve", a, b)
+    return tj.Diagonal(b.diag / a.diag)
+
+
+@tj.solve.implementation(tj.Diagonal, tj.Triangular)
+def solve_diagonal_triangular(a, b):
+    check_system("solve", a, b)
+    return tj.Triangular(b.to_dense() / a.diag[:, None], b.lower)
+
+
+@tj.solve.implementation(tj.Triangular, tj.Triangular)
+def solve_triangular_triangular(a, b):
+    dense = solve_triangular(a, b.to_dense())
+    return tj.Triangular(dense, a.lower) if a.lower == b.lower else dense
+
+
+@tj.solve.implementation(tj.Scaled, tj.Dense, differentiate=True)
+def solve_scaled(a, b):
+    check_system("solve", a, b)
+    return tj.solve(a.matrix, b) / a.factor
+
+
+@tj.solve.implementation(tj.BlockDiagonal, tj.Dense, differentiate=True)
+def solve_blocks(a, b):
+    check_system("solve", a, b)
+    check_square_blocks("solve", a)
+    parts = [tj.solve(block, b[columns]) for block, (_, columns) in zip(a.blocks, a.slices(), strict=True)]
+    return jnp.concatenate(parts)
+
+
+def check_square_blocks(name, a) -> None:
+    """Raise `ShapeError` unless every block is square (otherwise the matrix is singular)."""
+    if any(b.shape[0] != b.shape[1] for b in a.blocks):
+        raise tj.ShapeError(f"{name}: a BlockDiagonal with blocks that are not square is singular.")
+
+
+@tj.solve.implementation(tj.Kronecker, tj.Dense, differentiate=True)
+def solve_kronecker(a, b):
+    check_system("solve", a, b)
+    for factor in a.factors:
+        check_system("solve (Kronecker factor)", factor)
+    return along_axes(tj.solve, a.factors, b)
+
+
+@tj.solve.implementation(tj.LowRankUpdate, tj.Dense, differentiate=True)
+def solve_update(a, b):
+    r"""Woodbury in the form $x = y - Z\,(I + D V^\top Z)^{-1} D V^\top y$ with $y = B^{-1}b$,
+    $Z = B^{-1}U$, which needs no inverse of `d`.
+    """
+    check_system("solve", a, b)
+    columns = b[:, None] if b.ndim == 1 else b
+    both = tj.solve(a.base, jnp.concatenate([columns, a.u], axis=1))
+    y, z = both[:, : columns.shape[1]], both[:, columns.shape[1] :]
+    vt = (a.u if a.v is None else a.v).T
+    x = y - z @ jnp.linalg.solve(capacitance(a, z), weighted(a, vt @ y))
+    return x[:, 0] if b.ndim == 1 else x
+
+
+def capacitance(a, z):
+    """`I + D Vᵀ Z`, the small matrix of Woodbury and of the determinant lemma."""
+    right = a.u if a.v is None else a.v
+    return jnp.eye(z.shape[1], dtype=z.dtype) + weighted(a, right.T @ z)
+
+
+def weighted(a, rows):
+    """`D rows`."""
+    return rows if a.d is None else a.d[:, None] * rows
+
+
+# -- inverses ------------------------------------------------------------------------------------
+
+
+@tj.inv.implementation(tj.Diagonal)
+def inv_diagonal(a):
+    return tj.Diagonal(1 / a.diag)
+
+
+@tj.inv.implementation(tj.Triangular)
+def inv_triangular(a):
+    eye = jnp.eye(a.shape[0], dtype=a.dtype)
+    return tj.Triangular(solve_triangular(a, eye), a.lower, a.unit_diagonal)
+
+
+@tj.inv.implementation(tj.Symmetric)
+def inv_symmetric(a):
+    return tj.Symmetric(jnp.linalg.inv(a.data), "mean")
+
+
+@tj.inv.implementation(tj.Hermitian)
+def inv_hermitian(a):
+    return tj.Hermitian(jnp.linalg.inv(a.data), "mean")
+
+
+@tj.inv.implementation(tj.Identity)
+def inv_identity(a):
+    return a
+
+
+@tj.inv.implementation(tj.Scaled, differentiate=True)
+def inv_scaled(a):
+    check_system("inv", a)
+    return tj.multiply(tj.inv(a.matrix), 1 / a.factor)
+
+
+@tj.inv.implementation(tj.Kronecker, differentiate=True)
+def inv_kronecker(a):
+    for factor in a.factors:
+        check_system("inv (Kronecker factor)", factor)
+    return tj.Kronecker(*map(tj.inv, a.factors))
+
+
+@tj.inv.implementation(tj.BlockDiagonal, differentiate=True)
+def inv_blocks(a):
+    check_system("inv", a)
+    check_square_blocks("inv", a)
+    return tj.BlockDiagonal(*map(tj.inv, a.blocks))
+
+
+@tj.inv.implementation(tj.LowRankUpdate, differentiate=True)
+def inv_update(a):
+    """Woodbury again: the inverse is a low-rank update of the inverse of the base."""
+    check_system("inv", a)
+    z = tj.solve(a.base, a.u)
+    zt = tj.solve(a.base.mT, a.u if a.v is None else a.v)
+    core = jnp.linalg.solve(capacitance(a, z).T, z.T).T  # Z (I + D Vᵀ Z)⁻¹
+    scaled = core if a.d is None else core * a.d
+    return tj.LowRankUpdate(tj.inv(a.base), -scaled, None, zt)

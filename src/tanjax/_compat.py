@@ -1,0 +1,280 @@
+"""JAX's moving parts, all of them, in one file.
+
+Everything else in tanjax is written against JAX's covered public API. What is not covered by its
+compatibility policy lives here: the linear primitive behind both differentiation modes
+(`jax.extend`, `jax.interpreters`), the varying mesh axes of `shard_map`, and jaxpr evaluation.
+If any of it is missing or fails its self-test, `linear_lowering_works` says so and the public
+lowering takes over (`registry/_lowering.py`).
+
+Supported: JAX 0.10.2 to 0.12. Switches, each with the reason:
+
+* `varying_axes`: `aval.vma` became `aval.manual_axis_type.varying` in 0.10.
+* `ClosedJaxpr` merged into `Jaxpr` in 0.11: only `.jaxpr`, `.consts`, `.eqns`, `.out_avals` are
+  read here, which both spellings have.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.custom_derivatives import SymbolicZero
+
+from ._errors import LoweringWarning
+
+Tracer = jax.core.Tracer
+float0 = np.dtype(jax.dtypes.float0)
+
+
+def is_symbolic_zero(x: Any) -> bool:
+    """Whether a tangent is JAX's symbolic zero."""
+    return isinstance(x, SymbolicZero)
+
+
+# -- shard_map --------------------------------------------------------------------------------
+
+
+def varying_axes(x: Any) -> frozenset[Any]:
+    """The manual mesh axes over which a value varies inside `shard_map`."""
+    aval = jax.typeof(x)
+    kind = getattr(aval, "manual_axis_type", None)
+    return frozenset(kind.varying) if kind is not None else frozenset(getattr(aval, "vma", ()) or ())
+
+
+def align(tree: Any) -> Any:
+    """Cast every leaf to the union of the varying axes of all leaves.
+
+    The transpose of this cast is the sum over the axes that was missing, so that a rule for a
+    replicated operand is right under `shard_map` without ever mentioning a mesh axis.
+    """
+    axes: frozenset[Any] = frozenset()
+    for leaf in jax.tree.leaves(tree):
+        axes |= varying_axes(leaf)
+    if not axes:
+        return tree
+
+    def cast(x: Any) -> Any:
+        missing = tuple(sorted(axes - varying_axes(x)))
+        return lax.pcast(x, missing, to="varying") if missing else x
+
+    return jax.tree.map(cast, tree)
+
+
+# -- closures to explicit residuals -----------------------------------------------------------
+
+
+def convert_closure(function: Callable[..., list[Any]], *examples: Any) -> tuple[Callable[..., list[Any]], list[Any]]:
+    """Turn a closure into a function of (residuals, arguments) and the residuals.
+
+    The residuals are exactly the arrays that the closure needs for its outputs; those that only
+    dead code needs are dropped, so that they need not live until the backward pass.
+    """
+    closed = jax.make_jaxpr(function)(*examples)
+    jaxpr, consts = closed.jaxpr, list(closed.consts)
+    needed = _needed_vars(jaxpr)
+    keep = [var in needed for var in jaxpr.constvars]
+    residuals = [c for c, k in zip(consts, keep, strict=True) if k]
+    dropped = [None if k else jax.typeof(c) for c, k in zip(consts, keep, strict=True)]
+
+    def converted(values: Sequence[Any], *args: Any) -> list[Any]:
+        rest = iter(values)
+        full = [next(rest) if d is None else _placeholder(d) for d in dropped]
+        return jax.core.eval_jaxpr(jaxpr, full, *args)
+
+    return converted, residuals
+
+
+def _placeholder(aval: Any) -> Any:
+    return np.zeros(aval.shape, float0) if aval.dtype == float0 else jnp.zeros(aval.shape, aval.dtype)
+
+
+def _needed_vars(jaxpr: Any) -> set[Any]:
+    """The variables on which outputs or effects depend."""
+    is_var = lambda v: not hasattr(v, "val")  # literals carry their value
+    needed = {v for v in jaxpr.outvars if is_var(v)}
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.effects or any(v in needed for v in eqn.outvars):
+            needed |= {v for v in eqn.invars if is_var(v)}
+    return needed
+
+
+# -- the linear primitive -----------------------------------------------------------------------
+
+
+class LinearMap:
+    """A linear map and its transpose, compared by identity so that it can be a parameter."""
+
+    __slots__ = ("forward", "name", "transpose")
+
+    def __init__(self, forward: Callable[..., Any], transpose: Callable[..., Any], name: str) -> None:
+        self.forward, self.transpose, self.name = forward, transpose, name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def linear_call(forward: Any, transpose: Any, name: str, residuals: Any, operands: Any, out_avals: Any) -> list[Any]:
+    """Bind the linear primitive: `forward(*residuals, *operands)`, transposed by `transpose`."""
+    primitive = _linear_primitive()
+    avals = tuple(a.to_tangent_aval() for a in out_avals)
+    return primitive.bind(
+        *residuals, *operands, linear=LinearMap(forward, transpose, name), count=len(residuals), out_avals=avals
+    )
+
+
+@functools.cache
+def _linear_primitive() -> Any:
+    """Make the primitive with its derivative, transpose, batching and lowering rules.
+
+    Its abstract evaluation does not trace the map: in reverse mode only the transpose, which is
+    the author's own pullback, is ever traced, with exactly the author's residuals.
+    """
+    from jax.extend.core import Primitive
+    from jax.interpreters import ad, batching, mlir
+
+    primitive = Primitive("tanjax_linear")
+    primitive.multiple_results = True
+
+    def implementation(*args: Any, linear: LinearMap, count: int, out_avals: Any) -> list[Any]:
+        return list(linear.forward(*args))
+
+    primitive.def_impl(implementation)
+    primitive.def_abstract_eval(lambda *_, linear, count, out_avals: list(out_avals))
+    mlir.register_lowering(primitive, mlir.lower_fun(implementation, multiple_results=True))
+    ad.primitive_jvps[primitive] = functools.partial(_linear_jvp, primitive, ad)
+    ad.primitive_transposes[primitive] = functools.partial(_linear_transpose, primitive, ad)
+    batching.fancy_primitive_batchers[primitive] = functools.partial(_linear_batch, primitive)
+    return primitive
+
+
+def _linear_jvp(primitive: Any, ad: Any, primals: Any, tangents: Any, *, linear: LinearMap, count: int, out_avals: Any) -> Any:
+    params = {"linear": linear, "count": count, "out_avals": out_avals}
+    out = primitive.bind(*primals, **params)
+    total: list[Any] = [None] * len(out)
+
+    def add(terms: Any) -> None:
+        total[:] = [t if old is None else old + t for old, t in zip(total, terms, strict=True)]
+
+    if any(type(t) is not ad.Zero for t in tangents[count:]):
+        moved = map(ad.instantiate_zeros, tangents[count:])
+        add(primitive.bind(*primals[:count], *moved, **params))
+    places = [i for i in range(count) if type(tangents[i]) is not ad.Zero]
+    if places:  # the derivative with respect to the residuals is ordinary JAX
+
+        def of_residuals(*values: Any) -> list[Any]:
+            args = list(primals)
+            for i, value in zip(places, values, strict=True):
+                args[i] = value
+            return list(linear.forward(*args))
+
+        add(jax.jvp(of_residuals, [primals[i] for i in places], [tangents[i] for i in places])[1])
+    return out, [ad.Zero.from_primal_value(o) if t is None else t for o, t in zip(out, total, strict=True)]
+
+
+def _linear_transpose(primitive: Any, ad: Any, cts: Any, *args: Any, linear: LinearMap, count: int, out_avals: Any) -> Any:
+    residuals, operands = args[:count], args[count:]
+    if any(map(ad.is_undefined_primal, residuals)) or not all(map(ad.is_undefined_primal, operands)):
+        raise NotImplementedError(f"{linear.name}: transposing with respect to residuals is not linear.")
+    swapped = LinearMap(linear.transpose, linear.forward, linear.name)
+    full = [ad.instantiate_zeros(c) for c in cts]
+    avals = tuple(x.aval.to_tangent_aval() for x in operands)
+    return [None] * count + primitive.bind(*residuals, *full, linear=swapped, count=count, out_avals=avals)
+
+
+def _linear_batch(primitive: Any, axis: Any, args: Any, dims: Any, *, linear: LinearMap, count: int, out_avals: Any) -> Any:
+    from jax.extend.core import unmapped_aval
+
+    if all(d is None for d in dims):  # these batchers are called even if nothing is batched
+        out = primitive.bind(*args, linear=linear, count=count, out_avals=out_avals)
+        return out, [None] * len(out)
+    options = {"axis_size": axis.size, "axis_name": axis.name, "spmd_axis_name": axis.spmd_name or axis.explicit_mesh_axis}
+    front = [a if d is None else jnp.moveaxis(a, d, 0) for a, d in zip(args, dims, strict=True)]
+    operands = [
+        jnp.broadcast_to(a, (axis.size, *a.shape)) if d is None else a
+        for a, d in zip(front[count:], dims[count:], strict=True)
+    ]
+    residual_axes = tuple(None if d is None else 0 for d in dims[:count])
+
+    def mapped(function: Any, n: int) -> Any:
+        return lambda *a: jax.vmap(lambda *b: list(function(*b)), in_axes=residual_axes + (0,) * n, **options)(*a)
+
+    batched = LinearMap(mapped(linear.forward, len(operands)), mapped(linear.transpose, len(out_avals)), linear.name)
+    avals = tuple(unmapped_aval(axis.size, 0, a, axis.explicit_mesh_axis) for a in out_avals)
+    out = primitive.bind(*front[:count], *operands, linear=batched, count=count, out_avals=avals)
+    return out, [0] * len(out)
+
+
+# -- a bilinear primitive ---------------------------------------------------------------------------
+
+
+def symmetric_outer(left: Any, right: Any) -> Any:
+    """`left @ right.T + right @ left.T` for two thin matrices, as one product of twice the width.
+
+    Two products and a sum cost 1.4 times as much at n = 2048 (memory traffic). The one product
+    is bilinear as a whole but no longer in JAX's eyes, which sees `left` on both sides of it; as a
+    primitive it can be transposed in either argument, as a rule's pullback must be.
+    """
+    return _symmetric_outer_primitive().bind(left, right)
+
+
+@functools.cache
+def _symmetric_outer_primitive() -> Any:
+    from jax.extend.core import Primitive
+    from jax.interpreters import ad, batching, mlir
+
+    def implementation(left: Any, right: Any) -> Any:
+        return jnp.concatenate([left, right], 1) @ jnp.concatenate([right, left], 1).T
+
+    def batch(axis: Any, args: Any, dims: Any) -> Any:
+        if all(d is None for d in dims):
+            return primitive.bind(*args), None
+        return jax.vmap(lambda a, b: a @ b.T + b @ a.T, in_axes=tuple(dims), axis_size=axis.size)(*args), 0
+
+    primitive = Primitive("tanjax_symmetric_outer")
+    primitive.def_impl(jax.jit(implementation))
+    primitive.def_abstract_eval(lambda a, b: a.update(shape=(a.shape[0], b.shape[0]), weak_type=False))
+    mlir.register_lowering(primitive, mlir.lower_fun(implementation, multiple_results=False))
+    ad.defbilinear(primitive, lambda c, a, b: c @ b + c.T @ b, lambda c, a, b: c @ a + c.T @ a)
+    batching.fancy_primitive_batchers[primitive] = batch
+    return primitive
+
+
+@functools.cache
+def linear_lowering_works() -> bool:
+    """Self-test of the linear primitive: reverse, forward and batched (about 10 ms, once)."""
+    try:
+        _self_test()
+    except Exception as error:
+        warnings.warn(
+            f"the default lowering does not work with JAX {jax.__version__} ({type(error).__name__}: {error}); "
+            "rules are lowered with `jax.linear_transpose` instead.",
+            LoweringWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+def _self_test() -> None:
+    @jax.custom_jvp
+    def double(x: Any) -> Any:
+        return 2 * x
+
+    @double.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        out = 2 * primals[0]
+        twice = lambda t: [2 * t]
+        return out, linear_call(twice, twice, "self_test", [], list(tangents), [jax.typeof(out)])[0]
+
+    with jax.ensure_compile_time_eval():
+        x = jnp.ones(2, jnp.float32)
+        grads = jax.vmap(jax.grad(double))(x)
+        moved = jax.jvp(double, (x,), (x,))[1]
+    if not (np.all(np.asarray(grads) == 2) and np.all(np.asarray(moved) == 2)):
+        raise ValueError("the linear primitive gave a wrong derivative")

@@ -1,0 +1,101 @@
+"""Operators and NumPy's two protocols, on every array type.
+
+`AbstractArray` lives two layers below and knows no operations, so they are installed on it here.
+There is no `__jax_array__`: it would let `x @ D` densify `D` in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax.arrays import AbstractArray, densified, is_structured
+from tanjax.registry import Operation
+
+from . import _operations as ops
+
+_UFUNCS: dict[Any, Operation] = {
+    np.matmul: ops.matmul,
+    np.add: ops.add,
+    np.subtract: ops.subtract,
+    np.negative: ops.negative,
+    np.multiply: ops.multiply,
+    np.true_divide: ops.divide,
+}
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.shape: lambda a: a.shape,
+    np.ndim: lambda a: a.ndim,
+    np.size: lambda a: a.size,
+    np.transpose: ops.transpose,
+    np.matrix_transpose: ops.transpose,
+    np.diagonal: ops.diagonal,
+    np.trace: ops.trace,
+    np.sum: ops.sum,
+    np.dot: lambda a, b: ops.matmul(a, b),
+    np.kron: ops.kron,
+    np.linalg.norm: ops.norm,
+    np.linalg.solve: ops.solve,
+    np.linalg.inv: ops.inv,
+    np.linalg.det: ops.det,
+    np.linalg.cholesky: ops.cholesky,
+}
+
+
+def _array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    op = _UFUNCS.get(ufunc)
+    if op is None or method != "__call__" or kwargs:
+        return NotImplemented
+    return op(*inputs)
+
+
+def _array_function(self: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    op = _FUNCTIONS.get(function)
+    return NotImplemented if op is None else op(*args, **kwargs)
+
+
+def _binary(op: Operation, *, swapped: bool = False) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        if not (is_structured(other) or np.isscalar(other) or hasattr(other, "dtype")):
+            return NotImplemented
+        return op(other, self) if swapped else op(self, other)
+
+    return method
+
+
+def _elementwise(function: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any], Any]:
+    """Comparisons: dense and boolean, as for any array; never one truth value."""
+
+    def method(self: Any, other: Any) -> Any:
+        dense = [x.to_dense() if isinstance(x, AbstractArray) else x for x in (self, other)]
+        return function(*dense)
+
+    method.__name__ = name
+    return method
+
+
+def _getitem(self: Any, index: Any) -> Any:
+    return densified(self, "getitem", "take a block of the fields instead")[index]
+
+
+def install() -> None:
+    """Put the operators on `AbstractArray`."""
+    binary = {"matmul": ops.matmul, "add": ops.add, "sub": ops.subtract, "mul": ops.multiply, "truediv": ops.divide}
+    cls: Any = AbstractArray
+    for name, op in binary.items():
+        setattr(cls, f"__{name}__", _binary(op))
+        setattr(cls, f"__r{name}__", _binary(op, swapped=True))
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        setattr(cls, f"__{name}__", _elementwise(getattr(jnp, _COMPARISONS[name]), name))
+    cls.__neg__ = lambda self: ops.negative(self)
+    cls.__pos__ = lambda self: self
+    cls.__getitem__ = _getitem
+    cls.__array_ufunc__ = _array_ufunc
+    cls.__array_function__ = _array_function
+    cls.mT = property(lambda self: ops.transpose(self), doc="The transposed matrix, without conjugation.")
+    cls.T = cls.mT
+
+
+_COMPARISONS = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}

@@ -1,0 +1,183 @@
+"""From a rule to a function that JAX differentiates in both modes.
+
+A reverse rule alone serves both modes when it is registered as a `jax.custom_jvp` whose tangent
+map is the linear transpose of the rule's pullback. Three lowerings:
+
+| lowering | how | when |
+|---|---|---|
+| `linear` | the tangent map is one linear primitive that holds (map, transpose): reverse mode runs exactly the author's pullback with the author's residuals | default |
+| `public` | `jax.linear_transpose` of the pullback, public API only | fallback, or `tj.lowering("public")` |
+| `custom_vjp` | `jax.custom_vjp`: reverse mode only | `tj.as_custom_vjp(op)` |
+
+Where a pullback cannot be transposed (it contains a dynamic loop, a callback, another reverse-only
+rule), forward mode differentiates the primal instead: a rule never takes away what JAX could do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax import _compat
+from tanjax.arrays import is_inexact
+
+Rule = Callable[..., tuple[Any, Callable[[Any], tuple[Any, ...]]]]
+Push = Callable[..., tuple[Any, Callable[..., Any]]]
+
+_LOWERING = ["linear"]
+_ON_CHANGE: list[Callable[[], None]] = []
+
+
+@contextlib.contextmanager
+def lowering(name: str) -> Iterator[None]:
+    """Choose the lowering of rules inside the context: `"linear"` (default) or `"public"`.
+
+    For tests and comparisons; compiled operations are forgotten at both ends.
+    """
+    if name not in ("linear", "public"):
+        raise ValueError(f"unknown lowering {name!r}: choose 'linear' or 'public'.")
+    old = _LOWERING[0]
+    _set(name)
+    try:
+        yield
+    finally:
+        _set(old)
+
+
+def _set(name: str) -> None:
+    _LOWERING[0] = name
+    for forget in _ON_CHANGE:
+        forget()
+
+
+def on_lowering_change(function: Callable[[], None]) -> None:
+    """Have compiled operations forgotten when the lowering changes."""
+    _ON_CHANGE.append(function)
+
+
+def use_linear() -> bool:
+    """Whether the linear primitive carries the tangent maps."""
+    return _LOWERING[0] == "linear" and _compat.linear_lowering_works()
+
+
+def both_modes(
+    primal: Callable[..., Any], by_ad: Callable[..., Any], rule: Rule | None, push: Push | None, name: str
+) -> Callable[..., Any]:
+    """A function that evaluates `primal` and is differentiated by the rule, in both modes.
+
+    **Arguments:** `by_ad`: the primal as JAX should differentiate it where no rule can.
+    `rule(*args) -> (out, pullback)` with a structural pullback that returns one
+    cotangent per argument; `push(*args) -> (out, pushforward)` with a structural pushforward.
+    At least one of the two is given.
+    """
+    transposable: list[bool] = []  # known after the first trace of this signature
+    f = jax.custom_jvp(primal)
+
+    def jvp(primals: Any, tangents: Any) -> Any:
+        if rule is None:
+            assert push is not None
+            return _pushed(push, primals, tangents)
+        out, pullback = rule(*primals)
+        call = _Call(primals, tangents, out)
+        if not (call.live and call.places):
+            return out, call.place([jnp.zeros_like(call.outs[i]) for i in call.places])
+        pull, residuals = _compat.convert_closure(lambda *cts: call.pull(pullback, cts), *call.diff_outs)
+        if push is None and not transposable:
+            transposable.append(_can_transpose(pull, residuals, call))
+        forward, extra = call.forward(pull, len(residuals), push, by_ad if not (transposable or [True])[0] else None)
+        if not use_linear():
+            return out, call.place(forward(*residuals, *extra, *call.live_tangents))
+        count, total = len(residuals), len(residuals) + len(extra)
+        backward = lambda *a: pull(a[:count], *a[total:])
+        avals = [jax.typeof(o) for o in call.diff_outs]
+        moved = _compat.linear_call(forward, backward, name, [*residuals, *extra], call.live_tangents, avals)
+        return out, call.place(moved)
+
+    f.defjvp(jvp, symbolic_zeros=True)
+    return f
+
+
+class _Call:
+    """The bookkeeping of one differentiated call: which leaves move, which outputs can."""
+
+    def __init__(self, primals: Any, tangents: Any, out: Any) -> None:
+        self.primals = primals
+        self.leaves, self.tree = jax.tree.flatten(primals)
+        self.outs, self.out_tree = jax.tree.flatten(out)
+        self.places = [i for i, o in enumerate(self.outs) if is_inexact(o)]
+        self.diff_outs = [self.outs[i] for i in self.places]
+        flat = jax.tree.leaves(tangents, is_leaf=_compat.is_symbolic_zero)
+        self.live = [i for i, t in enumerate(flat) if not _compat.is_symbolic_zero(t) and t.dtype != _compat.float0]
+        self.live_tangents = [flat[i] for i in self.live]
+
+    def place(self, values: list[Any]) -> Any:
+        """An output (co)tangent from its differentiable leaves."""
+        full: list[Any] = [np.zeros(np.shape(o), _compat.float0) for o in self.outs]
+        for i, value in zip(self.places, values, strict=True):
+            full[i] = value
+        return jax.tree.unflatten(self.out_tree, full)
+
+    def pull(self, pullback: Any, cts: Any) -> list[Any]:
+        """Run a structural pullback and keep the cotangents of the leaves that move."""
+        flat = self.tree.flatten_up_to(tuple(pullback(self.place(list(cts)))))
+        return [flat[i] for i in self.live]
+
+    def tangents(self, moved: Any) -> Any:
+        """All tangents as arrays: those that move, and zeros."""
+        full = [jnp.zeros_like(p) if is_inexact(p) else np.zeros(np.shape(p), _compat.float0) for p in self.leaves]
+        for i, t in zip(self.live, moved, strict=True):
+            full[i] = t
+        return jax.tree.unflatten(self.tree, full)
+
+    def forward(self, pull: Any, count: int, push: Push | None, primal: Any) -> tuple[Any, list[Any]]:
+        """The tangent map as a function of (residuals, extra residuals, live tangents)."""
+        if push is not None:
+            _, pushforward = push(*self.primals)
+            run = lambda *ts: [jax.tree.leaves(pushforward(*self.tangents(ts)))[i] for i in self.places]
+            moved, extra = _compat.convert_closure(run, *self.live_tangents)
+            return lambda *a: moved(a[count : count + len(extra)], *a[count + len(extra) :]), extra
+        if primal is not None:
+            return self._differentiated(primal, count), list(self.leaves)
+        avals = [jax.typeof(o) for o in self.diff_outs]
+
+        def transposed(*a: Any) -> list[Any]:
+            return list(jax.linear_transpose(lambda *c: pull(a[:count], *c), *avals)(list(a[count:])))
+
+        return transposed, []
+
+    def _differentiated(self, primal: Any, count: int) -> Any:
+        n = len(self.leaves)
+
+        def jvp_of_primal(*a: Any) -> list[Any]:
+            primals = jax.tree.unflatten(self.tree, a[count : count + n])
+            moved = jax.jvp(primal, primals, self.tangents(a[count + n :]))[1]
+            return [jax.tree.leaves(moved)[i] for i in self.places]
+
+        return jvp_of_primal
+
+
+def _pushed(push: Push, primals: Any, tangents: Any) -> Any:
+    """Forward mode from a pushforward alone; JAX transposes it for reverse mode."""
+    out, pushforward = push(*primals)
+    call = _Call(primals, tangents, out)
+    moved = jax.tree.leaves(pushforward(*call.tangents(call.live_tangents)))
+    return out, call.place([moved[i] for i in call.places])
+
+
+def _can_transpose(pull: Any, residuals: list[Any], call: _Call) -> bool:
+    """Whether JAX can transpose a pullback; found out once per signature, by trying."""
+    avals = [jax.typeof(o) for o in call.diff_outs]
+
+    def attempt(values: Any, tangents: Any) -> Any:
+        return jax.linear_transpose(lambda *c: pull(values, *c), *avals)(tangents)
+
+    try:
+        jax.make_jaxpr(attempt)(residuals, call.live_tangents)
+    except Exception:  # whatever the reason, forward mode then differentiates the primal
+        return False
+    return True

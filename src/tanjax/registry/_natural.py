@@ -1,0 +1,196 @@
+"""Between what JAX carries and what a rule speaks.
+
+A rule is matrix algebra on natural (co)tangents; JAX hands over structural ones and wants
+structural ones back. `wrap_natural_pullback` puts the conversions around a natural pullback and
+checks what comes out of it leaf by leaf, because JAX would broadcast a bare array to every leaf
+of a pytree and pass on a wrong float width in silence.
+
+Sharp edge: a wrong *value* is not caught here but by `tj.testing.check_operation`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax import arrays
+from tanjax._compat import float0
+from tanjax._errors import CotangentError, describe, message
+
+Kind = Literal["natural", "structural"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Convention:
+    """How a rule speaks: the kind of (co)tangent per argument and for the output, and conjugation."""
+
+    name: str = "rule"
+    cotangents: tuple[Kind, ...] | None = None
+    output: Kind = "natural"
+    chainrules: bool = False
+
+    def kind(self, i: int) -> Kind:
+        """The kind for argument `i`."""
+        return self.cotangents[i] if self.cotangents and i < len(self.cotangents) else "natural"
+
+
+def wrap_natural_pullback(natural_pullback: Callable[[Any], Any], out: Any, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
+    """Turn a natural pullback into the structural pullback that AD would have.
+
+    **Arguments:** `natural_pullback(out_bar)`: from the natural cotangent of `out` (same tree as
+    `out`) to one natural cotangent per argument (a tuple; for a single argument also the bare
+    value; `None` for no dependence). `out`, `*args`: the primal output and arguments, arrays of
+    any type, scalars, pytrees, `None`, integers, callables. With keyword arguments the pullback
+    ends its tuple with a dictionary of their cotangents (those left out get zero).
+
+    **Returns:** a function from the structural cotangent of `out` to a tuple of structural
+    cotangents of `args` (with keyword arguments, followed by a dictionary).
+
+    **Raises:** `CotangentError` when the pullback returns a wrong count, tree, shape or dtype.
+
+    **References:** the recipe of ChainRulesCore.jl pull request 449.
+    """
+    name = getattr(natural_pullback, "__qualname__", "natural_pullback").split(".")[-1]
+    return structural_pullback(Convention(name), natural_pullback, out, args, kwargs)
+
+
+def structural_pullback(
+    how: Convention, natural_pullback: Any, out: Any, args: Sequence[Any], kwargs: dict[str, Any], names: Sequence[str] = ()
+) -> Callable[[Any], Any]:
+    """`wrap_natural_pullback` with a convention and argument names for messages."""
+    labels = [names[i] if i < len(names) else f"argument {i}" for i in range(len(args))]
+
+    def pullback(out_bar: Any) -> Any:
+        arrays.check_structural(f"{how.name}: cotangent of the output", out, out_bar)
+        speak = to_natural(out, out_bar) if how.output == "natural" else out_bar
+        bars = natural_pullback(_conj(speak) if how.chainrules else speak)
+        bars, keyword_bars = _split(how, bars, len(args), kwargs)
+        if how.chainrules:
+            bars, keyword_bars = _conj(bars), _conj(keyword_bars)
+        done = tuple(
+            to_structural(f"{how.name}: cotangent of {label}", how.kind(i), a, b)
+            for i, (label, a, b) in enumerate(zip(labels, args, bars, strict=True))
+        )
+        if not kwargs:
+            return done
+        return *done, {
+            k: to_structural(f"{how.name}: cotangent of {k}", "natural", v, keyword_bars.get(k)) for k, v in kwargs.items()
+        }
+
+    return pullback
+
+
+def structural_pushforward(how: Convention, natural_pushforward: Any, out: Any, args: Sequence[Any]) -> Callable[..., Any]:
+    """The structural pushforward of a natural one: J⁺ after it, J before it."""
+
+    def pushforward(*tangents: Any) -> Any:
+        moved = natural_pushforward(*(_natural_tangent(a, t) for a, t in zip(args, tangents, strict=True)))
+        return jax.tree.map(
+            lambda o, t: _structural_tangent(f"{how.name}: tangent of the output", o, t),
+            out, moved, is_leaf=lambda v: arrays.is_structured(v) or v is None,
+        )
+
+    return pushforward
+
+
+def _natural_tangent(x: Any, t: Any) -> Any:
+    push = lambda p, v: arrays.pushforward_of_destructure(p)(v) if arrays.is_structured(p) else v
+    return jax.tree.map(push, x, t, is_leaf=arrays.is_structured)
+
+
+def _structural_tangent(where: str, o: Any, t: Any) -> Any:
+    if arrays.is_structured(o):
+        return arrays.pushforward_of_restructure(o)(t)
+    return _fit_dense(where, o, t)
+
+
+def _split(how: Convention, bars: Any, count: int, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The cotangents of positional and of keyword arguments, counted."""
+    keyword_bars: dict[str, Any] = {}
+    if kwargs and isinstance(bars, tuple) and bars and isinstance(bars[-1], dict):
+        bars, keyword_bars = bars[:-1], bars[-1]
+    if not isinstance(bars, tuple) or hasattr(bars, "_fields"):
+        bars = (bars,)
+    if len(bars) != count:
+        raise CotangentError(
+            message(
+                f"{how.name}: the pullback must return one cotangent per argument.",
+                f"expected: {count}",
+                f"got: {len(bars)}",
+                hint="return a tuple, with `None` for an argument that the output does not depend on.",
+            )
+        )
+    return bars, keyword_bars
+
+
+def to_natural(out: Any, out_bar: Any) -> Any:
+    """The natural cotangent of an output: every structured array in the tree is converted."""
+    pull = lambda o, c: arrays.pullback_of_restructure(o)(c) if arrays.is_structured(o) else c
+    return jax.tree.map(pull, out, out_bar, is_leaf=arrays.is_structured)
+
+
+def to_structural(where: str, kind: Kind, x: Any, bar: Any) -> Any:
+    """The structural cotangent of an argument, with exactly its tree, shapes and dtypes."""
+    if isinstance(x, str) or (callable(x) and jax.tree_util.all_leaves([x])):
+        return None  # a static argument
+    if bar is None:
+        return arrays.zero_tangent(x)
+    if kind == "structural":
+        return arrays.fit_structural(where, x, bar)
+    if arrays.is_structured(x):
+        return _located(where, lambda: arrays.pullback_of_destructure(x)(bar))
+    if jax.tree_util.all_leaves([x]):
+        return _fit_dense(where, x, bar)
+    return _tree_to_structural(where, kind, x, bar)
+
+
+def _tree_to_structural(where: str, kind: Kind, x: Any, bar: Any) -> Any:
+    children, treedef = jax.tree.flatten(x, is_leaf=lambda v: v is not x)
+    bars, bar_tree = jax.tree.flatten(bar, is_leaf=lambda v: v is not bar)
+    if treedef != bar_tree:
+        raise CotangentError(
+            message(
+                f"{where}: the cotangent has the wrong tree.",
+                f"expected: {treedef}",
+                f"got: {describe(bar)}" if bar_tree.num_leaves == 1 and bar_tree.num_nodes == 1 else f"got: {bar_tree}",
+                hint="return a tree like the argument, with one natural cotangent for every array in it.",
+            )
+        )
+    done = [to_structural(where, kind, c, b) for c, b in zip(children, bars, strict=True)]
+    return jax.tree.unflatten(treedef, done)
+
+
+def _fit_dense(where: str, x: Any, bar: Any) -> Any:
+    if not arrays.is_inexact(x):
+        return np.zeros(np.shape(x), float0)
+    if arrays.is_structured(bar):
+        bar = arrays.destructure(bar)
+    elif not jax.tree_util.all_leaves([bar]):
+        raise CotangentError(f"{where}: expected one array of shape {np.shape(x)}, got {describe(bar)}.")
+    if np.shape(bar) != np.shape(x):
+        raise CotangentError(
+            message(
+                f"{where}: the cotangent has the wrong shape.",
+                f"expected: {np.shape(x)}",
+                f"got: {describe(bar)}",
+                hint="a cotangent has the shape of its argument; sum over axes that were broadcast.",
+            )
+        )
+    return arrays.fit_leaf(where, x, jnp.asarray(bar))
+
+
+def _located(where: str, convert: Callable[[], Any]) -> Any:
+    """Name rule and argument in an error that only knew the array."""
+    try:
+        return convert()
+    except CotangentError as error:
+        raise CotangentError(f"{where}: {error}") from None
+
+
+def _conj(tree: Any) -> Any:
+    return jax.tree.map(lambda v: jnp.conj(v) if arrays.is_inexact(v) and jnp.iscomplexobj(v) else v, tree)

@@ -1,0 +1,255 @@
+"""An operation: one name, many types, one rule.
+
+`matmul` of two diagonal matrices and `matmul` of dense ones are the same idea with different
+arithmetic. An `Operation` holds the generic implementation, the specialised ones, and the rules;
+it picks by the classes of its arguments, compiles once per choice, and is differentiable.
+
+    @tj.operation
+    def quadratic(a, x):
+        return x @ (a @ x)
+
+    @quadratic.natural_rule
+    def quadratic_rule(a, x):
+        y = quadratic.primal(a, x)
+        def quadratic_pullback(y_bar):
+            return tj.Outer(y_bar * x, x), y_bar * (a @ x + a.mT @ x)
+        return y, quadratic_pullback
+
+Sharp edges. Arrays that a function argument closes over are invisible to a rule, so such calls are
+differentiated by AD of the implementation. Everything that is not an array or a pytree of arrays
+is static: it must be hashable, and every new value compiles anew.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from tanjax import _compat, arrays
+from tanjax._errors import RegistrationError
+
+from . import _lowering
+from ._natural import Convention, Kind
+from ._plan import Hidden, Implementation, Plan, Rule, make_plan
+from ._table import Table, current_origin, dispatch_class
+
+_OPERATIONS: list[Operation] = []
+_BEFORE_LOOKUP: list[Callable[[], None]] = []
+
+
+class Operation:
+    """A function of arrays of any type. Made by `tj.operation`."""
+
+    def __init__(self, function: Callable[..., Any], *, static: Sequence[str], dense: bool, generic: bool) -> None:
+        functools.update_wrapper(self, function)
+        self.name = function.__name__
+        self.origin = current_origin(function)
+        self.generic = function if generic else None
+        self.dense = dense
+        self.implementations: Table[Implementation] = Table(f"{self.name}: an implementation")
+        self.rules: Table[Rule] = Table(f"{self.name}: a natural rule")
+        self.pushforwards: Table[Rule] = Table(f"{self.name}: a natural pushforward")
+        self.opt_outs: Table[bool] = Table(f"{self.name}: an opt-out")
+        self._signature = inspect.signature(function)
+        self._parse(static)
+        self._compiled: dict[Any, Callable[..., Any]] = {}
+        _OPERATIONS.append(self)
+        _lowering.on_lowering_change(self._forget)
+
+    def _parse(self, static: Sequence[str]) -> None:
+        parameters = self._signature.parameters.values()
+        self.variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        self.static = frozenset(static) | {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        unknown = self.static - set(self._signature.parameters)
+        if unknown or any(p.kind is p.VAR_KEYWORD for p in parameters):
+            raise RegistrationError(f"{self.name}: static arguments must be named parameters, got {sorted(unknown)}.")
+        self.parameters = tuple(p.name for p in parameters if p.name not in self.static)
+        self._direct = 0  # how many leading positional arguments are arrays
+        for p in parameters:
+            if p.name in self.static or p.kind is p.KEYWORD_ONLY:
+                break
+            self._direct += 1
+        self._required = sum(p.default is p.empty for p in parameters if p.name in self.parameters and p.kind is not p.VAR_POSITIONAL)
+
+    def names_for(self, count: int) -> list[str]:
+        """Argument names for messages."""
+        if not self.variadic:
+            return list(self.parameters[:count])
+        return [f"{self.parameters[-1]}[{i}]" for i in range(count)]
+
+    # -- calling ---------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or not (self._required <= len(args) <= self._direct or self.variadic):
+            args, kwargs = self._bind(args, kwargs)
+            key = (arrays.densify_mode(), tuple(kwargs.items()), *map(type, args))
+        else:
+            key = (arrays.densify_mode(), (), *map(type, args))
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = self._compiled[key] = self._compile(args, kwargs)
+        return compiled(*args)
+
+    def _bind(self, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Sort arguments into arrays (positional) and static ones (by name)."""
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        statics = {k: _hashable(v) for k, v in bound.arguments.items() if k in self.static}
+        if self.variadic:
+            return tuple(bound.arguments[self.parameters[-1]]), statics
+        return tuple(bound.arguments[k] for k in self.parameters), statics
+
+    def plan(self, args: Sequence[Any], statics: dict[str, Any]) -> Plan:
+        """The decision for a call (see `_plan`)."""
+        for load in _BEFORE_LOOKUP:
+            load()
+        return make_plan(self, tuple(map(dispatch_class, args)), statics)
+
+    def _compile(self, args: Sequence[Any], statics: dict[str, Any]) -> Callable[..., Any]:
+        plan = self.plan(args, statics)
+        fixed = tuple(i for i, a in enumerate(args) if _is_static_value(a))
+        compiled = jax.jit(functools.partial(plan.traced, fixed), inline=True, static_argnums=fixed)
+        if not any(callable(args[i]) for i in fixed):
+            return compiled
+
+        def call(*args: Any) -> Any:
+            if any(closes_over_tracers(args[i]) for i in fixed):
+                return plan.primal(*args)
+            return compiled(*args)
+
+        return call
+
+    def _forget(self) -> None:
+        self._compiled.clear()
+
+    def primal(self, *args: Any, **kwargs: Any) -> Any:
+        """The implementation for these arguments, without rule and without compilation."""
+        args, statics = self._bind(args, kwargs)
+        return self.plan(args, statics).primal(*args)
+
+    # -- registering -----------------------------------------------------------------------
+
+    def implementation(self, *types: type, differentiate: bool = False, override: bool = False) -> Any:
+        """Register a specialised primal for these types of the leading arguments.
+
+        **Arguments:** `types`: array types, `tj.Dense`, `tj.AbstractArray` (any of ours), or
+        `object`. `differentiate`: differentiate this implementation instead of using a rule
+        that is not more specific.
+        """
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            self._add(self.implementations, types, Implementation(function, differentiate), function, override)
+            return function
+
+        return register
+
+    def natural_rule(
+        self,
+        *types: Any,
+        cotangents: tuple[Kind, ...] | None = None,
+        output: Kind = "natural",
+        convention: str = "jax",
+        hidden: Hidden = "ad",
+        override: bool = False,
+    ) -> Any:
+        """Register a rule `rule(*args) -> (out, natural_pullback)`; bare, or with types.
+
+        **Arguments:** `cotangents`, `output`: `"natural"` (default) or `"structural"`, per
+        argument and for the output. `convention`: `"jax"` (no conjugation) or `"chainrules"`.
+        `hidden`: what happens to cotangents of an over-parametrised output that did not come through the array:
+        `"ad"` (default: AD of the implementation for such outputs), `"hybrid"` (the rule for the
+        visible part, AD for the rest) or `"natural"` (the rule alone: exact only where nobody
+        reads the fields of the output).
+        """
+        return self._rule(self.rules, types, cotangents, output, convention, hidden, override)
+
+    def natural_pushforward(self, *types: Any, hidden: Hidden = "ad", override: bool = False) -> Any:
+        """Register `rule(*args) -> (out, natural_pushforward)` for forward mode.
+
+        With a natural rule as well, reverse mode uses that one; alone it serves both modes.
+        """
+        return self._rule(self.pushforwards, types, None, "natural", "jax", hidden, override)
+
+    def _rule(self, table: Any, types: Any, cotangents: Any, output: Kind, convention: str, hidden: Hidden, override: bool) -> Any:
+        if convention not in ("jax", "chainrules") or hidden not in ("ad", "hybrid", "natural"):
+            raise RegistrationError(f"{self.name}: unknown convention {convention!r} or hidden {hidden!r}.")
+
+        def register(function: Callable[..., Any], signature: tuple[type, ...]) -> Callable[..., Any]:
+            how = Convention(function.__name__, cotangents, output, convention == "chainrules")
+            self._add(table, signature, Rule(function, how, hidden), function, override)
+            return function
+
+        if len(types) == 1 and not isinstance(types[0], type):  # used bare, without parentheses
+            return register(types[0], ())
+        return lambda function: register(function, types)
+
+    def opt_out(self, *types: type) -> None:
+        """For these types, differentiate the implementation and use no rule."""
+        self._add(self.opt_outs, types, True, self.__wrapped__, False)  # type: ignore[attr-defined]
+
+    def _add(self, table: Table[Any], types: tuple[type, ...], entry: Any, function: Any, override: bool) -> None:
+        if not all(isinstance(t, type) for t in types):
+            raise RegistrationError(f"{self.name}: signatures are made of classes, got {types}.")
+        if not self.variadic and len(types) > len(self.parameters):
+            raise RegistrationError(f"{self.name} has {len(self.parameters)} array argument(s), got {len(types)} types.")
+        table.add(types, entry, current_origin(function), override=override)
+        self._forget()
+
+    def __repr__(self) -> str:
+        return f"<tanjax operation {self.name}{self._signature}>"
+
+
+def operation(function: Any = None, /, *, static: Sequence[str] = (), dense: bool = False, generic: bool = True) -> Any:
+    """Make an operation of a function of arrays, which becomes its generic implementation.
+
+    **Arguments:** `static`: names of parameters that are not arrays (keyword-only parameters
+    always are static). `dense`: the generic implementation takes dense arrays only; structured
+    arguments without an implementation of their own are densified, as loudly as
+    `tj.densify` says. `generic=False`: the function only declares name and signature.
+    """
+    if function is None:
+        return lambda f: operation(f, static=static, dense=dense, generic=generic)
+    return Operation(function, static=static, dense=dense, generic=generic)
+
+
+def operations() -> tuple[Operation, ...]:
+    """Every operation, in order of definition."""
+    return tuple(_OPERATIONS)
+
+
+def before_lookup(load: Callable[[], None]) -> None:
+    """Run something (loading rule packs) before a table is consulted."""
+    _BEFORE_LOOKUP.append(load)
+
+
+def _is_static_value(x: Any) -> bool:
+    if isinstance(x, jax.Array | np.ndarray | np.generic | bool | int | float | complex):
+        return False
+    return jax.tree_util.all_leaves([x])
+
+
+def _hashable(x: Any) -> Any:
+    return tuple(map(_hashable, x)) if isinstance(x, list | tuple) else x
+
+
+def closes_over_tracers(function: Any) -> bool:
+    """Whether a callable holds values that JAX is tracing: then no rule can see them."""
+    held = [c.cell_contents for c in getattr(function, "__closure__", None) or () if _filled(c)]
+    if isinstance(function, functools.partial):
+        held += [function.func, *function.args, *function.keywords.values()]
+    held += [getattr(function, "__self__", None), getattr(function, "__wrapped__", None)]
+    leaves = jax.tree.leaves(held)
+    return any(isinstance(v, _compat.Tracer) or (callable(v) and v is not function and closes_over_tracers(v)) for v in leaves)
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True

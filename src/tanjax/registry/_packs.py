@@ -1,0 +1,95 @@
+"""Rule packs: rules that are found, not imported.
+
+A pack is a module named in the entry-point group `tanjax.rules`. Packs load at the first rule
+lookup, the shipped ones first, the others by distribution and entry name, so that the order never
+depends on the installation. A pack that fails is rolled back and skipped with one warning.
+Set `TANJAX_DISABLE_PACKS` to a comma-separated list of `distribution:entry` to leave packs out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import warnings
+from importlib import metadata
+
+from tanjax._errors import RulePackError, RulePackWarning
+
+from ._operation import before_lookup
+from ._table import Journal
+
+GROUP = "tanjax.rules"
+SHIPPED = ("linalg",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pack:
+    """A rule pack that was found: where it comes from, and whether it loaded."""
+
+    distribution: str
+    version: str
+    name: str
+    module: str
+    error: str = ""
+
+    @property
+    def origin(self) -> str:
+        """The name under which its registrations are reported."""
+        return f"{self.distribution}:{self.name}"
+
+
+_LOADED: list[Pack] = []
+_STATE = {"loaded": False}
+
+
+def packs() -> tuple[Pack, ...]:
+    """The packs that were found, in loading order; `error` says why one was skipped."""
+    load_packs()
+    return tuple(_LOADED)
+
+
+def find_packs() -> list[Pack]:
+    """What the entry points name, in loading order, without importing anything."""
+    found = {}
+    for entry in metadata.entry_points(group=GROUP):
+        dist = entry.dist
+        name, version = (dist.name, dist.version) if dist else ("unknown", "")
+        pack = Pack(name, version, entry.name, entry.value)
+        found[pack.origin] = pack
+    for name in SHIPPED:  # also without an installation, from a source tree on the path
+        found.setdefault(f"tanjax:{name}", Pack("tanjax", "", name, f"tanjax_rules.{name}"))
+    disabled = {d.strip() for d in os.environ.get("TANJAX_DISABLE_PACKS", "").split(",")}
+    order = sorted(found.values(), key=lambda p: (p.distribution != "tanjax", p.distribution, p.name))
+    return [p for p in order if p.origin not in disabled]
+
+
+def load_packs() -> None:
+    """Load every pack once."""
+    if _STATE["loaded"]:
+        return
+    _STATE["loaded"] = True  # before loading: packs call operations while they load
+    for pack in find_packs():
+        _LOADED.append(load_pack(pack))
+
+
+def load_pack(pack: Pack) -> Pack:
+    """Load one pack; on failure undo its registrations and warn."""
+    try:
+        with Journal(pack.origin):
+            importlib.import_module(pack.module)
+    except Exception as error:
+        if pack.distribution == "tanjax":
+            raise RulePackError(f"the shipped rule pack {pack.module} does not load: {error}") from error
+        warnings.warn(
+            f"rule pack {pack.origin} (version {pack.version}, module {pack.module}) is skipped: "
+            f"{type(error).__name__}: {error}\n"
+            f"Hint: set TANJAX_DISABLE_PACKS={pack.origin} to leave it out without this warning.",
+            RulePackWarning,
+            stacklevel=2,
+        )
+        return dataclasses.replace(pack, error=f"{type(error).__name__}: {error}")
+    return pack
+
+
+before_lookup(load_packs)

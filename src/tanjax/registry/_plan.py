@@ -1,0 +1,306 @@
+"""What a call does: which implementation runs, and who differentiates it.
+
+For a call on given types, in this order: an operation that opted out, or whose implementation
+for these types says `differentiate=True`, is differentiated by AD of that implementation; else the most
+specific natural rule applies; else AD of the implementation. One more question can only be
+answered once the output is known: an output with hidden directions (an over-parametrised type)
+may receive cotangents that no natural cotangent expresses, so unless the rule says how to handle them
+the implementation is differentiated. Both roads give the gradient of the definition.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from tanjax import _compat, arrays
+from tanjax._errors import CotangentError, ShapeError, describe, message, no_rule
+from tanjax.arrays import AbstractArray, is_structured
+
+from ._lowering import both_modes
+from ._natural import Convention, structural_pullback, structural_pushforward
+from ._table import Signature, distance
+
+if TYPE_CHECKING:
+    from ._operation import Operation
+
+Hidden = Literal["ad", "hybrid", "natural"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Implementation:
+    """A primal for some types."""
+
+    function: Callable[..., Any]
+    differentiate: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """A natural rule: `function(*args) -> (out, natural_pullback)`, and how it speaks."""
+
+    function: Callable[..., Any]
+    convention: Convention
+    hidden: Hidden = "ad"
+
+
+@dataclasses.dataclass
+class Plan:
+    """The decision for one operation, one tuple of classes and one set of static arguments."""
+
+    operation: Operation
+    classes: Signature
+    statics: dict[str, Any]
+    implementation: Implementation | None
+    rule: Rule | None
+    push: Rule | None
+    origin: str
+    hidden_output: bool = False
+    checked: list[Rule] = dataclasses.field(default_factory=list)
+
+    # -- running -------------------------------------------------------------------------
+
+    def primal(self, *args: Any) -> Any:
+        """The implementation itself: no rule, no compilation."""
+        if self.implementation is not None:
+            return self.implementation.function(*args, **self.statics)
+        if self.operation.generic is None:
+            raise no_rule(
+                self.operation.name,
+                [c.__name__ for c in self.classes],
+                self.operation.implementations.nearest(self.classes),
+                f"register one with `@{self.operation.name}.implementation(...)`",
+            )
+        return self._generic(args)
+
+    def _generic(self, args: tuple[Any, ...]) -> Any:
+        op = self.operation
+        if op.dense and any(map(is_structured, args)):
+            names = ", ".join(c.__name__ for c in self.classes)
+            hint = f"register `@{op.name}.implementation({names})`"
+            dense = [arrays.densified(a, op.name, hint) if is_structured(a) else a for a in args]
+            return op(*dense, **self.statics)
+        try:
+            return op.generic(*args, **self.statics)  # type: ignore[misc]
+        except TypeError as error:
+            if any(map(is_structured, args)):
+                names = ", ".join(c.__name__ for c in self.classes)
+                error.add_note(
+                    f"The generic implementation of `{op.name}` ran on ({names}). If it needs dense arrays, "
+                    f"declare `@tj.operation(dense=True)` or register `@{op.name}.implementation({names})`."
+                )
+            raise
+
+    def structural_rule(self, *args: Any) -> Any:
+        """The rule with structural cotangents: `(out, pullback)`."""
+        assert self.rule is not None
+        out, natural_pullback = self._run(self.rule, args)
+        names = self.operation.parameters
+        pullback = structural_pullback(self.rule.convention, natural_pullback, out, args, {}, names)
+        if self.rule.hidden != "hybrid" or not has_hidden_directions(out):
+            return out, pullback
+        return out, self._hybrid(out, pullback, args)
+
+    def _hybrid(self, out: Any, pullback: Any, args: Any) -> Any:
+        """The rule for the visible part of a cotangent, AD of the implementation for the rest."""
+
+        def hybrid_pullback(out_bar: Any) -> Any:
+            visible = _visible_part(out, out_bar)
+            hidden = jax.tree.map(lambda c, v: c - v if arrays.is_inexact(c) else c, out_bar, visible)
+            _, vjp = jax.vjp(self.primal, *args)
+            return tuple(map(_add_leaves, pullback(visible), vjp(hidden)))
+
+        return hybrid_pullback
+
+    def structural_push(self, *args: Any) -> Any:
+        """The pushforward rule with structural tangents: `(out, pushforward)`."""
+        assert self.push is not None
+        out, natural_pushforward = self._run(self.push, args)
+        return out, structural_pushforward(self.push.convention, natural_pushforward, out, args)
+
+    def _run(self, rule: Rule, args: Any) -> Any:
+        result = rule.function(*args, **self.statics)
+        if not (isinstance(result, tuple) and len(result) == 2 and callable(result[1])):
+            raise CotangentError(
+                message(
+                    f"{rule.convention.name}: a rule must return `(out, pullback)`.",
+                    f"got: {describe(result)}",
+                )
+            )
+        if rule not in self.checked:  # once per plan: it traces the primal a second time
+            self.checked.append(rule)
+            dynamic = {i for i, a in enumerate(args) if not callable(a)}
+            fixed = {i: a for i, a in enumerate(args) if i not in dynamic}
+            primal = lambda *moving: self.primal(*_fill(fixed, moving))
+            expected = jax.eval_shape(primal, *(a for i, a in enumerate(args) if i in dynamic))
+            _check_output(rule.convention.name, expected, result[0])
+        return result
+
+    def differentiable(self, fixed: dict[int, Any] | None = None) -> Callable[..., Any]:
+        """The function that JAX sees: evaluated by the primal, differentiated by the rule.
+
+        **Arguments:** `fixed`: positional arguments that are static, by position; the function
+        takes the others.
+        """
+        fill = functools.partial(_fill, fixed or {})
+        by_ad = lambda *args: self.primal(*fill(map(guard, args)))
+        if self.rule is None and self.push is None:
+            return by_ad
+
+        def rule(*args: Any) -> Any:
+            out, pullback = self.structural_rule(*fill(map(guard, args)))
+            return out, lambda out_bar: tuple(b for i, b in enumerate(pullback(out_bar)) if i not in (fixed or {}))
+
+        def push(*args: Any) -> Any:
+            out, pushforward = self.structural_push(*fill(map(guard, args)))
+            return out, lambda *tangents: pushforward(*_fill(dict.fromkeys(fixed or {}), tangents))
+
+        by_rule = both_modes(
+            lambda *args: self.primal(*fill(args)),
+            by_ad,
+            rule if self.rule else None,
+            push if self.push else None,
+            self.operation.name,
+        )
+
+        def call(*args: Any) -> Any:
+            if self.hidden_output:
+                return by_ad(*args)
+            out = by_rule(*args)
+            if self._handles(out):
+                return out
+            self.hidden_output = True  # known for these types from now on
+            return by_ad(*args)
+
+        return call
+
+    def _handles(self, out: Any) -> bool:
+        rule = self.rule or self.push
+        return rule is None or rule.hidden != "ad" or not has_hidden_directions(out)
+
+    def traced(self, fixed: tuple[int, ...], *args: Any) -> Any:
+        """The body of the compiled call; `fixed` are the positions of static arguments."""
+        for arg, name in zip(args, self.operation.names_for(len(args)), strict=True):
+            check_not_batched(self.operation.name, name, arg)
+        moving = [a for i, a in enumerate(args) if i not in fixed]
+        return self.differentiable({i: args[i] for i in fixed})(*_compat.align(moving))
+
+
+def _fill(fixed: dict[int, Any], moving: Any) -> list[Any]:
+    """Positional arguments from the static ones, by position, and the others, in order."""
+    args = list(moving)
+    for i in sorted(fixed):
+        args.insert(i, fixed[i])
+    return args
+
+
+def make_plan(op: Operation, classes: Signature, statics: dict[str, Any]) -> Plan:
+    """Decide what a call on these classes does."""
+    implementation = op.implementations.find(classes)
+    rule, push = op.rules.find(classes), op.pushforwards.find(classes)
+    out = op.opt_outs.find(classes)
+    origin = op.origin if implementation is None else implementation.origin
+    chosen = None if implementation is None else implementation.entry
+    by_ad = out is not None and _closer(out.signature, rule, classes)
+    if implementation is not None and implementation.entry.differentiate:
+        by_ad = by_ad or _closer(implementation.signature, rule, classes)
+    if by_ad:
+        return Plan(op, classes, statics, chosen, None, None, f"{origin} (AD of the implementation)")
+    found = rule or push
+    return Plan(
+        op, classes, statics, chosen, rule and rule.entry, push and push.entry, found.origin if found else origin
+    )
+
+
+def _closer(signature: Signature, rule: Any, classes: Signature) -> bool:
+    """Whether a signature is at least as specific for a call as the rule that would apply."""
+    if rule is None:
+        return True
+    ours, theirs = distance(signature, classes), distance(rule.signature, classes)
+    assert ours is not None and theirs is not None
+    return ours <= theirs
+
+
+@jax.custom_jvp
+def keep_invariant(x: Any) -> Any:
+    """The identity on an array whose type has a storage invariant; tangents are projected on it.
+
+    Implementations read the fields as they are, which is fast and right as long as the invariant
+    holds. A tangent that JAX invents (a basis vector of `jax.jacfwd`) need not keep it, and the definition
+    `to_dense` would project it. This does the same, and costs nothing until it is differentiated.
+    """
+    return x
+
+
+@keep_invariant.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    return primals[0], tangents[0].canonical()
+
+
+def guard(tree: Any) -> Any:
+    """`keep_invariant` for every structured array in a tree that has an invariant."""
+    if isinstance(tree, AbstractArray) and type(tree).canonical is not AbstractArray.canonical:
+        return keep_invariant(tree)
+    if jax.tree_util.all_leaves([tree]):
+        return tree
+    children, treedef = jax.tree.flatten(tree, is_leaf=lambda v: v is not tree)
+    return jax.tree.unflatten(treedef, map(guard, children))
+
+
+def structured_leaves(tree: Any) -> list[Any]:
+    """The structured arrays in a tree."""
+    return [x for x in jax.tree.leaves(tree, is_leaf=is_structured) if is_structured(x)]
+
+
+def has_hidden_directions(out: Any) -> bool:
+    """Whether an output can receive cotangents that no natural cotangent expresses."""
+    return not all(arrays.array_type(x).is_injective(x) for x in structured_leaves(out))  # type: ignore[union-attr]
+
+
+def check_not_batched(op: str, name: str, arg: Any) -> None:
+    """Raise `ShapeError` if a structured argument carries leading batch axes."""
+    for x in structured_leaves(arg):
+        rank = getattr(x, "core_ndim", None)
+        if rank is not None and x.ndim != rank:
+            raise ShapeError(
+                message(
+                    f"{op}: `{name}` is a batch of arrays.",
+                    f"got: {describe(x)}, expected {rank} dimensions",
+                    hint=f"map the operation: `jax.vmap(tj.{op})(...)`.",
+                )
+            )
+
+
+def _visible_part(out: Any, out_bar: Any) -> Any:
+    def project(o: Any, c: Any) -> Any:
+        if not is_structured(o):
+            return c
+        return arrays.pullback_of_destructure(o)(arrays.pullback_of_restructure(o)(c))
+
+    return jax.tree.map(project, out, out_bar, is_leaf=is_structured)
+
+
+def _add_leaves(a: Any, b: Any) -> Any:
+    return jax.tree.map(lambda x, y: x + y if arrays.is_inexact(x) else x, a, b)
+
+
+def _check_output(name: str, expected: Any, got: Any) -> None:
+    trees = jax.tree.structure(expected), jax.tree.structure(got)
+    same = trees[0] == trees[1] and all(
+        e.shape == jnp.shape(g) and e.dtype == jnp.result_type(g)
+        for e, g in zip(jax.tree.leaves(expected), jax.tree.leaves(got), strict=True)
+    )
+    if not same:
+        raise CotangentError(
+            message(
+                f"{name}: the rule's output differs from that of the implementation.",
+                f"implementation: {expected}",
+                f"rule: {jax.tree.map(describe, got) if trees[0] != trees[1] else got}",
+                hint="compute the output with `op.primal(...)` inside the rule.",
+            )
+        )

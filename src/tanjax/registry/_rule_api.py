@@ -1,0 +1,83 @@
+"""A rule in hand: what rule authors and tests call directly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from tanjax import _compat, arrays
+
+from ._operation import Operation
+from ._plan import has_hidden_directions
+
+
+def rrule(f: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    """The value of `f` and its pullback on structural cotangents.
+
+    **Arguments:** an operation (its registered rule runs, or AD of the implementation where none
+    applies) or any JAX function.
+
+    **Returns:** `(out, pullback)`; `pullback(out_bar)` gives one structural cotangent per
+    positional array argument.
+    """
+    if not isinstance(f, Operation):
+        return jax.vjp(lambda *a: f(*a, **kwargs), *args)
+    args, statics = f._bind(args, kwargs)
+    plan = f.plan(args, statics)
+    if plan.rule is not None:
+        out, pullback = plan.structural_rule(*args)
+        if plan.rule.hidden != "ad" or not has_hidden_directions(out):
+            return out, pullback
+    return jax.vjp(plan.differentiable(), *args)
+
+
+def frule(f: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...], **kwargs: Any) -> tuple[Any, Any]:
+    """The value of `f` and its pushforward of structural tangents: `(out, out_dot)`."""
+    if isinstance(f, Operation):
+        primals, statics = f._bind(primals, kwargs)
+        plan = f.plan(primals, statics)
+        if plan.push is not None:
+            out, pushforward = plan.structural_push(*primals)
+            if plan.push.hidden != "ad" or not has_hidden_directions(out):
+                return out, pushforward(*tangents)
+        return jax.jvp(plan.differentiable(), primals, tangents)
+    return jax.jvp(lambda *a: f(*a, **kwargs), primals, tangents)
+
+
+def as_custom_vjp(op: Operation, **kwargs: Any) -> Callable[..., Any]:
+    """The operation as a plain `jax.custom_vjp` function: reverse mode only.
+
+    For rules with side effects, and for comparison. Forward mode raises, as `custom_vjp` does.
+    """
+
+    @jax.custom_vjp
+    def f(*args: Any) -> Any:
+        return op.primal(*args, **kwargs)
+
+    def forward(*args: Any) -> Any:
+        out, pullback = rrule(op, *args, **kwargs)
+        leaves, tree = jax.tree.flatten(out)
+        places = [i for i, o in enumerate(leaves) if arrays.is_inexact(o)]
+
+        def pull(*cts: Any) -> list[Any]:
+            full = [arrays.zero_leaf(o) for o in leaves]
+            for i, c in zip(places, cts, strict=True):
+                full[i] = c
+            flat = jax.tree.leaves(pullback(jax.tree.unflatten(tree, full)))
+            return [c for c in flat if c.dtype != _compat.float0]
+
+        converted, residuals = _compat.convert_closure(pull, *(leaves[i] for i in places))
+        run = jax.tree_util.Partial(lambda values, *cts: converted(values, *cts))
+        return out, (run, residuals, args)
+
+    def backward(saved: Any, out_bar: Any) -> Any:
+        run, residuals, args = saved
+        cts = [c for c in jax.tree.leaves(out_bar) if c.dtype != _compat.float0]
+        rest = iter(run(residuals, *cts))
+        fill = lambda p: next(rest) if arrays.is_inexact(p) else arrays.zero_leaf(p)
+        return tuple(jax.tree.map(fill, args))
+
+    f.defvjp(forward, backward)
+    return f

@@ -1,0 +1,132 @@
+"""Dispatch: which registration serves a call on these types.
+
+A table maps signatures (tuples of classes, one per leading array argument; missing ones match
+anything) to entries. Lookup is on concrete classes with their MRO: the most specific first
+argument wins, then the second, and so on, so that there is never an ambiguity to resolve. Type
+hints play no part. Results are cached until the next registration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import jax
+import numpy as np
+
+from tanjax._errors import RegistrationError
+from tanjax.arrays import Dense, is_structured
+
+Signature = tuple[type, ...]
+Entry = TypeVar("Entry")
+
+
+@dataclasses.dataclass(frozen=True)
+class Registered(Generic[Entry]):
+    """An entry with its signature and the place that it came from."""
+
+    signature: Signature
+    entry: Entry
+    origin: str
+
+
+class Journal:
+    """Every registration made while it is open, so that a failing pack can be rolled back."""
+
+    open_: list[Journal] = []  # noqa: RUF012  (one stack for the process)
+
+    def __init__(self, origin: str) -> None:
+        self.origin, self.undo = origin, list[Callable[[], None]]()
+
+    def __enter__(self) -> Journal:
+        self.open_.append(self)
+        return self
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        self.open_.remove(self)
+        if kind is not None:
+            for step in reversed(self.undo):
+                step()
+
+
+def current_origin(function: Callable[..., Any]) -> str:
+    """Where a registration comes from: the pack that is loading, and the function's module."""
+    place = f"{function.__module__}.{function.__qualname__}"
+    return f"{Journal.open_[-1].origin}: {place}" if Journal.open_ else place
+
+
+class Table(Generic[Entry]):
+    """Signatures to entries, for one operation."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.rows: dict[Signature, Registered[Entry]] = {}
+        self._found: dict[Signature, Registered[Entry] | None] = {}
+
+    def add(self, signature: Signature, entry: Entry, origin: str, *, override: bool = False) -> None:
+        """Register, or raise `RegistrationError` naming both origins."""
+        old = self.rows.get(signature)
+        if old is not None and not override:
+            names = ", ".join(c.__name__ for c in signature) or "any types"
+            raise RegistrationError(
+                f"{self.name} for ({names}) is already registered.\n"
+                f"  by:  {old.origin}\n  now: {origin}\n"
+                "Hint: pass `override=True` to replace it on purpose."
+            )
+        self.rows[signature] = Registered(signature, entry, origin)
+        self._found.clear()
+        if Journal.open_:
+            Journal.open_[-1].undo.append(lambda: self._restore(signature, old))
+
+    def _restore(self, signature: Signature, old: Registered[Entry] | None) -> None:
+        self.rows.pop(signature, None)
+        if old is not None:
+            self.rows[signature] = old
+        self._found.clear()
+
+    def find(self, classes: Signature) -> Registered[Entry] | None:
+        """The most specific entry for a call on these classes, or `None`."""
+        if classes not in self._found:
+            fits = [(d, r) for r in self.rows.values() if (d := distance(r.signature, classes)) is not None]
+            self._found[classes] = min(fits, key=lambda pair: pair[0])[1] if fits else None
+        return self._found[classes]
+
+    def nearest(self, classes: Signature, count: int = 5) -> list[str]:
+        """The registrations that come closest, each mismatch marked, for error messages."""
+        ranked = sorted(self.rows.values(), key=lambda r: -_matches(r.signature, classes))
+        return [f"({_marked(r.signature, classes)})  from {r.origin}" for r in ranked[:count]]
+
+
+def distance(signature: Signature, classes: Signature) -> tuple[int, ...] | None:
+    """How specific a signature is for a call (smaller is closer), or `None` if it does not fit."""
+    if len(signature) > len(classes):
+        return None
+    steps = []
+    for wanted, given in zip(signature, classes, strict=False):
+        if wanted not in given.__mro__:
+            return None
+        steps.append(given.__mro__.index(wanted))
+    return (*steps, *(len(c.__mro__) for c in classes[len(signature) :]))
+
+
+def _matches(signature: Signature, classes: Signature) -> int:
+    return sum(w in g.__mro__ for w, g in zip(signature, classes, strict=False))
+
+
+def _marked(signature: Signature, classes: Signature) -> str:
+    pad = (*classes, *(type(None),) * len(signature))
+    return ", ".join(w.__name__ if w in g.__mro__ else f"!{w.__name__}" for w, g in zip(signature, pad, strict=False))
+
+
+_CLASSES: dict[type, type] = {}
+
+
+def dispatch_class(x: Any) -> type:
+    """The class that stands for a value in signatures: its own, or `Dense` for plain arrays."""
+    kind = type(x)
+    found = _CLASSES.get(kind)
+    if found is None:
+        dense = isinstance(x, jax.Array | np.ndarray | np.generic | int | float | complex)
+        found = _CLASSES[kind] = Dense if dense and not is_structured(x) else kind
+    return found

@@ -1,0 +1,205 @@
+"""Gradients, Jacobians and products with them, in natural (co)tangents."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tanjax import arrays
+from tanjax._errors import message
+from tanjax.arrays import is_inexact, is_structured
+
+from ._natural import (
+    destructured_tree,
+    natural_tree,
+    structural_cotangent_tree,
+    structural_tangent_tree,
+)
+
+Argnums = int | Sequence[int]
+
+
+def value_and_grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable[..., Any]:
+    """Like `jax.value_and_grad`, with natural gradients.
+
+    **Arguments:** `f`, a scalar function of pytrees that may hold structured arrays.
+
+    **Returns:** a function giving the value and the gradient: for every dense array an array, for
+    every structured one its natural cotangent (the same type for linear types, factored or
+    dense otherwise), `None` for integer and boolean leaves.
+
+    **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate.
+    """
+
+    @functools.wraps(f)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        _check_differentiable("grad", args, argnums)
+        run = jax.value_and_grad(f, argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=True)
+        value, structural = run(*args, **kwargs)
+        return value, _per_argument(natural_tree, args, argnums, structural)
+
+    return wrapped
+
+
+def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable[..., Any]:
+    """Like `jax.grad`, with natural gradients (see `value_and_grad`)."""
+    both = value_and_grad(f, argnums, has_aux, holomorphic)
+
+    @functools.wraps(f)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
+
+    return wrapped
+
+
+def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """Like `jax.vjp`, speaking natural cotangents on both sides.
+
+    **Returns:** `(out, pullback)`, with `has_aux` also the aux value; `pullback(out_bar)` takes a
+    natural cotangent of every array in `out` (dense or structured) and returns one per primal.
+    """
+    out, structural_pullback, *aux = jax.vjp(f, *primals, has_aux=has_aux)
+
+    def pullback(out_bar: Any) -> Any:
+        structural = structural_pullback(structural_cotangent_tree("vjp", out, out_bar))
+        return tuple(natural_tree(p, c) for p, c in zip(primals, structural, strict=True))
+
+    return (out, pullback, *aux)
+
+
+def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """Like `jax.jvp`, with natural tangents in and out.
+
+    **Raises:** `CotangentError` if a tangent is not tangent to its array's type, or is an
+    instance of a non-linear type (then it is unclear whether fields or arrays are meant).
+    """
+    moved = [structural_tangent_tree("jvp", p, t) for p, t in zip(primals, tangents, strict=True)]
+    out, structural = jax.jvp(f, tuple(primals), tuple(moved))
+    return out, _push_tree(out, structural)
+
+
+def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """Like `jax.linearize`, with natural tangents in and out."""
+    out, structural_push = jax.linearize(f, *primals)
+
+    def push(*tangents: Any) -> Any:
+        moved = [structural_tangent_tree("linearize", p, t) for p, t in zip(primals, tangents, strict=True)]
+        return _push_tree(out, structural_push(*moved))
+
+    return out, push
+
+
+def _push_tree(out: Any, structural: Any) -> Any:
+    push = lambda x, t: arrays.pushforward_of_destructure(x)(t) if is_structured(x) else t
+    return jax.tree.map(push, out, structural, is_leaf=is_structured)
+
+
+def jacrev(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """The Jacobian by reverse mode, row by row natural.
+
+    **Returns:** a tree like the output whose leaves are trees like the argument. The block of a
+    dense argument has shape `out.shape + in.shape`. The block of a structured argument is its
+    natural cotangent, stacked along the axes of the output: `block[i]` is `grad(f_i)`.
+    Structured outputs count with all entries of their dense array.
+    """
+    return _jacobian(jax.jacrev, f, argnums, has_aux)
+
+
+def jacfwd(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """The Jacobian by forward mode; same result as `jacrev`, cheaper for few inputs."""
+    return _jacobian(jax.jacfwd, f, argnums, has_aux)
+
+
+jacobian = jacrev
+
+
+def hessian(f: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
+    """The Hessian of a scalar function: `jacobian(grad(f))` with natural blocks.
+
+    **Returns:** for every array of the argument a row of blocks, each of shape `x.shape + y.shape`
+    where dense, stacked as in `jacrev` where structured.
+    """
+    return jacfwd(grad(f, argnums), argnums)
+
+
+def _jacobian(mode: Any, f: Callable[..., Any], argnums: Argnums, has_aux: bool) -> Callable[..., Any]:
+    @functools.wraps(f)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        _check_differentiable("jacobian", args, argnums)
+        chosen = [args[i] for i in _tuple(argnums)]
+        leaves, join = _inexact(chosen)
+
+        def dense_out(leaves: Any) -> Any:
+            full = list(args)
+            for i, x in zip(_tuple(argnums), join(leaves), strict=True):
+                full[i] = x
+            out = f(*full, **kwargs)
+            out, aux = out if has_aux else (out, None)
+            dense = destructured_tree(out)
+            return dense, (dense, aux)
+
+        columns, (out, aux) = mode(dense_out, has_aux=True)(leaves)
+        rows = _natural_rows(out, columns, chosen, isinstance(argnums, int))
+        return (rows, aux) if has_aux else rows
+
+    return wrapped
+
+
+def _inexact(tree: Any) -> Any:
+    leaves, treedef = jax.tree.flatten(tree)
+    places = [i for i, x in enumerate(leaves) if is_inexact(x)]
+
+    def join(new: Any) -> Any:
+        full = list(leaves)
+        for i, x in zip(places, new, strict=True):
+            full[i] = x
+        return jax.tree.unflatten(treedef, full)
+
+    return [jnp.asarray(leaves[i]) for i in places], join
+
+
+def _natural_rows(out: Any, columns: Any, chosen: Any, single: bool) -> Any:
+    """From Jacobians in stored coordinates to natural blocks, for every array of the output."""
+    outs, tree = jax.tree.flatten(out)
+    blocks = []
+    for o, stored in zip(outs, tree.flatten_up_to(columns), strict=True):
+        rest = iter(stored)
+        fill = lambda p, rest=rest, o=o: next(rest) if is_inexact(p) else _no_tangent(o, p)
+        structural = jax.tree.map(fill, chosen)
+        natural = tuple(natural_tree(x, s, batch=jnp.ndim(o)) for x, s in zip(chosen, structural, strict=True))
+        blocks.append(natural[0] if single else natural)
+    return jax.tree.unflatten(tree, blocks)
+
+
+def _no_tangent(o: Any, p: Any) -> Any:
+    import numpy as np
+
+    return np.zeros(jnp.shape(o) + jnp.shape(p), jax.dtypes.float0)
+
+
+def _tuple(argnums: Argnums) -> tuple[int, ...]:
+    return (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+
+def _per_argument(convert: Any, args: Any, argnums: Argnums, structural: Any) -> Any:
+    if isinstance(argnums, int):
+        return convert(args[argnums], structural)
+    return tuple(convert(args[i], s) for i, s in zip(argnums, structural, strict=True))
+
+
+def _check_differentiable(name: str, args: Any, argnums: Argnums) -> None:
+    for i in _tuple(argnums):
+        leaves = jax.tree.leaves(args[i])
+        if leaves and not any(map(is_inexact, leaves)):
+            raise TypeError(
+                message(
+                    f"{name}: argument {i} has nothing to differentiate.",
+                    f"dtypes: {sorted({str(jnp.result_type(x)) for x in leaves})}",
+                    hint="convert it to a floating dtype, or leave it out of `argnums`.",
+                )
+            )

@@ -1,0 +1,115 @@
+"""Trees of structured arrays, between structural and natural.
+
+`jax.grad` speaks structural: the gradient of a `Kronecker` is a pair of factor cotangents in
+the primal's class, right for an optimiser and no gradient matrix to a person. `tj.grad` speaks
+natural. These helpers convert whole trees, and leave integer leaves out (their gradient is `None`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tanjax import _compat, arrays
+from tanjax._errors import CotangentError, HiddenCotangentWarning, describe, message
+from tanjax.arrays import is_inexact, is_structured
+
+
+def natural_tree(primal: Any, cotangent: Any, batch: int = 0) -> Any:
+    """Natural cotangents of a tree of structural ones, under `batch` leading axes."""
+
+    def convert(x: Any, c: Any) -> Any:
+        if not is_structured(x):
+            return c if is_inexact(x) else None
+        pull = arrays.pullback_of_restructure(x)
+        if batch == 0:
+            warn_if_hidden(x, c)
+        for _ in range(batch):
+            pull = jax.vmap(pull)
+        return pull(c)
+
+    return jax.tree.map(convert, primal, cotangent, is_leaf=is_structured)
+
+
+def warn_if_hidden(x: Any, cotangent: Any) -> None:
+    """Warn if a concrete cotangent has a part that its natural form cannot show."""
+    kind = arrays.array_type(x)
+    leaves = jax.tree.leaves((x, cotangent))
+    if kind is None or kind.is_injective(x) or any(isinstance(v, _compat.Tracer) for v in leaves):
+        return
+    # A loose tolerance: near a minimum all that is left of a cotangent is rounding noise.
+    if not bool(arrays.is_visible(x, cotangent, tolerance=0.05)):
+        warnings.warn(
+            message(
+                f"the gradient of {describe(x)} has a part that no natural gradient can show.",
+                "why: the function reads fields that the array itself does not determine.",
+                hint="`jax.grad` gives the whole (structural) gradient.",
+            ),
+            HiddenCotangentWarning,
+            stacklevel=2,
+        )
+
+
+def structural_cotangent_tree(where: str, out: Any, natural: Any) -> Any:
+    """Structural cotangents of an output tree, from natural ones (dense, structured, `None`)."""
+    return _map_natural(where, out, natural, lambda x, n: arrays.pullback_of_destructure(x)(n))
+
+
+def structural_tangent_tree(where: str, primal: Any, natural: Any) -> Any:
+    """Structural tangents of an input tree, from natural ones."""
+    return _map_natural(where, primal, natural, lambda x, n: _structural_tangent(where, x, n))
+
+
+def _map_natural(where: str, primal: Any, natural: Any, convert: Any) -> Any:
+    leaves, tree = jax.tree.flatten(primal, is_leaf=is_structured)
+    try:
+        given = tree.flatten_up_to(natural)
+    except ValueError as error:
+        raise CotangentError(f"{where}: the tree does not match that of the primal: {error}") from None
+    done = []
+    for x, n in zip(leaves, given, strict=True):
+        if n is None or not (is_structured(x) or is_inexact(x)):
+            done.append(arrays.zero_tangent(x))
+        else:
+            done.append(convert(x, n))
+    return jax.tree.unflatten(tree, done)
+
+
+def _structural_tangent(where: str, x: Any, n: Any) -> Any:
+    kind = arrays.array_type(x)
+    if kind is not None and type(n) is type(x) and not kind.is_linear(x):
+        raise CotangentError(
+            message(
+                f"{where}: a tangent of {describe(x)} cannot be another {type(x).__name__}.",
+                "why: the type is not a linear space, so it is unclear whether fields or arrays are meant.",
+                hint="pass a dense or `tj.Outer` tangent, or use `jax.jvp` for tangents of the fields.",
+            )
+        )
+    t = arrays.pushforward_of_restructure(x)(n)
+    _check_in_tangent_space(where, x, n, t)
+    return t
+
+
+def _check_in_tangent_space(where: str, x: Any, n: Any, t: Any) -> None:
+    """Raise if a concrete natural tangent has a part that the type cannot express."""
+    if not is_structured(x) or any(isinstance(v, _compat.Tracer) for v in jax.tree.leaves((x, n))):
+        return
+    whole = arrays.destructure(n)
+    missing = whole - arrays.destructure(arrays.pushforward_of_destructure(x)(t))
+    eps = float(jnp.finfo(whole.dtype).eps)
+    if float(jnp.linalg.norm(missing)) > eps**0.5 * float(jnp.linalg.norm(whole)):
+        raise CotangentError(
+            message(
+                f"{where}: the tangent is not tangent to {describe(x)}.",
+                "why: it has entries where the structure has none.",
+                hint="project it with `tj.project(x, tangent)` if that is meant.",
+            )
+        )
+
+
+def destructured_tree(out: Any) -> Any:
+    """Every structured array of a tree as its dense array."""
+    return jax.tree.map(lambda x: arrays.destructure(x) if is_structured(x) else x, out, is_leaf=is_structured)
