@@ -44,7 +44,9 @@ def varying_axes(x: Any) -> frozenset[Any]:
     """The manual mesh axes over which a value varies inside `shard_map`."""
     aval = jax.typeof(x)
     kind = getattr(aval, "manual_axis_type", None)
-    return frozenset(kind.varying) if kind is not None else frozenset(getattr(aval, "vma", ()) or ())
+    return (
+        frozenset(kind.varying) if kind is not None else frozenset(getattr(aval, "vma", ()) or ())
+    )
 
 
 def align(tree: Any) -> Any:
@@ -69,7 +71,9 @@ def align(tree: Any) -> Any:
 # -- closures to explicit residuals -----------------------------------------------------------
 
 
-def convert_closure(function: Callable[..., list[Any]], *examples: Any) -> tuple[Callable[..., list[Any]], list[Any]]:
+def convert_closure(
+    function: Callable[..., list[Any]], *examples: Any
+) -> tuple[Callable[..., list[Any]], list[Any]]:
     """Turn a closure into a function of (residuals, arguments) and the residuals.
 
     The residuals are exactly the arrays that the closure needs for its outputs; those that only
@@ -77,31 +81,30 @@ def convert_closure(function: Callable[..., list[Any]], *examples: Any) -> tuple
     """
     closed = jax.make_jaxpr(function)(*examples)
     jaxpr, consts = closed.jaxpr, list(closed.consts)
-    needed = _needed_vars(jaxpr)
+    needed, equations = _needed(jaxpr)
     keep = [var in needed for var in jaxpr.constvars]
     residuals = [c for c, k in zip(consts, keep, strict=True) if k]
-    dropped = [None if k else jax.typeof(c) for c, k in zip(consts, keep, strict=True)]
+    live = jaxpr.replace(
+        constvars=[v for v, k in zip(jaxpr.constvars, keep, strict=True) if k],
+        eqns=equations,
+    )
 
     def converted(values: Sequence[Any], *args: Any) -> list[Any]:
-        rest = iter(values)
-        full = [next(rest) if d is None else _placeholder(d) for d in dropped]
-        return jax.core.eval_jaxpr(jaxpr, full, *args)
+        return jax.core.eval_jaxpr(live, list(values), *args)
 
     return converted, residuals
 
 
-def _placeholder(aval: Any) -> Any:
-    return np.zeros(aval.shape, float0) if aval.dtype == float0 else jnp.zeros(aval.shape, aval.dtype)
-
-
-def _needed_vars(jaxpr: Any) -> set[Any]:
-    """The variables on which outputs or effects depend."""
+def _needed(jaxpr: Any) -> tuple[set[Any], list[Any]]:
+    """The variables and equations on which outputs or effects depend."""
     is_var = lambda v: not hasattr(v, "val")  # literals carry their value
     needed = {v for v in jaxpr.outvars if is_var(v)}
+    equations = []
     for eqn in reversed(jaxpr.eqns):
         if eqn.effects or any(v in needed for v in eqn.outvars):
             needed |= {v for v in eqn.invars if is_var(v)}
-    return needed
+            equations.append(eqn)
+    return needed, equations[::-1]
 
 
 # -- the linear primitive -----------------------------------------------------------------------
@@ -112,19 +115,27 @@ class LinearMap:
 
     __slots__ = ("forward", "name", "transpose")
 
-    def __init__(self, forward: Callable[..., Any], transpose: Callable[..., Any], name: str) -> None:
+    def __init__(
+        self, forward: Callable[..., Any], transpose: Callable[..., Any], name: str
+    ) -> None:
         self.forward, self.transpose, self.name = forward, transpose, name
 
     def __repr__(self) -> str:
         return self.name
 
 
-def linear_call(forward: Any, transpose: Any, name: str, residuals: Any, operands: Any, out_avals: Any) -> list[Any]:
+def linear_call(
+    forward: Any, transpose: Any, name: str, residuals: Any, operands: Any, out_avals: Any
+) -> list[Any]:
     """Bind the linear primitive: `forward(*residuals, *operands)`, transposed by `transpose`."""
     primitive = _linear_primitive()
     avals = tuple(a.to_tangent_aval() for a in out_avals)
     return primitive.bind(
-        *residuals, *operands, linear=LinearMap(forward, transpose, name), count=len(residuals), out_avals=avals
+        *residuals,
+        *operands,
+        linear=LinearMap(forward, transpose, name),
+        count=len(residuals),
+        out_avals=avals,
     )
 
 
@@ -153,7 +164,16 @@ def _linear_primitive() -> Any:
     return primitive
 
 
-def _linear_jvp(primitive: Any, ad: Any, primals: Any, tangents: Any, *, linear: LinearMap, count: int, out_avals: Any) -> Any:
+def _linear_jvp(
+    primitive: Any,
+    ad: Any,
+    primals: Any,
+    tangents: Any,
+    *,
+    linear: LinearMap,
+    count: int,
+    out_avals: Any,
+) -> Any:
     params = {"linear": linear, "count": count, "out_avals": out_avals}
     out = primitive.bind(*primals, **params)
     total: list[Any] = [None] * len(out)
@@ -174,26 +194,49 @@ def _linear_jvp(primitive: Any, ad: Any, primals: Any, tangents: Any, *, linear:
             return list(linear.forward(*args))
 
         add(jax.jvp(of_residuals, [primals[i] for i in places], [tangents[i] for i in places])[1])
-    return out, [ad.Zero.from_primal_value(o) if t is None else t for o, t in zip(out, total, strict=True)]
+    return out, [
+        ad.Zero.from_primal_value(o) if t is None else t for o, t in zip(out, total, strict=True)
+    ]
 
 
-def _linear_transpose(primitive: Any, ad: Any, cts: Any, *args: Any, linear: LinearMap, count: int, out_avals: Any) -> Any:
+def _linear_transpose(
+    primitive: Any, ad: Any, cts: Any, *args: Any, linear: LinearMap, count: int, out_avals: Any
+) -> Any:
     residuals, operands = args[:count], args[count:]
-    if any(map(ad.is_undefined_primal, residuals)) or not all(map(ad.is_undefined_primal, operands)):
-        raise NotImplementedError(f"{linear.name}: transposing with respect to residuals is not linear.")
+    if any(map(ad.is_undefined_primal, residuals)) or not all(
+        map(ad.is_undefined_primal, operands)
+    ):
+        raise NotImplementedError(
+            f"{linear.name}: transposing with respect to residuals is not linear."
+        )
     swapped = LinearMap(linear.transpose, linear.forward, linear.name)
     full = [ad.instantiate_zeros(c) for c in cts]
     avals = tuple(x.aval.to_tangent_aval() for x in operands)
-    return [None] * count + primitive.bind(*residuals, *full, linear=swapped, count=count, out_avals=avals)
+    return [None] * count + primitive.bind(
+        *residuals, *full, linear=swapped, count=count, out_avals=avals
+    )
 
 
-def _linear_batch(primitive: Any, axis: Any, args: Any, dims: Any, *, linear: LinearMap, count: int, out_avals: Any) -> Any:
+def _linear_batch(
+    primitive: Any,
+    axis: Any,
+    args: Any,
+    dims: Any,
+    *,
+    linear: LinearMap,
+    count: int,
+    out_avals: Any,
+) -> Any:
     from jax.extend.core import unmapped_aval
 
     if all(d is None for d in dims):  # these batchers are called even if nothing is batched
         out = primitive.bind(*args, linear=linear, count=count, out_avals=out_avals)
         return out, [None] * len(out)
-    options = {"axis_size": axis.size, "axis_name": axis.name, "spmd_axis_name": axis.spmd_name or axis.explicit_mesh_axis}
+    options = {
+        "axis_size": axis.size,
+        "axis_name": axis.name,
+        "spmd_axis_name": axis.spmd_name or axis.explicit_mesh_axis,
+    }
     front = [a if d is None else jnp.moveaxis(a, d, 0) for a, d in zip(args, dims, strict=True)]
     operands = [
         jnp.broadcast_to(a, (axis.size, *a.shape)) if d is None else a
@@ -202,15 +245,19 @@ def _linear_batch(primitive: Any, axis: Any, args: Any, dims: Any, *, linear: Li
     residual_axes = tuple(None if d is None else 0 for d in dims[:count])
 
     def mapped(function: Any, n: int) -> Any:
-        return lambda *a: jax.vmap(lambda *b: list(function(*b)), in_axes=residual_axes + (0,) * n, **options)(*a)
+        return lambda *a: jax.vmap(
+            lambda *b: list(function(*b)), in_axes=residual_axes + (0,) * n, **options
+        )(*a)
 
-    batched = LinearMap(mapped(linear.forward, len(operands)), mapped(linear.transpose, len(out_avals)), linear.name)
+    batched = LinearMap(
+        mapped(linear.forward, len(operands)), mapped(linear.transpose, len(out_avals)), linear.name
+    )
     avals = tuple(unmapped_aval(axis.size, 0, a, axis.explicit_mesh_axis) for a in out_avals)
     out = primitive.bind(*front[:count], *operands, linear=batched, count=count, out_avals=avals)
     return out, [0] * len(out)
 
 
-# -- a bilinear primitive ---------------------------------------------------------------------------
+# -- a bilinear primitive ----------------------------------------------------------------------
 
 
 def symmetric_outer(left: Any, right: Any) -> Any:
@@ -234,11 +281,15 @@ def _symmetric_outer_primitive() -> Any:
     def batch(axis: Any, args: Any, dims: Any) -> Any:
         if all(d is None for d in dims):
             return primitive.bind(*args), None
-        return jax.vmap(lambda a, b: a @ b.T + b @ a.T, in_axes=tuple(dims), axis_size=axis.size)(*args), 0
+        return jax.vmap(lambda a, b: a @ b.T + b @ a.T, in_axes=tuple(dims), axis_size=axis.size)(
+            *args
+        ), 0
 
     primitive = Primitive("tanjax_symmetric_outer")
     primitive.def_impl(jax.jit(implementation))
-    primitive.def_abstract_eval(lambda a, b: a.update(shape=(a.shape[0], b.shape[0]), weak_type=False))
+    primitive.def_abstract_eval(
+        lambda a, b: a.update(shape=(a.shape[0], b.shape[0]), weak_type=False)
+    )
     mlir.register_lowering(primitive, mlir.lower_fun(implementation, multiple_results=False))
     ad.defbilinear(primitive, lambda c, a, b: c @ b + c.T @ b, lambda c, a, b: c @ a + c.T @ a)
     batching.fancy_primitive_batchers[primitive] = batch
@@ -252,7 +303,8 @@ def linear_lowering_works() -> bool:
         _self_test()
     except Exception as error:
         warnings.warn(
-            f"the default lowering does not work with JAX {jax.__version__} ({type(error).__name__}: {error}); "
+            f"the default lowering does not work with JAX {jax.__version__} "
+            f"({type(error).__name__}: {error}); "
             "rules are lowered with `jax.linear_transpose` instead.",
             LoweringWarning,
             stacklevel=2,

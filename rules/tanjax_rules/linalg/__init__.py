@@ -1,9 +1,11 @@
 """Linear algebra."""
 
-from . import arithmetic as arithmetic
-from . import cholesky as cholesky
-from . import determinant as determinant
-from . import kron as kron
-from . import matmul as matmul
-from . import reductions as reductions
-from . import solve as solve
+from . import (
+    arithmetic as arithmetic,
+    cholesky as cholesky,
+    determinant as determinant,
+    kron as kron,
+    matmul as matmul,
+    reductions as reductions,
+    solve as solve,
+)

@@ -16,7 +16,9 @@ HINT = "convert one side with `tj.destructure` if a dense result is meant"
 
 def _leafwise(function, *trees):
     inexact = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.inexact)
-    return jax.tree.map(lambda *leaves: function(*leaves) if inexact(leaves[0]) else leaves[0], *trees)
+    return jax.tree.map(
+        lambda *leaves: function(*leaves) if inexact(leaves[0]) else leaves[0], *trees
+    )
 
 
 def _check_same_shape(name, a, b) -> None:
@@ -53,7 +55,10 @@ def _commutative(first, second):
     def register(function):
         tj.add.implementation(first, second, differentiate=True)(function)
         swapped = lambda a, b: function(b, a)
-        swapped.__module__, swapped.__qualname__ = function.__module__, f"{function.__qualname__}_swapped"
+        swapped.__module__, swapped.__qualname__ = (
+            function.__module__,
+            f"{function.__qualname__}_swapped",
+        )
         tj.add.implementation(second, first, differentiate=True)(swapped)
         return function
 
@@ -155,7 +160,11 @@ def negative(a):
 def multiply_dense(a, b):
     if jnp.shape(b) == ():
         return scale(a, b)
-    dense = tj.destructure(a) if isinstance(a, tj.Symmetric | tj.Hermitian) else tj.densified(a, "multiply", HINT)
+    dense = (
+        tj.destructure(a)
+        if isinstance(a, tj.Symmetric | tj.Hermitian)
+        else tj.densified(a, "multiply", HINT)
+    )
     return dense * b
 
 

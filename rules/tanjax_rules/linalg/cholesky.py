@@ -19,19 +19,20 @@ def cholesky(a):
 @tj.cholesky.natural_rule(tj.Symmetric, convention="chainrules")
 @tj.cholesky.natural_rule(tj.Hermitian, convention="chainrules")
 def cholesky_rule(a):
-    r"""$\bar A = \tfrac12 L^{-H}(\Phi + \Phi^H)L^{-1}$ with $\Phi = \mathrm{tril}(L^H \bar L)$, half its diagonal.
+    r"""$\bar A = \tfrac12 L^{-H}(\Phi + \Phi^H)L^{-1}$.
 
+    $\Phi$ is the lower triangle of $L^H \bar L$ with half its diagonal.
     Written in the convention of the literature (cotangents paired with conjugation).
     """
     factor = cholesky(a)
-    l = factor.data
+    lower = factor.data
 
     def cholesky_pullback(l_bar):
-        phi = jnp.tril(jnp.conj(l.T) @ l_bar.to_dense())
+        phi = jnp.tril(jnp.conj(lower.T) @ l_bar.to_dense())
         phi = phi - jnp.diag(jnp.diagonal(phi)) / 2
         both = phi + jnp.conj(phi.T)
-        half = jsl.solve_triangular(l, both, lower=True, trans="C")
-        return jnp.conj(jsl.solve_triangular(l, jnp.conj(half.T), lower=True, trans="C").T) / 2
+        half = jsl.solve_triangular(lower, both, lower=True, trans="C")
+        return jnp.conj(jsl.solve_triangular(lower, jnp.conj(half.T), lower=True, trans="C").T) / 2
 
     return factor, cholesky_pullback
 

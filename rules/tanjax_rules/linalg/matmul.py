@@ -15,7 +15,8 @@ def check_inner(a, b) -> None:
     """Raise `ShapeError` unless the inner dimensions agree."""
     if a.ndim not in (1, 2) or b.ndim not in (1, 2) or a.shape[-1] != b.shape[0]:
         raise tj.ShapeError(
-            f"matmul: cannot multiply {type(a).__name__}{list(a.shape)} with {type(b).__name__}{list(b.shape)}.\n"
+            f"matmul: cannot multiply {type(a).__name__}{list(a.shape)} "
+            f"with {type(b).__name__}{list(b.shape)}.\n"
             "Hint: the last axis of the left operand must match the first axis of the right one."
         )
 
@@ -152,7 +153,12 @@ def scaled_times_dense(a, b):
 @tj.matmul.implementation(tj.BlockDiagonal, tj.Dense, differentiate=True)
 def blocks_times_dense(a, b):
     check_inner(a, b)
-    return jnp.concatenate([tj.matmul(block, b[columns]) for block, (_, columns) in zip(a.blocks, a.slices(), strict=True)])
+    return jnp.concatenate(
+        [
+            tj.matmul(block, b[columns])
+            for block, (_, columns) in zip(a.blocks, a.slices(), strict=True)
+        ]
+    )
 
 
 @tj.matmul.implementation(tj.BlockDiagonal, tj.BlockDiagonal, differentiate=True)

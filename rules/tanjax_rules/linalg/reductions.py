@@ -53,7 +53,11 @@ def embed_diagonal(diag, shape):
 @tj.sum.implementation(tj.AbstractArray)
 def sum_(a, *, axis=None):
     if axis is None or a.ndim != 2 or isinstance(axis, tuple):
-        return a.total() if axis is None else jnp.sum(tj.densified(a, "sum", "sum over one axis or all"), axis)
+        return (
+            a.total()
+            if axis is None
+            else jnp.sum(tj.densified(a, "sum", "sum over one axis or all"), axis)
+        )
     if axis not in (-2, -1, 0, 1):
         raise tj.ShapeError(f"sum: axis {axis} is out of range for shape {a.shape}.")
     matrix = a.transposed() if axis in (0, -2) else a
@@ -64,7 +68,9 @@ def sum_(a, *, axis=None):
 def sum_rule(a, *, axis=None):
     def sum_pullback(y_bar):
         if a.ndim != 2 or isinstance(axis, tuple):
-            return jnp.broadcast_to(y_bar if axis is None else jnp.expand_dims(y_bar, axis), a.shape)
+            return jnp.broadcast_to(
+                y_bar if axis is None else jnp.expand_dims(y_bar, axis), a.shape
+            )
         ones = [jnp.ones(n, y_bar.dtype) for n in a.shape]
         if axis is None:
             return tj.Outer(y_bar * ones[0], ones[1])
@@ -106,7 +112,9 @@ def norm_rule(a):
 
     def norm_pullback(y_bar):
         safe = jnp.where(y == 0, jnp.ones_like(y), y)
-        return tj.multiply(_conjugate(a), jnp.where(y == 0, jnp.zeros_like(y), y_bar / safe).astype(a.dtype))
+        return tj.multiply(
+            _conjugate(a), jnp.where(y == 0, jnp.zeros_like(y), y_bar / safe).astype(a.dtype)
+        )
 
     return y, norm_pullback
 
@@ -123,7 +131,9 @@ def _conjugate(a):
 @tj.quadratic_form.implementation(tj.AbstractArray, tj.Dense)
 def quadratic_form(a, x):
     if x.ndim != 1 or a.shape != (x.shape[0], x.shape[0]):
-        raise tj.ShapeError(f"quadratic_form: needs a square matrix and a vector, got {a.shape} and {x.shape}.")
+        raise tj.ShapeError(
+            f"quadratic_form: needs a square matrix and a vector, got {a.shape} and {x.shape}."
+        )
     return jnp.sum(x * a.apply(x))
 
 

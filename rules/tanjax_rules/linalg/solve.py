@@ -18,9 +18,13 @@ from .matmul import along_axes
 def check_system(name, a, b=None) -> None:
     """Raise `ShapeError` unless `a` is square and fits the right-hand side."""
     if a.ndim != 2 or a.shape[0] != a.shape[1]:
-        raise tj.ShapeError(f"{name}: needs a square matrix, got {type(a).__name__}{list(a.shape)}.")
+        raise tj.ShapeError(
+            f"{name}: needs a square matrix, got {type(a).__name__}{list(a.shape)}."
+        )
     if b is not None and (b.ndim not in (1, 2) or b.shape[0] != a.shape[0]):
-        raise tj.ShapeError(f"{name}: the right-hand side {list(b.shape)} does not fit a matrix {list(a.shape)}.")
+        raise tj.ShapeError(
+            f"{name}: the right-hand side {list(b.shape)} does not fit a matrix {list(a.shape)}."
+        )
 
 
 # -- rules ---------------------------------------------------------------------------------------
@@ -127,7 +131,10 @@ def solve_scaled(a, b):
 def solve_blocks(a, b):
     check_system("solve", a, b)
     check_square_blocks("solve", a)
-    parts = [tj.solve(block, b[columns]) for block, (_, columns) in zip(a.blocks, a.slices(), strict=True)]
+    parts = [
+        tj.solve(block, b[columns])
+        for block, (_, columns) in zip(a.blocks, a.slices(), strict=True)
+    ]
     return jnp.concatenate(parts)
 
 
@@ -147,8 +154,9 @@ def solve_kronecker(a, b):
 
 @tj.solve.implementation(tj.LowRankUpdate, tj.Dense, differentiate=True)
 def solve_update(a, b):
-    r"""Woodbury in the form $x = y - Z\,(I + D V^\top Z)^{-1} D V^\top y$ with $y = B^{-1}b$,
-    $Z = B^{-1}U$, which needs no inverse of `d`.
+    r"""Woodbury, without an inverse of `d`.
+
+    $x = y - Z\,(I + D V^\top Z)^{-1} D V^\top y$ with $y = B^{-1}b$ and $Z = B^{-1}U$.
     """
     check_system("solve", a, b)
     columns = b[:, None] if b.ndim == 1 else b

@@ -1,17 +1,9 @@
 """Layer 3: array types, the natural-cotangent lattice, and the four maps."""
 
-from ._abstract import (
-    AbstractArray as AbstractArray,
-    ArrayType as ArrayType,
-    Dense as Dense,
-    array_type as array_type,
-    is_structured as is_structured,
-    register_array_type as register_array_type,
-    registered_array_types as registered_array_types,
-    static_field as static_field,
-)
+from ._abstract import AbstractArray as AbstractArray, Dense as Dense, static_field as static_field
 from ._block_diagonal import BlockDiagonal as BlockDiagonal
 from ._default_maps import is_inexact as is_inexact
+from ._densify import densified as densified, densify as densify, densify_mode as densify_mode
 from ._diagonal import Diagonal as Diagonal
 from ._fill import Fill as Fill
 from ._hermitian import Hermitian as Hermitian
@@ -35,8 +27,14 @@ from ._maps import (
 )
 from ._masked import Masked as Masked
 from ._outer import Outer as Outer
-from ._densify import densified as densified, densify as densify, densify_mode as densify_mode
 from ._queries import pair as pair
+from ._register import (
+    ArrayType as ArrayType,
+    array_type as array_type,
+    is_structured as is_structured,
+    register_array_type as register_array_type,
+    registered_array_types as registered_array_types,
+)
 from ._scaled import Scaled as Scaled
 from ._sum import Sum as Sum
 from ._symmetric import Symmetric as Symmetric

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,13 +11,14 @@ from jax import Array
 from tanjax._errors import ShapeError, describe
 
 from . import _queries as ask
-from ._abstract import AbstractArray, array_type, register_array_type, set_fields
+from ._abstract import AbstractArray, set_fields
 from ._maps import (
     pullback_of_destructure,
     pullback_of_restructure,
     pushforward_of_destructure,
     pushforward_of_restructure,
 )
+from ._register import array_type, register_array_type
 
 
 @register_array_type()
@@ -69,8 +70,8 @@ class BlockDiagonal(AbstractArray):
         """The rows and columns of every block."""
         rows = list(accumulate((b.shape[-2] for b in self.blocks), initial=0))
         columns = list(accumulate((b.shape[-1] for b in self.blocks), initial=0))
-        row_slices = [slice(a, b) for a, b in zip(rows, rows[1:], strict=False)]
-        column_slices = [slice(a, b) for a, b in zip(columns, columns[1:], strict=False)]
+        row_slices = [slice(a, b) for a, b in pairwise(rows)]
+        column_slices = [slice(a, b) for a, b in pairwise(columns)]
         return tuple(zip(row_slices, column_slices, strict=True))
 
     def to_dense(self) -> Array:

@@ -18,7 +18,7 @@ _MODE = ["warn"]
 _SEEN: set[tuple[str, type]] = set()
 
 
-class densify:  # noqa: N801  (used as a function and as a context)
+class densify:
     """Set the policy: `"allow"`, `"warn"` (default, once per operation and type) or `"error"`.
 
     As a call it sets the policy from here on; as a context it restores the old one at its end.
@@ -27,7 +27,9 @@ class densify:  # noqa: N801  (used as a function and as a context)
 
     def __init__(self, policy: str) -> None:
         if policy not in ("allow", "warn", "error"):
-            raise ValueError(f"unknown densify policy {policy!r}: choose 'allow', 'warn' or 'error'.")
+            raise ValueError(
+                f"unknown densify policy {policy!r}: choose 'allow', 'warn' or 'error'."
+            )
         self._old, _MODE[0] = _MODE[0], policy
 
     def __enter__(self) -> densify:
@@ -47,7 +49,7 @@ def densified(x: Any, operation: str, hint: str) -> Any:
     kind = type(x)
     if _MODE[0] == "error" or (_MODE[0] == "warn" and (operation, kind) not in _SEEN):
         text = message(
-            f"{operation}: {kind.__name__}{list(x.shape)} becomes a dense array of {x.size} entries.",
+            f"{operation}: {kind.__name__}{list(x.shape)} becomes dense, with {x.size} entries.",
             hint=f'{hint}, or say `tj.densify("allow")`.',
         )
         if _MODE[0] == "error":

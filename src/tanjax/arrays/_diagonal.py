@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from . import _queries as ask
-from ._abstract import AbstractArray, canonical_field, register_array_type
+from ._abstract import AbstractArray, canonical_field
+from ._register import register_array_type
 
 
 @register_array_type(linear=True, isometric=True, injective=True)

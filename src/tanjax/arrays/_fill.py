@@ -9,7 +9,8 @@ import numpy as np
 from jax import Array
 
 from . import _queries as ask
-from ._abstract import AbstractArray, canonical_field, register_array_type, set_fields, static_field
+from ._abstract import AbstractArray, canonical_field, set_fields, static_field
+from ._register import register_array_type
 
 
 @register_array_type(linear=True, injective=True)

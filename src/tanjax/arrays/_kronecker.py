@@ -10,12 +10,12 @@ from jax import Array
 
 from tanjax._errors import ShapeError, describe
 
-from . import _default_maps as default
-from . import _queries as ask
-from ._abstract import AbstractArray, array_type, register_array_type, set_fields
+from . import _default_maps as default, _queries as ask
+from ._abstract import AbstractArray, set_fields
 from ._diagonal import Diagonal
 from ._maps import pullback_of_destructure, pushforward_of_destructure
 from ._outer import Outer
+from ._register import array_type, register_array_type
 from ._scaled import Scaled
 from ._sum import Sum
 

@@ -10,19 +10,19 @@ from jax import Array
 
 from tanjax._errors import ShapeError, describe
 
-from . import _default_maps as default
-from . import _queries as ask
-from ._abstract import AbstractArray, canonical_field, register_array_type
+from . import _default_maps as default, _queries as ask
+from ._abstract import AbstractArray, canonical_field
 from ._outer import Outer
+from ._register import register_array_type
 
 
 @register_array_type()
 class LowRank(AbstractArray):
     r"""`u @ v.T`, with `u` of shape `(m, r)` and `v` of shape `(n, r)`.
 
-    **Maps:** $J^\top Y = (YV, Y^\top U)$. Over-parametrised: $(UG, VG^{-\top})$ is the same matrix; a
-    cotangent is visible iff $U^\top\bar U = \bar V^\top V$. The set of matrices of rank $r$ is no
-    subspace, so natural (co)tangents are `Outer`s of width $2r$, never a `LowRank`.
+    **Maps:** $J^\top Y = (YV, Y^\top U)$. Over-parametrised: $(UG, VG^{-\top})$ is the same
+    matrix; a cotangent is visible iff $U^\top\bar U = \bar V^\top V$. The set of matrices of rank
+    $r$ is no subspace, so natural (co)tangents are `Outer`s of width $2r$, never a `LowRank`.
     """
 
     core_ndim = 2

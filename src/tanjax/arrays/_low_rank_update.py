@@ -10,8 +10,9 @@ from jax import Array
 from tanjax._errors import ShapeError, describe
 
 from . import _queries as ask
-from ._abstract import AbstractArray, canonical_field, register_array_type
+from ._abstract import AbstractArray, canonical_field
 from ._outer import Outer
+from ._register import register_array_type
 
 
 @register_array_type()
@@ -48,7 +49,7 @@ class LowRankUpdate(AbstractArray):
             got = ", ".join(
                 f"{k}: {describe(x)}"
                 for k, x in zip(
-                    "base u d v".split(), (self.base, self.u, self.d, self.v), strict=True
+                    ["base", "u", "d", "v"], (self.base, self.u, self.d, self.v), strict=True
                 )
             )
             raise ShapeError(

@@ -23,8 +23,8 @@ import numpy as np
 from tanjax._errors import CotangentError, describe, message
 
 from . import _queries as ask
-from ._abstract import ArrayType, array_type
 from ._default_maps import is_inexact
+from ._register import ArrayType, array_type
 from ._tangents import fit_leaf, zero_tangent
 from ._zero import Zero
 
@@ -114,7 +114,7 @@ def check_structural(where: str, x: Any, structural: Any) -> Any:
                 f"{where}: the structural (co)tangent has the wrong tree.",
                 f"expected: {expected}",
                 f"got: {got}",
-                hint="a structural (co)tangent is an instance of the primal's class, with (co)tangents as fields.",
+                hint="it is an instance of the primal's class, with (co)tangents as fields.",
             )
         )
     for path, (p, t) in enumerate(
@@ -166,4 +166,4 @@ def is_visible(x: Any, structural_ct: Any, *, tolerance: float | None = None) ->
     missing = sum(jnp.sum(jnp.abs(b - c) ** 2) for b, c in pairs)
     whole = sum(jnp.sum(jnp.abs(c) ** 2) for _, c in pairs)
     eps = max(float(jnp.finfo(c.dtype).eps) for _, c in pairs)
-    return missing <= (tolerance or eps**0.5) ** 2 * whole
+    return jnp.asarray(missing <= (tolerance or eps**0.5) ** 2 * whole)

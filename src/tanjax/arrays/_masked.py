@@ -10,7 +10,8 @@ from jax import Array
 from tanjax._errors import RegistrationError
 
 from . import _queries as ask
-from ._abstract import AbstractArray, register_array_type, static_field
+from ._abstract import AbstractArray, static_field
+from ._register import register_array_type
 
 Pattern = Literal["lower", "upper", "strictly_lower", "strictly_upper"]
 

@@ -10,7 +10,8 @@ from jax import Array
 from tanjax._errors import ShapeError, describe
 
 from . import _queries as ask
-from ._abstract import AbstractArray, register_array_type, set_fields
+from ._abstract import AbstractArray, set_fields
+from ._register import register_array_type
 
 
 @register_array_type()

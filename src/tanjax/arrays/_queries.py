@@ -14,8 +14,9 @@ import jax.numpy as jnp
 
 from tanjax._errors import wrong_natural_shape
 
-from ._abstract import AbstractArray, array_type
+from ._abstract import AbstractArray
 from ._default_maps import is_inexact
+from ._register import array_type
 
 
 def shape(x: Any) -> tuple[int, ...]:

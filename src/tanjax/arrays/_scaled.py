@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from . import _default_maps as default
-from . import _queries as ask
-from ._abstract import AbstractArray, array_type, canonical_field, register_array_type
+from . import _default_maps as default, _queries as ask
+from ._abstract import AbstractArray, canonical_field
+from ._register import array_type, register_array_type
 
 
 @register_array_type()
@@ -19,9 +19,9 @@ class Scaled(AbstractArray):
 
     **Fields:** `matrix`, dense or structured; `factor`, a scalar.
 
-    **Maps:** $J^\top Y$ = ($\alpha$ pulled back to the matrix, $\langle V, Y\rangle$). Over-parametrised:
-    a cotangent is visible iff $\alpha\bar\alpha = \langle V, \bar V\rangle$. Natural cotangents
-    are shown in the inner matrix's own form.
+    **Maps:** $J^\top Y$ = ($\alpha$ pulled back to the matrix, $\langle V, Y\rangle$).
+    Over-parametrised: a cotangent is visible iff $\alpha\bar\alpha = \langle V, \bar V\rangle$.
+    Natural cotangents are shown in the inner matrix's own form.
     """
 
     core_ndim = 2

@@ -11,8 +11,9 @@ from tanjax._compat import symmetric_outer
 from tanjax._errors import RegistrationError
 
 from . import _queries as ask
-from ._abstract import AbstractArray, register_array_type, set_fields
+from ._abstract import AbstractArray, set_fields
 from ._outer import Outer
+from ._register import register_array_type
 from ._sum import Sum
 
 

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from . import _queries as ask
-from ._abstract import AbstractArray, register_array_type, set_fields, static_field
+from ._abstract import AbstractArray, set_fields, static_field
+from ._register import register_array_type
 from ._symmetric import square
 
 

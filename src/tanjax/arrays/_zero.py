@@ -7,7 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from ._abstract import AbstractArray, register_array_type, set_fields, static_field
+from ._abstract import AbstractArray, set_fields, static_field
+from ._register import register_array_type
 
 
 @register_array_type(linear=True, isometric=True, injective=True)

@@ -19,7 +19,7 @@ from tanjax.registry import operation
 def matmul(a: Any, b: Any) -> Any:
     r"""`a @ b` for matrices and vectors of any type.
 
-    **Derivative:** $\bar A = \bar C B^\top$, $\bar B = A^\top \bar C$ (JAX's pairing: no conjugation).
+    **Derivative:** $\bar A = \bar C B^\top$, $\bar B = A^\top \bar C$ (no conjugation).
     """
     return jnp.matmul(a, b)
 
@@ -126,7 +126,7 @@ def solve(a: Any, b: Any) -> Any:
 
 @operation(dense=True)
 def inv(a: Any) -> Any:
-    r"""The inverse. **Derivative:** $\bar A = -C^\top \bar C C^\top$ with $C = A^{-1}$ (Giles 2008, 2.2.3)."""
+    r"""The inverse `c`. **Derivative:** $\bar A = -C^\top \bar C C^\top$ (Giles 2008, 2.2.3)."""
     return jnp.linalg.inv(a)
 
 
@@ -138,7 +138,10 @@ def logdet(a: Any) -> Any:
 
 @operation(dense=True)
 def det(a: Any) -> Any:
-    r"""The determinant. **Derivative:** $\bar A = \bar y \det(A) A^{-\top}$, the adjugate where singular."""
+    r"""The determinant.
+
+    **Derivative:** $\bar A = \bar y \det(A) A^{-\top}$, the adjugate where singular.
+    """
     return jnp.linalg.det(a)
 
 
@@ -154,5 +157,8 @@ def cholesky(a: Any) -> Any:
 
 @operation(dense=True)
 def kron(a: Any, b: Any) -> Any:
-    """The Kronecker product, dense for dense arguments. Derivative: contraction with the other factor."""
+    """The Kronecker product, dense for dense arguments, a `Kronecker` otherwise.
+
+    **Derivative:** the cotangent, contracted with the other factor.
+    """
     return jnp.kron(a, b)

@@ -82,7 +82,13 @@ def _getitem(self: Any, index: Any) -> Any:
 
 def install() -> None:
     """Put the operators on `AbstractArray`."""
-    binary = {"matmul": ops.matmul, "add": ops.add, "sub": ops.subtract, "mul": ops.multiply, "truediv": ops.divide}
+    binary = {
+        "matmul": ops.matmul,
+        "add": ops.add,
+        "sub": ops.subtract,
+        "mul": ops.multiply,
+        "truediv": ops.divide,
+    }
     cls: Any = AbstractArray
     for name, op in binary.items():
         setattr(cls, f"__{name}__", _binary(op))
@@ -94,8 +100,17 @@ def install() -> None:
     cls.__getitem__ = _getitem
     cls.__array_ufunc__ = _array_ufunc
     cls.__array_function__ = _array_function
-    cls.mT = property(lambda self: ops.transpose(self), doc="The transposed matrix, without conjugation.")
+    cls.mT = property(
+        lambda self: ops.transpose(self), doc="The transposed matrix, without conjugation."
+    )
     cls.T = cls.mT
 
 
-_COMPARISONS = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+_COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}

@@ -5,10 +5,11 @@ map is the linear transpose of the rule's pullback. Three lowerings:
 
 | lowering | how | when |
 |---|---|---|
-| `linear` | the tangent map is one linear primitive that holds (map, transpose): reverse mode runs exactly the author's pullback with the author's residuals | default |
-| `public` | `jax.linear_transpose` of the pullback, public API only | fallback, or `tj.lowering("public")` |
+| `linear` | the tangent map is one linear primitive that holds (map, transpose) | default |
+| `public` | `jax.linear_transpose` of the pullback, public API only | fallback, on request |
 | `custom_vjp` | `jax.custom_vjp`: reverse mode only | `tj.as_custom_vjp(op)` |
 
+With `linear`, reverse mode runs exactly the author's pullback with the author's residuals.
 Where a pullback cannot be transposed (it contains a dynamic loop, a callback, another reverse-only
 rule), forward mode differentiates the primal instead: a rule never takes away what JAX could do.
 """
@@ -66,7 +67,11 @@ def use_linear() -> bool:
 
 
 def both_modes(
-    primal: Callable[..., Any], by_ad: Callable[..., Any], rule: Rule | None, push: Push | None, name: str
+    primal: Callable[..., Any],
+    by_ad: Callable[..., Any],
+    rule: Rule | None,
+    push: Push | None,
+    name: str,
 ) -> Callable[..., Any]:
     """A function that evaluates `primal` and is differentiated by the rule, in both modes.
 
@@ -86,16 +91,22 @@ def both_modes(
         call = _Call(primals, tangents, out)
         if not (call.live and call.places):
             return out, call.place([jnp.zeros_like(call.outs[i]) for i in call.places])
-        pull, residuals = _compat.convert_closure(lambda *cts: call.pull(pullback, cts), *call.diff_outs)
+        pull, residuals = _compat.convert_closure(
+            lambda *cts: call.pull(pullback, cts), *call.diff_outs
+        )
         if push is None and not transposable:
             transposable.append(_can_transpose(pull, residuals, call))
-        forward, extra = call.forward(pull, len(residuals), push, by_ad if not (transposable or [True])[0] else None)
+        forward, extra = call.forward(
+            pull, len(residuals), push, by_ad if not (transposable or [True])[0] else None
+        )
         if not use_linear():
             return out, call.place(forward(*residuals, *extra, *call.live_tangents))
         count, total = len(residuals), len(residuals) + len(extra)
         backward = lambda *a: pull(a[:count], *a[total:])
         avals = [jax.typeof(o) for o in call.diff_outs]
-        moved = _compat.linear_call(forward, backward, name, [*residuals, *extra], call.live_tangents, avals)
+        moved = _compat.linear_call(
+            forward, backward, name, [*residuals, *extra], call.live_tangents, avals
+        )
         return out, call.place(moved)
 
     f.defjvp(jvp, symbolic_zeros=True)
@@ -112,7 +123,11 @@ class _Call:
         self.places = [i for i, o in enumerate(self.outs) if is_inexact(o)]
         self.diff_outs = [self.outs[i] for i in self.places]
         flat = jax.tree.leaves(tangents, is_leaf=_compat.is_symbolic_zero)
-        self.live = [i for i, t in enumerate(flat) if not _compat.is_symbolic_zero(t) and t.dtype != _compat.float0]
+        self.live = [
+            i
+            for i, t in enumerate(flat)
+            if not _compat.is_symbolic_zero(t) and t.dtype != _compat.float0
+        ]
         self.live_tangents = [flat[i] for i in self.live]
 
     def place(self, values: list[Any]) -> Any:
@@ -129,16 +144,23 @@ class _Call:
 
     def tangents(self, moved: Any) -> Any:
         """All tangents as arrays: those that move, and zeros."""
-        full = [jnp.zeros_like(p) if is_inexact(p) else np.zeros(np.shape(p), _compat.float0) for p in self.leaves]
+        full = [
+            jnp.zeros_like(p) if is_inexact(p) else np.zeros(np.shape(p), _compat.float0)
+            for p in self.leaves
+        ]
         for i, t in zip(self.live, moved, strict=True):
             full[i] = t
         return jax.tree.unflatten(self.tree, full)
 
-    def forward(self, pull: Any, count: int, push: Push | None, primal: Any) -> tuple[Any, list[Any]]:
+    def forward(
+        self, pull: Any, count: int, push: Push | None, primal: Any
+    ) -> tuple[Any, list[Any]]:
         """The tangent map as a function of (residuals, extra residuals, live tangents)."""
         if push is not None:
             _, pushforward = push(*self.primals)
-            run = lambda *ts: [jax.tree.leaves(pushforward(*self.tangents(ts)))[i] for i in self.places]
+            run = lambda *ts: [
+                jax.tree.leaves(pushforward(*self.tangents(ts)))[i] for i in self.places
+            ]
             moved, extra = _compat.convert_closure(run, *self.live_tangents)
             return lambda *a: moved(a[count : count + len(extra)], *a[count + len(extra) :]), extra
         if primal is not None:
@@ -146,7 +168,9 @@ class _Call:
         avals = [jax.typeof(o) for o in self.diff_outs]
 
         def transposed(*a: Any) -> list[Any]:
-            return list(jax.linear_transpose(lambda *c: pull(a[:count], *c), *avals)(list(a[count:])))
+            return list(
+                jax.linear_transpose(lambda *c: pull(a[:count], *c), *avals)(list(a[count:]))
+            )
 
         return transposed, []
 

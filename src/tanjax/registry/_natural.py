@@ -27,7 +27,7 @@ Kind = Literal["natural", "structural"]
 
 @dataclasses.dataclass(frozen=True)
 class Convention:
-    """How a rule speaks: the kind of (co)tangent per argument and for the output, and conjugation."""
+    """How a rule speaks: the kind of (co)tangent per argument and output, and conjugation."""
 
     name: str = "rule"
     cotangents: tuple[Kind, ...] | None = None
@@ -39,7 +39,9 @@ class Convention:
         return self.cotangents[i] if self.cotangents and i < len(self.cotangents) else "natural"
 
 
-def wrap_natural_pullback(natural_pullback: Callable[[Any], Any], out: Any, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
+def wrap_natural_pullback(
+    natural_pullback: Callable[[Any], Any], out: Any, *args: Any, **kwargs: Any
+) -> Callable[[Any], Any]:
     """Turn a natural pullback into the structural pullback that AD would have.
 
     **Arguments:** `natural_pullback(out_bar)`: from the natural cotangent of `out` (same tree as
@@ -60,7 +62,12 @@ def wrap_natural_pullback(natural_pullback: Callable[[Any], Any], out: Any, *arg
 
 
 def structural_pullback(
-    how: Convention, natural_pullback: Any, out: Any, args: Sequence[Any], kwargs: dict[str, Any], names: Sequence[str] = ()
+    how: Convention,
+    natural_pullback: Any,
+    out: Any,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    names: Sequence[str] = (),
 ) -> Callable[[Any], Any]:
     """`wrap_natural_pullback` with a convention and argument names for messages."""
     labels = [names[i] if i < len(names) else f"argument {i}" for i in range(len(args))]
@@ -79,20 +86,27 @@ def structural_pullback(
         if not kwargs:
             return done
         return *done, {
-            k: to_structural(f"{how.name}: cotangent of {k}", "natural", v, keyword_bars.get(k)) for k, v in kwargs.items()
+            k: to_structural(f"{how.name}: cotangent of {k}", "natural", v, keyword_bars.get(k))
+            for k, v in kwargs.items()
         }
 
     return pullback
 
 
-def structural_pushforward(how: Convention, natural_pushforward: Any, out: Any, args: Sequence[Any]) -> Callable[..., Any]:
+def structural_pushforward(
+    how: Convention, natural_pushforward: Any, out: Any, args: Sequence[Any]
+) -> Callable[..., Any]:
     """The structural pushforward of a natural one: J⁺ after it, J before it."""
 
     def pushforward(*tangents: Any) -> Any:
-        moved = natural_pushforward(*(_natural_tangent(a, t) for a, t in zip(args, tangents, strict=True)))
+        moved = natural_pushforward(
+            *(_natural_tangent(a, t) for a, t in zip(args, tangents, strict=True))
+        )
         return jax.tree.map(
             lambda o, t: _structural_tangent(f"{how.name}: tangent of the output", o, t),
-            out, moved, is_leaf=lambda v: arrays.is_structured(v) or v is None,
+            out,
+            moved,
+            is_leaf=lambda v: arrays.is_structured(v) or v is None,
         )
 
     return pushforward
@@ -109,7 +123,9 @@ def _structural_tangent(where: str, o: Any, t: Any) -> Any:
     return _fit_dense(where, o, t)
 
 
-def _split(how: Convention, bars: Any, count: int, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _split(
+    how: Convention, bars: Any, count: int, kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The cotangents of positional and of keyword arguments, counted."""
     keyword_bars: dict[str, Any] = {}
     if kwargs and isinstance(bars, tuple) and bars and isinstance(bars[-1], dict):
@@ -122,7 +138,7 @@ def _split(how: Convention, bars: Any, count: int, kwargs: dict[str, Any]) -> tu
                 f"{how.name}: the pullback must return one cotangent per argument.",
                 f"expected: {count}",
                 f"got: {len(bars)}",
-                hint="return a tuple, with `None` for an argument that the output does not depend on.",
+                hint="return a tuple, with `None` where the output does not depend on an argument.",
             )
         )
     return bars, keyword_bars
@@ -157,8 +173,10 @@ def _tree_to_structural(where: str, kind: Kind, x: Any, bar: Any) -> Any:
             message(
                 f"{where}: the cotangent has the wrong tree.",
                 f"expected: {treedef}",
-                f"got: {describe(bar)}" if bar_tree.num_leaves == 1 and bar_tree.num_nodes == 1 else f"got: {bar_tree}",
-                hint="return a tree like the argument, with one natural cotangent for every array in it.",
+                f"got: {describe(bar)}"
+                if bar_tree.num_leaves == 1 and bar_tree.num_nodes == 1
+                else f"got: {bar_tree}",
+                hint="return a tree like the argument, with one natural cotangent per array.",
             )
         )
     done = [to_structural(where, kind, c, b) for c, b in zip(children, bars, strict=True)]
@@ -171,14 +189,16 @@ def _fit_dense(where: str, x: Any, bar: Any) -> Any:
     if arrays.is_structured(bar):
         bar = arrays.destructure(bar)
     elif not jax.tree_util.all_leaves([bar]):
-        raise CotangentError(f"{where}: expected one array of shape {np.shape(x)}, got {describe(bar)}.")
+        raise CotangentError(
+            f"{where}: expected one array of shape {np.shape(x)}, got {describe(bar)}."
+        )
     if np.shape(bar) != np.shape(x):
         raise CotangentError(
             message(
                 f"{where}: the cotangent has the wrong shape.",
                 f"expected: {np.shape(x)}",
                 f"got: {describe(bar)}",
-                hint="a cotangent has the shape of its argument; sum over axes that were broadcast.",
+                hint="it has the shape of its argument; sum over axes that were broadcast.",
             )
         )
     return arrays.fit_leaf(where, x, jnp.asarray(bar))
@@ -193,4 +213,6 @@ def _located(where: str, convert: Callable[[], Any]) -> Any:
 
 
 def _conj(tree: Any) -> Any:
-    return jax.tree.map(lambda v: jnp.conj(v) if arrays.is_inexact(v) and jnp.iscomplexobj(v) else v, tree)
+    return jax.tree.map(
+        lambda v: jnp.conj(v) if arrays.is_inexact(v) and jnp.iscomplexobj(v) else v, tree
+    )

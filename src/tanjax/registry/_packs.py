@@ -60,7 +60,9 @@ def find_packs() -> list[Pack]:
     for name in SHIPPED:  # also without an installation, from a source tree on the path
         found.setdefault(f"tanjax:{name}", Pack("tanjax", "", name, f"tanjax_rules.{name}"))
     disabled = {d.strip() for d in os.environ.get("TANJAX_DISABLE_PACKS", "").split(",")}
-    order = sorted(found.values(), key=lambda p: (p.distribution != "tanjax", p.distribution, p.name))
+    order = sorted(
+        found.values(), key=lambda p: (p.distribution != "tanjax", p.distribution, p.name)
+    )
     return [p for p in order if p.origin not in disabled]
 
 
@@ -80,7 +82,9 @@ def load_pack(pack: Pack) -> Pack:
             importlib.import_module(pack.module)
     except Exception as error:
         if pack.distribution == "tanjax":
-            raise RulePackError(f"the shipped rule pack {pack.module} does not load: {error}") from error
+            raise RulePackError(
+                f"the shipped rule pack {pack.module} does not load: {error}"
+            ) from error
         warnings.warn(
             f"rule pack {pack.origin} (version {pack.version}, module {pack.module}) is skipped: "
             f"{type(error).__name__}: {error}\n"

@@ -1,11 +1,11 @@
 """What a call does: which implementation runs, and who differentiates it.
 
 For a call on given types, in this order: an operation that opted out, or whose implementation
-for these types says `differentiate=True`, is differentiated by AD of that implementation; else the most
-specific natural rule applies; else AD of the implementation. One more question can only be
-answered once the output is known: an output with hidden directions (an over-parametrised type)
-may receive cotangents that no natural cotangent expresses, so unless the rule says how to handle them
-the implementation is differentiated. Both roads give the gradient of the definition.
+for these types says `differentiate=True`, is differentiated by AD of that implementation; else
+the most specific natural rule applies; else AD of the implementation. One more question can only
+be answered once the output is known: an output with hidden directions (an over-parametrised type)
+may receive cotangents that no natural cotangent expresses, so unless the rule says how to handle
+them the implementation is differentiated. Both roads give the gradient of the definition.
 """
 
 from __future__ import annotations
@@ -91,8 +91,9 @@ class Plan:
             if any(map(is_structured, args)):
                 names = ", ".join(c.__name__ for c in self.classes)
                 error.add_note(
-                    f"The generic implementation of `{op.name}` ran on ({names}). If it needs dense arrays, "
-                    f"declare `@tj.operation(dense=True)` or register `@{op.name}.implementation({names})`."
+                    f"The generic implementation of `{op.name}` ran on ({names}). If it needs "
+                    "dense arrays, declare `@tj.operation(dense=True)` or register "
+                    f"`@{op.name}.implementation({names})`."
                 )
             raise
 
@@ -111,7 +112,9 @@ class Plan:
 
         def hybrid_pullback(out_bar: Any) -> Any:
             visible = _visible_part(out, out_bar)
-            hidden = jax.tree.map(lambda c, v: c - v if arrays.is_inexact(c) else c, out_bar, visible)
+            hidden = jax.tree.map(
+                lambda c, v: c - v if arrays.is_inexact(c) else c, out_bar, visible
+            )
             _, vjp = jax.vjp(self.primal, *args)
             return tuple(map(_add_leaves, pullback(visible), vjp(hidden)))
 
@@ -154,7 +157,9 @@ class Plan:
 
         def rule(*args: Any) -> Any:
             out, pullback = self.structural_rule(*fill(map(guard, args)))
-            return out, lambda out_bar: tuple(b for i, b in enumerate(pullback(out_bar)) if i not in (fixed or {}))
+            return out, lambda out_bar: tuple(
+                b for i, b in enumerate(pullback(out_bar)) if i not in (fixed or {})
+            )
 
         def push(*args: Any) -> Any:
             out, pushforward = self.structural_push(*fill(map(guard, args)))
@@ -210,10 +215,18 @@ def make_plan(op: Operation, classes: Signature, statics: dict[str, Any]) -> Pla
     if implementation is not None and implementation.entry.differentiate:
         by_ad = by_ad or _closer(implementation.signature, rule, classes)
     if by_ad:
-        return Plan(op, classes, statics, chosen, None, None, f"{origin} (AD of the implementation)")
+        return Plan(
+            op, classes, statics, chosen, None, None, f"{origin} (AD of the implementation)"
+        )
     found = rule or push
     return Plan(
-        op, classes, statics, chosen, rule and rule.entry, push and push.entry, found.origin if found else origin
+        operation=op,
+        classes=classes,
+        statics=statics,
+        implementation=chosen,
+        rule=None if rule is None else rule.entry,
+        push=None if push is None else push.entry,
+        origin=found.origin if found else origin,
     )
 
 
@@ -222,7 +235,8 @@ def _closer(signature: Signature, rule: Any, classes: Signature) -> bool:
     if rule is None:
         return True
     ours, theirs = distance(signature, classes), distance(rule.signature, classes)
-    assert ours is not None and theirs is not None
+    assert ours is not None
+    assert theirs is not None
     return ours <= theirs
 
 
@@ -231,8 +245,8 @@ def keep_invariant(x: Any) -> Any:
     """The identity on an array whose type has a storage invariant; tangents are projected on it.
 
     Implementations read the fields as they are, which is fast and right as long as the invariant
-    holds. A tangent that JAX invents (a basis vector of `jax.jacfwd`) need not keep it, and the definition
-    `to_dense` would project it. This does the same, and costs nothing until it is differentiated.
+    holds. A tangent that JAX invents (a basis vector of `jax.jacfwd`) need not keep it, and the
+    definition `to_dense` would project it. This does the same, and costs nothing until then.
     """
     return x
 

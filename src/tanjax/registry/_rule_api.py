@@ -13,7 +13,9 @@ from ._operation import Operation
 from ._plan import has_hidden_directions
 
 
-def rrule(f: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+def rrule(
+    f: Callable[..., Any], *args: Any, **kwargs: Any
+) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """The value of `f` and its pullback on structural cotangents.
 
     **Arguments:** an operation (its registered rule runs, or AD of the implementation where none
@@ -33,7 +35,9 @@ def rrule(f: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, Callab
     return jax.vjp(plan.differentiable(), *args)
 
 
-def frule(f: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...], **kwargs: Any) -> tuple[Any, Any]:
+def frule(
+    f: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...], **kwargs: Any
+) -> tuple[Any, Any]:
     """The value of `f` and its pushforward of structural tangents: `(out, out_dot)`."""
     if isinstance(f, Operation):
         primals, statics = f._bind(primals, kwargs)

@@ -64,7 +64,9 @@ class Table(Generic[Entry]):
         self.rows: dict[Signature, Registered[Entry]] = {}
         self._found: dict[Signature, Registered[Entry] | None] = {}
 
-    def add(self, signature: Signature, entry: Entry, origin: str, *, override: bool = False) -> None:
+    def add(
+        self, signature: Signature, entry: Entry, origin: str, *, override: bool = False
+    ) -> None:
         """Register, or raise `RegistrationError` naming both origins."""
         old = self.rows.get(signature)
         if old is not None and not override:
@@ -88,7 +90,11 @@ class Table(Generic[Entry]):
     def find(self, classes: Signature) -> Registered[Entry] | None:
         """The most specific entry for a call on these classes, or `None`."""
         if classes not in self._found:
-            fits = [(d, r) for r in self.rows.values() if (d := distance(r.signature, classes)) is not None]
+            fits = [
+                (d, r)
+                for r in self.rows.values()
+                if (d := distance(r.signature, classes)) is not None
+            ]
             self._found[classes] = min(fits, key=lambda pair: pair[0])[1] if fits else None
         return self._found[classes]
 
@@ -116,7 +122,10 @@ def _matches(signature: Signature, classes: Signature) -> int:
 
 def _marked(signature: Signature, classes: Signature) -> str:
     pad = (*classes, *(type(None),) * len(signature))
-    return ", ".join(w.__name__ if w in g.__mro__ else f"!{w.__name__}" for w, g in zip(signature, pad, strict=False))
+    return ", ".join(
+        w.__name__ if w in g.__mro__ else f"!{w.__name__}"
+        for w, g in zip(signature, pad, strict=False)
+    )
 
 
 _CLASSES: dict[type, type] = {}

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tanjax import arrays
 from tanjax._errors import message
@@ -23,7 +24,9 @@ from ._natural import (
 Argnums = int | Sequence[int]
 
 
-def value_and_grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable[..., Any]:
+def value_and_grad(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
     """Like `jax.value_and_grad`, with natural gradients.
 
     **Arguments:** `f`, a scalar function of pytrees that may hold structured arrays.
@@ -38,14 +41,18 @@ def value_and_grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         _check_differentiable("grad", args, argnums)
-        run = jax.value_and_grad(f, argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=True)
+        run = jax.value_and_grad(
+            f, argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=True
+        )
         value, structural = run(*args, **kwargs)
         return value, _per_argument(natural_tree, args, argnums, structural)
 
     return wrapped
 
 
-def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable[..., Any]:
+def grad(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
     """Like `jax.grad`, with natural gradients (see `value_and_grad`)."""
     both = value_and_grad(f, argnums, has_aux, holomorphic)
 
@@ -63,7 +70,8 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     **Returns:** `(out, pullback)`, with `has_aux` also the aux value; `pullback(out_bar)` takes a
     natural cotangent of every array in `out` (dense or structured) and returns one per primal.
     """
-    out, structural_pullback, *aux = jax.vjp(f, *primals, has_aux=has_aux)
+    run: Any = jax.vjp
+    out, structural_pullback, *aux = run(f, *primals, has_aux=has_aux)
 
     def pullback(out_bar: Any) -> Any:
         structural = structural_pullback(structural_cotangent_tree("vjp", out, out_bar))
@@ -88,7 +96,10 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
     out, structural_push = jax.linearize(f, *primals)
 
     def push(*tangents: Any) -> Any:
-        moved = [structural_tangent_tree("linearize", p, t) for p, t in zip(primals, tangents, strict=True)]
+        moved = [
+            structural_tangent_tree("linearize", p, t)
+            for p, t in zip(primals, tangents, strict=True)
+        ]
         return _push_tree(out, structural_push(*moved))
 
     return out, push
@@ -99,7 +110,9 @@ def _push_tree(out: Any, structural: Any) -> Any:
     return jax.tree.map(push, out, structural, is_leaf=is_structured)
 
 
-def jacrev(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
+def jacrev(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """The Jacobian by reverse mode, row by row natural.
 
     **Returns:** a tree like the output whose leaves are trees like the argument. The block of a
@@ -110,7 +123,9 @@ def jacrev(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -
     return _jacobian(jax.jacrev, f, argnums, has_aux)
 
 
-def jacfwd(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
+def jacfwd(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """The Jacobian by forward mode; same result as `jacrev`, cheaper for few inputs."""
     return _jacobian(jax.jacfwd, f, argnums, has_aux)
 
@@ -122,12 +137,15 @@ def hessian(f: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
     """The Hessian of a scalar function: `jacobian(grad(f))` with natural blocks.
 
     **Returns:** for every array of the argument a row of blocks, each of shape `x.shape + y.shape`
-    where dense, stacked as in `jacrev` where structured.
+    where dense, stacked as in `jacrev` where structured. For a non-linear type the natural
+    gradient depends on the point also through J⁺ᵀ, and that dependence is differentiated too.
     """
     return jacfwd(grad(f, argnums), argnums)
 
 
-def _jacobian(mode: Any, f: Callable[..., Any], argnums: Argnums, has_aux: bool) -> Callable[..., Any]:
+def _jacobian(
+    mode: Any, f: Callable[..., Any], argnums: Argnums, has_aux: bool
+) -> Callable[..., Any]:
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         _check_differentiable("jacobian", args, argnums)
@@ -171,14 +189,14 @@ def _natural_rows(out: Any, columns: Any, chosen: Any, single: bool) -> Any:
         rest = iter(stored)
         fill = lambda p, rest=rest, o=o: next(rest) if is_inexact(p) else _no_tangent(o, p)
         structural = jax.tree.map(fill, chosen)
-        natural = tuple(natural_tree(x, s, batch=jnp.ndim(o)) for x, s in zip(chosen, structural, strict=True))
+        natural = tuple(
+            natural_tree(x, s, batch=jnp.ndim(o)) for x, s in zip(chosen, structural, strict=True)
+        )
         blocks.append(natural[0] if single else natural)
     return jax.tree.unflatten(tree, blocks)
 
 
 def _no_tangent(o: Any, p: Any) -> Any:
-    import numpy as np
-
     return np.zeros(jnp.shape(o) + jnp.shape(p), jax.dtypes.float0)
 
 

@@ -68,7 +68,9 @@ def _map_natural(where: str, primal: Any, natural: Any, convert: Any) -> Any:
     try:
         given = tree.flatten_up_to(natural)
     except ValueError as error:
-        raise CotangentError(f"{where}: the tree does not match that of the primal: {error}") from None
+        raise CotangentError(
+            f"{where}: the tree does not match that of the primal: {error}"
+        ) from None
     done = []
     for x, n in zip(leaves, given, strict=True):
         if n is None or not (is_structured(x) or is_inexact(x)):
@@ -84,8 +86,8 @@ def _structural_tangent(where: str, x: Any, n: Any) -> Any:
         raise CotangentError(
             message(
                 f"{where}: a tangent of {describe(x)} cannot be another {type(x).__name__}.",
-                "why: the type is not a linear space, so it is unclear whether fields or arrays are meant.",
-                hint="pass a dense or `tj.Outer` tangent, or use `jax.jvp` for tangents of the fields.",
+                "why: the type is not a linear space: are fields or arrays meant?",
+                hint="pass a dense or `tj.Outer` tangent; `jax.jvp` takes tangents of the fields.",
             )
         )
     t = arrays.pushforward_of_restructure(x)(n)
@@ -112,4 +114,6 @@ def _check_in_tangent_space(where: str, x: Any, n: Any, t: Any) -> None:
 
 def destructured_tree(out: Any) -> Any:
     """Every structured array of a tree as its dense array."""
-    return jax.tree.map(lambda x: arrays.destructure(x) if is_structured(x) else x, out, is_leaf=is_structured)
+    return jax.tree.map(
+        lambda x: arrays.destructure(x) if is_structured(x) else x, out, is_leaf=is_structured
+    )

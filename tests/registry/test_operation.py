@@ -1,0 +1,410 @@
+"""Operations: every kind of argument and of result that a rule can have."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from comparisons import Counter, assert_close, assert_same_derivatives, wave
+
+import tanjax as tj
+
+
+def diagonal(*values):
+    return tj.Diagonal(jnp.asarray(values, float))
+
+
+A, X = (2.0, 3.0, 0.5), jnp.asarray([1.0, -2.0, 0.7])
+
+
+@tj.operation
+def power_form(a, x, scale=2.0, *, power=2, flip=False):
+    y = scale * jnp.sum(x * (a @ x)) ** power
+    return -y if flip else y
+
+
+@power_form.natural_rule
+def power_form_rule(a, x, scale, *, power, flip):
+    rule_ran()
+    inner = jnp.sum(x * (a @ x))
+    sign = -1 if flip else 1
+
+    def power_form_pullback(y_bar):
+        outer = sign * y_bar * scale * power * inner ** (power - 1)
+        return (
+            tj.Outer(outer * x, x),
+            outer * (a @ x + a.mT @ x),
+            sign * y_bar * inner**power,
+        )
+
+    return power_form.primal(a, x, scale, power=power, flip=flip), power_form_pullback
+
+
+rule_ran = Counter()
+
+
+@pytest.mark.parametrize("lowering", ["linear", "public"])
+@pytest.mark.parametrize("statics", [{}, {"power": 3, "flip": True}])
+def test_static_default_and_keyword_arguments(lowering, statics):
+    before = rule_ran.count
+    plain = power_form.__wrapped__
+    with tj.lowering(lowering):
+        assert_same_derivatives(
+            lambda a, x, s: power_form(x=x, a=a, scale=s, **statics),
+            lambda a, x, s: plain(a, x, s, **statics),
+            diagonal(*A),
+            X,
+            jnp.asarray(1.5),
+        )
+        assert_same_derivatives(
+            lambda a, x: power_form(a, x, **statics),
+            lambda a, x: plain(a, x, **statics),
+            diagonal(*A),
+            X,
+        )
+    assert rule_ran.count > before
+
+
+def test_each_static_value_compiles_once():
+    traced = Counter()
+
+    @tj.operation
+    def times(a, *, factor):
+        traced()
+        return factor * a.total()
+
+    for _ in range(3):
+        assert times(diagonal(*A), factor=2.0) == 11.0
+        assert times(diagonal(*A), factor=4.0) == 22.0
+    assert traced.count == 2
+
+
+@pytest.mark.parametrize("scalar", [3.0, 3, np.float64(3.0), np.int32(3), True])
+def test_python_and_numpy_scalars(scalar):
+    @tj.operation
+    def times(a, s):
+        return jnp.asarray(s, a.dtype) * a.total()
+
+    @times.natural_rule
+    def times_rule(a, s):
+        fill = lambda y_bar: tj.Fill(y_bar * jnp.asarray(s, a.dtype), a.shape)
+        return times.primal(a, s), lambda y_bar: (fill(y_bar), y_bar * a.total())
+
+    a = diagonal(*A)
+    bar = jax.grad(times, allow_int=True)(a, scalar)
+    assert_close(bar, tj.Diagonal(jnp.full(3, float(scalar))))
+    scalar_bar = jax.grad(times, 1, allow_int=True)(a, jnp.asarray(scalar))
+    if isinstance(scalar, float):
+        assert scalar_bar == 5.5
+    else:
+        assert scalar_bar.dtype == jax.dtypes.float0
+
+
+def test_variadic_operations():
+    @tj.operation
+    def total(*args):
+        return sum(jnp.sum(jnp.cos(tj.destructure(a))) for a in args)
+
+    @total.natural_rule(tj.Diagonal)
+    def total_rule(*args):
+        y = total.primal(*args)
+        return y, lambda y_bar: tuple(-y_bar * jnp.sin(tj.destructure(a)) for a in args)
+
+    reference = lambda *args: sum(jnp.sum(jnp.cos(a)) for a in args)
+    assert_same_derivatives(total, reference, diagonal(*A), jnp.diag(X), X)
+    assert_same_derivatives(total, reference, diagonal(*A))
+
+
+def test_none_and_integer_arguments():
+    @tj.operation
+    def shifted(a, b, places):
+        y = jnp.sum(a.diag * jnp.roll(a.diag, places))
+        return y if b is None else y + jnp.sum(b)
+
+    @shifted.natural_rule
+    def shifted_rule(a, b, places):
+        def shifted_pullback(y_bar):
+            d = jnp.roll(a.diag, places) + jnp.roll(a.diag, -places)
+            return tj.Diagonal(y_bar * d), None if b is None else y_bar * jnp.ones(b.shape), None
+
+        return shifted.primal(a, b, places), shifted_pullback
+
+    a = diagonal(*A)
+    assert_same_derivatives(
+        lambda a: shifted(a, None, 1), lambda a: jnp.diag(a) @ jnp.roll(jnp.diag(a), 1), a
+    )
+    bars = jax.grad(shifted, (0, 1, 2), allow_int=True)(a, X, jnp.asarray(2))
+    assert_close(bars[0], tj.Diagonal(jnp.roll(a.diag, 2) + jnp.roll(a.diag, -2)))
+    assert_close(bars[1], jnp.ones(3))
+    assert bars[2].dtype == jax.dtypes.float0
+
+
+class Model(eqx.Module):
+    weight: tj.Diagonal
+    bias: jax.Array
+    name: str = eqx.field(static=True, default="model")
+
+
+def pytree_operation():
+    @tj.operation
+    def affine(model, x):
+        weight, bias = jax.tree.leaves(model, is_leaf=tj.is_structured)[:2]
+        return jnp.sum(jnp.sin(weight @ x + bias))
+
+    @affine.natural_rule
+    def affine_rule(model, x):
+        (weight, bias), tree = jax.tree.flatten(model, is_leaf=tj.is_structured)
+        hidden = weight @ x + bias
+
+        def affine_pullback(y_bar):
+            inner = y_bar * jnp.cos(hidden)
+            parts = [tj.Outer(inner, x), inner]
+            return jax.tree.unflatten(tree, parts), weight.mT @ inner
+
+        return jnp.sum(jnp.sin(hidden)), affine_pullback
+
+    return affine
+
+
+@pytest.mark.parametrize("kind", ["dict", "tuple", "module"])
+def test_pytree_arguments(kind):
+    weight, bias = diagonal(*A), X
+    model = {
+        "dict": {"a": weight, "b": bias},
+        "tuple": (weight, bias),
+        "module": Model(weight, bias),
+    }[kind]
+    affine = pytree_operation()
+
+    def reference(model, x):
+        weight, bias = jax.tree.leaves(model)
+        return jnp.sum(jnp.sin(weight @ x + bias))
+
+    assert_same_derivatives(affine, reference, model, X)
+    bars = jax.grad(affine)(model, X)
+    assert jax.tree.structure(bars) == jax.tree.structure(model)
+
+
+def apply_operation():
+    @tj.operation
+    def apply_to_diagonal(f, a):
+        return jnp.sum(f(a.diag))
+
+    @apply_to_diagonal.natural_rule
+    def apply_rule(f, a):
+        rule_of_apply()
+        y, vjp = jax.vjp(f, a.diag)
+        pullback = lambda y_bar: (None, tj.Diagonal(vjp(y_bar * jnp.ones_like(y))[0]))
+        return jnp.sum(y), pullback
+
+    return apply_to_diagonal
+
+
+rule_of_apply = Counter()
+
+
+def test_a_callable_argument_with_constants_uses_the_rule():
+    before, apply = rule_of_apply.count, apply_operation()
+    factor = jnp.asarray([1.0, 2.0, 3.0])
+    f = lambda d: jnp.sin(d * factor)
+    assert_same_derivatives(lambda a: apply(f, a), lambda a: jnp.sum(f(jnp.diag(a))), diagonal(*A))
+    assert rule_of_apply.count > before
+
+
+@pytest.mark.parametrize("how", ["closure", "partial", "nested"])
+def test_a_callable_argument_that_closes_over_tracers_is_differentiated_in_them(how):
+    apply = apply_operation()
+
+    def make(factor):
+        inner = lambda d: jnp.sin(d * factor)
+        return {
+            "closure": inner,
+            "partial": functools.partial(lambda s, d: jnp.sin(d * s), factor),
+            "nested": lambda d: inner(d),
+        }[how]
+
+    reference = lambda factor, a: jnp.sum(jnp.sin(jnp.diag(a) * factor))
+    assert_same_derivatives(
+        lambda factor, a: apply(make(factor), a), reference, jnp.asarray(0.7), diagonal(*A)
+    )
+
+
+def test_several_outputs_in_a_dictionary_with_structured_ones():
+    @tj.operation
+    def parts(a, b):
+        return {"product": tj.Diagonal(a.diag * b), "sums": (jnp.sum(a.diag), jnp.sum(b)), "n": 3}
+
+    @parts.natural_rule
+    def parts_rule(a, b):
+        def parts_pullback(bar):
+            product = bar["product"].diagonal()
+            a_bar = product * b + bar["sums"][0]
+            return tj.Diagonal(a_bar), product * a.diag + bar["sums"][1]
+
+        return parts.primal(a, b), parts_pullback
+
+    def reference(a, b):
+        return {"product": jnp.diag(jnp.diag(a) * b), "sums": (jnp.trace(a), jnp.sum(b))}
+
+    def without_integers(a, b):
+        out = parts(a, b)
+        assert isinstance(out["product"], tj.Diagonal)
+        return {k: out[k] for k in ("product", "sums")}
+
+    assert_same_derivatives(without_integers, reference, diagonal(*A), X)
+
+
+def test_narrowed_rules_choose_by_the_classes_of_the_call():
+    seen = []
+
+    @tj.operation
+    def total(a, b):
+        return a.total() + jnp.sum(b)
+
+    def rule(name):
+        def total_rule(a, b):
+            seen.append(name)
+            bars = lambda y_bar: (tj.Fill(y_bar, a.shape), y_bar * jnp.ones(jnp.shape(b)))
+            return total.primal(a, b), bars
+
+        return total_rule
+
+    total.natural_rule(rule("generic"))
+    total.natural_rule(tj.Symmetric)(rule("symmetric"))
+    total.natural_rule(tj.Symmetric, tj.Dense)(rule("symmetric, dense"))
+    gradient = jax.grad(total)
+    gradient(diagonal(*A), X)
+    gradient(tj.Symmetric(jnp.eye(2)), X)
+    assert seen[0] == "generic"
+    assert seen[-1] == "symmetric, dense"
+    with pytest.raises(tj.RegistrationError, match=r"(?s)a natural rule for \(Symmetric\).*by: .*now: "):
+        total.natural_rule(tj.Symmetric)(rule("again"))
+    total.natural_rule(tj.Symmetric, tj.Dense, override=True)(rule("replaced"))
+    gradient(tj.Symmetric(jnp.eye(2)), X)
+    assert seen[-1] == "replaced"
+
+
+def opted(choice):
+    """An operation whose rule says ten times the gradient, so that one sees which path ran."""
+
+    @tj.operation
+    def total(a):
+        ran("generic")
+        return a.total()
+
+    @total.implementation(tj.Diagonal, differentiate=choice == "differentiate")
+    def total_diagonal(a):
+        ran("diagonal")
+        return jnp.sum(a.diag)
+
+    @total.natural_rule
+    def total_rule(a):
+        return total.primal(a), lambda y_bar: tj.Fill(10 * y_bar, a.shape)
+
+    if choice == "opt_out":
+        total.opt_out(tj.Diagonal)
+    return total
+
+
+def ran(name):
+    PATHS.append(name)
+
+
+PATHS = []
+
+
+@pytest.mark.parametrize(("choice", "factor"), [("rule", 10), ("differentiate", 1), ("opt_out", 1)])
+def test_who_differentiates_a_call(choice, factor):
+    PATHS.clear()
+    total = opted(choice)
+    assert_close(jax.grad(total)(diagonal(*A)), tj.Diagonal(jnp.full(3, 1.0 * factor)))
+    assert set(PATHS) == {"diagonal"}
+    # other types keep the rule, whatever diagonals do
+    assert_close(jax.grad(total)(tj.Fill(2.0, (2, 2))), tj.Fill(40.0, (2, 2)))
+    assert set(PATHS) == {"diagonal", "generic"}
+    moved = jax.jvp(total, (diagonal(*A),), (diagonal(1.0, 1.0, 1.0),))[1]
+    assert moved == 3 * factor
+
+
+def test_a_more_specific_rule_beats_an_implementation_that_differentiates_itself():
+    @tj.operation
+    def total(a, b):
+        return a.total() * jnp.sum(b)
+
+    total.implementation(tj.Diagonal, differentiate=True)(lambda a, b: jnp.sum(a.diag) * jnp.sum(b))
+
+    @total.natural_rule(tj.Diagonal, tj.Dense)
+    def total_rule(a, b):
+        return total.primal(a, b), lambda y_bar: (tj.Fill(7 * y_bar, a.shape), None)
+
+    assert_close(jax.grad(total)(diagonal(*A), X), tj.Diagonal(jnp.full(3, 7.0)))
+
+
+def pushed(*, with_rule):
+    @tj.operation
+    def cube(a):
+        return tj.Diagonal(a.diag**3)
+
+    @cube.natural_pushforward
+    def cube_push(a):
+        return cube.primal(a), lambda a_dot: tj.Diagonal(3 * a.diag**2 * a_dot.diagonal())
+
+    if with_rule:
+
+        @cube.natural_rule
+        def cube_rule(a):
+            used()
+            return cube.primal(a), lambda bar: tj.Diagonal(3 * a.diag**2 * bar.diagonal())
+
+    return cube
+
+
+used = Counter()
+
+
+@pytest.mark.parametrize("lowering", ["linear", "public"])
+@pytest.mark.parametrize("with_rule", [False, True])
+def test_a_natural_pushforward_alone_and_beside_a_rule(lowering, with_rule):
+    before = used.count
+    with tj.lowering(lowering):
+        cube = pushed(with_rule=with_rule)
+        assert_same_derivatives(cube, lambda a: jnp.diag(jnp.diag(a) ** 3), diagonal(*A))
+    assert (used.count > before) == with_rule
+
+
+def test_forward_mode_runs_the_pushforward_and_reverse_mode_the_rule():
+    cube = pushed(with_rule=False)
+    double = tj.operation(lambda a: tj.Diagonal(2 * a.diag))
+    double.natural_pushforward(lambda a: (double.primal(a), lambda t: tj.Diagonal(30 * t.diag)))
+    double.natural_rule(lambda a: (double.primal(a), lambda t: tj.Diagonal(500 * t.diag)))
+    a, one = diagonal(*A), diagonal(1.0, 1.0, 1.0)
+    assert_close(jax.jvp(double, (a,), (one,))[1], tj.Diagonal(jnp.full(3, 30.0)))
+    assert_close(jax.vjp(double, a)[1](one)[0], tj.Diagonal(jnp.full(3, 500.0)))
+    assert_close(jax.vjp(cube, a)[1](one)[0], tj.Diagonal(3 * a.diag**2))
+
+
+def test_registrations_are_checked():
+    with pytest.raises(tj.RegistrationError, match="static arguments must be named"):
+        tj.operation(lambda a: a, static=["b"])
+    op = tj.operation(lambda a: a)
+    with pytest.raises(tj.RegistrationError, match="made of classes"):
+        op.implementation("Diagonal")(lambda a: a)
+    with pytest.raises(tj.RegistrationError, match=r"1 array argument.*2 types"):
+        op.implementation(tj.Diagonal, tj.Dense)(lambda a: a)
+    with pytest.raises(tj.RegistrationError, match="unknown convention 'julia'"):
+        op.natural_rule(convention="julia")
+    with pytest.raises(tj.RegistrationError, match="hidden 'maybe'"):
+        op.natural_rule(hidden="maybe")
+
+
+def test_primal_runs_the_implementation_alone():
+    assert power_form.primal(diagonal(*A), X, power=1) == power_form(diagonal(*A), X, power=1)
+    assert repr(power_form).startswith("<tanjax operation power_form(a, x")
+
+
+def test_wave_has_no_symmetry():
+    """The comparisons of these tests would be blind if their weights were."""
+    w = np.asarray(wave(jnp.zeros((3, 3))))
+    assert np.linalg.norm(w - w.T) > 1
