@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from comparisons import Counter, assert_close, assert_same_derivatives, wave
 
 import tanjax as tj
+from comparisons import Counter, assert_close, assert_same_derivatives, wave
 
 X = jnp.asarray([0.3, -1.2, 0.8])
 

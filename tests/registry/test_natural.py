@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from comparisons import FLOAT0, assert_close, assert_same_derivatives, wave
 
 import tanjax as tj
+from comparisons import FLOAT0, assert_close, assert_same_derivatives, wave
 
 
 def arrays():

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from comparisons import Counter, assert_close, assert_same_derivatives, wave
 
 import tanjax as tj
+from comparisons import Counter, assert_close, assert_same_derivatives, wave
 
 
 def diagonal(*values):
@@ -279,7 +279,9 @@ def test_narrowed_rules_choose_by_the_classes_of_the_call():
     gradient(tj.Symmetric(jnp.eye(2)), X)
     assert seen[0] == "generic"
     assert seen[-1] == "symmetric, dense"
-    with pytest.raises(tj.RegistrationError, match=r"(?s)a natural rule for \(Symmetric\).*by: .*now: "):
+    with pytest.raises(
+        tj.RegistrationError, match=r"(?s)a natural rule for \(Symmetric\).*by: .*now: "
+    ):
         total.natural_rule(tj.Symmetric)(rule("again"))
     total.natural_rule(tj.Symmetric, tj.Dense, override=True)(rule("replaced"))
     gradient(tj.Symmetric(jnp.eye(2)), X)

@@ -63,7 +63,9 @@ def install(folder, name):
     (folder / f"{module}.py").write_text(textwrap.dedent(source))
     info = folder / f"{distribution}-{version}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
+    )
     (info / "entry_points.txt").write_text(f"[tanjax.rules]\n{entry}\n")
 
 
@@ -87,7 +89,10 @@ def test_good_broken_and_duplicate_packs(tmp_path):
     assert "RuntimeError: half way" in lines[1]
     warned = [line for line in lines if line.startswith("RulePackWarning")]
     assert len(warned) == 2
-    assert "alpha:broken (version 2.5, module broken_pack) is skipped: RuntimeError: half way" in warned[0]
+    assert (
+        "alpha:broken (version 2.5, module broken_pack) is skipped: RuntimeError: half way"
+        in warned[0]
+    )
     assert "TANJAX_DISABLE_PACKS=alpha:broken" in warned[0]
     assert "beta:twice" in warned[1]
     assert "RegistrationError" in warned[1]

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from comparisons import assert_close, wave
 
 import tanjax as tj
+from comparisons import assert_close, wave
 
 
 def stretched(hidden, mark=1.0):

@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from comparisons import assert_close, wave
 
 import tanjax as tj
+from comparisons import assert_close, wave
 
 M = jnp.asarray([[2.0, 0.3], [0.7, 3.0]])
 
@@ -60,7 +60,9 @@ def test_plain_functions_and_operations_without_a_rule_are_differentiated_by_ad(
     assert_close(pullback(M), (2 * M @ M.T, 2 * M.T @ M))
     assert_close(tj.frule(product, (M, M), (M, M), s=2.0)[1], 4 * M @ M)
     total = tj.operation(lambda a: a.total())
-    assert_close(tj.rrule(total, tj.Fill(2.0, (2, 2)))[1](jnp.asarray(1.0)), (tj.Fill(4.0, (2, 2)),))
+    assert_close(
+        tj.rrule(total, tj.Fill(2.0, (2, 2)))[1](jnp.asarray(1.0)), (tj.Fill(4.0, (2, 2)),)
+    )
 
 
 def test_a_rule_with_an_over_parametrised_output_is_replaced_by_ad():
@@ -68,7 +70,9 @@ def test_a_rule_with_an_over_parametrised_output_is_replaced_by_ad():
     grow.natural_rule(lambda a: (grow.primal(a), lambda bar: 1000 * tj.destructure(bar)))
     a = tj.Scaled(M, 1.5)
     seed = wave(a)
-    assert_close(tj.rrule(grow, a)[1](seed), (a.replace(matrix=seed.matrix, factor=2 * seed.factor),))
+    assert_close(
+        tj.rrule(grow, a)[1](seed), (a.replace(matrix=seed.matrix, factor=2 * seed.factor),)
+    )
 
 
 def test_as_custom_vjp_is_reverse_mode_only():

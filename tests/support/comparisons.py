@@ -34,7 +34,10 @@ def assert_close(got, want, tolerance=1e-10):
         assert np.shape(g) == np.shape(w)
         assert jnp.result_type(g) == jnp.result_type(w)
         if jnp.result_type(w) != FLOAT0:
-            g, w = (np.asarray(v, np.promote_types(v.dtype, np.float32)) for v in map(np.asarray, (g, w)))
+            g, w = (
+                np.asarray(v, np.promote_types(v.dtype, np.float32))
+                for v in map(np.asarray, (g, w))
+            )
             np.testing.assert_allclose(g, w, rtol=tolerance, atol=tolerance)
 
 

@@ -22,13 +22,13 @@ def logdet_rule(a):
 
 @tj.logdet.natural_rule(tj.Diagonal)
 def logdet_diagonal_rule(a):
-    return logdet_diagonal(a), lambda y_bar: tj.Diagonal(y_bar / a.diag)
+    return logdet_diagonal(a), lambda y_bar: tj.Diagonal(y_bar.astype(a.dtype) / a.diag)
 
 
 @tj.logdet.natural_rule(tj.Triangular)
 def logdet_triangular_rule(a):
     """The inverse transpose lies in the other triangle; only its diagonal is visible."""
-    return logdet_triangular(a), lambda y_bar: tj.Diagonal(y_bar / a.diagonal())
+    return logdet_triangular(a), lambda y_bar: tj.Diagonal(y_bar.astype(a.dtype) / a.diagonal())
 
 
 @tj.logdet.natural_rule(tj.Symmetric)

@@ -6,6 +6,8 @@ closed algebra (which products keep a structure) stands below them.
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
 
 import tanjax as tj
@@ -136,12 +138,13 @@ def kronecker_times_dense(a, b):
 
 def along_axes(function, factors, b):
     """Apply `function(factor, ·)` along the axis of `b` that belongs to each Kronecker factor."""
-    x = b.reshape(*(f.shape[1] for f in factors), -1)
+    x = b.reshape(*(f.shape[1] for f in factors), math.prod(b.shape[1:]))
     for axis, factor in enumerate(factors):
         moved = jnp.moveaxis(x, axis, 0)
-        out = function(factor, moved.reshape(moved.shape[0], -1))
-        x = jnp.moveaxis(out.reshape(-1, *moved.shape[1:]), 0, axis)
-    return x.reshape(-1, *b.shape[1:])
+        rest = moved.shape[1:]
+        out = function(factor, moved.reshape(moved.shape[0], math.prod(rest)))
+        x = jnp.moveaxis(out.reshape(factor.shape[0], *rest), 0, axis)
+    return x.reshape(math.prod(f.shape[0] for f in factors), *b.shape[1:])
 
 
 @tj.matmul.implementation(tj.Scaled, tj.Dense, differentiate=True)

@@ -228,9 +228,16 @@ def canonical_field(x: Any, name: str, ndim: int) -> Any:
     value = getattr(x, name)
     if type(value) not in _ARRAY_CLASSES:
         if not isinstance(value, jax.Array):
-            value = jnp.asarray(value)
+            value = as_dense_field(type(x).__name__, value)
             object.__setattr__(x, name, value)
         _ARRAY_CLASSES.add(type(value))
     if value.ndim != ndim:
         raise wrong_ndim(type(x).__name__, name, ndim, value)
     return value
+
+
+def as_dense_field(cls: str, value: Any) -> jax.Array:
+    """A field as a dense array; a structured one is densified, visibly."""
+    if isinstance(value, AbstractArray):
+        return densified(value, cls, f"pass {cls} a dense array")
+    return jnp.asarray(value)

@@ -35,9 +35,7 @@ class BlockDiagonal(AbstractArray):
     blocks: tuple[Any, ...]
 
     def __init__(self, *blocks: Any) -> None:
-        blocks = tuple(
-            b if isinstance(b, AbstractArray) or array_type(b) else jnp.asarray(b) for b in blocks
-        )
+        blocks = tuple(map(ask.array, blocks))
         if not blocks or any(len(b.shape) != 2 for b in blocks):
             got = ", ".join(map(describe, blocks))
             raise ShapeError(

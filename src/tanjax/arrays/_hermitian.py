@@ -72,5 +72,7 @@ class Hermitian(AbstractArray):
 
 
 def hermitian_part(dense: Any) -> Any:
-    """`(Y + Yᴴ)/2`."""
+    """`(Y + Yᴴ)/2`; integers, which have no tangents, as they are."""
+    if not jnp.issubdtype(dense.dtype, jnp.inexact):
+        return dense
     return (dense + jnp.conj(jnp.swapaxes(dense, -1, -2))) / 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -38,7 +39,7 @@ class Kronecker(AbstractArray):
     factors: tuple[Any, ...]
 
     def __init__(self, *factors: Any) -> None:
-        factors = tuple(f if array_type(f) else jnp.asarray(f) for f in factors)
+        factors = tuple(map(ask.array, factors))
         if not factors or any(len(f.shape) != 2 for f in factors):
             got = ", ".join(map(describe, factors))
             raise ShapeError(
@@ -106,10 +107,10 @@ class Kronecker(AbstractArray):
 
     def apply(self, b: Any) -> Any:
         tail = b.shape[1:]
-        x = b.reshape(*self._columns, -1)
+        x = b.reshape(*self._columns, math.prod(tail))
         for axis, factor in enumerate(self.factors):
             x = _along(factor, x, axis)
-        return x.reshape(-1, *tail)
+        return x.reshape(math.prod(self._rows), *tail)
 
     def transposed(self) -> Any:
         return self.replace(factors=tuple(map(ask.transposed, self.factors)))
@@ -150,8 +151,13 @@ def _product(values: Any) -> Any:
 def _along(factor: Any, x: Any, axis: int) -> Any:
     """Multiply a matrix onto one axis of a tensor."""
     moved = jnp.moveaxis(x, axis, 0)
-    out = ask.apply(factor, moved.reshape(moved.shape[0], -1))
+    out = ask.apply(factor, _as_matrix(moved))
     return jnp.moveaxis(out.reshape(out.shape[0], *moved.shape[1:]), 0, axis)
+
+
+def _as_matrix(tensor: Any) -> Any:
+    """All axes but the first merged (spelt out, because `-1` fails on empty arrays)."""
+    return tensor.reshape(tensor.shape[0], math.prod(tensor.shape[1:]))
 
 
 def _contract(x: Kronecker, natural: Any, only: int | None = None) -> list[Any]:
@@ -190,13 +196,13 @@ def _scale_by_others(factor: Any, pairs: list[Any]) -> Any:
 
 
 def _contract_outer(x: Kronecker, natural: Outer, i: int) -> Any:
-    right = natural.right.reshape(*x._columns, -1)
+    width = natural.left.shape[1]
+    right = natural.right.reshape(*x._columns, width)
     for axis, factor in enumerate(x.factors):
         if axis != i:
             right = _along(factor, right, axis)
-    left = jnp.moveaxis(natural.left.reshape(*x._rows, -1), i, 0)
-    right = jnp.moveaxis(right, i, 0)
-    return left.reshape(left.shape[0], -1) @ right.reshape(right.shape[0], -1).T
+    left = jnp.moveaxis(natural.left.reshape(*x._rows, width), i, 0)
+    return _as_matrix(left) @ _as_matrix(jnp.moveaxis(right, i, 0)).T
 
 
 def _contract_diagonal(x: Kronecker, diag: Any, i: int) -> Diagonal:

@@ -12,7 +12,7 @@ from tanjax._errors import ShapeError, describe
 from . import _queries as ask
 from ._abstract import AbstractArray, canonical_field
 from ._outer import Outer
-from ._register import register_array_type
+from ._register import array_type, register_array_type
 
 
 @register_array_type()
@@ -35,6 +35,8 @@ class LowRankUpdate(AbstractArray):
 
     def __post_init__(self) -> None:
         canonical_field(self, "u", 2)
+        if array_type(self.base) is None:
+            canonical_field(self, "base", 2)
         for name, ndim in (("d", 1), ("v", 2)):
             if getattr(self, name) is not None:
                 canonical_field(self, name, ndim)

@@ -10,7 +10,7 @@ from jax import Array
 from tanjax._errors import RegistrationError
 
 from . import _queries as ask
-from ._abstract import AbstractArray, static_field
+from ._abstract import AbstractArray, set_fields, static_field
 from ._register import register_array_type
 
 Pattern = Literal["lower", "upper", "strictly_lower", "strictly_upper"]
@@ -30,6 +30,7 @@ class Masked(AbstractArray):
     pattern: Pattern = static_field(default="lower")
 
     def __post_init__(self) -> None:
+        set_fields(self, matrix=ask.array(self.matrix))
         if self.pattern not in ("lower", "upper", "strictly_lower", "strictly_upper"):
             raise RegistrationError(f"Masked: unknown pattern {self.pattern!r}.")
 

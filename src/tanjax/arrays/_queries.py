@@ -19,6 +19,11 @@ from ._default_maps import is_inexact
 from ._register import array_type
 
 
+def array(x: Any) -> Any:
+    """A structured array as it is, anything else as a `jax.Array`."""
+    return x if array_type(x) else jnp.asarray(x)
+
+
 def shape(x: Any) -> tuple[int, ...]:
     """The shape of the dense array."""
     if hasattr(x, "shape"):

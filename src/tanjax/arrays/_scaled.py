@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from . import _default_maps as default, _queries as ask
-from ._abstract import AbstractArray, canonical_field
+from ._abstract import AbstractArray, canonical_field, set_fields
 from ._register import array_type, register_array_type
 
 
@@ -30,6 +30,7 @@ class Scaled(AbstractArray):
     factor: Array
 
     def __post_init__(self) -> None:
+        set_fields(self, matrix=ask.array(self.matrix))
         canonical_field(self, "factor", 0)
 
     @property

@@ -23,10 +23,11 @@ class Sum(AbstractArray):
     terms: tuple[Any, ...]
 
     def __init__(self, *terms: Any) -> None:
+        terms = tuple(map(ask.array, terms))
         if not terms or any(tuple(t.shape) != tuple(terms[0].shape) for t in terms):
             got = ", ".join(map(describe, terms))
             raise ShapeError(f"Sum: needs at least one term, and all of one shape.\n  got: {got}")
-        set_fields(self, terms=tuple(terms))
+        set_fields(self, terms=terms)
 
     @property
     def shape(self) -> tuple[int, ...]:

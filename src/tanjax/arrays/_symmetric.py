@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from tanjax._compat import symmetric_outer
-from tanjax._errors import RegistrationError
+from tanjax._errors import RegistrationError, ShapeError, describe, wrong_ndim
 
 from . import _queries as ask
-from ._abstract import AbstractArray, set_fields
+from ._abstract import AbstractArray, as_dense_field, set_fields
 from ._outer import Outer
 from ._register import register_array_type
 from ._sum import Sum
@@ -77,9 +77,7 @@ class Symmetric(AbstractArray):
 
 def square(cls: str, data: Any) -> Any:
     """`data` as a square matrix, or `ShapeError`."""
-    from tanjax._errors import ShapeError, describe, wrong_ndim
-
-    data = jnp.asarray(data)
+    data = as_dense_field(cls, data)
     if data.ndim != 2:
         raise wrong_ndim(cls, "data", 2, data)
     if data.shape[0] != data.shape[1]:
@@ -115,4 +113,6 @@ def symmetric_part(natural: Any) -> Any:
     if isinstance(natural, Symmetric):
         return natural.data
     dense = ask.dense(natural)
+    if not jnp.issubdtype(dense.dtype, jnp.inexact):
+        return dense  # integers have no tangents, and their halves would be no integers
     return (dense + jnp.swapaxes(dense, -1, -2)) / 2

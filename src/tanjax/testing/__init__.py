@@ -1,1 +1,17 @@
-"""Layer 10: the testing kit, for authors of array types and rules."""
+"""Layer 10: the testing kit, for authors of array types and rules.
+
+    tj.testing.check_array_type(Vandermonde(points, 3))
+    tj.testing.check_operation(tj.solve, tj.Diagonal(d), b)
+
+A derivative is never tested against the algebra that it was made with: the kit compares with AD of
+the definition on dense arrays, with AD of the undecorated implementation, and with finite
+differences in stored coordinates, in every mode and transformation of JAX. A check that could not
+have failed is a failure.
+"""
+
+from ._array_type import ARRAY_MODES as ARRAY_MODES, check_array_type as check_array_type
+from ._finite_differences import (
+    finite_difference_jvp as finite_difference_jvp,
+    finite_difference_vjp as finite_difference_vjp,
+)
+from ._record import CheckResult as CheckResult, Stage as Stage

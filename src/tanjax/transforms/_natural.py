@@ -7,6 +7,7 @@ natural. These helpers convert whole trees, and leave integer leaves out (their 
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any
 
@@ -24,14 +25,19 @@ def natural_tree(primal: Any, cotangent: Any, batch: int = 0) -> Any:
     def convert(x: Any, c: Any) -> Any:
         if not is_structured(x):
             return c if is_inexact(x) else None
-        pull = arrays.pullback_of_restructure(x)
         if batch == 0:
             warn_if_hidden(x, c)
+        pull = functools.partial(_natural, x)
         for _ in range(batch):
             pull = jax.vmap(pull)
         return pull(c)
 
     return jax.tree.map(convert, primal, cotangent, is_leaf=is_structured)
+
+
+# Compiled: the default J⁺ᵀ is a loop, which an eager call would trace anew every time (0.3 s).
+_natural = jax.jit(arrays.natural)
+_visible = jax.jit(functools.partial(arrays.is_visible, tolerance=0.05))
 
 
 def warn_if_hidden(x: Any, cotangent: Any) -> None:
@@ -41,7 +47,7 @@ def warn_if_hidden(x: Any, cotangent: Any) -> None:
     if kind is None or kind.is_injective(x) or any(isinstance(v, _compat.Tracer) for v in leaves):
         return
     # A loose tolerance: near a minimum all that is left of a cotangent is rounding noise.
-    if not bool(arrays.is_visible(x, cotangent, tolerance=0.05)):
+    if not bool(_visible(x, cotangent)):
         warnings.warn(
             message(
                 f"the gradient of {describe(x)} has a part that no natural gradient can show.",

@@ -1,0 +1,130 @@
+"""The fifteen cells: five structures times three operations, each computed three ways.
+
+Every contender is a function `(parameters, b, weights) -> loss` of the structure's own parameters,
+`b` and `weights` of shape `(n, 64)`. The loss is `sum(weights * (A @ b))`, the same with
+`solve(A, b)`, or `logdet(A)`: an inner product adds nothing to what is measured.
+
+* `tanjax` takes an array of the type and calls the operation.
+* `hand` takes plain arrays. It is what one writes who knows the structure, and it returns the same
+  gradient: symmetric for a symmetric matrix, masked for a triangular one. Where a hand-written
+  `jax.custom_vjp` beats `jax.grad` (a factorisation used twice, thin factors symmetrised before
+  they are multiplied, a mask applied once), it is one.
+* `dense` forms the matrix from the parameters and uses `jnp`; the maps that form it make its
+  gradient the right one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import hand
+import jax.numpy as jnp
+import numpy as np
+
+import tanjax as tj
+
+COLUMNS, RANK = 64, 8
+STRUCTURES = ("Diagonal", "Symmetric", "Triangular", "Kronecker", "LowRankUpdate")
+OPERATIONS = ("matmul", "solve", "logdet")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One structure, one operation, one size: a loss per contender and its arguments."""
+
+    structure: str
+    operation: str
+    n: int
+    losses: dict[str, Callable[..., Any]]
+    arguments: dict[str, tuple[Any, ...]]
+
+    def __str__(self) -> str:
+        return f"{self.structure} {self.operation}"
+
+
+def make_cell(structure: str, operation: str, n: int) -> Cell:
+    """The losses and the data of one cell, float32."""
+    rng = np.random.default_rng(0)
+    array, plain = PARAMETERS[structure](rng, n)
+    b, weights = (_normal(rng, n, COLUMNS) for _ in range(2))
+    form = FORMS[structure]
+    return Cell(
+        structure,
+        operation,
+        n,
+        {
+            "tanjax": LOSSES[operation],
+            "hand": getattr(hand, f"{structure.lower()}_{operation}"),
+            "dense": lambda p, b, w: DENSE[operation](form(p), b, w),
+        },
+        {"tanjax": (array, b, weights), "hand": (plain, b, weights), "dense": (plain, b, weights)},
+    )
+
+
+def _normal(rng: Any, *shape: int) -> Any:
+    return jnp.asarray(rng.normal(size=shape), jnp.float32)
+
+
+# -- parameters: well conditioned at every size -------------------------------------------------
+
+
+def _diagonal(rng: Any, n: int) -> Any:
+    d = jnp.asarray(rng.uniform(1.0, 2.0, n), jnp.float32)
+    return tj.Diagonal(d), (d,)
+
+
+def _symmetric(rng: Any, n: int) -> Any:
+    x = rng.normal(size=(n, n)) / n**0.5
+    array = tj.Symmetric(jnp.asarray(x @ x.T + np.eye(n), jnp.float32))
+    return array, (array.data,)
+
+
+def _triangular(rng: Any, n: int) -> Any:
+    x = np.tril(rng.normal(size=(n, n)) / (4 * n), -1) + np.diag(rng.uniform(1.0, 2.0, n))
+    array = tj.Triangular(jnp.asarray(x, jnp.float32))
+    return array, (array.data,)
+
+
+def _kronecker(rng: Any, n: int) -> Any:
+    p = 2 ** (n.bit_length() // 2)
+    factors = tuple(
+        jnp.asarray(rng.normal(size=(m, m)) / m + 2 * np.eye(m), jnp.float32) for m in (p, n // p)
+    )
+    return tj.Kronecker(*factors), factors
+
+
+def _update(rng: Any, n: int) -> Any:
+    base = jnp.asarray(rng.uniform(1.0, 2.0, n), jnp.float32)
+    u, d = _normal(rng, n, RANK) / n**0.5, jnp.asarray(rng.uniform(1.0, 2.0, RANK), jnp.float32)
+    return tj.LowRankUpdate(tj.Diagonal(base), u, d), (base, u, d)
+
+
+PARAMETERS = {
+    "Diagonal": _diagonal,
+    "Symmetric": _symmetric,
+    "Triangular": _triangular,
+    "Kronecker": _kronecker,
+    "LowRankUpdate": _update,
+}
+
+# -- what is computed ----------------------------------------------------------------------------
+
+LOSSES = {
+    "matmul": lambda a, b, w: jnp.sum(w * (a @ b)),
+    "solve": lambda a, b, w: jnp.sum(w * tj.solve(a, b)),
+    "logdet": lambda a, b, w: tj.logdet(a),
+}
+DENSE = {
+    "matmul": lambda a, b, w: jnp.sum(w * (a @ b)),
+    "solve": lambda a, b, w: jnp.sum(w * jnp.linalg.solve(a, b)),
+    "logdet": lambda a, b, w: jnp.linalg.slogdet(a).logabsdet,
+}
+FORMS: dict[str, Callable[..., Any]] = {
+    "Diagonal": lambda p: jnp.diag(p[0]),
+    "Symmetric": lambda p: (p[0] + p[0].T) / 2,
+    "Triangular": lambda p: jnp.tril(p[0]),
+    "Kronecker": lambda p: jnp.kron(p[0], p[1]),
+    "LowRankUpdate": lambda p: jnp.diag(p[0]) + (p[1] * p[2]) @ p[1].T,
+}

@@ -1,0 +1,86 @@
+"""Fair timing on a machine that does other things too.
+
+Contenders run in turn within one process, so that a slow moment hits all of them; what is compared
+is the ratio within a round, and its median over rounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+
+@dataclasses.dataclass
+class Times:
+    """Seconds per call, one number per round and contender."""
+
+    rounds: dict[str, list[float]]
+
+    def median(self, name: str) -> float:
+        """The median time of a contender."""
+        return statistics.median(self.rounds[name])
+
+    def ratio(self, name: str, base: str) -> float:
+        """The median of the ratios within rounds."""
+        pairs = zip(self.rounds[name], self.rounds[base], strict=False)
+        return statistics.median(a / b for a, b in pairs)
+
+    def ratio_of_minima(self, name: str, base: str) -> float:
+        """The ratio of the best times: a cross-check that noise hardly moves."""
+        return min(self.rounds[name]) / min(self.rounds[base])
+
+
+def interleave(
+    functions: dict[str, Callable[[], Any]],
+    rounds: int,
+    span: float = 4e-3,
+    few: dict[str, int] | None = None,
+) -> Times:
+    """Time functions in turn; each turn repeats a function for about `span` seconds.
+
+    **Arguments:** `few`: contenders that only take part in the first so many rounds.
+    """
+    repeats = {name: max(1, int(span / _once(f))) for name, f in functions.items()}
+    names, taken = list(functions), {name: list[float]() for name in functions}
+    for i in range(rounds):
+        for name in names[i % len(names) :] + names[: i % len(names)]:
+            if i < (few or {}).get(name, rounds):
+                taken[name].append(_repeat(functions[name], repeats[name]))
+    return Times(taken)
+
+
+def _once(function: Callable[[], Any]) -> float:
+    jax.block_until_ready(function())
+    return _repeat(function, 1)
+
+
+def _repeat(function: Callable[[], Any], count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        out = function()
+    jax.block_until_ready(out)
+    return (time.perf_counter() - start) / count
+
+
+def compiled_gradient(loss: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, int]:
+    """The compiled value-and-gradient for the first argument, and its scratch memory in bytes."""
+    function = jax.jit(jax.value_and_grad(loss))
+    scratch = function.lower(*args).compile().memory_analysis().temp_size_in_bytes
+    return lambda: function(*args), int(scratch)
+
+
+def check_agreement(outputs: dict[str, Any], base: str, tolerance: float) -> None:
+    """Raise unless every contender gives the value and the gradient of `base`."""
+    expected = [np.asarray(x, np.float64) for x in jax.tree.leaves(outputs[base])]
+    for name, output in outputs.items():
+        got = [np.asarray(x, np.float64) for x in jax.tree.leaves(output)]
+        for e, g in zip(expected, got, strict=True):
+            error = np.max(np.abs(e - g)) / np.max(np.abs(e))
+            if not (e.shape == g.shape and error < tolerance):
+                raise AssertionError(f"{name} disagrees with {base}: relative error {error:.1e}")

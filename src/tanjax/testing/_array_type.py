@@ -1,0 +1,416 @@
+"""Check an array type at one value: is everything that it says about itself true?
+
+`to_dense` is the definition. From it follow the Jacobian J in stored coordinates and, by a dense
+singular value decomposition, its pseudo-inverse; the type's four maps must be J, Jᵀ, J⁺ and
+J⁺ᵀ. No single identity suffices: with only adjointness a pair of maps that is wrong consistently
+passes, with only the round trip the zero map does.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax import arrays
+from tanjax.arrays import AbstractArray
+
+from ._coordinates import (
+    Coordinates,
+    canonical,
+    moves,
+    random,
+    require_double,
+    single_precision,
+    wide_leaves,
+)
+from ._finite_differences import jacobian
+from ._generic import require_generic
+from ._modes import COMPILER, choose
+from ._record import CheckResult, Recorder, relative_error
+
+ARRAY_MODES = (
+    "pytree",
+    "copies",
+    "shape",
+    "maps",
+    "finite differences",
+    "lattice",
+    "facts",
+    "natural",
+    "tangents",
+    "dtype",
+    "second order",
+)
+RANK = 1e-9  # singular values below this, relative to the largest, are zero
+
+
+def check_array_type(
+    x: Any,
+    *,
+    modes: tuple[str, ...] | None = None,
+    skip: tuple[str, ...] = (),
+    generic: bool = True,
+    tolerance: float = 1e-8,
+) -> CheckResult:
+    """Check the type of `x`, a structured array in float64 or complex128, at this value.
+
+    **Arguments:** `modes`: the stages to run, all by default; a stage that is left out must be
+    named in `skip`. `generic=False` admits values that are degenerate on purpose (all equal,
+    symmetric by accident). `tolerance`: relative, per map.
+
+    **Returns:** the stages with counts and errors. **Raises:** `CheckFailure`.
+    """
+    chosen = choose("check_array_type", ARRAY_MODES, modes, skip)
+    if not arrays.is_structured(x):
+        raise TypeError(f"check_array_type: {type(x).__name__} is not a registered array type.")
+    require_double("check_array_type", x)
+    if generic:
+        require_generic(type(x).__name__, x)
+    checker = _Checker(x, tolerance)
+    for name in chosen:
+        getattr(checker, "check_" + name.replace(" ", "_"))()
+    checker.recorder.result.skipped = tuple(skip)
+    return checker.recorder.finish()
+
+
+class _Checker:
+    """The numbers of one value, and the stages that compare them."""
+
+    def __init__(self, x: Any, tolerance: float) -> None:
+        self.x, self.tolerance = x, tolerance
+        self.kind: Any = arrays.array_type(x)
+        shape = getattr(x, "shape", ())
+        self.name = f"{type(x).__name__}[{','.join(map(str, shape))}]"
+        self.recorder = Recorder(self.name)
+        self.fields = Coordinates(x)
+        self.point = self.fields.vector(x)
+        self.formed = self._form(x)
+        self.out = Coordinates(self.formed)
+        run: Any = lambda f, *a: jax.jit(f, compiler_options=COMPILER)(*a)
+        self.run = run
+        self.jacobian = np.asarray(run(jax.jacfwd(self.dense), self.point))
+        self.inverse = _pseudo_inverse(self.jacobian)
+        self.dense_vector = random(self.out.size, 1)
+        self.field_vector = random(self.fields.size, 2)
+
+    def _form(self, x: Any) -> Any:
+        return self.kind.destructure(x)
+
+    def dense(self, vector: Any) -> Any:
+        """D in coordinates."""
+        return self.out.vector(self._form(self.fields.tree(vector)))
+
+    # -- what JAX asks of a pytree --------------------------------------------------------
+
+    def check_pytree(self) -> None:
+        leaves, tree = jax.tree.flatten(self.x)
+        again = jax.tree.unflatten(tree, leaves)
+        same = jax.tree.structure(again) == tree and type(again) is type(self.x)
+        self.recorder.holds("pytree", "flatten and unflatten give another tree.", same)
+        try:
+            hash(tree)
+            for place in (object(), None, 0):
+                jax.tree.unflatten(tree, [place] * len(leaves))
+        except Exception as error:
+            raise self.recorder.fail(
+                "pytree",
+                "unflatten must accept placeholders, and static fields must hash.",
+                f"raised: {type(error).__name__}: {error}",
+                hint="validate in the constructor, never in `tree_unflatten`.",
+            ) from error
+        self.recorder.holds("pytree", "static fields do not compare equal.", tree == tree)
+        self._compare_dense("pytree", "the array after unflatten", again)
+
+    def check_copies(self) -> None:
+        for name, copied in (
+            ("pickle", lambda: pickle.loads(pickle.dumps(self.x))),
+            ("copy.copy", lambda: copy.copy(self.x)),
+            ("copy.deepcopy", lambda: copy.deepcopy(self.x)),
+        ):
+            try:
+                new = copied()
+            except Exception as error:
+                raise self.recorder.fail(
+                    "copies", f"{name} failed.", f"raised: {type(error).__name__}: {error}"
+                ) from error
+            self._compare_dense("copies", f"the array after {name}", new)
+        self._compare_dense("copies", "the array in canonical storage", canonical(self.x))
+
+    def _compare_dense(self, stage: str, what: str, other: Any) -> None:
+        same = jax.tree.structure(other) == jax.tree.structure(self.x)
+        self.recorder.holds(stage, f"{what} has another tree.", same)
+        self.recorder.compare(stage, what, self._form(other), self.formed, 0.0)
+
+    def check_shape(self) -> None:
+        aval = jax.eval_shape(self._form, self.x)
+        if isinstance(self.x, AbstractArray):
+            for fact, real in (("shape", aval.shape), ("dtype", aval.dtype)):
+                got = getattr(self.x, fact)
+                self.recorder.holds(
+                    "shape", f"`{fact}` is not that of `to_dense`.", got == real,
+                    f"expected: {real}", f"got: {got}",
+                )  # fmt: skip
+            self.recorder.compare("shape", "np.asarray", np.asarray(self.x), self.formed, 0.0)
+            traced: list[Any] = []
+            jax.eval_shape(lambda x: traced.append((x.shape, x.dtype, repr(x))), self.x)
+            same = traced[0][:2] == (aval.shape, aval.dtype)
+            self.recorder.holds("shape", "shape or dtype differ under tracing.", same)
+        moved = jnp.stack([self.point, self.point + 0.1 * self.field_vector])
+
+        def both(moved: Any) -> Any:
+            batch = jax.vmap(self.fields.tree)(moved)
+            whole = [self.fields.tree(moved[i]) for i in range(2)]
+            return jax.vmap(self._form)(batch), jnp.stack([self._form(x) for x in whole])
+
+        if self.fields.size:
+            got, want = self.run(both, moved)
+            self.recorder.compare("shape", "to_dense under jit and vmap", got, want, 1e-14)
+
+    # -- the four maps ------------------------------------------------------------------------
+
+    def maps(self) -> dict[str, Any]:
+        """The matrices of the type's four maps, through the public functions."""
+        x, fields, out = self.x, self.fields, self.out
+        form = lambda natural: arrays.destructure(natural)
+        push = lambda t: out.vector(form(arrays.pushforward_of_destructure(x)(fields.tangent(t))))
+        pull = lambda y: fields.dual(arrays.pullback_of_destructure(x)(out.cotangent(y)))
+        lift = lambda y: fields.vector(arrays.pushforward_of_restructure(x)(out.tangent(y)))
+        show = lambda c: out.dual(form(arrays.pullback_of_restructure(x)(fields.cotangent(c))))
+        columns = lambda f, n: jax.vmap(f, out_axes=1)(jnp.eye(n))
+        return {
+            "pushforward_of_destructure": columns(push, fields.size),
+            "pullback_of_destructure": columns(pull, out.size),
+            "pushforward_of_restructure": columns(lift, out.size),
+            "pullback_of_restructure": columns(show, fields.size),
+            "combined": (push(self.field_vector), pull(self.dense_vector)),
+            "zero": (push(0 * self.field_vector), pull(0 * self.dense_vector)),
+        }
+
+    def check_maps(self) -> None:
+        if not self._has_coordinates("maps"):
+            return
+        got = self.run(self.maps)
+        compare, tolerance = self.recorder.compare, self.tolerance
+        j, inverse = self.jacobian, self.inverse
+        compare("maps", "pushforward_of_destructure (J, by jvp of to_dense)",
+                got["pushforward_of_destructure"], j, tolerance)  # fmt: skip
+        compare("maps", "pullback_of_destructure (Jᵀ, by vjp of to_dense)",
+                got["pullback_of_destructure"], j.T, tolerance)  # fmt: skip
+        there, back = got["pushforward_of_restructure"], got["pullback_of_restructure"]
+        compare("maps", "J J⁺ J", j @ np.asarray(there) @ j, j, tolerance)
+        compare("maps", "pullback_of_restructure after pullback_of_destructure (the projector Π)",
+                np.asarray(back) @ j.T, j @ inverse, tolerance)  # fmt: skip
+        compare("maps", "pushforward_of_restructure (J⁺, least norm)", there, inverse, tolerance)
+        compare("maps", "pullback_of_restructure (J⁺ᵀ, least norm)", back, inverse.T, tolerance)
+        for name, value, want in (
+            ("J of a general tangent", got["combined"][0], j @ self.field_vector),
+            ("Jᵀ of a general cotangent", got["combined"][1], j.T @ self.dense_vector),
+        ):
+            compare("maps", f"{name} (linearity)", value, want, tolerance)
+        for value in got["zero"]:
+            self.recorder.holds("maps", "zero does not go to zero.", not np.any(value))
+
+    def _has_coordinates(self, stage: str) -> bool:
+        """Whether there is anything to differentiate; if not, the maps must say zero."""
+        if self.fields.size and self.out.size:
+            self.recorder.holds(
+                stage, "the array does not depend on its fields.", bool(np.any(self.jacobian))
+            )
+            return True
+        tangent = arrays.zero_tangent(self.x)
+        for name, given in (
+            ("pushforward_of_destructure", tangent),
+            ("pullback_of_destructure", jnp.ones_like(self.formed)),
+            ("pullback_of_restructure", tangent),
+        ):
+            image = getattr(arrays, name)(self.x)(given)
+            values = jax.tree.leaves(arrays.destructure(image) if name.startswith("push")
+                                     or name.endswith("_restructure") else image)  # fmt: skip
+            empty = not any(np.any(v) for v in values if moves(v))
+            self.recorder.holds(stage, f"{name} of an array without coordinates moves.", empty)
+        return False
+
+    def check_finite_differences(self) -> None:
+        stage = "finite differences"
+        run = jax.jit(lambda v: self.out.vector(self._form(canonical(self.fields.tree(v)))))
+        if self._has_coordinates(stage):
+            want = jacobian(run, self.point)
+            self.recorder.compare(stage, "the Jacobian of to_dense", self.jacobian, want, 1e-6)
+
+    def check_lattice(self) -> None:
+        if not self._has_coordinates("lattice"):
+            return
+        members = _members(self.x, self.formed)
+
+        def both(x: Any, members: Any) -> Any:
+            pull = lambda y: self.fields.dual(arrays.pullback_of_destructure(x)(y))
+            return [(pull(m), pull(arrays.destructure(m))) for m in members.values()]
+
+        for name, (got, want) in zip(members, self.run(both, self.x, members), strict=True):
+            what = f"pullback_of_destructure of a natural cotangent `{name}`"
+            self.recorder.compare("lattice", what, got, want, self.tolerance)
+        zero = arrays.pullback_of_destructure(self.x)(arrays.Zero(self.formed.shape))
+        empty = not np.any(self.fields.dual(zero))
+        self.recorder.holds("lattice", "`Zero` does not pull back to zero.", empty)
+
+    # -- facts --------------------------------------------------------------------------------
+
+    def check_facts(self) -> None:
+        if not self._has_coordinates("facts"):
+            return
+        rank = _rank(self.jacobian)
+        project = lambda t: self.fields.vector(canonical(self.fields.tangent(t)))
+        kept = np.asarray(jax.vmap(project)(jnp.eye(self.fields.size)))
+        declared = self.kind.is_injective(self.x)
+        self.recorder.holds(
+            "facts", "`is_injective` is declared, but fields are hidden from the array.",
+            not declared or rank == _rank(kept),
+            f"dimension of the fields: {_rank(kept)}", f"rank of J: {rank}",
+        )  # fmt: skip
+        gap = relative_error(self.inverse, self.jacobian.T)
+        self.recorder.holds(
+            "facts", "`is_isometric` is declared, but J⁺ is not Jᵀ.",
+            not self.kind.is_isometric(self.x) or gap <= self.tolerance,
+            f"relative error: {gap:.1e}, tolerance: {self.tolerance:.1e}",
+        )  # fmt: skip
+        self._check_linear()
+        self._check_visible()
+
+    def _check_linear(self) -> None:
+        if not self.kind.is_linear(self.x):
+            return
+        other = self.fields.vector(canonical(self.fields.tree(self.field_vector)))
+        got = self.dense(2 * self.point - 3 * other)
+        want = 2 * self.dense(self.point) - 3 * self.dense(other)
+        gap = relative_error(np.asarray(got), np.asarray(want))
+        self.recorder.holds(
+            "facts", "`is_linear` is declared, but to_dense is not linear.",
+            gap <= self.tolerance, f"relative error: {gap:.1e}",
+        )  # fmt: skip
+
+    def _check_visible(self) -> None:
+        seen = self.jacobian.T @ np.asarray(self.dense_vector)
+        visible = bool(arrays.is_visible(self.x, self.fields.cotangent(jnp.asarray(seen))))
+        self.recorder.holds("facts", "is_visible is false for a cotangent Jᵀ Y.", visible)
+        hidden = np.asarray(self.field_vector)
+        hidden = hidden - self.inverse @ (self.jacobian @ hidden)
+        if np.linalg.norm(hidden) > 1e-6:
+            hidden *= np.linalg.norm(seen) / np.linalg.norm(hidden)
+            mixed = self.fields.cotangent(jnp.asarray(seen + hidden))
+            wrong = bool(arrays.is_visible(self.x, mixed))
+            self.recorder.holds("facts", "is_visible is true for a hidden cotangent.", not wrong)
+
+    def check_natural(self) -> None:
+        """The public gradient: `⟨natural(w̄), J ẇ⟩ = ⟨w̄, ẇ⟩`, shown in an honest class."""
+        if not self._has_coordinates("natural"):
+            return
+        seen = jnp.asarray(self.jacobian.T @ np.asarray(self.dense_vector))
+        natural = arrays.natural(self.x, self.fields.cotangent(seen))
+        wears = type(natural) is type(self.x)
+        self.recorder.holds(
+            "natural", "the natural cotangent of a non-linear type wears its class.",
+            self.kind.is_linear(self.x) or not wears, f"got: {type(natural).__name__}",
+        )  # fmt: skip
+        got = self.out.dual(arrays.destructure(natural)) @ self.jacobian
+        self.recorder.compare("natural", "⟨natural(w̄), J ẇ⟩", got, seen, self.tolerance)
+
+    def check_tangents(self) -> None:
+        x, holds = self.x, self.recorder.holds
+        kind, zero = arrays.tangent_type(x), arrays.zero_tangent(x)
+        holds("tangents", "tangent_type of zero_tangent differs.",
+              arrays.tangent_type(zero) == kind)  # fmt: skip
+        holds("tangents", "tangent_type has the wrong dimension.",
+              kind.dimension == self.fields.size)  # fmt: skip
+        t = self.fields.tangent(self.field_vector)
+        twice = self.fields.vector(arrays.add_tangents(t, t))
+        self.recorder.compare("tangents", "t + t", twice, 2 * self.field_vector, 1e-15)
+        same = self.fields.vector(arrays.add_tangents(t, zero))
+        self.recorder.compare("tangents", "t + 0", same, self.field_vector, 0.0)
+        bar = self.fields.cotangent(self.field_vector)
+        got = arrays.inner_product(bar, t)
+        want = jnp.sum(self.field_vector**2)
+        self.recorder.compare(
+            "tangents", "inner_product", got, want, 1e-14, zero=not self.fields.size
+        )
+
+    def check_dtype(self) -> None:
+        """Single precision in, single precision out: no silent widening."""
+        small = single_precision(self.x)
+
+        def everything(x: Any) -> Any:
+            formed = self._form(x)
+            images = [arrays.pushforward_of_destructure(x)(arrays.zero_tangent(x))]
+            bars = [arrays.pullback_of_destructure(x)(formed)]
+            if self.fields.size and self.out.size:
+                images += [arrays.pullback_of_restructure(x)(bars[0])]
+                bars += [arrays.pushforward_of_restructure(x)(formed)]
+            moving = [leaf for bar in bars for leaf in jax.tree.leaves(bar) if moves(leaf)]
+            return formed, [arrays.destructure(i) for i in images], moving
+
+        if any(map(moves, jax.tree.leaves(small))):
+            wide = wide_leaves(jax.eval_shape(everything, small))
+            self.recorder.holds("dtype", "single precision became double.", not wide, *wide)
+
+    def check_second_order(self) -> None:
+        """The Hessian of `Σ sin(D)`: the registered Jᵀ must itself be differentiable."""
+        if not self._has_coordinates("second order"):
+            return
+        weights = random(self.out.size, 3)
+        loss = lambda y: jnp.sum(weights * jnp.sin(y))
+
+        def gradient(vector: Any) -> Any:
+            x = self.fields.tree(vector)
+            y_bar = self.out.cotangent(jax.grad(loss)(self.dense(vector)))
+            return self.fields.dual(arrays.pullback_of_destructure(x)(y_bar))
+
+        def both(point: Any) -> Any:
+            plain = jax.hessian(lambda v: loss(self.dense(v)))(point)
+            return jax.jacfwd(gradient)(point), jax.jacrev(gradient)(point), plain
+
+        forward, reverse, want = self.run(both, self.point)
+        for mode, got in (("forward", forward), ("reverse", reverse)):
+            what = f"the Hessian of sum(sin(to_dense)), {mode} mode over Jᵀ"
+            self.recorder.compare("second order", what, got, want, self.tolerance)
+
+
+def _pseudo_inverse(j: np.ndarray) -> np.ndarray:
+    return np.linalg.pinv(j, rcond=RANK) if j.size else j.T
+
+
+def _rank(j: np.ndarray) -> int:
+    return int(np.linalg.matrix_rank(j, rtol=RANK)) if j.size else 0
+
+
+def _members(x: Any, formed: Any) -> dict[str, Any]:
+    """One natural cotangent of every kind that a rule may hand over, in the shape of `x`."""
+    like = lambda shape, seed: _values(shape, formed.dtype, seed)
+    whole = like(formed.shape, 10)
+    members = {"dense": whole, "Sum": arrays.Sum(whole, like(formed.shape, 11)), "itself": x}
+    if formed.ndim != 2:
+        return members
+    m, n = formed.shape
+    outer = arrays.Outer(like((m, 2), 12), like((n, 2), 13))
+    members |= {
+        "Outer": outer,
+        "Outer of vectors": arrays.Outer(like((m,), 14), like((n,), 15)),
+        "Sum with Outer": arrays.Sum(whole, outer),
+        "Scaled": arrays.Scaled(outer, like((), 16)),
+        "Masked lower": arrays.Masked(whole, "lower"),
+        "Masked strictly upper": arrays.Masked(outer, "strictly_upper"),
+    }
+    if m == n:
+        members["Diagonal"] = arrays.Diagonal(like((n,), 17))
+        members["Sum with Diagonal"] = arrays.Sum(members["Diagonal"], outer)
+    return members
+
+
+def _values(shape: tuple[int, ...], dtype: Any, seed: int) -> Any:
+    values = random(int(np.prod(shape)), seed).reshape(shape)
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        values = jax.lax.complex(values, random(values.size, seed + 50).reshape(shape))
+    return values.astype(dtype)

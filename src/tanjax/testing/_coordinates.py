@@ -1,0 +1,173 @@
+"""Trees of arrays as real vectors, and back.
+
+Derivatives of functions of structured arrays are compared in *stored coordinates*: the real and
+imaginary parts of every floating or complex leaf, one after the other. A tangent has the
+coordinates of a primal; a cotangent the conjugate ones, so that JAX's pairing `Re Σ ct t` is
+the dot product of two vectors. Integers, callables and static data have no coordinates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax import arrays
+from tanjax.arrays import AbstractArray
+
+FLOAT0 = jax.dtypes.float0
+
+
+def moves(leaf: Any) -> bool:
+    """Whether a leaf has a tangent space."""
+    try:
+        return bool(arrays.is_inexact(leaf))
+    except TypeError:  # a callable or another static value
+        return False
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """The coordinates of one leaf."""
+
+    name: str
+    where: slice
+    shape: tuple[int, ...]
+    is_complex: bool
+
+
+class Coordinates:
+    """The real coordinates of a tree."""
+
+    def __init__(self, tree: Any) -> None:
+        paths, self.treedef = jax.tree_util.tree_flatten_with_path(tree)
+        self.leaves = [leaf for _, leaf in paths]
+        self.blocks: list[Block | None] = []
+        start = 0
+        for path, leaf in paths:
+            if not moves(leaf):
+                self.blocks.append(None)
+                continue
+            is_complex = jnp.issubdtype(jnp.result_type(leaf), jnp.complexfloating)
+            stop = start + int(np.prod(np.shape(leaf))) * (2 if is_complex else 1)
+            name = jax.tree_util.keystr(path)
+            self.blocks.append(Block(name, slice(start, stop), np.shape(leaf), bool(is_complex)))
+            start = stop
+        self.size = start
+
+    def vector(self, tree: Any) -> Any:
+        """The coordinates of a primal or a tangent."""
+        return self._vector(self.treedef.flatten_up_to(tree), conjugate=False)
+
+    def dual(self, tree: Any) -> Any:
+        """The coordinates of a cotangent: `dual(c) @ vector(t)` is JAX's pairing."""
+        return self._vector(self.treedef.flatten_up_to(tree), conjugate=True)
+
+    def _vector(self, leaves: list[Any], *, conjugate: bool) -> Any:
+        parts: list[Any] = []
+        for leaf, block in zip(leaves, self.blocks, strict=True):
+            if block is None:
+                continue
+            leaf = jnp.asarray(leaf)
+            if leaf.shape != block.shape:
+                raise ValueError(f"{block.name}: shape {leaf.shape} is not {block.shape}")
+            parts.append(jnp.real(leaf).ravel())
+            if block.is_complex:
+                imaginary = jnp.imag(leaf).ravel()
+                parts.append(-imaginary if conjugate else imaginary)
+        return jnp.concatenate(parts) if parts else jnp.zeros(0)
+
+    def tree(self, vector: Any) -> Any:
+        """The primal with these coordinates; leaves without coordinates are kept."""
+        return self.treedef.unflatten(self._leaves(vector, self.leaves, conjugate=False))
+
+    def tangent(self, vector: Any) -> Any:
+        """The tangent with these coordinates; `float0` where there are none."""
+        return self.treedef.unflatten(self._leaves(vector, self._zeros(), conjugate=False))
+
+    def cotangent(self, vector: Any) -> Any:
+        """The cotangent with these dual coordinates."""
+        return self.treedef.unflatten(self._leaves(vector, self._zeros(), conjugate=True))
+
+    def _zeros(self) -> list[Any]:
+        return [
+            None if callable(leaf) else np.zeros(np.shape(leaf), FLOAT0) for leaf in self.leaves
+        ]
+
+    def _leaves(self, vector: Any, others: list[Any], *, conjugate: bool) -> list[Any]:
+        new = list(others)
+        for i, block in enumerate(self.blocks):
+            if block is None:
+                continue
+            values = vector[block.where]
+            if block.is_complex:
+                half = values.shape[0] // 2
+                imaginary = -values[half:] if conjugate else values[half:]
+                values = jax.lax.complex(values[:half], imaginary)
+            new[i] = values.reshape(block.shape).astype(jnp.result_type(self.leaves[i]))
+        return new
+
+
+def canonical(tree: Any) -> Any:
+    """A tree with the storage invariant of every structured array enforced again."""
+    if jax.tree_util.all_leaves([tree]):
+        return tree
+    children, treedef = jax.tree.flatten(tree, is_leaf=lambda v: v is not tree)
+    tree = jax.tree.unflatten(treedef, map(canonical, children))
+    return tree.canonical() if isinstance(tree, AbstractArray) else tree
+
+
+def dense(tree: Any) -> Any:
+    """A tree whose structured arrays have become dense ones."""
+    form = lambda x: arrays.destructure(x) if arrays.is_structured(x) else x
+    return jax.tree.map(form, tree, is_leaf=arrays.is_structured)
+
+
+def random(size: int, seed: int) -> Any:
+    """Fixed numbers without symmetry, bounded away from zero and from each other's multiples."""
+    rng = np.random.default_rng([seed, size])
+    return jnp.asarray(rng.uniform(0.3, 1.3, size) * rng.choice([-1.0, 1.0], size))
+
+
+def single_precision(tree: Any) -> Any:
+    """A tree in float32 and complex64, static dtypes included."""
+
+    def narrow(dtype: Any) -> Any:
+        return jnp.complex64 if jnp.issubdtype(dtype, jnp.complexfloating) else jnp.float32
+
+    if jax.tree_util.all_leaves([tree]):
+        return jnp.asarray(tree, narrow(jnp.result_type(tree))) if moves(tree) else tree
+    children, treedef = jax.tree.flatten(tree, is_leaf=lambda v: v is not tree)
+    tree = jax.tree.unflatten(treedef, map(single_precision, children))
+    if isinstance(tree, AbstractArray):
+        static = {f.name: getattr(tree, f.name) for f in dataclasses.fields(tree)}  # type: ignore[arg-type]
+        kinds = {k: v for k, v in static.items() if isinstance(v, np.dtype)}
+        tree = tree.replace(
+            **{k: np.dtype(narrow(v)) for k, v in kinds.items() if jnp.issubdtype(v, jnp.inexact)}
+        )
+    return tree
+
+
+def wide_leaves(tree: Any) -> list[str]:
+    """The leaves of a tree that are not in single precision."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
+    wide = (jnp.float64, jnp.complex128)
+    return [
+        f"{jax.tree_util.keystr(path) or 'value'}: {leaf.dtype}"
+        for path, leaf in paths
+        if getattr(leaf, "dtype", None) in wide
+    ]
+
+
+def require_double(where: str, tree: Any) -> None:
+    """Raise `ValueError` unless every leaf that moves is in double precision."""
+    dtypes = {jnp.result_type(leaf) for leaf in jax.tree.leaves(tree) if moves(leaf)}
+    narrow = sorted(str(d) for d in dtypes if jnp.finfo(d).nmant < 52)
+    if narrow:
+        raise ValueError(
+            f"{where}: finite differences need float64, got {', '.join(narrow)}.\n"
+            'Hint: `jax.config.update("jax_enable_x64", True)` before the arrays are made.'
+        )

@@ -1,0 +1,105 @@
+"""Finite differences in stored coordinates: the judge that knows no rule.
+
+Central differences at a ladder of steps, extrapolated (Richardson). One step size proves nothing:
+too large and the curvature shows, too small and rounding does. The answer is taken from a
+*plateau*, two steps in a row that agree; without one the difference quotient is refused.
+
+Sharp edges: float64 only. A function that is not smooth at the point has no plateau there. What a
+structured array stores redundantly is projected after each step (`canonical`), because a
+perturbed half of a symmetric matrix is no symmetric matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax._errors import CheckFailure, message
+
+from ._coordinates import Coordinates, canonical, require_double
+
+STEPS = tuple(2.0**-k for k in range(5, 13))
+PLATEAU = 1e-7
+
+
+def finite_difference_jvp(
+    f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
+) -> Any:
+    """The derivative of `f` along structural tangents, by finite differences.
+
+    **Returns:** a structural tangent of the output, `float0` at its integer leaves.
+
+    **Raises:** `CheckFailure` if no two steps agree, `ValueError` unless in float64.
+    """
+    primals, tangents = tuple(primals), tuple(tangents)
+    require_double("finite_difference_jvp", primals)
+    inputs = Coordinates(primals)
+    outputs, along = _vector_function(f, primals)
+    moved = difference(along, np.asarray(inputs.vector(primals)), inputs.vector(tangents))
+    return outputs.tangent(jnp.asarray(moved))
+
+
+def finite_difference_vjp(
+    f: Callable[..., Any], primals: Sequence[Any], out_cotangent: Any
+) -> tuple[Any, ...]:
+    """The structural cotangents of `primals` for one of the output, by finite differences.
+
+    **Returns:** a tuple, one per primal, in JAX's pairing `Re Σ ct t` (no conjugation).
+    """
+    primals = tuple(primals)
+    require_double("finite_difference_vjp", primals)
+    inputs = Coordinates(primals)
+    outputs, along = _vector_function(f, primals)
+    columns = jacobian(along, np.asarray(inputs.vector(primals)))
+    return inputs.cotangent(outputs.dual(out_cotangent) @ columns)
+
+
+def _vector_function(f: Callable[..., Any], primals: tuple[Any, ...]) -> tuple[Coordinates, Any]:
+    inputs, outputs = Coordinates(primals), Coordinates(jax.eval_shape(f, *primals))
+    run = jax.jit(lambda vector: outputs.vector(f(*canonical(inputs.tree(vector)))))
+    return outputs, run
+
+
+def jacobian(f: Callable[[Any], Any], point: Any) -> np.ndarray:
+    """The Jacobian of a function of vectors, one column per coordinate."""
+    point = np.asarray(point)
+    columns = [difference(f, point, unit) for unit in np.eye(point.size)]
+    rows = np.size(f(point))
+    return np.stack(columns, axis=1) if columns else np.zeros((rows, 0))
+
+
+def difference(f: Callable[[Any], Any], point: np.ndarray, direction: Any) -> np.ndarray:
+    """The derivative of a function of vectors along a direction."""
+    direction = np.asarray(direction)
+    length = float(np.max(np.abs(direction), initial=0.0))
+    if length == 0.0:
+        return np.zeros_like(np.asarray(f(point)))
+    unit = direction / length
+    central = [(np.asarray(f(point + h * unit)) - np.asarray(f(point - h * unit))) / (2 * h)
+               for h in STEPS]  # fmt: skip
+    better = [(4 * b - a) / 3 for a, b in zip(central, central[1:], strict=False)]
+    return length * _plateau(better)
+
+
+def _plateau(estimates: list[np.ndarray]) -> np.ndarray:
+    gaps = [
+        float(np.max(np.abs(a - b), initial=0.0))
+        for a, b in zip(estimates, estimates[1:], strict=False)
+    ]
+    best = int(np.argmin(np.where(np.isnan(gaps), np.inf, gaps)))
+    size = max(1.0, float(np.max(np.abs(estimates[best]), initial=0.0)))
+    if not gaps[best] <= PLATEAU * size:
+        raise CheckFailure(
+            message(
+                "finite differences: no two steps agree.",
+                f"steps: {[f'{h:.1e}' for h in STEPS]}",
+                f"differences between neighbours: {[f'{g:.1e}' for g in gaps]}",
+                f"tolerance: {PLATEAU * size:.1e}",
+                hint="the function is not smooth here, or badly scaled: choose another point.",
+            )
+        )
+    return estimates[best + 1]

@@ -1,0 +1,145 @@
+"""What a check did: its stages, how many numbers it compared, how well they agreed.
+
+A check that compares nothing passes, and so does one whose tolerance is wider than its numbers.
+Therefore every comparison is counted, its reference must not vanish unless that is declared, and
+the comparison must reject planted faults: the reference zeroed, negated, and scaled by
+`1 + 10 tolerance`. If it does not, the check fails as insensitive.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import numpy as np
+
+from tanjax._errors import CheckFailure, message
+
+
+@dataclasses.dataclass
+class Stage:
+    """One kind of comparison: how many scalars, and the worst relative error."""
+
+    name: str
+    scalars: int = 0
+    error: float = 0.0
+    tolerance: float = 0.0
+
+
+@dataclasses.dataclass
+class CheckResult:
+    """A check that passed: what was compared, and how well it agreed."""
+
+    subject: str
+    derivative: str = ""
+    stages: dict[str, Stage] = dataclasses.field(default_factory=dict)
+    skipped: tuple[str, ...] = ()
+    notes: list[str] = dataclasses.field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def scalars(self) -> int:
+        """The number of scalars compared."""
+        return sum(stage.scalars for stage in self.stages.values())
+
+    @property
+    def worst_error(self) -> float:
+        """The largest relative error of any stage."""
+        return max((stage.error for stage in self.stages.values()), default=0.0)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.subject}: {len(self.stages)} stages, {self.scalars} scalars, "
+            f"worst error {self.worst_error:.1e}"
+        )
+
+
+class Recorder:
+    """Collects comparisons into a result; the first that fails raises `CheckFailure`."""
+
+    def __init__(self, subject: str) -> None:
+        self.result = CheckResult(subject)
+        self._started = time.perf_counter()
+
+    def finish(self) -> CheckResult:
+        """The result, with the time that the check took."""
+        self.result.seconds = time.perf_counter() - self._started
+        return self.result
+
+    def fail(self, stage: str, what: str, *details: str, hint: str = "") -> CheckFailure:
+        """The error for a fault found in a stage."""
+        return CheckFailure(
+            message(f"{self.result.subject}: {stage}: {what}", *details, hint=hint)
+        )
+
+    def holds(self, stage: str, what: str, truth: bool, *details: str, hint: str = "") -> None:
+        """Count one fact, or fail."""
+        self._stage(stage, 0.0).scalars += 1
+        if not truth:
+            raise self.fail(stage, what, *details, hint=hint)
+
+    def compare(
+        self, stage: str, what: str, got: Any, want: Any, tolerance: float, *, zero: bool = True
+    ) -> None:
+        """Compare two arrays relative to the largest entry of the reference, or fail.
+
+        **Arguments:** `zero`: whether the reference may vanish.
+        """
+        got, want = np.asarray(got), np.asarray(want)
+        if got.shape != want.shape:
+            raise self.fail(
+                stage, f"{what} has the wrong shape.", f"expected: {want.shape}",
+                f"got: {got.shape}",
+            )  # fmt: skip
+        error = relative_error(got, want)
+        record = self._stage(stage, tolerance)
+        record.scalars += want.size
+        if not error <= tolerance:
+            raise self.fail(stage, f"{what} is wrong.", *_excerpt(got, want),
+                            f"relative error: {error:.1e}, tolerance: {tolerance:.1e}")  # fmt: skip
+        record.error = max(record.error, error)
+        if want.size and not np.any(want):
+            if not zero:
+                raise self.fail(
+                    stage, f"{what} is zero: the check could not have failed.",
+                    hint="choose other inputs, or declare it: `zero=(name of the argument,)`.",
+                )  # fmt: skip
+            return
+        self._must_reject_mutants(stage, what, want, tolerance)
+
+    def _must_reject_mutants(self, stage: str, what: str, want: Any, tolerance: float) -> None:
+        if want.size == 0:
+            return
+        factor = 1 + 10 * max(tolerance, 1e-15)
+        mutants = {"zeroed": 0 * want, "negated": -want, "scaled": factor * want}
+        for name, mutant in mutants.items():
+            if relative_error(mutant, want) <= tolerance:
+                raise self.fail(
+                    stage, f"the check is insensitive: {what} passes when {name}.",
+                    f"tolerance: {tolerance:.1e}",
+                )  # fmt: skip
+
+    def _stage(self, name: str, tolerance: float) -> Stage:
+        stage = self.result.stages.setdefault(name, Stage(name))
+        stage.tolerance = max(stage.tolerance, tolerance)
+        return stage
+
+
+def relative_error(got: np.ndarray, want: np.ndarray) -> float:
+    """The largest difference over the largest entry of the reference; `nan` never passes."""
+    if want.size == 0:
+        return 0.0
+    scale = float(np.max(np.abs(want)))
+    return float(np.max(np.abs(got - want))) / (scale or 1.0)
+
+
+def _excerpt(got: np.ndarray, want: np.ndarray) -> list[str]:
+    """The worst entry, and both arrays if they are small."""
+    with np.errstate(invalid="ignore"):
+        gap = np.nan_to_num(np.abs(got - want), nan=np.inf)
+    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(gap)), want.shape))
+    lines = [f"at {index}: expected {want[index]}, got {got[index]}"]
+    if want.size <= 12:
+        lines += [f"expected: {want.tolist()}", f"got: {got.tolist()}"]
+    return lines
