@@ -95,3 +95,12 @@ from .transforms import (
     value_and_grad as value_and_grad,
     vjp as vjp,
 )
+
+
+def __getattr__(name: str) -> object:
+    """Import the testing kit when it is asked for: programs that run need none of it."""
+    if name == "testing":
+        import importlib
+
+        return importlib.import_module("tanjax.testing")
+    raise AttributeError(f"module 'tanjax' has no attribute {name!r}")

@@ -26,6 +26,13 @@ def _check_same_shape(name, a, b) -> None:
         raise tj.ShapeError(f"{name}: shapes {a.shape} and {b.shape} differ.")
 
 
+def _check_broadcast(name, a, b) -> None:
+    try:
+        jnp.broadcast_shapes(a.shape, b.shape)
+    except ValueError:
+        raise tj.ShapeError(f"{name}: shapes {a.shape} and {b.shape} do not fit.") from None
+
+
 # -- addition ------------------------------------------------------------------------------------
 
 
@@ -41,6 +48,7 @@ def add_dense(a, b):
     # The result is dense whatever one does, unless `b` is a scalar that would fill the structure.
     if jnp.shape(b) == ():
         return tj.densified(a, "add", HINT) + b
+    _check_broadcast("add", a, b)
     return tj.destructure(a) + b
 
 
@@ -160,6 +168,7 @@ def negative(a):
 def multiply_dense(a, b):
     if jnp.shape(b) == ():
         return scale(a, b)
+    _check_broadcast("multiply", a, b)
     dense = (
         tj.destructure(a)
         if isinstance(a, tj.Symmetric | tj.Hermitian)
@@ -251,3 +260,69 @@ def _scale_composite(a, factor):
     if isinstance(a, tj.BlockDiagonal):
         return tj.BlockDiagonal(*(tj.multiply(b, factor) for b in a.blocks))
     return tj.Scaled(a, jnp.asarray(factor, a.dtype))
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def cases():
+    """Sums, differences and products of every pair with an implementation of its own."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(2)
+    diagonal, symmetric = tj.Diagonal(s.normal(2)), tj.Symmetric(s.normal(2, 2))
+    lower, upper = tj.Triangular(s.normal(2, 2)), tj.Triangular(s.normal(2, 2), lower=False)
+    unit = tj.Triangular(s.normal(2, 2), unit_diagonal=True)
+    hermitian, real = tj.Hermitian(s.complex(2, 2)), tj.Diagonal(s.normal(2))
+    low_rank = tj.LowRank(s.normal(2, 1), s.normal(2, 1))
+    update = tj.LowRankUpdate(tj.Diagonal(s.normal(2)), s.normal(2, 1), s.normal(1))
+    kronecker = tj.Kronecker(s.normal(2, 1), s.normal(1, 2))
+    blocks = tj.BlockDiagonal(s.normal(1, 1), tj.Diagonal(s.normal(1)))
+    for a, b in (
+        (diagonal, tj.Diagonal(s.normal(2))),
+        (symmetric, lower),
+        (symmetric, s.normal(2, 2)),
+        (symmetric, s.normal()),
+        (s.normal(2, 2), diagonal),
+        (tj.Zero((2, 2)), symmetric),
+        (lower, tj.Zero((2, 2))),
+        *_both(diagonal, tj.Identity(2)),
+        (tj.Identity(2), tj.Identity(2)),
+        *_both(symmetric, diagonal),
+        *_both(lower, diagonal),
+        (lower, upper),
+        (unit, lower),
+        *_both(diagonal, low_rank),
+        *_both(update, diagonal),
+        (blocks, tj.BlockDiagonal(s.normal(1, 1), s.normal(1, 1))),
+    ):
+        yield Case(tj.add, a, b)
+    for a, b in _both(hermitian, tj.Diagonal(s.complex(2))):
+        yield Case(tj.add, a, b)
+    for a, b in ((symmetric, diagonal), (diagonal, s.normal(2, 2)), (s.normal(2, 2), unit)):
+        yield Case(tj.subtract, a, b)
+    for a in (symmetric, unit, kronecker, update, tj.Diagonal(s.normal(0))):
+        yield Case(tj.negative, a)
+    for a, b in (
+        (symmetric, s.normal()),
+        (hermitian, s.complex()),
+        (tj.Identity(2), s.normal()),
+        (blocks, s.normal()),
+        (tj.Scaled(symmetric, s.normal()), s.normal()),
+        (symmetric, s.normal(2, 2)),
+        (s.normal(), low_rank),
+        (diagonal, s.normal(2, 2)),
+        (real, symmetric),
+        (lower, s.normal(2, 2)),
+        (upper, symmetric),
+        (symmetric, tj.Symmetric(s.normal(2, 2))),
+        (tj.Fill(s.normal(), (2, 2)), lower),
+    ):
+        yield Case(tj.multiply, a, b)
+    yield Case(tj.multiply, tj.Zero((2, 2)), symmetric).declare(zero=("b",))
+    yield Case(tj.divide, symmetric, s.positive())
+    yield Case(tj.divide, kronecker, s.positive())
+
+
+def _both(a, b):
+    """A pair in both orders."""
+    return (a, b), (b, a)

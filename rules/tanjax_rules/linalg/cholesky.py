@@ -64,3 +64,23 @@ def cholesky_blocks(a):
 def cholesky_scaled(a):
     check_system("cholesky", a)
     return tj.multiply(tj.cholesky(a.matrix), jnp.sqrt(a.factor))
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def cases():
+    """Every type that has a factor, real and complex."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(5)
+    symmetric, diagonal = tj.Symmetric(s.definite(3)), tj.Diagonal(s.positive(2))
+    for a in (
+        symmetric,
+        tj.Hermitian(s.definite(2, complex=True)),
+        diagonal,
+        tj.Identity(2),
+        tj.Kronecker(tj.Symmetric(s.definite(2)), diagonal),
+        tj.BlockDiagonal(tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(1))),
+        tj.Scaled(tj.Symmetric(s.definite(2)), s.positive()),
+    ):
+        yield Case(tj.cholesky, a)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import jax.numpy as jnp
-import jax.scipy.linalg as jsl
 
 import tanjax as tj
 
+from .factored import factored, inverse_factored, is_hermitian, logdet_factored
 from .solve import capacitance, check_square_blocks, check_system
 
 # -- rules ---------------------------------------------------------------------------------------
@@ -33,15 +33,9 @@ def logdet_triangular_rule(a):
 
 @tj.logdet.natural_rule(tj.Symmetric)
 @tj.logdet.natural_rule(tj.Hermitian)
-def logdet_factored_rule(a):
-    factor = jsl.lu_factor(a.data)
-    y = _log_abs(jnp.diagonal(factor[0]))
-
-    def logdet_factored_pullback(y_bar):
-        eye = jnp.eye(a.shape[0], dtype=a.dtype) * y_bar.astype(a.dtype)
-        return jsl.lu_solve(factor, eye, trans=1)
-
-    return y, logdet_factored_pullback
+def logdet_symmetric_rule(a):
+    f = factored(a.data, hermitian=is_hermitian(a))
+    return logdet_factored(f), lambda y_bar: y_bar.astype(a.dtype) * inverse_factored(f).T
 
 
 def _log_abs(diag):
@@ -64,7 +58,7 @@ def logdet_triangular(a):
 @tj.logdet.implementation(tj.Symmetric)
 @tj.logdet.implementation(tj.Hermitian)
 def logdet_symmetric(a):
-    return jnp.linalg.slogdet(a.data).logabsdet
+    return logdet_factored(factored(a.data, hermitian=is_hermitian(a)))
 
 
 @tj.logdet.implementation(tj.Identity)
@@ -82,9 +76,14 @@ def logdet_scaled(a):
 def logdet_kronecker(a):
     for factor in a.factors:
         check_system("logdet (Kronecker factor)", factor)
-    n = a.shape[0]
-    terms = [tj.logdet(f) * (n // f.shape[0]) for f in a.factors]
-    return sum(terms[1:], terms[0])
+    terms = [tj.logdet(f) * k for f, k in zip(a.factors, copies(a), strict=True) if k]
+    return sum(terms[1:], terms[0]) if terms else jnp.zeros((), a.dtype)
+
+
+def copies(a):
+    """How often the spectrum of each Kronecker factor occurs: the product of the other sizes."""
+    sizes = [f.shape[0] for f in a.factors]
+    return [math.prod(sizes[:i] + sizes[i + 1 :]) for i in range(len(sizes))]
 
 
 @tj.logdet.implementation(tj.BlockDiagonal, differentiate=True)
@@ -133,8 +132,8 @@ def det_scaled(a):
 def det_kronecker(a):
     for factor in a.factors:
         check_system("det (Kronecker factor)", factor)
-    n = a.shape[0]
-    return math.prod(tj.det(f) ** (n // f.shape[0]) for f in a.factors)
+    powers = [tj.det(f) ** k for f, k in zip(a.factors, copies(a), strict=True) if k]
+    return math.prod(powers, start=jnp.ones((), a.dtype))
 
 
 @tj.det.implementation(tj.BlockDiagonal, differentiate=True)
@@ -148,3 +147,30 @@ def det_blocks(a):
 def det_update(a):
     check_system("det", a)
     return tj.det(a.base) * jnp.linalg.det(capacitance(a, tj.solve(a.base, a.u)))
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def cases():
+    """Every type with a determinant of its own, complex, empty."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(4)
+    symmetric, diagonal = tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(2))
+    own = (
+        diagonal,
+        tj.Triangular(s.regular(3)),
+        symmetric,
+        tj.Hermitian(s.definite(2, complex=True)),
+        tj.Identity(2),
+        tj.Scaled(symmetric, s.positive()),
+        tj.Kronecker(symmetric, diagonal),
+        tj.BlockDiagonal(symmetric, tj.Diagonal(s.positive(1))),
+        tj.LowRankUpdate(tj.Diagonal(s.positive(3)), s.normal(3, 1), s.positive(1)),
+    )
+    for a in own:
+        yield Case(tj.logdet, a)
+        yield Case(tj.det, a)
+    yield Case(tj.logdet, tj.Sum(diagonal, s.definite(2)))
+    yield Case(tj.logdet, tj.Diagonal(s.complex(2)))
+    yield Case(tj.logdet, tj.Diagonal(s.normal(0)))

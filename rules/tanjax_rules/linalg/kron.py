@@ -26,3 +26,18 @@ def kron_diagonal(a, b):
 @tj.kron.implementation(tj.Identity, tj.Identity, differentiate=True)
 def kron_identity(a, b):
     return tj.Identity(a.n * b.n, a.kind)
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def cases():
+    """Structured with structured and dense, both orders."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(6)
+    diagonal, symmetric = tj.Diagonal(s.normal(2)), tj.Symmetric(s.normal(2, 2))
+    yield Case(tj.kron, diagonal, symmetric)
+    yield Case(tj.kron, symmetric, s.normal(1, 2))
+    yield Case(tj.kron, s.normal(2, 1), tj.Kronecker(s.normal(1, 2), s.normal(2, 1)))
+    yield Case(tj.kron, diagonal, tj.Diagonal(s.normal(3)))
+    yield Case(tj.kron, tj.Identity(2), tj.Identity(2))

@@ -17,10 +17,14 @@ def check_inner(a, b) -> None:
     """Raise `ShapeError` unless the inner dimensions agree."""
     if a.ndim not in (1, 2) or b.ndim not in (1, 2) or a.shape[-1] != b.shape[0]:
         raise tj.ShapeError(
-            f"matmul: cannot multiply {type(a).__name__}{list(a.shape)} "
-            f"with {type(b).__name__}{list(b.shape)}.\n"
+            f"matmul: cannot multiply {_name(a)}{list(a.shape)} with {_name(b)}{list(b.shape)}.\n"
             "Hint: the last axis of the left operand must match the first axis of the right one."
         )
+
+
+def _name(x) -> str:
+    """The type for messages: the class of a structured array, the dtype of a dense one."""
+    return type(x).__name__ if tj.is_structured(x) else str(x.dtype)
 
 
 # -- the rule ------------------------------------------------------------------------------------
@@ -64,6 +68,14 @@ def dense_times_structured(a, b):
 def structured_times_structured(a, b):
     check_inner(a, b)
     return a.apply(tj.densified(b, "matmul", "multiply one side onto vectors first"))
+
+
+@tj.matmul.implementation(tj.AbstractArray, tj.Symmetric)
+@tj.matmul.implementation(tj.AbstractArray, tj.Hermitian)
+def structured_times_full_storage(a, b):
+    """Nothing is densified: the right operand stores all of its entries."""
+    check_inner(a, b)
+    return a.apply(b.data)
 
 
 @tj.matmul.implementation(tj.Diagonal, tj.Diagonal)
@@ -192,3 +204,51 @@ def low_rank_times_any(a, b):
 def any_times_low_rank(a, b):
     check_inner(a, b)
     return tj.LowRank(tj.matmul(a, b.u), b.v)
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def cases():
+    """One of each pair of types: every implementation, both rules, vectors, complex, empty."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(1)
+    dense, diagonal = s.normal(3, 3), tj.Diagonal(s.normal(3))
+    lower, upper = tj.Triangular(s.normal(3, 3)), tj.Triangular(s.normal(3, 3), lower=False)
+    unit = tj.Triangular(s.normal(3, 3), unit_diagonal=True)
+    symmetric, low_rank = tj.Symmetric(s.normal(3, 3)), tj.LowRank(s.normal(3, 1), s.normal(3, 1))
+    kronecker = tj.Kronecker(s.normal(2, 2), tj.Diagonal(s.normal(2)))
+    blocks = tj.BlockDiagonal(tj.Symmetric(s.normal(2, 2)), s.normal(1, 1))
+    for a, b in (
+        (diagonal, s.normal(3, 2)),
+        (s.normal(3), diagonal),
+        (s.normal(2, 3), lower),
+        (symmetric, s.normal(3)),
+        (tj.Hermitian(s.complex(2, 2)), s.complex(2, 2)),
+        (tj.Diagonal(s.complex(2)), tj.Symmetric(s.complex(2, 2))),
+        (unit, s.normal(3)),
+        (symmetric, unit),
+        (tj.Fill(s.normal(), (2, 3)), dense),
+        (diagonal, tj.Diagonal(s.normal(3))),
+        (diagonal, upper),
+        (lower, diagonal),
+        (lower, tj.Triangular(s.normal(3, 3))),
+        (lower, upper),
+        (tj.Identity(3), symmetric),
+        (tj.Identity(3), s.normal(3)),
+        (diagonal, tj.Identity(3)),
+        (dense, tj.Identity(3)),
+        (tj.LowRankUpdate(diagonal, s.normal(3, 1), s.normal(1)), s.normal(3)),
+        (kronecker, s.normal(4, 1)),
+        (kronecker, tj.Kronecker(s.normal(2, 1), s.normal(2, 1))),
+        (tj.Scaled(symmetric, s.normal()), s.normal(3)),
+        (blocks, s.normal(3)),
+        (blocks, tj.BlockDiagonal(tj.Diagonal(s.normal(2)), s.normal(1, 1))),
+        (low_rank, tj.LowRank(s.normal(3, 2), s.normal(2, 2))),
+        (low_rank, upper),
+        (symmetric, low_rank),
+        (tj.Diagonal(s.normal(0)), s.normal(0, 2)),
+    ):
+        yield Case(tj.matmul, a, b)
+    yield Case(tj.matmul, tj.Zero((2, 3)), symmetric).declare(zero=("b",))
+    yield Case(tj.matmul, symmetric, tj.Zero((3, 2))).declare(zero=("a",))

@@ -145,3 +145,35 @@ def quadratic_form_rule(a, x):
         return tj.Outer(y_bar * x, x), y_bar * (ax + tj.matmul(a.mT, x))
 
     return jnp.sum(x * ax), quadratic_form_pullback
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def cases():
+    """Reductions and inner products of matrices with and without structure to use."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(7)
+    diagonal, symmetric = tj.Diagonal(s.normal(2)), tj.Symmetric(s.normal(2, 2))
+    hermitian, low_rank = tj.Hermitian(s.complex(2, 2)), tj.LowRank(s.normal(2, 1), s.normal(3, 1))
+    kronecker, lower = tj.Kronecker(s.normal(2, 1), s.normal(1, 2)), tj.Triangular(s.normal(2, 2))
+    unit = tj.Triangular(s.normal(2, 2), unit_diagonal=True)
+    for a in (hermitian, lower, low_rank, kronecker):
+        yield Case(tj.transpose, a)
+    for a in (lower, low_rank, hermitian):
+        yield Case(tj.diagonal, a)
+    for a in (symmetric, kronecker, tj.Diagonal(s.normal(0))):
+        yield Case(tj.trace, a)
+    yield Case(tj.trace, unit).declare(zero=("a",))
+    for a in (unit, hermitian):
+        yield Case(tj.sum, a)
+    yield Case(tj.sum, low_rank, axis=0)
+    yield Case(tj.sum, kronecker, axis=-1)
+    yield Case(tj.sum, tj.Fill(s.normal(), (2, 3)), axis=(0, 1))
+    for a, b in ((symmetric, s.normal(2, 2)), (diagonal, lower), (s.complex(2, 2), hermitian)):
+        yield Case(tj.dot, a, b)
+    for a in (symmetric, hermitian, low_rank):
+        yield Case(tj.norm, a)
+    for a in (lower, kronecker):
+        yield Case(tj.quadratic_form, a, s.normal(2))
+    yield Case(tj.quadratic_form, tj.Symmetric(s.complex(2, 2)), s.complex(2))

@@ -12,6 +12,13 @@ import jax.scipy.linalg as jsl
 
 import tanjax as tj
 
+from .factored import (
+    factored,
+    inverse_factored,
+    is_hermitian,
+    solve_factored,
+    solve_factored_transposed,
+)
 from .matmul import along_axes
 
 
@@ -67,17 +74,16 @@ def solve_diagonal_rule(a, b):
 
 @tj.solve.natural_rule(tj.Symmetric, tj.Dense)
 @tj.solve.natural_rule(tj.Hermitian, tj.Dense)
-def solve_factored_rule(a, b):
-    """The same rule with one LU factorisation for both directions."""
-    check_system("solve", a, b)
-    factor = jsl.lu_factor(a.data)
-    x = jsl.lu_solve(factor, b)
+def solve_symmetric_rule(a, b):
+    """The same rule with one factorisation for both directions."""
+    f, b = symmetric_system(a, b)
+    x = solve_factored(f, b)
 
-    def solve_factored_pullback(x_bar):
-        w = jsl.lu_solve(factor, x_bar, trans=1)
+    def solve_symmetric_pullback(x_bar):
+        w = solve_factored_transposed(f, x_bar)
         return tj.Outer(-w, x), w
 
-    return x, solve_factored_pullback
+    return x, solve_symmetric_pullback
 
 
 @tj.inv.natural_rule(tj.AbstractArray)
@@ -91,6 +97,12 @@ def inv_rule(a):
 
 
 # -- solve ---------------------------------------------------------------------------------------
+
+
+@tj.solve.implementation(tj.AbstractArray, tj.Dense)
+def solve_any(a, b):
+    check_system("solve", a, b)
+    return jnp.linalg.solve(tj.densified(a, "solve", "register an implementation for the type"), b)
 
 
 @tj.solve.implementation(tj.Diagonal, tj.Dense)
@@ -108,8 +120,14 @@ def solve_triangular(a, b):
 @tj.solve.implementation(tj.Symmetric, tj.Dense)
 @tj.solve.implementation(tj.Hermitian, tj.Dense)
 def solve_symmetric(a, b):
+    return solve_factored(*symmetric_system(a, b))
+
+
+def symmetric_system(a, b):
+    """A checked, factored symmetric or Hermitian matrix and its right-hand side, of one dtype."""
     check_system("solve", a, b)
-    return jnp.linalg.solve(a.data, b)
+    dtype = jnp.result_type(a.data, b)
+    return factored(a.data.astype(dtype), hermitian=is_hermitian(a)), b.astype(dtype)
 
 
 @tj.solve.implementation(tj.Identity, tj.Dense)
@@ -213,12 +231,12 @@ def inv_triangular(a):
 
 @tj.inv.implementation(tj.Symmetric)
 def inv_symmetric(a):
-    return tj.Symmetric(jnp.linalg.inv(a.data), "mean")
+    return tj.Symmetric(inverse_factored(factored(a.data, hermitian=is_hermitian(a))), "mean")
 
 
 @tj.inv.implementation(tj.Hermitian)
 def inv_hermitian(a):
-    return tj.Hermitian(jnp.linalg.inv(a.data), "mean")
+    return tj.Hermitian(inverse_factored(factored(a.data, hermitian=is_hermitian(a))), "mean")
 
 
 @tj.inv.implementation(tj.Identity)
@@ -255,3 +273,51 @@ def inv_update(a):
     core = jnp.linalg.solve(capacitance(a, z).T, z.T).T  # Z (I + D Vᵀ Z)⁻¹
     scaled = core if a.d is None else core * a.d
     return tj.LowRankUpdate(tj.inv(a.base), -scaled, None, zt)
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def cases():
+    """Every implementation and rule of `solve` and `inv`, with vectors, matrices, complex, empty."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(3)
+    diagonal, identity = tj.Diagonal(s.positive(2)), tj.Identity(2)
+    lower, upper = tj.Triangular(s.regular(2)), tj.Triangular(s.regular(2), lower=False)
+    unit = tj.Triangular(s.normal(2, 2), unit_diagonal=True)
+    symmetric = tj.Symmetric(s.definite(2))
+    hermitian = tj.Hermitian(s.definite(2, complex=True))
+    scaled = tj.Scaled(symmetric, s.positive())
+    update = tj.LowRankUpdate(tj.Diagonal(s.positive(3)), s.normal(3, 1), s.positive(1))
+    general = tj.LowRankUpdate(lower, s.normal(2, 1), None, 0.1 * s.normal(2, 1))
+    kronecker = tj.Kronecker(symmetric, diagonal)
+    blocks = tj.BlockDiagonal(symmetric, tj.Diagonal(s.positive(1)))
+    for a, b in (
+        (diagonal, s.normal(2)),
+        (diagonal, s.normal(2, 1)),
+        (lower, s.normal(2, 2)),
+        (unit, s.normal(2)),
+        (symmetric, s.normal(2)),
+        (hermitian, s.complex(2, 2)),
+        (tj.Symmetric(s.regular(2, complex=True)), s.complex(2)),
+        (identity, s.normal(2)),
+        (identity, symmetric),
+        (diagonal, tj.Diagonal(s.normal(2))),
+        (diagonal, lower),
+        (lower, tj.Triangular(s.normal(2, 2))),
+        (lower, upper),
+        (symmetric, diagonal),
+        (s.regular(2), diagonal),
+        (tj.Sum(lower, s.regular(2)), s.normal(2)),
+        (scaled, s.normal(2)),
+        (blocks, s.normal(3)),
+        (kronecker, s.normal(4)),
+        (update, s.normal(3)),
+        (general, s.normal(2, 1)),
+        (tj.Diagonal(s.normal(0)), s.normal(0)),
+    ):
+        yield Case(tj.solve, a, b)
+    for a in (diagonal, lower, unit, symmetric, hermitian, identity, scaled, kronecker, blocks):
+        yield Case(tj.inv, a)
+    yield Case(tj.inv, update)
+    yield Case(tj.inv, general)

@@ -100,10 +100,11 @@ class Kronecker(AbstractArray):
             return default.pullback_of_restructure(self, structural)
         (a, b), (a_bar, b_bar) = self.factors, structural.factors
         norm_a, norm_b = jnp.sum(a * a), jnp.sum(b * b)
-        hidden = (jnp.sum(a * a_bar) - jnp.sum(b * b_bar)) / (norm_a + norm_b)
+        over_a, over_b = _reciprocal(norm_a), _reciprocal(norm_b)
+        hidden = (jnp.sum(a * a_bar) - jnp.sum(b * b_bar)) * _reciprocal(norm_a + norm_b)
         a_bar, b_bar = a_bar - hidden * a, b_bar + hidden * b
-        shared = jnp.sum(a * a_bar) / (norm_a * norm_b)
-        return Sum(self._with(0, a_bar / norm_b - shared * a), self._with(1, b_bar / norm_a))
+        shared = jnp.sum(a * a_bar) * over_a * over_b
+        return Sum(self._with(0, a_bar * over_b - shared * a), self._with(1, b_bar * over_a))
 
     def apply(self, b: Any) -> Any:
         tail = b.shape[1:]
@@ -139,6 +140,11 @@ class Kronecker(AbstractArray):
             )
         # Contracting with all factors but the first leaves one small pairing.
         return ask.pair(self.factors[0], _contract(self, other, only=0)[0])
+
+
+def _reciprocal(x: Any) -> Any:
+    """`1 / x`, and 0 at 0: a zero factor spans no directions."""
+    return jnp.where(x == 0, jnp.zeros_like(x), 1 / jnp.where(x == 0, jnp.ones_like(x), x))
 
 
 def _product(values: Any) -> Any:

@@ -99,7 +99,10 @@ def norm(a: Any) -> Any:
 
     **Derivative:** $\bar A = \bar y\, \bar{A}^* / \|A\|$; zero at $A = 0$ (a subgradient).
     """
-    return jnp.sqrt(jnp.sum(jnp.real(a * jnp.conj(a))))
+    square = jnp.sum(jnp.real(a * jnp.conj(a)))
+    zero = square == 0  # where AD of the square root would give nan
+    root = jnp.sqrt(jnp.where(zero, jnp.ones_like(square), square))
+    return jnp.where(zero, jnp.zeros_like(root), root)
 
 
 @operation(dense=True)

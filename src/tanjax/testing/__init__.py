@@ -15,3 +15,18 @@ from ._finite_differences import (
     finite_difference_vjp as finite_difference_vjp,
 )
 from ._record import CheckResult as CheckResult, Stage as Stage
+from ._operation import (
+    OPERATION_MODES as OPERATION_MODES,
+    check_adjoint as check_adjoint,
+    check_operation as check_operation,
+    check_rule as check_rule,
+)
+from ._cases import (
+    Case as Case,
+    Check as Check,
+    cases_of as cases_of,
+    check_coverage as check_coverage,
+    checks_of as checks_of,
+)
+from ._examples import examples_of as examples_of
+from ._samples import Samples as Samples

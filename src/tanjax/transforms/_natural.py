@@ -47,7 +47,8 @@ def warn_if_hidden(x: Any, cotangent: Any) -> None:
     if kind is None or kind.is_injective(x) or any(isinstance(v, _compat.Tracer) for v in leaves):
         return
     # A loose tolerance: near a minimum all that is left of a cotangent is rounding noise.
-    if not bool(_visible(x, cotangent)):
+    visible = _visible(x, cotangent)
+    if not (isinstance(visible, _compat.Tracer) or bool(visible)):
         warnings.warn(
             message(
                 f"the gradient of {describe(x)} has a part that no natural gradient can show.",
@@ -88,7 +89,8 @@ def _map_natural(where: str, primal: Any, natural: Any, convert: Any) -> Any:
 
 def _structural_tangent(where: str, x: Any, n: Any) -> Any:
     kind = arrays.array_type(x)
-    if kind is not None and type(n) is type(x) and not kind.is_linear(x):
+    same = jax.tree.structure(n) == jax.tree.structure(x)  # it could hold tangents of the fields
+    if kind is not None and same and not kind.is_linear(x):
         raise CotangentError(
             message(
                 f"{where}: a tangent of {describe(x)} cannot be another {type(x).__name__}.",
@@ -107,6 +109,8 @@ def _check_in_tangent_space(where: str, x: Any, n: Any, t: Any) -> None:
         return
     whole = arrays.destructure(n)
     missing = whole - arrays.destructure(arrays.pushforward_of_destructure(x)(t))
+    if isinstance(missing, _compat.Tracer):  # constants, but under `jit`
+        return
     eps = float(jnp.finfo(whole.dtype).eps)
     if float(jnp.linalg.norm(missing)) > eps**0.5 * float(jnp.linalg.norm(whole)):
         raise CotangentError(

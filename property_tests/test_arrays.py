@@ -1,0 +1,122 @@
+"""Properties of the four maps, for every built-in array type."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import tanjax as tj
+from tanjax.testing import strategies
+
+TYPES = [
+    tj.Diagonal,
+    tj.Symmetric,
+    tj.Hermitian,
+    tj.Triangular,
+    tj.Fill,
+    tj.Scaled,
+    tj.LowRank,
+    tj.LowRankUpdate,
+    tj.Kronecker,
+    tj.BlockDiagonal,
+    tj.Outer,
+    tj.Masked,
+    tj.Sum,
+]
+by_type = pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.__name__)
+N = 4  # one shape: the values vary, and JAX compiles once
+
+
+def close(got, expected, scale=1.0):
+    """Agreement to rounding, relative to a scale that the test knows."""
+    np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-10 * max(1.0, float(scale)))
+
+
+def tangent_like(x, values):
+    """A structural tangent of `x` from a vector of numbers, in its invariant."""
+    leaves, tree = jax.tree.flatten(x)
+    parts = np.split(values, np.cumsum([leaf.size for leaf in leaves])[:-1])
+    shaped = [jnp.asarray(p.reshape(leaf.shape)) for p, leaf in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(tree, shaped)
+
+
+def vectors(x):
+    size = sum(leaf.size for leaf in jax.tree.leaves(x))
+    return strategies.values((size,)).map(lambda v: tangent_like(x, np.asarray(v)))
+
+
+@jax.jit
+def maps(x, t, y):
+    """Everything that the properties compare, compiled once per type."""
+    pushed = tj.destructure(tj.pushforward_of_destructure(x)(t))
+    pulled = tj.pullback_of_destructure(x)(y)
+    natural = tj.destructure(tj.natural(x, pulled))
+    return {
+        "pushed": pushed,
+        "pulled": pulled,
+        "natural": natural,
+        "again": tj.destructure(tj.natural(x, tj.structural(x, natural))),
+        "projected": tj.destructure(tj.project(x, y)),
+        "definition": jax.jvp(tj.destructure, (x,), (t,))[1],
+        "visible": tj.is_visible(x, pulled, tolerance=1e-5),
+        "round": tj.restructure(x, tj.destructure(x)),
+    }
+
+
+@by_type
+@settings(max_examples=25)
+@given(data=st.data())
+def test_the_four_maps_fit_together(kind, data):
+    """J is the derivative of D, Jᵀ its adjoint, and J⁺ᵀ Jᵀ the projection on the tangent space."""
+    x = data.draw(strategies.arrays_of(kind, n=N))
+    t = data.draw(vectors(x))
+    y = data.draw(strategies.values((N, N)))
+    out = maps(x, t, y)
+    close(out["pushed"], out["definition"])
+    close(tj.inner_product(out["pulled"], t), jnp.sum(y * out["pushed"]))
+    assert bool(out["visible"])
+    scale = jnp.max(jnp.abs(y))
+    # An ill-conditioned draw costs the default J⁺ the square of its condition.
+    loose = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4 * float(scale))
+    loose(out["again"], out["natural"])
+    loose(out["natural"], out["projected"])
+    loose(jnp.sum(out["natural"] * out["pushed"]), jnp.sum(y * out["pushed"]))
+
+
+@by_type
+@settings(max_examples=25)
+@given(data=st.data())
+def test_restructure_undoes_destructure(kind, data):
+    """`restructure(x, destructure(x))` is `x`, field by field."""
+    x = data.draw(strategies.arrays_of(kind, n=N))
+    zero = jax.tree.map(jnp.zeros_like, x)
+    again = maps(x, zero, jnp.zeros((N, N)))["round"]
+    jax.tree.map(close, again, x)
+
+
+@by_type
+@settings(max_examples=10)
+@given(data=st.data())
+def test_degenerate_values_keep_the_pairing(kind, data):
+    """Equal entries, zeros and rank drops: still finite, still adjoint."""
+    x = data.draw(strategies.arrays_of(kind, n=N, degenerate=True))
+    t = data.draw(vectors(x))
+    y = data.draw(strategies.values((N, N)))
+    out = maps(x, t, y)
+    close(tj.inner_product(out["pulled"], t), jnp.sum(y * out["pushed"]))
+    assert np.all(np.isfinite(out["natural"]))
+
+
+@by_type
+@settings(max_examples=10)
+@given(data=st.data())
+def test_canonical_is_a_projection(kind, data):
+    """Enforcing the storage invariant twice changes nothing, nor does it on a fresh array."""
+    x = data.draw(strategies.arrays_of(kind, n=N))
+    jax.tree.map(close, x.canonical(), x)
+    junk = data.draw(vectors(x))
+    once = junk.canonical()
+    jax.tree.map(close, once.canonical(), once)

@@ -1,0 +1,181 @@
+"""Cases: calls of an operation that stand beside its rules, and packages full of them.
+
+A module of a rule pack ends with a generator `cases()` of `Case`s, and one that registers array
+types with a generator `arrays()` of instances. `checks_of` collects both from a package, and adds
+what an author forgets: a check that every implementation and rule of the package is run by some
+case, and every array type has an instance.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import jax
+
+from tanjax import arrays, registry
+from tanjax._errors import CheckFailure, message
+
+from ._array_type import check_array_type
+from ._examples import examples_of
+from ._operation import check_operation, type_name
+from ._record import CheckResult, Recorder
+
+
+@dataclasses.dataclass(frozen=True, eq=False, init=False)
+class Case:
+    """A call to check: `Case(tj.solve, tj.Diagonal(d), b)`. Keywords are static arguments."""
+
+    operation: registry.Operation
+    args: tuple[Any, ...]
+    static: dict[str, Any]
+    options: dict[str, Any]
+
+    def __init__(self, operation: registry.Operation, *args: Any, **static: Any) -> None:
+        object.__setattr__(self, "operation", operation)
+        object.__setattr__(self, "args", args)
+        object.__setattr__(self, "static", static)
+        object.__setattr__(self, "options", {})
+
+    def declare(self, **options: Any) -> Case:
+        """The same case with options of `check_operation` (`zero`, `skip`, `generic`, …)."""
+        new = Case(self.operation, *self.args, **self.static)
+        object.__setattr__(new, "options", {**self.options, **options})
+        return new
+
+    @property
+    def name(self) -> str:
+        """The operation and the types of its arguments."""
+        static = [f"{k}={v}" for k, v in self.static.items()]
+        return f"{self.operation.name}({', '.join([*map(_type_and_shape, self.args), *static])})"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def check(self) -> CheckResult:
+        """Run `check_operation` on it."""
+        return check_operation(self.operation, *self.args, **self.options, **self.static)
+
+
+def _type_and_shape(x: Any) -> str:
+    shape = "x".join(map(str, getattr(x, "shape", ())))
+    return f"{type_name(x)}[{shape}]" if shape else type_name(x)
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """Something to run for a package: a case, an array, or a question of coverage."""
+
+    package: str
+    name: str
+    function: Callable[[], CheckResult]
+
+    def run(self) -> CheckResult:
+        """Run it in double precision; raises `CheckFailure`."""
+        with jax.enable_x64(True), arrays.densify("allow"):
+            return self.function()
+
+
+def modules_of(package: str | ModuleType) -> list[ModuleType]:
+    """A package and all its modules, imported."""
+    root = importlib.import_module(package) if isinstance(package, str) else package
+    registry.packs()  # rules register through the loader, which knows their origin
+    if not hasattr(root, "__path__"):
+        return [root]
+    found = pkgutil.walk_packages(root.__path__, f"{root.__name__}.")
+    names = [m.name for m in found if not m.name.endswith("__main__")]
+    return [root, *map(importlib.import_module, names)]
+
+
+def cases_of(package: str | ModuleType) -> list[Case]:
+    """The cases of all `cases()` generators in a package, in order of its modules."""
+    with jax.enable_x64(True):
+        return [c for m in modules_of(package) for c in _yielded(m, "cases")]
+
+
+def _yielded(module: ModuleType, name: str) -> Iterator[Any]:
+    generator = vars(module).get(name)
+    if callable(generator) and getattr(generator, "__module__", "") == module.__name__:
+        yield from generator()
+
+
+def checks_of(package: str | ModuleType) -> list[Check]:
+    """Everything to check in a package.
+
+    **Raises:** `CheckFailure` if there is nothing: neither cases nor array types.
+    """
+    if isinstance(package, str) and package == "tanjax":
+        return [_array_check(package, x) for x in _examples()]
+    name = package if isinstance(package, str) else package.__name__
+    modules = modules_of(package)
+    cases = cases_of(package)
+    with jax.enable_x64(True):
+        instances = [x for m in modules for x in _yielded(m, "arrays")]
+    checks = [Check(name, c.name, c.check) for c in cases]
+    checks += [_array_check(name, x) for x in instances]
+    types = [t for t in arrays.registered_array_types() if _inside(t.__module__, name)]
+    if not checks and not types:
+        raise CheckFailure(
+            message(
+                f"{name} has no cases: nothing would be checked.",
+                hint="end a module with a generator `cases()` that yields `tj.testing.Case`s.",
+            )
+        )
+    checks.append(Check(name, "coverage of rules", lambda: check_coverage(name, cases)))
+    if types:
+        seen = {type(x) for x in instances}
+        checks.append(Check(name, "coverage of types", lambda: _check_types(name, types, seen)))
+    return checks
+
+
+def _examples() -> list[Any]:
+    with jax.enable_x64(True):
+        return [x for t in arrays.registered_array_types() for x in examples_of(t)]
+
+
+def _array_check(package: str, x: Any) -> Check:
+    return Check(package, f"{_type_and_shape(x)} (array type)", lambda: check_array_type(x))
+
+
+def _inside(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def check_coverage(package: str, cases: list[Case]) -> CheckResult:
+    """Check that every implementation and rule that a package registers is run by some case."""
+    recorder = Recorder(f"{package}: coverage of rules")
+    run: set[int] = set()
+    for case in cases:
+        plan = case.operation.plan(case.args, case.static)
+        used = [plan.implementation, plan.rule, plan.push]
+        run |= {id(entry.function) for entry in used if entry is not None}
+    missing = []
+    for op in registry.operations():
+        for table in (op.implementations, op.rules, op.pushforwards):
+            for row in table.rows.values():
+                if not _inside(row.entry.function.__module__, package):
+                    continue
+                recorder.holds("coverage", "", True)
+                if id(row.entry.function) not in run:
+                    signature = ", ".join(c.__name__ for c in row.signature)
+                    missing.append(f"{op.name}({signature}): {row.origin}")
+    if missing:
+        raise recorder.fail(
+            "coverage", f"no case runs {len(missing)} of the registered functions.", *missing,
+            hint="add a case on these types.",
+        )  # fmt: skip
+    return recorder.finish()
+
+
+def _check_types(package: str, types: list[type], seen: set[type]) -> CheckResult:
+    recorder = Recorder(f"{package}: coverage of types")
+    for kind in types:
+        recorder.holds(
+            "coverage", f"no instance of {kind.__name__} is checked.", kind in seen,
+            hint="yield one from a generator `arrays()` in its module.",
+        )  # fmt: skip
+    return recorder.finish()

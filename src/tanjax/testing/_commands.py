@@ -1,0 +1,169 @@
+"""`python -m tanjax`: check a package, list the rules.
+
+    python -m tanjax check tanjax_rules -k solve
+    python -m tanjax rules
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tanjax import registry
+
+from ._cases import Check, checks_of
+from ._record import CheckResult
+
+DEFAULT = "tanjax_rules"
+
+
+def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> int:
+    """Run a command; the exit status is 0 if all is well, 1 after a failure, 2 for misuse."""
+    parser = argparse.ArgumentParser(prog="python -m tanjax", description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    check = commands.add_parser("check", help="check the rules and array types of packages")
+    check.add_argument("packages", nargs="*", default=[DEFAULT], metavar="PACKAGE")
+    check.add_argument("-k", dest="pattern", default="", help="only checks whose name contains it")
+    check.add_argument("--quiet", action="store_true", help="only failures and the last line")
+    commands.add_parser("rules", help="list operations, types, rules and where they come from")
+    options = parser.parse_args(arguments)
+    console = console or _console()
+    if options.command == "rules":
+        return list_rules(console)
+    jax.config.update("jax_enable_x64", True)
+    return check_packages(console, options.packages, options.pattern, options.quiet)
+
+
+def _console() -> Console:
+    """A console that does not squeeze tables into 80 columns when its output goes to a file."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
+
+
+# -- check ---------------------------------------------------------------------------------------
+
+
+def check_packages(
+    console: Console, packages: Sequence[str], pattern: str, quiet: bool
+) -> int:
+    """Check packages, with a progress bar and a table; 1 if anything failed."""
+    started, checks, failures = time.perf_counter(), list[Check](), list[tuple[str, str]]()
+    for package in packages:
+        try:
+            found = checks_of(package)
+        except Exception as error:
+            failures.append((package, f"{type(error).__name__}: {error}"))
+            continue
+        chosen = [c for c in found if pattern.lower() in c.name.lower()]
+        if not chosen:
+            failures.append((package, f"no check of {package} has {pattern!r} in its name"))
+        checks += chosen
+    rows = _run(console, checks, failures, quiet)
+    if rows and not quiet:
+        console.print(_results_table(rows))
+    for name, text in failures:
+        console.print(f"\n[bold red]FAILED[/] {name}", highlight=False)
+        console.print(text, markup=False, highlight=False)
+    scalars = sum(r.scalars for _, r, _ in rows if r)
+    console.print(
+        f"{len(checks)} checks, {len(failures)} failed, {scalars} scalars compared, "
+        f"{time.perf_counter() - started:.0f} s",
+        style="bold red" if failures else "bold green",
+        highlight=False,
+    )
+    return 1 if failures else 0
+
+
+Row = tuple[Check, CheckResult | None, float]
+
+
+def _run(
+    console: Console, checks: list[Check], failures: list[tuple[str, str]], quiet: bool
+) -> list[Row]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    rows: list[Row] = []
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, disable=quiet, transient=True
+    ) as progress:
+        task = progress.add_task("checking", total=len(checks))
+        for check in checks:
+            progress.update(task, description=check.name[:48].ljust(48))
+            started, result = time.perf_counter(), None
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    result = check.run()
+            except Exception as error:
+                failures.append((check.name, f"{type(error).__name__}: {error}"))
+            rows.append((check, result, time.perf_counter() - started))
+            progress.advance(task)
+    return rows
+
+
+def _results_table(rows: list[Row]) -> Table:
+    table = Table("check", "derivative", title="tanjax check", highlight=False)
+    for name in ("stages", "scalars", "worst error", "seconds"):
+        table.add_column(name, justify="right")
+    table.add_column("result")
+    for check, result, seconds in rows:
+        if result is None:
+            table.add_row(check.name, "", "", "", "", f"{seconds:.1f}", "[bold red]failed[/]")
+            continue
+        note = f" (skipped: {', '.join(result.skipped)})" if result.skipped else ""
+        note += "".join(f" ({text})" for text in result.notes)
+        table.add_row(
+            check.name,
+            result.derivative,
+            str(len(result.stages)),
+            str(result.scalars),
+            f"{result.worst_error:.0e}",
+            f"{seconds:.1f}",
+            f"[green]ok[/]{note}",
+        )
+    return table
+
+
+# -- rules ---------------------------------------------------------------------------------------
+
+
+def list_rules(console: Console) -> int:
+    """Print every registration and the rule packs that were found."""
+    packs = registry.packs()
+    table = Table("operation", "types", "kind", "origin", title="registrations", highlight=False)
+    for op in registry.operations():
+        for types, kind, origin in registrations(op):
+            table.add_row(op.name, types, kind, origin)
+    console.print(table)
+    found = Table("pack", "version", "module", "state", title="rule packs", highlight=False)
+    for pack in packs:
+        state = f"[red]skipped: {pack.error}[/]" if pack.error else "[green]loaded[/]"
+        found.add_row(pack.origin, pack.version or "(source tree)", pack.module, state)
+    console.print(found)
+    return 0
+
+
+def registrations(op: registry.Operation) -> list[tuple[str, str, str]]:
+    """What is registered for an operation: types, kind and origin."""
+    rows = [("any (dense)" if op.dense else "any", "implementation (generic)", op.origin)]
+    if op.generic is None:
+        rows = []
+    tables: tuple[tuple[str, Any], ...] = (
+        ("implementation", op.implementations),
+        ("natural rule", op.rules),
+        ("natural pushforward", op.pushforwards),
+        ("opt-out", op.opt_outs),
+    )
+    for kind, table in tables:
+        for row in table.rows.values():
+            types = ", ".join(c.__name__ for c in row.signature) or "any"
+            by_ad = getattr(row.entry, "differentiate", False)
+            rows.append((types, f"{kind}, AD" if by_ad else kind, row.origin))
+    return rows

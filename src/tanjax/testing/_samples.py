@@ -1,0 +1,42 @@
+"""Numbers for cases: fixed, generic, well conditioned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+
+class Samples:
+    """A source of arrays in double precision, the same in every run.
+
+        s = Samples(0)
+        tj.Symmetric(s.definite(3)), s.normal(3, 2), s.complex(2, 2)
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def normal(self, *shape: int) -> Any:
+        """Normal numbers around 0.3."""
+        return jnp.asarray(self._rng.normal(0.3, 1.0, shape))
+
+    def complex(self, *shape: int) -> Any:
+        """Complex normal numbers."""
+        parts = self._rng.normal(0.3, 1.0, (2, *shape))
+        return jnp.asarray(parts[0] + 1j * parts[1])
+
+    def positive(self, *shape: int) -> Any:
+        """Numbers between 0.5 and 2."""
+        return jnp.asarray(self._rng.uniform(0.5, 2.0, shape))
+
+    def regular(self, n: int, *, complex: bool = False) -> Any:
+        """A general square matrix, well conditioned: it can be solved with."""
+        noise = self.complex(n, n) if complex else self.normal(n, n)
+        return 0.4 * noise + (1.5 + n / 2) * jnp.eye(n, dtype=noise.dtype)
+
+    def definite(self, n: int, *, complex: bool = False) -> Any:
+        """A Hermitian positive definite matrix, well conditioned."""
+        half = self.complex(n, n) if complex else self.normal(n, n)
+        return 0.3 * half @ jnp.conj(half.T) + jnp.diag(self.positive(n)).astype(half.dtype)

@@ -1,0 +1,164 @@
+"""Structure is kept: no n-by-n value appears where the matrix has fewer numbers.
+
+The size is one that nothing else has, so that a shape `48, 48` in a jaxpr or in the compiled
+program can only be the dense matrix. Two detectors look: one walks jaxprs, including the
+maps inside the linear primitive that JAX only traces later; one reads the optimised program.
+"""
+
+import collections
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import tanjax as tj
+from comparisons import wave
+
+N, K = 48, 2
+
+
+def dense_in_jaxpr(function, *args):
+    """The equations with an n-by-n output, in a function and in everything that it calls."""
+    closed = jax.make_jaxpr(function)(*args)
+    return [str(eqn.primitive) for eqn in equations(closed.jaxpr) if forms_dense(eqn)]
+
+
+def equations(jaxpr):
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in inner_jaxprs(eqn):
+            yield from equations(inner)
+
+
+def inner_jaxprs(eqn):
+    if eqn.primitive.name == "tanjax_linear":
+        inputs = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
+        forward = eqn.params["linear"].forward
+        yield jax.make_jaxpr(lambda *a: list(forward(*a)))(*inputs).jaxpr
+    for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda v: hasattr(v, "eqns")):
+        closed = getattr(value, "jaxpr", value)
+        if hasattr(closed, "eqns"):
+            yield closed
+
+
+def forms_dense(eqn):
+    shapes = [getattr(v.aval, "shape", ()) for v in eqn.outvars]
+    return any(shape.count(N) > 1 for shape in shapes)
+
+
+def compiled(function, *args):
+    return jax.jit(function).lower(*args).compile().as_text()
+
+
+def dense_in_program(function, *args):
+    """The n-by-n buffers of the optimised program."""
+    return re.findall(rf"\w+\[(?:\d+,)*{N},{N}(?:,\d+)*\]\S* \S+", compiled(function, *args))
+
+
+def thin(k, phase=0.3):
+    return wave(jnp.zeros((N, k)), phase)
+
+
+def square(n):
+    return wave(jnp.zeros((n, n))) + n * jnp.eye(n)
+
+
+TYPES = {
+    "Diagonal": lambda: tj.Diagonal(jnp.arange(1.0, 1 + N)),
+    "LowRank": lambda: tj.LowRank(thin(K), thin(K, 1.1)),
+    "LowRankUpdate": lambda: tj.LowRankUpdate(tj.Diagonal(jnp.arange(1.0, 1 + N)), thin(K)),
+    "Kronecker": lambda: tj.Kronecker(square(6), square(8)),
+}
+CELLS = [
+    (kind, name)
+    for kind in TYPES
+    for name in ("matmul", "solve", "logdet")
+    if kind != "LowRank" or name == "matmul"  # a matrix of low rank has no inverse
+]
+
+
+def loss_of(name):
+    if name == "logdet":
+        return lambda a, x: tj.logdet(a)
+    operation = getattr(tj, name)
+    return lambda a, x: jnp.sum(jnp.sin(operation(a, x)))
+
+
+@pytest.mark.parametrize(("kind", "name"), CELLS)
+@pytest.mark.parametrize("speech", ["structural", "natural"])
+def test_no_dense_value_in_value_and_gradient(kind, name, speech):
+    both = jax.value_and_grad if speech == "structural" else tj.value_and_grad
+    a, x = TYPES[kind](), thin(3)
+    arguments = (0,) if name == "logdet" else (0, 1)
+    function = both(loss_of(name), arguments)
+    assert dense_in_jaxpr(function, a, x) == []
+    assert dense_in_program(function, a, x) == []
+
+
+@pytest.mark.parametrize(("kind", "name"), [c for c in CELLS if c[0] != "LowRank"])
+def test_no_dense_value_in_forward_mode_and_in_second_derivatives(kind, name):
+    a, x = TYPES[kind](), thin(1)[:, 0]
+    gradient = jax.grad(loss_of(name))
+    function = lambda a, x: jax.jvp(lambda a: gradient(a, x), (a,), (a,))
+    assert dense_in_jaxpr(function, a, x) == []
+    assert dense_in_program(function, a, x) == []
+
+
+def planted(*, densify):
+    """A rule for `a @ x` that forms the cotangent of the matrix, or does not."""
+
+    @tj.operation
+    def product(a, x):
+        return a @ x
+
+    @product.natural_rule
+    def product_rule(a, x):
+        def product_pullback(y_bar):
+            natural = tj.Outer(y_bar, x)
+            return natural.to_dense() * 2 / 2 if densify else natural, a.mT @ y_bar
+
+        return product.primal(a, x), product_pullback
+
+    return jax.grad(lambda a, x: jnp.sum(jnp.sin(product(a, x))))
+
+
+def test_the_detectors_see_a_rule_that_densifies():
+    a, x = tj.Kronecker(square(6), square(8)), thin(1)[:, 0]
+    assert dense_in_jaxpr(planted(densify=True), a, x)
+    assert dense_in_program(planted(densify=True), a, x)
+    assert not dense_in_jaxpr(planted(densify=False), a, x)
+    assert not dense_in_program(planted(densify=False), a, x)
+
+
+def operation_counts(function, *args):
+    names = re.findall(r"= \S+ ([\w-]+)\(", compiled(function, *args))
+    return collections.Counter(n for n in names if n != "parameter")
+
+
+def test_a_diagonal_gradient_compiles_to_what_one_would_write_by_hand():
+    x = thin(3)
+
+    def ours(diag, x):
+        return jnp.sum(jnp.sin(tj.matmul(tj.Diagonal(diag), x)))
+
+    def by_hand(diag, x):
+        return jnp.sum(jnp.sin(diag[:, None] * x))
+
+    def hand_gradient(diag, x):
+        bar = jnp.cos(diag[:, None] * x)
+        return by_hand(diag, x), (jnp.sum(bar * x, axis=1), diag[:, None] * bar)
+
+    d = jnp.arange(1.0, 1 + N)
+    counts = operation_counts(jax.value_and_grad(ours, (0, 1)), d, x)
+    assert counts["cosine"] > 0
+    assert counts["dot"] == 0
+    assert counts == operation_counts(jax.value_and_grad(by_hand, (0, 1)), d, x)
+    assert counts == operation_counts(hand_gradient, d, x)
+
+
+def test_eager_values_are_those_of_the_compiled_program():
+    """An operation called outside of `jit` runs the same specialised code: nothing dense either."""
+    a, x = TYPES["Diagonal"](), thin(3)
+    assert dense_in_jaxpr(tj.matmul, a, x) == []
+    assert jnp.array_equal(tj.matmul(a, x), a.diag[:, None] * x)
