@@ -22,7 +22,7 @@ def with_pullback(forward, backward):
     return f
 
 
-# -- diagonal ------------------------------------------------------------------------------------
+# -- diagonal ------------
 
 
 def diagonal_matmul(p, b, w):
@@ -37,7 +37,7 @@ def diagonal_logdet(p, b, w):
     return jnp.sum(jnp.log(jnp.abs(p[0])))
 
 
-# -- symmetric: Cholesky, since the matrix is known to be positive definite here ---------------------
+# -- symmetric: Cholesky, since the matrix is known to be positive definite here ------------
 
 
 def symmetric_of_outer(left, right):
@@ -81,7 +81,7 @@ def _symmetric_logdet_pullback(factor, y_bar):
 
 symmetric_logdet = with_pullback(_symmetric_logdet, _symmetric_logdet_pullback)
 
-# -- triangular: the stored zeros are exact, so only the gradient is masked --------------------------
+# -- triangular: the stored zeros are exact, so only the gradient is masked ------------
 
 
 def _triangular_matmul(p, b, w):
@@ -111,7 +111,7 @@ def triangular_logdet(p, b, w):
     return jnp.sum(jnp.log(jnp.abs(jnp.diagonal(p[0]))))
 
 
-# -- Kronecker, two factors --------------------------------------------------------------------------
+# -- Kronecker, two factors ------------
 
 
 def kronecker_matmul(p, b, w):
@@ -135,7 +135,7 @@ def kronecker_logdet(p, b, w):
     return c.shape[0] * of(a) + a.shape[0] * of(c)
 
 
-# -- diagonal plus u diag(d) uᵀ: Woodbury and the determinant lemma ------------------------------------
+# -- diagonal plus u diag(d) uᵀ: Woodbury and the determinant lemma ------------
 
 
 def lowrankupdate_matmul(p, b, w):

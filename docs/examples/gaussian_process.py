@@ -38,7 +38,9 @@ MAX_ITERATIONS = 200
 def fit(name: str, likelihood: measure.Measured, console: Console) -> np.ndarray:
     """Minimise the negative log marginal likelihood by L-BFGS-B; return the hyper-parameters."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TextColumn("−log p = {task.fields[value]:.3f}"), console=console) as bar:
+    with Progress(
+        *columns, TextColumn("−log p = {task.fields[value]:.3f}"), console=console
+    ) as bar:
         task = bar.add_task(f"fit {name}", total=MAX_ITERATIONS, value=likelihood.value)
 
         def advance(intermediate_result: Any) -> None:
@@ -68,7 +70,7 @@ def require_agreement(candidates: list[measure.Measured], reference: measure.Mea
 def compare_with_dense(seen: Record, y: np.ndarray, console: Console) -> measure.Measured:
     """The covariance in shipped types against plain JAX, on every week that is used."""
     ours = measure.compiled(
-        "tj.LowRankUpdate(tj.Diagonal)",
+        "tj.LowRankUpdate",
         model.likelihood(model.low_rank_update, seen.year, y),
         model.START,
     )
@@ -109,14 +111,19 @@ def forecast(
 
 
 def build_up(seen: Record, y: np.ndarray, console: Console) -> None:
-    """An array type of one's own, part by part, on every fourth week."""
+    """An array type of one's own, part by part, on every fourth week.
+
+    The closed forms of the second stage are `apply`, `transposed`, `diagonal` and
+    `pullback_of_destructure`.
+    """
     year, y = seen.year[::4], y[::4]
     plain, own = feature_covariance.PlainCovariance, feature_covariance.FeatureCovariance
     stages = [
         ("to_dense alone", plain, None),
-        ("+ maps: apply, transposed, diagonal, pullback", own, None),
+        ("+ four closed forms", own, None),
         ("+ solve", own, "co2.feature_solve"),
         ("+ logdet, inv", own, "co2.feature_logdet"),
+        ("+ rules of its own", own, "co2.feature_rules"),
     ]
     measured = []
     for name, cls, rules in stages:
@@ -127,7 +134,7 @@ def build_up(seen: Record, y: np.ndarray, console: Console) -> None:
             likelihood = model.likelihood(cls, year, y)
             measured.append(measure.compiled(name, likelihood, model.START))
         for warning in caught:
-            console.print(f"[dim]{name}: {str(warning.message).splitlines()[0]}")
+            console.print(f"{name}: {str(warning.message).splitlines()[0]}", soft_wrap=True)
     measure.time_interleaved(measured, model.START, rounds=7)
     title = f"A type of one's own, part by part, on {y.size} weeks"
     console.print("", measure.comparison(title, measured, measured[0]), "")

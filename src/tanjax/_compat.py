@@ -203,18 +203,20 @@ def _linear_transpose(
     primitive: Any, ad: Any, cts: Any, *args: Any, linear: LinearMap, count: int, out_avals: Any
 ) -> Any:
     residuals, operands = args[:count], args[count:]
-    if any(map(ad.is_undefined_primal, residuals)) or not all(
-        map(ad.is_undefined_primal, operands)
-    ):
+    if any(map(ad.is_undefined_primal, residuals)):
         raise NotImplementedError(
             f"{linear.name}: transposing with respect to residuals is not linear."
         )
     swapped = LinearMap(linear.transpose, linear.forward, linear.name)
     full = [ad.instantiate_zeros(c) for c in cts]
-    avals = tuple(x.aval.to_tangent_aval() for x in operands)
-    return [None] * count + primitive.bind(
-        *residuals, *full, linear=swapped, count=count, out_avals=avals
+    # A known operand is an instantiated zero tangent of a call whose other operands move.
+    moving = [ad.is_undefined_primal(x) for x in operands]
+    avals = tuple(
+        (x.aval if m else jax.typeof(x)).to_tangent_aval()
+        for x, m in zip(operands, moving, strict=True)
     )
+    bars = primitive.bind(*residuals, *full, linear=swapped, count=count, out_avals=avals)
+    return [None] * count + [b if m else None for b, m in zip(bars, moving, strict=True)]
 
 
 def _linear_batch(

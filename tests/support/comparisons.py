@@ -43,16 +43,17 @@ def assert_close(got, want, tolerance=1e-10):
 
 def wave(tree, phase=0.3):
     """A tree of the same kind whose inexact leaves hold fixed numbers without symmetry."""
+    leaves, treedef = jax.tree.flatten(tree)
 
-    def leaf(p):
+    def leaf(i, p):
         if not jnp.issubdtype(jnp.result_type(p), jnp.inexact):
             return np.zeros(np.shape(p), FLOAT0)
-        values = np.cos(phase + 1.7 * np.arange(np.size(p))).reshape(np.shape(p))
+        values = np.cos(phase + 0.6 * i + 1.7 * np.arange(np.size(p))).reshape(np.shape(p))
         if jnp.iscomplexobj(p):
             values = values + 1j * np.sin(2.1 + values)
         return jnp.asarray(values, jnp.result_type(p))
 
-    return jax.tree.map(leaf, tree)
+    return treedef.unflatten([leaf(i, p) for i, p in enumerate(leaves)])
 
 
 def scalar(function):

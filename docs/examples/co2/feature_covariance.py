@@ -3,8 +3,9 @@
 `PlainCovariance` says what it is and nothing more; every operation and derivative works, by
 forming the dense matrix. `FeatureCovariance` adds the maps that the natural rules of tanjax ask
 for. The modules `feature_solve` and `feature_logdet` then say how to solve, invert and take
-determinants. None of them writes a derivative of an operation: the rules of `solve` and `logdet`
-that tanjax ships hold for any array type.
+determinants. So far nobody has written a derivative of an operation: the natural rules of `solve`
+and `logdet` that tanjax ships hold for any array type. `feature_rules` replaces them by faster
+ones.
 """
 
 from __future__ import annotations

@@ -1,25 +1,33 @@
-"""What a library author writes, continued: `logdet`, and the `inv` that its natural rule asks for."""
+"""What a library author writes, continued: `logdet`, and `inv`, which its natural rule asks for."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
+from jax import Array
 
 import tanjax as tj
 
 from .feature_covariance import FeatureCovariance
-from .feature_solve import whitened
+from .feature_solve import Whitened, whitened
+
+
+def log_determinant(k: FeatureCovariance, whitened: Whitened) -> Array:
+    """The determinant lemma."""
+    return jnp.sum(jnp.log(k.noise)) + 2 * jnp.sum(jnp.log(jnp.diagonal(whitened.factor)))
+
+
+def inverse(k: FeatureCovariance, whitened: Whitened) -> tj.LowRankUpdate:
+    """Again diagonal plus low rank, in types that tanjax ships; nobody forms it."""
+    half = jsl.solve_triangular(whitened.factor, whitened.columns.T, lower=True).T
+    return tj.LowRankUpdate(tj.Diagonal(1 / k.noise), half, None, -half)
 
 
 @tj.logdet.implementation(FeatureCovariance)
 def logdet_features(k):
-    _, factor = whitened(k)
-    return jnp.sum(jnp.log(k.noise)) + 2 * jnp.sum(jnp.log(jnp.diagonal(factor)))
+    return log_determinant(k, whitened(k))
 
 
 @tj.inv.implementation(FeatureCovariance)
 def inv_features(k):
-    """Again diagonal plus low rank, in types that tanjax ships; nobody forms the inverse."""
-    over_noise, factor = whitened(k)
-    half = jsl.solve_triangular(factor, over_noise.T, lower=True).T
-    return tj.LowRankUpdate(tj.Diagonal(1 / k.noise), half, None, -half)
+    return inverse(k, whitened(k))

@@ -6,6 +6,8 @@ well scaled whatever the variances are. The derivative is the natural rule of `s
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jax import Array
@@ -15,16 +17,24 @@ import tanjax as tj
 from .feature_covariance import FeatureCovariance
 
 
-def whitened(k: FeatureCovariance) -> tuple[Array, Array]:
-    """`Φ √w / N`, and the Cholesky factor of `S`."""
+class Whitened(NamedTuple):
+    """What Woodbury's identity needs of a covariance."""
+
+    columns: Array  # Φ √w / N
+    factor: Array  # the Cholesky factor of S
+
+
+def whitened(k: FeatureCovariance) -> Whitened:
     root = k.features * jnp.sqrt(k.weights)
-    over_noise = root / k.noise[:, None]
-    return over_noise, jnp.linalg.cholesky(jnp.eye(k.weights.size) + root.T @ over_noise)
+    columns = root / k.noise[:, None]
+    return Whitened(columns, jnp.linalg.cholesky(jnp.eye(k.weights.size) + root.T @ columns))
+
+
+def woodbury(k: FeatureCovariance, whitened: Whitened, b: Array) -> Array:
+    small = jsl.cho_solve((whitened.factor, True), whitened.columns.T @ b)
+    return (b.T / k.noise).T - whitened.columns @ small
 
 
 @tj.solve.implementation(FeatureCovariance, tj.Dense)
 def solve_features(k, b):
-    over_noise, factor = whitened(k)
-    columns = b[:, None] if b.ndim == 1 else b
-    small = jsl.cho_solve((factor, True), over_noise.T @ columns)
-    return (columns / k.noise[:, None] - over_noise @ small).reshape(b.shape)
+    return woodbury(k, whitened(k), b)

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rich import box
 from rich.table import Table
 
 
@@ -67,19 +68,20 @@ def disagreements(candidates: list[Measured], reference: Measured) -> list[str]:
 
 
 def comparison(title: str, candidates: list[Measured], reference: Measured) -> Table:
-    """The measurements as a table; differences and ratios are with the reference."""
-    table = Table(title=title, title_justify="left")
+    """The measurements as a table; gradients and speeds are relative to the reference."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("covariance")
-    for column in ("value", "gradient differs by", "value + gradient", "scratch memory"):
+    for column in ("value", "gradient\ndiffers by", "value and\ngradient", "speed", "scratch"):
         table.add_column(column, justify="right")
     for c in candidates:
         same = c is reference
         faster = reference.milliseconds / c.milliseconds
         table.add_row(
             c.name,
-            f"{c.value:.6f}",
+            f"{c.value:.4f}",
             "" if same else f"{gradient_difference(c, reference):.0e}",
-            f"{c.milliseconds:.1f} ms" + ("" if same else f" ({faster:.3g} × faster)"),
+            f"{c.milliseconds:.1f} ms",
+            f"{faster:.1f} ×",
             f"{c.scratch / 1e6:.1f} MB",
         )
     return table

@@ -113,7 +113,7 @@ def likelihood(covariance: Covariance, year: Any, y: Any) -> Callable[[Array], A
 
 
 def dense_likelihood(year: Any, y: Any) -> Callable[[Array], Array]:
-    """The same in plain JAX, as textbooks have it: the n-by-n covariance and its Cholesky factor."""
+    """The same in plain JAX, by a Cholesky factor of the n-by-n covariance."""
     phi, y = features(year), jnp.asarray(y)
 
     def negative_log_likelihood(theta: Array) -> Array:

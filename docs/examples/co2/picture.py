@@ -20,7 +20,7 @@ def _band(axes: Any, year: np.ndarray, p: Posterior, mean: float) -> None:
     axes.fill_between(
         year, middle - width, middle + width, color=CURVE, alpha=0.25, lw=0, label="95 % band"
     )
-    axes.plot(year, middle, color=CURVE, lw=1, label="posterior mean")
+    axes.plot(year, middle, color=CURVE, lw=1, label="posterior mean", zorder=4)
 
 
 def _points(axes: Any, record: Record, colour: str, size: float, label: str) -> None:
@@ -44,7 +44,7 @@ def draw(
     FigureCanvasAgg(figure)
     axes = figure.subplot_mosaic([["all", "all"], ["zoom", "residuals"]], height_ratios=[1.25, 1])
     year, p = curve
-    for name, size in (("all", 1.2), ("zoom", 3.5)):
+    for name, size in (("all", 1.2), ("zoom", 2.5)):
         _band(axes[name], year, p, mean)
         _points(axes[name], seen, SEEN, size, "measured, used")
         _points(axes[name], unseen, UNSEEN, size, "measured, held out")
@@ -57,13 +57,11 @@ def draw(
     axes["zoom"].set(xlim=(1995, 2005), ylim=(low, high), xlabel="year")
     axes["zoom"].set_title("From the last weeks used into the forecast")
     axes["residuals"].axhline(0, color=CURVE, lw=1)
-    for record, residual, colour in zip(
-        (seen, unseen), residuals, (SEEN, UNSEEN), strict=True
-    ):
+    for record, residual, colour in zip((seen, unseen), residuals, (SEEN, UNSEEN), strict=True):
         axes["residuals"].plot(record.year, residual, ".", color=colour, ms=1.5)
     axes["residuals"].set(xlabel="year", ylabel="measured − mean (ppm)")
     axes["residuals"].set_title(f"Residuals: std {residuals[0].std():.2f} ppm where used")
     for axis in axes.values():
         axis.spines[["top", "right"]].set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=100)

@@ -278,7 +278,7 @@ def inv_update(a):
 
 
 def cases():
-    """Every implementation and rule of `solve` and `inv`, with vectors, matrices, complex, empty."""
+    """Every implementation and rule of `solve` and `inv`; vectors, matrices, complex, empty."""
     from tanjax.testing import Case, Samples
 
     s = Samples(3)

@@ -58,7 +58,7 @@ class AbstractArray:
     __hash__ = None  # type: ignore[assignment]
     _dynamic: ClassVar[tuple[str, ...]] = ()
     _static: ClassVar[tuple[str, ...]] = ()
-    core_ndim: ClassVar[int | None] = None  # the rank of one array, where the type has only one
+    core_ndim: Any = None  # the rank of one array, where the type has only one
     is_linear: Any = False
     is_isometric: Any = False
     is_injective: Any = False
@@ -223,6 +223,26 @@ def set_fields(x: Any, **fields: Any) -> None:
         object.__setattr__(x, name, value)
 
 
+def as_array(value: Any) -> Any:
+    """`jnp.asarray`, at a tenth of its price (4 us) where nothing is to do."""
+    if type(value) in _ARRAY_CLASSES:
+        return value
+    value = jnp.asarray(value)
+    _ARRAY_CLASSES.add(type(value))
+    return value
+
+
+_DEFAULT_DTYPES: dict[bool, Any] = {}
+
+
+def default_dtype() -> Any:
+    """JAX's default floating dtype; asking JAX takes 5 us."""
+    wide = jax.config.jax_enable_x64
+    if wide not in _DEFAULT_DTYPES:
+        _DEFAULT_DTYPES[wide] = jnp.dtype(jnp.result_type(float))
+    return _DEFAULT_DTYPES[wide]
+
+
 def canonical_field(x: Any, name: str, ndim: int) -> Any:
     """Check the rank of an array field; lists, scalars and NumPy arrays become `jax.Array`."""
     value = getattr(x, name)
@@ -231,7 +251,7 @@ def canonical_field(x: Any, name: str, ndim: int) -> Any:
             value = as_dense_field(type(x).__name__, value)
             object.__setattr__(x, name, value)
         _ARRAY_CLASSES.add(type(value))
-    if value.ndim != ndim:
+    if len(value.shape) != ndim:  # 80 ns less than `ndim`
         raise wrong_ndim(type(x).__name__, name, ndim, value)
     return value
 
@@ -240,4 +260,4 @@ def as_dense_field(cls: str, value: Any) -> jax.Array:
     """A field as a dense array; a structured one is densified, visibly."""
     if isinstance(value, AbstractArray):
         return densified(value, cls, f"pass {cls} a dense array")
-    return jnp.asarray(value)
+    return as_array(value)

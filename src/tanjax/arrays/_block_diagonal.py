@@ -11,7 +11,7 @@ from jax import Array
 from tanjax._errors import ShapeError, describe
 
 from . import _queries as ask
-from ._abstract import AbstractArray, set_fields
+from ._abstract import AbstractArray
 from ._maps import (
     pullback_of_destructure,
     pullback_of_restructure,
@@ -36,12 +36,12 @@ class BlockDiagonal(AbstractArray):
 
     def __init__(self, *blocks: Any) -> None:
         blocks = tuple(map(ask.array, blocks))
-        if not blocks or any(len(b.shape) != 2 for b in blocks):
+        if not blocks or [b for b in blocks if len(b.shape) != 2]:
             got = ", ".join(map(describe, blocks))
             raise ShapeError(
                 f"BlockDiagonal: needs at least one block, and all of them matrices.\n  got: {got}"
             )
-        set_fields(self, blocks=blocks)
+        object.__setattr__(self, "blocks", blocks)
 
     @property
     def is_linear(self) -> bool:

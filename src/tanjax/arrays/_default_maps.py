@@ -70,11 +70,13 @@ def pushforward_of_destructure(destructure: Callable[[Any], Any], x: Any, struct
 
 def pullback_of_destructure(destructure: Callable[[Any], Any], x: Any, natural: Any) -> Any:
     """Jᵀ by `jax.vjp`."""
+    from . import _queries as ask
+
     leaves, join = split_inexact(x)
     if not leaves:
         return from_tangent_leaves(x, [])
     out, vjp = jax.vjp(lambda new: destructure(join(new)), leaves)
-    dense = natural.to_dense() if hasattr(natural, "to_dense") else jnp.asarray(natural)
+    dense = ask.dense(natural)
     dense = jnp.real(dense) if jnp.iscomplexobj(dense) and not jnp.iscomplexobj(out) else dense
     (cotangents,) = vjp(dense.astype(out.dtype))
     return from_tangent_leaves(x, cotangents)

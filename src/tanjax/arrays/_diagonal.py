@@ -31,7 +31,8 @@ class Diagonal(AbstractArray):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (*self.diag.shape, self.diag.shape[-1])
+        shape = self.diag.shape
+        return shape + shape[-1:]
 
     @property
     def dtype(self) -> Any:

@@ -43,6 +43,10 @@ class Fill(AbstractArray):
     def _weight(self) -> int:
         return max(int(np.prod(self.size_)), 1)
 
+    @property
+    def core_ndim(self) -> int:
+        return len(self.size_)
+
     def to_dense(self) -> Array:
         value = self.value.reshape(self.value.shape + (1,) * len(self.size_))
         return jnp.broadcast_to(value, self.shape)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from . import _queries as ask
-from ._abstract import AbstractArray, set_fields, static_field
+from ._abstract import AbstractArray, default_dtype, set_fields, static_field
 from ._register import register_array_type
 from ._zero import Zero
 
@@ -26,7 +26,7 @@ class Identity(AbstractArray):
     kind: Any = static_field()
 
     def __init__(self, n: int, dtype: Any = None) -> None:
-        set_fields(self, n=int(n), kind=jnp.dtype(dtype or jnp.result_type(float)))
+        set_fields(self, n=int(n), kind=default_dtype() if dtype is None else jnp.dtype(dtype))
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from jax import Array
 from tanjax._errors import ShapeError, describe
 
 from . import _default_maps as default, _queries as ask
-from ._abstract import AbstractArray, set_fields
+from ._abstract import AbstractArray
 from ._diagonal import Diagonal
 from ._maps import pullback_of_destructure, pushforward_of_destructure
 from ._outer import Outer
@@ -40,12 +40,12 @@ class Kronecker(AbstractArray):
 
     def __init__(self, *factors: Any) -> None:
         factors = tuple(map(ask.array, factors))
-        if not factors or any(len(f.shape) != 2 for f in factors):
+        if not factors or [f for f in factors if len(f.shape) != 2]:
             got = ", ".join(map(describe, factors))
             raise ShapeError(
                 f"Kronecker: needs at least one factor, and all of them matrices.\n  got: {got}"
             )
-        set_fields(self, factors=factors)
+        object.__setattr__(self, "factors", factors)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -34,30 +34,21 @@ class LowRankUpdate(AbstractArray):
     v: Array | None = None
 
     def __post_init__(self) -> None:
-        canonical_field(self, "u", 2)
+        rows, r = canonical_field(self, "u", 2).shape
         if array_type(self.base) is None:
             canonical_field(self, "base", 2)
-        for name, ndim in (("d", 1), ("v", 2)):
-            if getattr(self, name) is not None:
-                canonical_field(self, name, ndim)
-        rows, columns = self.base.shape
-        r = self.u.shape[1]
-        right = self._right
-        if (
-            self.u.shape != (rows, r)
-            or right.shape != (columns, r)
-            or (self.d is not None and self.d.shape != (r,))
-        ):
-            got = ", ".join(
-                f"{k}: {describe(x)}"
-                for k, x in zip(
-                    ["base", "u", "d", "v"], (self.base, self.u, self.d, self.v), strict=True
-                )
-            )
-            raise ShapeError(
-                "LowRankUpdate: `base` (m, n), `u` (m, r), `d` (r,) and `v` (n, r) do not fit.\n"
-                f"  got: {got}"
-            )
+        columns, width = (rows, r) if self.v is None else canonical_field(self, "v", 2).shape
+        weights = r if self.d is None else canonical_field(self, "d", 1).shape[0]
+        if not (self.base.shape == (rows, columns) and r == width == weights):
+            raise self._misfit()
+
+    def _misfit(self) -> ShapeError:
+        fields = {"base": self.base, "u": self.u, "d": self.d, "v": self.v}
+        got = ", ".join(f"{k}: {describe(x)}" for k, x in fields.items())
+        return ShapeError(
+            "LowRankUpdate: `base` (m, n), `u` (m, r), `d` (r,) and `v` (n, r) do not fit.\n"
+            f"  got: {got}"
+        )
 
     @property
     def _right(self) -> Any:

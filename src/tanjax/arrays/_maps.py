@@ -49,6 +49,7 @@ def restructure(like: Any, dense: Any) -> Any:
     """
     if array_type(like) is None:
         return jnp.asarray(dense)
+    ask.check_natural("restructure", like, dense)
     step = pushforward_of_restructure(like)(ask.dense(dense) - ask.dense(like))
     add = lambda p, t: p + t if is_inexact(p) else p
     return jax.tree.map(add, like, step)

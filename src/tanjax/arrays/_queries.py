@@ -14,14 +14,14 @@ import jax.numpy as jnp
 
 from tanjax._errors import wrong_natural_shape
 
-from ._abstract import AbstractArray
+from ._abstract import _ARRAY_CLASSES, AbstractArray, as_array
 from ._default_maps import is_inexact
 from ._register import array_type
 
 
 def array(x: Any) -> Any:
     """A structured array as it is, anything else as a `jax.Array`."""
-    return x if array_type(x) else jnp.asarray(x)
+    return x if type(x) in _ARRAY_CLASSES or array_type(x) else as_array(x)
 
 
 def shape(x: Any) -> tuple[int, ...]:

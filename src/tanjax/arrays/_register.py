@@ -168,6 +168,17 @@ def _reader(cls: Any, names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]
     return operator.attrgetter(*names)
 
 
+def _is_pytree(cls: type) -> bool:
+    """Whether JAX takes instances of a class apart."""
+    if issubclass(cls, tuple):
+        return hasattr(cls, "_fields")  # a named tuple
+    probe: Any = object.__new__(cls)
+    try:
+        return not jax.tree_util.all_leaves([probe])
+    except Exception:  # the class is a pytree whose flatten needs its fields
+        return True
+
+
 def _register_foreign(
     cls: type,
     *,
@@ -180,12 +191,7 @@ def _register_foreign(
     isometric: bool = False,
     injective: bool = False,
 ) -> type:
-    probe: Any = object.__new__(cls)
-    try:
-        is_leaf = jax.tree_util.all_leaves([probe])
-    except Exception:  # the class is a pytree whose flatten needs its fields
-        is_leaf = False
-    if is_leaf:
+    if not _is_pytree(cls):
         raise RegistrationError(
             f"{cls.__name__} is not a pytree.\n"
             "Hint: register it first, for instance with `jax.tree_util.register_dataclass`."

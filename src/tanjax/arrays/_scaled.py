@@ -30,7 +30,8 @@ class Scaled(AbstractArray):
     factor: Array
 
     def __post_init__(self) -> None:
-        set_fields(self, matrix=ask.array(self.matrix))
+        if array_type(self.matrix) is None:
+            set_fields(self, matrix=ask.array(self.matrix))
         canonical_field(self, "factor", 0)
 
     @property
@@ -39,7 +40,7 @@ class Scaled(AbstractArray):
 
     @property
     def dtype(self) -> Any:
-        return jnp.result_type(self.matrix.dtype, self.factor.dtype)
+        return jnp.result_type(self.matrix.dtype, self.factor)  # a Python number is weak
 
     def _factor_like(self, dense: Any) -> Any:
         return self.factor.reshape(self.factor.shape + (1,) * (dense.ndim - self.factor.ndim))

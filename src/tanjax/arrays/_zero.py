@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from ._abstract import AbstractArray, set_fields, static_field
+from ._abstract import AbstractArray, default_dtype, set_fields, static_field
 from ._register import register_array_type
 
 
@@ -22,7 +22,8 @@ class Zero(AbstractArray):
     kind: Any = static_field()
 
     def __init__(self, shape: Any, dtype: Any = None) -> None:
-        set_fields(self, size_=tuple(shape), kind=jnp.dtype(dtype or jnp.result_type(float)))
+        kind = default_dtype() if dtype is None else jnp.dtype(dtype)
+        set_fields(self, size_=tuple(shape), kind=kind)
 
     @property
     def shape(self) -> tuple[int, ...]:

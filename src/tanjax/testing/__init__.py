@@ -10,17 +10,6 @@ have failed is a failure.
 """
 
 from ._array_type import ARRAY_MODES as ARRAY_MODES, check_array_type as check_array_type
-from ._finite_differences import (
-    finite_difference_jvp as finite_difference_jvp,
-    finite_difference_vjp as finite_difference_vjp,
-)
-from ._record import CheckResult as CheckResult, Stage as Stage
-from ._operation import (
-    OPERATION_MODES as OPERATION_MODES,
-    check_adjoint as check_adjoint,
-    check_operation as check_operation,
-    check_rule as check_rule,
-)
 from ._cases import (
     Case as Case,
     Check as Check,
@@ -29,4 +18,15 @@ from ._cases import (
     checks_of as checks_of,
 )
 from ._examples import examples_of as examples_of
+from ._finite_differences import (
+    finite_difference_jvp as finite_difference_jvp,
+    finite_difference_vjp as finite_difference_vjp,
+)
+from ._operation import (
+    OPERATION_MODES as OPERATION_MODES,
+    check_adjoint as check_adjoint,
+    check_operation as check_operation,
+    check_rule as check_rule,
+)
+from ._record import CheckResult as CheckResult, Stage as Stage
 from ._samples import Samples as Samples

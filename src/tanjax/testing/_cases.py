@@ -82,8 +82,8 @@ class Check:
 
 def modules_of(package: str | ModuleType) -> list[ModuleType]:
     """A package and all its modules, imported."""
+    registry.packs()  # first: rules register through the loader, which knows their origin
     root = importlib.import_module(package) if isinstance(package, str) else package
-    registry.packs()  # rules register through the loader, which knows their origin
     if not hasattr(root, "__path__"):
         return [root]
     found = pkgutil.walk_packages(root.__path__, f"{root.__name__}.")

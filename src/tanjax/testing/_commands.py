@@ -1,7 +1,7 @@
 """`python -m tanjax`: check a package, list the rules.
 
-    python -m tanjax check tanjax_rules -k solve
-    python -m tanjax rules
+python -m tanjax check tanjax_rules -k solve
+python -m tanjax rules
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ def _console() -> Console:
 # -- check ---------------------------------------------------------------------------------------
 
 
-def check_packages(
-    console: Console, packages: Sequence[str], pattern: str, quiet: bool
-) -> int:
+def check_packages(console: Console, packages: Sequence[str], pattern: str, quiet: bool) -> int:
     """Check packages, with a progress bar and a table; 1 if anything failed."""
     started, checks, failures = time.perf_counter(), list[Check](), list[tuple[str, str]]()
     for package in packages:

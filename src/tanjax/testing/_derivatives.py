@@ -52,8 +52,7 @@ class Problem:
             parts = [canonical(a) for a in self.unpack(moved)]
             rows.append(
                 jnp.concatenate(
-                    [c.vector(p) for c, p in zip(self.inputs, parts, strict=True)]
-                    or [jnp.zeros(0)]
+                    [c.vector(p) for c, p in zip(self.inputs, parts, strict=True)] or [jnp.zeros(0)]
                 )
             )
         return jnp.stack(rows)
@@ -204,8 +203,7 @@ def _scan(p: Problem, point: Any, points: Any) -> tuple[Any, Any]:
         def whole(some: Any) -> list[Any]:
             rest = iter(some)
             return [
-                a if is_static(c) else next(rest)
-                for a, c in zip(p.args, p.inputs, strict=True)
+                a if is_static(c) else next(rest) for a, c in zip(p.args, p.inputs, strict=True)
             ]
 
         stacked = jax.vmap(lambda row: moving(p.unpack(row)))(points)
@@ -279,7 +277,9 @@ def _natural(p: Problem, point: Any) -> Values:
     out_bar = p.out_dense.cotangent(p.probe)
     shaped = jax.tree.structure(out, is_leaf=arrays.is_structured)
     got: Values = {
-        ("natural", "paired"): _paired(p, some, pullback(shaped.unflatten(jax.tree.leaves(out_bar))))
+        ("natural", "paired"): _paired(
+            p, some, pullback(shaped.unflatten(jax.tree.leaves(out_bar)))
+        )
     }
     if shaped.num_leaves == 1 and jnp.ndim(jax.tree.leaves(out_bar)[0]) == 2:
         outer = _outer(jax.tree.leaves(out_bar)[0])
@@ -289,9 +289,7 @@ def _natural(p: Problem, point: Any) -> Values:
 
 def _outer(like: Any) -> arrays.Outer:
     """A factored natural cotangent with the shape and dtype of a matrix."""
-    return arrays.Outer(
-        *(random(n, 30 + i).astype(like.dtype) for i, n in enumerate(like.shape))
-    )
+    return arrays.Outer(*(random(n, 30 + i).astype(like.dtype) for i, n in enumerate(like.shape)))
 
 
 def outer_probe(p: Problem) -> Any:

@@ -12,6 +12,7 @@ perturbed half of a symmetric matrix is no symmetric matrix.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -81,14 +82,14 @@ def difference(f: Callable[[Any], Any], point: np.ndarray, direction: Any) -> np
     unit = direction / length
     central = [(np.asarray(f(point + h * unit)) - np.asarray(f(point - h * unit))) / (2 * h)
                for h in STEPS]  # fmt: skip
-    better = [(4 * b - a) / 3 for a, b in zip(central, central[1:], strict=False)]
+    better = [(4 * b - a) / 3 for a, b in pairwise(central)]
     return length * _plateau(better)
 
 
 def _plateau(estimates: list[np.ndarray]) -> np.ndarray:
     gaps = [
         float(np.max(np.abs(a - b), initial=0.0))
-        for a, b in zip(estimates, estimates[1:], strict=False)
+        for a, b in pairwise(estimates)
     ]
     best = int(np.argmin(np.where(np.isnan(gaps), np.inf, gaps)))
     size = max(1.0, float(np.max(np.abs(estimates[best]), initial=0.0)))

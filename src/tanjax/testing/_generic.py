@@ -18,7 +18,7 @@ from ._coordinates import Coordinates, canonical, random
 def require_generic(name: str, x: Any) -> None:
     """Raise `CheckFailure` if the values of an argument are special."""
     coordinates = Coordinates(x)
-    # What the storage invariants make of random numbers: where that is symmetric, symmetry is meant.
+    # Random numbers through the storage invariants: where those are symmetric, symmetry is meant.
     typical = canonical(coordinates.tree(random(coordinates.size, 5)))
     stored = coordinates.treedef.flatten_up_to(typical)
     for leaf, block, usual in zip(coordinates.leaves, coordinates.blocks, stored, strict=True):

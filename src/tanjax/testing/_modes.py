@@ -18,8 +18,6 @@ def choose(
     **Raises:** `ValueError` for an unknown stage, `CheckFailure` for one that is neither chosen
     nor skipped by name: a check that quietly does less is worth less than none.
     """
-    if isinstance(skip, str) or isinstance(modes, str):
-        raise TypeError(f"{where}: `modes` and `skip` are tuples of names.")
     unknown = (set(modes or ()) | set(skip)) - set(known)
     if unknown:
         raise ValueError(f"{where}: unknown stage {sorted(unknown)}; there are {list(known)}.")

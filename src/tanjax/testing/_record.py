@@ -69,9 +69,7 @@ class Recorder:
 
     def fail(self, stage: str, what: str, *details: str, hint: str = "") -> CheckFailure:
         """The error for a fault found in a stage."""
-        return CheckFailure(
-            message(f"{self.result.subject}: {stage}: {what}", *details, hint=hint)
-        )
+        return CheckFailure(message(f"{self.result.subject}: {stage}: {what}", *details, hint=hint))
 
     def holds(self, stage: str, what: str, truth: bool, *details: str, hint: str = "") -> None:
         """Count one fact, or fail."""

@@ -11,8 +11,7 @@ import numpy as np
 class Samples:
     """A source of arrays in double precision, the same in every run.
 
-        s = Samples(0)
-        tj.Symmetric(s.definite(3)), s.normal(3, 2), s.complex(2, 2)
+    `s = Samples(0)`, then `tj.Symmetric(s.definite(3))`, `s.normal(3, 2)`, `s.complex(2, 2)`.
     """
 
     def __init__(self, seed: int = 0) -> None:

@@ -48,15 +48,15 @@ def values(shape: tuple[int, ...], dtype: Any = "float64", *, degenerate: bool =
         flat = st.lists(number, min_size=size, max_size=size)
     if not np.issubdtype(np.dtype(dtype), np.complexfloating):
         return flat.map(lambda v: jnp.asarray(np.asarray(v, dtype).reshape(shape)))
-    both = st.tuples(flat, flat)
-    return both.map(
-        lambda p: jnp.asarray((np.asarray(p[0]) + 1j * np.asarray(p[1])).astype(dtype).reshape(shape))
-    )
+
+    def combine(parts: Any) -> Any:
+        real, imaginary = map(np.asarray, parts)
+        return jnp.asarray((real + 1j * imaginary).astype(dtype).reshape(shape))
+
+    return st.tuples(flat, flat).map(combine)
 
 
-def arrays_of(
-    kind: type, *, dtype: Any = "float64", n: int = 3, degenerate: bool = False
-) -> Any:
+def arrays_of(kind: type, *, dtype: Any = "float64", n: int = 3, degenerate: bool = False) -> Any:
     """Arrays of a built-in type, with `n` rows (Kronecker: an even `n` splits in two factors).
 
     **Raises:** `TypeError` for a type that is not built in.

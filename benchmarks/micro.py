@@ -1,0 +1,92 @@
+"""What a call costs before any arithmetic: constructing, eager dispatch, tracing."""
+
+from __future__ import annotations
+
+import time
+import timeit
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from cells import make_cell
+
+import tanjax as tj
+
+
+def fastest_us(function: Callable[[], Any], number: int = 2000, repeat: int = 25) -> float:
+    """The best time of a call in microseconds."""
+    function()
+    return min(timeit.repeat(function, number=number, repeat=repeat)) / number * 1e6
+
+
+def construct_us() -> dict[str, float]:
+    """Constructing each array type from `jax.Array`s, n = 4.
+
+    `Symmetric`, `Hermitian` and `Triangular` project their data. For them the same constructor is
+    timed with a compiled projection that has nothing to do, whose own time is subtracted.
+    """
+    v, m, thin = jnp.ones(4), jnp.eye(4), jnp.ones((4, 2))
+    d, factor = tj.Diagonal(v), jnp.ones(())
+    makers: dict[str, Callable[[], Any]] = {
+        "Diagonal": lambda: tj.Diagonal(v),
+        "Kronecker": lambda: tj.Kronecker(m, m),
+        "LowRank": lambda: tj.LowRank(thin, thin),
+        "LowRankUpdate": lambda: tj.LowRankUpdate(d, thin, None),
+        "BlockDiagonal": lambda: tj.BlockDiagonal(m, m),
+        "Scaled": lambda: tj.Scaled(d, factor),
+        "Fill": lambda: tj.Fill(factor, (4, 4)),
+        "Identity": lambda: tj.Identity(4),
+        "Zero": lambda: tj.Zero((4, 4)),
+    }
+    return {name: fastest_us(make) for name, make in makers.items()}
+
+
+def projecting_us() -> dict[str, tuple[float, float]]:
+    """Constructors that project: their time, and that of the projection alone."""
+    m = jnp.eye(4)
+    mean = jax.jit(lambda x: (x + x.T) / 2)
+    pairs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+        "Symmetric": (lambda: tj.Symmetric(m, "mean"), lambda: mean(m)),
+        "Triangular": (lambda: tj.Triangular(m), lambda: jnp.tril(m)),
+    }
+    return {
+        name: (fastest_us(make, 200), fastest_us(projection, 200))
+        for name, (make, projection) in pairs.items()
+    }
+
+
+def eager_us() -> dict[str, float]:
+    """`D @ x` and its likes on four entries, outside `jit`, and the same in `jnp`."""
+    v = jnp.arange(1.0, 5.0)
+    d = tj.Diagonal(v)
+    jitted = jax.jit(jnp.multiply)
+    calls = {
+        "Diagonal @ x": lambda: d @ v,
+        "tj.solve(Diagonal, x)": lambda: tj.solve(d, v),
+        "tj.logdet(Diagonal)": lambda: tj.logdet(d),
+        "Diagonal + Diagonal": lambda: d + d,
+        "jnp: v * v": lambda: v * v,
+        "jnp: jitted v * v": lambda: jitted(v, v),
+    }
+    return {name: fastest_us(call) for name, call in calls.items()}
+
+
+def trace_ms(structure: str, *, cold: bool, contender: str = "tanjax") -> float:
+    """Tracing value and gradient of a solve, n = 64, best of fresh functions.
+
+    `cold` forgets what operations and JAX have cached, as in the first call of a program.
+    """
+    cell = make_cell(structure, "solve", 64)
+    args, loss = cell.arguments[contender], cell.losses[contender]
+    times = []
+    for _ in range(3 if cold else 12):
+        if cold:
+            jax.clear_caches()
+            for op in tj.operations():
+                op._forget()
+        fresh = lambda *a: loss(*a)
+        start = time.perf_counter()
+        jax.jit(jax.value_and_grad(fresh)).trace(*args)
+        times.append(time.perf_counter() - start)
+    return min(times) * 1e3

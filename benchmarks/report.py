@@ -1,0 +1,216 @@
+"""Tables of the benchmark, on the terminal and as a page of the documentation."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import platform
+from typing import Any
+
+import jax
+import jaxlib
+import numpy as np
+from rich.table import Table
+
+import tanjax as tj
+
+
+@dataclasses.dataclass
+class Row:
+    """One cell at one size."""
+
+    structure: str
+    operation: str
+    n: int
+    hand_us: float
+    ratio: float
+    ratio_of_minima: float
+    dense: float
+    scratch: dict[str, int]
+
+    def values(self) -> list[str]:
+        """The row as text."""
+        return [
+            f"{self.structure} {self.operation}",
+            str(self.n),
+            f"{self.hand_us:,.0f}",
+            f"{self.ratio:.2f}",
+            f"{self.ratio_of_minima:.2f}",
+            f"{self.dense:,.1f}",
+            *(_kib(self.scratch[name]) for name in ("tanjax", "hand", "dense")),
+        ]
+
+
+@dataclasses.dataclass
+class Micro:
+    """Costs before any arithmetic."""
+
+    construct: dict[str, float]
+    eager: dict[str, float]
+    trace: dict[str, dict[str, float]]
+
+
+CELL_HEADER = ["cell", "n", "hand, µs", "tanjax / hand", "of minima", "dense / hand"]
+SCRATCH_HEADER = [f"scratch {name}, KiB" for name in ("tanjax", "hand", "dense")]
+
+
+def _kib(size: int) -> str:
+    return f"{size / 1024:,.1f}"
+
+
+def over_time(row: Row, budget: dict[str, Any]) -> bool:
+    """Whether a row exceeds the budget, by the median of ratios and by the ratio of minima."""
+    limit = budget["time_ratio"]
+    return row.n in budget["sizes"] and min(row.ratio, row.ratio_of_minima) > limit
+
+
+def over_scratch(row: Row, budget: dict[str, Any]) -> bool:
+    """Whether a row needs more scratch memory than its budget."""
+    limit = budget["scratch_ratio"] * row.scratch["hand"] + budget["scratch_slack_bytes"]
+    return row.n in budget["sizes"] and row.scratch["tanjax"] > limit
+
+
+def violations(rows: list[Row], small: Micro, budgets: dict[str, Any]) -> list[str]:
+    """One line per exceeded budget."""
+    cells, limits = budgets["cells"], budgets["micro"]
+    found = []
+    for row in rows:
+        name = f"{row.structure} {row.operation}, n = {row.n}"
+        if over_time(row, cells):
+            found.append(f"{name}: {row.ratio:.2f} × hand (budget {cells['time_ratio']})")
+        if over_scratch(row, cells):
+            ours, hand = _kib(row.scratch["tanjax"]), _kib(row.scratch["hand"])
+            found.append(f"{name}: {ours} KiB of scratch, hand {hand} KiB")
+    for name, value in small.construct.items():
+        if value > limits["construct_us"]:
+            found.append(f"construct {name}: {value:.2f} µs (budget {limits['construct_us']})")
+    for name, value in small.eager.items():
+        if not name.startswith("jnp") and value > limits["eager_us"]:
+            found.append(f"eager {name}: {value:.1f} µs (budget {limits['eager_us']})")
+    for name, values in small.trace.items():
+        if values["tanjax warm"] > limits["trace_ms"]:
+            warm = values["tanjax warm"]
+            found.append(f"trace {name}: {warm:.1f} ms (budget {limits['trace_ms']})")
+    return found
+
+
+# -- the terminal ------------
+
+
+def cell_table(rows: list[Row], budget: dict[str, Any]) -> Table:
+    """Cells, with what is over budget in red."""
+    table = Table(title="value and gradient under jit, float32")
+    for i, title in enumerate([*CELL_HEADER, *SCRATCH_HEADER]):
+        table.add_column(title, justify="left" if i == 0 else "right")
+    for row in rows:
+        values = row.values()
+        if over_time(row, budget):
+            values[3] = f"[red]{values[3]}[/red]"
+        if over_scratch(row, budget):
+            values[6] = f"[red]{values[6]}[/red]"
+        table.add_row(*values, end_section=row.operation == "logdet")
+    return table
+
+
+def micro_table(small: Micro, budget: dict[str, Any]) -> Table:
+    """Construction, eager calls and tracing."""
+    table = Table(title="before any arithmetic")
+    table.add_column("what")
+    table.add_column("measured", justify="right")
+    table.add_column("budget", justify="right")
+    for what, measured, limit in micro_rows(small, budget):
+        table.add_row(what, measured, limit)
+    return table
+
+
+def micro_rows(small: Micro, budget: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Name, measured value and budget, as text."""
+    rows = [
+        (f"construct {k}", f"{v:.2f} µs", f"{budget['construct_us']:g} µs")
+        for k, v in small.construct.items()
+    ]
+    rows += [
+        (f"eager {k}", f"{v:.1f} µs", "" if k.startswith("jnp") else f"{budget['eager_us']:g} µs")
+        for k, v in small.eager.items()
+    ]
+    for structure, values in small.trace.items():
+        rows += [
+            (
+                f"trace solve and gradient, {structure}, {k}",
+                f"{v:.1f} ms",
+                f"{budget['trace_ms']:g} ms" if k == "tanjax warm" else "",
+            )
+            for k, v in values.items()
+        ]
+    return rows
+
+
+# -- the page ------------
+
+METHOD = """\
+Value and gradient with respect to the structure's own parameters, under `jit`, float32, a
+right-hand side of 64 columns, rank 8 for the low-rank update, two balanced Kronecker factors. The
+loss is a fixed inner product with the result (for `logdet` the result itself).
+
+* **hand**: what one writes in plain JAX who knows the structure (`benchmarks/hand.py`), with a
+  `jax.custom_vjp` where that beats `jax.grad`: Cholesky factored once and thin factors symmetrised
+  before they are multiplied for `Symmetric` (positive definite here), one mask for `Triangular`.
+  Its gradient is symmetric for `Symmetric` and masked for `Triangular`, as ours is.
+* **dense**: the matrix is formed from the parameters, then `jnp`. Three rounds only.
+* **tanjax**: the operation on the array type, `jax.value_and_grad` of it.
+
+All contenders run in turn in one process with one thread; gradients are compared first. The ratio
+is the median of the ratios within rounds; the ratio of the best times stands beside it because
+the machine had other work. Scratch is `temp_size_in_bytes` of the compiled program. A cell is over
+budget if both ratios are; cells below n = 512 are reported, not judged, because there the call
+itself costs as much as the arithmetic.
+
+`Symmetric` says nothing about definiteness: our `solve` and `logdet` try Cholesky and fall back to
+LU, so an indefinite matrix costs one LU factorisation and what Cholesky did until it failed.
+"""
+
+
+def page(
+    rows: list[Row], small: Micro, found: list[str], budgets: dict[str, Any], command: str
+) -> str:
+    """The Markdown page."""
+    cells, limits = budgets["cells"], budgets["micro"]
+    text = [
+        "# Benchmarks\n",
+        "<!-- written by benchmarks/bench_structured.py -->\n",
+        f"`{command}` on {datetime.date.today().isoformat()}.\n",
+        machine() + "\n",
+        "## Method\n",
+        METHOD,
+        "## Structured operations\n",
+        f"Budgets at n = {' and '.join(map(str, cells['sizes']))}: time at most "
+        f"{cells['time_ratio']} × hand, scratch at most {cells['scratch_ratio']} × hand.\n",
+        _markdown([*CELL_HEADER, *SCRATCH_HEADER], [row.values() for row in rows]),
+        "## Before any arithmetic\n",
+        "Four entries; best of 25. `trace` is `jax.jit(jax.value_and_grad(f)).trace` of a fresh "
+        "function: warm, with the operations used before; cold, with every cache cleared.\n",
+        _markdown(["what", "measured", "budget"], [list(r) for r in micro_rows(small, limits)]),
+        "## Over budget\n",
+        "\n".join(f"* {line}" for line in found) + "\n" if found else "Nothing.\n",
+    ]
+    return "\n".join(text)
+
+
+def machine() -> str:
+    """Versions and processor, without naming the machine."""
+    cpu = platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            cpu = next(s.split(":")[1].strip() for s in lines if s.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return (
+        f"tanjax {tj.__version__}, JAX {jax.__version__}, jaxlib {jaxlib.__version__}, "
+        f"NumPy {np.__version__}, Python {platform.python_version()}; {cpu}, one thread, "
+        "two cores shared with other jobs."
+    )
+
+
+def _markdown(header: list[str], rows: list[list[str]]) -> str:
+    align = [":--", *["--:"] * (len(header) - 1)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [header, align, *rows]) + "\n"

@@ -1,0 +1,314 @@
+"""`check_operation` passes what is right and catches every planted fault."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import Array
+
+import tanjax as tj
+from tanjax.testing import Samples, check_adjoint, check_operation, check_rule
+
+
+def pullback(a, x):
+    return lambda y_bar: (tj.Outer(y_bar, x), a.mT @ y_bar)
+
+
+def product(pull=pullback, implementation=None, push=None, **options):
+    """`a @ x` with a rule and an implementation for triangular matrices, some of it replaced."""
+
+    @tj.operation
+    def product(a, x):
+        return a @ x
+
+    product.implementation(tj.Triangular)(implementation or (lambda a, x: a.to_dense() @ x))
+    if pull is not None:
+        rule = lambda a, x: (product.primal(a, x), pull(a, x))
+        product.natural_rule(tj.AbstractArray, **options)(rule)
+    if push is not None:
+        product.natural_pushforward(tj.AbstractArray)(
+            lambda a, x: (product.primal(a, x), push(a, x))
+        )
+    return product
+
+
+def changed(change):
+    """The product with its two cotangents changed."""
+
+    def pull(a, x):
+        return lambda y_bar: change(tj.destructure(tj.Outer(y_bar, x)), a.mT @ y_bar)
+
+    return product(pull)
+
+
+def frozen(a, x):
+    """Right to first order only: the residuals are cut off."""
+    return pullback(*jax.lax.stop_gradient((a, x)))
+
+
+def impure():
+    calls = itertools.count()
+
+    def pull(a, x):
+        factor = 1.0 + next(calls) % 2
+        return lambda y_bar: (tj.Outer(factor * y_bar, x), a.mT @ y_bar)
+
+    return product(pull)
+
+
+def forgets_rows(a, x):
+    """Right for one vector, wrong where JAX maps it: the value of another row leaks in."""
+    return lambda y_bar: (tj.Outer(y_bar, x), (a.mT @ y_bar)[::-1])
+
+
+@tj.register_array_type
+class Gauge(tj.AbstractArray):
+    """Over-parametrised: `D = left * right`."""
+
+    left: Array
+    right: Array
+
+    def to_dense(self):
+        return self.left * self.right
+
+
+def gauge(hidden):
+    """A structured result whose fields a loss can read past the array."""
+
+    @tj.operation
+    def stretch(a, factor):
+        return a * factor
+
+    stretch.implementation(Gauge)(lambda a, f: Gauge(a.left * f, a.right))
+    rule = lambda a, f: (
+        stretch.primal(a, f),
+        lambda c: (tj.destructure(c) * f, jnp.sum(tj.destructure(c) * a.to_dense())),
+    )
+    stretch.natural_rule(Gauge, hidden=hidden)(rule)
+    s = Samples(2)
+    return stretch, (Gauge(s.normal(2, 2), s.normal()), s.normal())
+
+
+def logarithm(pull, **options):
+    """A curved entry-wise function of complex or real diagonals, with a rule."""
+
+    @tj.operation
+    def logarithm(a):
+        return jnp.sum(jnp.sin(a) * a)
+
+    logarithm.implementation(tj.Diagonal)(lambda a: jnp.sum(jnp.sin(a.diag) * a.diag))
+    rule = lambda a: (logarithm.primal(a), lambda y_bar: tj.Diagonal(pull(a.diag) * y_bar))
+    logarithm.natural_rule(tj.Diagonal, **options)(rule)
+    return logarithm
+
+
+slope = lambda d: jnp.cos(d) * d + jnp.sin(d)
+
+
+def mean_square(pull):
+    """The sum of squares of a symmetric matrix, with a rule."""
+
+    @tj.operation
+    def mean_square(a):
+        return jnp.sum(a * a)
+
+    mean_square.implementation(tj.Symmetric)(lambda a: jnp.sum(a.data * a.data))
+    mean_square.natural_rule(tj.Symmetric)(lambda a: (mean_square.primal(a), pull(a.data)))
+    return mean_square
+
+
+def swapped():
+    @tj.operation
+    def quotient(a, b):
+        return a / b
+
+    quotient.implementation(tj.Diagonal)(lambda a, b: (a.to_dense()) / b)
+    rule = lambda a, b: (quotient.primal(a, b), lambda c: (-c * a.to_dense() / b**2, c / b))
+    quotient.natural_rule(tj.Diagonal)(rule)
+    return quotient, (tj.Diagonal(Samples(1).normal(2)), Samples(1).positive(2, 2))
+
+
+def triangular():
+    s = Samples(0)
+    return tj.Triangular(s.normal(3, 3)), s.normal(3)
+
+
+def diagonal(complex=False):
+    s = Samples(1)
+    return (tj.Diagonal(s.complex(2) if complex else s.normal(3)),)
+
+
+def symmetric():
+    return (tj.Symmetric(Samples(3).normal(2, 2)),)
+
+
+triangle = lambda op: (op, triangular())
+
+ORIGINALS = {
+    "product": lambda: triangle(product()),
+    "product by a pushforward alone": lambda: triangle(
+        product(None, push=lambda a, x: lambda da, dx: tj.destructure(da) @ x + a.to_dense() @ dx)
+    ),
+    "AD": lambda: triangle(product(None)),
+    "gauge": lambda: gauge("ad"),
+    "gauge, hybrid": lambda: gauge("hybrid"),
+    "logarithm": lambda: (logarithm(slope), diagonal()),
+    "logarithm, complex": lambda: (logarithm(slope), diagonal(complex=True)),
+    "logarithm, conjugated convention": lambda: (
+        logarithm(lambda d: jnp.conj(slope(d)), convention="chainrules"),
+        diagonal(complex=True),
+    ),
+    "mean square": lambda: (mean_square(lambda d: lambda y: 2 * y * d), symmetric()),
+}
+
+MUTANTS = {
+    "zero map": lambda: triangle(changed(lambda a, x: (0 * a, 0 * x))),
+    "negated": lambda: triangle(changed(lambda a, x: (-a, -x))),
+    "scaled by 1.001": lambda: triangle(changed(lambda a, x: (1.001 * a, x))),
+    "scaled by 1 + 1e-6": lambda: triangle(changed(lambda a, x: (a, (1 + 1e-6) * x))),
+    "transposed": lambda: triangle(changed(lambda a, x: (a.T, x))),
+    "doubled diagonal": lambda: triangle(changed(lambda a, x: (a + jnp.diag(jnp.diag(a)), x))),
+    "wrong triangle": lambda: triangle(changed(lambda a, x: (jnp.triu(a), x))),
+    "dropped argument": lambda: triangle(changed(lambda a, x: (a, None))),
+    "dropped matrix": lambda: triangle(changed(lambda a, x: (None, x))),
+    "not finite": lambda: triangle(changed(lambda a, x: (a * jnp.nan, x))),
+    "reversed": lambda: triangle(product(forgets_rows)),
+    "wrong argument order": swapped,
+    "impure": lambda: triangle(impure()),
+    "second order through stop_gradient": lambda: triangle(product(frozen)),
+    "value of the implementation": lambda: triangle(
+        product(implementation=lambda a, x: a.to_dense().T @ x)
+    ),
+    "value only with a rule from elsewhere": lambda: triangle(
+        product(implementation=lambda a, x: 1.001 * (a.to_dense() @ x))
+    ),
+    "forward mode only": lambda: triangle(
+        product(push=lambda a, x: lambda da, dx: tj.destructure(da) @ x + 2 * (a.to_dense() @ dx))
+    ),
+    "hidden cotangents dropped": lambda: gauge("natural"),
+    "missing conjugate": lambda: (
+        logarithm(slope, convention="chainrules"),
+        diagonal(complex=True),
+    ),
+    "extra conjugate": lambda: (
+        logarithm(lambda d: jnp.conj(slope(d))),
+        diagonal(complex=True),
+    ),
+    "missing term": lambda: (logarithm(jnp.sin), diagonal()),
+    "off-diagonal factor 2": lambda: (
+        mean_square(lambda d: lambda y: y * (4 * d - 2 * jnp.diag(jnp.diag(d)))),
+        symmetric(),
+    ),
+    "only one triangle": lambda: (
+        mean_square(lambda d: lambda y: 2 * y * jnp.triu(d)),
+        symmetric(),
+    ),
+    "widens single precision": lambda: triangle(
+        product(implementation=lambda a, x: a.to_dense().astype("float64") @ x.astype("float64"))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ORIGINALS)
+def test_original_passes(name):
+    op, args = ORIGINALS[name]()
+    result = check_operation(op, *args)
+    assert result.scalars > 40
+    assert result.worst_error < 1e-8
+    assert not result.skipped
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_caught(name):
+    op, args = MUTANTS[name]()
+    with pytest.raises(tj.CheckFailure):
+        check_operation(op, *args)
+
+
+def test_message_says_what_where_and_how_far():
+    op, args = MUTANTS["scaled by 1.001"]()
+    with pytest.raises(tj.CheckFailure) as failure:
+        check_operation(op, *args)
+    text = str(failure.value)
+    for part in ("product(Triangular, vector)", "a.data", "expected", "got", "tolerance: 1.0e-08"):
+        assert part in text
+
+
+def test_every_stage_is_needed_by_name():
+    op, args = ORIGINALS["product"]()
+    with pytest.raises(tj.CheckFailure, match="left out"):
+        check_operation(op, *args, modes=("value",))
+    rest = tuple(m for m in tj.testing.OPERATION_MODES if m not in ("value", "jvp"))
+    result = check_rule(op, *args, skip=rest)
+    assert set(result.stages) == {"value", "jvp"}
+
+
+def test_zero_derivative_must_be_declared():
+    """An argument that does not matter checks nothing."""
+
+    @tj.operation
+    def first(a, b):
+        return jnp.sum(jnp.sin(a)) + 0 * jnp.sum(b)
+
+    first.implementation(tj.Diagonal)(
+        lambda a, b: jnp.sum(jnp.sin(a.to_dense())) + 0 * jnp.sum(b)
+    )
+    args = (*diagonal(), Samples(2).normal(2))
+    with pytest.raises(tj.CheckFailure, match="`?zero"):
+        check_operation(first, *args)
+    assert check_operation(first, *args, zero=("b",)).scalars > 0
+    with pytest.raises(tj.CheckFailure, match="not zero, as declared"):
+        check_operation(first, *args, zero=("a", "b"))
+    with pytest.raises(ValueError, match="names no argument"):
+        check_operation(first, *args, zero=("c",))
+
+
+def test_integers_and_functions():
+    """Arguments without a tangent space are passed on and get none."""
+
+    @tj.operation
+    def power(a, n, f):
+        return f(a) ** n
+
+    power.implementation(tj.Diagonal)(lambda a, n, f: f(a.to_dense()) ** n)
+    power.natural_rule(tj.Diagonal)(
+        lambda a, n, f: (
+            power.primal(a, n, f),
+            lambda c: (c * n * (a.to_dense() + 1.5) ** (n - 1), None, None),
+        )
+    )
+    shift = lambda x: x + 1.5
+    assert check_operation(power, *diagonal(), jnp.array(3), shift).scalars > 40
+
+
+def test_special_inputs_are_refused():
+    with pytest.raises(tj.CheckFailure, match="all values are equal"):
+        check_operation(tj.matmul, tj.Diagonal(jnp.full(2, 0.3)), Samples(0).normal(2))
+
+
+def test_needs_double_precision_and_an_operation():
+    with pytest.raises(ValueError, match="float64"):
+        check_operation(tj.trace, tj.Diagonal(jnp.ones(2, "float32")))
+    with pytest.raises(TypeError, match="not an operation"):
+        check_operation(jnp.sum, jnp.ones(2))
+
+
+def test_adjoint():
+    """Two modes of one map pass; a pair that disagrees does not."""
+    s = Samples(4)
+    assert check_adjoint(tj.matmul, tj.Diagonal(s.normal(3)), s.normal(3)).scalars == 1
+
+    @jax.custom_jvp
+    def wrong(x):
+        return jnp.sin(x)
+
+    @wrong.defjvp
+    def _(primals, tangents):
+        along = jax.custom_derivatives.linear_call(
+            lambda r, t: r * t, lambda r, c: 2 * r * c, jnp.cos(primals[0]), tangents[0]
+        )
+        return jnp.sin(primals[0]), along
+
+    with pytest.raises(tj.CheckFailure, match="adjoint"):
+        check_adjoint(wrong, s.normal(3))
