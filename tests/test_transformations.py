@@ -8,89 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import tanjax as tj
 from comparisons import Counter, assert_close, densely, scalar, wave
-
-N = 4
-
-
-@tj.operation
-def quadratic(a, x):
-    return x @ (a @ x) * x
-
-
-@quadratic.implementation(tj.Diagonal, tj.Dense)
-def _(a, x):
-    return jnp.sum(a.diag * x * x) * x
-
-
-@quadratic.natural_rule
-def quadratic_rule(a, x):
-    inner = x @ (a @ x)
-
-    def quadratic_pullback(y_bar):
-        along = y_bar @ x
-        return tj.Outer(along * x, x), inner * y_bar + along * (a @ x + a.mT @ x)
-
-    return quadratic.primal(a, x), quadratic_pullback
-
-
-@tj.register_array_type
-class Powers(tj.AbstractArray):
-    """A Vandermonde matrix, with nothing but `to_dense`."""
-
-    points: jax.Array
-    degree: int = tj.static_field()
-
-    def to_dense(self):
-        return self.points[:, None] ** jnp.arange(self.degree, dtype=self.points.dtype)
-
-
-def matrix():
-    return wave(jnp.zeros((N, N))) + 3 * jnp.eye(N)
-
-
-CASES = {
-    "matmul, Triangular": (tj.matmul, jnp.matmul, lambda: tj.Triangular(matrix())),
-    "solve, Symmetric": (tj.solve, jnp.linalg.solve, lambda: tj.Symmetric(matrix())),
-    "solve, LowRankUpdate": (
-        tj.solve,
-        jnp.linalg.solve,
-        lambda: tj.LowRankUpdate(tj.Diagonal(jnp.arange(2.0, 2 + N)), matrix()[:, :2]),
-    ),
-    "own rule, Diagonal": (
-        quadratic,
-        lambda a, x: x @ (a @ x) * x,
-        lambda: tj.Diagonal(jnp.arange(1.0, 1 + N)),
-    ),
-    "own rule, own type": (
-        quadratic,
-        lambda a, x: x @ (a @ x) * x,
-        lambda: Powers(0.5 + jnp.arange(1.0, 1 + N) / N, N),
-    ),
-}
-every_case = pytest.mark.parametrize("case", CASES)
-
-
-def load(case):
-    function, reference, make = CASES[case]
-    return function, reference, (make(), 1 + wave(jnp.zeros(N), 1.1))
-
-
-def compare(case, transform, tolerance=1e-10):
-    """Apply a transformation to the case and to its dense code."""
-    function, reference, args = load(case)
-    with tj.densify("allow"):
-        got = jax.jit(transform(function))(*args)
-    assert_close(got, jax.jit(transform(densely(reference)))(*args), tolerance)
-
-
-def stack(tree, axis=0):
-    """A batch of three."""
-    return jax.tree.map(lambda v: jnp.stack([v, 1.1 * v, 0.9 * v], axis), tree)
-
+from transformed import N, compare, every_case, load, matrix, quadratic, stack
 
 # -- batching --------------------------------------------------------------------------------------
 
@@ -246,79 +167,6 @@ def test_while_loop(case):
         return lambda a, x: (moved(a, x), jax.vmap(loop, (None, 0))(a, stack(x)))
 
     compare(case, transform)
-
-
-# -- several devices -------------------------------------------------------------------------------
-
-
-def mesh():
-    return jax.make_mesh((N,), ("i",), axis_types=(AxisType.Auto,))
-
-
-def four(tree):
-    return jax.tree.map(lambda v: jnp.stack([v, 1.1 * v, 0.9 * v, 1.05 * v]), tree)
-
-
-SPECS = {
-    "replicated": (P(), P("i")),
-    "sharded": (P("i"), P("i")),
-    "vector replicated": (P("i"), P()),
-}
-
-
-@pytest.mark.parametrize("specs", SPECS.values(), ids=SPECS)
-@every_case
-def test_shard_map(case, specs):
-    """The gradient outside and inside of the map; replicated operands get the sum over devices."""
-    axes = tuple(None if s == P() else 0 for s in specs)
-
-    def transform(f):
-        many = jax.vmap(f, axes)
-        on_devices = jax.shard_map(many, mesh=mesh(), in_specs=specs, out_specs=P("i"))
-        inside = jax.shard_map(
-            jax.grad(lambda a, x: jnp.sum(jnp.sin(many(a, x))), (0, 1)),
-            mesh=mesh(),
-            in_specs=specs,
-            out_specs=specs,
-        )
-
-        def run(a, x):
-            a, x = (v if axis is None else four(v) for v, axis in zip((a, x), axes, strict=True))
-            both = jax.value_and_grad(lambda a, x: jnp.sum(jnp.sin(on_devices(a, x))), (0, 1))
-            tangents = jax.tree.map(jnp.sin, (a, x))
-            return inside(a, x), jax.jvp(both, (a, x), tangents)
-
-        return run
-
-    compare(case, transform)
-
-
-@every_case
-def test_sharded_arguments(case):
-    function, reference, args = load(case)
-    place = lambda v: jax.device_put(v, NamedSharding(mesh(), P("i") if v.ndim else P()))
-    with tj.densify("allow"):
-        got = jax.jit(jax.value_and_grad(scalar(function), (0, 1)))(*jax.tree.map(place, args))
-    want = jax.value_and_grad(scalar(densely(reference)), (0, 1))(*args)
-    assert_close(jax.device_get(got), jax.device_get(want))
-
-
-@every_case
-def test_donation(case):
-    function, reference, (a, x) = load(case)
-
-    def updated(f):
-        def step(a, x):
-            return jax.tree.map(lambda p, g: p - 0.1 * g, a, jax.grad(scalar(f))(a, x))
-
-        return step
-
-    want = jax.jit(updated(densely(reference)))(a, x)
-    spare = jax.tree.map(jnp.copy, a)
-    with tj.densify("allow"):
-        got = jax.jit(updated(function), donate_argnums=0)(spare, x)
-    assert_close(got, want)
-    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(spare))
 
 
 # -- programs as data ------------------------------------------------------------------------------

@@ -208,6 +208,15 @@ MUTANTS = {
         product(implementation=lambda a, x: a.to_dense().astype("float64") @ x.astype("float64"))
     ),
 }
+STAGES = {  # which stage must catch a mutant; the others are caught by "vjp"
+    "impure": "(vjp|jvp|rule)",
+    "second order through stop_gradient": "hessian",
+    "value of the implementation": "value",
+    "value only with a rule from elsewhere": "value",
+    "forward mode only": "jvp",
+    "hidden cotangents dropped": "fields",
+    "widens single precision": "dtype",
+}
 
 
 @pytest.mark.parametrize("name", ORIGINALS)
@@ -221,8 +230,9 @@ def test_original_passes(name):
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_caught(name):
+    """By the stage that is there for it, with all stages running."""
     op, args = MUTANTS[name]()
-    with pytest.raises(tj.CheckFailure):
+    with pytest.raises(tj.CheckFailure, match=f": {STAGES.get(name, 'vjp')}: "):
         check_operation(op, *args)
 
 
@@ -251,11 +261,9 @@ def test_zero_derivative_must_be_declared():
     def first(a, b):
         return jnp.sum(jnp.sin(a)) + 0 * jnp.sum(b)
 
-    first.implementation(tj.Diagonal)(
-        lambda a, b: jnp.sum(jnp.sin(a.to_dense())) + 0 * jnp.sum(b)
-    )
+    first.implementation(tj.Diagonal)(lambda a, b: jnp.sum(jnp.sin(a.to_dense())) + 0 * jnp.sum(b))
     args = (*diagonal(), Samples(2).normal(2))
-    with pytest.raises(tj.CheckFailure, match="`?zero"):
+    with pytest.raises(tj.CheckFailure, match="is zero"):
         check_operation(first, *args)
     assert check_operation(first, *args, zero=("b",)).scalars > 0
     with pytest.raises(tj.CheckFailure, match="not zero, as declared"):

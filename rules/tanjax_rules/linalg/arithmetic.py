@@ -100,7 +100,7 @@ def identity_add_identity(a, b):
 @_commutative(tj.Symmetric, tj.Diagonal)
 def symmetric_add_diagonal(a, b):
     _check_same_shape("add", a, b)
-    return a.replace(data=_on_diagonal(a.data, b.diag))
+    return a.replace(data=_on_diagonal(a.data, b.diag), definite=False)
 
 
 @_commutative(tj.Hermitian, tj.Diagonal)
@@ -108,13 +108,21 @@ def hermitian_add_diagonal(a, b):
     _check_same_shape("add", a, b)
     if jnp.iscomplexobj(b.diag):
         return tj.Sum(a, b)
-    return a.replace(data=_on_diagonal(a.data, b.diag.astype(a.data.dtype)))
+    data = _on_diagonal(a.data, b.diag.astype(a.data.dtype))
+    return a.replace(data=data, definite=False)
 
 
 @_commutative(tj.Triangular, tj.Diagonal)
 def triangular_add_diagonal(a, b):
     _check_same_shape("add", a, b)
     return tj.Triangular(_on_diagonal(a.to_dense(), b.diag), a.lower)
+
+
+@tj.add.implementation(tj.Symmetric, tj.Symmetric, differentiate=True)
+@tj.add.implementation(tj.Hermitian, tj.Hermitian, differentiate=True)
+def symmetric_add_symmetric(a, b):
+    _check_same_shape("add", a, b)
+    return a.replace(data=a.data + b.data, definite=a.definite and b.definite)
 
 
 def _on_diagonal(dense, diag):
@@ -210,7 +218,7 @@ def multiply_structured(a, b):
 @tj.multiply.implementation(tj.Symmetric, tj.Symmetric, differentiate=True)
 def symmetric_multiply_symmetric(a, b):
     _check_same_shape("multiply", a, b)
-    return a.replace(data=a.data * b.data)
+    return a.replace(data=a.data * b.data, definite=a.definite and b.definite)
 
 
 @tj.multiply.implementation(tj.Fill, tj.AbstractArray, differentiate=True)
@@ -236,6 +244,8 @@ def scale(a, factor):
     """`factor * a` for a scalar, in a type that can express it exactly."""
     if isinstance(a, tj.Hermitian) and jnp.iscomplexobj(factor):
         return factor * a.to_dense()
+    if isinstance(a, tj.Symmetric | tj.Hermitian):
+        return a.replace(data=a.data * factor, definite=False)  # the factor may be negative
     if isinstance(a, tj.Zero):
         return a
     if isinstance(a, tj.Identity):
@@ -272,7 +282,7 @@ def cases():
     diagonal, symmetric = tj.Diagonal(s.normal(2)), tj.Symmetric(s.normal(2, 2))
     lower, upper = tj.Triangular(s.normal(2, 2)), tj.Triangular(s.normal(2, 2), lower=False)
     unit = tj.Triangular(s.normal(2, 2), unit_diagonal=True)
-    hermitian, real = tj.Hermitian(s.complex(2, 2)), tj.Diagonal(s.normal(2))
+    hermitian = tj.Hermitian(s.complex(2, 2))
     low_rank = tj.LowRank(s.normal(2, 1), s.normal(2, 1))
     update = tj.LowRankUpdate(tj.Diagonal(s.normal(2)), s.normal(2, 1), s.normal(1))
     kronecker = tj.Kronecker(s.normal(2, 1), s.normal(1, 2))
@@ -302,6 +312,16 @@ def cases():
         yield Case(tj.subtract, a, b)
     for a in (symmetric, unit, kronecker, update, tj.Diagonal(s.normal(0))):
         yield Case(tj.negative, a)
+    yield from _product_cases(Case, s)
+
+
+def _product_cases(case, s):
+    """Scalar and entry-wise products, and quotients."""
+    diagonal, symmetric = tj.Diagonal(s.normal(2)), tj.Symmetric(s.normal(2, 2))
+    lower, upper = tj.Triangular(s.normal(2, 2)), tj.Triangular(s.normal(2, 2), lower=False)
+    hermitian, low_rank = tj.Hermitian(s.complex(2, 2)), tj.LowRank(s.normal(2, 1), s.normal(2, 1))
+    kronecker = tj.Kronecker(s.normal(2, 1), s.normal(1, 2))
+    blocks = tj.BlockDiagonal(s.normal(1, 1), tj.Diagonal(s.normal(1)))
     for a, b in (
         (symmetric, s.normal()),
         (hermitian, s.complex()),
@@ -311,16 +331,16 @@ def cases():
         (symmetric, s.normal(2, 2)),
         (s.normal(), low_rank),
         (diagonal, s.normal(2, 2)),
-        (real, symmetric),
+        (diagonal, symmetric),
         (lower, s.normal(2, 2)),
         (upper, symmetric),
         (symmetric, tj.Symmetric(s.normal(2, 2))),
         (tj.Fill(s.normal(), (2, 2)), lower),
     ):
-        yield Case(tj.multiply, a, b)
-    yield Case(tj.multiply, tj.Zero((2, 2)), symmetric).declare(zero=("b",))
-    yield Case(tj.divide, symmetric, s.positive())
-    yield Case(tj.divide, kronecker, s.positive())
+        yield case(tj.multiply, a, b)
+    yield case(tj.multiply, tj.Zero((2, 2)), symmetric).declare(zero=("b",))
+    yield case(tj.divide, symmetric, s.positive())
+    yield case(tj.divide, kronecker, s.positive())
 
 
 def _both(a, b):

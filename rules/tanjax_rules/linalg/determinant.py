@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 import tanjax as tj
 
-from .factored import factored, inverse_factored, is_hermitian, logdet_factored
+from .factored import factored, inverse_factored, logdet_factored
 from .solve import capacitance, check_square_blocks, check_system
 
 # -- rules ---------------------------------------------------------------------------------------
@@ -34,7 +34,7 @@ def logdet_triangular_rule(a):
 @tj.logdet.natural_rule(tj.Symmetric)
 @tj.logdet.natural_rule(tj.Hermitian)
 def logdet_symmetric_rule(a):
-    f = factored(a.data, hermitian=is_hermitian(a))
+    f = factored(a)
     return logdet_factored(f), lambda y_bar: y_bar.astype(a.dtype) * inverse_factored(f).T
 
 
@@ -58,7 +58,7 @@ def logdet_triangular(a):
 @tj.logdet.implementation(tj.Symmetric)
 @tj.logdet.implementation(tj.Hermitian)
 def logdet_symmetric(a):
-    return logdet_factored(factored(a.data, hermitian=is_hermitian(a)))
+    return logdet_factored(factored(a))
 
 
 @tj.logdet.implementation(tj.Identity)

@@ -15,7 +15,6 @@ import tanjax as tj
 from .factored import (
     factored,
     inverse_factored,
-    is_hermitian,
     solve_factored,
     solve_factored_transposed,
 )
@@ -127,7 +126,7 @@ def symmetric_system(a, b):
     """A checked, factored symmetric or Hermitian matrix and its right-hand side, of one dtype."""
     check_system("solve", a, b)
     dtype = jnp.result_type(a.data, b)
-    return factored(a.data.astype(dtype), hermitian=is_hermitian(a)), b.astype(dtype)
+    return factored(a.replace(data=a.data.astype(dtype))), b.astype(dtype)
 
 
 @tj.solve.implementation(tj.Identity, tj.Dense)
@@ -207,7 +206,9 @@ def solve_update(a, b):
 def capacitance(a, z):
     """`I + D Vᵀ Z`, the small matrix of Woodbury and of the determinant lemma."""
     right = a.u if a.v is None else a.v
-    return jnp.eye(z.shape[1], dtype=z.dtype) + weighted(a, right.T @ z)
+    # The product in this order: XLA then schedules the gradient of logdet with `Z` freed early
+    # (half the scratch memory).
+    return jnp.eye(z.shape[1], dtype=z.dtype) + weighted(a, (z.T @ right).T)
 
 
 def weighted(a, rows):
@@ -231,12 +232,12 @@ def inv_triangular(a):
 
 @tj.inv.implementation(tj.Symmetric)
 def inv_symmetric(a):
-    return tj.Symmetric(inverse_factored(factored(a.data, hermitian=is_hermitian(a))), "mean")
+    return tj.Symmetric(inverse_factored(factored(a)), "mean", a.definite)
 
 
 @tj.inv.implementation(tj.Hermitian)
 def inv_hermitian(a):
-    return tj.Hermitian(inverse_factored(factored(a.data, hermitian=is_hermitian(a))), "mean")
+    return tj.Hermitian(inverse_factored(factored(a)), "mean", a.definite)
 
 
 @tj.inv.implementation(tj.Identity)

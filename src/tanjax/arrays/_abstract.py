@@ -178,11 +178,11 @@ class AbstractArray:
         return np.asarray(self.to_dense(), dtype=dtype)
 
     def __repr__(self) -> str:
-        parts = [f"{name}={_show(getattr(self, name))}" for name in (*self._dynamic, *self._static)]
+        parts = [f"{name}={show(getattr(self, name))}" for name in (*self._dynamic, *self._static)]
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
-def _show(x: Any) -> str:
+def show(x: Any) -> str:
     """A value in a repr: small concrete arrays in full, others as dtype and shape."""
     if isinstance(x, jax.core.Tracer) or (isinstance(x, jax.Array | np.ndarray) and x.size > 16):
         return f"{x.dtype}[{','.join(map(str, x.shape))}]"
@@ -190,7 +190,7 @@ def _show(x: Any) -> str:
         text = np.array2string(np.asarray(x), separator=", ", precision=4, suppress_small=True)
         return " ".join(text.split())
     if isinstance(x, tuple):
-        return f"({', '.join(map(_show, x))}{',' if len(x) == 1 else ''})"
+        return f"({', '.join(map(show, x))}{',' if len(x) == 1 else ''})"
     return repr(x)
 
 

@@ -45,7 +45,11 @@ def densify_mode() -> str:
 
 
 def densified(x: Any, operation: str, hint: str) -> Any:
-    """`x.to_dense()`, as loudly as the policy says."""
+    """`x.to_dense()`, as loudly as the policy says: for implementations that lose structure.
+
+    **Arguments:** `operation`, named in the message; `hint`, what the caller can do instead.
+    **Raises:** `NoRuleError` under `"error"`; warns `DensifyWarning` under `"warn"`.
+    """
     kind = type(x)
     if _MODE[0] == "error" or (_MODE[0] == "warn" and (operation, kind) not in _SEEN):
         text = message(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from . import _queries as ask
-from ._abstract import AbstractArray, set_fields
+from ._abstract import AbstractArray, set_fields, show, static_field
 from ._register import register_array_type
 from ._symmetric import mirror, square
 
@@ -17,7 +17,8 @@ from ._symmetric import mirror, square
 class Hermitian(AbstractArray):
     r"""A Hermitian matrix: equal to its conjugate transpose, with a real diagonal.
 
-    **Arguments:** `data`, shape `(n, n)`; `uplo`: the triangle that is mirrored, or `"mean"`.
+    **Arguments:** `data`, shape `(n, n)`; `uplo`: the triangle that is mirrored, or `"mean"`;
+    `definite=True` promises that the matrix is positive definite (see `Symmetric`).
 
     **Maps:** $D(data) = (data + data^H)/2$, real-linear and an isometry on its image. In JAX's
     pairing $\mathrm{Re} \sum \bar y\,\dot y$ (without conjugation) all four maps are the
@@ -27,10 +28,14 @@ class Hermitian(AbstractArray):
     core_ndim = 2
 
     data: Array
+    definite: bool = static_field(default=False)
 
-    def __init__(self, data: Any, uplo: Literal["U", "L", "mean"] = "U") -> None:
+    def __init__(
+        self, data: Any, uplo: Literal["U", "L", "mean"] = "U", definite: bool = False
+    ) -> None:
         mirrored = mirror(square("Hermitian", data), uplo, conjugate=True)
-        set_fields(self, data=hermitian_part(mirrored) if jnp.iscomplexobj(mirrored) else mirrored)
+        real_diagonal = hermitian_part(mirrored) if jnp.iscomplexobj(mirrored) else mirrored
+        set_fields(self, data=real_diagonal, definite=bool(definite))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -44,7 +49,7 @@ class Hermitian(AbstractArray):
         return hermitian_part(self.data)
 
     def pushforward_of_destructure(self, structural: Any) -> Any:
-        return self.replace(data=hermitian_part(structural.data))
+        return self.replace(data=hermitian_part(structural.data), definite=False)
 
     def pullback_of_destructure(self, natural: Any) -> Any:
         return self.replace(data=hermitian_part(ask.dense(natural)))
@@ -53,7 +58,11 @@ class Hermitian(AbstractArray):
         return self.replace(data=hermitian_part(ask.dense(natural)))
 
     def pullback_of_restructure(self, structural: Any) -> Any:
-        return self.replace(data=hermitian_part(structural.data))
+        return self.replace(data=hermitian_part(structural.data), definite=False)
+
+    def __repr__(self) -> str:
+        flag = ", definite=True" if self.definite else ""
+        return f"Hermitian(data={show(self.data)}{flag})"
 
     def apply(self, b: Any) -> Any:
         return self.data @ b

@@ -56,7 +56,12 @@ def restructure(like: Any, dense: Any) -> Any:
 
 
 def pushforward_of_destructure(x: Any) -> Callable[[Any], Any]:
-    """J at `x`: a function from structural tangents to natural tangents."""
+    """J at `x`: a function from structural tangents to natural tangents.
+
+    The natural tangent has the shape of `x`; it is factored or structured where the type has a
+    closed form. The identity for dense arrays. **Cost:** by default one `jax.jvp` of `to_dense`.
+    **Raises:** `CotangentError` if the tree or the shapes of the tangent are not those of `x`.
+    """
     kind = array_type(x)
     if kind is None:
         return lambda t: t
@@ -66,17 +71,34 @@ def pushforward_of_destructure(x: Any) -> Callable[[Any], Any]:
 
 
 def pullback_of_destructure(x: Any) -> Callable[[Any], Any]:
-    """Jᵀ at `x`: a function from natural cotangents (dense or structured) to structural ones."""
+    """Jᵀ at `x`: a function from natural cotangents (dense or structured) to structural ones.
+
+    The result has exactly the tree, shapes and dtypes of `x` (`float0` at integer leaves).
+    **Cost:** closed forms ask only for what is stored; by default one `jax.vjp` of `to_dense`,
+    which forms the cotangent. **Raises:** `CotangentError` if the shape is not that of `x`, or the
+    dtype is narrower.
+    """
     return lambda y: _to_structural("pullback_of_destructure", x, y)
 
 
 def pushforward_of_restructure(x: Any) -> Callable[[Any], Any]:
-    """J⁺ at `x`: a function from natural tangents to structural tangents."""
+    """J⁺ at `x`: a function from natural tangents to the least structural tangents.
+
+    A part that is not tangent to the type is dropped (see `project`). **Cost:** by default
+    conjugate gradients on JᵀJ, whose condition is the square of that of J. **Raises:**
+    `CotangentError` if the shape is not that of `x`.
+    """
     return lambda y: _to_structural("pushforward_of_restructure", x, y)
 
 
 def pullback_of_restructure(x: Any) -> Callable[[Any], Any]:
-    """J⁺ᵀ at `x`: a function from structural cotangents to the least-norm natural cotangent."""
+    """J⁺ᵀ at `x`: a function from structural cotangents to the least-norm natural cotangent.
+
+    The natural cotangent has the shape of `x`: the same type for linear types, factored or dense
+    otherwise. A hidden part of the cotangent (see `is_visible`) is dropped. **Cost:** by default
+    conjugate gradients on JᵀJ, whose condition is the square of that of J. **Raises:**
+    `CotangentError` if the tree or the shapes of the cotangent are not those of `x`.
+    """
     kind = array_type(x)
     if kind is None:
         return lambda t: t
@@ -135,17 +157,25 @@ def natural(x: Any, structural_ct: Any) -> Any:
     """The natural cotangent of a structural one: the matrix-like gradient that people mean.
 
     **Returns:** the same type for linear types, factored or dense otherwise; dense for dense.
+    `natural(x, c)` is `pullback_of_restructure(x)(c)`, with its cost and errors.
     """
     return pullback_of_restructure(x)(structural_ct)
 
 
 def structural(x: Any, natural_ct: Any) -> Any:
-    """The structural cotangent of a natural one: what JAX carries and optimisers add."""
+    """The structural cotangent of a natural one: what JAX carries and optimisers add.
+
+    `structural(x, y)` is `pullback_of_destructure(x)(y)`, with its cost and errors.
+    """
     return pullback_of_destructure(x)(natural_ct)
 
 
 def project(x: Any, dense: Any) -> Any:
-    """The orthogonal projection Π = J J⁺ of an array on the tangent space of `x`'s type at `x`."""
+    """The orthogonal projection Π = J J⁺ of an array on the tangent space of `x`'s type at `x`.
+
+    **Arguments:** `dense`, dense or structured, of the shape of `x`. **Cost:** J⁺, then J.
+    **Raises:** `CotangentError` if the shapes differ.
+    """
     return pushforward_of_destructure(x)(pushforward_of_restructure(x)(dense))
 
 

@@ -76,6 +76,8 @@ def scaled(x: Any, factor: Any) -> Any:
     if not isinstance(x, AbstractArray):
         return dense(x) * factor
     if x.is_linear:
+        if getattr(x, "definite", False):
+            x = x.replace(definite=False)  # the factor may be negative
         return jax.tree.map(lambda leaf: leaf * factor if is_inexact(leaf) else leaf, x)
     from ._scaled import Scaled
 

@@ -19,6 +19,9 @@ from tanjax.registry import operation
 def matmul(a: Any, b: Any) -> Any:
     r"""`a @ b` for matrices and vectors of any type.
 
+    **Shapes:** `(m, k)` or `(k,)` with `(k, n)` or `(k,)`; no batch axes (use `jax.vmap`).
+    **Cost:** that of `apply` of the structured side, $O(kn)$ for a `Diagonal`.
+    **Raises:** `ShapeError` if a structured argument does not fit the other.
     **Derivative:** $\bar A = \bar C B^\top$, $\bar B = A^\top \bar C$ (no conjugation).
     """
     return jnp.matmul(a, b)
@@ -26,19 +29,28 @@ def matmul(a: Any, b: Any) -> Any:
 
 @operation(dense=True)
 def add(a: Any, b: Any) -> Any:
-    """`a + b`, with broadcasting of scalars."""
+    r"""`a + b`, with broadcasting of scalars.
+
+    Keeps a type where the algebra closes, otherwise two structured arrays give a lazy `Sum`; a
+    structured and a dense array give a dense one. **Cost:** that of adding the fields.
+    **Raises:** `ShapeError` if two structured arrays differ in shape.
+    **Derivative:** $\bar a = \bar c$, $\bar b = \bar c$, summed where broadcast.
+    """
     return jnp.add(a, b)
 
 
 @operation(dense=True)
 def subtract(a: Any, b: Any) -> Any:
-    """`a - b`, with broadcasting of scalars."""
+    r"""`a - b`, with broadcasting of scalars; `add(a, negative(b))` for structured arrays.
+
+    **Derivative:** $\bar a = \bar c$, $\bar b = -\bar c$, summed where broadcast.
+    """
     return jnp.subtract(a, b)
 
 
 @operation(dense=True)
 def negative(a: Any) -> Any:
-    """`-a`."""
+    r"""`-a`, of the type of `a` or one that can express it. **Derivative:** $\bar a = -\bar c$."""
     return jnp.negative(a)
 
 
@@ -46,6 +58,9 @@ def negative(a: Any) -> Any:
 def multiply(a: Any, b: Any) -> Any:
     r"""`a * b`, by a scalar or entry by entry.
 
+    By a scalar the result keeps its type or is `Scaled`; entry by entry a `Diagonal`,
+    `Triangular`, `Fill` or `Zero` keeps its zeros, and other structured arguments become dense.
+    **Raises:** `ShapeError` if two structured arrays differ in shape.
     **Derivative:** $\bar a = \bar c \odot b$, $\bar b = \bar c \odot a$, summed where broadcast.
     """
     return jnp.multiply(a, b)
@@ -53,7 +68,12 @@ def multiply(a: Any, b: Any) -> Any:
 
 @operation(dense=True)
 def divide(a: Any, b: Any) -> Any:
-    """`a / b`, by a scalar or entry by entry."""
+    r"""`a / b`, by a scalar or entry by entry.
+
+    Division by zero gives `inf` or `nan`, as in JAX.
+    **Derivative:** $\bar a = \bar c \oslash b$, $\bar b = -\bar c \odot a \oslash b^2$, summed
+    where broadcast.
+    """
     return jnp.divide(a, b)
 
 
@@ -62,25 +82,38 @@ def divide(a: Any, b: Any) -> Any:
 
 @operation(dense=True)
 def transpose(a: Any) -> Any:
-    r"""The transposed matrix, without conjugation. **Derivative:** $\bar A = \bar C^\top$."""
+    r"""The transposed matrix, `(n, m)` of `(m, n)`, without conjugation.
+
+    For structured arrays a relabelling of the fields, without cost.
+
+    **Derivative:** $\bar A = \bar C^\top$.
+    """
     return jnp.matrix_transpose(a)
 
 
 @operation(dense=True)
 def diagonal(a: Any) -> Any:
-    """The main diagonal of a matrix. **Derivative:** the cotangent on the diagonal."""
+    """The main diagonal of a matrix `(m, n)`, shape `(min(m, n),)`.
+
+    **Derivative:** the cotangent on the diagonal, as a `Diagonal`.
+    """
     return jnp.diagonal(a)
 
 
 @operation(dense=True)
 def trace(a: Any) -> Any:
-    r"""The sum of the diagonal. **Derivative:** $\bar A = \bar y I$."""
+    r"""The sum of the main diagonal, a scalar. **Derivative:** $\bar A = \bar y I$."""
     return jnp.trace(a)
 
 
 @operation(dense=True)
 def sum(a: Any, *, axis: Any = None) -> Any:
-    """The sum of all entries, or along axes. **Derivative:** the cotangent, broadcast."""
+    """The sum of all entries (`axis=None`, a scalar), or along one axis.
+
+    **Cost:** that of the type's `total`, or of a product with ones along an axis.
+    **Raises:** `ShapeError` if `axis` is out of range.
+    **Derivative:** the cotangent, broadcast (as an `Outer` with ones).
+    """
     return jnp.sum(a, axis=axis)
 
 
@@ -88,6 +121,7 @@ def sum(a: Any, *, axis: Any = None) -> Any:
 def dot(a: Any, b: Any) -> Any:
     r"""`sum(a * b)` over all entries of two arrays of one shape, without conjugation.
 
+    **Cost:** through the side that is thinner. **Raises:** `ShapeError` if the shapes differ.
     **Derivative:** $\bar a = \bar y b$, $\bar b = \bar y a$.
     """
     return jnp.sum(jnp.multiply(a, b))
@@ -95,9 +129,10 @@ def dot(a: Any, b: Any) -> Any:
 
 @operation(dense=True)
 def norm(a: Any) -> Any:
-    r"""The Frobenius (for vectors: Euclidean) norm.
+    r"""The Frobenius (for vectors: Euclidean) norm, a real scalar.
 
-    **Derivative:** $\bar A = \bar y\, \bar{A}^* / \|A\|$; zero at $A = 0$ (a subgradient).
+    **Derivative:** $\bar A = \bar y\, \overline{A} / \|A\|$ (the second overline conjugates); zero
+    at $A = 0$, which is a subgradient.
     """
     square = jnp.sum(jnp.real(a * jnp.conj(a)))
     zero = square == 0  # where AD of the square root would give nan
@@ -107,9 +142,10 @@ def norm(a: Any) -> Any:
 
 @operation(dense=True)
 def quadratic_form(a: Any, x: Any) -> Any:
-    r"""`x @ a @ x`, without conjugation.
+    r"""`x @ a @ x` for a square matrix `(n, n)` and a vector `(n,)`, without conjugation.
 
-    **Derivative:** $\bar A = \bar y x x^\top$, $\bar x = \bar y (A + A^\top) x$.
+    **Cost:** one product `a @ x`. **Raises:** `ShapeError` if a structured `a` does not fit.
+    **Derivative:** $\bar A = \bar y x x^\top$ (an `Outer`), $\bar x = \bar y (A + A^\top) x$.
     """
     return x @ (a @ x)
 
@@ -119,9 +155,13 @@ def quadratic_form(a: Any, x: Any) -> Any:
 
 @operation(dense=True)
 def solve(a: Any, b: Any) -> Any:
-    r"""The `x` with `a @ x = b`, for a vector or a matrix of right-hand sides.
+    r"""The `x` with `a @ x = b`: `a` is `(n, n)`, `b` a vector `(n,)` or right-hand sides `(n, k)`.
 
-    **Derivative:** with $w = A^{-\top}\bar x$: $\bar A = -w x^\top$, $\bar b = w$.
+    **Cost:** $O(nk)$ for `Diagonal`, $O(n^2k)$ for `Triangular`, by factors for `Kronecker`, by
+    Woodbury for `LowRankUpdate`, one LU factorisation for `Symmetric` and dense matrices.
+    **Raises:** `ShapeError` if a structured `a` is not square or does not fit `b`. A singular
+    matrix gives `inf` or `nan`, as in JAX.
+    **Derivative:** with $w = A^{-\top}\bar x$: $\bar A = -w x^\top$ (an `Outer`), $\bar b = w$.
     **References:** Giles 2008, section 2.3.1.
     """
     return jnp.linalg.solve(a, b)
@@ -129,20 +169,30 @@ def solve(a: Any, b: Any) -> Any:
 
 @operation(dense=True)
 def inv(a: Any) -> Any:
-    r"""The inverse `c`. **Derivative:** $\bar A = -C^\top \bar C C^\top$ (Giles 2008, 2.2.3)."""
+    r"""The inverse `c` of a square matrix, of a type that can express it.
+
+    Prefer `solve`, which needs no inverse. **Raises:** `ShapeError` if a structured `a` is not
+    square. **Derivative:** $\bar A = -C^\top \bar C C^\top$. **References:** Giles 2008, 2.2.3.
+    """
     return jnp.linalg.inv(a)
 
 
 @operation(dense=True)
 def logdet(a: Any) -> Any:
-    r"""`log(abs(det(a)))`. **Derivative:** $\bar A = \bar y A^{-\top}$ (Giles 2008, 2.2.4)."""
+    r"""`log(abs(det(a)))` of a square matrix; the sign is lost.
+
+    **Cost:** $O(n)$ for `Diagonal` and `Triangular`, by factors for `Kronecker`, by the determinant
+    lemma for `LowRankUpdate`. **Raises:** `ShapeError` if a structured `a` is not square.
+    **Derivative:** $\bar A = \bar y A^{-\top}$. **References:** Giles 2008, 2.2.4.
+    """
     return jnp.linalg.slogdet(a).logabsdet
 
 
 @operation(dense=True)
 def det(a: Any) -> Any:
-    r"""The determinant.
+    r"""The determinant of a square matrix.
 
+    **Raises:** `ShapeError` if a structured `a` is not square.
     **Derivative:** $\bar A = \bar y \det(A) A^{-\top}$, the adjugate where singular.
     """
     return jnp.linalg.det(a)
@@ -160,8 +210,10 @@ def cholesky(a: Any) -> Any:
 
 @operation(dense=True)
 def kron(a: Any, b: Any) -> Any:
-    """The Kronecker product, dense for dense arguments, a `Kronecker` otherwise.
+    """The Kronecker product of `(m, n)` and `(p, q)`, shape `(mp, nq)`.
 
-    **Derivative:** the cotangent, contracted with the other factor.
+    Dense for dense arguments; otherwise a `Kronecker`, which keeps the factors (two `Diagonal`s
+    give a `Diagonal`). **Raises:** `ShapeError` if a structured call has an argument that is no
+    matrix. **Derivative:** the cotangent, contracted with the other factor.
     """
     return jnp.kron(a, b)

@@ -38,7 +38,11 @@ def rrule(
 def frule(
     f: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...], **kwargs: Any
 ) -> tuple[Any, Any]:
-    """The value of `f` and its pushforward of structural tangents: `(out, out_dot)`."""
+    """The value of `f` and its pushforward of structural tangents: `(out, out_dot)`.
+
+    **Arguments:** an operation (its natural pushforward runs, or forward mode as JAX derives it) or
+    any JAX function; `primals` and `tangents`, tuples of one length. Keywords are static.
+    """
     if isinstance(f, Operation):
         primals, statics = f._bind(primals, kwargs)
         plan = f.plan(primals, statics)

@@ -9,6 +9,7 @@ differences in stored coordinates, in every mode and transformation of JAX. A ch
 have failed is a failure.
 """
 
+from ._adjoint import check_adjoint as check_adjoint
 from ._array_type import ARRAY_MODES as ARRAY_MODES, check_array_type as check_array_type
 from ._cases import (
     Case as Case,
@@ -24,7 +25,6 @@ from ._finite_differences import (
 )
 from ._operation import (
     OPERATION_MODES as OPERATION_MODES,
-    check_adjoint as check_adjoint,
     check_operation as check_operation,
     check_rule as check_rule,
 )

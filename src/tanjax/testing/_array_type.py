@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import arrays
+from tanjax._errors import CheckFailure
 from tanjax.arrays import AbstractArray
 
 from ._coordinates import (
@@ -30,6 +31,7 @@ from ._coordinates import (
 )
 from ._finite_differences import jacobian
 from ._generic import require_generic
+from ._lattice import members
 from ._modes import COMPILER, choose
 from ._record import CheckResult, Recorder, relative_error
 
@@ -75,7 +77,13 @@ def check_array_type(
         require_generic(type(x).__name__, x)
     checker = _Checker(x, tolerance)
     for name in chosen:
-        getattr(checker, "check_" + name.replace(" ", "_"))()
+        try:
+            getattr(checker, "check_" + name.replace(" ", "_"))()
+        except CheckFailure:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise checker.recorder.fail(name, "it raised.", reason) from error
     checker.recorder.result.skipped = tuple(skip)
     return checker.recorder.finish()
 
@@ -247,13 +255,13 @@ class _Checker:
     def check_lattice(self) -> None:
         if not self._has_coordinates("lattice"):
             return
-        members = _members(self.x, self.formed)
+        given = members(self.x, self.formed)
 
         def both(x: Any, members: Any) -> Any:
             pull = lambda y: self.fields.dual(arrays.pullback_of_destructure(x)(y))
             return [(pull(m), pull(arrays.destructure(m))) for m in members.values()]
 
-        for name, (got, want) in zip(members, self.run(both, self.x, members), strict=True):
+        for name, (got, want) in zip(given, self.run(both, self.x, given), strict=True):
             what = f"pullback_of_destructure of a natural cotangent `{name}`"
             self.recorder.compare("lattice", what, got, want, self.tolerance)
         zero = arrays.pullback_of_destructure(self.x)(arrays.Zero(self.formed.shape))
@@ -386,33 +394,3 @@ def _pseudo_inverse(j: np.ndarray) -> np.ndarray:
 
 def _rank(j: np.ndarray) -> int:
     return int(np.linalg.matrix_rank(j, rtol=RANK)) if j.size else 0
-
-
-def _members(x: Any, formed: Any) -> dict[str, Any]:
-    """One natural cotangent of every kind that a rule may hand over, in the shape of `x`."""
-    like = lambda shape, seed: _values(shape, formed.dtype, seed)
-    whole = like(formed.shape, 10)
-    members = {"dense": whole, "Sum": arrays.Sum(whole, like(formed.shape, 11)), "itself": x}
-    if formed.ndim != 2:
-        return members
-    m, n = formed.shape
-    outer = arrays.Outer(like((m, 2), 12), like((n, 2), 13))
-    members |= {
-        "Outer": outer,
-        "Outer of vectors": arrays.Outer(like((m,), 14), like((n,), 15)),
-        "Sum with Outer": arrays.Sum(whole, outer),
-        "Scaled": arrays.Scaled(outer, like((), 16)),
-        "Masked lower": arrays.Masked(whole, "lower"),
-        "Masked strictly upper": arrays.Masked(outer, "strictly_upper"),
-    }
-    if m == n:
-        members["Diagonal"] = arrays.Diagonal(like((n,), 17))
-        members["Sum with Diagonal"] = arrays.Sum(members["Diagonal"], outer)
-    return members
-
-
-def _values(shape: tuple[int, ...], dtype: Any, seed: int) -> Any:
-    values = random(int(np.prod(shape)), seed).reshape(shape)
-    if jnp.issubdtype(dtype, jnp.complexfloating):
-        values = jax.lax.complex(values, random(values.size, seed + 50).reshape(shape))
-    return values.astype(dtype)

@@ -87,10 +87,7 @@ def difference(f: Callable[[Any], Any], point: np.ndarray, direction: Any) -> np
 
 
 def _plateau(estimates: list[np.ndarray]) -> np.ndarray:
-    gaps = [
-        float(np.max(np.abs(a - b), initial=0.0))
-        for a, b in pairwise(estimates)
-    ]
+    gaps = [float(np.max(np.abs(a - b), initial=0.0)) for a, b in pairwise(estimates)]
     best = int(np.argmin(np.where(np.isnan(gaps), np.inf, gaps)))
     size = max(1.0, float(np.max(np.abs(estimates[best]), initial=0.0)))
     if not gaps[best] <= PLATEAU * size:

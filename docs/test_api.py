@@ -1,0 +1,34 @@
+"""The API page lists every public name, and every public name says what it is for."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import tanjax
+import tanjax.testing
+
+PAGE = Path(__file__).parent / "pages" / "api.md"
+
+
+def public(module):
+    """The names that a package's face re-exports: `from ._x import name as name`."""
+    return set(re.findall(r"\b(\w+) as \1\b", inspect.getsource(module))) - {"__version__"}
+
+
+NAMES = sorted(public(tanjax) | {f"testing.{name}" for name in public(tanjax.testing)})
+
+
+def test_page_lists_every_public_name():
+    listed = re.findall(r"^::: tanjax\.(\S+)$", PAGE.read_text(), re.MULTILINE)
+    assert sorted(listed) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_docstring(name):
+    value = tanjax
+    for part in name.split("."):
+        value = getattr(value, part)
+    if not isinstance(value, tuple):  # a constant is explained by a comment
+        assert (inspect.getdoc(value) or "").strip()

@@ -1,0 +1,46 @@
+"""Registration of classes that somebody else owns."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+
+
+class Rotation(NamedTuple):
+    angle: jax.Array
+
+
+def rotation_matrix(r):
+    c, s = jnp.cos(r.angle), jnp.sin(r.angle)
+    return jnp.stack([jnp.stack([c, -s]), jnp.stack([s, c])])
+
+
+tj.register_array_type(Rotation, destructure=rotation_matrix)
+
+
+def test_named_tuple_registers_and_is_differentiated():
+    """A named tuple refuses `object.__new__`; asking whether it is a pytree must not call it."""
+    x = jnp.array([0.7, -1.2])
+    with tj.densify("allow"):
+        got = jax.grad(lambda r: tj.matmul(r, x)[1])(Rotation(jnp.array(0.3)))
+    expected = jax.grad(lambda t: (rotation_matrix(Rotation(t)) @ x)[1])(jnp.array(0.3))
+    np.testing.assert_allclose(got.angle, expected, rtol=1e-14)
+
+
+def test_foreign_array_is_a_natural_cotangent():
+    """The default Jᵀ asks a foreign array for its dense form, not for its leaves."""
+    r, other = Rotation(jnp.array(0.3)), Rotation(jnp.array(1.1))
+    got = tj.pullback_of_destructure(r)(other)
+    expected = tj.pullback_of_destructure(r)(rotation_matrix(other))
+    assert float(jnp.abs(expected.angle)) > 0.1
+    np.testing.assert_allclose(got.angle, expected.angle, rtol=1e-14)
+
+
+@pytest.mark.parametrize("cls", [type("Plain", (), {}), type("Pair", (tuple,), {})])
+def test_class_that_is_no_pytree_is_refused(cls):
+    with pytest.raises(tj.RegistrationError, match="is not a pytree"):
+        tj.register_array_type(cls, destructure=lambda x: x)

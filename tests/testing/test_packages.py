@@ -1,0 +1,144 @@
+"""Packages of cases: the command line, the pytest plugin, the strategies, the lazy import."""
+
+import io
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from rich.console import Console
+
+import tanjax as tj
+from tanjax.testing import Case, Samples, cases_of, check_coverage, checks_of, strategies
+from tanjax.testing._commands import check_packages, main
+
+
+def package(name, **contents):
+    """A module in memory, importable by its name."""
+    module = types.ModuleType(name)
+    for key, value in contents.items():
+        if callable(value):
+            value.__module__ = name
+        setattr(module, key, value)
+    sys.modules[name] = module
+    return module
+
+
+def good_cases():
+    yield Case(tj.trace, tj.Diagonal(Samples(0).normal(2)))
+
+
+def bad_cases():
+    yield Case(tj.trace, tj.Diagonal(jnp.full(2, 0.5)))
+
+
+def run(*names, pattern=""):
+    out = io.StringIO()
+    status = check_packages(Console(file=out, width=160), list(names), pattern, False)
+    return status, out.getvalue()
+
+
+def test_good_package_passes():
+    package("pack_good", cases=good_cases)
+    status, text = run("pack_good")
+    assert status == 0
+    assert "trace(Diagonal[2x2])" in text
+    assert "0 failed" in text
+
+
+def test_failures_are_told_and_counted():
+    """A failing case, a package without cases and a pattern without match exit non-zero."""
+    package("pack_bad", cases=bad_cases)
+    package("pack_empty")
+    status, text = run("pack_bad", "pack_empty")
+    assert status == 1
+    assert "all values are equal" in text
+    assert "pack_empty has no cases" in text
+    assert run("pack_bad", pattern="nothing like this")[0] == 1
+    assert run("pack_that_is_not_there")[0] == 1
+
+
+def test_coverage_names_what_no_case_runs():
+    with pytest.raises(tj.CheckFailure, match="matmul_rule"):
+        check_coverage("tanjax_rules", list(good_cases()))
+
+
+def test_shipped_rules_are_all_covered():
+    """Every implementation and rule of the shipped pack is run by some case."""
+    cases = cases_of("tanjax_rules")
+    assert len(cases) > 60
+    assert check_coverage("tanjax_rules", cases).scalars > 100
+
+
+def test_every_built_in_type_has_an_example():
+    names = {c.name.split("[")[0] for c in checks_of("tanjax")}
+    assert {"Diagonal", "Kronecker", "LowRankUpdate", "BlockDiagonal", "Hermitian"} <= names
+
+
+def test_list_of_rules():
+    out = io.StringIO()
+    assert main(["rules"], Console(file=out, width=200)) == 0
+    for part in ("matmul", "natural rule", "implementation, AD", "tanjax:linalg", "loaded"):
+        assert part in out.getvalue()
+
+
+def test_kit_is_imported_on_request():
+    """Programs that only run need neither hypothesis nor rich; the kit is one attribute away."""
+    code = (
+        "import sys, tanjax; heavy = {'hypothesis', 'rich', 'pytest', 'tanjax.testing'};"
+        "assert not heavy & set(sys.modules); tanjax.testing.Case;"
+        "assert 'hypothesis' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_plugin_collects_cases(tmp_path):
+    """`--tanjax-check` makes one item of every case, and an empty package an error."""
+    (tmp_path / "pack_items.py").write_text(
+        "import tanjax as tj\nfrom tanjax.testing import Case, Samples\n"
+        "def cases():\n"
+        "    yield Case(tj.trace, tj.Diagonal(Samples(0).normal(2)))\n"
+        "    yield Case(tj.trace, tj.Diagonal(Samples(0).normal(2) * 0 + 0.5))\n"
+    )
+    (tmp_path / "pack_nothing.py").write_text("")
+    plugin = [] if _installed() else ["-p", "tanjax.testing.pytest_plugin"]
+
+    def pytest_of(name):
+        command = [sys.executable, "-m", "pytest", *plugin, "-q", f"--tanjax-check={name}"]
+        paths = [str(Path(tj.__file__).parents[1]), *sys.path, str(tmp_path)]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths))}
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+
+    done = pytest_of("pack_items")
+    assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    assert pytest_of("pack_nothing").returncode != 0
+
+
+def _installed():
+    from importlib import metadata
+
+    return any(e.name == "tanjax" for e in metadata.entry_points(group="pytest11"))
+
+
+@pytest.mark.parametrize("kind", [tj.Hermitian, tj.Triangular, tj.Kronecker, tj.LowRankUpdate])
+def test_strategies(kind):
+    """Drawn arrays keep the storage invariant and have the shape that was asked for."""
+
+    @settings(max_examples=5, deadline=None, database=None)
+    @given(strategies.arrays_of(kind, n=4), strategies.arrays_of(kind, n=4, degenerate=True))
+    def check(a, b):
+        for x in (a, b):
+            assert type(x) is kind
+            assert x.shape == (4, 4)
+            assert jnp.all(jnp.isfinite(x.to_dense()))
+            assert jnp.array_equal(x.canonical().to_dense(), x.to_dense())
+
+    check()
+    with pytest.raises(TypeError, match="not a built-in"):
+        strategies.arrays_of(int)
