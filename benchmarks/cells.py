@@ -77,7 +77,7 @@ def _diagonal(rng: Any, n: int) -> Any:
 
 def _symmetric(rng: Any, n: int) -> Any:
     x = rng.normal(size=(n, n)) / n**0.5
-    array = tj.Symmetric(jnp.asarray(x @ x.T + np.eye(n), jnp.float32))
+    array = tj.Symmetric(jnp.asarray(x @ x.T + np.eye(n), jnp.float32), definite=True)
     return array, (array.data,)
 
 

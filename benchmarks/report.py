@@ -165,8 +165,8 @@ the machine had other work. Scratch is `temp_size_in_bytes` of the compiled prog
 budget if both ratios are; cells below n = 512 are reported, not judged, because there the call
 itself costs as much as the arithmetic.
 
-`Symmetric` says nothing about definiteness: our `solve` and `logdet` try Cholesky and fall back to
-LU, so an indefinite matrix costs one LU factorisation and what Cholesky did until it failed.
+`Symmetric` is made with `definite=True` here, as its owner would who knows; without that promise
+`solve` and `logdet` use LU, with twice the arithmetic.
 """
 
 

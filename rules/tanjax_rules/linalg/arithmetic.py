@@ -103,6 +103,14 @@ def symmetric_add_diagonal(a, b):
     return a.replace(data=_on_diagonal(a.data, b.diag), definite=False)
 
 
+@_commutative(tj.Symmetric, tj.Identity)
+@_commutative(tj.Hermitian, tj.Identity)
+def symmetric_add_identity(a, b):
+    _check_same_shape("add", a, b)
+    # Definite stays definite: the identity is positive.
+    return a.replace(data=_on_diagonal(a.data, jnp.ones(a.shape[0], a.dtype)))
+
+
 @_commutative(tj.Hermitian, tj.Diagonal)
 def hermitian_add_diagonal(a, b):
     _check_same_shape("add", a, b)
@@ -271,6 +279,7 @@ def _scale_composite(a, factor):
         return tj.BlockDiagonal(*(tj.multiply(b, factor) for b in a.blocks))
     return tj.Scaled(a, jnp.asarray(factor, a.dtype))
 
+
 # -- cases ---------------------------------------------------------------------------------------
 
 
@@ -298,6 +307,8 @@ def cases():
         *_both(diagonal, tj.Identity(2)),
         (tj.Identity(2), tj.Identity(2)),
         *_both(symmetric, diagonal),
+        *_both(symmetric, tj.Identity(2)),
+        *_both(hermitian, tj.Identity(2, complex)),
         *_both(lower, diagonal),
         (lower, upper),
         (unit, lower),

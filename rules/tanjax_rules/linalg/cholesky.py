@@ -65,6 +65,7 @@ def cholesky_scaled(a):
     check_system("cholesky", a)
     return tj.multiply(tj.cholesky(a.matrix), jnp.sqrt(a.factor))
 
+
 # -- cases ---------------------------------------------------------------------------------------
 
 

@@ -148,6 +148,7 @@ def det_update(a):
     check_system("det", a)
     return tj.det(a.base) * jnp.linalg.det(capacitance(a, tj.solve(a.base, a.u)))
 
+
 # -- cases ---------------------------------------------------------------------------------------
 
 
@@ -171,6 +172,8 @@ def cases():
     for a in own:
         yield Case(tj.logdet, a)
         yield Case(tj.det, a)
+    yield Case(tj.logdet, symmetric.replace(definite=True))
+    yield Case(tj.logdet, tj.Hermitian(s.definite(2, complex=True), definite=True))
     yield Case(tj.logdet, tj.Sum(diagonal, s.regular(2)))
     yield Case(tj.logdet, tj.Diagonal(s.complex(2)))
     yield Case(tj.logdet, tj.Diagonal(s.normal(0)))

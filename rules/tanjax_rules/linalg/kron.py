@@ -27,6 +27,7 @@ def kron_diagonal(a, b):
 def kron_identity(a, b):
     return tj.Identity(a.n * b.n, a.kind)
 
+
 # -- cases ---------------------------------------------------------------------------------------
 
 

@@ -205,6 +205,7 @@ def any_times_low_rank(a, b):
     check_inner(a, b)
     return tj.LowRank(tj.matmul(a, b.u), b.v)
 
+
 # -- cases ---------------------------------------------------------------------------------------
 
 

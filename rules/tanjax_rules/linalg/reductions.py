@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -146,6 +148,7 @@ def quadratic_form_rule(a, x):
 
     return jnp.sum(x * ax), quadratic_form_pullback
 
+
 # -- cases ---------------------------------------------------------------------------------------
 
 
@@ -158,6 +161,8 @@ def cases():
     hermitian, low_rank = tj.Hermitian(s.complex(2, 2)), tj.LowRank(s.normal(2, 1), s.normal(3, 1))
     kronecker, lower = tj.Kronecker(s.normal(2, 1), s.normal(1, 2)), tj.Triangular(s.normal(2, 2))
     unit = tj.Triangular(s.normal(2, 2), unit_diagonal=True)
+    a: Any
+    b: Any
     for a in (hermitian, lower, low_rank, kronecker):
         yield Case(tj.transpose, a)
     for a in (lower, low_rank, hermitian):

@@ -275,6 +275,7 @@ def inv_update(a):
     scaled = core if a.d is None else core * a.d
     return tj.LowRankUpdate(tj.inv(a.base), -scaled, None, zt)
 
+
 # -- cases ---------------------------------------------------------------------------------------
 
 
@@ -300,6 +301,8 @@ def cases():
         (unit, s.normal(2)),
         (symmetric, s.normal(2)),
         (hermitian, s.complex(2, 2)),
+        (hermitian.replace(definite=True), s.complex(2)),
+        (symmetric.replace(definite=True), s.normal(2, 2)),
         (tj.Symmetric(s.regular(2, complex=True)), s.complex(2)),
         (identity, s.normal(2)),
         (identity, symmetric),
@@ -320,5 +323,6 @@ def cases():
         yield Case(tj.solve, a, b)
     for a in (diagonal, lower, unit, symmetric, hermitian, identity, scaled, kronecker, blocks):
         yield Case(tj.inv, a)
+    yield Case(tj.inv, hermitian.replace(definite=True))
     yield Case(tj.inv, update)
     yield Case(tj.inv, general)

@@ -107,12 +107,18 @@ class AbstractArray:
 
     def block(self, rows: slice, columns: slice) -> Any:
         """The sub-matrix of a contiguous range of rows and columns."""
-        return self.to_dense()[..., rows, columns]
+        return self._dense_for("block")[..., rows, columns]
+
+    def _dense_for(self, query: str) -> Any:
+        """The dense array for a query; silent only where the storage is as large anyway."""
+        if self.is_isometric:
+            return self.to_dense()
+        return densified(self, query, f"define `{query}` on the type")
 
     def pair(self, other: Any) -> Any:
         """`Σ selfᵢⱼ otherᵢⱼ`, without conjugation."""
         other = other.to_dense() if isinstance(other, AbstractArray) else other
-        return jnp.sum(self.to_dense() * other)
+        return jnp.sum(self._dense_for("pair") * other)
 
     def canonical(self) -> Any:
         """The same array with its storage invariant enforced again (nothing to do by default).
@@ -237,7 +243,7 @@ _DEFAULT_DTYPES: dict[bool, Any] = {}
 
 def default_dtype() -> Any:
     """JAX's default floating dtype; asking JAX takes 5 us."""
-    wide = jax.config.jax_enable_x64
+    wide = jax.config.jax_enable_x64  # type: ignore[attr-defined]
     if wide not in _DEFAULT_DTYPES:
         _DEFAULT_DTYPES[wide] = jnp.dtype(jnp.result_type(float))
     return _DEFAULT_DTYPES[wide]

@@ -52,6 +52,12 @@ class Masked(AbstractArray):
     def apply(self, b: Any) -> Any:
         return self.to_dense() @ b
 
+    def block(self, rows: slice, columns: slice) -> Any:
+        return self.to_dense()[rows, columns]
+
+    def pair(self, other: Any) -> Any:
+        return jnp.sum(self.to_dense() * ask.dense(other))
+
     def total(self) -> Any:
         return jnp.sum(self.to_dense())
 
