@@ -307,6 +307,8 @@ def cases():
         *_both(diagonal, tj.Identity(2)),
         (tj.Identity(2), tj.Identity(2)),
         *_both(symmetric, diagonal),
+        (symmetric, symmetric.replace(definite=True)),
+        (hermitian, hermitian),
         *_both(symmetric, tj.Identity(2)),
         *_both(hermitian, tj.Identity(2, complex)),
         *_both(lower, diagonal),

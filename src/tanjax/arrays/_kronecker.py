@@ -130,6 +130,12 @@ class Kronecker(AbstractArray):
             out = out * ask.total(factor)
         return out
 
+    def block(self, rows: slice, columns: slice) -> Any:
+        i = jnp.unravel_index(jnp.arange(math.prod(self._rows))[rows], self._rows)
+        j = jnp.unravel_index(jnp.arange(math.prod(self._columns))[columns], self._columns)
+        entries = zip(self.factors, i, j, strict=True)
+        return _product(ask.dense(f)[p][:, q] for f, p, q in entries)
+
     def pair(self, other: Any) -> Any:
         if isinstance(other, Kronecker) and (other._rows, other._columns) == (
             self._rows,
