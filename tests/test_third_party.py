@@ -4,7 +4,11 @@ import os
 import subprocess
 import sys
 
+import jax
+import numpy as np
 import pytest
+
+import tanjax as tj
 
 PACK = '''
 """Circulant matrices, by the fast Fourier transform."""
@@ -142,3 +146,29 @@ def test_faults_are_found(site, right, wrong, check, found):
     assert status == 1, output
     assert "FAILED" in output
     assert found in output
+
+
+class Undecorated(tj.AbstractArray):
+    def to_dense(self):
+        return np.eye(2)
+
+
+class Underived:
+    def to_dense(self):
+        return np.eye(2)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "what"),
+    [
+        (lambda: Undecorated() @ np.ones(2), "Undecorated .* not registered.*\n.*register_array"),
+        (lambda: tj.register_array_type(Underived), "Underived .* `destructure` is missing"),
+        (lambda: tj.solve.implementation(tj.Fill, jax.Array)(print), "no call .*\n.*tj.Dense"),
+        (lambda: tj.solve.natural_rule(tj.Fill, np.ndarray)(print), "no call .*\n.*tj.Dense"),
+    ],
+    ids=["undecorated type", "underived type", "jax.Array", "np.ndarray"],
+)
+def test_mistakes_of_newcomers(mistake, what):
+    """What is easily forgotten is refused where it is forgotten, with what to write instead."""
+    with pytest.raises(tj.RegistrationError, match=what):
+        mistake()

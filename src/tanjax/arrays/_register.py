@@ -172,6 +172,12 @@ def _is_pytree(cls: type) -> bool:
     """Whether JAX takes instances of a class apart."""
     if issubclass(cls, tuple):
         return hasattr(cls, "_fields")  # a named tuple
+    if destructure is None:
+        raise RegistrationError(
+            f"{cls.__name__} does not derive from AbstractArray, and `destructure` is missing.\n"
+            "Hint: derive it from `tj.AbstractArray`, or pass `destructure=`, a function that "
+            "forms the dense array."
+        )
     probe: Any = object.__new__(cls)
     try:
         return not jax.tree_util.all_leaves([probe])
@@ -182,7 +188,7 @@ def _is_pytree(cls: type) -> bool:
 def _register_foreign(
     cls: type,
     *,
-    destructure: Callable[[Any], Any],
+    destructure: Callable[[Any], Any] | None = None,
     pullback_of_destructure: Callable[[Any, Any], Any] | None = None,
     pullback_of_restructure: Callable[[Any, Any], Any] | None = None,
     pushforward_of_destructure: Callable[[Any, Any], Any] | None = None,

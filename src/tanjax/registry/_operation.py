@@ -228,6 +228,11 @@ class Operation:
     ) -> None:
         if not all(isinstance(t, type) for t in types):
             raise RegistrationError(f"{self.name}: signatures are made of classes, got {types}.")
+        if any(issubclass(t, jax.Array | np.ndarray) for t in types):
+            raise RegistrationError(
+                f"{self.name}: no call would find this registration: JAX's and NumPy's arrays are "
+                "one type.\nHint: write `tj.Dense` in the signature."
+            )
         if not self.variadic and len(types) > len(self.parameters):
             raise RegistrationError(
                 f"{self.name} has {len(self.parameters)} array argument(s), got {len(types)} types."

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from tanjax._errors import RegistrationError
-from tanjax.arrays import Dense, is_structured
+from tanjax.arrays import AbstractArray, Dense, is_structured
 
 Signature = tuple[type, ...]
 Entry = TypeVar("Entry")
@@ -136,6 +136,11 @@ def dispatch_class(x: Any) -> type:
     kind = type(x)
     found = _CLASSES.get(kind)
     if found is None:
+        if isinstance(x, AbstractArray) and not is_structured(x):
+            raise RegistrationError(
+                f"{kind.__name__} derives from AbstractArray but is not registered.\n"
+                "Hint: decorate the class with `@tj.register_array_type`."
+            )
         dense = isinstance(x, jax.Array | np.ndarray | np.generic | int | float | complex)
         found = _CLASSES[kind] = Dense if dense and not is_structured(x) else kind
     return found
