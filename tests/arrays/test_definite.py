@@ -55,7 +55,7 @@ def test_a_broken_promise_is_nan():
 
 def test_complex_symmetric_cannot_be_definite():
     """The error points to the type that can."""
-    with pytest.raises(tj.RegistrationError, match="tj.Hermitian"):
+    with pytest.raises(tj.RegistrationError, match=r"tj\.Hermitian"):
         tj.Symmetric(DATA + 0j, definite=True)
 
 

