@@ -24,8 +24,8 @@ help:  ## list the targets
 demo: $(VENV)/.ready-demo  ## fit a Gaussian process to the Mauna Loa record
 	$(BIN)/python docs/examples/gaussian_process.py
 
-test: $(VENV)/.ready-test  ## unit tests, property tests, documentation blocks and examples
-	$(BIN)/python -m pytest -n $(WORKERS)
+test: $(VENV)/.ready-test  ## unit and property tests, every rule's cases, documentation, examples
+	$(BIN)/python -m pytest -n $(WORKERS) --tanjax-check tanjax_rules
 
 lint: $(VENV)/.ready-test  ## style, formatting and types
 	$(BIN)/ruff check
