@@ -152,6 +152,11 @@ def along_axes(function, factors, b):
     """Apply `function(factor, ·)` along the axis of `b` that belongs to each Kronecker factor."""
     x = b.reshape(*(f.shape[1] for f in factors), math.prod(b.shape[1:]))
     for axis, factor in enumerate(factors):
+        if axis and function is tj.matmul and not tj.is_structured(factor):
+            # From the right: neither this product nor its transpose then has a transposed left
+            # operand, which XLA hands to a slower kernel (10 % of value and gradient, n = 2048).
+            x = jnp.moveaxis(jnp.moveaxis(x, axis, -1) @ factor.T, -1, axis)
+            continue
         moved = jnp.moveaxis(x, axis, 0)
         rest = moved.shape[1:]
         out = function(factor, moved.reshape(moved.shape[0], math.prod(rest)))
