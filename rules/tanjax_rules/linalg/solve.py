@@ -18,7 +18,7 @@ from .factored import (
     solve_factored,
     solve_factored_transposed,
 )
-from .matmul import along_axes
+from .matmul import along_axes, on_axis
 
 
 def check_system(name, a, b=None) -> None:
@@ -182,7 +182,7 @@ def solve_kronecker(a, b):
     check_system("solve", a, b)
     for factor in a.factors:
         check_system("solve (Kronecker factor)", factor)
-    return along_axes(tj.solve, a.factors, b)
+    return along_axes(on_axis(tj.solve), a.factors, b)
 
 
 @tj.solve.implementation(tj.LowRankUpdate, tj.Dense, differentiate=True)
