@@ -1,5 +1,6 @@
 """tanjax: an autodiff rule framework with natural and structural tangents, on JAX."""
 
+from . import units as units
 from ._errors import (
     CheckFailure as CheckFailure,
     CotangentError as CotangentError,
@@ -10,6 +11,7 @@ from ._errors import (
     RulePackError as RulePackError,
     RulePackWarning as RulePackWarning,
     ShapeError as ShapeError,
+    UnitError as UnitError,
 )
 from ._version import __version__ as __version__
 from .arrays import (
@@ -30,6 +32,7 @@ from .arrays import (
     Symmetric as Symmetric,
     TangentType as TangentType,
     Triangular as Triangular,
+    Unitful as Unitful,
     Zero as Zero,
     add_tangents as add_tangents,
     densified as densified,
@@ -61,6 +64,7 @@ from .dispatch import (
     dot as dot,
     inv as inv,
     kron as kron,
+    lift as lift,
     logdet as logdet,
     matmul as matmul,
     multiply as multiply,
@@ -85,22 +89,34 @@ from .registry import (
     wrap_natural_pullback as wrap_natural_pullback,
 )
 from .transforms import (
+    associative_scan as associative_scan,
+    checkpoint as checkpoint,
+    cond as cond,
+    custom_vjp as custom_vjp,
+    fori_loop as fori_loop,
     grad as grad,
     hessian as hessian,
     jacfwd as jacfwd,
     jacobian as jacobian,
     jacrev as jacrev,
+    jit as jit,
     jvp as jvp,
     linearize as linearize,
+    map as map,
+    scan as scan,
+    switch as switch,
     value_and_grad as value_and_grad,
     vjp as vjp,
+    vmap as vmap,
+    while_loop as while_loop,
 )
+from .units import unit as unit
 
 
 def __getattr__(name: str) -> object:
-    """Import the testing kit when it is asked for: programs that run need none of it."""
-    if name == "testing":
+    """Import on request what a program that runs need not load."""
+    if name in ("bridges", "lax", "numpy", "scipy", "testing", "typing"):
         import importlib
 
-        return importlib.import_module("tanjax.testing")
+        return importlib.import_module(f"tanjax.{name}")
     raise AttributeError(f"module 'tanjax' has no attribute {name!r}")

@@ -16,6 +16,7 @@ Supported: JAX 0.10.2 to 0.12. Switches, each with the reason:
 from __future__ import annotations
 
 import functools
+import pathlib
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -332,3 +333,32 @@ def _self_test() -> None:
         moved = jax.jvp(double, (x,), (x,))[1]
     if not (np.all(np.asarray(grads) == 2) and np.all(np.asarray(moved) == 2)):
         raise ValueError("the linear primitive gave a wrong derivative")
+
+
+def source_of(eqn: Any) -> str:
+    """The user's source line of an equation, for messages; where JAX does not say, its name."""
+    try:
+        from jax.extend import source_info_util
+
+        return source_info_util.summarize(eqn.source_info)
+    except (ImportError, AttributeError):
+        return "an equation of the traced function"
+
+
+def scan_counts(params: Any) -> tuple[int, int]:
+    """The numbers of constants and of carries of a `scan` equation.
+
+    JAX 0.12 replaced the parameters `num_consts` and `num_carry` by a tree of the operands; without
+    this, `tj.lift` of a loop fails there.
+    """
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(consts), len(carry)
+
+
+def jax_function_of(eqn: Any) -> str | None:
+    """The name of JAX's own function that a call equation runs; `None` for everybody else's."""
+    info = getattr(getattr(eqn.params.get("jaxpr"), "jaxpr", None), "debug_info", None)
+    name, _, place = str(getattr(info, "func_src_info", "")).partition(" at ")
+    return name if place.startswith(str(pathlib.Path(jax.__file__).parent)) else None

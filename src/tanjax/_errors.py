@@ -24,6 +24,10 @@ class CotangentError(TypeError):
     """A tangent or cotangent has the wrong tree, shape, dtype or count."""
 
 
+class UnitError(TypeError):
+    """Units do not fit together, or a unit is lost or written in a way that has no meaning."""
+
+
 class RegistrationError(ValueError):
     """An array type, implementation or rule cannot be registered as asked."""
 
@@ -103,5 +107,18 @@ def no_rule(op: str, types: Sequence[str], nearest: Sequence[str], hint: str) ->
             "nearest registrations:",
             *(f"  {line}" for line in near),
             hint=hint,
+        )
+    )
+
+
+def incompatible(operation: str, left: str, right: str, hint: str = "") -> UnitError:
+    """The error for two operands whose units do not fit; `left` and `right` name them."""
+    return UnitError(
+        message(
+            f"{operation}: the units do not fit together.",
+            left,
+            right,
+            hint=hint
+            or "convert one side with `.to(...)`, or strip its unit with `.to_value(...)`.",
         )
     )

@@ -7,6 +7,7 @@ from ._densify import densified as densified, densify as densify, densify_mode a
 from ._diagonal import Diagonal as Diagonal
 from ._fill import Fill as Fill
 from ._hermitian import Hermitian as Hermitian
+from ._hoisting import hoist as hoist
 from ._identity import Identity as Identity
 from ._kronecker import Kronecker as Kronecker
 from ._low_rank import LowRank as LowRank
@@ -27,7 +28,7 @@ from ._maps import (
 )
 from ._masked import Masked as Masked
 from ._outer import Outer as Outer
-from ._queries import pair as pair
+from ._queries import pair as pair, without_unit as without_unit
 from ._register import (
     ArrayType as ArrayType,
     array_type as array_type,
@@ -48,4 +49,11 @@ from ._tangents import (
     zero_tangent as zero_tangent,
 )
 from ._triangular import Triangular as Triangular
+from ._unitful import (
+    Unitful as Unitful,
+    check_range as check_range,
+    convert as convert,
+    quantity as quantity,
+    split_unit as split_unit,
+)
 from ._zero import Zero as Zero

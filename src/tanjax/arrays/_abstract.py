@@ -22,6 +22,7 @@ rules would then drop cotangents that reach the fields without passing through t
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
@@ -36,6 +37,10 @@ from ._densify import densified
 
 class Dense:
     """The type of `jax.Array`, NumPy arrays, Python and NumPy scalars, in rule signatures."""
+
+
+# The class of quantities, and what a constructor does with them; filled by `_hoisting`.
+QUANTITIES: dict[type, Callable[..., Any]] = {}
 
 
 def static_field(**kwargs: Any) -> Any:
@@ -58,10 +63,20 @@ class AbstractArray:
     __hash__ = None  # type: ignore[assignment]
     _dynamic: ClassVar[tuple[str, ...]] = ()
     _static: ClassVar[tuple[str, ...]] = ()
+    has_unit = False
+    units: Any = None  # the unit signature of the constructor, or a function; see `_hoisting`
+    constructor_unflattens = False  # for a type whose constructor neither checks nor converts
     core_ndim: Any = None  # the rank of one array, where the type has only one
     is_linear: Any = False
     is_isometric: Any = False
     is_injective: Any = False
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Fields that are quantities make a quantity: `Diagonal(x * metre)` is in metres."""
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            if type(value) in QUANTITIES:
+                return QUANTITIES[type(value)](cls, args, kwargs)
+        return object.__new__(cls)
 
     def to_dense(self) -> jax.Array:
         """The dense array that the fields stand for (the map D)."""

@@ -31,6 +31,7 @@ class BlockDiagonal(AbstractArray):
     """
 
     core_ndim = 2
+    units = "*blocks: u -> u"
 
     blocks: tuple[Any, ...]
 

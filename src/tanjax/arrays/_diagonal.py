@@ -23,6 +23,7 @@ class Diagonal(AbstractArray):
     """
 
     core_ndim = 2
+    units = "diag: u -> u"
 
     diag: Array
 

@@ -23,6 +23,8 @@ class Fill(AbstractArray):
     The natural cotangent of an empty array is empty.
     """
 
+    units = "value: u -> u"
+
     value: Array
     size_: tuple[int, ...] = static_field()
 

@@ -26,6 +26,7 @@ class Hermitian(AbstractArray):
     """
 
     core_ndim = 2
+    units = "data: u -> u"
 
     data: Array
     definite: bool = static_field(default=False)

@@ -35,6 +35,7 @@ class Kronecker(AbstractArray):
     """
 
     core_ndim = 2
+    units = "product"
 
     factors: tuple[Any, ...]
 

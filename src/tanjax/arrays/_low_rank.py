@@ -26,6 +26,7 @@ class LowRank(AbstractArray):
     """
 
     core_ndim = 2
+    units = "u: u, v: v -> u*v"
 
     u: Array
     v: Array

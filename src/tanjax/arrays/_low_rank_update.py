@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
 
-from tanjax._errors import ShapeError, describe
+from tanjax._errors import ShapeError, describe, incompatible
 
 from . import _queries as ask
 from ._abstract import AbstractArray, canonical_field
 from ._outer import Outer
 from ._register import array_type, register_array_type
+from ._unitful import convert, quantity, split_unit
 
 
 @register_array_type()
@@ -27,6 +29,8 @@ class LowRankUpdate(AbstractArray):
     """
 
     core_ndim = 2
+
+    units = staticmethod(lambda *args, **kwargs: _with_units(*args, **kwargs))
 
     base: Any
     u: Array
@@ -119,3 +123,16 @@ class LowRankUpdate(AbstractArray):
 
     def pair(self, other: Any) -> Any:
         return ask.pair(self.base, other) + self.update().pair(other)
+
+
+def _with_units(base: Any, u: Any, d: Any = None, v: Any = None) -> Any:
+    """The update in the unit of the base: `u`, `d` and `v` must multiply to it."""
+    (base, unit), (u, unit_u), (d, unit_d), (v, unit_v) = map(split_unit, (base, u, d, v))
+    wanted = (unit / unit_d) ** Fraction(1, 2) if v is None else unit / (unit_d * unit_v)
+    if wanted.dimension is not unit_u.dimension:
+        raise incompatible(
+            "LowRankUpdate",
+            f"base: unit {unit}",
+            f"update: unit {unit_u * unit_d * (unit_u if v is None else unit_v)}",
+        )
+    return quantity(LowRankUpdate(base, convert(u, unit_u, wanted), d, v), unit)

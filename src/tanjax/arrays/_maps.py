@@ -116,6 +116,7 @@ def _to_structural(name: str, x: Any, natural: Any) -> Any:
     kind = array_type(x)
     if natural is None or isinstance(natural, Zero):
         return zero_tangent(x)
+    natural = ask.without_unit(name, x, natural)
     ask.check_natural(f"{name}({describe(x)})", jnp.asarray(x) if kind is None else x, natural)
     if kind is None:
         return fit_leaf(name, x, ask.dense(natural))

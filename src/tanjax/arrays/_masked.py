@@ -25,6 +25,7 @@ class Masked(AbstractArray):
     """
 
     core_ndim = 2
+    units = "matrix: u -> u"
 
     matrix: Any
     pattern: Pattern = static_field(default="lower")

@@ -23,6 +23,7 @@ class Outer(AbstractArray):
     """
 
     core_ndim = 2
+    units = "left: u, right: v -> u*v"
 
     left: Array
     right: Array

@@ -102,6 +102,13 @@ def plus(*terms: Any) -> Any:
     return Sum(*nonzero)
 
 
+def without_unit(where: str, x: Any, natural: Any) -> Any:
+    """A natural (co)tangent of an array without a unit: stripped, if it has no dimension."""
+    if getattr(natural, "has_unit", False) and not getattr(x, "has_unit", False):
+        return natural.plain(where)
+    return natural
+
+
 def check_natural(where: str, x: Any, natural: Any) -> None:
     """Raise `CotangentError` unless the natural (co)tangent has the shape of its primal."""
     expected = shape(x)

@@ -18,6 +18,7 @@ from tanjax._errors import RegistrationError
 
 from . import _default_maps
 from ._abstract import AbstractArray, dense_of, static_field
+from ._export import register_export
 
 T = TypeVar("T")
 
@@ -113,6 +114,7 @@ def _register_own(
     new._dynamic = tuple(f.name for f in fields if not f.metadata.get("static"))
     new._static = tuple(f.name for f in fields if f.metadata.get("static"))
     _register_pytree(new)
+    register_export(new)
     _TYPES[new] = ArrayType(
         new,
         dense_of,
@@ -134,6 +136,11 @@ def _register_pytree(cls: Any) -> None:
     function of one `Diagonal` from 3.0 to 1.2 us above the same function of a plain array.
     """
     dynamic, static = cls._dynamic, cls._static
+    if cls.constructor_unflattens:
+        # In C++: a call of a compiled function of 100 quantities takes 1.3 times as long as with
+        # plain arrays instead of 1.9 times. JAX then runs the constructor on placeholders.
+        jax.tree_util.register_dataclass(cls, list(dynamic), list(static))
+        return
     keys = tuple(jax.tree_util.GetAttrKey(name) for name in dynamic)
     children_of, aux_of = _reader(cls, dynamic), _reader(cls, static)
     writers = [getattr(cls, name).__set__ for name in dynamic]

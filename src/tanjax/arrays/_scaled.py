@@ -25,6 +25,7 @@ class Scaled(AbstractArray):
     """
 
     core_ndim = 2
+    units = "matrix: u, factor: v -> u*v"
 
     matrix: Any
     factor: Array

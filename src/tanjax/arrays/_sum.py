@@ -20,6 +20,8 @@ class Sum(AbstractArray):
     **Arguments:** `*terms`. **Cost:** that of asking each term.
     """
 
+    units = "*terms: u -> u"
+
     terms: tuple[Any, ...]
 
     def __init__(self, *terms: Any) -> None:

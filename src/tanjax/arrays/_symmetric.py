@@ -34,6 +34,7 @@ class Symmetric(AbstractArray):
     """
 
     core_ndim = 2
+    units = "data: u -> u"
 
     data: Array
     definite: bool = static_field(default=False)

@@ -25,6 +25,7 @@ class Triangular(AbstractArray):
     """
 
     core_ndim = 2
+    units = "data: u -> u"
 
     data: Array
     lower: bool = static_field(default=True)

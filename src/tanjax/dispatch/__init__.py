@@ -1,5 +1,12 @@
 """Layer 5: the shipped operations, operators, NumPy's protocols."""
 
+from ._lift import lift as lift
+from ._namespaces import (
+    Namespace as Namespace,
+    function as function,
+    mirror as mirror,
+    scipy_modules as scipy_modules,
+)
 from ._operations import (
     add as add,
     cholesky as cholesky,

@@ -10,12 +10,22 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from tanjax.arrays import quantity
 from tanjax.registry import operation
+from tanjax.units._signature import not_linear
+
+
+def unit_of_det(raw: Any, a: Any) -> Any:
+    """The determinant of a quantity: its unit to the power of the number of rows."""
+    if not a.unit.is_linear:
+        raise not_linear("det", "a", a.unit)
+    return quantity(raw(a.value), a.unit ** a.shape[-1])
+
 
 # -- arithmetic ----------------------------------------------------------------------------------
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: u, b: v -> u*v")
 def matmul(a: Any, b: Any) -> Any:
     r"""`a @ b` for matrices and vectors of any type.
 
@@ -27,7 +37,7 @@ def matmul(a: Any, b: Any) -> Any:
     return jnp.matmul(a, b)
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: u, b: u -> u")
 def add(a: Any, b: Any) -> Any:
     r"""`a + b`, with broadcasting of scalars.
 
@@ -39,7 +49,7 @@ def add(a: Any, b: Any) -> Any:
     return jnp.add(a, b)
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: u, b: u -> u")
 def subtract(a: Any, b: Any) -> Any:
     r"""`a - b`, with broadcasting of scalars; `add(a, negative(b))` for structured arrays.
 
@@ -48,13 +58,13 @@ def subtract(a: Any, b: Any) -> Any:
     return jnp.subtract(a, b)
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: u -> u")
 def negative(a: Any) -> Any:
     r"""`-a`, of the type of `a` or one that can express it. **Derivative:** $\bar a = -\bar c$."""
     return jnp.negative(a)
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: u, b: v -> u*v")
 def multiply(a: Any, b: Any) -> Any:
     r"""`a * b`, by a scalar or entry by entry.
 
@@ -66,7 +76,7 @@ def multiply(a: Any, b: Any) -> Any:
     return jnp.multiply(a, b)
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: u, b: v -> u/v")
 def divide(a: Any, b: Any) -> Any:
     r"""`a / b`, by a scalar or entry by entry.
 
@@ -80,7 +90,7 @@ def divide(a: Any, b: Any) -> Any:
 # -- shape and reductions ------------------------------------------------------------------------
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: U -> U")
 def transpose(a: Any) -> Any:
     r"""The transposed matrix, `(n, m)` of `(m, n)`, without conjugation.
 
@@ -91,7 +101,7 @@ def transpose(a: Any) -> Any:
     return jnp.matrix_transpose(a)
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: U -> U")
 def diagonal(a: Any) -> Any:
     """The main diagonal of a matrix `(m, n)`, shape `(min(m, n),)`.
 
@@ -100,13 +110,13 @@ def diagonal(a: Any) -> Any:
     return jnp.diagonal(a)
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: u -> u")
 def trace(a: Any) -> Any:
     r"""The sum of the main diagonal, a scalar. **Derivative:** $\bar A = \bar y I$."""
     return jnp.trace(a)
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: u -> u")
 def sum(a: Any, *, axis: Any = None) -> Any:
     """The sum of all entries (`axis=None`, a scalar), or along one axis.
 
@@ -117,7 +127,7 @@ def sum(a: Any, *, axis: Any = None) -> Any:
     return jnp.sum(a, axis=axis)
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: u, b: v -> u*v")
 def dot(a: Any, b: Any) -> Any:
     r"""`sum(a * b)` over all entries of two arrays of one shape, without conjugation.
 
@@ -127,7 +137,7 @@ def dot(a: Any, b: Any) -> Any:
     return jnp.sum(jnp.multiply(a, b))
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: u -> u")
 def norm(a: Any) -> Any:
     r"""The Frobenius (for vectors: Euclidean) norm, a real scalar.
 
@@ -140,7 +150,7 @@ def norm(a: Any) -> Any:
     return jnp.where(zero, jnp.zeros_like(root), root)
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: u, x: v -> u*v^2")
 def quadratic_form(a: Any, x: Any) -> Any:
     r"""`x @ a @ x` for a square matrix `(n, n)` and a vector `(n,)`, without conjugation.
 
@@ -153,7 +163,7 @@ def quadratic_form(a: Any, x: Any) -> Any:
 # -- linear algebra ------------------------------------------------------------------------------
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: u, b: v -> v/u")
 def solve(a: Any, b: Any) -> Any:
     r"""The `x` with `a @ x = b`: `a` is `(n, n)`, `b` a vector `(n,)` or right-hand sides `(n, k)`.
 
@@ -167,7 +177,7 @@ def solve(a: Any, b: Any) -> Any:
     return jnp.linalg.solve(a, b)
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: u -> 1/u")
 def inv(a: Any) -> Any:
     r"""The inverse `c` of a square matrix, of a type that can express it.
 
@@ -177,7 +187,7 @@ def inv(a: Any) -> Any:
     return jnp.linalg.inv(a)
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: 1 -> 1")
 def logdet(a: Any) -> Any:
     r"""`log(abs(det(a)))` of a square matrix; the sign is lost.
 
@@ -188,7 +198,7 @@ def logdet(a: Any) -> Any:
     return jnp.linalg.slogdet(a).logabsdet
 
 
-@operation(dense=True)
+@operation(dense=True, units=unit_of_det)
 def det(a: Any) -> Any:
     r"""The determinant of a square matrix.
 
@@ -198,7 +208,7 @@ def det(a: Any) -> Any:
     return jnp.linalg.det(a)
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: u -> u^1/2")
 def cholesky(a: Any) -> Any:
     r"""The lower triangular `l` with `l @ l^H = a`, for a Hermitian positive definite `a`.
 
@@ -208,7 +218,7 @@ def cholesky(a: Any) -> Any:
     return jnp.linalg.cholesky(a)
 
 
-@operation(dense=True)
+@operation(dense=True, units="a: u, b: v -> u*v")
 def kron(a: Any, b: Any) -> Any:
     """The Kronecker product of `(m, n)` and `(p, q)`, shape `(mp, nq)`.
 

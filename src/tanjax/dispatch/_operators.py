@@ -12,10 +12,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from tanjax.arrays import AbstractArray, densified, is_structured
+from tanjax.arrays import AbstractArray, Unitful, densified, is_structured
 from tanjax.registry import Operation
 
-from . import _operations as ops
+from . import _operations as ops, _quantities
+from ._namespaces import function
 
 _UFUNCS: dict[Any, Operation] = {
     np.matmul: ops.matmul,
@@ -44,15 +45,47 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
 }
 
 
+_REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
+_ACCUMULATIONS = {"add": "cumsum", "multiply": "cumprod"}
+
+
+def _quantity_ufunc(ufunc: Any, method: str, inputs: Any, kwargs: Any) -> Any:
+    """NumPy's ufuncs on quantities: the function of the same name, in or out of `jit`."""
+    names = {"reduce": _REDUCTIONS, "accumulate": _ACCUMULATIONS}
+    name = ufunc.__name__ if method == "__call__" else names.get(method, {}).get(ufunc.__name__)
+    if name is None or kwargs.pop("out", None) is not None:
+        return NotImplemented
+    if method == "reduce":
+        kwargs.setdefault("axis", 0)
+    return function("numpy", name)(*inputs, **kwargs)
+
+
+def _quantity_function(function_: Any, args: Any, kwargs: Any) -> Any:
+    """NumPy's other functions on quantities, by module and name."""
+    table = {"numpy": "numpy", "numpy.linalg": "linalg", "numpy.fft": "fft"}
+    place = table.get(function_.__module__)
+    if place is None:
+        return NotImplemented
+    try:
+        found = function(place, function_.__name__)
+    except AttributeError:
+        return NotImplemented
+    return found(*args, **kwargs)
+
+
 def _array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    if any(type(x) is Unitful for x in inputs):
+        return _quantity_ufunc(ufunc, method, inputs, kwargs)
     op = _UFUNCS.get(ufunc)
     if op is None or method != "__call__" or kwargs:
         return NotImplemented
     return op(*inputs)
 
 
-def _array_function(self: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-    op = _FUNCTIONS.get(function)
+def _array_function(self: Any, function_: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    if Unitful in types:
+        return _quantity_function(function_, args, kwargs)
+    op = _FUNCTIONS.get(function_)
     return NotImplemented if op is None else op(*args, **kwargs)
 
 
@@ -104,6 +137,7 @@ def install() -> None:
         lambda self: ops.transpose(self), doc="The transposed matrix, without conjugation."
     )
     cls.T = cls.mT
+    _quantities.install()
 
 
 _COMPARISONS = {

@@ -20,7 +20,7 @@ import numpy as np
 
 from tanjax import arrays
 from tanjax._compat import float0
-from tanjax._errors import CotangentError, describe, message
+from tanjax._errors import CotangentError, UnitError, describe, message
 
 Kind = Literal["natural", "structural"]
 
@@ -186,6 +186,7 @@ def _tree_to_structural(where: str, kind: Kind, x: Any, bar: Any) -> Any:
 def _fit_dense(where: str, x: Any, bar: Any) -> Any:
     if not arrays.is_inexact(x):
         return np.zeros(np.shape(x), float0)
+    bar = arrays.without_unit(where, x, bar)
     if arrays.is_structured(bar):
         bar = arrays.destructure(bar)
     elif not jax.tree_util.all_leaves([bar]):
@@ -208,8 +209,8 @@ def _located(where: str, convert: Callable[[], Any]) -> Any:
     """Name rule and argument in an error that only knew the array."""
     try:
         return convert()
-    except CotangentError as error:
-        raise CotangentError(f"{where}: {error}") from None
+    except (CotangentError, UnitError) as error:
+        raise type(error)(f"{where}: {error}") from None
 
 
 def _conj(tree: Any) -> Any:

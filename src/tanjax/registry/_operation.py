@@ -34,6 +34,7 @@ from tanjax import _compat, arrays
 from tanjax._errors import RegistrationError
 
 from . import _lowering
+from ._front import Front
 from ._natural import Convention, Kind
 from ._plan import Hidden, Implementation, Plan, Rule, make_plan
 from ._table import Table, current_origin, dispatch_class
@@ -46,13 +47,20 @@ class Operation:
     """A function of arrays of any type. Made by `tj.operation`."""
 
     def __init__(
-        self, function: Callable[..., Any], *, static: Sequence[str], dense: bool, generic: bool
+        self,
+        function: Callable[..., Any],
+        *,
+        static: Sequence[str],
+        dense: bool,
+        generic: bool,
+        units: Any = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.name = function.__name__
         self.origin = current_origin(function)
         self.generic = function if generic else None
         self.dense = dense
+        self.units = units
         self.implementations: Table[Implementation] = Table(f"{self.name}: an implementation")
         self.rules: Table[Rule] = Table(f"{self.name}: a natural rule")
         self.pushforwards: Table[Rule] = Table(f"{self.name}: a natural pushforward")
@@ -117,6 +125,8 @@ class Operation:
         return make_plan(self, tuple(map(dispatch_class, args)), statics)
 
     def _compile(self, args: Sequence[Any], statics: dict[str, Any]) -> Callable[..., Any]:
+        if self.units is not None and any(type(a) is arrays.Unitful for a in args):
+            return self._on_quantities(statics)
         plan = self.plan(args, statics)
         fixed = tuple(i for i, a in enumerate(args) if _is_static_value(a))
         body = functools.partial(plan.traced, fixed)
@@ -131,6 +141,13 @@ class Operation:
             return compiled(*args)
 
         return call
+
+    def _on_quantities(self, statics: dict[str, Any]) -> Callable[..., Any]:
+        """This operation on quantities: by its unit signature, on stripped arrays."""
+        raw = functools.partial(self, **statics)
+        if callable(self.units):
+            return functools.partial(self.units, functools.update_wrapper(raw, self, updated=()))
+        return Front(self.name, raw, self.units, names=self.parameters)
 
     def _forget(self) -> None:
         self._compiled.clear()
@@ -251,17 +268,20 @@ def operation(
     static: Sequence[str] = (),
     dense: bool = False,
     generic: bool = True,
+    units: Any = None,
 ) -> Any:
     """Make an operation of a function of arrays, which becomes its generic implementation.
 
     **Arguments:** `static`: names of parameters that are not arrays (keyword-only parameters
     always are static). `dense`: the generic implementation takes dense arrays only; structured
     arguments without an implementation of their own are densified, as loudly as
-    `tj.densify` says. `generic=False`: the function only declares name and signature.
+    `tj.densify` says. `generic=False`: the function only declares name and signature. `units`:
+    the unit signature, such as `"a: u, b: v -> v/u"`; quantities are then stripped and labelled
+    around the operation. Without one, implementations and rules see the quantities themselves.
     """
     if function is None:
-        return lambda f: operation(f, static=static, dense=dense, generic=generic)
-    return Operation(function, static=static, dense=dense, generic=generic)
+        return lambda f: operation(f, static=static, dense=dense, generic=generic, units=units)
+    return Operation(function, static=static, dense=dense, generic=generic, units=units)
 
 
 def operations() -> tuple[Operation, ...]:

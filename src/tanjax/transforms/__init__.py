@@ -1,5 +1,17 @@
-"""Layer 6: derivatives in natural (co)tangents."""
+"""Layer 6: derivatives in natural (co)tangents, compilation, loops and branches, with units."""
 
+from ._control_flow import (
+    associative_scan as associative_scan,
+    checkpoint as checkpoint,
+    cond as cond,
+    fori_loop as fori_loop,
+    map as map,
+    scan as scan,
+    switch as switch,
+    vmap as vmap,
+    while_loop as while_loop,
+)
+from ._custom import custom_vjp as custom_vjp
 from ._grad import (
     grad as grad,
     hessian as hessian,
@@ -11,3 +23,4 @@ from ._grad import (
     value_and_grad as value_and_grad,
     vjp as vjp,
 )
+from ._jit import jit as jit

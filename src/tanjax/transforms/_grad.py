@@ -17,9 +17,10 @@ from tanjax.arrays import is_inexact, is_structured
 from ._natural import (
     destructured_tree,
     natural_tree,
-    structural_cotangent_tree,
-    structural_tangent_tree,
+    structural_cotangent,
+    structural_tangent,
 )
+from ._units import Stripped, common_rate, flatten_like, times_unit
 
 Argnums = int | Sequence[int]
 
@@ -33,7 +34,8 @@ def value_and_grad(
 
     **Returns:** a function giving the value and the gradient: for every dense array an array, for
     every structured one its natural cotangent (the same type for linear types, factored or
-    dense otherwise), `None` for integer and boolean leaves.
+    dense otherwise), `None` for integer and boolean leaves. The gradient of a quantity is one,
+    in `[loss]/[x]`.
 
     **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate.
     """
@@ -41,11 +43,18 @@ def value_and_grad(
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         _check_differentiable("grad", args, argnums)
+        stripped = Stripped(f, has_aux)
         run = jax.value_and_grad(
-            f, argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=True
+            stripped, argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=True
         )
         value, structural = run(*args, **kwargs)
-        return value, _per_argument(natural_tree, args, argnums, structural)
+        gradient = _per_argument(natural_tree, args, argnums, structural)
+        unit = stripped.units.leaves[0]  # the loss is one scalar
+        if unit is None:
+            return value, gradient
+        loss, aux = value if has_aux else (value, None)
+        loss = arrays.quantity(loss, unit)
+        return (loss, aux) if has_aux else loss, times_unit(gradient, unit.delta)
 
     return wrapped
 
@@ -77,14 +86,24 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     **Returns:** `(out, pullback)`, with `has_aux` also the aux value; `pullback(out_bar)` takes a
     natural cotangent of every array in `out` (dense or structured) and returns one per primal.
     """
+    stripped = Stripped(f, has_aux)
     run: Any = jax.vjp
-    out, structural_pullback, *aux = run(f, *primals, has_aux=has_aux)
+    out, structural_pullback, *aux = run(stripped, *primals, has_aux=has_aux)
+    labelled = stripped.units.label(out)
 
     def pullback(out_bar: Any) -> Any:
-        structural = structural_pullback(structural_cotangent_tree("vjp", out, out_bar))
-        return tuple(natural_tree(p, c) for p, c in zip(primals, structural, strict=True))
+        outs, given, tree = flatten_like("vjp", labelled, out_bar)
+        plain, objective = common_rate("vjp", outs, given, cotangent=True)
+        bars = [structural_cotangent(_value(o), n) for o, n in zip(outs, plain, strict=True)]
+        structural = structural_pullback(jax.tree.unflatten(tree, bars))
+        natural = (natural_tree(p, c) for p, c in zip(primals, structural, strict=True))
+        return tuple(times_unit(n, objective) for n in natural)
 
-    return (out, pullback, *aux)
+    return (labelled, pullback, *aux)
+
+
+def _value(x: Any) -> Any:
+    return x.value if type(x) is arrays.Unitful else x
 
 
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -93,9 +112,23 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     **Raises:** `CotangentError` if a tangent is not tangent to its array's type, or is an
     instance of a non-linear type (then it is unclear whether fields or arrays are meant).
     """
-    moved = [structural_tangent_tree("jvp", p, t) for p, t in zip(primals, tangents, strict=True)]
-    out, structural = jax.jvp(f, tuple(primals), tuple(moved))
-    return out, _push_tree(out, structural)
+    moved, rate = _structural_tangents("jvp", primals, tangents)
+    stripped = Stripped(f)
+    out, structural = jax.jvp(stripped, tuple(primals), moved)
+    return stripped.units.label(out), stripped.units.rates(_push_tree(out, structural), rate)
+
+
+def _structural_tangents(where: str, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """Natural tangents of all primals as structural ones, and their common rate."""
+    leaves, given, tree = flatten_like(where, tuple(primals), tuple(tangents))
+    plain, rate = common_rate(where, leaves, given, cotangent=False)
+    moved = []
+    for x, n in zip(leaves, plain, strict=True):
+        if type(x) is arrays.Unitful:
+            moved.append(arrays.quantity(structural_tangent(where, x.value, n), x.unit))
+        else:
+            moved.append(structural_tangent(where, x, n))
+    return jax.tree.unflatten(tree, moved), rate
 
 
 def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
@@ -104,16 +137,14 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
     **Returns:** `(out, push)`; `push(*tangents)` takes one natural tangent per primal and costs no
     second evaluation of `f`. **Raises:** `CotangentError`, as `jvp`.
     """
-    out, structural_push = jax.linearize(f, *primals)
+    stripped = Stripped(f)
+    out, structural_push = jax.linearize(stripped, *primals)
 
     def push(*tangents: Any) -> Any:
-        moved = [
-            structural_tangent_tree("linearize", p, t)
-            for p, t in zip(primals, tangents, strict=True)
-        ]
-        return _push_tree(out, structural_push(*moved))
+        moved, rate = _structural_tangents("linearize", primals, tangents)
+        return stripped.units.rates(_push_tree(out, structural_push(*moved)), rate)
 
-    return out, push
+    return stripped.units.label(out), push
 
 
 def _push_tree(out: Any, structural: Any) -> Any:
@@ -166,17 +197,24 @@ def _jacobian(
         chosen = [args[i] for i in _tuple(argnums)]
         leaves, join = _inexact(chosen)
 
-        def dense_out(leaves: Any) -> Any:
+        def joined(leaves: Any) -> Any:
             full = list(args)
             for i, x in zip(_tuple(argnums), join(leaves), strict=True):
                 full[i] = x
             out = f(*full, **kwargs)
             out, aux = out if has_aux else (out, None)
-            dense = destructured_tree(out)
+            return out, aux
+
+        def stripped_out(leaves: Any) -> Any:
+            plain, aux = stripped(leaves)
+            dense = destructured_tree(plain)
             return dense, (dense, aux)
 
-        columns, (out, aux) = mode(dense_out, has_aux=True)(leaves)
+        stripped = Stripped(joined, has_aux=True)
+        columns, (out, aux) = mode(stripped_out, has_aux=True)(leaves)
         rows = _natural_rows(out, columns, chosen, isinstance(argnums, int))
+        label = lambda block, unit: block if unit is None else times_unit(block, unit.delta)
+        rows = stripped.units.map(rows, label)
         return (rows, aux) if has_aux else rows
 
     return wrapped

@@ -25,6 +25,8 @@ def natural_tree(primal: Any, cotangent: Any, batch: int = 0) -> Any:
     def convert(x: Any, c: Any) -> Any:
         if not is_structured(x):
             return c if is_inexact(x) else None
+        if type(x) is arrays.Unitful and not is_structured(x.value):
+            return arrays.quantity(c.value, x.unit.inverse) if is_inexact(x.value) else None
         if batch == 0:
             warn_if_hidden(x, c)
         pull = functools.partial(_natural, x)
@@ -60,31 +62,18 @@ def warn_if_hidden(x: Any, cotangent: Any) -> None:
         )
 
 
-def structural_cotangent_tree(where: str, out: Any, natural: Any) -> Any:
-    """Structural cotangents of an output tree, from natural ones (dense, structured, `None`)."""
-    return _map_natural(where, out, natural, lambda x, n: arrays.pullback_of_destructure(x)(n))
+def structural_cotangent(x: Any, natural: Any) -> Any:
+    """The structural cotangent of one output array, from a natural one or none."""
+    if natural is None or not (is_structured(x) or is_inexact(x)):
+        return arrays.zero_tangent(x)
+    return arrays.pullback_of_destructure(x)(natural)
 
 
-def structural_tangent_tree(where: str, primal: Any, natural: Any) -> Any:
-    """Structural tangents of an input tree, from natural ones."""
-    return _map_natural(where, primal, natural, lambda x, n: _structural_tangent(where, x, n))
-
-
-def _map_natural(where: str, primal: Any, natural: Any, convert: Any) -> Any:
-    leaves, tree = jax.tree.flatten(primal, is_leaf=is_structured)
-    try:
-        given = tree.flatten_up_to(natural)
-    except ValueError as error:
-        raise CotangentError(
-            f"{where}: the tree does not match that of the primal: {error}"
-        ) from None
-    done = []
-    for x, n in zip(leaves, given, strict=True):
-        if n is None or not (is_structured(x) or is_inexact(x)):
-            done.append(arrays.zero_tangent(x))
-        else:
-            done.append(convert(x, n))
-    return jax.tree.unflatten(tree, done)
+def structural_tangent(where: str, x: Any, natural: Any) -> Any:
+    """The structural tangent of one input array, from a natural one."""
+    if natural is None or not (is_structured(x) or is_inexact(x)):
+        return arrays.zero_tangent(x)
+    return _structural_tangent(where, x, natural)
 
 
 def _structural_tangent(where: str, x: Any, n: Any) -> Any:

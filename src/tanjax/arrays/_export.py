@@ -1,0 +1,66 @@
+"""Array types in exported programs: `jax.export` must write their static data.
+
+Static fields are numbers, texts, flags, shapes, dtypes and units; they are written as JSON, so that
+a file from elsewhere is read without running anything of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import numpy as np
+from jax import export
+
+from tanjax import units
+from tanjax.units import Unit
+
+
+def register_export(cls: type) -> None:
+    """Let exported programs take and return this type. Local classes have no lasting name."""
+    if "<locals>" in cls.__qualname__:
+        return
+    name = f"{cls.__module__.split('.')[0]}.{cls.__qualname__}"
+    try:
+        export.register_pytree_node_serialization(
+            cls,
+            serialized_name=name,
+            serialize_auxdata=functools.partial(_write, name),
+            deserialize_auxdata=_read,
+        )
+    except ValueError:
+        return  # a second class of this name: the first keeps it
+
+
+def _write(name: str, aux: Any) -> bytes:
+    return json.dumps([_encode(name, value) for value in aux or ()]).encode()
+
+
+def _read(data: Any) -> tuple[Any, ...]:
+    return tuple(map(_decode, json.loads(bytes(data).decode())))
+
+
+def _encode(name: str, value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Unit):
+        return {"unit": str(value)}
+    if isinstance(value, tuple):
+        return {"tuple": [_encode(name, v) for v in value]}
+    try:
+        return {"dtype": np.dtype(value).name}
+    except TypeError:
+        raise TypeError(f"{name}: the static value {value!r} cannot be exported.") from None
+
+
+def _decode(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "unit" in value:
+        return units.unit(value["unit"])
+    if "tuple" in value:
+        return tuple(map(_decode, value["tuple"]))
+    import jax.numpy as jnp
+
+    return jnp.dtype(value["dtype"])

@@ -1,0 +1,72 @@
+"""Structured arrays of quantities: the unit moves outside.
+
+`Diagonal(x * metre)` means a diagonal matrix in metres, and so that every rule sees plain fields it
+becomes `Unitful(Diagonal(x), metre)`. Each type says what its constructor does to units by a unit
+signature (`units = "left: u, right: v -> u*v"`), or by a function where a line cannot say it.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+from tanjax._errors import UnitError, message
+from tanjax.units._signature import ANY, Operand, Role, Signature, bind
+
+from ._abstract import QUANTITIES
+from ._unitful import Unitful, convert, quantity, split_unit
+
+
+def hoist(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`cls(*args, **kwargs)` where some fields are quantities, as a quantity.
+
+    **Raises:** `UnitError` if the units do not fit together, or the type does not say what its
+    constructor does to them.
+    """
+    if callable(cls.units):
+        return cls.units(*args, **kwargs)
+    if cls.units == "product":
+        return _product(cls, args)
+    name = cls.__name__
+    if cls.units is None:
+        raise UnitError(
+            message(
+                f"{name}: a field cannot be a quantity.",
+                hint=f"make it of plain numbers, `tj.Unitful({name}(...), unit)`, or say what "
+                f'the constructor does to units: `units = "field: u -> u"` in the class.',
+            )
+        )
+    signature = Signature.parse(cls.units)
+    fields = [field for field, _ in signature.roles]
+    operands: list[Operand] = []
+    given: list[tuple[Any, Any]] = [*enumerate(args), *kwargs.items()]
+    for place, value in given:
+        field = place if isinstance(place, str) else fields[place] if place < len(fields) else ""
+        role = signature.role(field) or (signature.variadic[1] if signature.variadic else None)
+        unit = value.unit if type(value) is Unitful else None
+        if role is None and unit is None:
+            continue
+        zero = type(value) in (int, float) and value == 0
+        operands.append((role or Role("-"), ANY if zero else unit, field or f"argument {place}"))
+    binding = bind(name, operands)
+
+    def plain(value: Any, role: Role | None) -> Any:
+        if type(value) is not Unitful or role is None:
+            return value
+        return convert(value.value, value.unit, binding[role.letter])
+
+    roles = [role for _, role in signature.roles]
+    extra = signature.variadic[1] if signature.variadic else None
+    new_args = [plain(a, roles[i] if i < len(roles) else extra) for i, a in enumerate(args)]
+    new_kwargs = {k: plain(v, signature.role(k)) for k, v in kwargs.items()}
+    return quantity(cls(*new_args, **new_kwargs), signature.out.unit(binding))
+
+
+def _product(cls: Any, factors: tuple[Any, ...]) -> Any:
+    """A constructor of any number of factors: the product of their units."""
+    values, units = zip(*map(split_unit, factors), strict=True)
+    return quantity(cls(*values), functools.reduce(operator.mul, units))
+
+
+QUANTITIES[Unitful] = hoist

@@ -1,0 +1,20 @@
+"""Layer 9: the libraries around JAX, opened to quantities; each is imported when it is used.
+
+`tanjax.bridges.diffrax`, `.lineax`, `.matplotlib`, `.optax`, `.optimistix`. Equinox needs no
+bridge: a quantity is a pytree, and a field of a Module like any other.
+"""
+
+import importlib
+
+_BRIDGES = ("diffrax", "lineax", "matplotlib", "optax", "optimistix")
+
+
+def __getattr__(name: str) -> object:
+    """Import a bridge, and with it its library, on request."""
+    if name in _BRIDGES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(_BRIDGES)

@@ -1,0 +1,102 @@
+"""Trees of quantities as trees of plain numbers, and back.
+
+Solvers compute with plain arrays. A `Chart` remembers for every leaf of a tree the unit in which
+its number counts, converts what comes out of user functions to those units, and labels what a
+solver hands back. It is static data with value equality: the wrappers around user functions that
+hold one compare equal from call to call, so a solver compiles once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from tanjax._errors import ShapeError, UnitError, message
+from tanjax.arrays import Unitful, convert, is_structured, quantity
+from tanjax.units import Unit, one
+
+
+class Chart(eqx.Module):
+    """The units of a tree of quantities, leaf by leaf; `None` for plain leaves."""
+
+    tree: Any = eqx.field(static=True)
+    units: tuple[Unit | None, ...] = eqx.field(static=True)
+
+    def numbers(self, where: str, tree: Any) -> Any:
+        """The numbers of a tree in the units of the chart.
+
+        **Raises:** `UnitError` naming the leaf; `ShapeError` if the tree has another structure.
+        """
+        leaves, treedef = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_structured)
+        if treedef != self.tree:
+            raise ShapeError(
+                message(
+                    f"{where}: the tree has the wrong structure.",
+                    f"expected: {self.tree}",
+                    f"got: {treedef}",
+                )
+            )
+        done = [
+            number_in(f"{where}{jax.tree_util.keystr(path)}", x, unit)
+            for (path, x), unit in zip(leaves, self.units, strict=True)
+        ]
+        return jax.tree.unflatten(self.tree, done)
+
+    def quantities(self, numbers: Any) -> Any:
+        """Numbers with their units; a leaf that is itself a tree keeps its structure."""
+        leaves = self.tree.flatten_up_to(numbers)
+        done = [labelled(x, unit) for x, unit in zip(leaves, self.units, strict=True)]
+        return jax.tree.unflatten(self.tree, done)
+
+    def per(self, unit: Unit | None) -> Chart:
+        """The chart of derivatives of the tree by something in `unit`."""
+        return Chart(self.tree, tuple(_quotient(u, unit) for u in self.units))
+
+
+def _quotient(unit: Unit | None, by: Unit | None) -> Unit | None:
+    if by is None:
+        return unit and unit.delta
+    return (unit.delta if unit else one) / by.delta
+
+
+def chart_of(tree: Any) -> tuple[Any, Chart]:
+    """The numbers of a tree as arrays, and its chart."""
+    leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
+    units = tuple(x.unit if type(x) is Unitful else None for x in leaves)
+    values = [x.value if type(x) is Unitful else x for x in leaves]
+    return jax.tree.map(jnp.asarray, jax.tree.unflatten(treedef, values)), Chart(treedef, units)
+
+
+def labelled(value: Any, unit: Unit | None) -> Any:
+    """A number with its unit, or plain."""
+    return value if unit is None or value is None else quantity(value, unit)
+
+
+def number_in(where: str, x: Any, unit: Unit | None) -> Any:
+    """The number of a quantity in a unit; `None` stands for a plain number.
+
+    Zero has every unit; plain numbers and dimensionless quantities mix.
+    **Raises:** `UnitError` naming the place and both units.
+    """
+    if x is None or (type(x) in (int, float) and x == 0):
+        return x
+    given, target = (x.unit if type(x) is Unitful else one), (unit or one)
+    if given.dimension is target.dimension:
+        return convert(x.value if type(x) is Unitful else x, given, target)
+    raise UnitError(
+        message(
+            f"{where}: the unit does not fit.",
+            f"expected: {_name(unit)}",
+            f"got: {_name(x.unit if type(x) is Unitful else None)}",
+            hint="give a quantity of that dimension, in any unit; zero may be written 0.0."
+            if unit
+            else "a plain number is expected here: say which one, `q.to_value(...)`.",
+        )
+    )
+
+
+def _name(unit: Unit | None) -> str:
+    return "a plain number" if unit is None else f"{unit} ({unit.dimension})"

@@ -1,0 +1,292 @@
+"""Annotations with a shape and a dimension: `Quantity["m/s", Float, "n"]`.
+
+jaxtyping says in a signature what shape and dtype an array has, and checks it when asked to. A
+quantity has one property more. `Quantity[...]` joins both: the annotation is a class, `isinstance`
+asks the unit first and then jaxtyping, so sizes named twice must agree across all arguments of a
+function under `jaxtyping.jaxtyped` (with beartype or another checker), or under `checked`, which
+needs no checker and says what is wrong in the library's own errors.
+
+    @tj.typing.checked
+    def travel(v: Quantity["m/s", Float, "n"], t: Quantity["time"]) -> Quantity["m", Float, "n"]:
+        return v * t
+
+Any unit of the dimension is right: a function for `m/s` takes `km/h`. Nothing is checked, and
+nothing costs, where neither `jaxtyped` nor `checked` is written.
+
+Sharp edges. An annotation is a fact about units for people and for run time; static type checkers
+cannot read the texts in it. A plain number is no `Quantity["1"]`: write `Quantity["1"] | float`.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jaxtyping
+
+from tanjax import units
+from tanjax._errors import ShapeError, UnitError, describe, message
+from tanjax.arrays import Unitful
+from tanjax.units import Dimension
+
+# Names that physics has for dimensions, each with a unit that has it.
+_DIMENSIONS = {
+    "acceleration": "m/s^2",
+    "amount": "mol",
+    "angle": "rad",
+    "area": "m^2",
+    "capacitance": "F",
+    "charge": "C",
+    "conductance": "S",
+    "current": "A",
+    "density": "kg/m^3",
+    "dimensionless": "1",
+    "energy": "J",
+    "entropy": "J/K",
+    "force": "N",
+    "frequency": "Hz",
+    "inductance": "H",
+    "length": "m",
+    "luminosity": "cd",
+    "magnetic field": "T",
+    "magnetic flux": "Wb",
+    "mass": "kg",
+    "momentum": "kg m/s",
+    "power": "W",
+    "pressure": "Pa",
+    "resistance": "ohm",
+    "speed": "m/s",
+    "temperature": "K",
+    "time": "s",
+    "torque": "N m",
+    "velocity": "m/s",
+    "viscosity": "Pa s",
+    "voltage": "V",
+    "volume": "m^3",
+}
+_made: dict[Any, type] = {}
+
+
+class _QuantityType(type):
+    """The class of `Quantity[...]`: makes annotations and answers `isinstance`."""
+
+    dimension: Dimension | None
+    array: Any
+    over_value: bool
+
+    def __getitem__(cls, item: Any) -> type:
+        if cls is not Quantity:
+            raise TypeError(f"{cls.__name__} has its unit and shape already.")
+        unit, *array = item if isinstance(item, tuple) else (item,)
+        key = (unit, *array)
+        if key not in _made:
+            _made[key] = _make(unit, array)
+        return _made[key]
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return _fault(cls, x) is None
+
+    def __repr__(cls) -> str:
+        return cls.__name__
+
+
+class Quantity(metaclass=_QuantityType):
+    """The type of quantities with a dimension and a shape, for annotations and `isinstance`.
+
+    `Quantity["m/s"]`, `Quantity["speed"]` and `Quantity[tj.units.metre]`: a dimension, by a unit
+    or by its name. `Quantity["m", Float, "n k"]`: also a dtype and a shape, of any kind of value
+    (dense, NumPy, structured). `Quantity["m", Float[Array, "n"]]` and
+    `Quantity["m", Float[tj.Diagonal, "n n"]]`: the annotation is that of the value.
+    `Quantity["m", tj.Diagonal]`: the class of the value.
+
+    **Raises:** `UnitError` for an unknown unit or dimension; `TypeError` for anything else that
+    makes no annotation.
+    """
+
+    dimension = None
+    array: Any = None
+    over_value = False
+
+
+def _make(unit: Any, array: list[Any]) -> type:
+    text = unit if isinstance(unit, str) else f"{unit}"
+    named = _DIMENSIONS.get(text, unit) if isinstance(unit, str) else unit
+    dimension = named if type(named) is Dimension else units.unit(named).dimension
+    kind, over_value = _array_type(array)
+    parts = [f'"{text}"', *map(_spell, array)]
+    namespace = {
+        "dimension": dimension,
+        "array": kind,
+        "over_value": over_value,
+        "__module__": "builtins",  # unions then show the name alone, on which beartype insists
+        "__doc__": f"A quantity of dimension {dimension}.",
+    }
+    name = f"Quantity[{', '.join(parts)}]"
+    return _QuantityType(name, (Quantity,), namespace)
+
+
+def _spell(part: Any) -> str:
+    """One part of an annotation as it is written in the source."""
+    if isinstance(part, str):
+        return f'"{part}"'
+    if isinstance(part, type) and issubclass(part, jaxtyping.AbstractArray):
+        of = getattr(part.array_type, "__name__", str(part.array_type))
+        return f'{part.dtype.__name__}[{of}, "{part.dim_str}"]'
+    return getattr(part, "__name__", repr(part))
+
+
+def _array_type(array: list[Any]) -> tuple[Any, bool]:
+    """What `isinstance` is asked of the array, and whether of the value or of the quantity."""
+    if not array:
+        return None, False
+    kind, *shape = array
+    if isinstance(kind, str):
+        kind, shape = jaxtyping.Shaped, array
+    if isinstance(kind, type) and issubclass(kind, jaxtyping.AbstractDtype):
+        if len(shape) <= 1 and all(isinstance(s, str) for s in shape):
+            # A quantity has a shape and a dtype itself, whatever kind of value it holds.
+            return kind[typing.Any, *(shape or ["..."])], False
+    elif not shape and (isinstance(kind, type | types.UnionType) or _members(kind)):
+        return kind, True
+    raise TypeError(
+        message(
+            f"Quantity: `{array}` describes no array.",
+            hint='write `Quantity["m", Float, "n k"]` or `Quantity["m", Float[Array, "n k"]]`.',
+        )
+    )
+
+
+def _fault(cls: _QuantityType, x: Any) -> type[Exception] | None:
+    """Why a value is not of this type: `UnitError`, `ShapeError`, or nothing."""
+    if type(x) is not Unitful:
+        return UnitError
+    if cls.dimension is not None and x.unit.dimension is not cls.dimension:
+        return UnitError
+    if cls.array is None or isinstance(x.value if cls.over_value else x, cls.array):
+        return None
+    return ShapeError
+
+
+def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Check the arguments and the result of a function against its annotations, on every call.
+
+    Understood are `Quantity[...]`, jaxtyping's arrays, and unions, tuples, lists and dicts of
+    them; other annotations are left to type checkers. Sizes with one name must agree in the whole
+    signature. Under `jit` the check runs when the function is traced.
+
+    **Returns:** the function with checks.
+    **Raises:** `UnitError` for a wrong dimension, or a quantity where a plain array is expected and
+    the reverse; `ShapeError` for a wrong shape or dtype. Both name function and argument.
+    """
+    signature = inspect.signature(function)
+    several = {
+        name: parameter.kind
+        for name, parameter in signature.parameters.items()
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    }
+    hints: dict[str, Any] = {}
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if not hints:  # now that names defined below the function exist
+            hints.update(typing.get_type_hints(function, include_extras=True) or {"": None})
+        arguments = signature.bind(*args, **kwargs).arguments
+        with jaxtyping.jaxtyped("context"):
+            for name, value in arguments.items():
+                if name in hints:
+                    for label, v in _each(name, value, several.get(name)):
+                        _check(function, f"argument `{label}`", hints[name], v, arguments)
+            out = function(*args, **kwargs)
+            if "return" in hints:
+                _check(function, "the result", hints["return"], out, arguments)
+        return out
+
+    return wrapped
+
+
+def _each(name: str, value: Any, kind: Any) -> Iterator[tuple[str, Any]]:
+    """The arguments behind a parameter: several for `*args` and `**kwargs`."""
+    if kind is None:
+        yield name, value
+    elif kind is inspect.Parameter.VAR_POSITIONAL:
+        yield from ((f"{name}[{i}]", v) for i, v in enumerate(value))
+    else:
+        yield from value.items()
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    """The members of a union; none for other hints."""
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if union else ()
+
+
+def _check(function: Any, place: str, hint: Any, value: Any, arguments: Any) -> None:
+    """Raise if a value does not fit an annotation that we understand."""
+    for path, expected, got in _places(place, hint, value):
+        members = _members(expected)
+        faults = (
+            [_fault_of(m, got, alone=False) for m in members]
+            if members
+            else [_fault_of(expected, got)]
+        )
+        if None in faults:
+            continue
+        error = ShapeError if ShapeError in faults else UnitError
+        shown = [f"`{name}`: {_show(v)}" for name, v in arguments.items() if hasattr(v, "shape")]
+        raise error(
+            message(
+                f"{function.__qualname__}: {path} does not fit its annotation.",
+                f"expected: {getattr(expected, '__name__', None) or expected}",
+                f"got: {_show(got)}",
+                *([f"arrays in this call: {', '.join(shown)}"] if error is ShapeError else []),
+                hint="sizes with one name must agree in the whole signature."
+                if error is ShapeError
+                else "give a quantity of that dimension in any unit; "
+                "`q.to_value(...)` makes a plain array of one.",
+            )
+        )
+
+
+def _places(path: str, hint: Any, value: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Follow tuples, lists and dicts to the values that have an annotation of their own."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        yield from _places(path, inner[0], value)
+    elif origin is tuple and isinstance(value, tuple):
+        if len(inner) == 2 and inner[1] is Ellipsis:
+            inner = (inner[0],) * len(value)
+        for i, (h, v) in enumerate(zip(inner, value, strict=False)):
+            yield from _places(f"{path}[{i}]", h, v)
+    elif origin in (list, collections.abc.Sequence) and isinstance(value, list | tuple):
+        for i, v in enumerate(value):
+            yield from _places(f"{path}[{i}]", inner[0], v)
+    elif origin in (dict, collections.abc.Mapping) and isinstance(value, dict):
+        for key, v in value.items():
+            yield from _places(f"{path}[{key!r}]", inner[1], v)
+    else:
+        yield path, hint, value
+
+
+def _fault_of(hint: Any, value: Any, alone: bool = True) -> type[Exception] | None:
+    """Why a value does not fit one annotation; in a union every class is asked, alone only ours."""
+    if isinstance(hint, _QuantityType):
+        return _fault(hint, value)
+    if hint is typing.Any or not isinstance(hint, type):
+        return None  # left to type checkers
+    if issubclass(hint, jaxtyping.AbstractArray):
+        if isinstance(value, hint):
+            return None
+        return UnitError if type(value) is Unitful else ShapeError
+    if alone and type(value) is not Unitful:
+        return None
+    number = hint is float and type(value) is int  # as in type hints
+    return None if number or isinstance(value, hint) else UnitError
+
+
+def _show(x: Any) -> str:
+    return f"{describe(x.value)} in {x.unit}" if type(x) is Unitful else describe(x)

@@ -1,0 +1,216 @@
+"""Axes that know their unit.
+
+A plot of metres against hours is a plot of numbers whose unit somebody wrote into a label, once.
+Matplotlib has a registry of converters for such values; `enable()` puts one for quantities there.
+The first quantity plotted on an axis gives the axis its unit and its label, later ones are
+converted to it, and one of another dimension raises `UnitError`.
+
+    with tanjax.bridges.matplotlib.enabled():
+        axes.plot(t, x)
+
+Sharp edges. Matplotlib never asks a converter about plain numbers: on an axis in km they are
+kilometres. It reports what fails in a converter as `ConversionError`, with our `UnitError` as its
+cause, where an axis that has its unit already gets another dimension by anything but `plot`.
+`axis.set_units(...)` after plotting moves lines; other artists keep the numbers that they got. Some
+methods hand their data to NumPy before they ask the registry: `enable` wraps these methods of
+`Axes` (hist, boxplot, violinplot, errorbar, and plot for the sake of lists of quantities).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tanjax import units
+from tanjax._errors import UnitError, message
+from tanjax.arrays import Unitful, destructure, is_structured
+from tanjax.units import Unit
+
+from ._missing import missing
+
+try:
+    from matplotlib import axes, units as registry
+except ImportError as error:
+    raise missing("matplotlib") from error
+
+
+class QuantityConverter(registry.ConversionInterface):
+    """What Matplotlib asks about quantities: their unit, their numbers, the label of the axis."""
+
+    @staticmethod
+    def default_units(x: Any, axis: Any) -> Unit | None:
+        """The unit for an axis that has none. **Raises:** `UnitError` if it has another dimension.
+
+        Every artist passes here before its values are converted, so the error comes from here:
+        Matplotlib would wrap one raised by `convert` in an error of its own.
+        """
+        first = _first_quantity(x)
+        if first is None:
+            return None
+        of_axis = getattr(axis, "units", None)
+        if of_axis is not None and _unit(of_axis).dimension is not first.unit.dimension:
+            raise _wrong_dimension(first.unit, _unit(of_axis), axis)
+        return first.unit
+
+    @staticmethod
+    def convert(value: Any, unit: Any, axis: Any) -> Any:
+        """The numbers of quantities, or of lists of them, in the unit of the axis."""
+        return _numbers(value, None if unit is None else _unit(unit), axis)
+
+    @staticmethod
+    def axisinfo(unit: Any, axis: Any) -> registry.AxisInfo | None:
+        """The label: the unit, in Unicode. A label set by hand stays."""
+        if unit is None or _unit(unit).is_one:
+            return None
+        return registry.AxisInfo(label=format(_unit(unit), "P"))
+
+
+def _unit(unit: Any) -> Unit:
+    return unit if type(unit) is Unit else units.unit(unit)
+
+
+def _first_quantity(x: Any) -> Unitful | None:
+    """The first quantity in nested lists and object arrays."""
+    if type(x) is Unitful:
+        return x
+    if isinstance(x, np.ndarray):
+        x = x.ravel() if x.dtype == object else ()
+    if isinstance(x, list | tuple | np.ndarray):
+        return next((q for q in map(_first_quantity, x) if q is not None), None)
+    return None
+
+
+def _numbers(value: Any, unit: Unit | None, axis: Any) -> Any:
+    if type(value) is Unitful:
+        if unit is not None and value.unit.dimension is not unit.dimension:
+            raise _wrong_dimension(value.unit, unit, axis)
+        dense = destructure(value.value) if is_structured(value.value) else value.value
+        stored = np.asarray(dense)
+        numbers = np.asarray(stored if unit is None else Unitful(stored, value.unit).to_value(unit))
+        # Narrow dtypes (bfloat16) are unknown to Matplotlib; a number, not an array of rank 0.
+        return (numbers if np.iscomplexobj(numbers) else numbers.astype(np.float64))[()]
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        flat = [_numbers(v, unit, axis) for v in value.ravel()]
+        return np.array(flat, dtype=float).reshape(value.shape)
+    if isinstance(value, list | tuple):
+        return np.array([_numbers(v, unit, axis) for v in value])
+    return value
+
+
+def _wrong_dimension(unit: Unit, of_axis: Unit, axis: Any) -> UnitError:
+    name = getattr(axis, "axis_name", "?")
+    return UnitError(
+        message(
+            f"plot: a quantity in {unit} on an axis in {of_axis}.",
+            f"axis: {name}, in {of_axis} ({of_axis.dimension})",
+            f"quantity: in {unit} ({unit.dimension})",
+            hint="use another axis (`ax.twinx()`), or plot the numbers, `q.to_value(...)`.",
+        )
+    )
+
+
+Method = Callable[..., Any]
+
+
+def _wrap_distribution(method: Method, upright: str) -> Method:
+    """Wrap `hist` and its like: all data on one axis, `upright` unless it is drawn horizontally."""
+    across = {"xaxis": "yaxis", "yaxis": "xaxis"}[upright]
+
+    @functools.wraps(method)
+    def wrapped(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        if _first_quantity(x) is not None:
+            vertical = kwargs.get("orientation", "vertical") == "vertical"
+            axis = getattr(self, upright if vertical else across)
+            axis.update_units(x)
+            several = isinstance(x, list | tuple) and any(map(np.ndim, x))
+            x = (
+                [_numbers(v, axis.units, axis) for v in x]
+                if several
+                else _numbers(x, axis.units, axis)
+            )
+        return method(self, x, *args, **kwargs)
+
+    return wrapped
+
+
+def _wrap_errorbar(method: Method) -> Method:
+    """Wrap `errorbar`: values in the units of the axes, errors in those of their differences."""
+
+    @functools.wraps(method)
+    def wrapped(
+        self: Any, x: Any, y: Any, yerr: Any = None, xerr: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        for axis, values in ((self.xaxis, x), (self.yaxis, y)):
+            if _first_quantity(values) is not None:
+                axis.update_units(values)
+        x, xerr = _with_error(x, xerr, self.xaxis)
+        y, yerr = _with_error(y, yerr, self.yaxis)
+        return method(self, x, y, yerr, xerr, *args, **kwargs)
+
+    return wrapped
+
+
+def _with_error(values: Any, error: Any, axis: Any) -> tuple[Any, Any]:
+    if axis.units is None or type(axis.get_converter()) is not QuantityConverter:
+        return values, error
+    unit = _unit(axis.units)
+    return _numbers(values, unit, axis), _numbers(error, unit.delta, axis)
+
+
+def _wrap_plot(method: Method) -> Method:
+    """Wrap `plot`: a list of quantities becomes a quantity, in the unit of the first."""
+
+    @functools.wraps(method)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return method(self, *map(_joined, args), **kwargs)
+
+    return wrapped
+
+
+def _joined(x: Any) -> Any:
+    first = _first_quantity(x) if isinstance(x, list | tuple) else None
+    return x if first is None else Unitful(_numbers(x, first.unit, None), first.unit)
+
+
+_kept: dict[str, Method] = {}
+
+
+def enable() -> None:
+    """Teach Matplotlib quantities, until `disable()`. Enabling twice does no more than once."""
+    if _kept:
+        return
+    wrappers: dict[str, Callable[[Method], Method]] = {
+        "hist": lambda method: _wrap_distribution(method, "xaxis"),
+        "boxplot": lambda method: _wrap_distribution(method, "yaxis"),
+        "violinplot": lambda method: _wrap_distribution(method, "yaxis"),
+        "errorbar": _wrap_errorbar,
+        "plot": _wrap_plot,
+    }
+    for name, wrap in wrappers.items():
+        _kept[name] = getattr(axes.Axes, name)
+        setattr(axes.Axes, name, wrap(_kept[name]))
+    registry.registry[Unitful] = QuantityConverter()
+
+
+def disable() -> None:
+    """Undo `enable`. Axes drawn in the meantime keep their units."""
+    if _kept:
+        del registry.registry[Unitful]
+    while _kept:
+        setattr(axes.Axes, *_kept.popitem())
+
+
+@contextlib.contextmanager
+def enabled() -> Iterator[None]:
+    """Quantities in Matplotlib within a `with` block; nothing changes if they were enabled."""
+    before = bool(_kept)
+    enable()
+    try:
+        yield
+    finally:
+        if not before:
+            disable()

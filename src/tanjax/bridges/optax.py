@@ -1,0 +1,250 @@
+"""Gradient descent whose learning rate has a unit.
+
+`x - rate · gradient` is a formula of physics like any other: a gradient is in `[loss]/[x]`, so the
+rate of gradient descent is in `[x]²/[loss]`, and one rate cannot serve metres and seconds. Optax
+works on plain trees, so the gradients of `jax.grad`, labelled like the parameters, go into any
+optimiser as they are, and units are lost sight of. The functions here take natural gradients
+(`tj.grad`), in true units, and check.
+
+    optimiser = tanjax.bridges.optax.sgd({"x": 0.1 * m2 / J, "t": 0.1 * s2 / J})
+    state = optimiser.init(params)
+    gradients = tj.grad(loss)(params)
+    updates, state = optimiser.update(gradients, state, params)
+    params = tanjax.bridges.optax.apply_updates(params, updates)
+
+Sharp edges. The direction of Adam, RMSProp and other normalised methods is a pure number: their
+rate is in the unit of the parameter, and a plain rate counts in the unit in which each parameter is
+stored (0.1 moves a parameter in km by 100 m). Their `eps` counts in `[loss]/[x]`, stored units
+again, and clipping by a global norm adds numbers of all units.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+import tanjax.arrays as arrays
+from tanjax._errors import CotangentError, UnitError, message
+from tanjax.arrays import Unitful, convert, is_structured, quantity, split_unit
+from tanjax.units import Unit, one, unit as parse_unit
+
+from ._charts import Chart
+from ._missing import missing
+
+try:
+    import optax
+except ImportError as error:
+    raise missing("optax") from error
+
+
+def structural(params: Any, gradients: Any, loss_unit: Any = None) -> Any:
+    """Natural gradients as the structural ones that optax wants.
+
+    **Arguments:** `params`; `gradients`, a tree of natural gradients as `tj.grad` gives them;
+    `loss_unit`, the unit that the loss counts in, that of the first gradient if not given.
+
+    **Returns:** a tree like `params`, every leaf with the type and the unit label of its parameter,
+    with the numbers that `jax.grad` would give for the loss in `loss_unit`.
+
+    **Raises:** `UnitError` naming the leaf whose gradient is not in `[loss]/[parameter]`.
+    """
+    loss = None if loss_unit is None else _as_unit(loss_unit)
+    done = []
+    for path, x, g in _pairs("structural", params, gradients):
+        if g is None:
+            done.append(None)
+            continue
+        value, own = split_unit(x)
+        number, unit = split_unit(g)
+        got = unit * own.delta
+        loss = loss or got
+        if got.dimension is not loss.dimension:
+            raise UnitError(
+                message(
+                    f"structural: the gradient of {path} does not fit the loss.",
+                    f"expected: {loss / own.delta} (the loss in {loss}, the parameter in {own})",
+                    f"got: {unit}",
+                    hint="all gradients of one loss are in [loss]/[parameter].",
+                )
+            )
+        plain = arrays.structural(value, convert(number, got, loss))
+        done.append(quantity(plain, own) if type(x) is Unitful else plain)
+    return _like(params, done)
+
+
+def check_learning_rate(loss: Any, params: Any, learning_rate: Any) -> None:
+    """Check that `learning_rate · d loss/d x` has the unit of `x`, for every parameter.
+
+    **Arguments:** `loss`, its value or unit; `params`; `learning_rate`, a quantity or a tree of
+    them, one for every parameter or for whole subtrees.
+
+    **Raises:** `UnitError` naming the leaf, the unit that its rate must have, and the one it has.
+    """
+    unit = loss.unit if type(loss) is Unitful else _as_unit(loss)
+    for path, x, rate in _pairs("check_learning_rate", params, _spread(learning_rate, params)):
+        own = split_unit(x)[1].delta
+        _check_rate(path, rate, own / (unit / own), own, unit / own)
+
+
+def sgd(
+    learning_rate: Any, momentum: float | None = None, nesterov: bool = False
+) -> optax.GradientTransformation:
+    """`optax.sgd` for natural gradients, with a learning rate in `[x]²/[loss]`.
+
+    **Arguments:** `learning_rate`, a quantity or a tree of them (one for every parameter or for
+    whole subtrees), or a function of the step count that returns one; `momentum` and `nesterov`
+    as in `optax.sgd`.
+
+    **Returns:** an optimiser: `update(gradients, state, params)` needs `params`, and gives updates
+    with the types and units of the parameters.
+
+    **Raises:** `UnitError` (from `update`) naming a leaf whose rate has the wrong unit.
+    """
+    inner = optax.identity() if momentum is None else optax.trace(momentum, nesterov)
+    return _true_steps(inner, learning_rate, pure=False)
+
+
+def adam(learning_rate: Any, **options: Any) -> optax.GradientTransformation:
+    """`optax.adam` for natural gradients, with a learning rate in the unit of the parameters.
+
+    **Arguments:** `learning_rate`, as in `sgd`, but each in the unit of its parameter, because the
+    direction of Adam is a pure number; `options` of `optax.scale_by_adam`.
+
+    **Returns:** an optimiser, as `sgd`. **Raises:** `UnitError`, as `sgd`.
+    """
+    return _true_steps(optax.scale_by_adam(**options), learning_rate, pure=True)
+
+
+def from_natural(
+    optimiser: optax.GradientTransformation, loss_unit: Any = None
+) -> optax.GradientTransformationExtraArgs:
+    """Any optimiser of optax, for natural gradients: `structural` first, then the optimiser.
+
+    Its learning rate stays the plain number that it was given: what that counts in is for the
+    optimiser to say (see the module's text).
+    """
+    inner = optax.with_extra_args_support(optimiser)
+
+    def update(gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+        plain = structural(_needed(params), gradients, loss_unit)
+        return inner.update(plain, state, params, **extra)
+
+    return optax.GradientTransformationExtraArgs(inner.init, update)
+
+
+def apply_updates(params: Any, updates: Any) -> Any:
+    """`optax.apply_updates` in true units: an update is converted to the unit of its parameter.
+
+    **Raises:** `UnitError` naming the leaf whose update has another dimension.
+    """
+    leaves, tree = jax.tree.flatten(params, is_leaf=is_structured)
+    chart = Chart(tree, tuple(x.unit.delta if type(x) is Unitful else None for x in leaves))
+    given = [g for _, _, g in _pairs("apply_updates", params, updates)]
+    steps = chart.numbers("apply_updates: params", jax.tree.unflatten(tree, given))
+    done = [
+        quantity(optax.apply_updates(x.value, u), x.unit)
+        if type(x) is Unitful
+        else optax.apply_updates(x, u)
+        for x, u in zip(leaves, tree.flatten_up_to(steps), strict=True)
+    ]
+    return jax.tree.unflatten(tree, done)
+
+
+class StepState(NamedTuple):
+    """The state of an optimiser in true units: that of the inner one, and the step count."""
+
+    inner: Any
+    count: Any
+
+
+def _true_steps(
+    inner: optax.GradientTransformation, learning_rate: Any, pure: bool
+) -> optax.GradientTransformation:
+    """Structural gradients, an inner direction, and a step in the unit of the parameters."""
+
+    def init(params: Any) -> StepState:
+        return StepState(inner.init(params), jnp.zeros([], jnp.int32))
+
+    def update(gradients: Any, state: StepState, params: Any = None) -> Any:
+        plain = structural(_needed(params), gradients)
+        loss = _loss_unit(params, gradients)
+        directions, new = inner.update(plain, state.inner, params)
+        rate = learning_rate(state.count) if callable(learning_rate) else learning_rate
+        steps = _steps(params, directions, _spread(rate, params), None if pure else loss)
+        return steps, StepState(new, optax.safe_increment(state.count))
+
+    return optax.GradientTransformation(init, update)
+
+
+def _steps(params: Any, directions: Any, rates: Any, loss: Unit | None) -> Any:
+    """`-rate · direction` in the unit of each parameter; a direction without loss is pure."""
+    done = []
+    given = jax.tree.structure(params, is_leaf=is_structured).flatten_up_to(rates)
+    for (path, x, d), rate in zip(_pairs("update", params, directions), given, strict=True):
+        own = split_unit(x)[1].delta
+        natural = one if loss is None else loss / own
+        _check_rate(path, rate, own / natural, own, natural)
+        if d is None:
+            done.append(None)
+            continue
+        number, unit = split_unit(rate)
+        step = -convert(number, unit * natural, own)
+        scaled = jax.tree.map(lambda v, step=step: jnp.asarray(step, v.dtype) * v, split_unit(d)[0])
+        done.append(quantity(scaled, own) if type(x) is Unitful else scaled)
+    return _like(params, done)
+
+
+def _check_rate(path: str, rate: Any, expected: Unit, own: Unit, natural: Unit) -> None:
+    unit = split_unit(rate)[1]
+    if unit.dimension is not expected.dimension:
+        raise UnitError(
+            message(
+                f"learning rate of {path}: rate times gradient is no step of the parameter.",
+                f"expected: {expected} ({expected.dimension})",
+                f"got: {unit} ({unit.dimension})",
+                f"parameter: {own}, its direction: {natural}",
+                hint="give a tree of rates, one per parameter, where parameters differ in unit.",
+            )
+        )
+
+
+def _loss_unit(params: Any, gradients: Any) -> Unit:
+    for _, x, g in _pairs("update", params, gradients):
+        if g is not None:
+            return split_unit(g)[1] * split_unit(x)[1].delta
+    return one
+
+
+def _as_unit(unit: Any) -> Unit:
+    return unit if type(unit) is Unit else parse_unit(unit) if isinstance(unit, str) else one
+
+
+def _needed(params: Any) -> Any:
+    if params is None:
+        raise TypeError(
+            "update: pass the parameters too, `optimiser.update(gradients, state, params)`."
+        )
+    return params
+
+
+def _pairs(where: str, params: Any, tree: Any) -> Any:
+    """Path, parameter and what a tree has in its place; integers have no gradient."""
+    leaves, treedef = jax.tree_util.tree_flatten_with_path(params, is_leaf=is_structured)
+    try:
+        given = treedef.flatten_up_to(tree)
+    except ValueError as error:
+        raise CotangentError(f"{where}: not a tree like that of the parameters: {error}") from None
+    name = jax.tree_util.keystr
+    return [(f"params{name(p)}", x, g) for (p, x), g in zip(leaves, given, strict=True)]
+
+
+def _like(params: Any, leaves: list[Any]) -> Any:
+    return jax.tree.unflatten(jax.tree.structure(params, is_leaf=is_structured), leaves)
+
+
+def _spread(rate: Any, params: Any) -> Any:
+    """A tree of learning rates with one for every parameter, from one or for whole subtrees."""
+    whole = lambda r, sub: jax.tree.map(lambda _: r, sub, is_leaf=is_structured)
+    return jax.tree.map(whole, rate, params, is_leaf=is_structured)

@@ -1,0 +1,150 @@
+"""Units through equations that hold jaxprs: calls, loops, branches, custom rules.
+
+A call takes the units of its operands inside. A carry must come back in the unit it went in with;
+where it starts with a plain zero (any unit) the unit is found by going round until nothing changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tanjax import _compat
+from tanjax._errors import UnitError, message
+from tanjax.units import Unit
+from tanjax.units._signature import ANY, describe_unit
+
+from ._lift_units import NeedsCoherent, infer, literal_unit, rule
+
+TAG = "tanjax_unit:"
+TAGGED: dict[str, Unit] = {}
+
+
+def inner(closed: Any, operands: list[Any]) -> list[Any]:
+    """The units of the results of a closed jaxpr."""
+    jaxpr = getattr(closed, "jaxpr", closed)
+    consts = getattr(closed, "consts", None) or [None] * len(jaxpr.constvars)
+    return infer(jaxpr, list(map(literal_unit, consts)), operands)
+
+
+@rule(
+    "pjit",
+    "jit",
+    "closed_call",
+    "core_call",
+    "remat",
+    "checkpoint",
+    "remat2",
+    "shard_map",
+    "custom_jvp_call",
+    "custom_vjp_call",
+    "custom_vjp_call_jaxpr",
+    "custom_lin",
+    "run_state",
+    "xla_call",
+    "custom_jvp_call_jaxpr",
+)
+def _(eqn: Any, operands: list[Any]) -> list[Any]:
+    params = eqn.params
+    name = params.get("name")
+    if isinstance(name, str) and name.startswith(TAG):
+        return [TAGGED[name]]
+    if _compat.jax_function_of(eqn) == "det" and isinstance(operands[0], Unit):
+        # JAX 0.12 replaces zero pivots by a plain 1, which no matrix in metres can contain.
+        return [operands[0] ** eqn.invars[0].aval.shape[-1]]
+    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+        if key in params:
+            return inner(params[key], operands)
+    raise UnitError(f"lift: cannot look into `{eqn.primitive.name}`.")
+
+
+@rule("cond")
+def _(eqn: Any, operands: list[Any]) -> list[Any]:
+    results = [inner(branch, operands[1:]) for branch in eqn.params["branches"]]
+    return [_agree("cond", f"result {i}", units) for i, units in enumerate(zip(*results))]  # noqa: B905
+
+
+@rule("while")
+def _(eqn: Any, operands: list[Any]) -> list[Any]:
+    p = eqn.params
+    nc, nb = p["cond_nconsts"], p["body_nconsts"]
+    cond_consts, body_consts, carry = operands[:nc], operands[nc : nc + nb], operands[nc + nb :]
+    step = lambda carry: inner(p["body_jaxpr"], body_consts + carry)
+    carry = _fixed_point("while_loop", step, carry)
+    inner(p["cond_jaxpr"], cond_consts + carry)
+    return carry
+
+
+@rule("scan")
+def _(eqn: Any, operands: list[Any]) -> list[Any]:
+    p = eqn.params
+    nconsts, ncarry = _compat.scan_counts(p)
+    consts, carry, xs = (
+        operands[:nconsts],
+        operands[nconsts : nconsts + ncarry],
+        operands[nconsts + ncarry :],
+    )
+    ys: list[Any] = []
+
+    def step(carry: list[Any]) -> list[Any]:
+        out = inner(p["jaxpr"], consts + carry + xs)
+        ys[:] = out[ncarry:]
+        return out[:ncarry]
+
+    return _fixed_point("scan", step, carry) + ys
+
+
+@rule("custom_linear_solve")
+def _(eqn: Any, operands: list[Any]) -> list[Any]:
+    lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
+    counts = [lengths.matvec, lengths.vecmat, lengths.solve, lengths.transpose_solve]
+    start = counts[0] + counts[1]
+    solve = operands[start : start + counts[2]]
+    b = operands[sum(counts) :]
+    return inner(jaxprs.solve, solve + b)
+
+
+@rule("custom_root")
+def _(eqn: Any, operands: list[Any]) -> list[Any]:
+    lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
+    start = lengths.f
+    guess = operands[sum(lengths) :]
+    return inner(jaxprs.solve, operands[start : start + lengths.solve] + guess)
+
+
+def _fixed_point(where: str, step: Any, carry: list[Any]) -> list[Any]:
+    """The units of a carry that its step gives back."""
+    for _ in range(len(carry) + 2):
+        new = [
+            _agree(where, f"carry {i}", pair)
+            for i, pair in enumerate(zip(carry, step(carry)))  # noqa: B905
+        ]
+        if all(a is b for a, b in zip(new, carry, strict=True)):
+            return new
+        carry = new
+    raise UnitError(f"{where}: the units of the carry never settle.")
+
+
+def _agree(where: str, what: str, units: Any) -> Any:
+    """The one unit that all have; `ANY` gives way to every other."""
+    known = [u for u in units if u is not ANY]
+    if not known:
+        return ANY
+    first = known[0]
+    for other in known[1:]:
+        if other is first or other == first:
+            continue
+        if (
+            isinstance(first, Unit)
+            and isinstance(other, Unit)
+            and first.dimension is other.dimension
+        ):
+            raise NeedsCoherent
+        raise UnitError(
+            message(
+                f"{where}: {what} changes its unit.",
+                describe_unit(first),
+                describe_unit(other),
+                hint="start with a value of the right dimension.",
+            )
+        )
+    return first

@@ -1,0 +1,287 @@
+"""Units through a jaxpr: what the results of plain JAX code are in.
+
+A program that works on numbers in coherent units works on quantities: it only remains to say what
+its results are in, and to refuse it if metres meet seconds on the way. Both follow from the unit
+signature of every primitive, walked through the jaxpr once, without computing anything.
+
+Sharp edges. Constants in code are plain numbers, so `x + 1.0` of metres is refused; zero, infinity
+and nan have every unit. An `lu` packs a factor without unit and one with: its unit is that of the
+second, and triangular solves with a unit diagonal take the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import jax
+import numpy as np
+
+from tanjax import _compat
+from tanjax._errors import UnitError, message
+from tanjax.units import Unit, one
+from tanjax.units._signature import (
+    ANY,
+    Each,
+    Many,
+    Monomial,
+    Plain,
+    Several,
+    Signature,
+    bind,
+    not_dimensionless,
+)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_SMALL = 64  # larger constants are not looked at: that would copy them from a device
+
+
+class NeedsCoherent(Exception):
+    """Two operands differ by a prefix: the program is right only in coherent units."""
+
+
+_SHAPES = _words(  # also right for points of an affine scale
+    "broadcast_in_dim reshape squeeze expand_dims transpose rev slice copy copy_p reduce_max "
+    "reduce_min cummax cummin convert_element_type reduce_precision stop_gradient pvary pmax pmin "
+    "all_gather all_to_all ppermute optimization_barrier sharding_constraint device_put mesh_cast "
+    "layout_constraint reshard split"
+)
+_LINEAR = _words(
+    "real imag conj abs neg reduce_sum cumsum psum psum2 psum_invariant psum_scatter "
+    "reduce_scatter fft"
+)
+_PURE = _words(  # rounding too: its result depends on the unit that a number is in
+    "exp exp2 expm1 log log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
+    "logistic erf erfc erf_inv lgamma digamma polygamma igamma igammac random_gamma_grad "
+    "regularized_incomplete_beta bessel_i0e bessel_i1e cumlogsumexp round floor ceil"
+)
+_TESTS = _words(
+    "eq ne lt le gt ge eq_to le_to lt_to and or not xor is_finite sign reduce_and reduce_or "
+    "argmax argmin population_count clz shift_left shift_right_logical shift_right_arithmetic "
+    "iota random_bits random_seed random_wrap random_unwrap random_fold_in random_split "
+    "threefry2x32 axis_index reduce_xor bitcast_convert_type empty"
+)
+
+# Positional unit signatures of primitives; `*x: u` takes all operands, or the rest of them.
+PRIMITIVES: dict[str, str] = {
+    **dict.fromkeys(_SHAPES, "*x: U -> u"),
+    **dict.fromkeys(_LINEAR, "*x: u -> u"),
+    **dict.fromkeys(_PURE, "*x: 1 -> 1"),
+    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), "*x: U -> -"),
+    **dict.fromkeys(("is_finite", "sign", "argmax", "argmin"), "x: U -> -"),
+    **dict.fromkeys(("add", "sub", "add_any", "nextafter", "rem", "complex"), "*x: u -> u"),
+    **dict.fromkeys(("clamp", "concatenate", "pad", "max", "min"), "*x: U -> u"),
+    "mul": "a: u, b: v -> u*v",
+    "div": "a: u, b: v -> u/v",
+    "dot_general": "a: u, b: v -> u*v",
+    "conv_general_dilated": "a: u, b: v -> u*v",
+    "ragged_dot_general": "a: u, b: v -> u*v",
+    "sqrt": "a: u -> u^1/2",
+    "rsqrt": "a: u -> u^-1/2",
+    "cbrt": "a: u -> u^1/3",
+    "square": "a: u -> u^2",
+    "atan2": "a: u, b: u -> rad",
+    "select_n": "which: -, *x: U -> u",
+    "gather": "a: U, i: - -> u",
+    "dynamic_slice": "a: U, *i: - -> u",
+    "dynamic_update_slice": "a: U, b: U, *i: - -> u",
+    "scatter": "a: U, i: -, b: U -> u",
+    "scatter-add": "a: u, i: -, b: u -> u",
+    "scatter_add": "a: u, i: -, b: u -> u",
+    "scatter_sub": "a: u, i: -, b: u -> u",
+    "scatter_min": "a: U, i: -, b: U -> u",
+    "scatter_max": "a: U, i: -, b: U -> u",
+    "scatter_mul": "a: u, i: -, b: 1 -> u",
+    "sort": "*x: * -> [*]",
+    "top_k": "a: U -> (u, -)",
+    "cholesky": "a: u -> u^1/2",
+    "eigh": "a: u -> (1, u)",
+    "eig": "a: u -> (u, 1, 1)",
+    "svd": "a: u -> (u, 1, 1)",
+    "qr": "a: u -> (1, u)",
+    "schur": "a: u -> (u, 1)",
+    "tridiagonal_solve": "dl: u, d: u, du: u, b: v -> v/u",
+    "geqrf": "a: u -> (u, 1)",
+    "householder_product": "a: *, b: 1 -> 1",
+    "lu": "a: u -> (u, -, -)",
+    "lu_pivots_to_permutation": "a: - -> -",
+    "reduce_window_sum": "a: u -> u",
+    "reduce_window_max": "a: U -> u",
+    "reduce_window_min": "a: U -> u",
+    "select_and_scatter_add": "a: u, b: u -> u",
+}
+for _name in _TESTS:
+    PRIMITIVES.setdefault(_name, "*x: - -> -")
+
+_Rule = Callable[[Any, list[Any]], list[Any]]
+_SPECIAL: dict[str, _Rule] = {}
+
+
+def rule(*names: str) -> Callable[[_Rule], _Rule]:
+    """Register a rule for primitives: units of the results from equation and units of operands."""
+
+    def register(function: _Rule) -> _Rule:
+        for name in names:
+            _SPECIAL[name] = function
+        return function
+
+    return register
+
+
+def infer(jaxpr: Any, consts: list[Any], given: list[Any]) -> list[Any]:
+    """The units of the results of a jaxpr: `Unit`, `None` (plain) or `ANY`.
+
+    **Raises:** `UnitError` naming primitive and source line; `NeedsCoherent` if two operands
+    differ by a prefix.
+    """
+    known: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+    known.update(zip(jaxpr.invars, given, strict=True))
+
+    def read(v: Any) -> Any:
+        return literal_unit(v.val) if hasattr(v, "val") else known[v]
+
+    for eqn in jaxpr.eqns:
+        operands = [read(v) for v in eqn.invars]
+        try:
+            results = _results(eqn, operands)
+        except UnitError as error:
+            if not getattr(error, "located", False):
+                error = UnitError(f"{error}\n  in: {_where(eqn)}")
+                error.located = True  # type: ignore[attr-defined]
+            raise error from None
+        known.update(zip(eqn.outvars, results, strict=True))
+    return [read(v) for v in jaxpr.outvars]
+
+
+def literal_unit(value: Any) -> Any:
+    """The unit of a constant: zeros, infinities and nans have every unit, other numbers none."""
+    if isinstance(value, jax.core.Tracer) or np.size(value) > _SMALL:
+        return None
+    if not np.issubdtype(getattr(value, "dtype", type(value)), np.number):
+        return None
+    array = np.asarray(value)
+    return ANY if not np.any(np.isfinite(array) & (array != 0)) else None
+
+
+def _where(eqn: Any) -> str:
+    return f"`{eqn.primitive.name}` at {_compat.source_of(eqn)}"
+
+
+def _results(eqn: Any, operands: list[Any]) -> list[Any]:
+    name = eqn.primitive.name
+    if name in _SPECIAL:
+        return _SPECIAL[name](eqn, operands)
+    text = PRIMITIVES.get(name)
+    if text is None:
+        if all(u is None or u is ANY for u in operands):
+            return [None] * len(eqn.outvars)
+        raise UnitError(
+            message(
+                f"lift: no unit signature for the primitive `{name}`.",
+                hint=f'give it one: `tj.lift.register("{name}", "a: u, b: v -> u*v")`.',
+            )
+        )
+    return apply_signature(name, Signature.parse(text), operands, len(eqn.outvars))
+
+
+def apply_signature(name: str, signature: Signature, operands: list[Any], count: int) -> list[Any]:
+    """The units of `count` results of a positional signature."""
+    roles = [role for _, role in signature.roles]
+    labels = [label for label, _ in signature.roles]
+    if signature.variadic:
+        extra = len(operands) - len(roles)
+        roles += [signature.variadic[1]] * extra
+        labels += [f"operand {i}" for i in range(len(labels), len(labels) + extra)]
+    triples = list(zip(roles, operands, labels, strict=True))
+    binding = bind(name, triples)
+    for role, unit, _ in triples:
+        target = one if role.letter == "1" else binding.get(role.letter)
+        if isinstance(unit, Unit) and isinstance(target, Unit) and role.letter != "*":
+            _require_equal(unit, target)
+    free = {
+        role.letter
+        for role, unit, _ in triples
+        if unit is ANY
+        and binding.get(role.letter) is None
+        and all(u is ANY for r, u, _ in triples if r.letter == role.letter)
+    }
+    return _out_units(signature.out, binding, free, operands, count)[:count]
+
+
+def _require_equal(unit: Unit, target: Unit) -> None:
+    if unit != target:
+        raise NeedsCoherent
+
+
+def _out_units(out: Any, binding: Any, free: set[str], operands: list[Any], count: int) -> Any:
+    if isinstance(out, Several):
+        return [u for item in out.items for u in _out_units(item, binding, free, operands, 1)]
+    if isinstance(out, Each):
+        return list(operands)
+    if isinstance(out, Many):
+        return _out_units(out.item, binding, free, operands, 1) * count
+    if isinstance(out, Plain):
+        return [None] * count
+    assert isinstance(out, Monomial)
+    letters = [letter for letter, _ in out.powers]
+    if letters and all(letter in free for letter in letters):
+        return [ANY] * count
+    unit = out.unit(binding)
+    if unit is None and free.intersection(letters):
+        return [ANY] * count  # a multiple of zero
+    if unit is one and all(u is None or u is ANY for u in operands):
+        unit = None
+    return [unit] * count
+
+
+# -- primitives whose unit depends on parameters ------------------------------------------------
+
+
+@rule("integer_pow")
+def _(eqn: Any, operands: list[Any]) -> list[Any]:
+    unit = operands[0]
+    return [unit ** eqn.params["y"] if isinstance(unit, Unit) else unit]
+
+
+@rule("pow")
+def _(eqn: Any, operands: list[Any]) -> list[Any]:
+    base, exponent = operands
+    if isinstance(exponent, Unit) and not exponent.is_dimensionless:
+        raise not_dimensionless("pow", "exponent", exponent)
+    if isinstance(exponent, Unit):
+        _require_equal(exponent, one)
+    if not isinstance(base, Unit) or base.is_dimensionless:
+        if isinstance(base, Unit):
+            _require_equal(base, one)
+        return [one if isinstance(base, Unit) or isinstance(exponent, Unit) else None]
+    value = getattr(eqn.invars[1], "val", None)
+    if value is None:
+        raise UnitError(f"pow: the exponent of a quantity in {base} must be a known number.")
+    return [base ** Fraction(float(value)).limit_denominator(1000)]
+
+
+@rule("reduce_prod", "cumprod")
+def _(eqn: Any, operands: list[Any]) -> list[Any]:
+    unit = operands[0]
+    if not isinstance(unit, Unit):
+        return [unit]
+    if eqn.primitive.name == "cumprod":
+        if not unit.is_dimensionless:
+            raise not_dimensionless("cumprod", "a", unit)
+        return [unit]
+    shape = eqn.invars[0].aval.shape
+    return [unit ** math.prod(shape[a] for a in eqn.params["axes"])]
+
+
+@rule("triangular_solve")
+def _(eqn: Any, operands: list[Any]) -> list[Any]:
+    a, b = operands
+    if eqn.params.get("unit_diagonal") or not isinstance(a, Unit):
+        return [b]
+    return [a.inverse if not isinstance(b, Unit) else b / a]

@@ -1,0 +1,192 @@
+"""JAX's namespaces, opened to quantities and structured arrays.
+
+`tanjax.numpy` has the names of `jax.numpy`. A name with a unit signature in the tables becomes a
+`Front`; one with a special a function that calls it; plain ones are JAX's own. A name that is in
+no table (a newer JAX) takes everything except quantities. Nothing is built before it is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from tanjax.arrays import Unitful, densified, is_structured
+from tanjax.registry import Front, refused
+
+from . import (
+    _operations as ops,
+    _special_choices as _special_choices,
+    _special_functions as _special_functions,
+    _special_numpy as _special_numpy,
+    _special_polynomials as _special_polynomials,
+    _special_scipy as _special_scipy,
+)
+from ._special import ALWAYS, SPECIALS, on_scale
+from .tables import TABLES
+
+# Functions that structured arrays have an operation for; others see a dense array, visibly.
+_OPERATIONS: dict[str, Any] = {
+    **{
+        f"numpy.{name}": op
+        for name, op in {
+            "add": ops.add,
+            "subtract": ops.subtract,
+            "negative": ops.negative,
+            "multiply": ops.multiply,
+            "divide": ops.divide,
+            "true_divide": ops.divide,
+            "matmul": ops.matmul,
+            "dot": ops.matmul,
+            "kron": ops.kron,
+            "trace": ops.trace,
+            "diagonal": ops.diagonal,
+            "sum": ops.sum,
+            "transpose": ops.transpose,
+            "matrix_transpose": ops.transpose,
+        }.items()
+    },
+    "linalg.norm": ops.norm,
+    "linalg.solve": ops.solve,
+    "linalg.inv": ops.inv,
+    "linalg.det": ops.det,
+    "linalg.cholesky": ops.cholesky,
+    "linalg.matmul": ops.matmul,
+    "linalg.trace": ops.trace,
+    "linalg.diagonal": ops.diagonal,
+    "linalg.matrix_transpose": ops.transpose,
+}
+_MODULES = {"numpy": "jax.numpy", "linalg": "jax.numpy.linalg", "fft": "jax.numpy.fft"}
+_TABLE_OF = {module: table for table, module in _MODULES.items()}
+
+
+@functools.cache
+def function(table: str, name: str) -> Any:
+    """What `name` of a namespace is on quantities; `table` is `"numpy"`, `"linalg"`, `"lax"`.
+
+    **Raises:** `AttributeError` if JAX has no such name.
+    """
+    module = importlib.import_module(_MODULES.get(table, f"jax.{table}"))
+    raw = getattr(module, name)
+    entry = TABLES[table].get(name)
+    if entry == "plain" or not callable(raw):
+        return raw
+    key = f"{table}.{name}"
+    structured = _OPERATIONS.get(key) or functools.partial(_densify_first, name, raw)
+    if key in ALWAYS:
+        return functools.wraps(raw)(functools.partial(SPECIALS[key], raw))
+    if entry == "special" or key in SPECIALS:
+        return _guarded(name, raw, functools.partial(SPECIALS[key], _either(raw, structured)))
+    if entry is None:
+        return _guarded(name, raw, _refuse(name, "it has no unit signature"))
+    if entry.startswith("refuse"):
+        return _guarded(name, raw, _refuse(name, entry.partition(":")[2].strip()))
+    front = Front(name, raw, entry, structured)
+    if name in ("add", "subtract", "sub"):
+        front.on_scale = on_scale
+    return front
+
+
+def _either(raw: Callable[..., Any], structured: Callable[..., Any]) -> Callable[..., Any]:
+    """`raw`, or `structured` if there is a structured array; quantities are left alone."""
+
+    @functools.wraps(raw)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found = any(is_structured(x) and type(x) is not Unitful for x in args)
+        return (structured if found else raw)(*args, **kwargs)
+
+    return call
+
+
+def _densify_first(name: str, raw: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    dense = [_densified(name, a) for a in args]
+    return raw(*dense, **{k: _densified(name, v) for k, v in kwargs.items()})
+
+
+def _densified(name: str, x: Any) -> Any:
+    if type(x) in (list, tuple):
+        return type(x)([_densified(name, item) for item in x])
+    return densified(x, name, "use one of tanjax's operations") if is_structured(x) else x
+
+
+def _refuse(name: str, reason: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise refused(name, reason)
+
+    return refuse
+
+
+def _guarded(name: str, raw: Callable[..., Any], on_quantities: Callable[..., Any]) -> Any:
+    """`raw`, except that `on_quantities` is called if there are quantities."""
+
+    @functools.wraps(raw)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if holds_quantity(args) or holds_quantity(kwargs.values()):
+            return on_quantities(*args, **kwargs)
+        if any(map(is_structured, args)):
+            return _densify_first(name, raw, *args, **kwargs)
+        return raw(*args, **kwargs)
+
+    return call
+
+
+def holds_quantity(values: Any) -> bool:
+    """Whether there is a quantity among values, or in a sequence (or tree) among them."""
+    for value in values:
+        if type(value) is Unitful:
+            return True
+        if type(value) in (list, tuple) and holds_quantity(value):
+            return True
+        if type(value) is dict and holds_quantity(value.values()):
+            return True
+    return False
+
+
+class Namespace(types.ModuleType):
+    """A module that mirrors a namespace of JAX, and its submodules."""
+
+    def __init__(self, name: str, table: str, mirrored: str) -> None:
+        super().__init__(name, f"`{mirrored}`, opened to quantities and structured arrays.")
+        self._table, self._mirrored = table, mirrored
+
+    def __getattr__(self, name: str) -> Any:
+        return _member(self.__name__, self._table, self._mirrored, name)
+
+    def __dir__(self) -> list[str]:
+        return _names(self._mirrored)
+
+
+def mirror(
+    name: str, table: str, mirrored: str, submodules: tuple[str, ...] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of the module `name`, which mirrors `mirrored`.
+
+    `submodules` become importable: `import tanjax.numpy.linalg`.
+    """
+    for sub in submodules:
+        inner = _TABLE_OF.get(f"{mirrored}.{sub}", f"{table}.{sub}")
+        sys.modules[f"{name}.{sub}"] = Namespace(f"{name}.{sub}", inner, f"{mirrored}.{sub}")
+    return functools.partial(_member, name, table, mirrored), functools.partial(_names, mirrored)
+
+
+def _member(module: str, table: str, mirrored: str, name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    if f"{module}.{name}" in sys.modules:
+        return sys.modules[f"{module}.{name}"]
+    try:
+        return function(table, name)
+    except AttributeError:
+        raise AttributeError(f"module `{module}` has no attribute `{name}`.") from None
+
+
+def _names(mirrored: str) -> list[str]:
+    return sorted(n for n in dir(importlib.import_module(mirrored)) if not n.startswith("_"))
+
+
+def scipy_modules() -> tuple[str, ...]:
+    """The submodules of `jax.scipy` that have tables, such as `"stats"` and `"stats.norm"`."""
+    return tuple(t.removeprefix("scipy.") for t in TABLES if t.startswith("scipy."))

@@ -1,0 +1,177 @@
+"""Functions whose unit depends on values, shapes or text: powers, products, determinants.
+
+A special is an ordinary function `special(raw, *args, **kwargs)` that is called when a quantity
+is among the arguments; `raw` is JAX's function. It strips, computes and labels by itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax import units
+from tanjax._errors import UnitError, message
+from tanjax.arrays import Unitful, convert, quantity
+from tanjax.units import Unit, one
+from tanjax.units._signature import not_dimensionless, not_linear
+
+from ._operations import unit_of_det
+
+SPECIALS: dict[str, Callable[..., Any]] = {}
+ALWAYS: set[str] = set()
+
+
+def special(
+    *names: str, always: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a special for functions named as in the tables: `"numpy.prod"`, `"linalg.det"`.
+
+    **Arguments:** `always`: it is called even if no argument is a quantity, because quantities
+    come later, as with `vectorize`.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            SPECIALS[name] = function
+            if always:
+                ALWAYS.add(name)
+        return function
+
+    return register
+
+
+def split(x: Any) -> tuple[Any, Unit]:
+    """The number and the unit of a value; plain values have unit 1."""
+    return (x.value, x.unit) if type(x) is Unitful else (x, one)
+
+
+def pure(name: str, label: str, x: Any) -> Any:
+    """The number of a dimensionless value. **Raises:** `UnitError`."""
+    if type(x) is not Unitful:
+        return x
+    if not (x.unit.is_dimensionless and x.unit.is_linear):
+        raise not_dimensionless(name, label, x.unit)
+    return x.plain(name)
+
+
+def linear(name: str, label: str, x: Any) -> tuple[Any, Unit]:
+    """As `split`, refusing points of an affine or logarithmic scale."""
+    value, unit = split(x)
+    if not unit.is_linear:
+        raise not_linear(name, label, unit)
+    return value, unit
+
+
+def exponent_of(name: str, x: Any) -> Fraction:
+    """A concrete exponent as an exact fraction. **Raises:** `UnitError` if it is not concrete."""
+    x = pure(name, "exponent", x)
+    if isinstance(x, Fraction):
+        return x
+    if isinstance(x, jax.core.Tracer) or np.ndim(x) != 0:
+        raise UnitError(
+            message(
+                f"{name}: the exponent of a quantity must be one known number.",
+                "why: the unit of the result depends on it.",
+                hint="use a Python number, or make the base dimensionless first.",
+            )
+        )
+    return _simple_fraction(name, float(x))
+
+
+@functools.lru_cache(maxsize=256)  # 15 us otherwise, three times an eager operation
+def _simple_fraction(name: str, number: float) -> Fraction:
+    simple = Fraction(number).limit_denominator(1000)
+    if not math.isfinite(number) or float(simple) != number:
+        raise UnitError(f"{name}: the exponent {number} of a quantity is not a simple fraction.")
+    return simple
+
+
+@special("numpy.power", "numpy.pow", "numpy.float_power", "lax.pow", "lax.integer_pow")
+def power(raw: Any, x: Any, y: Any, /) -> Any:
+    """`x ** y`: the exponent is one known number, unless `x` is dimensionless."""
+    name = raw.__name__
+    value, unit = linear(name, "base", x)
+    if unit.is_dimensionless:
+        return quantity(raw(pure(name, "base", x), pure(name, "exponent", y)), one)
+    exponent = exponent_of(name, y)
+    y = int(exponent) if exponent.denominator == 1 else float(exponent)
+    return quantity(raw(value, y), unit**exponent)
+
+
+def _count(shape: tuple[int, ...], axis: Any) -> int:
+    if axis is None:
+        return math.prod(shape)
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    return math.prod(shape[a] for a in axes)
+
+
+@special("numpy.prod", "numpy.nanprod")
+def prod(raw: Any, a: Any, axis: Any = None, **kwargs: Any) -> Any:
+    """The unit to the power of the number of factors."""
+    value, unit = linear(raw.__name__, "a", a)
+    where = kwargs.get("where")
+    if (where is not None or raw.__name__ == "nanprod") and not unit.is_dimensionless:
+        raise not_dimensionless(raw.__name__, "a", unit)
+    initial, initial_unit = split(kwargs.pop("initial", None))
+    if initial is not None:
+        kwargs["initial"] = initial
+    out = raw(value, axis=axis, **kwargs)
+    return quantity(out, unit ** _count(jnp.shape(value), axis) * initial_unit)
+
+
+special("linalg.det")(unit_of_det)
+
+
+@special("linalg.matrix_power")
+def matrix_power(raw: Any, a: Any, n: int) -> Any:
+    """The unit to the power `n`."""
+    value, unit = linear("matrix_power", "a", a)
+    return quantity(raw(value, n), unit**n)
+
+
+@special("linalg.slogdet")
+def slogdet(raw: Any, a: Any) -> Any:
+    """Only of a dimensionless matrix: the logarithm of a unit has no meaning."""
+    return raw(pure("slogdet", "a", a))
+
+
+@special("linalg.multi_dot")
+def multi_dot(raw: Any, arrays: Any, **kwargs: Any) -> Any:
+    """The product of the units."""
+    values, units = zip(
+        *(linear("multi_dot", f"arrays[{i}]", a) for i, a in enumerate(arrays)), strict=True
+    )
+    return quantity(raw(values, **kwargs), functools.reduce(Unit.__mul__, units))
+
+
+@special("numpy.einsum")
+def einsum(raw: Any, subscripts: Any, /, *operands: Any, **kwargs: Any) -> Any:
+    """The product of the units of the operands."""
+    if not isinstance(subscripts, str):
+        raise UnitError("einsum: with quantities the subscripts come first, as a text.")
+    pairs = [linear("einsum", f"operands[{i}]", x) for i, x in enumerate(operands)]
+    out = raw(subscripts, *(v for v, _ in pairs), **kwargs)
+    return quantity(out, functools.reduce(Unit.__mul__, (u for _, u in pairs)))
+
+
+def on_scale(raw: Any, x: Any, y: Any, /) -> Any:
+    """`x + y` and `x - y` where one is a point of an affine or logarithmic scale.
+
+    Point - point is a difference, point ± difference a point; everything else is nonsense.
+    """
+    (a, ua), (b, ub) = split(x), split(y)
+    combine = units.subtract_units if raw.__name__ == "subtract" else units.add_units
+    unit = combine(ua, ub)
+    left = right = ua
+    if not ua.is_linear and ub.is_linear:
+        right = ua.delta
+    elif ua.is_linear and not ub.is_linear:
+        left, right = ub.delta, ub
+    return quantity(raw(convert(a, ua, left), convert(b, ub, right)), unit)

@@ -1,0 +1,148 @@
+"""Polynomials: where the variable has a dimension, every coefficient has a unit of its own.
+
+An array has one unit, so the coefficients of `h(t) = g/2 t^2 + v t + h` are a *list* of
+quantities, highest power first, as NumPy orders them: `[-4.9 m/s2, 3 m/s, 2 m]`. `polyfit` of
+metres over seconds returns such a list; `polyval`, `polyder`, `polyint` and `roots` take it.
+With a dimensionless variable all coefficients share a unit, and are an array as in NumPy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from tanjax._errors import UnitError, incompatible, message
+from tanjax.arrays import Unitful, convert, quantity
+from tanjax.units import Unit, one
+from tanjax.units._signature import describe_unit
+
+from ._special import linear, special
+from ._special_choices import front
+
+
+def _coefficients(name: str, p: Any) -> tuple[list[Any], list[Unit]]:
+    """The number and the unit of every coefficient."""
+    if not isinstance(p, list | tuple):
+        value, unit = linear(name, "p", p)
+        return list(jnp.asarray(value)), [unit] * len(value)
+    pairs = [linear(name, f"p[{i}]", c) for i, c in enumerate(p)]
+    return [value for value, _ in pairs], [unit for _, unit in pairs]
+
+
+def _converted(name: str, values: list[Any], given: list[Unit], wanted: list[Unit]) -> Any:
+    """Coefficients as an array of numbers in the wanted units. **Raises:** `UnitError`."""
+    for i, (a, b) in enumerate(zip(given, wanted, strict=True)):
+        if a.dimension is not b.dimension:
+            raise incompatible(
+                name,
+                f"p[{i}]: {describe_unit(a)}",
+                f"expected: {describe_unit(b)}",
+                "give the coefficients as a list of quantities, highest power first.",
+            )
+    triples = zip(values, given, wanted, strict=True)
+    return jnp.stack([convert(jnp.asarray(v), a, b) for v, a, b in triples])
+
+
+def _powers(top: Unit, variable: Unit, n: int) -> list[Unit]:
+    """The units of `n` coefficients, highest power first; the constant term is in `top`."""
+    return [top / variable**k for k in range(n - 1, -1, -1)]
+
+
+@special("numpy.polyval")
+def polyval(raw: Any, p: Any, x: Any, **kwargs: Any) -> Unitful:
+    """The value has the unit of the constant coefficient."""
+    values, given = _coefficients("polyval", p)
+    number, variable = linear("polyval", "x", x)
+    wanted = _powers(given[-1], variable, len(values))
+    return quantity(raw(_converted("polyval", values, given, wanted), number, **kwargs), given[-1])
+
+
+@special("lax.polynomial")
+def polynomial(raw: Any, x: Any, coeffs: Any, **kwargs: Any) -> Unitful:
+    """As `polyval`, with the constant coefficient first."""
+    values, given = _coefficients("polynomial", list(coeffs))
+    number, variable = linear("polynomial", "x", x)
+    wanted = _powers(given[0], variable, len(values))[::-1]
+    numbers = _converted("polynomial", values, given, wanted)
+    return quantity(raw(number, list(numbers), **kwargs), given[0])
+
+
+@special("numpy.polyfit")
+def polyfit(
+    raw: Any,
+    x: Any,
+    y: Any,
+    deg: int,
+    rcond: Any = None,
+    full: bool = False,
+    w: Any = None,
+    cov: Any = False,
+) -> Any:
+    """An array if `x` is dimensionless, else a list of quantities; weights may have any unit."""
+    number, variable = linear("polyfit", "x", x)
+    if variable.is_dimensionless:
+        inner = front(raw, f"x: 1, y: u, w: v -> {_fit_results(full, cov)}")
+        return inner(x, y, deg, rcond, full, w, cov)
+    if full or cov:
+        raise UnitError(
+            message(
+                "polyfit: residuals and covariances need a dimensionless `x`.",
+                "why: their entries would have different units.",
+                hint="divide `x` by a reference quantity first.",
+            )
+        )
+    values, unit = linear("polyfit", "y", y)
+    weights = w.value if type(w) is Unitful else w
+    out = raw(number, values, deg, rcond, w=weights)
+    return [quantity(c, u) for c, u in zip(out, _powers(unit, variable, deg + 1), strict=True)]
+
+
+def _fit_results(full: bool, cov: Any) -> str:
+    if full:
+        return "(u, u^2*v^2, -, -, -)"
+    return "(u, u^2)" if cov else "u"
+
+
+@special("numpy.polyder")
+def polyder(raw: Any, p: Any, m: int = 1) -> Any:
+    """Coefficients keep their units: what changes is what they are multiplied by."""
+    if type(p) is Unitful:
+        return front(raw, "p: u -> u")(p, m)
+    values, given = _coefficients("polyder", p)
+    out = raw(jnp.stack([jnp.asarray(v) for v in values]), m)
+    return [quantity(c, u) for c, u in zip(out, given[: len(out)], strict=True)]
+
+
+@special("numpy.polyint")
+def polyint(raw: Any, p: Any, m: int = 1, k: Any = None) -> Any:
+    """As `polyder`; the variable of a list is in the ratio of two neighbouring units."""
+    if type(p) is Unitful or not isinstance(p, list | tuple):
+        return front(raw, "p: u, k: u -> u")(p, m, k)
+    values, given = _coefficients("polyint", p)
+    variable = _variable("polyint", given)
+    new = [given[-1] * variable**i for i in range(1, m + 1)]
+    constants = None
+    if k is not None:
+        listed = list(k) if isinstance(k, list | tuple) else [k] * m
+        # the first constant is integrated most often, so it stands highest
+        constants = _converted("polyint", *_coefficients("polyint", listed), new[:m])
+    out = raw(jnp.stack([jnp.asarray(v) for v in values]), m, constants)
+    return [quantity(c, u) for c, u in zip(out, given + new, strict=True)]
+
+
+@special("numpy.roots")
+def roots(raw: Any, p: Any, **kwargs: Any) -> Unitful:
+    """In the unit of the variable: 1 for an array, the ratio of two coefficients for a list."""
+    values, given = _coefficients("roots", p)
+    variable = _variable("roots", given)
+    wanted = [given[0] * variable**i for i in range(len(given))]
+    return quantity(raw(_converted("roots", values, given, wanted), **kwargs), variable)
+
+
+def _variable(name: str, given: list[Unit]) -> Unit:
+    """The unit of the variable, from the first two coefficients. **Raises:** `UnitError`."""
+    if len(given) < 2:
+        raise UnitError(f"{name}: one coefficient does not say what the variable's unit is.")
+    unit = given[1] / given[0]
+    return one if unit.is_dimensionless and given[0] is given[1] else unit

@@ -1,0 +1,25 @@
+"""Tables of unit signatures: what the functions of JAX's namespaces do to units.
+
+Data, one module per namespace; nothing here imports JAX. An entry is one of
+
+- a unit signature, `"y: u, x: v, dx: v -> u*v"`;
+- `"special"`: the unit depends on values, shapes or flags, or an argument is a function;
+- `"plain"`: takes no quantities, because it takes no numbers that could have a unit;
+- `"refuse: reason"`: takes numbers, but a unit on them would have no meaning.
+
+Parameters are named as in JAX. An upper-case letter says that the function also makes sense on
+points of an affine scale: adding a constant to all of them adds it to all results, or leaves a
+plain result unchanged.
+"""
+
+from . import fft, lax, linalg, numpy, scipy
+
+TABLES: dict[str, dict[str, str]] = {
+    "numpy": numpy.TABLE,
+    "linalg": linalg.TABLE,
+    "fft": fft.TABLE,
+    "lax": lax.TABLE,
+    "lax.linalg": lax.LINALG,
+    "scipy": {},
+    **{f"scipy.{name}": table for name, table in scipy.TABLES.items()},
+}

@@ -1,0 +1,140 @@
+"""`jax.lax` and `jax.lax.linalg`."""
+
+from ._notation import each
+
+_BITS = "refuse: the bits of a number mean nothing in another unit"
+_PACKED = "refuse: the packed result holds entries of different units; use `{}`"
+
+TABLE = {
+    # element by element: the unit stays
+    **each("abs conj neg real imag", "x: u -> u"),
+    "reduce_precision": "operand: u -> u",
+    **each("add sub complex rem", "x: u, y: u -> u"),
+    **each("max min", "x: U, y: U -> U"),
+    "nextafter": "x1: u, x2: u -> u",
+    **each("ceil floor round", "x: u -> u"),  # to whole multiples of the unit
+    "clamp": "min: U, x: U, max: U -> U",
+    "convert_element_type": "operand: U -> U",
+    # products and powers
+    "mul": "x: u, y: v -> u*v",
+    "div": "x: u, y: v -> u/v",
+    "reciprocal": "x: u -> 1/u",
+    "square": "x: u -> u^2",
+    "sqrt": "x: u -> u^1/2",
+    "cbrt": "x: u -> u^1/3",
+    "rsqrt": "x: u -> u^-1/2",
+    **each("pow integer_pow", "special"),
+    # angles, exponentials, special functions
+    **each("sin cos tan", "x: 1 -> 1"),
+    **each("asin acos atan", "x: 1 -> rad"),
+    "atan2": "x: u, y: u -> rad",
+    **each("exp exp2 expm1 log log1p log2 logistic", "x: 1 -> 1"),
+    **each("sinh cosh tanh asinh acosh atanh one_minus_square", "x: 1 -> 1"),
+    **each("erf erf_inv erfc digamma lgamma bessel_i0e bessel_i1e", "x: 1 -> 1"),
+    "betainc": "a: 1, b: 1, x: 1 -> 1",
+    **each("igamma igammac igamma_grad_a", "a: 1, x: 1 -> 1"),
+    "polygamma": "m: -, x: 1 -> 1",
+    "zeta": "x: 1, q: 1 -> 1",
+    "polynomial": "special",
+    # tests
+    **each("eq ne lt le gt ge", "x: U, y: U -> -"),
+    "is_finite": "x: U -> -",
+    "sign": "x: u -> -",
+    # shapes
+    **each("broadcast broadcast_in_dim reshape rev transpose tile collapse", "operand: U -> U"),
+    "broadcast_to_rank": "x: U -> U",
+    "broadcast_like": "arr: U, like_arr: * -> U",
+    **each("squeeze expand_dims", "array: U -> U"),
+    "concatenate": "operands: [U] -> U",
+    "stack": "operands: [U] -> U",
+    "split": "operand: U -> [U]",
+    "unstack": "x: U -> [U]",
+    "pad": "operand: U, padding_value: U -> U",
+    # indexing
+    **each("slice slice_in_dim index_in_dim", "operand: U -> U"),
+    **each("dynamic_slice dynamic_slice_in_dim dynamic_index_in_dim", "operand: U -> U"),
+    **each("dynamic_update_slice dynamic_update_slice_in_dim", "operand: U, update: U -> U"),
+    "dynamic_update_index_in_dim": "operand: U, update: U -> U",
+    "gather": "operand: U, fill_value: U -> U",
+    "index_take": "src: U -> U",
+    **each("scatter scatter_max scatter_min", "operand: U, updates: U -> U"),
+    **each("scatter_add scatter_sub", "operand: u, updates: u -> u"),
+    "scatter_mul": "operand: u, updates: 1 -> u",
+    "scatter_apply": "special",
+    "select": "on_true: U, on_false: U -> U",
+    "select_n": "which: -, *cases: U -> U",
+    # reductions, order
+    "reduce_sum": "operand: u -> u",
+    **each("reduce_max reduce_min", "operand: U -> U"),
+    "reduce_prod": "special",
+    **each("reduce_and reduce_or reduce_xor", _BITS),
+    **each("argmax argmin", "operand: U -> -"),
+    "cumsum": "operand: u -> u",
+    **each("cummax cummin", "operand: U -> U"),
+    **each("cumprod cumlogsumexp", "operand: 1 -> 1"),
+    "sort": "operand: * -> *",
+    "sort_key_val": "keys: *, values: * -> [*]",
+    **each("top_k approx_max_k approx_min_k", "operand: U -> (U, -)"),
+    # products of arrays
+    **each("dot dot_general batch_matmul ragged_dot ragged_dot_general", "lhs: u, rhs: v -> u*v"),
+    **each("conv conv_general_dilated conv_general_dilated_local", "lhs: u, rhs: v -> u*v"),
+    **each("conv_transpose conv_with_general_padding", "lhs: u, rhs: v -> u*v"),
+    "conv_general_dilated_patches": "lhs: u -> u",
+    "scaled_dot": "lhs: u, rhs: v, lhs_scale: 1, rhs_scale: 1 -> u*v",
+    "fft": "x: u -> u",
+    # arrays without an operand, or like one
+    "full": "fill_value: U -> U",
+    "full_like": "x: U, fill_value: U -> U",
+    "rng_uniform": "a: U, b: U -> U",
+    **each("empty iota broadcasted_iota rng_bit_generator shape_as_value", "plain"),
+    # trees go through as they are: the unit is part of a quantity
+    **each("stop_gradient optimization_barrier with_sharding_constraint", "special"),
+    **each("stage dce_sink", "special"),
+    # collectives
+    **each("psum pmean pmax pmin psum_scatter", "special"),
+    **each("all_gather all_to_all ppermute pshuffle pswapaxes pbroadcast pcast", "special"),
+    "ragged_all_to_all": "operand: U, output: U -> U",
+    **each("psum_scatter_start psend precv", "plain"),
+    **each("axis_index axis_size", "plain"),
+    # functions of functions
+    **each("scan while_loop fori_loop cond switch map associative_scan", "special"),
+    **each("reduce reduce_window custom_root custom_linear_solve", "special"),
+    **each("platform_dependent composite", "special"),
+    # bits
+    **each("bitwise_and bitwise_or bitwise_xor bitwise_not", _BITS),
+    **each("shift_left shift_right_arithmetic shift_right_logical", _BITS),
+    **each("clz population_count mulhi bitcast_convert_type", _BITS),
+    "random_gamma_grad": "refuse: the shape of a gamma distribution is a pure number",
+    # shapes, tokens, classes
+    "dtype": "x: U -> -",
+    **each("broadcast_shapes padtype_to_pads conv_shape_tuple conv_dimension_numbers", "plain"),
+    **each("conv_general_permutations conv_general_shape_tuple", "plain"),
+    **each("conv_transpose_shape_tuple reduce_window_shape_tuple", "plain"),
+    **each("after_all create_token", "plain"),
+    **each("AccuracyMode ConvDimensionNumbers ConvGeneralDilatedDimensionNumbers", "plain"),
+    **each("DotAlgorithm DotAlgorithmPreset DotDimensionNumbers FftType", "plain"),
+    **each("GatherDimensionNumbers GatherScatterMode Precision PrecisionLike", "plain"),
+    **each("RaggedDotDimensionNumbers RandomAlgorithm RoundingMethod", "plain"),
+    **each("ScatterDimensionNumbers Tolerance", "plain"),
+}
+
+LINALG = {
+    "cholesky": "x: u -> u^1/2",
+    "cholesky_update": "r_matrix: u, w_vector: u -> u",
+    "eig": "x: u -> (u, 1, 1)",
+    "eigh": "x: u -> (1, u)",
+    "qr": "x: u -> (1, u, -)",
+    "schur": "x: u -> (u, 1)",
+    "svd": "special",
+    "qdwh": "x: u -> (1, u, -, -)",
+    "triangular_solve": "special",
+    "tridiagonal_solve": "dl: u, d: u, du: u, b: v -> v/u",
+    "symmetric_product": "special",
+    "householder_product": "a: 1, taus: 1 -> 1",
+    "ormqr": "a: 1, taus: 1, c: u -> u",
+    "lu": _PACKED.format("scipy.linalg.lu"),
+    "hessenberg": _PACKED.format("scipy.linalg.hessenberg"),
+    "tridiagonal": _PACKED.format("linalg.eigh"),
+    "lu_pivots_to_permutation": "plain",
+    **each("EigImplementation EighImplementation SvdAlgorithm", "plain"),
+}

@@ -1,0 +1,8 @@
+"""`jax.numpy`, opened to quantities and structured arrays: the same names and signatures.
+
+What each function does to units is in the conformance table of the documentation.
+"""
+
+from .dispatch import mirror
+
+__getattr__, __dir__ = mirror(__name__, "numpy", "jax.numpy", ("linalg", "fft"))

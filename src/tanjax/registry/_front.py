@@ -1,0 +1,295 @@
+"""A function of plain arrays, opened to quantities by its unit signature.
+
+The value of a function of quantities is the value of the plain function on numbers in fitting
+units; only what is fitting and how the result is labelled depends on the function, and its unit
+signature says that. A `Front` resolves the units, converts where prefixes differ, calls the raw
+function and labels what comes out. It adds no operation to a program except such conversions.
+
+    root = Front("sqrt", jnp.sqrt, Signature.parse("x: u -> u^1/2"))
+    root(4.0 * tj.units.metre ** 2)
+
+Sharp edges. Plain arguments go straight to the raw function. Everything here runs on every eager
+call: three microseconds are half of what JAX itself takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tanjax._errors import UnitError, message
+from tanjax.arrays import Unitful, convert, is_structured, quantity
+from tanjax.units import Unit, one
+from tanjax.units._signature import (
+    ANY,
+    Each,
+    Many,
+    Monomial,
+    Operand,
+    Plain,
+    Role,
+    Several,
+    Signature,
+    bind,
+    not_linear,
+    unexpected,
+)
+
+_SEQUENCES = (list, tuple)
+_NO_ROLE = Role("-")
+Structured = Callable[..., Any]
+
+
+_LIFTING: list[Callable[[Unitful], Any]] = []
+
+
+@contextlib.contextmanager
+def lifting(number: Callable[[Unitful], Any]) -> Iterator[None]:
+    """Inside, a quantity that does not fit a plain number is one: `number(quantity)`.
+
+    For code whose units are tracked elsewhere, and which closes over quantities.
+    """
+    _LIFTING.append(number)
+    try:
+        yield
+    finally:
+        _LIFTING.pop()
+
+
+class Front:
+    """A raw function and its unit signature, callable on plain arrays and quantities.
+
+    **Arguments:** `structured`: called instead of `raw` if an argument is a structured array;
+    `names`: of the positional parameters, where inspection does not find them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        raw: Callable[..., Any],
+        signature: str,
+        structured: Any = None,
+        names: tuple[str, ...] | None = None,
+    ) -> None:
+        functools.update_wrapper(self, raw, updated=())
+        self.name = self.__name__ = name
+        self.raw = raw
+        self.signature = Signature.parse(signature)
+        self.structured = structured or raw
+        self.by_name = dict(self.signature.roles)
+        self.names = names or _parameter_names(raw, self.signature)
+        self.by_position = tuple(self.by_name.get(n, _NO_ROLE) for n in self.names)
+        self.on_scale: Any = None  # what to do with points of an affine scale
+        self._label = _labeller(self.signature.out)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        kind = _kind(args) or (_kind(kwargs.values()) if kwargs else 0)
+        if not kind:
+            return self.raw(*args, **kwargs)
+        if kind == 1 and not (_has_quantity(args) or _has_quantity(kwargs.values())):
+            return self.structured(*args, **kwargs)
+        operands, where = self._operands(args, kwargs)
+        try:
+            binding = bind(self.name, operands)
+        except UnitError:
+            points = (isinstance(u, Unit) and not u.is_linear for _, u, _ in operands)
+            if self.on_scale and any(points):
+                return self.on_scale(self.raw, *args, **kwargs)
+            if not _LIFTING:
+                raise
+            return self.raw(*(_LIFTING[-1](a) if type(a) is Unitful else a for a in args), **kwargs)
+        args, kwargs = self._stripped(args, kwargs, operands, where, binding)
+        call = self.structured if _kind(args) or (kwargs and _kind(kwargs.values())) else self.raw
+        return self._label(call(*args, **kwargs), binding, operands)
+
+    def _operands(self, args: Any, kwargs: Any) -> tuple[list[Operand], list[Any]]:
+        """Every operand with its role, unit and name, and where it stands."""
+        operands: list[Operand] = []
+        where: list[Any] = []
+        roles, names = self.by_position, self.names
+        fixed = len(roles)
+        for i, value in enumerate(args):
+            if i < fixed:
+                role, name = roles[i], names[i]
+            elif self.signature.variadic:
+                label, role = self.signature.variadic
+                name = f"{label}[{i - fixed}]"
+            else:
+                role, name = _NO_ROLE, f"argument {i}"
+            _add_operand(operands, where, role, name, value, i)
+        for name, value in kwargs.items():
+            _add_operand(operands, where, self.by_name.get(name, _NO_ROLE), name, value, name)
+        return operands, where
+
+    def _stripped(
+        self, args: Any, kwargs: Any, operands: Any, where: Any, binding: Any
+    ) -> tuple[Any, Any]:
+        """The arguments as plain numbers in the units that were resolved."""
+        new_args, new_kwargs = list(args), kwargs
+        for (role, unit, name), place in zip(operands, where, strict=True):
+            slot, index = place if type(place) is tuple else (place, None)
+            if type(slot) is not int and new_kwargs is kwargs:
+                new_kwargs = dict(kwargs)
+            holder: Any = new_args if type(slot) is int else new_kwargs
+            value = holder[slot] if index is None else holder[slot][index]
+            target = one if role.letter == "1" else binding.get(role.letter)
+            if unit is ANY:
+                if target is not None and not target.is_linear:
+                    raise not_linear(self.name, name, target)
+                continue
+            if type(value) is not Unitful:
+                continue
+            plain = value.value
+            if unit is not target and role.letter != "*":
+                plain = convert(plain, unit, target)
+            if index is None:
+                holder[slot] = plain
+            else:
+                given = args[slot] if type(slot) is int else kwargs[slot]
+                if holder[slot] is given:
+                    holder[slot] = list(given)
+                holder[slot][index] = plain
+        return new_args, new_kwargs
+
+    def __repr__(self) -> str:
+        return f"<tanjax function {self.name}: {self.signature.text}>"
+
+
+def _kind(values: Any) -> int:
+    """0: only plain values; 1: something structured (a quantity, or in a sequence) is there."""
+    for value in values:
+        if is_structured(value):
+            return 1
+        if type(value) in _SEQUENCES:
+            for item in value:
+                if is_structured(item):
+                    return 1
+    return 0
+
+
+def _has_quantity(values: Any) -> bool:
+    for value in values:
+        if type(value) is Unitful:
+            return True
+        if type(value) in _SEQUENCES and any(type(item) is Unitful for item in value):
+            return True
+    return False
+
+
+def _add_operand(
+    operands: list[Operand], where: list[Any], role: Role, name: str, value: Any, slot: Any
+) -> None:
+    """Append an operand, or every item of a sequence of operands."""
+    kind = type(value)
+    if kind is Unitful:
+        if role is _NO_ROLE:
+            raise unexpected("a call", name, value.unit)
+        operands.append((role, value.unit, name))
+        where.append(slot)
+    elif role is _NO_ROLE or value is None:
+        if kind in _SEQUENCES and _has_quantity(value):
+            raise unexpected("a call", name, next(v.unit for v in value if type(v) is Unitful))
+    elif kind in _SEQUENCES and (role.sequence or _has_quantity(value)):
+        for j, item in enumerate(value):
+            if type(item) is Unitful:
+                operands.append((role, item.unit, f"{name}[{j}]"))
+                where.append((slot, j))
+            elif item is not None:
+                operands.append((role, unit_of(item), f"{name}[{j}]"))
+                where.append((slot, j))
+    else:
+        operands.append((role, unit_of(value), name))
+        where.append(slot)
+
+
+def unit_of(value: Any) -> Any:
+    """The unit of a value: of a quantity its own, of a literal zero any, `None` of plain ones."""
+    kind = type(value)
+    if kind is Unitful:
+        return value.unit
+    if (kind is int or kind is float) and value == 0:
+        return ANY
+    return None
+
+
+def _parameter_names(raw: Callable[..., Any], signature: Signature) -> tuple[str, ...]:
+    """The names of positional parameters; those of the signature where JAX does not say."""
+    try:
+        parameters = inspect.signature(raw).parameters.values()
+    except (TypeError, ValueError):
+        return tuple(name for name, _ in signature.roles)
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = tuple(p.name for p in parameters if p.kind in positional)
+    if not names and not signature.variadic:
+        return tuple(name for name, _ in signature.roles)
+    return names
+
+
+Label = Callable[[Any, dict[str, Any], list[Operand]], Any]
+
+
+def _labeller(out: Any) -> Label:
+    """How results are labelled, as a function of the raw result and the units."""
+    if isinstance(out, Plain):
+        return lambda result, binding, operands: result
+    if isinstance(out, Monomial):
+        return _monomial_labeller(out)
+    if isinstance(out, Many):
+        item = _labeller(out.item)
+        return lambda result, binding, operands: _like(
+            result, [item(r, binding, operands) for r in result]
+        )
+    if isinstance(out, Several):
+        items = tuple(map(_labeller, out.items))
+        return lambda result, binding, operands: _like(
+            result, [f(r, binding, operands) for f, r in zip(items, result, strict=False)]
+        )
+    assert isinstance(out, Each)
+    return _label_each
+
+
+def _monomial_labeller(out: Monomial) -> Label:
+    if len(out.powers) == 1 and out.powers[0][1] == 1:
+        letter = out.powers[0][0]
+
+        def label_one(result: Any, binding: dict[str, Any], operands: Any) -> Any:
+            unit = binding.get(letter)
+            return result if unit is None else quantity(result, unit)
+
+        return label_one
+
+    def label(result: Any, binding: dict[str, Any], operands: Any) -> Any:
+        unit = out.unit(binding)
+        return result if unit is None else quantity(result, unit)
+
+    return label
+
+
+def _label_each(result: Any, binding: Any, operands: list[Operand]) -> Any:
+    """Label every result with the unit of the operand in its place."""
+    own = [unit for role, unit, _ in operands if role.letter == "*"]
+    single = not isinstance(result, list | tuple)
+    results = [result] if single else result
+    done = [quantity(r, u) if isinstance(u, Unit) else r for r, u in zip(results, own, strict=True)]
+    return done[0] if single else _like(result, done)
+
+
+def _like(result: Any, items: list[Any]) -> Any:
+    """A sequence of the class of the raw result."""
+    if hasattr(result, "_fields"):
+        return type(result)(*items)
+    return type(result)(items) if isinstance(result, list | tuple) else items
+
+
+def refused(name: str, reason: str) -> UnitError:
+    """The error of a function that has no meaning on quantities."""
+    return UnitError(
+        message(
+            f"{name}: takes no quantities.",
+            f"why: {reason}",
+            hint="strip the units with `.to_value(...)` and put them back on the result.",
+        )
+    )

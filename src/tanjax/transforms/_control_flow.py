@@ -1,0 +1,131 @@
+"""Loops and branches whose carries and results convert to one unit.
+
+JAX compares static data: a carry that starts in metres and comes back in kilometres is to it a
+different pytree, and the message speaks of pytrees. Here a carry keeps the unit it started in, the
+branches of a conditional take the units of the first, and a change of dimension is reported as
+such. The arguments and everything else are JAX's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from tanjax.arrays import Unitful
+
+from ._units import convert_like
+
+
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+) -> tuple[Any, Any]:
+    """`jax.lax.scan`; the carry keeps the units of `init`.
+
+    **Raises:** `UnitError` naming the place in the carry and both units if a dimension changes.
+    """
+
+    def body(carry: Any, x: Any) -> Any:
+        new, y = f(carry, x)
+        return convert_like("scan: carry", carry, new), y
+
+    return jax.lax.scan(body, init, xs, length, reverse, unroll)
+
+
+def while_loop(
+    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any
+) -> Any:
+    """`jax.lax.while_loop`; the carry keeps the units of `init_val`.
+
+    **Raises:** `UnitError` if a dimension changes, or if the condition has one.
+    """
+    body = lambda carry: convert_like("while_loop: carry", carry, body_fun(carry))
+    return jax.lax.while_loop(lambda c: _truth("while_loop", cond_fun(c)), body, init_val)
+
+
+def fori_loop(
+    lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, **options: Any
+) -> Any:
+    """`jax.lax.fori_loop`; the carry keeps the units of `init_val`.
+
+    **Raises:** `UnitError` if a dimension changes.
+    """
+    body = lambda i, carry: convert_like("fori_loop: carry", carry, body_fun(i, carry))
+    return jax.lax.fori_loop(lower, upper, body, init_val, **options)
+
+
+def cond(
+    pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any
+) -> Any:
+    """`jax.lax.cond`; the result has the units of the first branch.
+
+    **Raises:** `UnitError` if the branches differ in dimension.
+    """
+    branches = _alike("cond", [true_fun, false_fun], operands)
+    return jax.lax.cond(_truth("cond", pred), *branches, *operands)
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """`jax.lax.switch`; the result has the units of the first branch.
+
+    **Raises:** `UnitError` if the branches differ in dimension.
+    """
+    return jax.lax.switch(
+        _truth("switch", index), _alike("switch", list(branches), operands), *operands
+    )
+
+
+def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
+    """`jax.lax.map`, on quantities."""
+    return jax.lax.map(f, xs, batch_size=batch_size)
+
+
+def associative_scan(
+    fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0
+) -> Any:
+    """`jax.lax.associative_scan`; partial results keep the units of `elems`.
+
+    **Raises:** `UnitError` if combining two elements changes the dimension.
+    """
+    combine = lambda a, b: convert_like("associative_scan: element", a, fn(a, b))
+    return jax.lax.associative_scan(combine, elems, reverse, axis)
+
+
+def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, **options: Any) -> Any:
+    """`jax.vmap`: units are not mapped, so it maps functions of quantities as it is."""
+    return jax.vmap(fun, in_axes, out_axes, **options)
+
+
+def checkpoint(fun: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """`jax.checkpoint`, on quantities; also as a decorator with options."""
+    if fun is None:
+        return lambda f: jax.checkpoint(f, **options)
+    return jax.checkpoint(fun, **options)
+
+
+def _truth(where: str, x: Any) -> Any:
+    """A predicate or index; a quantity only if it is a pure number."""
+    return x.plain(f"{where}: predicate") if type(x) is Unitful else x
+
+
+def _alike(where: str, branches: list[Callable[..., Any]], operands: Any) -> list[Any]:
+    """Branches that all return the units of the first."""
+    first: list[Any] = []
+
+    def wrap(i: int, branch: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            if i == 0:
+                return branch(*args)
+            if not first:  # what the first branch returns, without computing it
+                first.append(jax.eval_shape(branches[0], *operands))
+            return convert_like(f"{where}: result of branch {i}", first[0], branch(*args))
+
+        return call
+
+    return [wrap(i, branch) for i, branch in enumerate(branches)]

@@ -1,0 +1,70 @@
+"""User rules whose backward pass speaks natural cotangents, in true units.
+
+`jax.custom_vjp` demands cotangents with the pytree of the primal, so a rule for a quantity in
+metres would have to call its cotangent metres. Here the backward pass receives and returns natural
+cotangents: of a quantity in `u` one in `1/u`, of a structured array its matrix-like cotangent.
+
+    @tj.custom_vjp
+    def area(x):
+        return x * x
+
+    area.defvjp(lambda x: (area(x), x), lambda x, y_bar: (2.0 * x * y_bar,))
+
+Sharp edge. Like `jax.custom_vjp` it serves reverse mode only; a `tj.operation` with a natural rule
+serves both modes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from tanjax._errors import RegistrationError
+from tanjax.registry import wrap_natural_pullback
+
+
+class custom_vjp:
+    """A function with a reverse rule in natural cotangents: `jax.custom_vjp` with true units.
+
+    **Arguments:** `fun`; `nondiff_argnums`, positions of arguments that are not differentiated.
+    Then `defvjp(fwd, bwd)`: `fwd(*args) -> (out, residuals)` and
+    `bwd(*nondiff_args, residuals, out_bar) -> tuple` of one natural cotangent per other argument
+    (`None` for no dependence).
+
+    **Raises:** `UnitError` naming the rule and the argument if a cotangent has another dimension
+    than `1/[argument]`; `CotangentError` for a wrong count, tree, shape or dtype.
+    """
+
+    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
+        functools.update_wrapper(self, fun)
+        self._nondiff = tuple(nondiff_argnums)
+        self._rule = jax.custom_vjp(fun, nondiff_argnums=self._nondiff)
+        self._defined = False
+
+    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
+        """Give the rule: the forward pass and the backward pass."""
+        name = getattr(bwd, "__name__", "bwd")
+
+        def structural_fwd(*args: Any) -> Any:
+            out, residuals = fwd(*args)
+            moving = tuple(a for i, a in enumerate(args) if i not in self._nondiff)
+            return out, (residuals, out, moving)
+
+        def structural_bwd(*given: Any) -> Any:
+            *fixed, (residuals, out, moving), out_bar = given
+            pullback = functools.partial(bwd, *fixed, residuals)
+            pullback.__qualname__ = name  # type: ignore[attr-defined]
+            return wrap_natural_pullback(pullback, out, *moving)(out_bar)
+
+        self._rule.defvjp(structural_fwd, structural_bwd)
+        self._defined = True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._defined:
+            raise RegistrationError(
+                f"{self.__name__}: give its rule first, `{self.__name__}.defvjp(fwd, bwd)`."  # type: ignore[attr-defined]
+            )
+        return self._rule(*args, **kwargs)

@@ -1,0 +1,191 @@
+"""Units around JAX's transformations: strip before, label after.
+
+JAX demands that a cotangent, a carry, a branch has the static data of its primal, and the unit of a
+quantity is static data. So functions are given to JAX with their results stripped, and what comes
+back is labelled with what a derivative is in: `[out]/[in]`.
+
+A cotangent `c` of an output in unit `u` stands for an objective in `[c]·u`; all cotangents of one
+call must agree about the objective. A tangent of an input in unit `u` moves it at `[t]/u`; all
+tangents of one call must agree about that rate. A plain number is a (co)tangent of unit 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from tanjax._errors import CotangentError, UnitError, message
+from tanjax.arrays import Unitful, convert, is_structured, quantity
+from tanjax.units import Unit, one
+
+
+def is_quantity(x: Any) -> bool:
+    """Whether a value is a quantity: the leaves of trees that carry units."""
+    return type(x) is Unitful
+
+
+def strip(tree: Any) -> tuple[Any, Units]:
+    """A tree with the values of its quantities, and their units."""
+    leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
+    found = [x.unit if type(x) is Unitful else None for x in leaves]
+    values = [x.value if type(x) is Unitful else x for x in leaves]
+    return jax.tree.unflatten(treedef, values), Units(treedef, found)
+
+
+class Units:
+    """The units of a stripped tree, leaf by leaf; `None` for plain leaves."""
+
+    __slots__ = ("leaves", "tree")
+
+    def __init__(self, tree: Any, leaves: list[Unit | None]) -> None:
+        self.tree, self.leaves = tree, leaves
+
+    def label(self, values: Any) -> Any:
+        """Put the units back on a tree of values."""
+        return self.map(values, lambda v, unit: v if unit is None else quantity(v, unit))
+
+    def map(self, values: Any, f: Callable[[Any, Any], Any]) -> Any:
+        """`f(value, unit)` for every leaf."""
+        done = map(f, self.tree.flatten_up_to(values), self.leaves)
+        return jax.tree.unflatten(self.tree, list(done))
+
+    def rates(self, values: Any, rate: Unit) -> Any:
+        """Label tangents of the tree: the unit of each leaf times a rate."""
+        return self.map(values, lambda value, unit: in_unit(value, unit and unit.delta, rate))
+
+
+class Stripped:
+    """A function whose outputs are stripped; it remembers their units from its last trace."""
+
+    def __init__(self, f: Callable[..., Any], has_aux: bool = False) -> None:
+        self.f, self.has_aux = f, has_aux
+        self.units: Any = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        out = self.f(*args, **kwargs)
+        out, aux = out if self.has_aux else (out, None)
+        plain, self.units = strip(out)
+        return (plain, aux) if self.has_aux else plain
+
+
+def in_unit(value: Any, unit: Unit | None, factor: Unit) -> Any:
+    """A value in `unit · factor`; plain if both are nothing."""
+    if value is None:
+        return None
+    if unit is None:
+        return value if factor.is_one else quantity(value, factor)
+    return quantity(value, unit if factor.is_one else unit * factor)
+
+
+def times_unit(tree: Any, factor: Unit) -> Any:
+    """A tree of natural cotangents, times a unit."""
+    if factor.is_one:
+        return tree
+
+    def multiply(x: Any) -> Any:
+        if type(x) is Unitful:
+            return quantity(x.value, factor * x.unit)
+        return None if x is None else quantity(x, factor)
+
+    return jax.tree.map(multiply, tree, is_leaf=lambda x: x is None or is_structured(x))
+
+
+def common_rate(
+    where: str, primals: list[Any], given: list[Any], cotangent: bool
+) -> tuple[list[Any], Unit]:
+    """Natural (co)tangents stripped to numbers in fitting units, and what they are per primal.
+
+    **Returns:** for every primal the natural (co)tangent as the type of its value wants it, and
+    the unit of the objective (cotangents) or of the rate (tangents).
+    **Raises:** `UnitError` if two of them disagree.
+    """
+    rate: Unit | None = None
+    first = ""
+    done = []
+    for i, (x, n) in enumerate(zip(primals, given, strict=True)):
+        if n is None or (type(n) in (int, float) and n == 0):
+            done.append(None)
+            continue
+        primal_unit = x.unit.delta if type(x) is Unitful else one
+        unit = n.unit if type(n) is Unitful else one
+        own = unit * primal_unit if cotangent else unit / primal_unit
+        if rate is None:
+            rate, first = own, f"leaf {i}: {unit} for {primal_unit}"
+        if own.dimension is not rate.dimension:
+            raise UnitError(
+                message(
+                    f"{where}: two {'co' if cotangent else ''}tangents disagree about "
+                    f"{'the objective' if cotangent else 'the rate'}.",
+                    first,
+                    f"leaf {i}: {unit} for {primal_unit}",
+                    hint="a cotangent is in [objective]/[output]."
+                    if cotangent
+                    else "a tangent is in [input] times one rate, for instance 1/s.",
+                )
+            )
+        value = n.value if type(n) is Unitful else n
+        done.append(value if own is rate else convert(value, own, rate))
+    return done, rate or one
+
+
+def flatten_like(where: str, tree: Any, given: Any) -> tuple[list[Any], list[Any], Any]:
+    """The arrays of a tree, what is given for each, and the tree's structure."""
+    leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
+    try:
+        return leaves, treedef.flatten_up_to(given), treedef
+    except ValueError as error:
+        raise CotangentError(
+            f"{where}: the tree does not match that of the primal: {error}"
+        ) from None
+
+
+def convert_like(where: str, target: Any, tree: Any) -> Any:
+    """A tree with every quantity in the unit of its place in `target`.
+
+    **Raises:** `UnitError` naming the place and both units. A tree of another structure is
+    returned as it is: JAX has the better message for that.
+    """
+    paths, treedef = jax.tree_util.tree_flatten_with_path(target, is_leaf=is_quantity)
+    try:
+        given = treedef.flatten_up_to(tree)
+    except ValueError:
+        return tree
+    done = [
+        _convert_leaf(f"{where}{jax.tree_util.keystr(path)}", t, x)
+        for (path, t), x in zip(paths, given, strict=True)
+    ]
+    return jax.tree.unflatten(treedef, done)
+
+
+def _convert_leaf(where: str, target: Any, x: Any) -> Any:
+    unit = target.unit if type(target) is Unitful else None
+    got = x.unit if type(x) is Unitful else None
+    if unit is got:
+        return x
+    if unit is None:
+        if got.is_dimensionless and got.is_linear and is_plain_leaf(target):
+            return x.plain(where)
+    elif got is None:
+        if unit.is_dimensionless and unit.is_linear and is_plain_leaf(x):
+            return quantity(convert(x, one, unit), unit)
+    elif got.dimension is unit.dimension:
+        return quantity(convert(x.value, got, unit), unit)
+    raise UnitError(
+        message(
+            f"{where}: the unit changes.",
+            f"expected: {_name(unit)}",
+            f"got: {_name(got)}",
+            hint="start with a value of the right dimension (a zero too: `0.0 * unit`).",
+        )
+    )
+
+
+def is_plain_leaf(x: Any) -> bool:
+    """Whether a value is one array or number."""
+    return jax.tree_util.all_leaves([x])
+
+
+def _name(unit: Any) -> str:
+    return "a plain value" if unit is None else f"{unit} ({unit.dimension})"

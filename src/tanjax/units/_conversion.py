@@ -1,0 +1,213 @@
+"""Numbers in one unit as numbers in another, and which sums of units mean something.
+
+Three kinds of units: *linear* ones (a factor), *affine* points (a factor and a zero: °C), and
+*logarithmic* points (a level over a reference: dBm). Between linear units of one dimension a
+conversion is one multiplication or one exact division; `conversion` gives it and is what hot
+paths use. `convert` does all of them, with the functions of the namespace it is given.
+
+Sharp edge: decibels are levels, and only `convert` turns a level into the plain ratio of powers
+that it stands for (10 dB is 10, not the ratio of amplitudes, 3.16).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from tanjax._errors import UnitError, incompatible
+
+from ._dimension import DIMENSIONLESS, Dimension
+from ._factor import ONE, Factor
+from ._unit import Affine, Logarithmic, Unit, one
+
+LEVEL = Dimension([("level", 1)])
+
+
+def conversion(a: Unit, b: Unit) -> tuple[float, float]:
+    """`(multiplier, divisor)`: a number in `b` is that in `a` times the one, divided by the other.
+
+    At most one of them is not 1; it divides if the factor is one over an integer, so that
+    7 m is exactly the float nearest to 0.007 km.
+
+    **Raises:** `UnitError` if the dimensions differ or a unit is affine or logarithmic.
+    """
+    try:
+        return a._conversions[id(b)]
+    except KeyError:
+        pair = a._conversions[id(b)] = _linear(a, b)
+        return pair
+
+
+def _linear(a: Unit, b: Unit) -> tuple[float, float]:
+    if not (a.is_linear and b.is_linear):
+        if a == b:
+            return 1.0, 1.0
+        raise _mismatch("linear conversion", a, b, "use `convert`, which knows zero points.")
+    if a.dimension is not b.dimension:
+        raise _mismatch("conversion", a, b)
+    ratio = a.factor / b.factor
+    if ratio.is_rational and ratio.radicand.numerator == 1:
+        return 1.0, float(ONE / ratio)
+    return float(ratio), 1.0
+
+
+def describe(unit: Unit) -> str:
+    """A unit with its dimension, for messages."""
+    return f"{unit} ({unit.dimension})"
+
+
+def _mismatch(operation: str, a: Unit, b: Unit, hint: str = "") -> UnitError:
+    return incompatible(
+        operation,
+        f"from: {describe(a)}",
+        f"to: {describe(b)}",
+        hint or "a number can only change to a unit of the same dimension.",
+    )
+
+
+def convert(value: Any, a: Unit, b: Unit, xp: Any) -> Any:
+    """A number in unit `a` as a number in unit `b`, also between points of scales.
+
+    **Arguments:** `xp`: the namespace whose `exp`, `log`, `log10`, `log2` and `power` fit the
+    value (`numpy`, `jax.numpy`).
+
+    **Raises:** `UnitError` if no conversion has a meaning.
+    """
+    if a == b:
+        return value
+    if a.is_linear and b.is_linear:
+        if a.dimension is b.dimension:
+            return _scale(value, conversion(a, b))
+        if a.dimension is LEVEL and b.dimension is DIMENSIONLESS:
+            return _scale(_ratio(value, a.factor, xp), conversion(one, b))
+        if b.dimension is LEVEL and a.dimension is DIMENSIONLESS:
+            return _level(_scale(value, conversion(a, one)), b.factor, xp)
+        raise _mismatch("conversion", a, b)
+    if a.dimension is not b.dimension:
+        raise _mismatch("conversion", a, b)
+    if isinstance(a.point, Logarithmic) or isinstance(b.point, Logarithmic):
+        return _convert_levels(value, a, b, xp)
+    return _convert_affine(value, a, b)
+
+
+def _scale(value: Any, pair: tuple[float, float]) -> Any:
+    multiplier, divisor = pair
+    if multiplier != 1.0:
+        return value * multiplier
+    return value / divisor if divisor != 1.0 else value
+
+
+def _convert_affine(value: Any, a: Unit, b: Unit) -> Any:
+    """`value · a + zero of a` in coherent units is `result · b + zero of b`; all are rational."""
+    zero = [Fraction(0) if u.point is None else u.point.offset for u in (a, b)]  # type: ignore[union-attr]
+    shift = (zero[0] - zero[1]) / b.factor.fraction
+    scaled = _scale(value, conversion(a.delta, b.delta))
+    return scaled + float(shift) if shift else scaled
+
+
+def _convert_levels(value: Any, a: Unit, b: Unit, xp: Any) -> Any:
+    """Levels over references: through the ratio to one reference, or along the scale."""
+    from_level, to_level = isinstance(a.point, Logarithmic), isinstance(b.point, Logarithmic)
+    if from_level and to_level:
+        shift = float(_level_of(a.factor / b.factor, b))
+        return _scale(value, conversion(a.delta, b.delta)) + shift
+    if from_level:
+        if not b.is_linear:
+            raise _mismatch("conversion", a, b)
+        reference = _pair(a.factor / b.factor)
+        return _scale(_ratio(value, a.delta.factor, xp), reference)
+    if not a.is_linear:
+        raise _mismatch("conversion", a, b)
+    return _level(_scale(value, _pair(a.factor / b.factor)), b.delta.factor, xp)
+
+
+def _pair(ratio: Factor) -> tuple[float, float]:
+    if ratio.is_rational and ratio.radicand.numerator == 1:
+        return 1.0, float(ONE / ratio)
+    return float(ratio), 1.0
+
+
+def _level_of(ratio: Factor, unit: Unit) -> float:
+    """The level of an exact ratio of powers in a logarithmic unit; exact for powers of ten."""
+    import math
+
+    base, step = _base(unit.delta.factor)
+    number = float(ratio)
+    if number <= 0:
+        raise UnitError(f"a ratio of {number} has no level.")
+    logarithm = {10: math.log10, 2: math.log2, 0: math.log}[base](number)
+    return logarithm / float(step)
+
+
+def _base(level: Factor) -> tuple[int, Fraction]:
+    """Base and step of a level: a ratio is `base ** (step * level)`. Base 0 stands for e."""
+    for name, base in (("ln10", 10), ("ln2", 2)):
+        step = level * Factor(2, 1, ((name, Fraction(-1)),))
+        if step.is_rational:
+            return base, step.fraction
+    step = level * Factor(2)
+    return 0, step.fraction if step.is_rational else Fraction(float(step))
+
+
+def _ratio(value: Any, level: Factor, xp: Any) -> Any:
+    """The ratio of powers of a level."""
+    base, step = _base(level)
+    exponent = _scale(value, _pair(Factor(step)))
+    return xp.power(float(base), exponent) if base else xp.exp(exponent)
+
+
+def _level(value: Any, level: Factor, xp: Any) -> Any:
+    """The level of a ratio of powers."""
+    base, step = _base(level)
+    logarithm = {10: "log10", 2: "log2", 0: "log"}[base]
+    return _scale(getattr(xp, logarithm)(value), _pair(Factor(1 / step)))
+
+
+def add_units(a: Unit, b: Unit) -> Unit:
+    """The unit of `x + y` for `x` in `a` and `y` in `b`: that of the point, else `a`.
+
+    A point and a difference make a point; the difference is converted to the point's `delta`.
+
+    **Raises:** `UnitError` if the dimensions differ, or for the sum of two points.
+    """
+    if a.is_linear and b.is_linear:
+        if a.dimension is not b.dimension:
+            raise _sum_error("addition", a, b)
+        return a
+    if a.is_linear or b.is_linear:
+        point, difference = (b, a) if a.is_linear else (a, b)
+        if point.delta.dimension is not difference.dimension:
+            raise _sum_error("addition", a, b)
+        return point
+    raise _sum_error("addition", a, b, _two_points(b))
+
+
+def _two_points(b: Unit) -> str:
+    if isinstance(b.point, Affine):
+        return f"two points of a scale have no sum; a difference is in {b.delta} (delta_degC)."
+    return f"two levels have no sum; add a gain in {b.delta}, or convert to a linear unit first."
+
+
+def subtract_units(a: Unit, b: Unit) -> Unit:
+    """The unit of `x - y`: the difference of two points is in `a.delta`, point minus difference
+    is a point.
+
+    **Raises:** `UnitError` if the dimensions differ, or for a difference minus a point.
+    """
+    if a.is_linear and b.is_linear:
+        if a.dimension is not b.dimension:
+            raise _sum_error("subtraction", a, b)
+        return a
+    if b.is_linear:
+        if a.delta.dimension is not b.dimension:
+            raise _sum_error("subtraction", a, b)
+        return a
+    if a.is_linear:
+        raise _sum_error("subtraction", a, b, f"{b} is a point of a scale, {a} is a difference.")
+    if a.dimension is not b.dimension or type(a.point) is not type(b.point):
+        raise _sum_error("subtraction", a, b)
+    return a.delta
+
+
+def _sum_error(operation: str, a: Unit, b: Unit, hint: str = "") -> UnitError:
+    return incompatible(operation, f"left: {describe(a)}", f"right: {describe(b)}", hint)

@@ -1,0 +1,302 @@
+"""Unit signatures: what a function does to units, in one line.
+
+Whether `trapezoid` of metres over seconds is right has nothing to do with how it computes, so it
+is said once, as a type is: `"y: u, x: v, dx: v -> u*v"`. Everything that must know units reads the
+same line: the functions of `tanjax.numpy`, operations, the interpreter of `tj.lift`, the docs.
+
+    signature = Signature.parse("a: u, b: v -> v/u")
+    binding = bind("solve", [(role_a, metre, "a"), (role_b, newton, "b")])
+
+**Roles.** One letter is one unit: every operand with it is converted to the unit of the first
+quantity among them. Upper case: the function also makes sense on points of an affine scale
+(degrees Celsius). `1`: dimensionless. `-`: no quantity. `*`: any unit, each its own. `[u]`: a
+sequence of operands. **Results.** Monomials `u*v^1/2`, `1`, `rad`, `-` (plain), `[u]`, `[*]`,
+tuples of them.
+
+Sharp edges. A letter on which no operand with a unit lands is plain, and a result made only of
+such letters is plain. The literal Python zero has every unit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from tanjax._errors import RegistrationError, UnitError, incompatible, message
+
+from ._parse import unit as parse_unit
+from ._unit import Unit, one
+
+
+class _AnyUnit:
+    """The unit of the literal zero (and of infinities in `tj.lift`): whatever is wanted."""
+
+    def __repr__(self) -> str:
+        return "any unit"
+
+
+ANY = _AnyUnit()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Role:
+    """What one operand is: a letter, `1`, `-` or `*`; a sequence of such; affine units allowed."""
+
+    letter: str
+    affine: bool = False
+    sequence: bool = False
+
+    @staticmethod
+    def parse(text: str) -> Role:
+        """Read `u`, `U`, `[u]`, `1`, `-`, `*`."""
+        text = text.strip()
+        sequence = text.startswith("[") and text.endswith("]")
+        letter = text.strip("[]").strip()
+        if not (letter in ("1", "-", "*") or (len(letter) == 1 and letter.isalpha())):
+            raise RegistrationError(f"unit signature: {text!r} is no role.")
+        return Role(letter.lower(), letter.isupper(), sequence)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Monomial:
+    """A result's unit: a product of powers of letters, times a fixed unit."""
+
+    powers: tuple[tuple[str, Fraction], ...] = ()
+    fixed: str = ""
+
+    def unit(self, binding: dict[str, Any]) -> Unit | None:
+        """The unit for a binding; `None` (plain) if it is made of plain letters only."""
+        powers = self.powers
+        if len(powers) == 1 and powers[0][1] == 1:
+            return binding.get(powers[0][0])
+        if self.fixed or not powers:
+            return parse_unit(self.fixed) if self.fixed else one
+        out = None
+        for letter, power in powers:
+            unit = binding.get(letter)
+            if unit is not None:
+                part = unit if power == 1 else unit.inverse if power == -1 else unit**power
+                out = part if out is None else out * part
+        return out
+
+    @staticmethod
+    def parse(text: str) -> Monomial:
+        """Read `u*v`, `v/u`, `u^1/2`, `1/u`, `rad`, `1`."""
+        text = text.replace(" ", "")
+        if text == "rad":
+            return Monomial(fixed="rad")
+        powers: dict[str, Fraction] = {}
+        i, sign = 0, 1
+        while i < len(text):
+            if text[i] in "*/":
+                sign = 1 if text[i] == "*" else -1
+                i += 1
+            elif text[i] == "1":
+                i += 1
+            else:
+                letter, i = text[i], i + 1
+                power, i = _exponent(text, i)
+                if not letter.isalpha():
+                    raise RegistrationError(f"unit signature: cannot read {text!r}.")
+                powers[letter.lower()] = powers.get(letter.lower(), Fraction(0)) + sign * power
+                sign = 1
+        return Monomial(tuple((k, p) for k, p in powers.items() if p))
+
+
+def _exponent(text: str, i: int) -> tuple[Fraction, int]:
+    """The exponent at `^`, if there is one: an integer or a fraction of integers."""
+    if i >= len(text) or text[i] != "^":
+        return Fraction(1), i
+    j = i + 1
+    while j < len(text) and (
+        text[j].isdigit() or text[j] == "-" or (text[j] == "/" and text[j + 1 : j + 2].isdigit())
+    ):
+        j += 1
+    return Fraction(text[i + 1 : j]), j
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plain:
+    """A result that never has a unit: an index, a count, a truth value."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Each:
+    """A list of results, each with the unit of the operand in its place."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Many:
+    """A list of results of one kind."""
+
+    item: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Several:
+    """A tuple of results, each of its own kind."""
+
+    items: tuple[Any, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Signature:
+    """A parsed unit signature."""
+
+    text: str
+    roles: tuple[tuple[str, Role], ...]
+    variadic: tuple[str, Role] | None
+    out: Any
+
+    @staticmethod
+    @functools.cache
+    def parse(text: str) -> Signature:
+        """Read `"a: u, b: v -> v/u"`. **Raises:** `RegistrationError` if it cannot be read."""
+        left, arrow, right = text.partition("->")
+        if not arrow:
+            raise RegistrationError(f"unit signature {text!r} has no `->`.")
+        roles, variadic = [], None
+        for part in filter(None, (p.strip() for p in left.split(","))):
+            name, colon, role = part.partition(":")
+            if not colon:
+                raise RegistrationError(f"unit signature {text!r}: {part!r} is not `name: role`.")
+            if name.startswith("*"):
+                variadic = (name[1:].strip(), Role.parse(role))
+            else:
+                roles.append((name.strip(), Role.parse(role)))
+        return Signature(text, tuple(roles), variadic, _parse_out(right.strip()))
+
+    def role(self, name: str) -> Role | None:
+        """The role of a parameter."""
+        return dict(self.roles).get(name)
+
+
+def _parse_out(text: str) -> Any:
+    if text == "-":
+        return Plain()
+    if text in ("*", "[*]"):
+        return Each()
+    if text.startswith("[") and text.endswith("]"):
+        return Many(_parse_out(text[1:-1]))
+    if text.startswith("(") and text.endswith(")"):
+        return Several(tuple(_parse_out(part) for part in _split(text[1:-1])))
+    return Monomial.parse(text)
+
+
+def _split(text: str) -> Iterable[str]:
+    """The parts of a tuple: commas outside of inner brackets."""
+    depth, start = 0, 0
+    for i, c in enumerate(text):
+        depth += (c in "([") - (c in ")]")
+        if c == "," and depth == 0:
+            yield text[start:i].strip()
+            start = i + 1
+    if text[start:].strip():
+        yield text[start:].strip()
+
+
+Operand = tuple[Role, Any, str]  # role; `Unit`, `None` (plain) or `ANY`; the name of the operand
+
+
+def bind(name: str, operands: Sequence[Operand]) -> dict[str, Any]:
+    """The unit of every letter, `None` where all of its operands are plain.
+
+    **Raises:** `UnitError` naming the function, the operands and their units.
+    """
+    binding: dict[str, Any] = {}
+    plain: str | None = None
+    for role, unit, label in operands:
+        letter = role.letter
+        if unit is None:
+            if letter not in binding:
+                binding[letter] = None
+            if letter not in ("1", "-", "*"):
+                plain = (plain or "") + letter
+            continue
+        if unit is ANY or letter == "*":
+            continue
+        bound = binding.get(letter)
+        if unit is bound:
+            continue
+        if letter == "-":
+            raise unexpected(name, label, unit)
+        if letter == "1":
+            if not (unit.is_dimensionless and unit.is_linear):
+                raise not_dimensionless(name, label, unit)
+        elif bound is None:
+            if not (unit.is_linear or role.affine):
+                raise not_linear(name, label, unit)
+            binding[letter] = unit
+        elif bound.dimension is not unit.dimension or (bound.is_linear is not unit.is_linear):
+            raise _mismatch(name, operands, letter)
+    if plain:
+        for letter in plain:
+            bound = binding[letter]
+            if bound is not None:
+                if not (bound.is_dimensionless and bound.is_linear):
+                    raise _mismatch(name, operands, letter)
+                binding[letter] = one
+    return binding
+
+
+def _mismatch(name: str, operands: Sequence[Operand], letter: str) -> UnitError:
+    """The error for operands of one letter that disagree: the first, and the first that differs."""
+    group = [(u, label) for role, u, label in operands if role.letter == letter and u is not ANY]
+    first = next(pair for pair in group if pair[0] is not None)
+    other = next(
+        pair
+        for pair in group
+        if pair[0] is None
+        or pair[0].dimension is not first[0].dimension
+        or pair[0].is_linear is not first[0].is_linear
+    )
+    plain = other[0] is None
+    return incompatible(
+        name,
+        f"{first[1]}: {describe_unit(first[0])}",
+        f"{other[1]}: {describe_unit(other[0])}",
+        f"give the plain number a unit, `x * tj.unit({str(first[0])!r})`, or strip the other "
+        f"with `.to_value({str(first[0])!r})`."
+        if plain
+        else "",
+    )
+
+
+def describe_unit(unit: Any) -> str:
+    """A unit and its dimension, in messages."""
+    return "a plain number" if unit is None else f"unit {unit} ({unit.dimension})"
+
+
+def not_dimensionless(name: str, label: str, unit: Unit) -> UnitError:
+    """The error for an operand with a dimension where a pure number is needed."""
+    return UnitError(
+        message(
+            f"{name}: `{label}` must be dimensionless.",
+            f"{label}: {describe_unit(unit)}",
+            hint="divide by a reference quantity first.",
+        )
+    )
+
+
+def not_linear(name: str, label: str, unit: Unit) -> UnitError:
+    """The error for a point of an affine or logarithmic scale where a multiple is needed."""
+    return UnitError(
+        message(
+            f"{name}: `{label}` is a point on the scale of {unit}, not a multiple of a unit.",
+            hint=f"convert it first, with `.to(...)`; its differences are in {unit.delta}.",
+        )
+    )
+
+
+def unexpected(name: str, label: str, unit: Any) -> UnitError:
+    """The error for a quantity where a function takes none."""
+    return UnitError(
+        message(
+            f"{name}: `{label}` cannot be a quantity.",
+            f"{label}: {describe_unit(unit)}",
+            hint="strip it with `.to_value(...)`.",
+        )
+    )

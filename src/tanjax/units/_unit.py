@@ -1,0 +1,334 @@
+"""Units: what a number is counted in, as objects that cost nothing to compare.
+
+A unit is looked at in every operation on quantities, so all that is ever asked of it is computed
+once. Units are *interned* and *immortal*: the same value under the same name is the same object,
+for the life of the process, so a product is one dictionary look-up by `id` (0.1 us) and equality
+is mostly identity.
+
+    >>> from tanjax.units import unit
+    >>> unit("N") * unit("m"), unit("N") == unit("kg m / s2"), unit("m") / unit("km")
+    (Unit("N m"), True, Unit("m / km"))
+
+Equality and hash are those of the value (dimension, exact factor, zero point); the name is only
+shown. Degrees Celsius and dBm are *points* of a scale, not multiples of a unit: `is_linear` is
+False, `delta` is the linear unit of their differences, and they enter no product.
+
+Sharp edges. Angles are ratios (radian is 1). Decibels have a dimension of their own, `level`, so
+that they never mix with plain ratios unless `convert` is asked to.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from typing import Any, NamedTuple, NoReturn
+
+from tanjax._errors import UnitError, message
+
+from . import _format
+from ._dimension import DIMENSIONLESS, Dimension
+from ._factor import ONE, Factor
+
+
+class Affine(NamedTuple):
+    """A scale whose zero is `offset` coherent units above the true one (degrees Celsius)."""
+
+    offset: Fraction
+
+
+class Logarithmic(NamedTuple):
+    """A scale of levels over a reference, in steps of `level` nepers (dBm over 1 mW)."""
+
+    level: Factor
+
+
+Symbols = tuple[tuple[str, Fraction], ...]
+_table: dict[object, Unit] = {}
+_values: dict[object, int] = {}
+_lock = threading.RLock()
+
+
+def make_quantity(x: Any, unit: Unit) -> Any:
+    """What `x * unit` means; the arrays put their own function in this place."""
+    raise UnitError(f"no quantities yet: import tanjax to multiply {type(x).__name__} by {unit}.")
+
+
+def set_quantity_hook(function: Callable[[Any, Unit], Any]) -> None:
+    """Say what `x * unit` makes of anything that is not a unit."""
+    global make_quantity
+    make_quantity = function
+
+
+class Unit:
+    """A unit of measurement; immutable and interned. Made by `tj.unit` and by algebra.
+
+    **Fields:** `dimension`; `factor`, exact, of the coherent SI unit; `symbols`, pairs of a symbol
+    and its power; `is_dimensionless`; `is_one`: the number one; `is_linear`: False for points of a
+    scale (`degC`, `dBm`); `delta`: the unit of differences, the unit itself if it is linear;
+    `inverse`: `1 / delta`; `point`: the scale's zero or reference, None if linear.
+    """
+
+    __slots__ = (
+        "_conversions",
+        "_powers",
+        "_products",
+        "_quotients",
+        "_value",
+        "delta",
+        "dimension",
+        "factor",
+        "inverse",
+        "is_dimensionless",
+        "is_linear",
+        "is_one",
+        "point",
+        "symbols",
+    )
+    __array_ufunc__ = None  # NumPy's arrays leave `array * unit` to the unit
+    dimension: Dimension
+    factor: Factor
+    symbols: Symbols
+    is_dimensionless: bool
+    is_one: bool
+    is_linear: bool
+    delta: Unit
+    inverse: Unit
+    point: Affine | Logarithmic | None
+    _conversions: dict[int, tuple[float, float]]
+
+    def __init__(self) -> None:
+        raise TypeError("units are made by tj.unit(text), and from others by * / **.")
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("a Unit is immutable.")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+    @property
+    def name(self) -> str:
+        """The name in full: `kilogram metre / second²`."""
+        from ._names import named  # a unit of a pickle may have a symbol not yet read here
+
+        for symbol, _ in self.symbols:
+            if symbol not in _format.LONG:
+                named(symbol)
+        return _format.long_name(self.symbols)
+
+    def __mul__(self, other: Any) -> Any:
+        try:
+            return self._products[id(other)]  # units are immortal: their ids are never reused
+        except KeyError:
+            return self._multiply(other)
+
+    def _multiply(self, other: Any) -> Any:
+        if type(other) is not Unit:
+            _refuse_text(other, self)
+            return make_quantity(other, self)
+        if self.is_linear and other.is_linear:
+            symbols = _merge(self.symbols + other.symbols)
+            new = make(self.dimension * other.dimension, self.factor * other.factor, symbols)
+        elif self.symbols and other.symbols:
+            raise _no_product(f"({self}) * ({other})", other if self.is_linear else self)
+        else:
+            new = self if self.symbols else other
+        self._products[id(other)] = new
+        return new
+
+    def __rmul__(self, other: Any) -> Any:
+        _refuse_text(other, self)
+        return make_quantity(other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        try:
+            return self._quotients[id(other)]
+        except KeyError:
+            return self._divide(other)
+
+    def _divide(self, other: Any) -> Any:
+        if type(other) is not Unit:
+            _refuse_text(other, self)
+            return make_quantity(1 / other, self)
+        if not (self.is_linear and other.is_linear) and other.symbols:
+            raise _no_product(f"({self}) / ({other})", other if self.is_linear else self)
+        new = self._quotients[id(other)] = self._multiply(other.inverse)
+        return new
+
+    def __rtruediv__(self, other: Any) -> Any:
+        _refuse_text(other, self)
+        if not self.is_linear:
+            raise _no_product(f"1 / {self}", self)
+        return make_quantity(other, self.inverse)
+
+    def __pow__(self, power: Any) -> Unit:
+        try:
+            return self._powers[power]
+        except (KeyError, TypeError):
+            return self._raise(power)
+
+    def _raise(self, power: Any) -> Unit:
+        exact = exponent(power)
+        if not self.is_linear and exact not in (0, 1):
+            raise _no_product(f"{self} ** {exact}", self)
+        if exact == 1:
+            new = self
+        else:
+            try:
+                factor = self.factor**exact
+            except ValueError as error:
+                raise UnitError(f"{self} ** {exact}: {error}") from None
+            symbols = tuple((s, p * exact) for s, p in self.symbols if exact)
+            new = make(self.dimension**exact, factor, symbols)
+        self._powers[power] = new
+        return new
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(other) is Unit and self._value == other._value)
+
+    def __hash__(self) -> int:
+        return self._value
+
+    def __str__(self) -> str:
+        return _format.short(self.symbols)
+
+    def __repr__(self) -> str:
+        return f'Unit("{self}")'
+
+    def __format__(self, spec: str) -> str:
+        return _format.format_unit(self.symbols, spec)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        point: object = self.point and (type(self.point), tuple(self.point))
+        return _restore, (self.dimension, self.factor, self.symbols, point)
+
+    def __copy__(self) -> Unit:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Unit:
+        return self
+
+
+_set = object.__setattr__
+
+
+def make(
+    dimension: Dimension,
+    factor: Factor,
+    symbols: Symbols,
+    point: Affine | Logarithmic | None = None,
+) -> Unit:
+    """The unit with this value under this name: a new one only if there is none yet."""
+    key = (dimension, factor, symbols, point)
+    with _lock:
+        found = _table.get(key)
+        if found is None:
+            found = _table[key] = _new(dimension, factor, symbols, point)
+            # After the unit is in the table, where the inverse of the inverse finds it.
+            _set(found, "inverse", _inverse(found.delta))
+    return found
+
+
+def _inverse(unit: Unit) -> Unit:
+    symbols = tuple((symbol, -power) for symbol, power in unit.symbols)
+    return make(unit.dimension**-1, unit.factor**-1, symbols)
+
+
+def _new(
+    dimension: Dimension, factor: Factor, symbols: Symbols, point: Affine | Logarithmic | None
+) -> Unit:
+    """Compute once everything that is ever asked of the unit. The caller holds the lock."""
+    unit = object.__new__(Unit)
+    linear = point is None
+    for name, value in {
+        "dimension": dimension,
+        "factor": factor,
+        "symbols": symbols,
+        "point": point,
+        "is_linear": linear,
+        "is_dimensionless": dimension is DIMENSIONLESS,
+        "is_one": dimension is DIMENSIONLESS and factor == ONE and linear,
+        "_value": _values.setdefault((dimension, factor, point), len(_values)),
+        "_products": {},
+        "_quotients": {},
+        "_powers": {},
+        "_conversions": {},
+        "delta": unit if point is None else _delta(dimension, factor, symbols[0][0], point),
+    }.items():
+        _set(unit, name, value)
+    return unit
+
+
+# The levels that have a symbol of their own: steps in nepers of power ratios, 1 Np = e ** 2.
+LEVELS = {
+    Factor(Fraction(1, 20), 1, (("ln10", Fraction(1)),)): "dB",
+    ONE: "Np",
+}
+
+
+def _delta(dimension: Dimension, factor: Factor, symbol: str, point: Affine | Logarithmic) -> Unit:
+    """The linear unit of the differences of two points of a scale."""
+    if isinstance(point, Affine):
+        return make(dimension, factor, (("Δ" + symbol, Fraction(1)),))
+    name = LEVELS.get(point.level, "Δ" + symbol)
+    return make(Dimension([("level", 1)]), point.level, ((name, Fraction(1)),))
+
+
+def _restore(
+    dimension: Dimension, factor: Factor, symbols: Symbols, point: tuple[type, tuple] | None
+) -> Unit:
+    """The interned unit of a pickle."""
+    return make(dimension, factor, symbols, point and point[0](*point[1]))
+
+
+def coherent(unit: Unit) -> Unit:
+    """The unit of the same dimension whose factor is one, in SI base units: of `km/h`, `m / s`."""
+    symbols = tuple((_format.BASE_SYMBOLS[name], p) for name, p in unit.dimension.exponents)
+    return make(unit.dimension, ONE, symbols)
+
+
+def exponent(power: Any) -> Fraction:
+    """A power as an exact fraction. **Raises:** `UnitError` if it is no simple one."""
+    try:
+        exact = Fraction(power)
+        near = exact.limit_denominator(64)
+        if float(near) == float(power):
+            return near
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise UnitError(
+        message(
+            f"a unit cannot be raised to the power {power!r}.",
+            hint="the power of a unit is an integer or a simple fraction known before tracing, "
+            "such as 2, 0.5 or Fraction(1, 3).",
+        )
+    )
+
+
+def _merge(symbols: Iterable[tuple[str, Fraction]]) -> Symbols:
+    """Like symbols become one, at the place of the first; those that cancel go."""
+    total: dict[str, Fraction] = {}
+    for symbol, power in symbols:
+        total[symbol] = total.get(symbol, Fraction(0)) + power
+    return tuple((s, p) for s, p in total.items() if p)
+
+
+def _refuse_text(x: Any, unit: Unit) -> None:
+    if isinstance(x, str | bytes):
+        raise UnitError(
+            message(
+                f"cannot multiply the text {x!r} and the unit {unit}.",
+                hint=f"a text becomes a unit by tj.unit({x!r}), a quantity by tj.quantity({x!r}).",
+            )
+        )
+
+
+def _no_product(what: str, unit: Unit) -> UnitError:
+    """The error for a product with points of a scale."""
+    reason = f"{unit} counts from a zero that is a convention, so its multiples mean nothing"
+    hint = f"use {unit.delta} for differences, or `.to(...)` a unit that starts at zero"
+    if isinstance(unit.point, Affine):
+        hint = "use delta_degC (or another delta_...) for differences, kelvin for temperatures"
+    return UnitError(message(f"{what} is not a unit.", reason + ".", hint=hint + "."))
+
+
+one = make(DIMENSIONLESS, ONE, ())
