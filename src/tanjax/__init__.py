@@ -35,6 +35,7 @@ from .arrays import (
     Unitful as Unitful,
     Zero as Zero,
     add_tangents as add_tangents,
+    as_quantity as quantity,
     densified as densified,
     densify as densify,
     destructure as destructure,

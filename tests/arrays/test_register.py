@@ -44,3 +44,15 @@ def test_foreign_array_is_a_natural_cotangent():
 def test_class_that_is_no_pytree_is_refused(cls):
     with pytest.raises(tj.RegistrationError, match="is not a pytree"):
         tj.register_array_type(cls, destructure=lambda x: x)
+
+
+def test_unknown_option_is_named():
+    """A misspelt option is reported with the options there are, not with a private function."""
+    with pytest.raises(tj.RegistrationError, match=r"unknown option liner.*\n.*linear, isometric"):
+
+        @tj.register_array_type(liner=True)
+        class Misspelt(tj.AbstractArray):
+            diag: jax.Array
+
+            def to_dense(self):
+                return jnp.diag(self.diag)

@@ -51,6 +51,7 @@ from ._tangents import (
 from ._triangular import Triangular as Triangular
 from ._unitful import (
     Unitful as Unitful,
+    as_quantity as as_quantity,
     check_range as check_range,
     convert as convert,
     quantity as quantity,

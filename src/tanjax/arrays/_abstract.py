@@ -41,6 +41,8 @@ class Dense:
 
 # The class of quantities, and what a constructor does with them; filled by `_hoisting`.
 QUANTITIES: dict[type, Callable[..., Any]] = {}
+_NO_QUANTITIES: set[type] = set()  # classes of fields seen so far that are none
+_new_instance = object.__new__
 
 
 def static_field(**kwargs: Any) -> Any:
@@ -73,10 +75,13 @@ class AbstractArray:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Fields that are quantities make a quantity: `Diagonal(x * metre)` is in metres."""
-        for value in (*args, *kwargs.values()) if kwargs else args:
+        if not kwargs and _NO_QUANTITIES.issuperset(map(type, args)):  # 0.1 us
+            return _new_instance(cls)
+        for value in (*args, *kwargs.values()):
             if type(value) in QUANTITIES:
                 return QUANTITIES[type(value)](cls, args, kwargs)
-        return object.__new__(cls)
+            _NO_QUANTITIES.add(type(value))
+        return _new_instance(cls)
 
     def to_dense(self) -> jax.Array:
         """The dense array that the fields stand for (the map D)."""

@@ -8,6 +8,7 @@ which everything above consults; nothing ever asks for the class itself.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform, overload
@@ -79,11 +80,15 @@ def register_array_type(cls: Any = None, /, **options: Any) -> Any:
         return lambda cls: register_array_type(cls, **options)
     if cls in _TYPES:
         raise RegistrationError(f"{cls.__name__} is already registered as an array type.")
-    return (
-        _register_own(cls, **options)
-        if issubclass(cls, AbstractArray)
-        else _register_foreign(cls, **options)
-    )
+    register = _register_own if issubclass(cls, AbstractArray) else _register_foreign
+    known = list(inspect.signature(register).parameters)[1:]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise RegistrationError(
+            f"register_array_type({cls.__name__}): unknown option {', '.join(unknown)}.\n"
+            f"Hint: the options for this class are {', '.join(known)}."
+        )
+    return register(cls, **options)
 
 
 def _register_own(

@@ -63,7 +63,10 @@ class Unitful(AbstractArray):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(jnp.shape(self.value)) if array_type(self.value) is None else self.value.shape
+        try:
+            return self.value.shape  # type: ignore[no-any-return]
+        except AttributeError:  # a Python number
+            return tuple(jnp.shape(self.value))
 
     @property
     def dtype(self) -> Any:
@@ -223,15 +226,24 @@ def convert(value: Any, a: Unit, b: Unit) -> Any:
     """A number in unit `a` as a number in unit `b`. **Raises:** `UnitError`."""
     if a is b:
         return value
-    if not (a.is_linear and b.is_linear):
+    if a.dimension is not b.dimension or not (a.is_linear and b.is_linear):
         return units.convert(value, a, b, jnp)
     multiplier, divisor = units.conversion(a, b)
     if multiplier != 1.0:
+        value = _inexact(value)
         check_range(value, multiplier, a, b)
         return value * multiplier
     if divisor != 1.0:
+        value = _inexact(value)
         check_range(value, divisor, a, b)
         return value / divisor
+    return value
+
+
+def _inexact(value: Any) -> Any:
+    """Integers as floats, also where JAX promotes nothing by itself (strict promotion)."""
+    if array_type(value) is None and hasattr(value, "dtype") and value.dtype.kind in "iub":
+        return value.astype(jnp.result_type(float))
     return value
 
 
@@ -293,6 +305,27 @@ def _make_quantity(x: Any, unit: Unit) -> Unitful:
     ):
         raise UnitError(f"cannot give {type(x).__name__} the unit {unit}.")
     return quantity(jnp.asarray(x) if isinstance(x, list | tuple) else x, unit)
+
+
+def as_quantity(value: Any, unit: Any = None) -> Unitful:
+    """A quantity from anything that says one: `quantity("3 km")`, `quantity([1, 2], "m")`.
+
+    **Arguments:** `value`: a text with number and unit, an array of any type, a number, a list, or
+    a quantity (converted to `unit` if that is given). `unit`: a unit or a text.
+    **Raises:** `UnitError` if a text cannot be read, a unit is missing, or dimensions differ.
+    """
+    if isinstance(value, str):
+        value = quantity(*units.parse_quantity(value))
+    if type(value) is Unitful:
+        return value if unit is None else value.to(unit)
+    if unit is None:
+        raise UnitError(
+            message(
+                "quantity: a plain number needs a unit.",
+                hint='`tj.quantity(3.0, "km")`, or `tj.quantity("3 km")`.',
+            )
+        )
+    return _make_quantity(value, unit if type(unit) is Unit else units.unit(unit))
 
 
 units.set_quantity_hook(_make_quantity)

@@ -62,12 +62,28 @@ def _quotient(unit: Unit | None, by: Unit | None) -> Unit | None:
     return (unit.delta if unit else one) / by.delta
 
 
+def units_of(tree: Any) -> Chart:
+    """The chart of a tree of quantities."""
+    leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
+    return Chart(treedef, tuple(x.unit if type(x) is Unitful else None for x in leaves))
+
+
 def chart_of(tree: Any) -> tuple[Any, Chart]:
     """The numbers of a tree as arrays, and its chart."""
     leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
-    units = tuple(x.unit if type(x) is Unitful else None for x in leaves)
     values = [x.value if type(x) is Unitful else x for x in leaves]
-    return jax.tree.map(jnp.asarray, jax.tree.unflatten(treedef, values)), Chart(treedef, units)
+    numbers = jax.tree.map(jnp.asarray, jax.tree.unflatten(treedef, values))
+    return numbers, units_of(tree)
+
+
+def with_arrays(tree: Any) -> Any:
+    """A tree with Python numbers inside quantities as arrays: solvers compile for each number."""
+    array = lambda x: (
+        quantity(jnp.asarray(x.value), x.unit)
+        if type(x) is Unitful and isinstance(x.value, float | int | complex)
+        else x
+    )
+    return jax.tree.map(array, tree, is_leaf=lambda x: type(x) is Unitful)
 
 
 def labelled(value: Any, unit: Unit | None) -> Any:

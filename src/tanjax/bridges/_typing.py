@@ -135,9 +135,11 @@ def _spell(part: Any) -> str:
     if isinstance(part, str):
         return f'"{part}"'
     if isinstance(part, type) and issubclass(part, jaxtyping.AbstractArray):
-        of = getattr(part.array_type, "__name__", str(part.array_type))
+        of = getattr(part.array_type, "__name__", str(part.array_type)).rpartition(".")[2]
         return f'{part.dtype.__name__}[{of}, "{part.dim_str}"]'
-    return getattr(part, "__name__", repr(part))
+    if _members(part):
+        return " | ".join(map(_spell, _members(part)))
+    return "None" if part is type(None) else getattr(part, "__name__", repr(part))
 
 
 def _array_type(array: list[Any]) -> tuple[Any, bool]:
@@ -167,9 +169,12 @@ def _fault(cls: _QuantityType, x: Any) -> type[Exception] | None:
         return UnitError
     if cls.dimension is not None and x.unit.dimension is not cls.dimension:
         return UnitError
-    if cls.array is None or isinstance(x.value if cls.over_value else x, cls.array):
+    if cls.array is None:
         return None
-    return ShapeError
+    # Member by member: `isinstance` with a `typing.Union` would ask about classes only.
+    array = x.value if cls.over_value else x
+    fits = any(isinstance(array, kind) for kind in _members(cls.array) or (cls.array,))
+    return None if fits else ShapeError
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -241,7 +246,7 @@ def _check(function: Any, place: str, hint: Any, value: Any, arguments: Any) -> 
         raise error(
             message(
                 f"{function.__qualname__}: {path} does not fit its annotation.",
-                f"expected: {getattr(expected, '__name__', None) or expected}",
+                f"expected: {_spell(expected)}",
                 f"got: {_show(got)}",
                 *([f"arrays in this call: {', '.join(shown)}"] if error is ShapeError else []),
                 hint="sizes with one name must agree in the whole signature."

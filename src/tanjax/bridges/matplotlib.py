@@ -162,7 +162,7 @@ def _with_error(values: Any, error: Any, axis: Any) -> tuple[Any, Any]:
 
 
 def _wrap_plot(method: Method) -> Method:
-    """Wrap `plot`: a list of quantities becomes a quantity, in the unit of the first."""
+    """Wrap `plot`: a list of quantities becomes a dense one, in the unit of the first."""
 
     @functools.wraps(method)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -172,6 +172,8 @@ def _wrap_plot(method: Method) -> Method:
 
 
 def _joined(x: Any) -> Any:
+    if type(x) is Unitful and is_structured(x.value):
+        return x.to_dense()
     first = _first_quantity(x) if isinstance(x, list | tuple) else None
     return x if first is None else Unitful(_numbers(x, first.unit, None), first.unit)
 

@@ -55,10 +55,14 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
         moving = [i for i, v in enumerate(values) if _is_array(v)]
         avals = [_aval(values[i]) for i in moving]
         fixed = {i: v for i, v in enumerate(values) if i not in moving}
-        key = (tree, tuple(found), tuple((a.shape, a.dtype, a.weak_type) for a in avals))
-        if key not in inferred:
-            inferred[key] = _infer(call, avals, [found[i] for i in moving], fixed)
-        out_tree, out_units, coherent, closed = inferred[key]
+        kinds = tuple((a.shape, a.dtype, a.weak_type) for a in avals)
+        key = (tree, tuple(found), kinds, tuple(fixed.items()))
+        result = inferred.get(key)
+        if result is None:
+            result = _infer(call, avals, [found[i] for i in moving], fixed)
+            if not any(isinstance(c, jax.core.Tracer) for c in result[3].consts):
+                inferred[key] = result  # code that closes over tracers is another code every time
+        out_tree, out_units, coherent, closed = result
         numbers = [
             convert(v, u, units.coherent(u)) if coherent and u is not None else v
             for v, u in zip(values, found, strict=True)

@@ -48,24 +48,25 @@ class NeedsCoherent(Exception):
 
 _SHAPES = _words(  # also right for points of an affine scale
     "broadcast_in_dim reshape squeeze expand_dims transpose rev slice copy copy_p reduce_max "
-    "reduce_min cummax cummin convert_element_type reduce_precision stop_gradient pvary pmax pmin "
+    "reduce_min cummax cummin reduce_precision stop_gradient pvary pmax pmin "
     "all_gather all_to_all ppermute optimization_barrier sharding_constraint device_put mesh_cast "
-    "layout_constraint reshard split"
+    "layout_constraint reshard split tile unstack rng_uniform"
 )
 _LINEAR = _words(
     "real imag conj abs neg reduce_sum cumsum psum psum2 psum_invariant psum_scatter "
     "reduce_scatter fft"
 )
 _PURE = _words(  # rounding too: its result depends on the unit that a number is in
-    "exp exp2 expm1 log log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "logistic erf erfc erf_inv lgamma digamma polygamma igamma igammac random_gamma_grad "
-    "regularized_incomplete_beta bessel_i0e bessel_i1e cumlogsumexp round floor ceil"
+    "exp exp2 expm1 log log2 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
+    "logistic erf erfc erf_inv lgamma digamma polygamma zeta igamma igammac igamma_grad_a "
+    "random_gamma_grad regularized_incomplete_beta bessel_i0e bessel_i1e cumlogsumexp "
+    "one_minus_square round floor ceil"
 )
 _TESTS = _words(
-    "eq ne lt le gt ge eq_to le_to lt_to and or not xor is_finite sign reduce_and reduce_or "
+    "and or not xor is_finite sign reduce_and reduce_or "
     "argmax argmin population_count clz shift_left shift_right_logical shift_right_arithmetic "
     "iota random_bits random_seed random_wrap random_unwrap random_fold_in random_split "
-    "threefry2x32 axis_index reduce_xor bitcast_convert_type empty"
+    "threefry2x32 axis_index reduce_xor empty"
 )
 
 # Positional unit signatures of primitives; `*x: u` takes all operands, or the rest of them.
@@ -73,15 +74,16 @@ PRIMITIVES: dict[str, str] = {
     **dict.fromkeys(_SHAPES, "*x: U -> u"),
     **dict.fromkeys(_LINEAR, "*x: u -> u"),
     **dict.fromkeys(_PURE, "*x: 1 -> 1"),
-    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), "*x: U -> -"),
+    **dict.fromkeys(_words("eq ne lt le gt ge eq_to le_to lt_to SearchSorted"), "*x: U -> -"),
+    "Ldexp": "a: u, b: - -> u",
     **dict.fromkeys(("is_finite", "sign", "argmax", "argmin"), "x: U -> -"),
     **dict.fromkeys(("add", "sub", "add_any", "nextafter", "rem", "complex"), "*x: u -> u"),
-    **dict.fromkeys(("clamp", "concatenate", "pad", "max", "min"), "*x: U -> u"),
+    **dict.fromkeys(("clamp", "concatenate", "stack", "pad", "max", "min"), "*x: U -> u"),
     "mul": "a: u, b: v -> u*v",
     "div": "a: u, b: v -> u/v",
     "dot_general": "a: u, b: v -> u*v",
     "conv_general_dilated": "a: u, b: v -> u*v",
-    "ragged_dot_general": "a: u, b: v -> u*v",
+    "ragged_dot_general": "a: u, b: v, *sizes: - -> u*v",
     "sqrt": "a: u -> u^1/2",
     "rsqrt": "a: u -> u^-1/2",
     "cbrt": "a: u -> u^1/3",
@@ -92,14 +94,11 @@ PRIMITIVES: dict[str, str] = {
     "dynamic_slice": "a: U, *i: - -> u",
     "dynamic_update_slice": "a: U, b: U, *i: - -> u",
     "scatter": "a: U, i: -, b: U -> u",
-    "scatter-add": "a: u, i: -, b: u -> u",
-    "scatter_add": "a: u, i: -, b: u -> u",
-    "scatter_sub": "a: u, i: -, b: u -> u",
-    "scatter_min": "a: U, i: -, b: U -> u",
-    "scatter_max": "a: U, i: -, b: U -> u",
-    "scatter_mul": "a: u, i: -, b: 1 -> u",
+    **dict.fromkeys(("scatter-add", "scatter-sub"), "a: u, i: -, b: u -> u"),
+    **dict.fromkeys(("scatter-min", "scatter-max"), "a: U, i: -, b: U -> u"),
+    "scatter-mul": "a: u, i: -, b: 1 -> u",
     "sort": "*x: * -> [*]",
-    "top_k": "a: U -> (u, -)",
+    **dict.fromkeys(("top_k", "approx_top_k"), "a: U -> (u, -)"),
     "cholesky": "a: u -> u^1/2",
     "eigh": "a: u -> (1, u)",
     "eig": "a: u -> (u, 1, 1)",
@@ -274,7 +273,8 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
     if eqn.primitive.name == "cumprod":
         if not unit.is_dimensionless:
             raise not_dimensionless("cumprod", "a", unit)
-        return [unit]
+        _require_equal(unit, one)
+        return [one]
     shape = eqn.invars[0].aval.shape
     return [unit ** math.prod(shape[a] for a in eqn.params["axes"])]
 
@@ -285,3 +285,71 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
     if eqn.params.get("unit_diagonal") or not isinstance(a, Unit):
         return [b]
     return [a.inverse if not isinstance(b, Unit) else b / a]
+
+
+@rule("polynomial")
+def _(eqn: Any, operands: list[Any]) -> list[Any]:
+    x, *coefficients = operands
+    variable = x if isinstance(x, Unit) else one
+    terms = [  # lowest power first; a plain number is one of unit 1
+        c if c is ANY else (c if isinstance(c, Unit) else one) * variable**k
+        for k, c in enumerate(coefficients)
+    ]
+    if not any(isinstance(u, Unit) for u in operands):
+        return [None]
+    return apply_signature("polynomial", Signature.parse("*a: u -> u"), terms, 1)
+
+
+@rule("symmetric_product")
+def _(eqn: Any, operands: list[Any]) -> list[Any]:
+    a, c = operands
+    square = a**2 if isinstance(a, Unit) else a
+    return apply_signature("symmetric_product", Signature.parse("a: u, c: u -> u"), [square, c], 1)
+
+
+@rule("convert_element_type")
+def _(eqn: Any, operands: list[Any]) -> list[Any]:
+    # a truth value asks whether something is zero, which it is in every linear unit
+    if eqn.params["new_dtype"] == np.bool_:
+        return apply_signature("bool", Signature.parse("x: u -> -"), operands, 1)
+    integer = np.issubdtype(eqn.params["new_dtype"], np.integer)
+    return _plain_if_pure(operands) if integer else operands
+
+
+@rule("bitcast_convert_type")
+def _(eqn: Any, operands: list[Any]) -> list[Any]:
+    plain = _plain_if_pure(operands)
+    return apply_signature("bitcast_convert_type", Signature.parse("x: - -> -"), plain, 1)
+
+
+def _plain_if_pure(operands: list[Any]) -> list[Any]:
+    """A pure number is plain once it is an integer, which may become an index."""
+    (unit,) = operands
+    if not (isinstance(unit, Unit) and unit.is_dimensionless):
+        return operands
+    _require_equal(unit, one)
+    return [None]
+
+
+@rule("reduce")
+def _(eqn: Any, operands: list[Any]) -> list[Any]:
+    """The computation must return what it took: operands and initial values in one unit."""
+    same = Signature.parse("x: U, init: U -> u")
+    half = len(operands) // 2
+    pairs = zip(operands[:half], operands[half:], strict=True)
+    taken = [apply_signature("reduce", same, list(pair), 1)[0] for pair in pairs]
+    returned = infer(eqn.params["jaxpr"], [], taken + taken)
+    pairs = zip(taken, returned, strict=True)
+    return [apply_signature("reduce", same, list(pair), 1)[0] for pair in pairs]
+
+
+@rule("call_hi_primitive")
+def _(eqn: Any, operands: list[Any]) -> list[Any]:
+    """A primitive that is a class: by its name, or by the code that it stands for."""
+    primitive = eqn.params["_prim"]
+    text = PRIMITIVES.get(type(primitive).__name__)
+    if text is not None:
+        count = len(eqn.outvars)
+        return apply_signature(type(primitive).__name__, Signature.parse(text), operands, count)
+    closed = jax.make_jaxpr(primitive.expand)(*(v.aval for v in eqn.invars))
+    return infer(closed.jaxpr, list(map(literal_unit, closed.consts)), operands)

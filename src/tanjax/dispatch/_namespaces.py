@@ -178,9 +178,13 @@ def _member(module: str, table: str, mirrored: str, name: str) -> Any:
     if f"{module}.{name}" in sys.modules:
         return sys.modules[f"{module}.{name}"]
     try:
-        return function(table, name)
+        found = function(table, name)
     except AttributeError:
         raise AttributeError(f"module `{module}` has no attribute `{name}`.") from None
+    # 1 us less in every call: the module has the name from now on, and is not asked again. Safe
+    # because `function` is cached, so it is the same object for the life of the process.
+    vars(sys.modules[module]).setdefault(name, found)
+    return found
 
 
 def _names(mirrored: str) -> list[str]:

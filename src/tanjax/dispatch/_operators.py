@@ -6,6 +6,7 @@ There is no `__jax_array__`: it would let `x @ D` densify `D` in silence.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +90,11 @@ def _array_function(self: Any, function_: Any, types: Any, args: Any, kwargs: An
     return NotImplemented if op is None else op(*args, **kwargs)
 
 
+def _array_namespace(self: Any, *, api_version: str | None = None) -> Any:
+    """The array API's entry point: `tanjax.numpy`, which has its names."""
+    return importlib.import_module("tanjax.numpy")
+
+
 def _binary(op: Operation, *, swapped: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not (is_structured(other) or np.isscalar(other) or hasattr(other, "dtype")):
@@ -133,6 +139,7 @@ def install() -> None:
     cls.__getitem__ = _getitem
     cls.__array_ufunc__ = _array_ufunc
     cls.__array_function__ = _array_function
+    cls.__array_namespace__ = _array_namespace
     cls.mT = property(
         lambda self: ops.transpose(self), doc="The transposed matrix, without conjugation."
     )

@@ -16,8 +16,8 @@ import numpy as np
 
 from tanjax import units
 from tanjax._errors import UnitError
-from tanjax.arrays import Unitful, check_range, convert, is_structured, quantity
-from tanjax.arrays._abstract import _ARRAY_CLASSES as ARRAY_CLASSES
+from tanjax.arrays import Unitful, convert, is_structured, quantity
+from tanjax.arrays._abstract import as_array
 
 from ._namespaces import function
 
@@ -49,14 +49,14 @@ _SAME_UNIT = ("add", "sub", "lt", "le", "gt", "ge", "eq", "ne")
 
 
 def _is_operand(x: Any) -> bool:
-    return is_structured(x) or hasattr(x, "dtype") or isinstance(x, int | float | complex)
+    return hasattr(x, "dtype") or isinstance(x, int | float | complex) or is_structured(x)
 
 
 def _binary(name: str, target: str, swapped: bool) -> Callable[[Any, Any], Any]:
     found: list[Any] = []
 
     def slow(self: Any, other: Any) -> Any:
-        if not (type(other) in ARRAY_CLASSES or _is_operand(other)):
+        if not _is_operand(other):
             return NotImplemented
         if not found:
             found.append(function("numpy", target))
@@ -65,22 +65,13 @@ def _binary(name: str, target: str, swapped: bool) -> Callable[[Any, Any], Any]:
     if swapped or name not in _SAME_UNIT:
         return slow
     raw, labelled = getattr(jnp, target), name in ("add", "sub")
-    times = jax.jit(lambda a, b, factor: raw(a, b * factor), inline=True)
-    over = jax.jit(lambda a, b, factor: raw(a, b / factor), inline=True)
 
     def method(self: Any, other: Any) -> Any:
-        # Both dense and in units of one dimension: 1.5 us less than resolving the signature, and
-        # one dispatch (7 us) less where a prefix is converted.
+        # Both dense and in one linear unit: nothing to resolve, 0.5 us less than a planned call.
         if type(other) is Unitful:
             a, b, unit = self.value, other.value, self.unit
-            if type(a) in ARRAY_CLASSES and type(b) in ARRAY_CLASSES and unit.is_linear:
-                if other.unit is unit:
-                    return quantity(raw(a, b), unit) if labelled else raw(a, b)
-                if other.unit.is_linear and other.unit.dimension is unit.dimension:
-                    multiplier, divisor = units.conversion(other.unit, unit)
-                    check_range(b, multiplier if divisor == 1.0 else divisor, other.unit, unit)
-                    out = times(a, b, multiplier) if divisor == 1.0 else over(a, b, divisor)
-                    return quantity(out, unit) if labelled else out
+            if other.unit is unit and unit.is_linear and not (is_structured(a) or is_structured(b)):
+                return quantity(raw(a, b), unit) if labelled else raw(a, b)
         return slow(self, other)
 
     return method
@@ -119,14 +110,13 @@ class At:
         return At(self.q, index)
 
     def _at(self) -> Any:
-        return jnp.asarray(self.q.value).at[self.index]
+        return as_array(self.q.value).at[self.index]
 
     def _same(self, name: str, values: Any, kwargs: Any) -> Unitful:
         if type(values) is not Unitful and type(values) in (int, float) and values == 0:
             number = values
         else:
-            given = values if type(values) is Unitful else Unitful(values, units.one)
-            number = _convert_for(f"at[...].{name}", given, self.q.unit)
+            number = _convert_for(f"at[...].{name}", values, self.q.unit)
         return quantity(getattr(self._at(), name)(number, **kwargs), self.q.unit)
 
     def _pure(self, name: str, values: Any, kwargs: Any) -> Unitful:
@@ -175,8 +165,9 @@ class At:
 
 
 def _convert_for(where: str, x: Any, unit: Any) -> Any:
+    value, own = (x.value, x.unit) if type(x) is Unitful else (x, units.one)
     try:
-        return convert(x.value, x.unit, unit)
+        return convert(value, own, unit)
     except UnitError as error:
         raise UnitError(f"{where}: {error}") from None
 
@@ -185,7 +176,7 @@ def _relayout(name: str) -> Callable[..., Any]:
     """Methods whose arguments differ from those of the function: `x.reshape(2, 3)`."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return quantity(getattr(jnp.asarray(self.value), name)(*args, **kwargs), self.unit)
+        return quantity(getattr(as_array(self.value), name)(*args, **kwargs), self.unit)
 
     method.__name__ = name
     return method

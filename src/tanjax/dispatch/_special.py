@@ -136,12 +136,6 @@ def matrix_power(raw: Any, a: Any, n: int) -> Any:
     return quantity(raw(value, n), unit**n)
 
 
-@special("linalg.slogdet")
-def slogdet(raw: Any, a: Any) -> Any:
-    """Only of a dimensionless matrix: the logarithm of a unit has no meaning."""
-    return raw(pure("slogdet", "a", a))
-
-
 @special("linalg.multi_dot")
 def multi_dot(raw: Any, arrays: Any, **kwargs: Any) -> Any:
     """The product of the units."""

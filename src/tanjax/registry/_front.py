@@ -8,8 +8,8 @@ function and labels what comes out. It adds no operation to a program except suc
     root = Front("sqrt", jnp.sqrt, Signature.parse("x: u -> u^1/2"))
     root(4.0 * tj.units.metre ** 2)
 
-Sharp edges. Plain arguments go straight to the raw function. Everything here runs on every eager
-call: three microseconds are half of what JAX itself takes.
+Sharp edges. Plain arguments go straight to the raw function. How a call resolves is kept per pattern
+of arguments (`_call_plan.py`); what is here runs once for each.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -38,12 +39,21 @@ from tanjax.units._signature import (
     unexpected,
 )
 
+from ._call_plan import Move, Plan, make_plan, pattern
+
 _SEQUENCES = (list, tuple)
 _NO_ROLE = Role("-")
+_MOST_PLANS = 1024  # a pattern of a sequence holds its length, so their number has no bound
 Structured = Callable[..., Any]
 
+class _Lifting(threading.local):
+    """Who turns quantities into numbers, innermost last; JAX traces per thread."""
 
-_LIFTING: list[Callable[[Unitful], Any]] = []
+    def __init__(self) -> None:
+        self.stack: list[Callable[[Unitful], Any]] = []
+
+
+_LIFTING = _Lifting()
 
 
 @contextlib.contextmanager
@@ -52,11 +62,11 @@ def lifting(number: Callable[[Unitful], Any]) -> Iterator[None]:
 
     For code whose units are tracked elsewhere, and which closes over quantities.
     """
-    _LIFTING.append(number)
+    _LIFTING.stack.append(number)
     try:
         yield
     finally:
-        _LIFTING.pop()
+        _LIFTING.stack.pop()
 
 
 class Front:
@@ -84,8 +94,23 @@ class Front:
         self.by_position = tuple(self.by_name.get(n, _NO_ROLE) for n in self.names)
         self.on_scale: Any = None  # what to do with points of an affine scale
         self._label = _labeller(self.signature.out)
+        self._plans: dict[Any, Plan] = {}
+        self._programs: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # 1.3 us instead of 4.5 us from the second call with these units on. Safe because only calls
+        # that resolved are kept, under everything that their resolution looked at.
+        key: Any = pattern(args)
+        if kwargs and key is not None:
+            named = pattern(kwargs.values())
+            key = None if named is None else (key, tuple(kwargs), named)
+        plan = self._plans.get(key)
+        if plan is not None:
+            return plan(args, kwargs)
+        return self._resolve(key, args, kwargs)
+
+    def _resolve(self, key: Any, args: Any, kwargs: Any) -> Any:
+        """A call whose units are not known yet; it is planned for the next time."""
         kind = _kind(args) or (_kind(kwargs.values()) if kwargs else 0)
         if not kind:
             return self.raw(*args, **kwargs)
@@ -98,12 +123,35 @@ class Front:
             points = (isinstance(u, Unit) and not u.is_linear for _, u, _ in operands)
             if self.on_scale and any(points):
                 return self.on_scale(self.raw, *args, **kwargs)
-            if not _LIFTING:
+            if not _LIFTING.stack:
                 raise
-            return self.raw(*(_LIFTING[-1](a) if type(a) is Unitful else a for a in args), **kwargs)
-        args, kwargs = self._stripped(args, kwargs, operands, where, binding)
-        call = self.structured if _kind(args) or (kwargs and _kind(kwargs.values())) else self.raw
-        return self._label(call(*args, **kwargs), binding, operands)
+            return self.raw(*(_LIFTING.stack[-1](a) if type(a) is Unitful else a for a in args), **kwargs)
+        values, named = self._stripped(args, kwargs, operands, where, binding)
+        call = self.structured if _kind(values) or (named and _kind(named.values())) else self.raw
+        result = self._label(call(*values, **named), binding, operands)
+        if key is not None:
+            self._plan(key, args, kwargs, operands, where, binding)
+        return result
+
+    def _plan(
+        self, key: Any, args: Any, kwargs: Any, operands: list[Operand], where: Any, binding: Any
+    ) -> None:
+        """Keep what was found out about a call."""
+        moves: list[Move] = []
+        for (role, unit, _), place in zip(operands, where, strict=True):
+            target = one if role.letter == "1" else binding.get(role.letter)
+            if isinstance(unit, Unit) and unit is not target and role.letter != "*":
+                slot, index = place if type(place) is tuple else (place, None)
+                moves.append((slot, index, unit, target))
+        out: Any = self.signature.out
+        label: Any = lambda result: self._label(result, binding, operands)
+        if isinstance(out, Plain):
+            label = None
+        elif isinstance(out, Monomial):
+            label = out.unit(binding)
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        self._plans[key] = make_plan(self.raw, args, kwargs, moves, label, self._programs)
 
     def _operands(self, args: Any, kwargs: Any) -> tuple[list[Operand], list[Any]]:
         """Every operand with its role, unit and name, and where it stands."""

@@ -103,7 +103,7 @@ def common_rate(
     """
     rate: Unit | None = None
     first = ""
-    done = []
+    done: list[Any] = []
     for i, (x, n) in enumerate(zip(primals, given, strict=True)):
         if n is None or (type(n) in (int, float) and n == 0):
             done.append(None)
@@ -160,8 +160,8 @@ def convert_like(where: str, target: Any, tree: Any) -> Any:
 
 
 def _convert_leaf(where: str, target: Any, x: Any) -> Any:
-    unit = target.unit if type(target) is Unitful else None
-    got = x.unit if type(x) is Unitful else None
+    unit: Any = target.unit if type(target) is Unitful else None
+    got: Any = x.unit if type(x) is Unitful else None
     if unit is got:
         return x
     if unit is None:

@@ -11,6 +11,7 @@ that it stands for (10 dB is 10, not the ratio of amplitudes, 3.16).
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -34,8 +35,9 @@ def conversion(a: Unit, b: Unit) -> tuple[float, float]:
     try:
         return a._conversions[id(b)]
     except KeyError:
-        pair = a._conversions[id(b)] = _linear(a, b)
-        return pair
+        pass  # outside of the handler, so that an error shows no KeyError
+    pair = a._conversions[id(b)] = _linear(a, b)
+    return pair
 
 
 def _linear(a: Unit, b: Unit) -> tuple[float, float]:
@@ -129,8 +131,6 @@ def _pair(ratio: Factor) -> tuple[float, float]:
 
 def _level_of(ratio: Factor, unit: Unit) -> float:
     """The level of an exact ratio of powers in a logarithmic unit; exact for powers of ten."""
-    import math
-
     base, step = _base(unit.delta.factor)
     number = float(ratio)
     if number <= 0:
@@ -189,8 +189,9 @@ def _two_points(b: Unit) -> str:
 
 
 def subtract_units(a: Unit, b: Unit) -> Unit:
-    """The unit of `x - y`: the difference of two points is in `a.delta`, point minus difference
-    is a point.
+    """The unit of `x - y`.
+
+    The difference of two points is in `a.delta`; a point minus a difference is a point.
 
     **Raises:** `UnitError` if the dimensions differ, or for a difference minus a point.
     """

@@ -40,9 +40,10 @@ def named(name: str) -> Unit | None:
     try:
         return _known[name]
     except KeyError:
-        with _lock:
-            found = _known[name] = _look_up(name)
-        return found
+        pass  # outside of the handler, so that an error shows no KeyError
+    with _lock:
+        found = _known[name] = _look_up(name)
+    return found
 
 
 def _look_up(name: str) -> Unit | None:
@@ -97,7 +98,8 @@ def _difference(name: str) -> Unit | None:
     """`delta_degC` or `Δ°C`: the linear unit of the differences of a scale."""
     for mark in ("delta_", "Δ"):
         if name.startswith(mark):
-            point = named(name.removeprefix(mark))
+            rest = name.removeprefix(mark)
+            point = _from_table(rest) or from_catalogue(rest)  # digits: a power of the difference
             if point is not None and not point.is_linear:
                 unit, symbol = point.delta, point.delta.symbols[0][0]
                 long = "delta_" + _format.LONG[point.symbols[0][0]]
@@ -157,7 +159,7 @@ def _power(name: str) -> Unit | None:
 
 @functools.cache
 def registry() -> Any:
-    """pint's catalogue, with exact rationals for numbers."""
+    """The catalogue of pint, with exact rationals for numbers."""
     import pint
 
     return pint.UnitRegistry(non_int_type=Fraction)
@@ -180,6 +182,9 @@ def from_catalogue(name: str) -> Unit | None:
         )
     definition = registry()._prefixes[prefix]
     factor = Factor(Fraction(definition.converter.scale))
+    shared = _table.DEFINITIONS.get(canonical)
+    if shared is not None and shared.prefixed and definition.name in _table.BY_NAME:
+        return _prefixed(unit, _table.BY_NAME[definition.name][0], definition.name, factor)
     short = (definition.defined_symbol or definition.name).replace("μ", "µ")
     base = registry()._units[canonical]
     symbol = unit.symbols[0][0]
@@ -262,6 +267,7 @@ def _value(definition: Any) -> tuple[Dimension, Factor]:
     return total.dimension, Factor(Fraction(scale)) * total.factor
 
 
+@functools.cache
 def known_names() -> list[str]:
     """Every name of the table and of the catalogue, without prefixes."""
     return sorted({*_table.DEFINITIONS, *registry()._units})

@@ -57,7 +57,7 @@ def make_quantity(x: Any, unit: Unit) -> Any:
 def set_quantity_hook(function: Callable[[Any, Unit], Any]) -> None:
     """Say what `x * unit` makes of anything that is not a unit."""
     global make_quantity
-    make_quantity = function
+    make_quantity = function  # type: ignore[assignment]
 
 
 class Unit:
@@ -96,6 +96,10 @@ class Unit:
     inverse: Unit
     point: Affine | Logarithmic | None
     _conversions: dict[int, tuple[float, float]]
+    _powers: dict[Any, Unit]
+    _products: dict[int, Unit]
+    _quotients: dict[int, Unit]
+    _value: int
 
     def __init__(self) -> None:
         raise TypeError("units are made by tj.unit(text), and from others by * / **.")
@@ -103,7 +107,8 @@ class Unit:
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError("a Unit is immutable.")
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError("a Unit is immutable.")
 
     @property
     def name(self) -> str:
@@ -119,7 +124,8 @@ class Unit:
         try:
             return self._products[id(other)]  # units are immortal: their ids are never reused
         except KeyError:
-            return self._multiply(other)
+            pass
+        return self._multiply(other)
 
     def _multiply(self, other: Any) -> Any:
         if type(other) is not Unit:
@@ -143,7 +149,8 @@ class Unit:
         try:
             return self._quotients[id(other)]
         except KeyError:
-            return self._divide(other)
+            pass
+        return self._divide(other)
 
     def _divide(self, other: Any) -> Any:
         if type(other) is not Unit:
@@ -164,7 +171,8 @@ class Unit:
         try:
             return self._powers[power]
         except (KeyError, TypeError):
-            return self._raise(power)
+            pass
+        return self._raise(power)
 
     def _raise(self, power: Any) -> Unit:
         exact = exponent(power)
@@ -218,6 +226,8 @@ def make(
     point: Affine | Logarithmic | None = None,
 ) -> Unit:
     """The unit with this value under this name: a new one only if there is none yet."""
+    # In the order in which they are written, so that one text is one object.
+    symbols = tuple(sorted(symbols, key=lambda pair: pair[1] < 0))
     key = (dimension, factor, symbols, point)
     with _lock:
         found = _table.get(key)
@@ -288,10 +298,12 @@ def coherent(unit: Unit) -> Unit:
 
 def exponent(power: Any) -> Fraction:
     """A power as an exact fraction. **Raises:** `UnitError` if it is no simple one."""
+    if isinstance(power, int | Fraction):
+        return Fraction(power)
     try:
-        exact = Fraction(power)
-        near = exact.limit_denominator(64)
-        if float(near) == float(power):
+        near = Fraction(float(power)).limit_denominator(64)
+        # In the precision of the power: a float32 third is not a float64 third.
+        if not isinstance(power, str) and type(power)(float(near)) == power:
             return near
     except (TypeError, ValueError, OverflowError):
         pass

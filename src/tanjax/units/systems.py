@@ -104,7 +104,7 @@ class UnitSystem:
         multiplier, divisor = conversion(full, wanted)
         return value * multiplier / divisor
 
-    @functools.lru_cache(maxsize=None)  # noqa: B019 - systems are few and live as long as modules
+    @functools.cache  # noqa: B019 - systems are few and live as long as modules
     def _product(self, dimension: Dimension) -> tuple[Unit, Unit]:
         """The unit of a dimension, with the constants and without them."""
         parts = (*self.units, *self.constants)

@@ -20,7 +20,8 @@ TABLE = {
     **each("eig eigh", "a: u -> (u, 1)"),
     **each("eigvals eigvalsh", "a: u -> u"),
     # numbers
-    **each("det slogdet", "special"),
+    "det": "special",
+    "slogdet": "a: 1 -> (-, 1)",
     "cond": "x: u -> 1",
     "matrix_rank": "M: u, tol: u -> -",
     "trace": "x: u -> u",

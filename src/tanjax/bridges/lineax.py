@@ -1,0 +1,172 @@
+"""Linear solves by lineax, of structured matrices and quantities.
+
+`A x = b` with `A` in `[A]` and `b` in `[b]` has `x` in `[b]/[A]`. `linear_solve` takes our matrices
+(dense, structured, quantities of either) or lineax's operators, and hands lineax what it knows of
+their structure as tags, so that its automatic choice of a solver is the right one.
+
+    x = linear_solve(tj.Symmetric(k, definite=True) * (N / m), load * N).value  # in metres
+
+Sharp edges. Types that lineax has no storage for (Kronecker, low rank, blocks) become functions
+that multiply: right for its iterative solvers, and formed column by column for its direct ones;
+`tj.solve` solves them from their structure. lineax has no tag for complex Hermitian matrices that
+are not definite: they go as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from tanjax._errors import UnitError, message
+from tanjax.arrays import (
+    Diagonal,
+    Hermitian,
+    Identity,
+    Scaled,
+    Symmetric,
+    Triangular,
+    Unitful,
+    is_structured,
+    split_unit,
+)
+from tanjax.units import Unit, one
+
+from ._charts import labelled, number_in
+from ._missing import missing
+
+try:
+    import lineax
+except ImportError as error:
+    raise missing("lineax") from error
+
+
+class _Product(eqx.Module):
+    """A matrix of a type that lineax has no storage for, as a function of a vector."""
+
+    matrix: Any
+
+    def __call__(self, vector: Any) -> Any:
+        return self.matrix.apply(vector)
+
+
+def to_lineax(matrix: Any) -> lineax.AbstractLinearOperator:
+    """One of our matrices as an operator of lineax, with tags for what its type says.
+
+    `Diagonal`, `Identity`, `Triangular`, `Symmetric` and real `Hermitian` (positive semidefinite
+    where they promise to be definite), `Scaled` and dense matrices keep their storage; other types
+    become functions. An operator of lineax is returned as it is.
+
+    **Raises:** `UnitError` for a quantity: an operator has nowhere to keep a unit.
+    """
+    if isinstance(matrix, lineax.AbstractLinearOperator):
+        return matrix
+    if type(matrix) is Unitful:
+        raise UnitError(
+            message(
+                f"to_lineax: an operator of lineax cannot be in {matrix.unit}.",
+                hint="`linear_solve` takes quantities; or convert `q.value` and keep the unit.",
+            )
+        )
+    if not is_structured(matrix):
+        return lineax.MatrixLinearOperator(jnp.asarray(matrix))
+    if type(matrix) is Diagonal:
+        return lineax.DiagonalLinearOperator(matrix.diag)
+    if type(matrix) is Identity:
+        return lineax.IdentityLinearOperator(jax.ShapeDtypeStruct((matrix.n,), matrix.dtype))
+    if type(matrix) is Scaled:
+        return to_lineax(matrix.matrix) * matrix.factor
+    tags = _tags(matrix)
+    if tags:
+        return lineax.MatrixLinearOperator(matrix.to_dense(), tags)
+    vector = jax.ShapeDtypeStruct(matrix.shape[-1:], matrix.dtype)
+    return lineax.FunctionLinearOperator(_Product(matrix), vector)
+
+
+def _tags(matrix: Any) -> tuple[Any, ...]:
+    if type(matrix) is Triangular:
+        side = lineax.lower_triangular_tag if matrix.lower else lineax.upper_triangular_tag
+        return (side, lineax.unit_diagonal_tag) if matrix.unit_diagonal else (side,)
+    # To lineax "symmetric" is A = Aᵀ also for complex matrices, and definite ones count as such.
+    if type(matrix) is Symmetric or (
+        type(matrix) is Hermitian and not jnp.issubdtype(matrix.dtype, jnp.complexfloating)
+    ):
+        symmetric = lineax.symmetric_tag
+        return (symmetric, lineax.positive_semidefinite_tag) if matrix.definite else (symmetric,)
+    return ()
+
+
+def from_lineax(operator: lineax.AbstractLinearOperator, definite: bool = False) -> Any:
+    """An operator of lineax as one of our matrices: the type that its tags say.
+
+    **Arguments:** `definite=True` promises that an operator tagged as positive semidefinite is
+    regular; the tag alone covers singular ones.
+
+    **Returns:** `Identity`, `Diagonal`, `Triangular`, `Symmetric`, or a dense matrix.
+    """
+    if isinstance(operator, lineax.IdentityLinearOperator):
+        (leaf,) = jax.tree.leaves(operator.in_structure())
+        return Identity(operator.in_size(), leaf.dtype)
+    if lineax.is_diagonal(operator):
+        return Diagonal(lineax.diagonal(operator))
+    dense = operator.as_matrix()
+    for lower, is_triangular in (
+        (True, lineax.is_lower_triangular),
+        (False, lineax.is_upper_triangular),
+    ):
+        if is_triangular(operator):
+            return Triangular(dense, lower, lineax.has_unit_diagonal(operator))
+    if lineax.is_symmetric(operator) and not jnp.iscomplexobj(dense):
+        return Symmetric(
+            dense, "mean", definite=definite and lineax.is_positive_semidefinite(operator)
+        )
+    return dense
+
+
+def linear_solve(
+    operator: Any,
+    vector: Any,
+    solver: Any = None,
+    *,
+    options: dict[str, Any] | None = None,
+    **rest: Any,
+) -> lineax.Solution:
+    """`lineax.linear_solve` on structured matrices and quantities.
+
+    **Arguments:** `operator`, a matrix (dense, structured, or a quantity of either) or an operator
+    of lineax, which counts as dimensionless; `vector`, a quantity or a plain array, for an operator
+    of lineax a tree in one unit; the rest as in `lineax.linear_solve`. `options["y0"]`, a first
+    guess, may be a quantity.
+
+    **Returns:** a `lineax.Solution`, its `value` in `[b]/[A]`; plain if both are plain.
+
+    **Raises:** `UnitError` for a tree of vectors in several units.
+    """
+    matrix, of_matrix = split_unit(operator)
+    numbers, of_vector = _one_unit(vector)
+    plain = of_vector is None and type(operator) is not Unitful
+    unit = None if plain else (of_vector or one) / of_matrix
+    options = dict(options or {})
+    if "y0" in options:
+        options["y0"] = jax.tree.map(
+            lambda y: number_in("linear_solve: y0", y, unit), options["y0"], is_leaf=is_structured
+        )
+    solution = lineax.linear_solve(
+        to_lineax(matrix),
+        numbers,
+        lineax.AutoLinearSolver(well_posed=True) if solver is None else solver,
+        options=options,
+        **rest,
+    )
+    value = jax.tree.map(lambda x: labelled(x, unit), solution.value)
+    return eqx.tree_at(lambda s: s.value, solution, value)
+
+
+def _one_unit(vector: Any) -> tuple[Any, Unit | None]:
+    """The numbers of a vector, or of a tree of them, and their common unit."""
+    leaves, tree = jax.tree.flatten(vector, is_leaf=is_structured)
+    first = next((x.unit for x in leaves if type(x) is Unitful), None)
+    done = [jnp.asarray(number_in("linear_solve: a part of the vector", x, first)) for x in leaves]
+    return jax.tree.unflatten(tree, done), first

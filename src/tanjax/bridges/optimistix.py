@@ -1,0 +1,159 @@
+"""Roots, minima, fits and fixed points of functions of quantities.
+
+The solvers of optimistix work on trees of plain numbers. The functions here have their names and
+arguments; unknowns count in the units of the initial guess `y0`, functions receive quantities and
+may return them, and solutions are labelled.
+
+    volume = root_find(lambda v, p: (p + a / v**2) * (v - b) - R * T, optimistix.Newton(1e-8, 1e-8),
+                       1.0 * litre / mol, pressure).value
+
+What each problem asks of units. A root: nothing, every value is compared with its own zero. A
+minimum: one scalar, in any unit. A fixed point: values in the units of `y0`. Least squares adds
+squares: residuals of one dimension are converted to one unit, and those of several are refused
+until `scale` says what each is measured in, usually its standard deviation.
+
+Sharp edges. The absolute tolerance of a solver counts in the units of `y0`, and for most solvers in
+those of the function's values too: it is one number for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from tanjax._errors import UnitError, message
+from tanjax.arrays import Unitful, convert, is_structured
+from tanjax.units import Unit
+
+from ._charts import Chart, chart_of, number_in, units_of, with_arrays
+from ._missing import missing
+
+try:
+    import optimistix
+except ImportError as error:
+    raise missing("optimistix") from error
+
+
+class _Problem(eqx.Module):
+    """A function on plain numbers, around one on quantities; equal from call to call."""
+
+    function: Any
+    chart: Chart
+    numbers: Callable[..., Any] = eqx.field(static=True)
+    extra: Any  # what `numbers` wants to know besides the value
+    has_aux: bool = eqx.field(static=True)
+
+    def __call__(self, y: Any, args: Any) -> Any:
+        out = self.function(self.chart.quantities(y), args)
+        out, aux = out if self.has_aux else (out, None)
+        numbers = self.numbers(out, self.extra)
+        return (numbers, aux) if self.has_aux else numbers
+
+
+def _solve(
+    name: str, numbers: Any, extra: Any, fn: Any, solver: Any, y0: Any, args: Any, rest: Any
+) -> optimistix.Solution:
+    options = dict(rest.pop("options", None) or {})
+    start, chart = chart_of(y0)
+    for bound in ("lower", "upper"):  # of the solvers that bracket
+        if bound in options:
+            options[bound] = chart.numbers(f"{name}: {bound}", options[bound])
+    problem = _Problem(fn, chart, numbers, extra, rest.get("has_aux", False))
+    solve = getattr(optimistix, name)
+    solution = solve(problem, solver, start, with_arrays(args), options, **rest)
+    return eqx.tree_at(
+        lambda s: s.value, solution, chart.quantities(solution.value), is_leaf=lambda x: x is None
+    )
+
+
+def root_find(fn: Any, solver: Any, y0: Any, args: Any = None, **rest: Any) -> optimistix.Solution:
+    """`optimistix.root_find` on quantities.
+
+    **Arguments:** those of `optimistix.root_find`. `fn(y, args)` returns a tree of quantities in
+    any units; `y0` gives the units in which `y` counts; `options["lower"]` and `["upper"]` may be
+    quantities.
+
+    **Returns:** an `optimistix.Solution`, its `value` in the units of `y0`.
+
+    **Derivative:** implicit, with respect to `args`; `tj.grad` labels it truly.
+    """
+    return _solve("root_find", _each_in_its_unit, None, fn, solver, y0, args, rest)
+
+
+def fixed_point(
+    fn: Any, solver: Any, y0: Any, args: Any = None, **rest: Any
+) -> optimistix.Solution:
+    """`optimistix.fixed_point` on quantities: `fn(y, args)` in the units of `y0`, any prefix.
+
+    **Returns:** as `root_find`. **Raises:** `UnitError` naming a leaf of another dimension.
+    """
+    chart = units_of(y0)
+    return _solve("fixed_point", _like_the_unknowns, chart, fn, solver, y0, args, rest)
+
+
+def minimise(fn: Any, solver: Any, y0: Any, args: Any = None, **rest: Any) -> optimistix.Solution:
+    """`optimistix.minimise` on quantities: `fn(y, args)` is a scalar in any unit.
+
+    **Returns:** as `root_find`.
+    """
+    return _solve("minimise", _each_in_its_unit, None, fn, solver, y0, args, rest)
+
+
+def least_squares(
+    fn: Any, solver: Any, y0: Any, args: Any = None, *, scale: Any = None, **rest: Any
+) -> optimistix.Solution:
+    """`optimistix.least_squares` on quantities.
+
+    **Arguments:** those of `optimistix.least_squares`. `fn(y, args)` returns a tree of residuals;
+    those of one dimension count in the unit of the first. `scale`: a quantity or a tree like the
+    residuals by which they are divided first, for instance their standard deviations.
+
+    **Returns:** as `root_find`.
+
+    **Raises:** `UnitError` if residuals differ in dimension and no `scale` makes numbers of them.
+    """
+    numbers = _in_one_unit if scale is None else _in_scales
+    return _solve("least_squares", numbers, scale, fn, solver, y0, args, rest)
+
+
+def _each_in_its_unit(out: Any, _: Any) -> Any:
+    return chart_of(out)[0]
+
+
+def _like_the_unknowns(out: Any, chart: Chart) -> Any:
+    return chart.numbers("fixed_point: value", out)
+
+
+def _in_one_unit(out: Any, _: Any) -> Any:
+    paths, tree = jax.tree_util.tree_flatten_with_path(out, is_leaf=is_structured)
+    first: Unit | None = next((x.unit for _, x in paths if type(x) is Unitful), None)
+    if first is None:
+        return out
+    done = []
+    for path, x in paths:
+        if type(x) is not Unitful or x.unit.dimension is not first.dimension:
+            raise UnitError(
+                message(
+                    "least_squares: the squares of these residuals cannot be added.",
+                    f"first residual: in {first} ({first.dimension})",
+                    f"residual{jax.tree_util.keystr(path)}: "
+                    + (f"in {x.unit} ({x.unit.dimension})" if type(x) is Unitful else "plain"),
+                    hint="pass `scale`, a tree like the residuals: the standard deviation of each.",
+                )
+            )
+        done.append(convert(x.value, x.unit, first))
+    return jax.tree.unflatten(tree, done)
+
+
+def _in_scales(out: Any, scale: Any) -> Any:
+    paths, tree = jax.tree_util.tree_flatten_with_path(out, is_leaf=is_structured)
+    one_for_all = is_structured(scale) or jax.tree.structure(scale) == jax.tree.structure(0)
+    scales = [scale] * len(paths) if one_for_all else tree.flatten_up_to(scale)
+    done = [
+        number_in(f"least_squares: residual{jax.tree_util.keystr(path)} / scale", x / s, None)
+        for (path, x), s in zip(paths, scales, strict=True)
+    ]
+    return jax.tree.unflatten(tree, done)

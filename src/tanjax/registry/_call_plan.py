@@ -1,0 +1,187 @@
+"""What a call on quantities does, worked out once per pattern of arguments.
+
+Finding roles, resolving units and choosing labels takes 4 us, as long as JAX takes to add three
+numbers. But it depends only on which arguments are quantities and in which units, never on their
+numbers, and units are immortal: so the ids of the units, with the types of everything else, are a
+key, and the second call with the same key does nothing but strip, call and label (1.3 us).
+
+Where prefixes differ, a conversion is one more dispatch (5 us). If all arguments are arrays, the
+conversions and the function become one compiled program, which takes the factors as arguments and
+so serves every prefix.
+
+Sharp edges. A key says nothing about values, shapes or dtypes: what depends on them (whether a
+factor fits in the dtype, whether a value is a tracer) is asked in every call. Structured arrays
+have no pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from tanjax.arrays import Unitful, convert, is_structured, quantity
+from tanjax.units import Unit, conversion
+
+_SEQUENCES = (list, tuple)
+_COMFORTABLE = (6.2e-5, 6.5e4)  # factors that every floating dtype holds
+_concrete: dict[type, bool] = {}
+
+Plan = Callable[[Any, Any], Any]
+Move = tuple[Any, Any, Unit, Unit]  # slot, index in a sequence or None, from, to
+
+
+def pattern(values: Any) -> tuple[Any, ...] | None:
+    """All that the meaning of a call depends on; `None` where there is a structured array."""
+    key: list[Any] = []
+    for value in values:
+        kind = type(value)
+        if kind is Unitful:
+            if is_structured(value.value):
+                return None
+            key.append(id(value.unit))  # immortal: ids are never reused
+        elif kind in _SEQUENCES:
+            inner = pattern(value)
+            if inner is None:
+                return None
+            key.append(inner)
+        elif is_structured(value):
+            return None
+        elif (kind is int or kind is float) and value == 0:
+            key.append(0)  # the literal zero has every unit
+        else:
+            key.append(kind)
+    return tuple(key)
+
+
+def is_concrete(x: Any) -> bool:
+    """Whether a value is a `jax.Array` and no tracer, by its class: 0.05 us."""
+    try:
+        return _concrete[type(x)]
+    except KeyError:
+        known = isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
+        return _concrete.setdefault(type(x), known)
+
+
+def make_plan(
+    raw: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    moves: list[Move],
+    label: Callable[[Any], Any] | Unit | None,
+    programs: dict[Any, Callable[..., Any]],
+) -> Plan:
+    """A function of the arguments of a call like this one.
+
+    **Arguments:** `moves`: which quantities are converted; `label`: the unit of the only result,
+    `None` if it is plain, or a function that labels results; `programs`: where compiled programs
+    are kept, those of one raw function.
+    """
+    finish = _labeller(label)
+    nested = [i for i, a in enumerate(args) if type(a) in _SEQUENCES and _holds_quantity(a)]
+    named = [k for k, v in kwargs.items() if type(v) is Unitful or type(v) in _SEQUENCES]
+    if not (nested or named or moves):
+
+        def direct(args: Any, kwargs: Any) -> Any:
+            return finish(
+                raw(*[a.value if type(a) is Unitful else a for a in args], **kwargs)
+            )
+
+        return direct
+
+    def stripped(args: Any, kwargs: Any) -> tuple[list[Any], Any]:
+        values = [a.value if type(a) is Unitful else a for a in args]
+        for i in nested:
+            values[i] = [v.value if type(v) is Unitful else v for v in values[i]]
+        if named:
+            kwargs = dict(kwargs)
+            for k in named:
+                kwargs[k] = _plain(kwargs[k])
+        return values, kwargs
+
+    if not moves:
+
+        def in_order(args: Any, kwargs: Any) -> Any:
+            values, kwargs = stripped(args, kwargs)
+            return finish(raw(*values, **kwargs))
+
+        return in_order
+
+    fused = None if kwargs else _fused(raw, moves, programs)
+
+    def converting(args: Any, kwargs: Any) -> Any:
+        nonlocal fused
+        values, kwargs = stripped(args, kwargs)
+        if fused is not None and all(map(_is_numeric, values)):
+            try:
+                return finish(fused(*values))
+            except _NEEDS_VALUES:  # the function looks at numbers: not to be compiled
+                fused = None
+        for slot, index, a, b in moves:
+            holder: Any = values if type(slot) is int else kwargs
+            if index is not None:
+                holder, slot = holder[slot], index
+            holder[slot] = convert(holder[slot], a, b)
+        return finish(raw(*values, **kwargs))
+
+    return converting
+
+
+_NEEDS_VALUES = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
+
+
+def _fused(
+    raw: Callable[..., Any], moves: list[Move], programs: dict[Any, Callable[..., Any]]
+) -> Callable[..., Any] | None:
+    """Conversions and function as one program; `None` if a factor needs a closer look."""
+    places, factors = [], []
+    for slot, index, a, b in moves:
+        if not (a.is_linear and b.is_linear):
+            return None
+        multiplier, divisor = conversion(a, b)
+        factor = multiplier if divisor == 1.0 else divisor
+        if not _COMFORTABLE[0] <= factor <= _COMFORTABLE[1]:
+            return None
+        places.append((slot, index, divisor != 1.0))
+        factors.append(factor)
+    key = tuple(places)
+    if key not in programs:
+
+        def convert_and_call(factors: Any, *values: Any) -> Any:
+            given = list(values)
+            for (slot, index, divides), factor in zip(key, factors, strict=True):
+                holder: Any = given if index is None else given[slot]
+                place = slot if index is None else index
+                holder[place] = holder[place] / factor if divides else holder[place] * factor
+            return raw(*given)
+
+        convert_and_call.__name__ = getattr(raw, "__name__", "function")
+        programs[key] = jax.jit(convert_and_call, inline=True)
+    program, numbers = programs[key], tuple(factors)
+    return lambda *values: program(numbers, *values)
+
+
+def _is_numeric(x: Any) -> bool:
+    """Whether a value is a concrete array, or a list of some."""
+    return all(map(is_concrete, x)) if type(x) is list else is_concrete(x)
+
+
+def _holds_quantity(values: Any) -> bool:
+    return any(type(v) is Unitful for v in values)
+
+
+def _plain(value: Any) -> Any:
+    if type(value) is Unitful:
+        return value.value
+    if type(value) in _SEQUENCES and _holds_quantity(value):
+        return [v.value if type(v) is Unitful else v for v in value]
+    return value
+
+
+def _labeller(label: Callable[[Any], Any] | Unit | None) -> Callable[[Any], Any]:
+    if label is None:
+        return lambda result: result
+    if type(label) is Unit:
+        return lambda result: quantity(result, label)
+    return label  # type: ignore[return-value]

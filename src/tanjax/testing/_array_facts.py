@@ -1,0 +1,72 @@
+"""What an array type says of itself: linear, isometric, injective, and which cotangents it sees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax import arrays
+
+from ._coordinates import canonical
+from ._record import relative_error
+
+RANK = 1e-9  # singular values below this, relative to the largest, are zero
+
+
+def check_facts(checker: Any) -> None:
+    """Compare the declared facts with the Jacobian."""
+    fields, j = checker.fields, checker.jacobian
+    rank = _rank(j)
+    project = lambda t: fields.vector(canonical(fields.tangent(t)))
+    kept = np.asarray(jax.vmap(project)(jnp.eye(fields.size)))
+    checker.recorder.holds(
+        "facts", "`is_injective` is declared, but fields are hidden from the array.",
+        not checker.kind.is_injective(checker.x) or rank == _rank(kept),
+        f"dimension of the fields: {_rank(kept)}", f"rank of J: {rank}",
+    )  # fmt: skip
+    gap = relative_error(checker.inverse, j.T)
+    checker.recorder.holds(
+        "facts", "`is_isometric` is declared, but J⁺ is not Jᵀ.",
+        not checker.kind.is_isometric(checker.x) or gap <= checker.tolerance,
+        f"relative error: {gap:.1e}, tolerance: {checker.tolerance:.1e}",
+    )  # fmt: skip
+    _check_linear(checker)
+    _check_visible(checker)
+
+
+def _check_linear(checker: Any) -> None:
+    if not checker.kind.is_linear(checker.x):
+        return
+    other = checker.fields.vector(canonical(checker.fields.tree(checker.field_vector)))
+    got = checker.dense(2 * checker.point - 3 * other)
+    want = 2 * checker.dense(checker.point) - 3 * checker.dense(other)
+    gap = relative_error(np.asarray(got), np.asarray(want))
+    checker.recorder.holds(
+        "facts", "`is_linear` is declared, but to_dense is not linear.",
+        gap <= checker.tolerance, f"relative error: {gap:.1e}",
+    )  # fmt: skip
+
+
+def _check_visible(checker: Any) -> None:
+    x, fields, recorder = checker.x, checker.fields, checker.recorder
+    seen = checker.jacobian.T @ np.asarray(checker.dense_vector)
+    visible = bool(arrays.is_visible(x, fields.cotangent(jnp.asarray(seen))))
+    recorder.holds("facts", "is_visible is false for a cotangent Jᵀ Y.", visible)
+    hidden = np.asarray(checker.field_vector)
+    hidden = hidden - checker.inverse @ (checker.jacobian @ hidden)
+    if np.linalg.norm(hidden) > 1e-6:
+        hidden *= np.linalg.norm(seen) / np.linalg.norm(hidden)
+        wrong = bool(arrays.is_visible(x, fields.cotangent(jnp.asarray(seen + hidden))))
+        recorder.holds("facts", "is_visible is true for a hidden cotangent.", not wrong)
+
+
+def pseudo_inverse(j: np.ndarray) -> np.ndarray:
+    """J⁺, by a singular value decomposition."""
+    return np.linalg.pinv(j, rcond=RANK) if j.size else j.T
+
+
+def _rank(j: np.ndarray) -> int:
+    return int(np.linalg.matrix_rank(j, rtol=RANK)) if j.size else 0
