@@ -288,7 +288,7 @@ def _format(value: Any, spec: str) -> str:
         return show(value)
     array = np.asarray(value)
     if array.ndim == 0:
-        return format(array.item(), spec) if spec else f"{value}"
+        return format(array.item(), spec) if spec else str(value)
     if not spec:
         return np.array2string(array, separator=", ")
     return np.array2string(array, formatter={"all": lambda v: format(v, spec)}, separator=", ")

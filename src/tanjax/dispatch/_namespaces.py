@@ -194,3 +194,10 @@ def _names(mirrored: str) -> list[str]:
 def scipy_modules() -> tuple[str, ...]:
     """The submodules of `jax.scipy` that have tables, such as `"stats"` and `"stats.norm"`."""
     return tuple(t.removeprefix("scipy.") for t in TABLES if t.startswith("scipy."))
+
+
+@functools.cache
+def numpy_namespace() -> Namespace:
+    """`tanjax.numpy` as an object, for the array API, where no face may be imported."""
+    mirror("tanjax.numpy", "numpy", "jax.numpy", ("linalg", "fft"))
+    return Namespace("tanjax.numpy", "numpy", "jax.numpy")

@@ -6,7 +6,6 @@ There is no `__jax_array__`: it would let `x @ D` densify `D` in silence.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from tanjax.arrays import AbstractArray, Unitful, densified, is_structured
 from tanjax.registry import Operation
 
 from . import _operations as ops, _quantities
-from ._namespaces import function
+from ._namespaces import function, numpy_namespace
 
 _UFUNCS: dict[Any, Operation] = {
     np.matmul: ops.matmul,
@@ -92,7 +91,7 @@ def _array_function(self: Any, function_: Any, types: Any, args: Any, kwargs: An
 
 def _array_namespace(self: Any, *, api_version: str | None = None) -> Any:
     """The array API's entry point: `tanjax.numpy`, which has its names."""
-    return importlib.import_module("tanjax.numpy")
+    return numpy_namespace()
 
 
 def _binary(op: Operation, *, swapped: bool = False) -> Callable[[Any, Any], Any]:

@@ -119,14 +119,16 @@ class Operation:
         return tuple(bound.arguments[k] for k in self.parameters), statics
 
     def plan(self, args: Sequence[Any], statics: dict[str, Any]) -> Plan:
-        """The decision for a call (see `_plan`)."""
+        """The decision for a call (see `_plan`); with a unit signature, for the numbers."""
         for load in _BEFORE_LOOKUP:
             load()
+        if self.strips(args):
+            args = [a.value if type(a) is arrays.Unitful else a for a in args]
         return make_plan(self, tuple(map(dispatch_class, args)), statics)
 
     def _compile(self, args: Sequence[Any], statics: dict[str, Any]) -> Callable[..., Any]:
-        if self.units is not None and any(type(a) is arrays.Unitful for a in args):
-            return self._on_quantities(statics)
+        if self.strips(args):
+            return self._on_quantities(functools.partial(self, **statics))
         plan = self.plan(args, statics)
         fixed = tuple(i for i, a in enumerate(args) if _is_static_value(a))
         body = functools.partial(plan.traced, fixed)
@@ -142,9 +144,12 @@ class Operation:
 
         return call
 
-    def _on_quantities(self, statics: dict[str, Any]) -> Callable[..., Any]:
-        """This operation on quantities: by its unit signature, on stripped arrays."""
-        raw = functools.partial(self, **statics)
+    def strips(self, args: Sequence[Any]) -> bool:
+        """Whether quantities are among the arguments and a unit signature takes care of them."""
+        return self.units is not None and any(type(a) is arrays.Unitful for a in args)
+
+    def _on_quantities(self, raw: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of plain arrays as one of quantities, by the unit signature."""
         if callable(self.units):
             return functools.partial(self.units, functools.update_wrapper(raw, self, updated=()))
         return Front(self.name, raw, self.units, names=self.parameters)
@@ -155,6 +160,8 @@ class Operation:
     def primal(self, *args: Any, **kwargs: Any) -> Any:
         """The implementation for these arguments, without rule and without compilation."""
         args, statics = self._bind(args, kwargs)
+        if self.strips(args):
+            return self._on_quantities(functools.partial(self.primal, **statics))(*args)
         return self.plan(args, statics).primal(*args)
 
     # -- registering -----------------------------------------------------------------------

@@ -24,7 +24,7 @@ def rrule(
     **Returns:** `(out, pullback)`; `pullback(out_bar)` gives one structural cotangent per
     positional array argument.
     """
-    if not isinstance(f, Operation):
+    if not isinstance(f, Operation) or f.strips(args):
         return jax.vjp(lambda *a: f(*a, **kwargs), *args)
     args, statics = f._bind(args, kwargs)
     plan = f.plan(args, statics)
@@ -43,7 +43,7 @@ def frule(
     **Arguments:** an operation (its natural pushforward runs, or forward mode as JAX derives it) or
     any JAX function; `primals` and `tangents`, tuples of one length. Keywords are static.
     """
-    if isinstance(f, Operation):
+    if isinstance(f, Operation) and not f.strips(primals):
         primals, statics = f._bind(primals, kwargs)
         plan = f.plan(primals, statics)
         if plan.push is not None:

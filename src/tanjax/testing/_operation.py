@@ -28,6 +28,7 @@ from ._finite_differences import jacobian
 from ._generic import require_generic
 from ._modes import COMPILER, choose
 from ._record import CheckResult, Recorder
+from ._units import check_units
 
 OPERATION_MODES = (
     "value",
@@ -45,6 +46,7 @@ OPERATION_MODES = (
     "scan",
     "public lowering",
     "dtype",
+    "units",
 )
 
 
@@ -129,6 +131,8 @@ class _Checker:
             result.notes.append("nothing to differentiate")
         if "dtype" in self.chosen:
             self._check_dtype()
+        if "units" in self.chosen:
+            check_units(self.recorder, p, self.tolerance)
         return self.recorder.finish()
 
     def _compiled(self, stage: str, f: Callable[..., Any], *args: Any) -> Any:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
-from tanjax import arrays
+from tanjax import arrays, transforms, units
 from tanjax._errors import UnitError, message
 from tanjax.arrays import Unitful
+
+THOUSAND = units.unit("km") / units.unit("m")
 
 
 def is_quantity(x: Any) -> bool:
@@ -52,3 +55,60 @@ def stripped(what: str, x: Any, unit: Any) -> Any:
     if (not empty and (got is None) != (unit is None)) or (got is not None and got != unit):
         raise UnitError(message(f"{what} has the wrong unit.", f"expected: {unit}", f"got: {got}"))
     return arrays.destructure(x.value if is_quantity(x) else x)
+
+
+def check_units(recorder: Any, problem: Any, tolerance: float) -> None:
+    """Give one argument at a time in another prefix: results and gradients must not change.
+
+    A unit signature with a wrong exponent, or a rule that reads `x.value` without regard to its
+    unit, gives another quantity then.
+    """
+    args = list(problem.args)
+    names = problem.op.names_for(len(args))
+    for i, a in enumerate(args):
+        if not is_quantity(a) or not a.unit.is_linear:
+            continue
+        moved = [*args[:i], a.to(a.unit * THOUSAND), *args[i + 1 :]]
+        want, got = problem.call(*args), problem.call(*moved)
+        _same(recorder, f"the result with {names[i]} in {moved[i].unit}", got, want, tolerance)
+        if not problem.moving or not problem.out_dense.size:
+            continue
+        want, got = _gradients(problem, args, want), _gradients(problem, moved, want)
+        _same(recorder, f"the gradient with {names[i]} in {moved[i].unit}", got, want, tolerance)
+
+
+def _gradients(problem: Any, args: list[Any], like: Any) -> Any:
+    """Natural cotangents of a pure number: of every entry of the result, in its unit, weighted."""
+    some = [args[i] for i in problem.moving]
+
+    def f(*moving: Any) -> Any:
+        full = list(args)
+        for i, a in zip(problem.moving, moving, strict=True):
+            full[i] = a
+        return problem.call(*full)
+
+    leaves, tree = jax.tree.flatten(like, is_leaf=arrays.is_structured)
+    bars = [_bar(x) for x in leaves]
+    return transforms.vjp(f, *some)[1](tree.unflatten(bars))
+
+
+def _bar(x: Any) -> Any:
+    dense = stripped("a result", x, x.unit if is_quantity(x) else None)
+    if not arrays.is_inexact(dense):
+        return None
+    return labelled(jnp.cos(jnp.arange(dense.size).reshape(dense.shape)).astype(dense.dtype),
+                    unit_of_cotangent(x))  # fmt: skip
+
+
+def _same(recorder: Any, what: str, got: Any, want: Any, tolerance: float) -> None:
+    """Compare two trees of quantities: dimensions, and numbers in the units of the second."""
+    leaves, tree = jax.tree.flatten(want, is_leaf=arrays.is_structured)
+    for w, g in zip(leaves, tree.flatten_up_to(got), strict=True):
+        unit, other = (x.unit if is_quantity(x) else None for x in (w, g))
+        recorder.holds(
+            "units", f"{what} has another dimension.",
+            (unit and unit.dimension) is (other and other.dimension),
+            f"expected: {unit}", f"got: {other}",
+        )  # fmt: skip
+        pair = [stripped(what, x if unit is None else x.to(unit), unit) for x in (g, w)]
+        recorder.compare("units", what, *pair, tolerance)
