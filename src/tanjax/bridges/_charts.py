@@ -51,6 +51,12 @@ class Chart(eqx.Module):
         done = [labelled(x, unit) for x, unit in zip(leaves, self.units, strict=True)]
         return jax.tree.unflatten(self.tree, done)
 
+    def parts(self) -> list[Chart]:
+        """The charts of the children of the tree."""
+        units = iter(self.units)
+        take = lambda child: tuple(next(units) for _ in range(child.num_leaves))
+        return [Chart(child, take(child)) for child in self.tree.children()]
+
     def per(self, unit: Unit | None) -> Chart:
         """The chart of derivatives of the tree by something in `unit`."""
         return Chart(self.tree, tuple(_quotient(u, unit) for u in self.units))

@@ -41,7 +41,7 @@ except ImportError as error:
     raise missing("diffrax") from error
 
 
-class State(eqx.Module):
+class _State(eqx.Module):
     """How the solver sees the state: the units of its leaves, and the steps it counts them in."""
 
     chart: Chart
@@ -57,6 +57,12 @@ class State(eqx.Module):
         chart = self.chart.per(per) if rate else self.chart
         return chart.quantities(self._scaled(numbers, jnp.multiply))
 
+    def parts(self) -> list[_State]:
+        """The states of the entries of a tuple."""
+        steps = iter(self.steps or ())
+        take = lambda n: None if self.steps is None else tuple(next(steps) for _ in range(n))
+        return [_State(chart, take(len(chart.units))) for chart in self.chart.parts()]
+
     def _scaled(self, numbers: Any, by: Callable[..., Any]) -> Any:
         if self.steps is None:
             return numbers
@@ -70,13 +76,14 @@ class _Field(eqx.Module):
 
     function: Any
     time: Unit | None = eqx.field(static=True)
-    state: State
+    state: _State  # what the field is given
+    moved: _State  # what it moves
     noise: bool = eqx.field(static=True, default=False)
 
     def __call__(self, t: Any, y: Any, args: Any) -> Any:
         rate = self.function(labelled(t, self.time), self.state.quantities(y), args)
         per = self.time**0.5 if self.noise and self.time is not None else self.time
-        return self.state.numbers("vector field: d", rate, per, rate=True)
+        return self.moved.numbers("vector field: dy", rate, per, rate=True)
 
 
 class _Saved(eqx.Module):
@@ -84,7 +91,7 @@ class _Saved(eqx.Module):
 
     function: Any
     time: Unit | None = eqx.field(static=True)
-    state: State
+    state: _State
 
     def __call__(self, t: Any, y: Any, args: Any) -> Any:
         return chart_of(self.function(labelled(t, self.time), self.state.quantities(y), args))[0]
@@ -95,7 +102,7 @@ class _Condition(eqx.Module):
 
     function: Any
     time: Unit | None = eqx.field(static=True)
-    state: State
+    state: _State
 
     def __call__(self, t: Any, y: Any, args: Any, **kwargs: Any) -> Any:
         out = self.function(labelled(t, self.time), self.state.quantities(y), args, **kwargs)
@@ -107,7 +114,7 @@ class DenseSolution(eqx.Module):
 
     interpolation: Any
     time: Unit | None = eqx.field(static=True)
-    state: State
+    state: _State
 
     def evaluate(self, t0: Any, t1: Any = None, left: bool = True) -> Any:
         """The state at `t0`, or its increment from `t0` to `t1`."""
@@ -174,12 +181,12 @@ def diffeqsolve(
     """`diffrax.diffeqsolve` on quantities.
 
     **Arguments:** those of `diffrax.diffeqsolve`. `terms`: `ODETerm`, `ControlTerm` of a Brownian
-    motion, and `MultiTerm` of these; their vector fields receive and return quantities. `t0`, `t1`,
-    `dt0`: times; zero may be plain. `y0`: a tree of quantities in any mixture of units; `args` is
-    passed on. `saveat`: the `SaveAt` of this module, or a quantity, the times to save at.
-    `stepsize_controller`: `diffrax.PIDController` and others, with `atol` a number, a quantity or a
-    tree of quantities like `y0`, and times (`dtmin`, `dtmax`, `step_ts`) as quantities. `event`:
-    `diffrax.Event`, its conditions on quantities.
+    motion, `MultiTerm` of these, and the pairs of symplectic solvers; their vector fields receive
+    and return quantities. `t0`, `t1`, `dt0`: times; zero may be plain. `y0`: a tree of quantities
+    in any mixture of units; `args` is passed on. `saveat`: the `SaveAt` of this module, or a
+    quantity, the times to save at. `stepsize_controller`: `diffrax.PIDController` and others, with
+    `atol` a number, a quantity or a tree of quantities like `y0`, and `dtmin` and `dtmax` as
+    quantities. `event`: `diffrax.Event`, its conditions on quantities.
 
     **Returns:** a `diffrax.Solution` whose `t0`, `t1`, `ts`, `ys` and `evaluate` speak quantities.
 
@@ -193,10 +200,10 @@ def diffeqsolve(
     time = time and time.delta
     numbers, chart = chart_of(y0)
     controller, steps = _controller(stepsize_controller, chart, time)
-    state = State(chart, steps)
+    state = _State(chart, steps)
     saves = _saveat(saveat)
     solution = diffrax.diffeqsolve(
-        _terms(terms, time, state),
+        _terms(terms, time, state, state),
         solver,
         *(_time(n, t, time) for n, t in (("t0", t0), ("t1", t1), ("dt0", dt0))),
         state._scaled(numbers, jnp.divide),
@@ -214,19 +221,23 @@ def _time(name: str, t: Any, time: Unit | None) -> Any:
     return None if t is None else jnp.asarray(number_in(f"diffeqsolve: {name}", t, time))
 
 
-def _terms(terms: Any, time: Unit | None, state: State) -> Any:
+def _terms(terms: Any, time: Unit | None, state: _State, moved: _State) -> Any:
     """The terms, with vector fields on plain numbers."""
+    if isinstance(terms, tuple) and len(terms) == 2:  # of a symplectic solver: each moves its half
+        first, second = state.parts()
+        return _terms(terms[0], time, second, first), _terms(terms[1], time, first, second)
     if isinstance(terms, diffrax.MultiTerm):
-        return diffrax.MultiTerm(*(_terms(term, time, state) for term in terms.terms))
+        return diffrax.MultiTerm(*(_terms(term, time, state, moved) for term in terms.terms))
     if isinstance(terms, diffrax.ODETerm):
-        return diffrax.ODETerm(_Field(terms.vector_field, time, state))
+        return diffrax.ODETerm(_Field(terms.vector_field, time, state, moved))
     noise = isinstance(terms, diffrax.ControlTerm)
     if noise and isinstance(terms.control, diffrax.AbstractBrownianPath):
-        return diffrax.ControlTerm(_Field(terms.vector_field, time, state, True), terms.control)
+        field = _Field(terms.vector_field, time, state, moved, noise=True)
+        return diffrax.ControlTerm(field, terms.control)
     raise UnitError(
         message(
             f"diffeqsolve: no units for a {type(terms).__name__}.",
-            "known are ODETerm, ControlTerm of a Brownian motion, and MultiTerm of these.",
+            "known are ODETerm, ControlTerm of a Brownian motion, MultiTerm of these, and pairs.",
             hint="strip the units yourself and call `diffrax.diffeqsolve`.",
         )
     )
@@ -272,7 +283,7 @@ def _atol(value: Any, chart: Chart) -> tuple[Any, Any]:
     return (number_in("atol", value, units[0]) if type(value) is Unitful else value), None
 
 
-def _event(event: Any, time: Unit | None, state: State) -> Any:
+def _event(event: Any, time: Unit | None, state: _State) -> Any:
     if event is None:
         return None
 
@@ -317,7 +328,7 @@ def _function_of(sub: Any) -> Any:
 _DEFAULT_FN = diffrax.SubSaveAt(t1=True).fn
 
 
-def _plain_saveat(saves: SaveAt, time: Unit | None, state: State) -> diffrax.SaveAt:
+def _plain_saveat(saves: SaveAt, time: Unit | None, state: _State) -> diffrax.SaveAt:
     def plain(sub: Any) -> diffrax.SubSaveAt:
         function = _function_of(sub)
         return diffrax.SubSaveAt(
@@ -344,7 +355,7 @@ def _times(ts: Any, time: Unit | None) -> Any:
 
 
 def _labelled(
-    solution: Any, saves: SaveAt, time: Unit | None, state: State, y0: Any, args: Any
+    solution: Any, saves: SaveAt, time: Unit | None, state: _State, y0: Any, args: Any
 ) -> diffrax.Solution:
     """The solution with units."""
 

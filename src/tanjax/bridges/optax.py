@@ -27,10 +27,10 @@ import jax.numpy as jnp
 
 import tanjax.arrays as arrays
 from tanjax._errors import CotangentError, UnitError, message
-from tanjax.arrays import Unitful, convert, is_structured, quantity, split_unit
+from tanjax.arrays import Unitful, convert, is_inexact, is_structured, quantity, split_unit
 from tanjax.units import Unit, one, unit as parse_unit
 
-from ._charts import Chart
+from ._charts import number_in
 from ._missing import missing
 
 try:
@@ -51,7 +51,7 @@ def structural(params: Any, gradients: Any, loss_unit: Any = None) -> Any:
     **Raises:** `UnitError` naming the leaf whose gradient is not in `[loss]/[parameter]`.
     """
     loss = None if loss_unit is None else _as_unit(loss_unit)
-    done = []
+    done: list[Any] = []
     for path, x, g in _pairs("structural", params, gradients):
         if g is None:
             done.append(None)
@@ -83,7 +83,8 @@ def check_learning_rate(loss: Any, params: Any, learning_rate: Any) -> None:
     **Raises:** `UnitError` naming the leaf, the unit that its rate must have, and the one it has.
     """
     unit = loss.unit if type(loss) is Unitful else _as_unit(loss)
-    for path, x, rate in _pairs("check_learning_rate", params, _spread(learning_rate, params)):
+    movable = _movable(params)
+    for path, x, rate in _pairs("check_learning_rate", movable, _spread(learning_rate, movable)):
         own = split_unit(x)[1].delta
         _check_rate(path, rate, own / (unit / own), own, unit / own)
 
@@ -129,9 +130,9 @@ def from_natural(
 
     def update(gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
         plain = structural(_needed(params), gradients, loss_unit)
-        return inner.update(plain, state, params, **extra)
+        return inner.update(plain, state, _movable(params), **extra)
 
-    return optax.GradientTransformationExtraArgs(inner.init, update)
+    return optax.GradientTransformationExtraArgs(lambda p: inner.init(_movable(p)), update)
 
 
 def apply_updates(params: Any, updates: Any) -> Any:
@@ -139,17 +140,16 @@ def apply_updates(params: Any, updates: Any) -> Any:
 
     **Raises:** `UnitError` naming the leaf whose update has another dimension.
     """
-    leaves, tree = jax.tree.flatten(params, is_leaf=is_structured)
-    chart = Chart(tree, tuple(x.unit.delta if type(x) is Unitful else None for x in leaves))
-    given = [g for _, _, g in _pairs("apply_updates", params, updates)]
-    steps = chart.numbers("apply_updates: params", jax.tree.unflatten(tree, given))
-    done = [
-        quantity(optax.apply_updates(x.value, u), x.unit)
-        if type(x) is Unitful
-        else optax.apply_updates(x, u)
-        for x, u in zip(leaves, tree.flatten_up_to(steps), strict=True)
-    ]
-    return jax.tree.unflatten(tree, done)
+    done = []
+    for path, x, u in _pairs("apply_updates", params, updates):
+        value, unit = split_unit(x)
+        if u is None:
+            done.append(x)
+            continue
+        step = number_in(f"apply_updates: {path}", u, unit.delta if type(x) is Unitful else None)
+        moved = optax.apply_updates(value, step)
+        done.append(quantity(moved, unit) if type(x) is Unitful else moved)
+    return _like(params, done)
 
 
 class StepState(NamedTuple):
@@ -165,12 +165,12 @@ def _true_steps(
     """Structural gradients, an inner direction, and a step in the unit of the parameters."""
 
     def init(params: Any) -> StepState:
-        return StepState(inner.init(params), jnp.zeros([], jnp.int32))
+        return StepState(inner.init(_movable(params)), jnp.zeros([], jnp.int32))
 
     def update(gradients: Any, state: StepState, params: Any = None) -> Any:
         plain = structural(_needed(params), gradients)
         loss = _loss_unit(params, gradients)
-        directions, new = inner.update(plain, state.inner, params)
+        directions, new = inner.update(plain, state.inner, _movable(params))
         rate = learning_rate(state.count) if callable(learning_rate) else learning_rate
         steps = _steps(params, directions, _spread(rate, params), None if pure else loss)
         return steps, StepState(new, optax.safe_increment(state.count))
@@ -180,15 +180,15 @@ def _true_steps(
 
 def _steps(params: Any, directions: Any, rates: Any, loss: Unit | None) -> Any:
     """`-rate · direction` in the unit of each parameter; a direction without loss is pure."""
-    done = []
+    done: list[Any] = []
     given = jax.tree.structure(params, is_leaf=is_structured).flatten_up_to(rates)
     for (path, x, d), rate in zip(_pairs("update", params, directions), given, strict=True):
-        own = split_unit(x)[1].delta
-        natural = one if loss is None else loss / own
-        _check_rate(path, rate, own / natural, own, natural)
         if d is None:
             done.append(None)
             continue
+        own = split_unit(x)[1].delta
+        natural = one if loss is None else loss / own
+        _check_rate(path, rate, own / natural, own, natural)
         number, unit = split_unit(rate)
         step = -convert(number, unit * natural, own)
         scaled = jax.tree.map(lambda v, step=step: jnp.asarray(step, v.dtype) * v, split_unit(d)[0])
@@ -215,6 +215,12 @@ def _loss_unit(params: Any, gradients: Any) -> Unit:
         if g is not None:
             return split_unit(g)[1] * split_unit(x)[1].delta
     return one
+
+
+def _movable(params: Any) -> Any:
+    """The parameters that have gradients; `None` for integers."""
+    keep = lambda x: x if is_inexact(x) else None
+    return jax.tree.map(keep, params, is_leaf=is_structured)
 
 
 def _as_unit(unit: Any) -> Unit:

@@ -6,14 +6,16 @@ where it starts with a plain zero (any unit) the unit is found by going round un
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from tanjax import _compat
 from tanjax._errors import UnitError, message
 from tanjax.units import Unit
-from tanjax.units._signature import ANY, describe_unit
+from tanjax.units._signature import ANY, Signature, describe_unit
 
-from ._lift_units import NeedsCoherent, infer, literal_unit, rule
+from ._lift_units import NeedsCoherent, apply_signature, infer, literal_unit, rule
+from .tables import TABLES
 
 TAG = "tanjax_unit:"
 TAGGED: dict[str, Unit] = {}
@@ -53,8 +55,30 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
         return [operands[0] ** eqn.invars[0].aval.shape[-1]]
     for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
         if key in params:
-            return inner(params[key], operands)
+            try:
+                return inner(params[key], operands)
+            except UnitError as error:
+                return _by_table(eqn, operands, error)
     raise UnitError(f"lift: cannot look into `{eqn.primitive.name}`.")
+
+
+def _by_table(eqn: Any, operands: list[Any], error: UnitError) -> list[Any]:
+    """The units of a function of JAX's own that does not follow from its equations.
+
+    `hypot` and `interp` replace divisors that are zero by a plain one, which is right for any
+    unit, but not step by step. **Raises:** `error` if there is no entry.
+    """
+    name = (_compat.jax_function_of(eqn) or "").lstrip("_")
+    text = TABLES["numpy"].get(name, "plain")
+    if "->" not in text:
+        raise error
+    signature = Signature.parse(text)
+    arguments = eqn.params["jaxpr"].jaxpr.debug_info.arg_names or ()
+    pairs = [(n, signature.role(n)) for n in arguments]
+    if len(pairs) != len(operands) or any(role is None for _, role in pairs):
+        raise error
+    fitting = dataclasses.replace(signature, roles=tuple(pairs), variadic=None)
+    return apply_signature(name, fitting, operands, len(eqn.outvars))
 
 
 @rule("cond")

@@ -43,8 +43,7 @@ def _results(eqn: Any, operands: list[Any]) -> list[Any]:
         hint = "write this step with one of tanjax's operations"
         name = f"lift: {eqn.primitive.name}"
         operands = [densified(x, name, hint) if is_structured(x) else x for x in operands]
-    subfuns, params = eqn.primitive.get_bind_params(eqn.params)
-    out = eqn.primitive.bind(*subfuns, *operands, **params)
+    out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
     return list(out) if eqn.primitive.multiple_results else [out]
 
 

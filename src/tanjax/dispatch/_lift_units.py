@@ -150,8 +150,9 @@ def infer(jaxpr: Any, consts: list[Any], given: list[Any]) -> list[Any]:
         try:
             results = _results(eqn, operands)
         except UnitError as error:
-            if not getattr(error, "located", False):
-                error = UnitError(f"{error}\n  in: {_where(eqn)}")
+            source = _compat.source_of(eqn)
+            if source and not getattr(error, "located", False):  # else the call around it knows
+                error = UnitError(f"{error}\n  in: `{eqn.primitive.name}` at {source}")
                 error.located = True  # type: ignore[attr-defined]
             raise error from None
         known.update(zip(eqn.outvars, results, strict=True))
@@ -159,17 +160,20 @@ def infer(jaxpr: Any, consts: list[Any], given: list[Any]) -> list[Any]:
 
 
 def literal_unit(value: Any) -> Any:
-    """The unit of a constant: zeros, infinities and nans have every unit, other numbers none."""
+    """The unit of a constant: zeros, infinities and nans have every unit, other numbers none.
+
+    So has the largest number of a dtype, which stands for infinity.
+    """
     if isinstance(value, jax.core.Tracer) or np.size(value) > _SMALL:
         return None
-    if not np.issubdtype(getattr(value, "dtype", type(value)), np.number):
+    dtype = value.dtype if hasattr(value, "dtype") else jax.dtypes.result_type(value)
+    if not jax.dtypes.issubdtype(dtype, np.number):
         return None
     array = np.asarray(value)
-    return ANY if not np.any(np.isfinite(array) & (array != 0)) else None
-
-
-def _where(eqn: Any) -> str:
-    return f"`{eqn.primitive.name}` at {_compat.source_of(eqn)}"
+    ends = np.isfinite(array) & (array != 0)
+    if jax.dtypes.issubdtype(dtype, np.floating):
+        ends &= abs(array) != jax.numpy.finfo(dtype).max
+    return None if np.any(ends) else ANY
 
 
 def _results(eqn: Any, operands: list[Any]) -> list[Any]:

@@ -196,8 +196,10 @@ def scipy_modules() -> tuple[str, ...]:
     return tuple(t.removeprefix("scipy.") for t in TABLES if t.startswith("scipy."))
 
 
-@functools.cache
-def numpy_namespace() -> Namespace:
-    """`tanjax.numpy` as an object, for the array API, where no face may be imported."""
-    mirror("tanjax.numpy", "numpy", "jax.numpy", ("linalg", "fft"))
-    return Namespace("tanjax.numpy", "numpy", "jax.numpy")
+def numpy_namespace() -> types.ModuleType:
+    """The module `tanjax.numpy`, for the array API: an equal one where nobody has imported it."""
+    name = "tanjax.numpy"
+    if name not in sys.modules:
+        mirror(name, "numpy", "jax.numpy", ("linalg", "fft"))
+        sys.modules[name] = Namespace(name, "numpy", "jax.numpy")
+    return sys.modules[name]

@@ -1,8 +1,8 @@
 """What an array can do in Python, on quantities: operators, indexing, `.at[]`, methods.
 
 The same functions as in `tanjax.numpy`, so that `a + b`, `np.add(a, b)` and
-`tanjax.numpy.add(a, b)` cannot differ. Dense operands in one unit, the most frequent case by far, take a shortcut around
-the resolution of units.
+`tanjax.numpy.add(a, b)` cannot differ. Dense operands in one unit, the most frequent case by
+far, take a shortcut around the resolution of units.
 """
 
 from __future__ import annotations

@@ -79,14 +79,13 @@ def make_plan(
     are kept, those of one raw function.
     """
     finish = _labeller(label)
+    moves = [move for move in moves if not _is_renaming(*move[2:])]
     nested = [i for i, a in enumerate(args) if type(a) in _SEQUENCES and _holds_quantity(a)]
     named = [k for k, v in kwargs.items() if type(v) is Unitful or type(v) in _SEQUENCES]
     if not (nested or named or moves):
 
         def direct(args: Any, kwargs: Any) -> Any:
-            return finish(
-                raw(*[a.value if type(a) is Unitful else a for a in args], **kwargs)
-            )
+            return finish(raw(*[a.value if type(a) is Unitful else a for a in args], **kwargs))
 
         return direct
 
@@ -160,6 +159,11 @@ def _fused(
         programs[key] = jax.jit(convert_and_call, inline=True)
     program, numbers = programs[key], tuple(factors)
     return lambda *values: program(numbers, *values)
+
+
+def _is_renaming(a: Unit, b: Unit) -> bool:
+    """Whether numbers in one unit are numbers in the other: `N` and `kg m / s2`."""
+    return a.is_linear and b.is_linear and conversion(a, b) == (1.0, 1.0)
 
 
 def _is_numeric(x: Any) -> bool:

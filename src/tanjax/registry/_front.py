@@ -8,8 +8,8 @@ function and labels what comes out. It adds no operation to a program except suc
     root = Front("sqrt", jnp.sqrt, Signature.parse("x: u -> u^1/2"))
     root(4.0 * tj.units.metre ** 2)
 
-Sharp edges. Plain arguments go straight to the raw function. How a call resolves is kept per pattern
-of arguments (`_call_plan.py`); what is here runs once for each.
+Sharp edges. Plain arguments go straight to the raw function. How a call resolves is kept per
+pattern of arguments (`_call_plan.py`); most of what is here runs once for each.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ _SEQUENCES = (list, tuple)
 _NO_ROLE = Role("-")
 _MOST_PLANS = 1024  # a pattern of a sequence holds its length, so their number has no bound
 Structured = Callable[..., Any]
+
 
 class _Lifting(threading.local):
     """Who turns quantities into numbers, innermost last; JAX traces per thread."""
@@ -125,7 +126,8 @@ class Front:
                 return self.on_scale(self.raw, *args, **kwargs)
             if not _LIFTING.stack:
                 raise
-            return self.raw(*(_LIFTING.stack[-1](a) if type(a) is Unitful else a for a in args), **kwargs)
+            lift = _LIFTING.stack[-1]
+            return self.raw(*(lift(a) if type(a) is Unitful else a for a in args), **kwargs)
         values, named = self._stripped(args, kwargs, operands, where, binding)
         call = self.structured if _kind(values) or (named and _kind(named.values())) else self.raw
         result = self._label(call(*values, **named), binding, operands)
@@ -167,9 +169,10 @@ class Front:
                 name = f"{label}[{i - fixed}]"
             else:
                 role, name = _NO_ROLE, f"argument {i}"
-            _add_operand(operands, where, role, name, value, i)
+            _add_operand(self.name, operands, where, role, name, value, i)
         for name, value in kwargs.items():
-            _add_operand(operands, where, self.by_name.get(name, _NO_ROLE), name, value, name)
+            role = self.by_name.get(name, _NO_ROLE)
+            _add_operand(self.name, operands, where, role, name, value, name)
         return operands, where
 
     def _stripped(
@@ -228,18 +231,24 @@ def _has_quantity(values: Any) -> bool:
 
 
 def _add_operand(
-    operands: list[Operand], where: list[Any], role: Role, name: str, value: Any, slot: Any
+    function: str,
+    operands: list[Operand],
+    where: list[Any],
+    role: Role,
+    name: str,
+    value: Any,
+    slot: Any,
 ) -> None:
     """Append an operand, or every item of a sequence of operands."""
     kind = type(value)
     if kind is Unitful:
         if role is _NO_ROLE:
-            raise unexpected("a call", name, value.unit)
+            raise unexpected(function, name, value.unit)
         operands.append((role, value.unit, name))
         where.append(slot)
     elif role is _NO_ROLE or value is None:
         if kind in _SEQUENCES and _has_quantity(value):
-            raise unexpected("a call", name, next(v.unit for v in value if type(v) is Unitful))
+            raise unexpected(function, name, next(v.unit for v in value if type(v) is Unitful))
     elif kind in _SEQUENCES and (role.sequence or _has_quantity(value)):
         for j, item in enumerate(value):
             if type(item) is Unitful:

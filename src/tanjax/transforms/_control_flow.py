@@ -54,9 +54,10 @@ def fori_loop(
 ) -> Any:
     """`jax.lax.fori_loop`; the carry keeps the units of `init_val`.
 
-    **Raises:** `UnitError` if a dimension changes.
+    **Raises:** `UnitError` if a dimension changes, or if a bound has one.
     """
     body = lambda i, carry: convert_like("fori_loop: carry", carry, body_fun(i, carry))
+    lower, upper = (_truth("fori_loop", bound, "bound") for bound in (lower, upper))
     return jax.lax.fori_loop(lower, upper, body, init_val, **options)
 
 
@@ -109,9 +110,9 @@ def checkpoint(fun: Callable[..., Any] | None = None, **options: Any) -> Any:
     return jax.checkpoint(fun, **options)
 
 
-def _truth(where: str, x: Any) -> Any:
-    """A predicate or index; a quantity only if it is a pure number."""
-    return x.plain(f"{where}: predicate") if type(x) is Unitful else x
+def _truth(where: str, x: Any, what: str = "predicate") -> Any:
+    """A predicate, index or bound; a quantity only if it is a pure number."""
+    return x.plain(f"{where}: {what}") if type(x) is Unitful else x
 
 
 def _alike(where: str, branches: list[Callable[..., Any]], operands: Any) -> list[Any]:

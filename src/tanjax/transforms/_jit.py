@@ -27,6 +27,9 @@ from ._units import is_quantity
 _MANY = 4  # quantities from which on it pays to take them apart, or put together, in Python
 
 
+_NOTHING: tuple[Any, Any] = (None, None)
+
+
 class _OtherUnits(Exception):
     """A trace was begun for units that can be converted to those of an earlier trace."""
 
@@ -95,9 +98,9 @@ class Compiled:
     def __init__(self, fun: Callable[..., Any], options: dict[str, Any]) -> None:
         functools.update_wrapper(self, fun)
         self._fun = fun
-        self._jit = jax.jit(fun, **options)
+        self._jit: Any = jax.jit(fun, **options)
         self._packs = not options
-        self._compiled = jax.jit(self._checking(fun), **options)
+        self._compiled: Any = jax.jit(self._checking(fun), **options)
         self._one_scale = True  # whether every call so far was in the units of a first call
         self._flat: dict[int, tuple[list[Any], Callable[..., Any]]] = {}
         self._known: dict[Any, Any] = {}
@@ -109,7 +112,7 @@ class Compiled:
             # JAX takes to look into a quantity. Safe because types and units are compared.
             kinds = [*map(type, args)]
             if kinds.count(Unitful) == len(kinds):
-                units, program = self._flat.get(len(kinds)) or (None, None)
+                units, program = self._flat.get(len(kinds)) or _NOTHING
                 if [q.unit for q in args] != units:
                     args, _ = self._anchored(args, kwargs)
                     program = self._remember(args)

@@ -177,7 +177,9 @@ def _convert_leaf(where: str, target: Any, x: Any) -> Any:
             f"{where}: the unit changes.",
             f"expected: {_name(unit)}",
             f"got: {_name(got)}",
-            hint="start with a value of the right dimension (a zero too: `0.0 * unit`).",
+            hint="all branches return the dimensions of the first (a zero too: `0.0 * unit`)."
+            if "branch" in where
+            else "start with a value of the right dimension (a zero too: `0.0 * unit`).",
         )
     )
 

@@ -38,7 +38,7 @@ SPECIAL = {
 
 SIGNAL = {
     **each("convolve correlate fftconvolve", "in1: u, in2: v -> u*v"),
-    **each("convolve2d correlate2d", "in1: u, in2: v, fillvalue: u -> u*v"),
+    **each("convolve2d correlate2d", "in1: u, in2: v -> u*v"),
     "detrend": "data: u -> u",
     **each("csd welch", "special"),
     "stft": "x: u, fs: v -> (v, 1/v, u)",
