@@ -21,8 +21,9 @@ export MKL_NUM_THREADS := 1
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
 
-demo: $(VENV)/.ready-demo  ## fit a Gaussian process to the Mauna Loa record
+demo: $(VENV)/.ready-demo  ## a Gaussian process on the Mauna Loa record; the solar system in units
 	$(BIN)/python docs/examples/gaussian_process.py
+	$(BIN)/python docs/examples/solar_system.py
 
 test: $(VENV)/.ready-test  ## unit and property tests, every rule's cases, documentation, examples
 	$(BIN)/python -m pytest -n $(WORKERS) --tanjax-check tanjax_rules
@@ -35,8 +36,9 @@ lint: $(VENV)/.ready-test  ## style, formatting and types
 docs: $(VENV)/.ready-docs  ## build the documentation, warnings are errors
 	$(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml
 
-bench: $(VENV)/.ready-bench  ## time structured operations against hand-written JAX
+bench: $(VENV)/.ready-bench  ## time structured operations and quantities against plain JAX
 	$(BIN)/python benchmarks/bench_structured.py
+	$(BIN)/python benchmarks/bench_units.py
 
 clean:  ## remove everything that these targets made
 	rm -rf .venv .venv-* docs/site tanjax_demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -193,11 +193,11 @@ def page(
         "## Structured operations\n",
         f"Budgets at n = {' and '.join(map(str, cells['sizes']))}: time at most "
         f"{cells['time_ratio']} × hand, scratch at most {cells['scratch_ratio']} × hand.\n",
-        _markdown([*CELL_HEADER, *SCRATCH_HEADER], [row.values() for row in rows]),
+        markdown([*CELL_HEADER, *SCRATCH_HEADER], [row.values() for row in rows]),
         "## Before any arithmetic\n",
         "Four entries; best of 25. `trace` is `jax.jit(jax.value_and_grad(f)).trace` of a fresh "
         "function: warm, with the operations used before; cold, with every cache cleared.\n",
-        _markdown(["what", "measured", "budget"], [list(r) for r in micro_rows(small, limits)]),
+        markdown(["what", "measured", "budget"], [list(r) for r in micro_rows(small, limits)]),
         "## Over budget\n",
         OVERHEADS,
         "\n".join(f"* {line}" for line in found) + "\n" if found else "Nothing.\n",
@@ -220,6 +220,7 @@ def machine() -> str:
     )
 
 
-def _markdown(header: list[str], rows: list[list[str]]) -> str:
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown, the first column to the left."""
     align = [":--", *["--:"] * (len(header) - 1)]
     return "\n".join("| " + " | ".join(line) + " |" for line in [header, align, *rows]) + "\n"

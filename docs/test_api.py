@@ -1,5 +1,6 @@
 """The API page lists every public name, and every public name says what it is for."""
 
+import ast
 import inspect
 import re
 from pathlib import Path
@@ -14,7 +15,10 @@ PAGE = Path(__file__).parent / "pages" / "api.md"
 
 def public(module):
     """The names that a package's face re-exports: `from ._x import name as name`."""
-    return set(re.findall(r"\b(\w+) as \1\b", inspect.getsource(module))) - {"__version__"}
+    imports = [
+        n for n in ast.parse(inspect.getsource(module)).body if isinstance(n, ast.ImportFrom)
+    ]
+    return {name.asname for node in imports for name in node.names} - {None, "__version__"}
 
 
 NAMES = sorted(public(tanjax) | {f"testing.{name}" for name in public(tanjax.testing)})

@@ -336,11 +336,12 @@ def _self_test() -> None:
 
 
 def source_of(eqn: Any) -> str:
-    """The user's source line of an equation, for messages; where JAX does not say, its name."""
+    """The user's source line of an equation, for messages; empty where it is JAX's or ours."""
     try:
         from jax.extend import source_info_util
 
-        return source_info_util.summarize(eqn.source_info)
+        place = source_info_util.summarize(eqn.source_info)
+        return "" if place.startswith(str(pathlib.Path(__file__).parent)) else place
     except (ImportError, AttributeError):
         return "an equation of the traced function"
 

@@ -213,7 +213,10 @@ def show(x: Any) -> str:
     if isinstance(x, jax.core.Tracer) or (isinstance(x, jax.Array | np.ndarray) and x.size > 16):
         return f"{x.dtype}[{','.join(map(str, x.shape))}]"
     if isinstance(x, jax.Array | np.ndarray):
-        text = np.array2string(np.asarray(x), separator=", ", precision=4, suppress_small=True)
+        x = np.asarray(x)
+        # Rounding errors beside ordinary numbers are shown as 0, but not an array of small numbers.
+        ordinary = np.issubdtype(x.dtype, np.number) and bool(np.any(np.abs(x) >= 1e-3))
+        text = np.array2string(x, separator=", ", precision=4, suppress_small=ordinary)
         return " ".join(text.split())
     if isinstance(x, tuple):
         return f"({', '.join(map(show, x))}{',' if len(x) == 1 else ''})"

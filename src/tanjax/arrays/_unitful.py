@@ -208,6 +208,10 @@ class Unitful(AbstractArray):
 _write_value, _write_unit = Unitful.value.__set__, Unitful.unit.__set__  # type: ignore[attr-defined]
 _new = object.__new__
 
+# The field `unit` under a name that nothing else has: who finds it has found a quantity, without
+# asking for the type (1.4 us per 100, of 37 us that a call of a compiled function with 100 takes).
+Unitful._quantity_unit = Unitful.unit  # type: ignore[attr-defined]
+
 
 def quantity(value: Any, unit: Unit) -> Unitful:
     """`Unitful(value, unit)` without any check: for results, 0.15 us."""

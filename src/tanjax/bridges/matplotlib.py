@@ -51,10 +51,11 @@ class QuantityConverter(registry.ConversionInterface):
         first = _first_quantity(x)
         if first is None:
             return None
-        of_axis = getattr(axis, "units", None)
-        if of_axis is not None and _unit(of_axis).dimension is not first.unit.dimension:
-            raise _wrong_dimension(first.unit, _unit(of_axis), axis)
-        return first.unit
+        # The angle of polar axes is in radians, whatever the data are in.
+        wanted = units.unit("rad") if _is_angle(axis) else getattr(axis, "units", None)
+        if wanted is not None and _unit(wanted).dimension is not first.unit.dimension:
+            raise _wrong_dimension(first.unit, _unit(wanted), axis)
+        return first.unit if wanted is None else _unit(wanted)
 
     @staticmethod
     def convert(value: Any, unit: Any, axis: Any) -> Any:
@@ -64,9 +65,13 @@ class QuantityConverter(registry.ConversionInterface):
     @staticmethod
     def axisinfo(unit: Any, axis: Any) -> registry.AxisInfo | None:
         """The label: the unit, in Unicode. A label set by hand stays."""
-        if unit is None or _unit(unit).is_one:
+        if unit is None or _unit(unit).is_one or _is_angle(axis):
             return None
         return registry.AxisInfo(label=format(_unit(unit), "P"))
+
+
+def _is_angle(axis: Any) -> bool:
+    return getattr(axis, "axis_name", None) == "theta"
 
 
 def _unit(unit: Any) -> Unit:

@@ -65,11 +65,11 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
 def _by_table(eqn: Any, operands: list[Any], error: UnitError) -> list[Any]:
     """The units of a function of JAX's own that does not follow from its equations.
 
-    `hypot` and `interp` replace divisors that are zero by a plain one, which is right for any
-    unit, but not step by step. **Raises:** `error` if there is no entry.
+    `hypot`, `interp` and `lstsq` replace divisors that are zero by a plain one, which is right for
+    any unit, but not step by step. **Raises:** `error` if there is no entry.
     """
     name = (_compat.jax_function_of(eqn) or "").lstrip("_")
-    text = TABLES["numpy"].get(name, "plain")
+    text = TABLES["numpy"].get(name) or TABLES["linalg"].get(name, "plain")
     if "->" not in text:
         raise error
     signature = Signature.parse(text)

@@ -88,6 +88,20 @@ def make_plan(
             return finish(raw(*[a.value if type(a) is Unitful else a for a in args], **kwargs))
 
         return direct
+    stripped = _stripper(nested, named)
+    if moves:
+        fused = None if kwargs else _fused(raw, moves, programs)
+        return _converting(raw, stripped, finish, moves, fused)
+
+    def in_order(args: Any, kwargs: Any) -> Any:
+        values, kwargs = stripped(args, kwargs)
+        return finish(raw(*values, **kwargs))
+
+    return in_order
+
+
+def _stripper(nested: list[int], named: list[str]) -> Callable[[Any, Any], tuple[list[Any], Any]]:
+    """A function from arguments to numbers; `nested`, `named`: where to look for more of them."""
 
     def stripped(args: Any, kwargs: Any) -> tuple[list[Any], Any]:
         values = [a.value if type(a) is Unitful else a for a in args]
@@ -99,15 +113,17 @@ def make_plan(
                 kwargs[k] = _plain(kwargs[k])
         return values, kwargs
 
-    if not moves:
+    return stripped
 
-        def in_order(args: Any, kwargs: Any) -> Any:
-            values, kwargs = stripped(args, kwargs)
-            return finish(raw(*values, **kwargs))
 
-        return in_order
-
-    fused = None if kwargs else _fused(raw, moves, programs)
+def _converting(
+    raw: Callable[..., Any],
+    stripped: Callable[[Any, Any], tuple[list[Any], Any]],
+    finish: Callable[[Any], Any],
+    moves: list[Move],
+    fused: Callable[..., Any] | None,
+) -> Plan:
+    """A plan with conversions: in one program with the function if possible, or one by one."""
 
     def converting(args: Any, kwargs: Any) -> Any:
         nonlocal fused

@@ -6,7 +6,7 @@ the base: a length is a power of eV times `hbar c`, and dropping the constants i
 
     >>> from tanjax.units import systems, unit
     >>> systems.cgs.unit_of(unit("N")), systems.natural.convert(1.0, unit("kg"))
-    (Unit("dyn"), (5.609588603804451e+35, Unit("eV")))
+    (Unit("dyn"), (5.609588603804452e+35, Unit("eV")))
     >>> UnitSystem("galactic", ["km", "solMass", "Myr"]).unit_of(unit("m/s"))
     Unit("km / Myr")
 

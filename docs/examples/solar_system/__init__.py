@@ -1,0 +1,1 @@
+"""The data, the physics and the picture of the example `solar_system.py`."""

@@ -1,0 +1,518 @@
+"""Quantities as values: construction, copies, printing, conversion, and the four maps."""
+
+import copy
+import pickle
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+from comparisons import wave
+from quantities import assert_plain, assert_quantity
+from tanjax.testing import Samples
+
+m, km, s, kg = (tj.unit(name) for name in ("m", "km", "s", "kg"))
+N = 3
+
+
+# -- construction ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "value", "kind"),
+    [
+        (lambda: 3.0 * km, 3.0, float),
+        (lambda: km * 3.0, 3.0, float),
+        (lambda: 3 * km, 3.0, float),
+        (lambda: np.float32(3) * km, 3.0, np.floating),
+        (lambda: km * np.arange(3.0), [0, 1, 2], np.ndarray),
+        (lambda: np.arange(3.0) * km, [0, 1, 2], np.ndarray),
+        (lambda: jnp.arange(3.0) * km, [0, 1, 2], jax.Array),
+        (lambda: [1.0, 2.0] * km, [1, 2], jax.Array),
+        (lambda: tj.Unitful([1.0, 2.0], km), [1, 2], jax.Array),
+        (lambda: tj.Unitful(2.0, "km"), 2.0, float),
+        (lambda: 1j * km, 1j, complex),
+    ],
+)
+def test_a_value_times_a_unit_is_a_quantity(make, value, kind):
+    """Nothing is converted or copied, except that integers in the source become floats."""
+    q = make()
+    assert_quantity(q, "km", value, 0.0)
+    assert isinstance(q.value, kind)
+    assert q.unit is km
+
+
+def test_division_by_a_unit_and_products_of_quantities_and_units():
+    assert_quantity(6.0 / s, "1/s", 6.0)
+    assert_quantity(np.arange(2.0) / s, "1/s", [0, 1])
+    assert_quantity(jnp.arange(2.0) / s, "1/s", [0, 1])
+    assert_quantity((6.0 * m) / s, "m/s", 6.0)
+    assert_quantity((6.0 * m) * s, "m s", 6.0)
+    assert_quantity(s * (6.0 * m), "m s", 6.0)
+    assert_quantity(s / (2.0 * m), "s/m", 0.5)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float16", "bfloat16", "float32", "complex64"])
+def test_dtypes_are_kept(dtype):
+    value = jnp.asarray([1, 2], dtype)
+    q = value * m
+    assert q.value is value
+    assert (q.dtype, q.shape, q.ndim, q.size) == (jnp.dtype(dtype), (2,), 1, 2)
+
+
+@pytest.mark.parametrize("x", ["text", {"a": 1.0}, None, object()])
+def test_what_cannot_have_a_unit(x):
+    with pytest.raises(tj.UnitError):
+        x * m
+
+
+def test_an_unknown_unit():
+    with pytest.raises(tj.UnitError, match="furlongz"):
+        tj.Unitful(1.0, "furlongz")
+
+
+# -- a pytree --------------------------------------------------------------------------------------
+
+
+def test_one_leaf_and_a_static_unit():
+    q = jnp.arange(3.0) * km
+    leaves, tree = jax.tree.flatten(q)
+    assert leaves[0] is q.value
+    assert len(leaves) == 1
+    assert tree == jax.tree.structure(1.0 * km)
+    assert tree != jax.tree.structure(1.0 * m)
+    assert hash(tree) == hash(jax.tree.structure(1.0 * km))
+    assert jax.tree_util.keystr(jax.tree_util.tree_flatten_with_path({"x": q})[0][0][0]) == (
+        "['x'].value"
+    )
+
+
+@pytest.mark.parametrize("place", [None, 0, object(), jax.ShapeDtypeStruct((2,), "float32")])
+def test_placeholders_pass_through(place):
+    """JAX unflattens with whatever it likes."""
+    again = jax.tree.unflatten(jax.tree.structure(1.0 * km), [place])
+    assert type(again) is tj.Unitful
+    assert again.value is place
+    assert again.unit is km
+
+
+def test_maps_over_trees_keep_the_unit():
+    q = {"a": jnp.arange(3.0) * km, "b": (1.0 * s, None)}
+    twice = jax.tree.map(lambda v: 2 * v, q)
+    assert_quantity(twice["a"], "km", [0, 2, 4])
+    assert_quantity(twice["b"][0], "s", 2.0)
+    assert_quantity(jax.tree.map(jnp.add, q, q)["a"], "km", [0, 2, 4])
+    with pytest.raises(ValueError, match="node"):
+        jax.tree.map(jnp.add, 1.0 * m, 1.0 * s)
+
+
+def test_vmap_maps_the_value():
+    x, t = jnp.arange(3.0) * km, jnp.arange(1.0, 3.0) * s
+    table = jax.vmap(jax.vmap(lambda a, b: a / b, (None, 0)), (0, None))(x, t)
+    assert_quantity(table, "km/s", np.arange(3.0)[:, None] / np.arange(1.0, 3.0))
+    assert_quantity(jax.vmap(lambda q: q[0] * q, out_axes=1)(x[:, None] + 1.0 * km), "km^2",
+                    [[1, 4, 9]])  # fmt: skip
+    tree_axes = jax.vmap(lambda d: d["a"] * d["b"], ({"a": 0, "b": None},))
+    assert_quantity(tree_axes({"a": x, "b": 2.0 * s}), "km s", [0, 2, 4])
+    assert_quantity(tj.vmap(lambda a, b: a * b, (0, None))(x, 2.0 * s), "km s", [0, 2, 4])
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "copied", [lambda q: pickle.loads(pickle.dumps(q)), copy.copy, copy.deepcopy]
+)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: 2.5 * km / s**2,
+        lambda: jnp.arange(3.0) * tj.unit("kg") ** Fraction(1, 3),
+        lambda: np.arange(3, dtype="int32") * m,
+        lambda: tj.Unitful(jnp.asarray([20.0, 30.0]), "degC"),
+        lambda: tj.Symmetric(jnp.eye(2)) * (1.0 * m),
+    ],
+)
+def test_copies_have_the_same_unit_value_and_dtype(make, copied):
+    q = make()
+    new = copied(q)
+    assert new.unit is q.unit  # units are interned
+    assert jax.tree.structure(new) == jax.tree.structure(q)
+    assert new.dtype == q.dtype
+    assert_quantity(new, str(q.unit), q.value, 0.0)
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def test_text_of_scalars_and_arrays():
+    q, x = 3.14159 * km, jnp.arange(3.0) * m / s**2
+    assert repr(q) == 'Unitful(3.14159, "km")'
+    assert str(q) == "3.14159 km"
+    assert f"{q:.2f}" == "3.14 km"
+    assert f"{q:10.3e}" == " 3.142e+00 km"
+    assert f"{x:.1f}" == "[0.0, 1.0, 2.0] m / s2"
+    assert "²" in f"{x:.1f P}"
+    assert f"{q:P}" == "3.14159 km"
+    assert eval(repr(q), {"Unitful": tj.Unitful}).unit is km
+
+
+def test_text_of_dimensionless_and_large_quantities():
+    assert f"{1.5 * m / (1.0 * m):.1f}".startswith("1.5")
+    assert repr(jnp.zeros((5, 7)) * m) == 'Unitful(float64[5,7], "m")'
+    assert "m" in str(jnp.zeros(2000) * m)
+
+
+def test_text_of_structured_and_complex_quantities():
+    assert str(tj.Diagonal(jnp.asarray([1.0, 2.0]) * m)) == "Diagonal(diag=[1., 2.]) m"
+    assert f"{(1 + 2j) * m:.1f}" == "1.0+2.0j m"
+
+
+def test_text_of_tracers():
+    """Printing inside of `jit` shows dtype, shape and unit, and never fails."""
+    seen = []
+
+    @jax.jit
+    def f(x):
+        seen.extend([repr(x), str(x), f"{x}", f"{x:.2f}"])
+        return x
+
+    f(jnp.zeros((2, 3)) * km)
+    assert all("float64[2,3]" in text and "km" in text for text in seen), seen
+
+
+# -- numbers out of quantities ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [("bool", bool), ("float", float), ("int", int), ("complex", complex),
+     ("asarray", np.asarray), ("asarray", lambda q: np.array(q, dtype="float32"))],
+)  # fmt: skip
+def test_a_dimension_is_no_number(name, read):
+    """Both for scalars and where a truth value would be read by mistake."""
+    with pytest.raises(tj.UnitError, match=rf"(?s){name}.*m.*Hint"):
+        read(2.0 * m)
+    with pytest.raises(tj.UnitError, match=name):
+        read(0.0 * m)
+
+
+def test_pure_numbers_come_out_with_their_factor():
+    ratio = (3.0 * m) / (2.0 * km)
+    assert float(ratio) == 0.0015
+    assert int((5.0 * km) / (1.0 * m)) == 5000
+    assert complex(ratio) == 0.0015 + 0j
+    assert bool(ratio)
+    assert not bool(0.0 * m / m)
+    np.testing.assert_array_equal(np.asarray(jnp.arange(3.0) * km / (1.0 * m)), [0, 1000, 2000])
+    assert np.asarray(jnp.arange(3.0) * m / m, dtype="float32").dtype == np.float32
+    with pytest.raises(tj.UnitError, match="float"):
+        float(tj.Unitful(20.0, "degC"))
+
+
+def test_if_on_a_quantity_raises_and_on_a_comparison_works():
+    with pytest.raises(tj.UnitError, match="bool"):
+        assert 2.0 * m
+    assert 2.0 * m < 1.0 * km
+
+
+# -- conversion ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "start", "end", "expected"),
+    [
+        (7.0, "m", "km", 0.007),
+        (0.1, "km", "m", 0.1 * 1000),
+        (1.0, "km/h", "m/s", 5 / 18),
+        (36.0, "km/h", "m/s", 10.0),
+        (1.0, "h", "s", 3600.0),
+        (1.0, "kN m", "J", 1000.0),
+        (4.0, "km^(1/2)", "m^(1/2)", 4 * 1000**0.5),
+        (180.0, "deg", "rad", np.pi),
+        (1.0, "1/mm", "1/km", 1e6),
+    ],
+)
+def test_conversions_are_exact(value, start, end, expected):
+    """One rounding, that of the product: the nearest float to the true result."""
+    got = (value * tj.unit(start)).to(end)
+    assert got.unit == tj.unit(end)
+    assert float(got.value) == expected
+    assert (value * tj.unit(start)).to_value(end) == expected
+    assert (jnp.full(2, value) * tj.unit(start)).to_value(end).tolist() == [expected] * 2
+
+
+def test_conversion_there_and_back_is_close_and_the_same_unit_is_free():
+    x = jnp.linspace(0.1, 7.3, 50) * tj.unit("km/h")
+    assert_quantity(x.to("m/s").to("km/h"), "km/h", x.value, 3e-16)
+    assert x.to("km/h").value is x.value
+    assert x.to(tj.unit("km / h")).value is x.value
+
+
+def test_integers_become_floats_only_if_they_must():
+    assert (jnp.arange(3) * m).to("m").dtype == jnp.int64
+    assert_quantity((jnp.arange(3, dtype="int32") * km).to("m"), "m", [0, 1000, 2000])
+    assert_quantity((jnp.arange(3) * m).to("km"), "km", [0, 0.001, 0.002])
+
+
+def test_a_structured_quantity_converts_its_fields():
+    q = tj.Diagonal(jnp.asarray([1.0, 2.0]) * km).to("m")
+    assert isinstance(q.value, tj.Diagonal)
+    assert_quantity(q, "m", np.diag([1000.0, 2000.0]))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "start", "end", "fits"),
+    [
+        ("float16", "km", "m", True),
+        ("float16", "km", "mm", False),
+        ("float16", "mm", "km", False),
+        ("bfloat16", "km", "µm", True),
+        ("float32", "m", "km", True),
+        ("float32", "solMass^2", "kg^2", False),
+        ("float32", "kg^2", "solMass^2", False),
+        ("float64", "solMass^2", "kg^2", True),
+    ],
+)
+def test_a_factor_that_does_not_fit_is_refused(dtype, start, end, fits):
+    """Not infinity and not zero: the message names both units, the dtype and the factor."""
+    q = jnp.ones(2, dtype) * tj.unit(start)
+    if fits:
+        assert np.all(np.isfinite(np.asarray(q.to(end).value, "float64")))
+        assert q.to(end).dtype == q.dtype
+        assert np.all(np.asarray(q.to(end).value, "float64") > 0)
+        return
+    with pytest.raises(tj.UnitError, match=rf"(?s)factor.*{dtype}.*Hint"):
+        q.to(end)
+    with pytest.raises(tj.UnitError, match=dtype):
+        jnp.ones(2, dtype) * tj.unit(end) + q
+    with pytest.raises(tj.UnitError, match=dtype):
+        jax.jit(lambda q: q.to(end))(q)
+
+
+def test_wrong_conversions():
+    with pytest.raises(tj.UnitError, match=r"(?s)m \(length\).*s \(time\)"):
+        (1.0 * m).to("s")
+    with pytest.raises(tj.UnitError):
+        (1.0 * m).to("no such unit")
+
+
+def test_temperatures():
+    assert_quantity(tj.Unitful(20.0, "degC").to("K"), "K", 293.15)
+    assert tj.Unitful(jnp.asarray([0.0, 100.0]), "degC").to_value("degF") == pytest.approx(
+        [32.0, 212.0]
+    )
+
+
+# -- the four maps ---------------------------------------------------------------------------------
+
+
+def matrix():
+    return wave(jnp.zeros((N, N))) + 2 * jnp.eye(N)
+
+
+VALUES = {
+    "dense": matrix,
+    "Diagonal": lambda: tj.Diagonal(matrix()[0]),
+    "Symmetric": lambda: tj.Symmetric(matrix()),
+    "LowRank": lambda: tj.LowRank(matrix()[:, :1], matrix()[:, 1:2]),
+    "Kronecker": lambda: tj.Kronecker(matrix()[:, :1], matrix()[:1, :2]),
+}
+every_value = pytest.mark.parametrize("kind", VALUES)
+
+
+@every_value
+def test_the_four_maps_are_those_of_the_value(kind):
+    """Tangents in the unit, cotangents in its inverse; the numbers are those of the plain value."""
+    v = VALUES[kind]()
+    q = tj.Unitful(v, km)
+    y = wave(jnp.zeros(v.shape), 0.7)
+    t = tj.pushforward_of_restructure(v)(y)
+    pushed = tj.pushforward_of_destructure(q)(tj.Unitful(t, km))
+    assert_quantity(pushed, "km", tj.pushforward_of_destructure(v)(t))
+    pulled = tj.pullback_of_destructure(q)(y / km)
+    want = tj.pullback_of_destructure(v)(y)
+    assert jax.tree.structure(pulled) == jax.tree.structure(q)  # structurally: that of the primal
+    assert_quantity(tj.natural(q, pulled), "1/km", tj.natural(v, want), 1e-8)
+    assert type(tj.natural(q, pulled).value) is type(tj.natural(v, want))
+    np.testing.assert_allclose(*map(np.asarray, map(jnp.hstack, map(
+        lambda x: [jnp.ravel(leaf) for leaf in jax.tree.leaves(x)], (pulled, want)))))  # fmt: skip
+    back = tj.pushforward_of_restructure(q)(y * km)
+    assert jax.tree.structure(back) == jax.tree.structure(q)
+    assert_quantity(tj.pushforward_of_destructure(q)(back), "km", tj.project(v, y), 1e-7)
+
+
+@every_value
+def test_natural_cotangents_and_tangents_convert_their_prefix(kind):
+    v = VALUES[kind]()
+    q = tj.Unitful(v, km)
+    y = wave(jnp.zeros(v.shape), 0.7)
+    same = lambda a, b: jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12), a, b
+    )
+    same(tj.structural(q, 1e-3 * y / m), tj.structural(q, y / km))
+    lift = tj.pushforward_of_restructure(q)
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-7, atol=1e-7),
+        lift(1e3 * y * m), lift(y * km),
+    )  # fmt: skip
+
+
+@every_value
+@pytest.mark.parametrize("wrong", ["m", "s", "1"])
+def test_a_cotangent_of_another_dimension_is_refused(kind, wrong):
+    q = tj.Unitful(VALUES[kind](), km)
+    y = jnp.ones(q.shape)
+    with pytest.raises(tj.UnitError, match=r"(?s)cotangent.*km.*1 / km"):
+        tj.structural(q, y if wrong == "1" else y * tj.unit(wrong))
+    if wrong != "m":
+        with pytest.raises(tj.UnitError, match=r"(?s)tangent.*km"):
+            tj.pushforward_of_restructure(q)(y if wrong == "1" else y * tj.unit(wrong))
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize("kind", ["Dense", "Diagonal", "Symmetric", "LowRank", "Kronecker"])
+def test_the_testing_kit_passes_quantities(kind, complex_):
+    """`check_array_type` holds a quantity to the same definition as every other type."""
+    s = Samples(4)
+    draw = s.complex if complex_ else s.normal
+    value = {
+        "Dense": lambda: draw(2, 3),
+        "Diagonal": lambda: tj.Diagonal(draw(3)),
+        "Symmetric": lambda: tj.Symmetric(draw(2, 2)),
+        "LowRank": lambda: tj.LowRank(draw(3, 1), draw(2, 1)),
+        "Kronecker": lambda: tj.Kronecker(draw(1, 2), draw(2, 1)),
+    }[kind]()
+    result = tj.testing.check_array_type(tj.Unitful(value, "km / s"))
+    assert result.skipped == ()
+    assert set(result.stages) >= set(tj.testing.ARRAY_MODES) - {"copies"}
+    assert result.scalars > 40
+
+
+def test_the_testing_kit_catches_a_wrong_unit(monkeypatch):
+    """A pullback whose result is labelled with the unit instead of its inverse."""
+    right = tj.Unitful.pullback_of_restructure
+    wrong = lambda self, c: tj.Unitful(right(self, c).value, self.unit)
+    monkeypatch.setattr(tj.Unitful, "pullback_of_restructure", wrong)
+    with pytest.raises(tj.CheckFailure, match="unit"):
+        tj.testing.check_array_type(tj.Unitful(Samples(4).normal(2, 3), "km"))
+
+
+# -- hoisting --------------------------------------------------------------------------------------
+
+v, a = jnp.asarray([0.3, 0.7, 1.2]), matrix()
+
+HOISTED = {
+    "Diagonal": (lambda: tj.Diagonal(v * km), "km", lambda: tj.Diagonal(v)),
+    "Diagonal by name": (lambda: tj.Diagonal(diag=v * km), "km", lambda: tj.Diagonal(v)),
+    "Symmetric": (lambda: tj.Symmetric(a * km, "L"), "km", lambda: tj.Symmetric(a, "L")),
+    "Hermitian": (lambda: tj.Hermitian(a * km), "km", lambda: tj.Hermitian(a)),
+    "Triangular": (
+        lambda: tj.Triangular(a * km, lower=False),
+        "km",
+        lambda: tj.Triangular(a, lower=False),
+    ),
+    "Fill": (lambda: tj.Fill(0.4 * km, (2, 3)), "km", lambda: tj.Fill(0.4, (2, 3))),
+    "Scaled": (lambda: tj.Scaled(a * km, 0.5 * s), "km s", lambda: tj.Scaled(a, 0.5)),
+    "Scaled, plain factor": (lambda: tj.Scaled(a * km, 0.5), "km", lambda: tj.Scaled(a, 0.5)),
+    "Outer": (lambda: tj.Outer(v * km, v * s), "km s", lambda: tj.Outer(v, v)),
+    "LowRank": (
+        lambda: tj.LowRank(a[:, :1] * km, a[:, 1:2] / s),
+        "km/s",
+        lambda: tj.LowRank(a[:, :1], a[:, 1:2]),
+    ),
+    "Kronecker": (
+        lambda: tj.Kronecker(tj.Diagonal(v * km), a * s),
+        "km s",
+        lambda: tj.Kronecker(tj.Diagonal(v), a),
+    ),
+    "BlockDiagonal": (
+        lambda: tj.BlockDiagonal(a * km, tj.Diagonal(v * m)),
+        "km",
+        lambda: tj.BlockDiagonal(a, tj.Diagonal(v / 1000)),
+    ),
+    "Masked": (lambda: tj.Masked(a * km, "lower"), "km", lambda: tj.Masked(a, "lower")),
+    "Sum": (
+        lambda: tj.Sum(a * m, tj.Diagonal(v * km)),
+        "m",
+        lambda: tj.Sum(a, tj.Diagonal(v * 1000)),
+    ),
+    "LowRankUpdate, default": (
+        lambda: tj.LowRankUpdate(tj.Diagonal(v * m**2), a[:, :1] * m, None),
+        "m^2",
+        lambda: tj.LowRankUpdate(tj.Diagonal(v), a[:, :1], None),
+    ),
+    "LowRankUpdate, prefixes": (
+        lambda: tj.LowRankUpdate(tj.Diagonal(v * m**2), a[:, :1] * km, None),
+        "m^2",
+        lambda: tj.LowRankUpdate(tj.Diagonal(v), a[:, :1] * 1000, None),
+    ),
+    "LowRankUpdate, all fields": (
+        lambda: tj.LowRankUpdate(a * kg, a[:, :1] * m, v[:1] * kg / m / s, a[:, 1:2] * s),
+        "kg",
+        lambda: tj.LowRankUpdate(a, a[:, :1], v[:1], a[:, 1:2]),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HOISTED)
+def test_the_unit_moves_outside(kind):
+    """`Diagonal(x * metre)` is a quantity whose value is a plain `Diagonal`."""
+    make, unit, plain = HOISTED[kind]
+    q, want = make(), plain()
+    assert_quantity(q, unit, want)
+    assert type(q.value) is type(want)
+    assert not any(type(leaf) is tj.Unitful for leaf in jax.tree.leaves(
+        q.value, is_leaf=lambda x: type(x) is tj.Unitful))  # fmt: skip
+    assert_quantity(jax.jit(lambda q: q.to_dense())(q), unit, tj.destructure(want))
+    traced = jax.jit(make)()
+    assert jax.tree.structure(traced) == jax.tree.structure(q)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: tj.Sum(a * m, tj.Diagonal(v * s)), r"(?s)Sum.*m \(length\).*s \(time\)"),
+        (lambda: tj.Sum(a * m, tj.Diagonal(v)), r"(?s)Sum.*m \(length\).*plain"),
+        (lambda: tj.BlockDiagonal(a * m, a * s), r"(?s)BlockDiagonal.*length.*time"),
+        (
+            lambda: tj.LowRankUpdate(tj.Diagonal(v * m), a[:, :1] * m, None),
+            r"(?s)LowRankUpdate.*base: unit m\b.*update: unit m2\b",
+        ),
+    ],
+)
+def test_fields_whose_units_do_not_fit(make, words):
+    with pytest.raises(tj.UnitError, match=words):
+        make()
+
+
+def test_a_type_that_does_not_say_what_it_does_to_units():
+    """A third-party type without `units` refuses quantities, and says what to write."""
+
+    @tj.register_array_type
+    class Powers(tj.AbstractArray):
+        points: jax.Array
+
+        def to_dense(self):
+            return self.points[:, None] ** jnp.arange(2.0)
+
+    with pytest.raises(tj.UnitError, match=r"(?s)Powers.*units = "):
+        Powers(v * m)
+
+    @tj.register_array_type(linear=True)
+    class Column(tj.AbstractArray):
+        entries: jax.Array
+        units = "entries: u -> u"
+
+        def to_dense(self):
+            return self.entries[:, None]
+
+    assert_quantity(Column(v * m), "m", Column(v))
+
+
+def test_a_zero_of_any_unit_is_free():
+    assert_plain(tj.Zero((2, 2)).to_dense(), np.zeros((2, 2)))
+    assert_quantity(tj.Sum(0.0 * jnp.eye(N) * m, tj.Diagonal(v * m)), "m", np.diag(v))

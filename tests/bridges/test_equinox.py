@@ -1,0 +1,152 @@
+"""Equinox Modules with quantity fields: nothing to install, so everything is tested."""
+
+import io
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+
+m, cm, s, kg = (tj.unit(name) for name in ("m", "cm", "s", "kg"))
+
+
+class Oscillator(eqx.Module):
+    """A chain of springs with what else a Module may hold."""
+
+    mass: Any
+    stiffness: Any
+    start: Any
+    bias: jax.Array
+    order: int = 2
+    note: str = eqx.field(static=True, default="chain")
+    nothing: None = None
+
+    def energy(self, v):
+        kinetic = 0.5 * self.mass * (v**2).sum()
+        return kinetic + 0.5 * (self.start * (self.stiffness @ self.start)).sum()
+
+    def __call__(self, v):
+        return self.energy(v) * (1.0 + self.bias**2)
+
+
+@pytest.fixture
+def chain():
+    return Oscillator(
+        jnp.array(500.0) * tj.unit("g"),
+        tj.Symmetric([[2.0, 0.5], [0.5, 3.0]]) * tj.unit("N/m"),
+        jnp.array([10.0, 20.0]) * cm,
+        jnp.array(0.5),
+    )
+
+
+V = jnp.array([1.0, 2.0]) * (m / s)
+
+
+def test_filter_jit(chain):
+    energy = eqx.filter_jit(lambda model, v: model(v))(chain, V)
+    np.testing.assert_allclose(energy.to_value("J"), (1.25 + 0.08) * 1.25, rtol=1e-12)
+
+
+def test_filter_grad_is_structural(chain):
+    gradient = eqx.filter_grad(lambda model: model(V).to_value("J"))(chain)
+    assert (gradient.mass.unit, gradient.start.unit) == (chain.mass.unit, cm)
+    assert isinstance(gradient.stiffness.value, tj.Symmetric)
+    assert (gradient.order, gradient.note) == (None, "chain")
+    np.testing.assert_allclose(gradient.mass.value, 2.5e-3 * 1.25)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_over_modules_have_true_units(chain, compiled):
+    loss = lambda model: model(V)
+    both = tj.value_and_grad(loss)
+    value, gradient = (eqx.filter_jit(both) if compiled else both)(chain)
+    assert isinstance(gradient, Oscillator)
+    np.testing.assert_allclose(value.to_value("J"), loss(chain).to_value("J"))
+    np.testing.assert_allclose(gradient.mass.to_value("J/kg"), 2.5 * 1.25)
+    np.testing.assert_allclose(gradient.bias.to_value("J"), 2 * 0.5 * 1.33)
+    np.testing.assert_allclose(gradient.start.to_value("N"), [0.375, 0.8125])
+    in_place = gradient.stiffness.to_value("m2")
+    np.testing.assert_allclose(
+        tj.destructure(in_place), 0.625 * np.outer([0.1, 0.2], [0.1, 0.2]), rtol=1e-12
+    )
+    assert gradient.order is None
+
+
+def test_tree_at(chain):
+    heavier = eqx.tree_at(lambda c: c.mass, chain, 2.0 * kg)
+    assert heavier.mass == 2.0 * kg
+    longer = eqx.tree_at(lambda c: c.start, chain, replace_fn=lambda x: 2.0 * x)
+    np.testing.assert_array_equal(longer.start.to_value("cm"), [20.0, 40.0])
+    inside = eqx.tree_at(lambda c: c.start.value, chain, jnp.zeros(2))
+    assert inside.start.unit is cm
+    both = eqx.tree_at(lambda c: (c.mass, c.bias), chain, (1.0 * kg, 0.0))
+    assert both.mass.unit is kg
+
+
+def test_partition_and_combine(chain):
+    arrays, rest = eqx.partition(chain, eqx.is_inexact_array)
+    assert arrays.order is None
+    assert rest.start.value is None
+    again = eqx.combine(arrays, rest)
+    assert eqx.tree_equal(again, chain)
+    loss = lambda arrays: eqx.combine(arrays, rest)(V)
+    np.testing.assert_allclose(tj.grad(loss)(arrays).mass.to_value("J/kg"), 2.5 * 1.25)
+
+
+def test_partition_by_whole_quantities(chain):
+    wanted = jax.tree.map(lambda _: False, chain)
+    wanted = eqx.tree_at(lambda c: c.mass, wanted, replace=True)
+    trained, fixed = eqx.partition(chain, wanted)
+    assert trained.start.value is None
+    assert fixed.mass.value is None
+    assert eqx.combine(trained, fixed).mass == chain.mass
+
+
+def test_serialisation(chain, tmp_path):
+    file = io.BytesIO()
+    eqx.tree_serialise_leaves(file, chain)
+    file.seek(0)
+    like = jax.tree.map(lambda x: jnp.zeros_like(x) if eqx.is_array(x) else x, chain)
+    assert not eqx.tree_equal(like, chain)
+    assert eqx.tree_equal(eqx.tree_deserialise_leaves(file, like), chain)
+
+
+def test_filter_vmap(chain):
+    masses = jnp.array([1.0, 2.0, 3.0]) * kg
+    many = eqx.filter_vmap(lambda mass: eqx.tree_at(lambda c: c.mass, chain, mass))(masses)
+    assert many.stiffness.value.data.shape == (3, 2, 2)
+    energies = eqx.filter_vmap(lambda model: model.energy(V))(many)
+    np.testing.assert_allclose(energies.to_value("J"), 2.5 * masses.value + 0.08)
+
+
+def test_printing_shows_units(chain):
+    assert "kg" in eqx.tree_pformat(eqx.tree_at(lambda c: c.mass, chain, 2.0 * kg))
+
+
+def test_filter_checkpoint(chain):
+    energy = eqx.filter_checkpoint(lambda model: model(V).to_value("J"))
+    np.testing.assert_allclose(eqx.filter_grad(energy)(chain).mass.value, 2.5e-3 * 1.25)
+
+
+def test_filter_eval_shape_and_is_array(chain):
+    shape = eqx.filter_eval_shape(lambda model: model.start, chain)
+    assert (shape.unit, shape.shape) == (cm, (2,))
+    assert [eqx.is_array(x) for x in jax.tree.leaves(chain)] == [True] * 4 + [False]
+
+
+def test_an_optimiser_step_on_a_module(chain):
+    optax = pytest.importorskip("optax")
+    from tanjax.bridges.optax import apply_updates, from_natural
+
+    with jax.numpy_dtype_promotion("standard"):
+        optimiser = from_natural(optax.adam(1e-2))
+        arrays, rest = eqx.partition(chain, eqx.is_inexact_array)
+        state = optimiser.init(arrays)
+        loss = lambda arrays: eqx.combine(arrays, rest)(V)
+        before, gradient = tj.value_and_grad(loss)(arrays)
+        updates, _ = optimiser.update(gradient, state, arrays)
+        assert loss(apply_updates(arrays, updates)) < before

@@ -1,0 +1,219 @@
+"""Optimisers in true units: what agrees with optax, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import tanjax as tj
+from tanjax.bridges.optax import (
+    adam,
+    apply_updates,
+    check_learning_rate,
+    from_natural,
+    sgd,
+    structural,
+)
+
+m, cm, s, J = (tj.unit(name) for name in ("m", "cm", "s", "J"))
+PARAMS = {
+    "x": jnp.array([1.0, 2.0]) * m,
+    "stiffness": tj.Symmetric([[2.0, 0.5], [0.5, 3.0]]) * tj.unit("N/m"),
+    "t": 300.0 * tj.unit("ms"),
+    "bias": jnp.array(0.5),
+}
+
+
+@pytest.fixture(autouse=True)
+def promotion():
+    """Optax counts steps in int32 and raises floats to them."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def loss(p):
+    """In joules, of parameters in four units."""
+    stretched = 0.5 * (p["x"] * (p["stiffness"] @ p["x"])).sum()
+    return stretched * (1.0 + p["bias"] ** 2) + (p["t"] / s - 1.0) ** 2 * J
+
+
+RATES = {
+    "x": 0.1 * m**2 / J,
+    "stiffness": 100.0 * tj.unit("N2/m2") / J,
+    "t": 0.1 * s**2 / J,
+    "bias": 0.1 / J,
+}
+
+
+def close(got, expected, rtol=1e-12):
+    assert jax.tree.structure(got) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol)
+
+
+def test_structural_undoes_natural():
+    """`tj.grad`, made structural, is `jax.grad`: same types, labels and numbers."""
+    expected = jax.grad(lambda p: loss(p).to_value("J"))(PARAMS)
+    natural = tj.grad(loss)(PARAMS)
+    close(structural(PARAMS, natural, J), expected)
+    close(structural(PARAMS, natural, "erg"), jax.tree.map(lambda v: v * 1e7, expected))
+
+
+def test_structural_refuses_a_gradient_of_something_else():
+    natural = tj.grad(loss)(PARAMS)
+    with pytest.raises(tj.UnitError, match=r"(?s)gradient of params\['x'\]"):
+        structural(PARAMS, natural | {"x": natural["x"] * m})
+    with pytest.raises(tj.CotangentError, match="not a tree"):
+        structural(PARAMS, {"x": natural["x"]})
+
+
+def test_structural_gradients_go_into_optax_as_they_are():
+    optimiser = optax.adam(1e-2)
+    gradient = jax.grad(lambda p: loss(p).to_value("J"))(PARAMS)
+    updates, _ = optimiser.update(gradient, optimiser.init(PARAMS), PARAMS)
+    moved = optax.apply_updates(PARAMS, updates)
+    assert moved["x"].unit is m
+    np.testing.assert_allclose(moved["x"].value, PARAMS["x"].value - 1e-2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradient_descent_is_the_formula(compiled):
+    optimiser = sgd(RATES)
+
+    def step(params, state):
+        updates, state = optimiser.update(tj.grad(loss)(params), state, params)
+        return apply_updates(params, updates), state
+
+    moved, _ = (jax.jit(step) if compiled else step)(PARAMS, optimiser.init(PARAMS))
+    natural = tj.grad(loss)(PARAMS)
+    for name in ("x", "t", "bias"):
+        expected = PARAMS[name] - RATES[name] * natural[name]
+        unit = moved[name].unit if tj.is_structured(moved[name]) else "1"
+        assert tj.is_structured(moved[name]) is tj.is_structured(PARAMS[name])
+        got = moved[name].to_value(unit) if tj.is_structured(moved[name]) else moved[name]
+        np.testing.assert_allclose(got, expected.to_value(unit), rtol=1e-12)
+    assert isinstance(moved["stiffness"].value, tj.Symmetric)
+    expected = (PARAMS["stiffness"] - RATES["stiffness"] * natural["stiffness"]).to_value("N/m")
+    got = moved["stiffness"].to_value("N/m")
+    np.testing.assert_allclose(tj.destructure(got), tj.destructure(expected), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("momentum", "nesterov"), [(None, False), (0.9, False), (0.9, True)])
+def test_descent_agrees_with_optax_on_numbers_and_does_not_see_prefixes(momentum, nesterov):
+    quadratic = lambda x: 0.5 * 3.0 * tj.unit("N/m") * (x**2).sum()
+    numbers = jnp.array([1.0, -2.0])
+    plain = optax.sgd(0.1, momentum, nesterov)
+    true = sgd(0.1 * m**2 / J, momentum, nesterov)
+    plain_x, plain_state = numbers, plain.init(numbers)
+    x = (100 * numbers) * cm
+    state = true.init(x)
+    for _ in range(4):
+        updates, plain_state = plain.update(3.0 * plain_x, plain_state)
+        plain_x = optax.apply_updates(plain_x, updates)
+        updates, state = true.update(tj.grad(quadratic)(x), state, x)
+        x = apply_updates(x, updates)
+    assert x.unit is cm
+    np.testing.assert_allclose(x.to_value("m"), plain_x, rtol=1e-12)
+
+
+def test_adam_moves_by_its_rate_whatever_the_loss():
+    """The first step of Adam is rate · sign: a length, in the unit of the parameter."""
+    params = {"x": jnp.array([1.0, -2.0]) * m, "t": 3.0 * s}
+    energy = lambda p: (p["x"] ** 2).sum() * tj.unit("N/m") + (p["t"] / s) ** 2 * J
+    optimiser = adam({"x": 1.0 * cm, "t": 1.0 * tj.unit("ms")})
+    gradient = tj.grad(energy)(params)
+    updates, _ = optimiser.update(gradient, optimiser.init(params), params)
+    np.testing.assert_allclose(updates["x"].to_value("cm"), [-1.0, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(updates["t"].to_value("ms"), -1.0, rtol=1e-6)
+    wrong = adam(1.0 * cm)
+    with pytest.raises(tj.UnitError, match=r"(?s)learning rate of params\['t'\].*expected: s"):
+        wrong.update(gradient, wrong.init(params), params)
+
+
+def test_schedules_return_rates():
+    optimiser = sgd(lambda count: 0.1 / (1 + count) * m**2 / J)
+    x = jnp.array([1.0]) * m
+    state = optimiser.init(x)
+    for expected in (-0.1, -0.05):
+        updates, state = optimiser.update(jnp.array([1.0]) * J / m, state, x)
+        np.testing.assert_allclose(updates.value, [expected])
+
+
+def test_any_optimiser_of_optax_takes_natural_gradients():
+    plain, wrapped = optax.rmsprop(1e-2), from_natural(optax.rmsprop(1e-2), J)
+    gradient = jax.grad(lambda p: loss(p).to_value("J"))(PARAMS)
+    expected, _ = plain.update(gradient, plain.init(PARAMS), PARAMS)
+    got, _ = wrapped.update(tj.grad(loss)(PARAMS), wrapped.init(PARAMS), PARAMS)
+    close(got, expected)
+
+
+def test_from_natural_passes_on_what_line_searches_want():
+    value = lambda x: (x**2).sum().to_value("m2")
+    optimiser = from_natural(optax.chain(optax.sgd(1.0), optax.scale_by_backtracking_linesearch(5)))
+    x = jnp.array([1.0, 2.0]) * m
+    natural = tj.grad(value)(x)
+    extra = {"value": value(x), "grad": jax.grad(value)(x), "value_fn": value}
+    updates, _ = optimiser.update(natural, optimiser.init(x), x, **extra)
+    assert value(apply_updates(x, updates)) < value(x)
+
+
+def test_check_learning_rate():
+    check_learning_rate(loss(PARAMS), PARAMS, RATES)
+    check_learning_rate("kJ", PARAMS, RATES)
+    check_learning_rate(1.0, {"x": 1.0 * m, "y": [2.0 * cm]}, 0.1 * m**2)
+    check_learning_rate(1.0, {"x": 1.0 * m, "y": [2.0 * s]}, {"x": 0.1 * m**2, "y": 0.1 * s**2})
+    with pytest.raises(tj.UnitError, match=r"(?s)params\['bias'\].*expected: 1 / m / N .*got: 1 "):
+        check_learning_rate(loss(PARAMS), PARAMS, RATES | {"bias": 0.1})
+    with pytest.raises(tj.UnitError, match=r"params\['y'\]\[0\]"):
+        check_learning_rate(1.0, {"x": 1.0 * m, "y": [2.0 * s]}, 0.1 * m**2)
+
+
+def test_a_wrong_rate_is_refused_by_the_step():
+    gradient = tj.grad(loss)(PARAMS)
+    optimiser = sgd(0.1 * m**2 / J)
+    with pytest.raises(tj.UnitError, match="rate times gradient is no step"):
+        optimiser.update(gradient, optimiser.init(PARAMS), PARAMS)
+    with pytest.raises(TypeError, match="pass the parameters"):
+        optimiser.update(gradient, optimiser.init(PARAMS))
+
+
+def test_apply_updates_converts_and_refuses():
+    moved = apply_updates({"x": 1.0 * m, "n": None}, {"x": 10.0 * cm, "n": None})
+    np.testing.assert_allclose(moved["x"].to_value("m"), 1.1)
+    warm = apply_updates(tj.Unitful(20.0, "degC"), 1.0 * tj.unit("K"))
+    np.testing.assert_allclose(warm.to_value("degC"), 21.0)
+    with pytest.raises(tj.UnitError, match=r"apply_updates: params\['x'\]"):
+        apply_updates({"x": 1.0 * m}, {"x": 10.0 * s})
+
+
+@pytest.mark.parametrize("make", [sgd, adam, lambda rate: from_natural(optax.adam(0.01))])
+def test_integers_stay_where_they_are(make):
+    params = {"x": jnp.array([1.0, 2.0]) * m, "n": 3}
+    area = lambda p: (p["x"] ** p["n"]).sum() / p["x"][0]
+    optimiser = make({"x": 0.01 if make is sgd else 1.0 * cm, "n": 1.0})
+    state = optimiser.init(params)
+    for _ in range(2):
+        before, gradient = tj.value_and_grad(area)(params)
+        updates, state = optimiser.update(gradient, state, params)
+        params = apply_updates(params, updates)
+        assert area(params) < before
+    assert params["n"] == 3
+
+
+def test_a_fit_in_a_compiled_loop():
+    """The motion of a body under gravity: its acceleration from its positions."""
+    times = jnp.linspace(0.0, 2.0, 5) * s
+    data = 0.5 * 9.81 * tj.unit("m/s2") * times**2
+    misfit = lambda g: ((0.5 * g * times**2 - data) ** 2).mean()
+    optimiser = sgd(0.2 * tj.unit("1/s4"))
+
+    def step(carry, _):
+        g, state = carry
+        updates, state = optimiser.update(tj.grad(misfit)(g), state, g)
+        return (apply_updates(g, updates), state), misfit(g)
+
+    start = jnp.array(100.0) * tj.unit("cm/s2")
+    (g, _), losses = tj.scan(step, (start, optimiser.init(start)), length=100)
+    np.testing.assert_allclose(g.to_value("m/s2"), 9.81, rtol=1e-9)
+    assert losses.unit.dimension is tj.unit("m2").dimension

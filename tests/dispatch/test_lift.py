@@ -1,0 +1,407 @@
+"""`tj.lift`: unmodified JAX code on quantities and structured arrays."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.extend import core as jex
+
+import tanjax as tj
+from comparisons import Counter, wave
+from quantities import (
+    assert_like_si,
+    assert_plain,
+    assert_quantity,
+    assert_same,
+    central_difference,
+    si,
+)
+
+m, km, cm, s, kg = (tj.unit(name) for name in ("m", "km", "cm", "s", "kg"))
+V = np.asarray([1.5, 2.25, 4.0])
+x, y, t = jnp.asarray(V) * m, jnp.asarray(V[::-1].copy()) * km, jnp.asarray(2.5) * s
+A = wave(jnp.zeros((3, 3))) * 0.3 + 2 * jnp.eye(3)
+B = A @ A.T
+
+# -- functions: the code on quantities is the code on SI numbers, with a unit ----------------------
+
+
+def nested(x, t):
+    inner = jax.jit(lambda v: v * jnp.sum(v))
+    return jax.jit(lambda v, w: inner(v) / w)(x, t)
+
+
+def scanned(x, t):
+    return lax.scan(lambda c, v: (c + v, v * v / t), jnp.zeros(()), x)
+
+
+def looped(x, t):
+    body = lambda c: (c[0] + 1, c[1] + x[0] / t)
+    return lax.while_loop(lambda c: c[0] < 3, body, (0, jnp.zeros(())))[1]
+
+
+def fori(x, t):
+    return lax.fori_loop(0, 3, lambda i, c: c + x[i] * t, 0.0)
+
+
+def branched(x, t):
+    return lax.cond(x[0] < x[1], lambda v: v / t, lambda v: 2.0 * v / t, x)
+
+
+def switched(x, t):
+    return lax.switch(1, [lambda v: v, lambda v: 2 * v, lambda v: v[::-1]], x) * t
+
+
+def mapped(x, t):
+    return lax.map(lambda v: v * v, x) + jax.vmap(lambda v: v * x[0])(x), lax.cumsum(x) / t
+
+
+def remat(x, t):
+    return jax.checkpoint(lambda v: jnp.sqrt(v) * v)(x)
+
+
+CODE = {
+    "arithmetic": (lambda x, t: (-x + 2 * x) * x / t**2 - x**2 / (t * t), ["m^2 / s^2"]),
+    "root": (lambda x, t: jnp.sqrt(2 * x * x[0]) + jnp.cbrt(x**3), ["m"]),
+    "powers": (
+        lambda x, t: (x**-1.5, x**0.5, jnp.square(x), 1 / x),
+        ["m^(-3/2)", "m^(1/2)", "m^2", "1/m"],
+    ),
+    "pure functions": (lambda x, t: jnp.exp(-x / jnp.max(x)) * jnp.sin(x / x[0]), ["1"]),
+    "reductions": (
+        lambda x, t: (jnp.mean(x), jnp.var(x), jnp.std(x), jnp.max(x), jnp.prod(x), x.sum()),
+        ["m", "m^2", "m", "m", "m^3", "m"],
+    ),
+    "indices": (lambda x, t: (x[1:], x[jnp.asarray([2, 0])], jnp.argmax(x)), ["m", "m", None]),
+    "updates": (lambda x, t: x.at[1].set(x[0]).at[0].add(2 * x[1]).at[2].max(x[0]), ["m"]),
+    "tests": (lambda x, t: (x < x[1], jnp.isfinite(x), jnp.sign(x)), [None] * 3),
+    "where": (lambda x, t: jnp.where(x > x[0], x, 0.0), ["m"]),
+    "shapes": (
+        lambda x, t: (jnp.stack([x, x]), jnp.concatenate([x, 2 * x]), x[:, None].T, jnp.tile(x, 2),
+                      jnp.pad(x, 1), jnp.sort(x), jnp.flip(x), jnp.roll(x, 1), jnp.repeat(x, 2)),
+        ["m"] * 9,
+    ),
+    "products": (
+        lambda x, t: (x @ x, jnp.outer(x, x), jnp.einsum("i,j->ij", x, x / t)),
+        ["m^2", "m^2", "m^2/s"],
+    ),
+    "cross": (lambda x, t: jnp.cross(x, x[::-1]), ["m^2"]),
+    "zeros": (lambda x, t: x + np.zeros(3), ["m"]),
+    "clip": (lambda x, t: jnp.clip(x, x[0], x[1]), ["m"]),
+    "interpolation": (lambda x, t: jnp.interp(x[1], x, x / t), ["m/s"]),
+    "trapezoid": (lambda x, t: jnp.trapezoid(x / t, x), ["m^2/s"]),
+    "angles": (lambda x, t: jnp.arctan2(x, 2 * x), ["rad"]),
+    "hypot": (lambda x, t: jnp.hypot(x, 2 * x), ["m"]),
+    "fft": (lambda x, t: jnp.abs(jnp.fft.fft(x)), ["m"]),
+    "norm": (lambda x, t: jnp.linalg.norm(x), ["m"]),
+    "nested jit": (nested, ["m^2/s"]),
+    "scan": (scanned, ["m", "m^2/s"]),
+    "while": (looped, ["m/s"]),
+    "fori": (fori, ["m s"]),
+    "cond": (branched, ["m/s"]),
+    "switch": (switched, ["m s"]),
+    "map and vmap": (mapped, ["m^2", "m/s"]),
+    "checkpoint": (remat, ["m^(3/2)"]),
+    "softmax": (lambda x, t: jax.nn.softmax(x / x[0]), ["1"]),
+    "relu": (lambda x, t: jax.nn.relu(x), ["m"]),
+    "leaky relu": (lambda x, t: jax.nn.leaky_relu(-x), ["m"]),
+    "silu, gelu, softplus": (
+        lambda x, t: (jax.nn.silu(x / x[0]), jax.nn.gelu(x / x[0]), jax.nn.softplus(x / x[0])),
+        ["1"] * 3,
+    ),
+    "logsumexp": (lambda x, t: jax.nn.logsumexp(x / x[0]), ["1"]),
+    "trees": (lambda x, t: {"a": x, "b": (t, None, x / t)}, ["m", "s", "m/s"]),
+    "plain result": (lambda x, t: jnp.arange(3.0), [None]),
+    "grad inside": (lambda x, t: jax.grad(lambda v: jnp.sum(v**3))(x) / t, ["m^2/s"]),
+    "random": (lambda x, t: x * jax.random.uniform(jax.random.key(0), (3,)), ["m"]),
+    "select": (lambda x, t: jnp.select([x > x[1], x < x[0]], [x, 2 * x], 3 * x), ["m"]),
+    "convolve": (lambda x, t: jnp.convolve(x, x / t), ["m^2/s"]),
+    "cumulative": (lambda x, t: (jnp.cumsum(x), jnp.diff(x), jnp.gradient(x)), ["m"] * 3),
+    "nan handling": (lambda x, t: (jnp.nan_to_num(x), jnp.where(x > x[0], x, jnp.nan)), ["m", "m"]),
+    "polynomial": (lambda x, t: jnp.polyval(jnp.asarray([1.0, 2.0, 3.0]), x / x[0]), ["1"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_code_on_quantities_is_code_on_si_numbers(name):
+    """Values of plain JAX in SI, units by dimensional analysis; metres, then mixed prefixes."""
+    f, units = CODE[name]
+    lifted = tj.lift(f)
+    for args in ((x, t), (x.to("km"), t.to("ms"))):
+        want = f(*si(args))
+        if name == "arithmetic":
+            want = np.asarray(want)
+        assert_like_si(lifted(*args), want, units)
+
+
+@pytest.mark.parametrize(
+    "name", ["root", "scan", "cond", "nested jit", "indices", "silu, gelu, softplus"]
+)
+def test_lift_under_jit_and_vmap(name):
+    f, units = CODE[name]
+    lifted = tj.lift(f)
+    assert_same(jax.jit(lifted)(x, t), lifted(x, t))
+    rows = jnp.stack([jnp.asarray(V), 2.0 * jnp.asarray(V)])
+    got = jax.vmap(lifted, (0, None))(rows * m, t)
+    assert_like_si(got, jax.vmap(f, (0, None))(rows, jnp.asarray(2.5)), units)
+
+
+@pytest.mark.parametrize(
+    "name", ["root", "scan", "cond", "nested jit", "checkpoint", "norm", "fori"]
+)
+def test_gradients_through_lift(name):
+    """True units, values of plain JAX; the argument in kilometres."""
+    f, units = CODE[name]
+    last = lambda out: jax.tree.leaves(out, is_leaf=tj.is_structured)[-1]
+    loss = lambda x, t: jnp.sum(last(f(x, t)))
+    bars = tj.grad(tj.lift(loss), (0, 1))(x.to("km"), t)
+    want = jax.grad(loss, (0, 1))(jnp.asarray(V), jnp.asarray(2.5))
+    out = tj.unit(units[-1])
+    assert_like_si(bars, want, [str(out / m), str(out / s)])
+    slope = central_difference(lambda v: loss(jnp.asarray(v), 2.5), V)
+    assert_like_si(bars[0], slope, [str(out / m)], 1e-6)
+
+
+def test_prefixes_in_one_call_are_brought_together():
+    """Where two operands differ by a prefix the code runs in SI; alone it runs as given."""
+    f = tj.lift(lambda a, b: (a + b, a * b, jnp.maximum(a, b), jnp.concatenate([a, b])))
+    far = 1e3 * V[::-1]
+    want = (V + far, V * far, np.maximum(V, far), np.concatenate([V, far]))
+    assert_like_si(f(x, y), want, ["m", "m^2", "m", "m"])
+    assert tj.lift(lambda a: a + a)(y).unit is km
+    assert tj.lift(lambda a, b: a * b)(x, y).unit == m * km
+    assert_quantity(tj.lift(jnp.sin)(90.0 * tj.unit("deg")), "1", 1.0)
+    assert_quantity(tj.lift(jnp.exp)(1.0 * m / (1.0 * km)), "1", np.exp(1e-3))
+
+
+# -- custom rules, closures, structured arguments --------------------------------------------------
+
+
+def test_custom_rules_are_kept():
+    """The derivative of the code is its own rule, not that of its formula."""
+    f = jax.custom_jvp(lambda v: v * v)
+    f.defjvp(lambda p, tt: (f(p[0]), 20.0 * p[0] * tt[0]))
+    assert_quantity(tj.lift(f)(x), "m^2", V**2)
+    assert_quantity(tj.grad(tj.lift(lambda v: jnp.sum(f(v))))(x), "m", 20 * V)
+    g = jax.custom_vjp(lambda v: v * v)
+    g.defvjp(lambda v: (v * v, v), lambda v, bar: (30.0 * v * bar,))
+    assert_quantity(tj.lift(g)(x), "m^2", V**2)
+    assert_quantity(tj.grad(tj.lift(lambda v: jnp.sum(g(v))))(x), "m", 30 * V)
+    assert_quantity(jax.jit(tj.grad(tj.lift(lambda v: jnp.sum(g(v)))))(y), "km", 30 * V[::-1])
+
+
+def test_closures_over_quantities():
+    q = 3.0 * km
+    f = tj.lift(lambda v: v + q)
+    assert_quantity(f(x), "m", V + 3000)
+    assert_like_si(f(y), V[::-1] * 1e3 + 3000, ["m"])
+    assert_quantity(tj.lift(lambda v: v * q)(x), "m km", 3 * V)
+    assert_like_si(tj.lift(lambda v: jnp.sqrt(v) * q)(x), 3000 * np.sqrt(V), ["m^(3/2)"])
+    assert_like_si(tj.lift(lambda v: q - v)(x), 3000 - V, ["m"])
+    assert_same(jax.jit(f)(x), f(x))
+    assert_quantity(tj.grad(tj.lift(lambda v: jnp.sum(v * v) / q))(x), "m/km", 2 * V / 3)
+    with pytest.raises(tj.UnitError, match=r"(?s)time.*length"):
+        tj.lift(lambda v: v + q)(t)
+
+
+def test_structured_arguments():
+    d = tj.Diagonal(jnp.asarray(V) * kg)
+    assert_quantity(tj.lift(lambda a, v: a @ v)(d, x), "kg m", V * V)
+    kept = tj.lift(lambda a: 2.0 * a)(d)
+    assert isinstance(kept.value, tj.Diagonal)
+    assert_quantity(kept, "kg", np.diag(2 * V))
+    with tj.densify("allow"):
+        assert_quantity(tj.lift(lambda a: jnp.sum(a**2))(d), "kg^2", np.sum(V**2))
+        assert_quantity(tj.lift(jnp.trace)(d), "kg", np.sum(V))
+    assert_plain(tj.lift(lambda a, v: a @ v)(d.value, x.value), V * V)
+
+
+LINALG = {
+    "solve": (jnp.linalg.solve, (B * kg, jnp.asarray(V) * m), ["m/kg"]),
+    "inv": (jnp.linalg.inv, (B * kg,), ["1/kg"]),
+    "det": (jnp.linalg.det, (B * kg,), ["kg^3"]),
+    "cholesky": (jnp.linalg.cholesky, (B * kg,), ["kg^(1/2)"]),
+    "eigh": (lambda a: tuple(jnp.linalg.eigh(a)), (B * kg,), ["kg", "1"]),
+    "eigvalsh": (jnp.linalg.eigvalsh, (B * kg,), ["kg"]),
+    "svd": (lambda a: jnp.linalg.svd(a, compute_uv=False), (A * kg,), ["kg"]),
+    "qr": (lambda a: jnp.linalg.qr(a)[1], (A * kg,), ["kg"]),
+    "norm": (jnp.linalg.norm, (A * kg,), ["kg"]),
+    "lstsq-like": (lambda a, b: jnp.linalg.solve(a.T @ a, a.T @ b),
+                   (A * kg, jnp.asarray(V) * m), ["m/kg"]),
+    "cho_solve": (
+        lambda a, b: jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(a), b),
+        (B * kg, jnp.asarray(V) * m), ["m/kg"],
+    ),
+    "solve_triangular": (
+        lambda a, b: jax.scipy.linalg.solve_triangular(a, b),
+        (jnp.triu(A) * kg, jnp.asarray(V) * m), ["m/kg"],
+    ),
+    "lstsq": (lambda a, b: jnp.linalg.lstsq(a, b)[0], (A * kg, jnp.asarray(V) * m), ["m/kg"]),
+    "pinv": (jnp.linalg.pinv, (A * kg,), ["1/kg"]),
+    "matrix_power": (lambda a: jnp.linalg.matrix_power(a, 3), (A * kg,), ["kg^3"]),
+    "slogdet": (lambda a: jnp.linalg.slogdet(a)[1], (A * kg / (1.0 * kg),), ["1"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LINALG)
+def test_linear_algebra(name):
+    f, args, units = LINALG[name]
+    assert_like_si(tj.lift(f)(*args), f(*si(args)), units)
+
+
+def test_gradient_of_a_lifted_solve():
+    loss = lambda a, b: jnp.sum(jnp.linalg.solve(a, b) ** 2)
+    a_bar, b_bar = tj.grad(tj.lift(loss), (0, 1))(B * kg, jnp.asarray(V) * km)
+    want = jax.grad(loss, (0, 1))(B, jnp.asarray(V))
+    assert_quantity(a_bar, "km^2/kg^3", want[0], 1e-10)
+    assert_quantity(b_bar, "km/kg^2", want[1], 1e-10)
+
+
+# -- what is refused, and how ----------------------------------------------------------------------
+
+
+def user_code(x, t):
+    z = x * 2.0
+    return z + t
+
+
+@pytest.mark.parametrize(
+    ("f", "words"),
+    [
+        (user_code, r"add.*(m|length).*(s|time)"),
+        (lambda x, t: x + 1.0, r"add.*plain number"),
+        (lambda x, t: jnp.exp(x), r"exp.*dimensionless"),
+        (lambda x, t: jnp.concatenate([x, t[None]]), r"concatenate.*length.*time"),
+        (lambda x, t: x < t, r"lt.*length.*time"),
+        (
+            lambda x, t: lax.cond(x[0] < x[1], lambda: x[0], lambda: t),
+            r"cond.*(length|time).*(length|time)",
+        ),
+        (lambda x, t: lax.scan(lambda c, v: (c * v, None), x[0], x)[0], r"scan.*carry 0.*length"),
+        (lambda x, t: jnp.where(x > x[0], x, 1.0), r"select_n.*plain number"),
+        (lambda x, t: x ** jnp.asarray(V), r"pow.*exponent"),
+        (lambda x, t: jnp.cumprod(x), r"cumprod.*dimensionless"),
+        (lambda x, t: jnp.linalg.slogdet(jnp.outer(x, x)), r"log.*dimensionless"),
+        (lambda x, t: lax.while_loop(lambda c: c < x[0], lambda c: c * c, x[1]), r"while.*length"),
+    ],
+)
+def test_errors_name_primitive_units_and_line(f, words):
+    """The line of the user's code, though the error was found in a jaxpr."""
+    with pytest.raises(tj.UnitError, match=f"(?s){words}") as caught:
+        tj.lift(f)(x, t)
+    assert "test_lift.py:" in str(caught.value)
+    with pytest.raises(tj.UnitError, match=f"(?s){words}"):
+        jax.jit(tj.lift(f))(x, t)
+
+
+def test_the_line_is_the_right_one():
+    line = user_code.__code__.co_firstlineno + 2
+    with pytest.raises(tj.UnitError, match=rf"test_lift.py:{line}"):
+        tj.lift(user_code)(x, t)
+
+
+def test_functions_of_jax_with_plain_safeguards():
+    """`hypot` divides by one where it would divide by zero; its meaning is in the tables."""
+    assert_like_si(tj.lift(jnp.hypot)(3.0 * m, 0.004 * km), 5.0, ["m"])
+    assert_like_si(tj.grad(tj.lift(jnp.hypot))(3.0 * m, 4.0 * m), 0.6, ["1"])
+    with pytest.raises(tj.UnitError, match=r"(?s)hypot.*length.*time"):
+        tj.lift(jnp.hypot)(3.0 * m, 4.0 * s)
+    with pytest.raises(tj.UnitError, match=r"(?s)interp.*time.*length"):
+        tj.lift(jnp.interp)(t, x, x)
+
+
+def test_zero_infinity_and_nan_have_every_unit():
+    f = tj.lift(lambda v: (jnp.maximum(v, 0.0), jnp.where(v > 0, v, jnp.inf), v - 0.0))
+    assert_like_si(f(x), (V, V, V), ["m"] * 3)
+    assert_plain(tj.lift(lambda v: v > 0)(x), [True] * 3)
+
+
+def make_primitive(name):
+    """A primitive of somebody else's: a product."""
+    p = jex.Primitive(name)
+    p.def_impl(lambda a, b: a * b)
+    p.def_abstract_eval(lambda a, b: a)
+    return p
+
+
+def test_an_unknown_primitive():
+    """Refused on quantities with the line to write; free on plain values."""
+    p = make_primitive("their_product")
+    f = tj.lift(lambda a, b: p.bind(a, b))
+    with pytest.raises(tj.UnitError, match=r'(?s)their_product.*lift.register\("their_product"'):
+        f(x, y)
+    assert_plain(tj.lift(lambda a, b: p.bind(a, a) if b is None else a)(x.value, None), V * V)
+
+
+def test_registered_primitives():
+    p = make_primitive("our_product")
+    tj.lift.register("our_product", "a: u, b: v -> u*v")
+    assert_quantity(tj.lift(lambda a, b: p.bind(a, b))(x, y), "m km", V * V[::-1])
+    with pytest.raises(tj.RegistrationError):
+        tj.lift.register("our_product", "nonsense")
+
+
+# -- the machinery ---------------------------------------------------------------------------------
+
+
+def test_the_code_is_traced_once_per_units():
+    count = Counter()
+
+    @tj.lift
+    def f(v):
+        count()
+        return v * 2.0
+
+    f(x)
+    first = count.count
+    f(x)
+    f(2 * x)
+    assert count.count <= first + 2  # called, but not traced for units again
+    assert_quantity(f(y), "km", 2 * V[::-1])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "complex64"])
+def test_low_precision(dtype):
+    """Zeros in code have every unit in every dtype."""
+    q = jnp.asarray([-1, 2], dtype) * km
+    got = tj.lift(lambda v: jnp.where(v == 0, v, v + 0))(q)
+    assert got.dtype == jnp.dtype(dtype)
+    assert_quantity(got.astype("complex64"), "km", [-1, 2])
+    if dtype != "complex64":
+        assert_quantity(tj.lift(jax.nn.relu)(q).astype("float32"), "km", [0, 2])
+
+
+def test_plain_arguments_run_the_code_itself():
+    f = tj.lift(lambda v: v + 1.0)
+    assert_plain(f(jnp.asarray(V)), V + 1)
+
+
+def test_metadata_and_keywords():
+    @tj.lift
+    def speed(x, *, t):
+        """Doc."""
+        return x / t
+
+    assert (speed.__name__, speed.__doc__) == ("speed", "Doc.")
+    assert_quantity(speed(x, t=t), "m/s", V / 2.5)
+    assert_quantity(functools.partial(speed, t=t)(x), "m/s", V / 2.5)
+
+
+def test_static_arguments_and_python_values():
+    f = tj.lift(lambda v, how, n: v * n if how == "times" else v)
+    assert_quantity(f(x, "times", 3.0), "m", 3 * V)
+    assert_quantity(f(x, "id", 3.0), "m", V)
+    assert_quantity(tj.lift(lambda v: v / 2)(3.0 * km), "km", 1.5)
+    assert_quantity(tj.lift(lambda v: v + v)(V * km), "km", 2 * V)
+
+
+def test_affine_scales():
+    """Points of a scale pass through what makes sense on points."""
+    temperature = tj.Unitful(jnp.asarray([20.0, 30.0]), "degC")
+    got = tj.lift(jnp.max)(temperature)
+    assert_quantity(got, "degC", 30.0)
+    with pytest.raises(tj.UnitError):
+        tj.lift(lambda v: v * 2.0)(temperature)

@@ -1,0 +1,192 @@
+"""Functions whose unit depends on values, shapes, flags or on other functions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+import tanjax.lax
+import tanjax.numpy as tnp
+import tanjax.scipy
+
+LENGTHS = tj.Unitful(jnp.array([1.5, 2.0, 4.0]), "m")
+TIMES = tj.Unitful(jnp.array([250.0, 500.0, 1000.0]), "ms")
+WARM = tj.Unitful(jnp.array([20.0, 23.0, 29.0]), "degC")
+
+
+def check(result, expected, unit):
+    """Compare a quantity with numbers in a unit."""
+    assert type(result) is tj.Unitful
+    assert result.unit.dimension is tj.unit(unit).dimension
+    np.testing.assert_allclose(result.to_value(unit), expected, rtol=1e-12)
+
+
+# -- powers and products ---------------------------------------------------------------------------
+
+
+def test_an_exponent_must_be_one_known_number():
+    with pytest.raises(tj.UnitError, match="one known number"):
+        tnp.power(LENGTHS, jnp.array([1.0, 2.0, 3.0]))
+    with pytest.raises(tj.UnitError, match="one known number"):
+        jax.jit(lambda n: tnp.power(LENGTHS, n))(2.0)
+    with pytest.raises(tj.UnitError, match="simple fraction"):
+        tnp.power(LENGTHS, np.pi)
+
+
+def test_a_dimensionless_base_takes_any_exponent():
+    ratio = tj.Unitful(jnp.array([0.5, 2.0]), "km/m")
+    exponents = tj.Unitful(jnp.array([0.001, 0.002]), "km/m")
+    check(tnp.power(ratio, exponents), [500.0, 2000.0**2], "1")
+
+
+def test_products_that_depend_on_values_need_pure_numbers():
+    """How many factors a product has must be known without looking at the values."""
+    with pytest.raises(tj.UnitError, match="nanprod"):
+        tnp.nanprod(LENGTHS)
+    with pytest.raises(tj.UnitError, match="prod"):
+        tnp.prod(LENGTHS, where=jnp.array([True, False, True]))
+
+
+def test_tolerance_left_out_is_relative():
+    """The default 1e-8 is a number of no unit: the answer must not depend on the prefix."""
+    near = LENGTHS + tj.Unitful(1e-9, "m")
+    assert not tnp.allclose(LENGTHS - LENGTHS, near - LENGTHS)
+    assert tnp.allclose(LENGTHS - LENGTHS, near - LENGTHS, atol=tj.Unitful(10.0, "nm"))
+    assert tnp.allclose(LENGTHS / LENGTHS - 1, near / LENGTHS - 1, rtol=0)
+    with pytest.raises(tj.UnitError, match="atol"):
+        tnp.isclose(LENGTHS, near, atol=1e-8)
+
+
+# -- points of an affine scale ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [(tnp.diff, [3.0, 6.0]), (tnp.ptp, 9.0), (tnp.std, np.std([20.0, 23.0, 29.0]))],
+)
+def test_differences_of_points_are_differences(function, expected):
+    result = function(WARM)
+    assert result.unit.is_linear
+    check(result, expected, "K")
+
+
+def test_variance_and_slope_of_points():
+    check(tnp.var(WARM), np.var([20.0, 23.0, 29.0]), "K^2")
+    check(tnp.gradient(WARM, tj.Unitful(500.0, "ms")), [6.0, 9.0, 12.0], "K/s")
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (tnp.mean, 24.0),
+        (tnp.sort, [20.0, 23.0, 29.0]),
+        (tnp.max, 29.0),
+        (lambda q: tnp.where(q > tj.Unitful(295.0, "K").to("degC"), q, q[0]), [20.0, 23.0, 29.0]),
+        (lambda q: tnp.concatenate([q, q])[3:], [20.0, 23.0, 29.0]),
+        (lambda q: tnp.select([jnp.array([True, True, False])], [q], q), [20.0, 23.0, 29.0]),
+    ],
+)
+def test_what_makes_sense_on_points(function, expected):
+    result = function(WARM)
+    assert result.unit is WARM.unit
+    np.testing.assert_allclose(result.value, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        tnp.sum,
+        tnp.abs,
+        tnp.sign,
+        tnp.cumsum,
+        tnp.square,
+        tnp.prod,
+        lambda q: tnp.pad(q, 1),
+        lambda q: tnp.select([jnp.array([True, True, False])], [q]),
+        lambda q: tnp.multiply(q, 2.0),
+        lambda q: tnp.compress(jnp.array([True, True, False]), q, size=3),
+    ],
+)
+def test_what_makes_no_sense_on_points(function):
+    with pytest.raises(tj.UnitError):
+        function(WARM)
+
+
+# -- functions of functions ------------------------------------------------------------------------
+
+
+def test_vectorize_sees_quantities_and_may_change_the_unit():
+    row = tnp.vectorize(lambda a, b: (a @ b, a), signature="(n),(n)->(),(n)")
+    product, same = row(tj.Unitful(jnp.ones((2, 3)), "km"), TIMES)
+    check(product, [1750.0, 1750.0], "m s")
+    check(same, np.full((2, 3), 1000.0), "m")
+    check(tnp.vectorize(lambda a: a * a)(LENGTHS), [2.25, 4.0, 16.0], "m^2")
+    assert isinstance(tnp.vectorize(lambda a: 2 * a)(jnp.ones(2)), jax.Array)
+
+
+def test_piecewise_converts_to_the_unit_of_the_first_piece():
+    low = tnp.less(LENGTHS, tj.Unitful(1.8, "m"))
+    pieces = [lambda x: x * x, tj.Unitful(100.0, "cm^2")]
+    check(tnp.piecewise(LENGTHS, [low], pieces), [2.25, 0.01, 0.01], "m^2")
+    with pytest.raises(tj.UnitError, match="piecewise"):
+        tnp.piecewise(LENGTHS, [low], [lambda x: x * x, lambda x: x])
+
+
+def test_minimize_labels_everything_it_found():
+    center = tj.Unitful(jnp.array([2.0, -1.0]), "km")
+    loss = lambda x: tnp.sum((x - center) ** 2)
+    start = tj.Unitful(jnp.array([0.0, 0.0]), "m")
+    found = tanjax.scipy.optimize.minimize(loss, start, method="BFGS", tol=1e-9)
+    np.testing.assert_allclose(found.x.to_value("km"), [2.0, -1.0], rtol=1e-6)
+    assert found.fun.unit.dimension is tj.unit("m^2").dimension
+    assert found.jac.unit.dimension is tj.unit("m").dimension
+    assert found.hess_inv.unit.is_dimensionless
+
+
+def test_krylov_solver_with_a_function():
+    matrix = tj.Unitful(jnp.array([[4.0, 1.0], [1.0, 3.0]]), "km")
+    right = tj.Unitful(jnp.array([1.0, 2.0]), "ms")
+    start = tj.Unitful(jnp.zeros(2), "s/m")
+    x, _ = tanjax.scipy.sparse.linalg.cg(lambda v: matrix @ v, right, start, atol=0.0)
+    check(x, np.linalg.solve([[4e3, 1e3], [1e3, 3e3]], [1e-3, 2e-3]), "s/m")
+    with pytest.raises(tj.UnitError, match="starting point"):
+        tanjax.scipy.sparse.linalg.cg(lambda v: matrix @ v, right)
+
+
+def test_interpolator_has_a_unit_per_axis():
+    make = tanjax.scipy.interpolate.RegularGridInterpolator
+    values = tj.Unitful(jnp.arange(9.0).reshape(3, 3), "degC")
+    found = make((LENGTHS, TIMES), values, bounds_error=False)
+    point = (tj.Unitful(jnp.array([0.002]), "km"), tj.Unitful(jnp.array([0.75]), "s"))
+    assert found(point).unit is values.unit
+    np.testing.assert_allclose(found(point).value, [4.5])
+    with pytest.raises(tj.UnitError, match=r"xi\[1\]"):
+        found((LENGTHS[:1], LENGTHS[:1]))
+
+
+def test_reductions_with_a_function_of_quantities():
+    root = lambda a, b: tnp.hypot(a, b)
+    zero = tj.Unitful(0.0, "km")
+    check(tanjax.lax.reduce(LENGTHS, zero, root, (0,)), np.sqrt(22.25), "m")
+    with pytest.raises(tj.UnitError, match="reduce"):
+        tanjax.lax.reduce(LENGTHS, zero, lambda a, b: a * b, (0,))
+
+
+def test_the_text_of_a_quantity_has_its_unit():
+    assert tnp.array_str(LENGTHS) == "[1.5 2.  4. ] m"
+    assert "m" in tnp.array_repr(LENGTHS).rpartition(",")[2]
+
+
+# -- distributions ---------------------------------------------------------------------------------
+
+
+def test_a_scale_that_is_left_out_is_a_number():
+    """A scale of 1 of no unit would make the density depend on the prefix."""
+    norm = tanjax.scipy.stats.norm
+    with pytest.raises(tj.UnitError, match="scale"):
+        norm.pdf(LENGTHS)
+    check(norm.cdf(LENGTHS / LENGTHS), np.full(3, 0.8413447460685429), "1")
+    center, width = tj.Unitful(0.002, "km"), tj.Unitful(100.0, "cm")
+    far, near = norm.pdf(LENGTHS, center, width), norm.pdf(LENGTHS.to("km"), center, width)
+    np.testing.assert_allclose(far.to_value("1/m"), near.to_value("1/m"), rtol=1e-12)

@@ -1,0 +1,124 @@
+"""Comparing computations on quantities with plain JAX on SI numbers, and with finite differences.
+
+What a unit is worth in SI stands here by hand: what the library says about it is under test.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import tanjax as tj
+
+SI = {
+    "m": 1.0,
+    "km": 1e3,
+    "cm": 1e-2,
+    "mm": 1e-3,
+    "µm": 1e-6,
+    "s": 1.0,
+    "ms": 1e-3,
+    "min": 60.0,
+    "h": 3600.0,
+    "kg": 1.0,
+    "g": 1e-3,
+    "N": 1.0,
+    "kN": 1e3,
+    "J": 1.0,
+    "kJ": 1e3,
+    "rad": 1.0,
+    "deg": math.pi / 180.0,
+}
+
+
+def factor(unit):
+    """How much a unit is in SI, from its symbols."""
+    return math.prod(SI[symbol] ** float(power) for symbol, power in unit.symbols)
+
+
+def is_quantity(x):
+    return type(x) is tj.Unitful
+
+
+def si(tree):
+    """Every quantity of a tree as its number in SI; structured arrays stay structured."""
+
+    def strip(x):
+        if not is_quantity(x):
+            return x
+        by = factor(x.unit)
+        if tj.is_structured(x.value):
+            return tj.multiply(x.value, by)
+        return x.value * by if by != 1.0 else x.value
+
+    return jax.tree.map(strip, tree, is_leaf=is_quantity)
+
+
+def units_of(tree):
+    """The unit of every leaf, `None` for plain ones."""
+    leaves = jax.tree.leaves(tree, is_leaf=is_quantity)
+    return [x.unit if is_quantity(x) else None for x in leaves]
+
+
+def dense(x):
+    """The dense array of plain numbers of an array of any type."""
+    return np.asarray(tj.destructure(x) if tj.is_structured(x) else x)
+
+
+def assert_quantity(got, unit, value, tolerance=1e-13):
+    """A quantity in exactly this unit (another name for it will do), with these numbers."""
+    assert type(got) is tj.Unitful, f"not a quantity: {got!r}"
+    assert got.unit == tj.unit(unit), f"{got.unit} is not {unit}"
+    np.testing.assert_allclose(dense(got.value), dense(value), rtol=tolerance, atol=tolerance)
+    assert np.shape(dense(got.value)) == np.shape(dense(value))
+
+
+def assert_plain(got, value, tolerance=1e-13):
+    """No quantity, with these numbers."""
+    assert type(got) is not tj.Unitful, f"a quantity: {got!r}"
+    np.testing.assert_allclose(dense(got), dense(value), rtol=tolerance, atol=tolerance)
+
+
+def assert_same(got, want, tolerance=1e-11):
+    """The same dimensions and the same numbers in SI, leaf by leaf of a tree of quantities."""
+    leaves, tree = jax.tree.flatten(got, is_leaf=is_quantity)
+    for g, w in zip(leaves, tree.flatten_up_to(want), strict=True):
+        assert is_quantity(g) == is_quantity(w), f"{g!r} is not like {w!r}"
+        if is_quantity(g):
+            assert g.unit.dimension is w.unit.dimension, f"{g.unit} is not {w.unit}"
+        np.testing.assert_allclose(*map(dense, si((g, w))), rtol=tolerance, atol=tolerance)
+
+
+def assert_like_si(got, want, dimensions, tolerance=1e-10):
+    """The numbers of plain JAX in SI, leaf by leaf, in the stated dimensions (`None`: plain)."""
+    leaves = jax.tree.leaves(got, is_leaf=is_quantity)
+    numbers = jax.tree.leaves(want, is_leaf=tj.is_structured)
+    assert len(leaves) == len(numbers) == len(dimensions)
+    for g, w, unit in zip(leaves, numbers, dimensions, strict=True):
+        if unit is None:
+            assert not is_quantity(g), f"a quantity: {g!r}"
+        else:
+            assert is_quantity(g), f"plain, not in {unit}: {g!r}"
+            assert g.unit.dimension is tj.unit(unit).dimension, f"{g.unit} is not {unit}"
+        g, w = dense(si(g)), dense(w)
+        assert g.shape == w.shape
+        scale = tolerance * np.max(np.abs(w), initial=0.0, where=np.isfinite(w))
+        np.testing.assert_allclose(g, w, rtol=tolerance, atol=scale)
+
+
+def central_difference(f, x, step=1e-6):
+    """The Jacobian `(*out, *x)` of a function of one array of numbers, one entry at a time."""
+    x = np.asarray(x, float)
+    columns = []
+    for i in range(x.size):
+        e = np.zeros(x.size)
+        e[i] = step * max(1.0, abs(x.ravel()[i]))
+        e = e.reshape(x.shape)
+        columns.append((np.asarray(f(x + e)) - np.asarray(f(x - e))) / (2 * np.max(e)))
+    return np.stack(columns, -1).reshape(np.shape(columns[0]) + x.shape)
+
+
+def arange(n, unit, start=1.0):
+    """`start`, `start + 1`, … in a unit."""
+    return (start + jnp.arange(float(n))) * tj.unit(unit)

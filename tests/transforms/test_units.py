@@ -1,0 +1,508 @@
+"""Derivatives of functions of quantities: values against plain JAX in SI and finite differences,
+units against dimensional analysis.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+from jax.sharding import AxisType, PartitionSpec as P
+
+import tanjax as tj
+import tanjax.numpy as tnp
+from comparisons import wave
+from quantities import (
+    assert_like_si,
+    assert_plain,
+    assert_quantity,
+    assert_same,
+    central_difference,
+    si,
+)
+
+m, km, cm, s, ms, kg, g = (tj.unit(name) for name in ("m", "km", "cm", "s", "ms", "kg", "g"))
+V = np.asarray([1.5, -2.25, 4.0])
+x = jnp.asarray(V) * km
+t = jnp.asarray(2.5) * s
+
+
+# The same lines run on quantities (`np_` is tanjax.numpy) and on SI numbers (`np_` is jax.numpy).
+
+
+def energy(np_, x, t):
+    """In m4 / s2 / 1000: mixed prefixes, a root, a sum over axes."""
+    speed = (x[1:] - x[:-1]) / t
+    return np_.sum(speed**2 * np_.sqrt(x[0] ** 4 + x[1] ** 4)) + x[2] ** 4 / t**2
+
+
+def path(np_, x, t):
+    """A vector in m2 / s."""
+    return x * np_.sum(x) / t + np_.max(x) * x[0] / t
+
+
+on_quantities = lambda f: lambda *args: f(tnp, *args)
+on_numbers = lambda f: lambda *args: f(jnp, *args)
+
+POINTS = {
+    "SI": (jnp.asarray(V) * 1e3 * m, t),
+    "prefixes": (x, t.to("ms")),
+    "NumPy and Python": (V * km, 2.5 * s),
+}
+every_point = pytest.mark.parametrize("point", POINTS)
+
+
+# -- each transformation, against plain JAX in SI and finite differences ---------------------------
+
+
+@every_point
+def test_value_and_grad(point):
+    args = POINTS[point]
+    numbers = jax.tree.map(jnp.asarray, si(args))
+    value, bars = tj.value_and_grad(on_quantities(energy), (0, 1))(*args)
+    want, plain = jax.value_and_grad(on_numbers(energy), (0, 1))(*numbers)
+    assert_like_si(value, want, ["m^4 / s^2"])
+    assert_like_si(bars, plain, ["m^3 / s^2", "m^4 / s^3"])
+    slope = central_difference(lambda v: energy(jnp, jnp.asarray(v), numbers[1]), numbers[0], 1e-5)
+    assert_like_si(bars[0], slope, ["m^3 / s^2"], 1e-6)
+    assert_same(tj.grad(on_quantities(energy), (0, 1))(*args), bars)
+    assert_same(tj.grad(on_quantities(energy))(*args), bars[0])
+    assert_same(tj.grad(on_quantities(energy), 1)(*args), bars[1])
+    assert_same(jax.jit(tj.grad(on_quantities(energy), (0, 1)))(*args), bars)
+
+
+@every_point
+@pytest.mark.parametrize("mode", ["jacfwd", "jacrev", "jacobian"])
+def test_jacobians(point, mode):
+    args = POINTS[point]
+    numbers = jax.tree.map(jnp.asarray, si(args))
+    rows = getattr(tj, mode)(on_quantities(path), (0, 1))(*args)
+    want = jax.jacrev(on_numbers(path), (0, 1))(*numbers)
+    assert_like_si(rows, want, ["m / s", "m^2 / s^2"])
+    slope = central_difference(lambda v: path(jnp, jnp.asarray(v), numbers[1]), numbers[0], 1e-5)
+    assert_like_si(rows[0], slope, ["m / s"], 1e-6)
+    assert_same(getattr(tj, mode)(on_quantities(path))(*args), rows[0])
+
+
+@every_point
+def test_hessian(point):
+    args = POINTS[point]
+    numbers = jax.tree.map(jnp.asarray, si(args))
+    blocks = tj.hessian(on_quantities(energy), (0, 1))(*args)
+    want = jax.hessian(on_numbers(energy), (0, 1))(*numbers)
+    units = ["m^2 / s^2", "m^3 / s^3", "m^3 / s^3", "m^4 / s^4"]
+    assert_like_si(blocks, want, units)
+    gradient = lambda v: jax.grad(on_numbers(energy))(jnp.asarray(v), numbers[1])
+    slope = central_difference(gradient, numbers[0], 1e-5)
+    assert_like_si(blocks[0][0], slope, ["m^2 / s^2"], 1e-6)
+    assert_same(tj.hessian(on_quantities(energy))(*args), blocks[0][0])
+    assert_same(tj.jacrev(tj.grad(on_quantities(energy)))(*args), blocks[0][0])
+    assert_same(tj.jacfwd(tj.jacrev(on_quantities(energy)))(*args), blocks[0][0])
+
+
+@every_point
+def test_vjp(point):
+    args = POINTS[point]
+    numbers = jax.tree.map(jnp.asarray, si(args))
+    out, pullback = tj.vjp(on_quantities(path), *args)
+    y_bar = jnp.asarray([0.3, -1.0, 0.5])
+    want, plain = jax.vjp(on_numbers(path), *numbers)
+    assert_like_si(out, want, ["m^2 / s"])
+    # an objective in J = kg m2 / s2: a cotangent in kg / s, given in g / ms
+    assert_like_si(pullback(y_bar * g / ms), plain(y_bar), ["kg m / s^2", "kg m^2 / s^3"])
+    # a plain cotangent: an objective in the unit of the output
+    assert_like_si(pullback(y_bar), plain(y_bar), ["m / s", "m^2 / s^2"])
+
+
+@every_point
+def test_jvp_and_linearize(point):
+    args = POINTS[point]
+    numbers = jax.tree.map(jnp.asarray, si(args))
+    x_dot, t_dot = jnp.asarray([0.3, -1.0, 0.5]), jnp.asarray(0.7)
+    want, moved = jax.jvp(on_numbers(path), numbers, (x_dot, t_dot))
+    # both at a rate of 1 / s, one of them in other prefixes
+    tangents = (x_dot * 1e-3 * km / s, t_dot * ms / ms)
+    out, push = tj.linearize(on_quantities(path), *args)
+    for got in (tj.jvp(on_quantities(path), args, tangents), (out, push(*tangents))):
+        assert_like_si(got, (want, moved), ["m^2 / s", "m^2 / s^2"])
+    # no rate: tangents in the units of the primals, for instance of a step
+    assert_like_si(push(x_dot * m, t_dot * s), moved, ["m^2 / s"])
+    step = central_difference(
+        lambda h: path(jnp, numbers[0] + h * x_dot, numbers[1] + h * t_dot), np.zeros(()), 1e-4
+    )
+    assert_like_si(push(x_dot * m, t_dot * s), step, ["m^2 / s"], 1e-6)
+    only_x = tj.jvp(on_quantities(path), args, (x_dot * m, 0.0))[1]
+    assert_like_si(only_x, jax.jvp(on_numbers(path), numbers, (x_dot, 0.0 * t_dot))[1], ["m^2 / s"])
+
+
+def test_a_prefix_of_an_input_changes_nothing_but_names():
+    """The same point in m, km, cm: the same gradient."""
+    first = tj.grad(on_quantities(energy), (0, 1))(*POINTS["SI"])
+    for unit in ("km", "cm", "mm", "µm"):
+        moved = POINTS["SI"][0].to(unit), t.to("ms")
+        assert_same(tj.grad(on_quantities(energy), (0, 1))(*moved), first, 1e-9)
+
+
+def test_the_example_that_everybody_gets_wrong():
+    """The gradient of `x³` at 2 m is 12 m², and JAX's own stays structural: labelled like `x`."""
+    assert_quantity(tj.grad(lambda x: x**3)(2.0 * m), "m^2", 12.0)
+    assert_quantity(tj.grad(lambda x: x**3)(0.002 * km), "km^2", 12e-6)
+    structural = jax.grad(lambda x: (x**3).value)(2.0 * m)
+    assert_quantity(structural, "m", 12.0)
+    assert_quantity(tj.natural(2.0 * m, structural), "1/m", 12.0)
+    _, pullback = tj.vjp(lambda x: x**3, 2.0 * m)
+    assert_quantity(pullback(1.0 * m**3)[0], "m^5", 12.0)
+    assert_quantity(tj.hessian(lambda x: x**3)(2.0 * m), "m", 12.0)
+    assert_quantity(tj.grad(lambda x: x * x)(2.0 * m), "m", 4.0)  # right even by accident
+
+
+@pytest.mark.parametrize("mode", ["grad", "jacfwd", "jacrev", "hessian"])
+def test_jax_s_own_transformations_stay_structural(mode):
+    """They work, on the pytree; the label is that of the primal, the numbers are right."""
+    f = lambda q: jnp.sum(q.value**3)
+    got, want = getattr(jax, mode)(f)(x), getattr(jax, mode)(lambda v: jnp.sum(v**3))(x.value)
+    leaf = got
+    while type(leaf) is tj.Unitful:
+        assert leaf.unit is km
+        leaf = leaf.value
+    np.testing.assert_allclose(leaf, want)
+
+
+def test_jax_s_own_vjp_jvp_and_linearize():
+    cube = lambda q: q**3
+    out, pull = jax.vjp(cube, x)
+    assert_quantity(out, "km^3", V**3)
+    assert_quantity(pull(jnp.ones(3) * km**3)[0], "km", 3 * V**2)
+    with pytest.raises(ValueError, match="tree"):
+        pull(jnp.ones(3) * km)
+    for moved in (jax.jvp(cube, (x,), (x,))[1], jax.linearize(cube, x)[1](x)):
+        assert_quantity(moved, "km^3", 3 * V**3)
+
+
+# -- trees -----------------------------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    place: object
+    speed: object
+
+
+class Body(eqx.Module):
+    mass: object
+    place: object
+    count: jax.Array
+    nothing: None = None
+    name: str = eqx.field(static=True, default="body")
+
+
+TREES = {
+    "dict": {"x": x, "d": {"t": t}},
+    "tuple": (x, (t, None)),
+    "NamedTuple": Pair(x, x[0] / t),
+    "Module": Body(2.0 * kg, x, jnp.asarray(3)),
+    "list with plain arrays": [x, jnp.asarray(0.5), t],
+    "integers": {"n": jnp.arange(3), "x": x, "i": 3},
+    "structured": {
+        "a": tj.Symmetric(wave(jnp.zeros((2, 2)))) * (1.0 * kg),
+        "d": tj.Diagonal(x),
+    },
+}
+
+
+def total(tree):
+    """A plain number of everything that moves, through quantities without a dimension."""
+    out = jnp.zeros(())
+    for leaf in jax.tree.leaves(tree, is_leaf=tj.is_structured):
+        if jnp.issubdtype(leaf.dtype if hasattr(leaf, "dtype") else type(leaf), jnp.inexact):
+            value = leaf / leaf.unit if type(leaf) is tj.Unitful else leaf
+            value = value.value if type(value) is tj.Unitful else value
+            full = tj.destructure(value)
+            out = out + jnp.sum(jnp.sin(wave(full) * full)) + jnp.sum(full**2)
+    return out
+
+
+@pytest.mark.parametrize("kind", TREES)
+@pytest.mark.parametrize("loss_unit", ["1", "J"])
+def test_gradients_of_trees(kind, loss_unit):
+    """Every leaf in `[loss] / [leaf]`, integers and `None` without gradient."""
+    tree = TREES[kind]
+    loss = total if loss_unit == "1" else lambda tree: total(tree) * tj.unit("J")
+    value, bars = jax.jit(tj.value_and_grad(loss))(tree)
+    plain = lambda x: x.value if type(x) is tj.Unitful else x
+    numbers = jax.tree.map(plain, tree, is_leaf=lambda x: type(x) is tj.Unitful)
+    want = tj.grad(total)(numbers)
+    leaves, treedef = jax.tree.flatten(tree, is_leaf=tj.is_structured)
+    joule = tj.unit(loss_unit)
+    assert (type(value) is tj.Unitful) == (loss_unit != "1")
+    gradients, plain_gradients = treedef.flatten_up_to(bars), treedef.flatten_up_to(want)
+    for leaf, bar, number in zip(leaves, gradients, plain_gradients, strict=True):
+        if number is None:
+            assert bar is None
+            continue
+        unit = joule / leaf.unit if type(leaf) is tj.Unitful else joule
+        if unit == tj.units.one and type(leaf) is not tj.Unitful:
+            assert_plain(bar, number)
+        else:
+            assert_quantity(bar, str(unit), number)
+            assert type(bar.value) is type(number)
+
+
+def test_a_module_gives_a_module():
+    body = Body(2.0 * kg, x, jnp.asarray(3))
+    bars = tj.grad(lambda b: b.mass * tnp.sum(b.place**2))(body)
+    assert type(bars) is Body
+    assert bars.count is None
+    assert bars.name == "body"
+    assert_quantity(bars.mass, "km^2", np.sum(V**2))
+    assert_quantity(bars.place, "kg km", 4 * V)
+    rows = tj.jacobian(lambda b: {"p": b.mass * b.place, "n": 2.0 * b.mass / kg})(body)
+    assert_quantity(rows["p"].mass, "km", V)
+    assert_quantity(rows["p"].place, "kg", 2 * np.eye(3))
+    assert_quantity(rows["n"].mass, "1/kg", 2.0)
+    assert_quantity(rows["n"].place, "1/km", np.zeros(3))
+
+
+def test_hessian_of_a_tree():
+    """A block for every pair, in `[loss] / [a] / [b]`."""
+    p = {"v": 3.0 * m / s, "k": (2.0 * kg,)}
+    blocks = tj.hessian(lambda p: 0.5 * p["k"][0] * p["v"] ** 2)(p)
+    assert_quantity(blocks["v"]["v"], "kg", 2.0)
+    assert_quantity(blocks["v"]["k"][0], "m/s", 3.0)
+    assert_quantity(blocks["k"][0]["v"], "m/s", 3.0)
+    assert_quantity(blocks["k"][0]["k"][0], "m^2 / s^2 / kg", 0.0)
+
+
+def test_trees_of_outputs_and_integer_outputs():
+    f = lambda x: {"a": x**2, "n": jnp.sum(x > 0.0 * m), "plain": jnp.sum((x / km).value)}
+    _, pullback = tj.vjp(f, x)
+    bars = pullback({"a": jnp.ones(3) / km**2, "n": None, "plain": None})
+    assert_quantity(bars[0], "1/km", 2 * V)
+    bars = pullback({"a": jnp.ones(3) * kg, "n": None, "plain": 2.0 * kg * km**2})
+    assert_quantity(bars[0], "kg km", 2 * V + 2)
+    with pytest.raises(tj.UnitError, match=r"(?s)vjp.*cotangents disagree.*km2"):
+        pullback({"a": jnp.ones(3) * kg, "n": None, "plain": 2.0})
+    with pytest.raises(tj.CotangentError, match="vjp"):
+        pullback({"a": jnp.ones(3) / km**2})
+
+
+def test_tangents_that_disagree_about_the_rate():
+    f = lambda x, t: x / t
+    with pytest.raises(tj.UnitError, match=r"(?s)jvp.*tangents disagree.*rate"):
+        tj.jvp(f, (x, t), (x / s, t))
+    with pytest.raises(tj.UnitError, match="linearize"):
+        tj.linearize(f, x, t)[1](x / s, t)
+
+
+def test_aux_and_quantity_valued_losses():
+    f = lambda x, t: (tnp.sum(x**2) / t, {"x": x, "n": 3})
+    (value, aux), bar = tj.value_and_grad(f, has_aux=True)(x, t)
+    assert_quantity(value, "km^2/s", np.sum(V**2) / 2.5)
+    assert_quantity(aux["x"], "km", V)
+    assert aux["n"] == 3
+    assert_quantity(bar, "km/s", 2 * V / 2.5)
+    bar, aux = tj.grad(f, 1, has_aux=True)(x, t)
+    assert_quantity(bar, "km^2/s^2", -np.sum(V**2) / 2.5**2)
+    assert_quantity(aux["x"], "km", V)
+    _, pullback, aux = tj.vjp(f, x, t, has_aux=True)
+    assert_quantity(pullback(1.0)[0], "km/s", 2 * V / 2.5)
+    assert_quantity(aux["x"], "km", V)
+    for mode in (tj.jacfwd, tj.jacrev):
+        rows, aux = mode(lambda x: (x**2, x), has_aux=True)(x)
+        assert_quantity(rows, "km", np.diag(2 * V))
+        assert_quantity(aux, "km", V)
+
+
+def test_keyword_arguments_and_plain_arguments():
+    f = lambda w, *, x: tnp.sum(w * x)
+    assert_quantity(tj.grad(f)(jnp.ones(3), x=x), "km", V)
+    assert_quantity(tj.jacobian(lambda w, x: w * x)(jnp.ones(3), x), "km", np.diag(V))
+    assert_plain(tj.grad(lambda w: tnp.sum(w * x / km).value)(jnp.ones(3)), V)
+
+
+def test_loss_without_dimension_in_a_prefix():
+    """A loss in `m / km` is one thousandth: its gradient says so, or carries the unit."""
+    bar = tj.grad(lambda q: tnp.sum(q) / (1.0 * km))(jnp.asarray(V) * m)
+    assert_like_si(bar, np.full(3, 1e-3), ["1 / m"])
+
+
+def test_what_has_no_derivative():
+    with pytest.raises(TypeError, match="nothing to differentiate"):
+        tj.grad(lambda n: n * 1.0)(jnp.arange(3) * m)
+    with pytest.raises(TypeError):
+        tj.grad(lambda x: x)(x)  # not a scalar
+    with pytest.raises(TypeError):
+        tj.grad(lambda x: (x[0], x[1]))(x)
+
+
+def test_complex_quantities():
+    z = jnp.asarray([1.0 + 2.0j, 0.5 - 1.0j])
+    f = lambda q: tnp.sum(tnp.real(q * tnp.conj(q)))
+    assert_quantity(
+        tj.grad(f)(z * km), "km", jax.grad(lambda z: jnp.sum(jnp.real(z * z.conj())))(z)
+    )
+    holomorphic = tj.grad(lambda q: tnp.sum(q**3), holomorphic=True)(z * km)
+    assert_quantity(holomorphic, "km^2", 3 * z**2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "complex64"])
+def test_dtypes_of_derivatives(dtype):
+    q = jnp.asarray([1, 2], dtype) * km
+    f = lambda q: tnp.sum(tnp.real(q * q))
+    assert tj.grad(f)(q).dtype == jnp.dtype(dtype)
+    assert tj.jvp(lambda q: q * q, (q,), (q,))[1].dtype == jnp.dtype(dtype)
+
+
+# -- structured quantities -------------------------------------------------------------------------
+
+N = 3
+SHAPES = {
+    "Diagonal": lambda v: tj.Diagonal(v),
+    "Symmetric": lambda v: tj.Symmetric(v[:, None] * v + jnp.diag(v)),
+    "Triangular": lambda v: tj.Triangular(wave(jnp.zeros((N, N))) + jnp.diag(v)),
+    "LowRankUpdate": lambda v: tj.LowRankUpdate(tj.Diagonal(v), wave(jnp.zeros((N, 1)))),
+    "Kronecker": lambda v: tj.Kronecker(tj.Diagonal(v), jnp.asarray([[1.5]])),
+}
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_gradients_of_structured_quantities(kind):
+    """The numbers and classes of the plain array's gradient, in `[loss] / [A]`."""
+    a = SHAPES[kind](jnp.asarray([2.0, 3.0, 4.5]))
+    loss = lambda a, b: tnp.sum(tj.solve(a, b) ** 2)
+    b = jnp.asarray(V)
+    with tj.densify("allow"):
+        value, (a_bar, b_bar) = tj.value_and_grad(loss, (0, 1))(tj.Unitful(a, "kg"), b * km)
+        want, (a_plain, b_plain) = tj.value_and_grad(loss, (0, 1))(a, b)
+    assert_quantity(value, "km^2 / kg^2", want)
+    assert_quantity(a_bar, "km^2 / kg^3", a_plain, 1e-9)
+    assert type(a_bar.value) is type(a_plain)
+    assert_quantity(b_bar, "km / kg^2", b_plain, 1e-9)
+    flat, rebuild = ravel_pytree(a)
+    slope = central_difference(lambda v: loss(rebuild(jnp.asarray(v)), b), flat, 1e-6)
+    seen = tj.structural(a, a_bar.value)
+    np.testing.assert_allclose(
+        ravel_pytree(canonical(seen))[0],
+        ravel_pytree(canonical(rebuild(jnp.asarray(slope))))[0],
+        rtol=1e-6, atol=1e-6,
+    )  # fmt: skip
+
+
+def canonical(x):
+    return x.canonical() if hasattr(x, "canonical") else x
+
+
+def test_jvp_and_jacobian_of_a_structured_quantity():
+    a = tj.Diagonal(jnp.asarray([2.0, 3.0, 4.5]) * kg)
+    f = lambda a: tj.solve(a, jnp.asarray(V) * km)
+    d, a_dot = np.asarray([2.0, 3.0, 4.5]), np.asarray([0.5, -1.0, 0.25])
+    moved = tj.jvp(f, (a,), (tj.Diagonal(jnp.asarray(a_dot) * kg / s),))[1]
+    assert_quantity(moved, "km / kg / s", -V * a_dot / d**2)
+    rows = tj.jacrev(f)(a)
+    assert rows.unit == km / kg**2
+    np.testing.assert_allclose(rows.value.diag, np.diag(-V / d**2))
+
+
+def test_structured_outputs():
+    """Cotangents of a structured output in its inverse unit; Jacobians of all its entries."""
+    a, d = tj.Diagonal(jnp.asarray([2.0, 4.0]) * km), np.asarray([2.0, 4.0])
+    out, pullback = tj.vjp(tj.inv, a)
+    assert_quantity(out, "1/km", np.diag(1 / d))
+    for bar in (
+        tj.Diagonal(jnp.ones(2) * m),
+        jnp.ones((2, 2)) * m,
+        tj.Outer(jnp.ones(2) * m, jnp.ones(2)),
+    ):
+        assert_like_si(pullback(bar)[0], tj.Diagonal(jnp.asarray(-1e-6 / d**2)), ["1/m"])
+    for mode in (tj.jacrev, tj.jacfwd):
+        rows = mode(tj.inv)(a)
+        assert rows.unit == (km**2).inverse
+        want = np.zeros((2, 2, 2))
+        want[[0, 1], [0, 1], [0, 1]] = -1 / d**2
+        np.testing.assert_allclose(rows.value.diag, want)
+        made = mode(lambda v: tj.Diagonal(v) * (2.0 * s))(jnp.asarray(d) * km)
+        assert_quantity(made, "s", -2 * want * np.asarray([4.0, 16.0]))
+
+
+def test_an_operation_with_a_wrong_dimension_inside_grad():
+    """Errors name the operation, not the transformation."""
+    with pytest.raises(tj.UnitError, match="add"):
+        tj.grad(lambda x: tnp.sum(x + t))(x)
+    with pytest.raises(tj.UnitError, match="add"):
+        tj.jacfwd(lambda x: x + t)(x)
+
+
+# -- under and around other transformations --------------------------------------------------------
+
+gradient = tj.grad(on_quantities(energy), (0, 1))
+
+
+def test_compositions_agree_with_the_gradient():
+    want = gradient(x, t)
+    f = on_quantities(energy)
+    for name, got in {
+        "jit of grad": jax.jit(gradient)(x, t),
+        "tj.jit of grad": tj.jit(gradient)(x, t),
+        "grad of jit": tj.grad(jax.jit(f), (0, 1))(x, t),
+        "grad of tj.jit": tj.grad(tj.jit(f), (0, 1))(x, t),
+        "grad of checkpoint": tj.grad(tj.checkpoint(f), (0, 1))(x, t),
+        "checkpoint of grad": tj.checkpoint(gradient)(x, t),
+    }.items():
+        try:
+            assert_same(got, want)
+        except AssertionError as error:
+            error.add_note(f"in: {name}")
+            raise
+
+
+def test_vmap_of_and_under_grad():
+    many = jnp.stack([jnp.asarray(V), 2 * jnp.asarray(V)]) * km
+    x_bar, t_bar = tj.vmap(gradient, in_axes=(0, None))(many, t)
+    for i in range(2):
+        assert_same((x_bar[i], t_bar[i]), gradient(many[i], t))
+    total = tj.grad(lambda q: tnp.sum(jax.vmap(on_quantities(energy), (0, None))(q, t)))(many)
+    assert_same(total, x_bar)
+
+
+def test_grad_inside_and_through_scan():
+    """Gradient descent inside of a loop, and the gradient of a loop."""
+    loss = lambda x: tnp.sum((x - 1.0 * km) ** 2)
+    step = lambda c, _: (c - 0.25 * tj.grad(loss)(c), loss(c))
+    last, losses = tj.scan(step, x, length=3)
+    assert_quantity(last, "km", 1 + (V - 1) * 0.5**3)
+    assert losses.unit == km**2
+    through = tj.grad(lambda x: tj.scan(lambda c, v: (c + v, c * v), 0.0 * m, x)[1].sum())(x)
+    lower = np.tril(np.ones((3, 3)), -1)
+    assert_like_si(through, 1e3 * (lower + lower.T) @ V, ["m"])
+
+
+def test_shard_map_of_a_gradient():
+    mesh = jax.make_mesh((4,), ("i",), axis_types=(AxisType.Auto,))
+    q = jnp.arange(1.0, 9.0) * km
+    local = tj.grad(lambda v: tnp.sum(v**3) / t)
+    got = jax.jit(jax.shard_map(local, mesh=mesh, in_specs=P("i"), out_specs=P("i")))(q)
+    assert_quantity(got, "km^2/s", 3 * np.arange(1.0, 9.0) ** 2 / 2.5)
+    cube = jax.shard_map(lambda v: v**3, mesh=mesh, in_specs=P("i"), out_specs=P("i"))
+    outside = tj.grad(lambda q: tnp.sum(cube(q)))(q)
+    assert_quantity(outside, "km^2", 3 * np.arange(1.0, 9.0) ** 2)
+
+
+def test_nested_gradients():
+    f = lambda x: x**4
+    d = [f]
+    for _ in range(4):
+        d.append(tj.grad(d[-1]))
+    for k, value in enumerate([16.0, 32.0, 48.0, 48.0, 24.0]):
+        assert_quantity(d[k](2.0 * km), f"km^{4 - k}" if k < 4 else "1", value)
+    mixed = tj.grad(lambda t: tj.grad(lambda x, t: x**2 / t)(3.0 * km, t))(2.0 * s)
+    assert_quantity(mixed, "km / s^2", -1.5)
+
+
+def test_units_cost_nothing_in_the_compiled_gradient():
+    """The same number of equations as in plain JAX: units add no operation."""
+    f, q = lambda v: (v**3).sum(), jnp.asarray(V)
+    with_units = jax.make_jaxpr(tj.grad(f))(q * km)
+    plain = jax.make_jaxpr(jax.grad(f))(q)
+    assert [e.primitive.name for e in with_units.eqns] == [e.primitive.name for e in plain.eqns]
