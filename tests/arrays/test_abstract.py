@@ -49,6 +49,12 @@ def test_repr_of_concrete_arrays_and_of_tracers(x):
         assert "float64[" in shown[0] or "complex128[" in shown[0]
 
 
+def test_repr_shows_small_numbers_but_not_rounding_errors():
+    assert repr(tj.Diagonal([6.5e-11, 2e-11])) == "Diagonal(diag=[6.5e-11, 2.0e-11])"
+    assert repr(tj.Unitful(np.asarray(2e-5), "m")) == 'Unitful(2.e-05, "m")'
+    assert repr(tj.Diagonal([1.0, 1e-17])) == "Diagonal(diag=[1., 0.])"
+
+
 def test_repr_is_readable():
     assert repr(tj.Diagonal([1.0, 2.0])) == "Diagonal(diag=[1., 2.])"
     assert repr(tj.Diagonal(np.ones(100))) == "Diagonal(diag=float64[100])"

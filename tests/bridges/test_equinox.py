@@ -7,9 +7,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import tanjax as tj
+from tanjax.bridges.optax import apply_updates, from_natural
 
 m, cm, s, kg = (tj.unit(name) for name in ("m", "cm", "s", "kg"))
 
@@ -139,9 +141,6 @@ def test_filter_eval_shape_and_is_array(chain):
 
 
 def test_an_optimiser_step_on_a_module(chain):
-    optax = pytest.importorskip("optax")
-    from tanjax.bridges.optax import apply_updates, from_natural
-
     with jax.numpy_dtype_promotion("standard"):
         optimiser = from_natural(optax.adam(1e-2))
         arrays, rest = eqx.partition(chain, eqx.is_inexact_array)
@@ -150,3 +149,26 @@ def test_an_optimiser_step_on_a_module(chain):
         before, gradient = tj.value_and_grad(loss)(arrays)
         updates, _ = optimiser.update(gradient, state, arrays)
         assert loss(apply_updates(arrays, updates)) < before
+
+
+def test_functions_among_the_leaves_are_held_fixed():
+    """`jax.grad` refuses such a Module; the gradient says `None` of what is no array."""
+
+    class Scaled(eqx.Module):
+        length: tj.Unitful
+        net: eqx.nn.MLP
+        note: str = "text"
+
+    net = eqx.nn.MLP(2, 1, 3, 1, activation=jnp.tanh, key=jax.random.key(0))
+    model = Scaled(jnp.array([1.0, 2.0]) * m, net)
+    loss = lambda model, x: model.net(model.length.to_value("m")).sum() * x
+    gradient, by_x = tj.grad(loss, (0, 1))(model, 2.0 * s)
+    assert (gradient.length.unit, gradient.net.layers[0].bias.unit) == (s / m, s)
+    assert gradient.net.activation is None
+    assert gradient.note is None
+    plain = eqx.filter_grad(lambda net: 2.0 * net(model.length.value).sum())(net)
+    np.testing.assert_allclose(gradient.net.layers[0].weight.value, plain.layers[0].weight)
+    np.testing.assert_allclose(by_x, net(model.length.value).sum())
+    rows = tj.jacobian(lambda model: model.length * model.net(model.length.to_value("m")))(model)
+    assert rows.net.activation is None
+    assert rows.length.shape == (2, 2)

@@ -215,7 +215,7 @@ def show(x: Any) -> str:
     if isinstance(x, jax.Array | np.ndarray):
         x = np.asarray(x)
         # Rounding errors beside ordinary numbers are shown as 0, but not an array of small numbers.
-        ordinary = np.issubdtype(x.dtype, np.number) and bool(np.any(np.abs(x) >= 1e-3))
+        ordinary = jnp.issubdtype(x.dtype, jnp.number) and bool(np.any(np.abs(x) >= 1e-3))
         text = np.array2string(x, separator=", ", precision=4, suppress_small=ordinary)
         return " ".join(text.split())
     if isinstance(x, tuple):

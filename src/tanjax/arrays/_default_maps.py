@@ -26,8 +26,11 @@ import numpy as np
 
 
 def is_inexact(x: Any) -> bool:
-    """Whether a leaf has a tangent space: floating or complex dtype."""
-    return jnp.issubdtype(getattr(x, "dtype", None) or jnp.result_type(x), jnp.inexact)
+    """Whether a leaf has a tangent space: floating or complex dtype. Functions, texts have none."""
+    dtype = getattr(x, "dtype", None)
+    if dtype is None and not isinstance(x, bool | int | float | complex):
+        return False
+    return jnp.issubdtype(dtype or jnp.result_type(x), jnp.inexact)
 
 
 def split_inexact(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:

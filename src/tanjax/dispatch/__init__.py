@@ -1,6 +1,7 @@
 """Layer 5: the shipped operations, operators, NumPy's protocols."""
 
 from ._lift import lift as lift
+from ._make import quantity as quantity
 from ._namespaces import (
     Namespace as Namespace,
     function as function,

@@ -27,6 +27,7 @@ from tanjax.arrays import Unitful, convert, is_structured, quantity
 from tanjax.registry import lifting
 from tanjax.units._signature import ANY, Signature
 
+from ._lift_code import surroundings, unchanged
 from ._lift_control import TAG, TAGGED
 from ._lift_structure import interpret
 from ._lift_units import PRIMITIVES, NeedsCoherent, infer, literal_unit
@@ -57,11 +58,12 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
         fixed = {i: v for i, v in enumerate(values) if i not in moving}
         kinds = tuple((a.shape, a.dtype, a.weak_type) for a in avals)
         key = (tree, tuple(found), kinds, tuple(fixed.items()))
-        result = inferred.get(key)
-        if result is None:
+        seen, result = inferred.get(key, (None, None))
+        around = surroundings(f)
+        if not unchanged(seen, around):
             result = _infer(call, avals, [found[i] for i in moving], fixed)
             if not any(isinstance(c, jax.core.Tracer) for c in result[3].consts):
-                inferred[key] = result  # code that closes over tracers is another code every time
+                inferred[key] = around, result  # code that closes over tracers is always another
         out_tree, out_units, coherent, closed = result
         numbers = [
             convert(v, u, units.coherent(u)) if coherent and u is not None else v

@@ -49,7 +49,9 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
     params = eqn.params
     name = params.get("name")
     if isinstance(name, str) and name.startswith(TAG):
-        return [TAGGED[name]]
+        tracked = operands[0]  # what the number in the quantity is in, which has a unit of its own
+        own = TAGGED[name]
+        return [tracked * own if isinstance(tracked, Unit) else own]
     if _compat.jax_function_of(eqn) == "det" and isinstance(operands[0], Unit):
         # JAX 0.12 replaces zero pivots by a plain 1, which no matrix in metres can contain.
         return [operands[0] ** eqn.invars[0].aval.shape[-1]]

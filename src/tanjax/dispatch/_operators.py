@@ -70,7 +70,13 @@ def _quantity_function(function_: Any, args: Any, kwargs: Any) -> Any:
         found = function(place, function_.__name__)
     except AttributeError:
         return NotImplemented
+    if function_ is np.clip:
+        args = (*args, *((kwargs.pop("a"),) if "a" in kwargs else ()))
+        kwargs = {_CLIP.get(k, k): v for k, v in kwargs.items()}
     return found(*args, **kwargs)
+
+
+_CLIP = {"a_min": "min", "a_max": "max"}  # as NumPy calls what JAX calls
 
 
 def _array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:

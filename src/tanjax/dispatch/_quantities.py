@@ -112,19 +112,25 @@ class At:
     def _at(self) -> Any:
         return as_array(self.q.value).at[self.index]
 
+    def _number(self, name: str, values: Any) -> Any:
+        if type(values) in (int, float) and values == 0:
+            return values
+        return _convert_for(f"at[...].{name}", values, self.q.unit)
+
     def _same(self, name: str, values: Any, kwargs: Any) -> Unitful:
-        if type(values) is not Unitful and type(values) in (int, float) and values == 0:
-            number = values
-        else:
-            number = _convert_for(f"at[...].{name}", values, self.q.unit)
+        number = self._number(name, values)
         return quantity(getattr(self._at(), name)(number, **kwargs), self.q.unit)
 
     def _pure(self, name: str, values: Any, kwargs: Any) -> Unitful:
         number = values.plain(f"at[...].{name}") if type(values) is Unitful else values
         return quantity(getattr(self._at(), name)(number, **kwargs), self.q.unit)
 
-    def get(self, **kwargs: Any) -> Unitful:
-        """The entries at the index."""
+    def get(self, *, fill_value: Any = None, **kwargs: Any) -> Unitful:
+        """The entries at the index; a `fill_value` has the unit too."""
+        if fill_value is not None:
+            kwargs["fill_value"] = self._number("get", fill_value)
+            if type(fill_value) is Unitful:  # JAX wants a number that it can hash
+                kwargs["fill_value"] = np.asarray(kwargs["fill_value"]).item()
         return quantity(self._at().get(**kwargs), self.q.unit)
 
     def set(self, values: Any, **kwargs: Any) -> Unitful:

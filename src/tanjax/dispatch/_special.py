@@ -113,8 +113,10 @@ def _count(shape: tuple[int, ...], axis: Any) -> int:
 
 
 @special("numpy.prod", "numpy.nanprod")
-def prod(raw: Any, a: Any, axis: Any = None, **kwargs: Any) -> Any:
+def prod(raw: Any, a: Any, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
     """The unit to the power of the number of factors."""
+    if args:
+        kwargs |= zip(("dtype", "out", "keepdims", "initial", "where"), args, strict=False)
     value, unit = linear(raw.__name__, "a", a)
     where = kwargs.get("where")
     if (where is not None or raw.__name__ == "nanprod") and not unit.is_dimensionless:

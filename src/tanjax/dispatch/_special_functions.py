@@ -11,7 +11,6 @@ import numpy as np
 
 from tanjax.arrays import Unitful, convert, quantity
 from tanjax.registry._front import unit_of
-from tanjax.units import Unit
 from tanjax.units._signature import Role, bind
 
 from ._special import special, split
@@ -53,12 +52,12 @@ def piecewise(raw: Any, x: Any, condlist: Any, funclist: Any, *args: Any, **kw: 
     ]
     role = Role.parse("u")
     operands = [(role, unit_of(p), f"funclist[{i}]") for i, p in enumerate(probes)]
-    target = bind("piecewise", operands)["u"]
+    target = bind("piecewise", operands).get("u")
     out = raw(value, condlist, [_piece(f, labelled, target, args, kw) for f in funclist])
     return out if target is None else quantity(out, target)
 
 
-def _piece(f: Any, labelled: Any, target: Unit | None, args: Any, kw: Any) -> Any:
+def _piece(f: Any, labelled: Any, target: Any, args: Any, kw: Any) -> Any:
     """A piece on numbers: a constant, or a function of numbers."""
     if not callable(f):
         return convert(f.value, f.unit, target) if type(f) is Unitful else f

@@ -28,15 +28,15 @@ def is_quantity(x: Any) -> bool:
     return type(x) is Unitful
 
 
-def common(name: str, role: str, *trees: Any) -> tuple[Unit | None, tuple[Any, ...]]:
-    """Strip nested operands that must share a unit. **Returns:** the unit, the numbers.
+def common(name: str, role: str, *trees: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Strip nested operands that must share a unit. **Returns:** unit or `None`, the numbers.
 
     **Raises:** `UnitError` if they do not.
     """
     parsed = Role.parse(role)
     leaves, treedef = jax.tree.flatten(trees, is_leaf=is_quantity)
     operands = [(parsed, unit_of(x), f"item {i}") for i, x in enumerate(leaves)]
-    unit = bind(name, operands).get(parsed.letter)
+    unit: Any = bind(name, operands).get(parsed.letter)
     numbers = [convert(x.value, x.unit, unit) if type(x) is Unitful else x for x in leaves]
     return unit, treedef.unflatten(numbers)
 
@@ -140,7 +140,7 @@ def _angle_in(name: str, x: Any, unit: str) -> Unitful:
 # -- differences: of points of an affine scale, too ------------------------------------------------
 
 
-def differences(name: str, role: str, *xs: Any) -> tuple[Unit | None, list[Any]]:
+def differences(name: str, role: str, *xs: Any) -> tuple[Any, list[Any]]:
     """Strip operands of which only differences matter. **Returns:** the differences' unit."""
     first, *rest = xs
     if type(first) is Unitful and all(x is None for x in rest):  # 3 us less than flattening trees
@@ -153,14 +153,14 @@ def differences(name: str, role: str, *xs: Any) -> tuple[Unit | None, list[Any]]
 def ptp(raw: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
     """The greatest difference."""
     unit, (value,) = differences("ptp", "U", a)
-    return quantity(raw(value, *args, **kwargs), unit)
+    return labelled(raw(value, *args, **kwargs), unit)
 
 
 def _spread(power: int, raw: Any, a: Any, *args: Any, mean: Any = None, **kwargs: Any) -> Any:
     unit, (value, mean) = differences(raw.__name__, "U", a, mean)
     if mean is not None:
         kwargs["mean"] = mean
-    return quantity(raw(value, *args, **kwargs), unit**power)
+    return labelled(raw(value, *args, **kwargs), None if unit is None else unit**power)
 
 
 special("numpy.std", "numpy.nanstd")(functools.partial(_spread, 1))
@@ -175,7 +175,7 @@ def diff(
     if n == 0:
         return a
     unit, (value, prepend, append) = differences("diff", "U", a, prepend, append)
-    return quantity(raw(value, n, axis, prepend, append), unit)
+    return labelled(raw(value, n, axis, prepend, append), unit)
 
 
 @special("numpy.ediff1d")

@@ -34,8 +34,8 @@ def value_and_grad(
 
     **Returns:** a function giving the value and the gradient: for every dense array an array, for
     every structured one its natural cotangent (the same type for linear types, factored or
-    dense otherwise), `None` for integer and boolean leaves. The gradient of a quantity is one,
-    in `[loss]/[x]`.
+    dense otherwise), `None` for leaves that are integers, booleans or no arrays at all (the
+    activation function of a Module). The gradient of a quantity is one, in `[loss]/[x]`.
 
     **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate.
     """
@@ -43,11 +43,13 @@ def value_and_grad(
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         _check_differentiable("grad", args, argnums)
-        stripped = Stripped(f, has_aux)
+        held, moving, restore = _hold_fixed(f, args, argnums)
+        stripped = Stripped(held, has_aux)
         run = jax.value_and_grad(
             stripped, argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=True
         )
-        value, structural = run(*args, **kwargs)
+        value, structural = run(*moving, **kwargs)
+        structural = restore(structural)
         gradient = _per_argument(natural_tree, args, argnums, structural)
         unit = stripped.units.leaves[0]  # the loss is one scalar
         if unit is None:
@@ -249,7 +251,44 @@ def _natural_rows(out: Any, columns: Any, chosen: Any, single: bool) -> Any:
 
 
 def _no_tangent(o: Any, p: Any) -> Any:
+    if not _is_number(p):
+        return p
     return np.zeros(jnp.shape(o) + jnp.shape(p), jax.dtypes.float0)
+
+
+def _is_number(x: Any) -> bool:
+    """Whether JAX can trace a leaf."""
+    return hasattr(x, "dtype") or isinstance(x, bool | int | float | complex)
+
+
+def _hold_fixed(f: Callable[..., Any], args: Any, argnums: Argnums) -> Any:
+    """`f` and its arguments without the leaves that are no arrays, and the way back for gradients.
+
+    Functions and texts in a tree (the activation of a Module) cannot be traced; they are put back
+    inside `f`, and stand in their places in the gradient, which says `None` of them.
+    """
+    trees = {i: jax.tree.flatten(args[i]) for i in _tuple(argnums)}
+    if all(_is_number(leaf) for leaves, _ in trees.values() for leaf in leaves):
+        return f, args, lambda structural: structural
+
+    def join(i: int, numbers: Any) -> Any:
+        rest = iter(numbers)
+        leaves, tree = trees[i]
+        return tree.unflatten([next(rest) if _is_number(leaf) else leaf for leaf in leaves])
+
+    def whole(*moving: Any, **kwargs: Any) -> Any:
+        return f(*(join(i, m) if i in trees else m for i, m in enumerate(moving)), **kwargs)
+
+    def restore(structural: Any) -> Any:
+        if isinstance(argnums, int):
+            return join(argnums, structural)
+        return tuple(join(i, s) for i, s in zip(argnums, structural, strict=True))
+
+    moving = [
+        [leaf for leaf in trees[i][0] if _is_number(leaf)] if i in trees else a
+        for i, a in enumerate(args)
+    ]
+    return whole, moving, restore
 
 
 def _tuple(argnums: Argnums) -> tuple[int, ...]:
@@ -269,7 +308,7 @@ def _check_differentiable(name: str, args: Any, argnums: Argnums) -> None:
             raise TypeError(
                 message(
                     f"{name}: argument {i} has nothing to differentiate.",
-                    f"dtypes: {sorted({str(jnp.result_type(x)) for x in leaves})}",
+                    f"dtypes: {sorted(map(str, map(jnp.result_type, filter(_is_number, leaves))))}",
                     hint="convert it to a floating dtype, or leave it out of `argnums`.",
                 )
             )

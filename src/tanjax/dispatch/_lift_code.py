@@ -1,0 +1,110 @@
+"""What the meaning of a function depends on besides its arguments.
+
+`lift` keeps what it inferred about a function, but the function is run anew in every call, so it
+may have come to mean something else: it closes over a length that is now a time, or raises to a
+global power. Tracing it in every call would cost a millisecond; looking at what it reads costs a
+few microseconds.
+
+Sharp edge. Whatever could change without changing its identity (a list, an object that is not
+frozen, a module of the user) makes the answer "unknown", and the function is traced every time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import jax
+import numpy as np
+
+from tanjax.arrays import is_structured
+from tanjax.units import Unit
+
+_MOST = 200  # things looked at: beyond this a trace is no dearer
+_FIXED = (int, float, complex, str, bytes, type(None), Fraction, Unit, np.generic, np.dtype, type)
+_BUILT_IN = (types.BuiltinFunctionType, types.BuiltinMethodType, np.ufunc)
+_LIBRARIES = frozenset({"functools", "itertools", "jax", "math", "numpy", "operator", "tanjax"})
+
+
+class _Unknown(Exception):
+    """Something could change unseen."""
+
+
+def surroundings(f: Any) -> list[Any] | None:
+    """All that `f` reads besides its arguments, to be compared by identity; `None` if unknown."""
+    found: list[Any] = []
+    try:
+        _look(f, found)
+    except _Unknown:
+        return None
+    return found
+
+
+def unchanged(old: list[Any] | None, new: list[Any] | None) -> bool:
+    """Whether two lists of surroundings are known and the same."""
+    if old is None or new is None or len(old) != len(new):
+        return False
+    return all(a is b for a, b in zip(old, new, strict=True))
+
+
+def _look(x: Any, found: list[Any]) -> None:
+    if any(x is seen for seen in found):
+        return
+    found.append(x)
+    if len(found) > _MOST:
+        raise _Unknown
+    for part in _parts(x):
+        _look(part, found)
+
+
+def _parts(x: Any) -> Iterator[Any]:
+    """What may change inside. **Raises:** `_Unknown` if that cannot be said."""
+    if isinstance(x, _FIXED + _BUILT_IN) or is_structured(x) or isinstance(x, jax.Array):
+        return
+    name = x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", None)
+    if isinstance(name, str) and name.partition(".")[0] in _LIBRARIES and not _holds(x):
+        return
+    if isinstance(x, types.FunctionType):
+        yield from _read_by(x, x.__code__)
+        yield from (c.cell_contents for c in x.__closure__ or () if _is_filled(c))
+        yield from (*(x.__defaults__ or ()), *(x.__kwdefaults__ or {}).values())
+    elif isinstance(x, types.MethodType):
+        yield from (x.__func__, x.__self__)
+    elif isinstance(x, functools.partial):
+        yield from (x.func, *x.args, *x.keywords.values())
+    elif isinstance(x, tuple):
+        yield from x
+    elif dataclasses.is_dataclass(x) and x.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        yield type(x).__call__ if callable(x) else None
+        yield from (getattr(x, f.name, None) for f in dataclasses.fields(x))
+    elif callable(getattr(x, "__wrapped__", None)):
+        yield x.__wrapped__
+    else:
+        raise _Unknown
+
+
+def _holds(x: Any) -> bool:
+    """Whether something of a library holds code of the user: a compiled function, a `partial`."""
+    return hasattr(x, "__wrapped__") or isinstance(x, functools.partial)
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _read_by(f: types.FunctionType, code: types.CodeType) -> Iterator[Any]:
+    """The globals that code reads, with the code inside it."""
+    for name in code.co_names:
+        if name in f.__globals__:
+            yield f.__globals__[name]
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _read_by(f, constant)
