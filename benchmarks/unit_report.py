@@ -97,7 +97,8 @@ def fact_table(facts: list[Fact]) -> Table:
 METHOD = """\
 All contenders run in turn in one process with one thread, three numbers per array in float32; the
 ratio to plain JAX is taken within a round, and the median over rounds stands in the table. A row is
-over budget if the ratio of the best times is, too, and if both are again in a longer run.
+over budget if the ratio of the best times is, too, and if both are again in a longer run; rows
+whose median and best times disagree are measured again as well.
 
 Plain JAX computes with bare numbers: where we convert kilometres to metres it converts nothing, so
 those rows hold the price of the conversion as well. `-` means that the library has no such

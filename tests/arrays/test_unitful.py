@@ -392,12 +392,13 @@ def test_the_testing_kit_passes_quantities(kind, complex_):
     assert result.scalars > 40
 
 
-def test_the_testing_kit_catches_a_wrong_unit(monkeypatch):
-    """A pullback whose result is labelled with the unit instead of its inverse."""
-    right = tj.Unitful.pullback_of_restructure
-    wrong = lambda self, c: tj.Unitful(right(self, c).value, self.unit)
-    monkeypatch.setattr(tj.Unitful, "pullback_of_restructure", wrong)
-    with pytest.raises(tj.CheckFailure, match="unit"):
+@pytest.mark.parametrize("name", ["pullback_of_restructure", "pushforward_of_destructure"])
+def test_the_testing_kit_catches_a_wrong_unit(monkeypatch, name):
+    """A map whose numbers are right and whose label is not."""
+    right = getattr(tj.Unitful, name)
+    wrong = lambda self, given: tj.Unitful(right(self, given).value, self.unit * self.unit)
+    monkeypatch.setattr(tj.Unitful, name, wrong)
+    with pytest.raises(tj.CheckFailure, match=rf"(?s)maps: .*{name} has the wrong unit.*km2"):
         tj.testing.check_array_type(tj.Unitful(Samples(4).normal(2, 3), "km"))
 
 

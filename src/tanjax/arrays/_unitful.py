@@ -304,7 +304,7 @@ def _make_quantity(x: Any, unit: Unit) -> Unitful:
         return quantity(x.value, x.unit * unit)
     if type(x) is int:
         x = float(x)
-    if isinstance(x, str) or not (
+    if isinstance(x, str | bool) or not (
         np.isscalar(x) or isinstance(x, list | tuple | np.ndarray | jax.Array) or array_type(x)
     ):
         raise UnitError(f"cannot give {type(x).__name__} the unit {unit}.")

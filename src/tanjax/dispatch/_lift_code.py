@@ -26,8 +26,9 @@ from tanjax.units import Unit
 
 _MOST = 200  # things looked at: beyond this a trace is no dearer
 _FIXED = (int, float, complex, str, bytes, type(None), Fraction, Unit, np.generic, np.dtype, type)
-_BUILT_IN = (types.BuiltinFunctionType, types.BuiltinMethodType, np.ufunc)
-_LIBRARIES = frozenset({"functools", "itertools", "jax", "math", "numpy", "operator", "tanjax"})
+_LIBRARIES = frozenset(
+    {"builtins", "functools", "itertools", "jax", "math", "numpy", "operator", "tanjax"}
+)
 
 
 class _Unknown(Exception):
@@ -63,10 +64,9 @@ def _look(x: Any, found: list[Any]) -> None:
 
 def _parts(x: Any) -> Iterator[Any]:
     """What may change inside. **Raises:** `_Unknown` if that cannot be said."""
-    if isinstance(x, _FIXED + _BUILT_IN) or is_structured(x) or isinstance(x, jax.Array):
+    if isinstance(x, _FIXED) or is_structured(x) or isinstance(x, jax.Array):
         return
-    name = x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", None)
-    if isinstance(name, str) and name.partition(".")[0] in _LIBRARIES and not _holds(x):
+    if _home(x) in _LIBRARIES and not _holds(x):
         return
     if isinstance(x, types.FunctionType):
         yield from _read_by(x, x.__code__)
@@ -74,17 +74,27 @@ def _parts(x: Any) -> Iterator[Any]:
         yield from (*(x.__defaults__ or ()), *(x.__kwdefaults__ or {}).values())
     elif isinstance(x, types.MethodType):
         yield from (x.__func__, x.__self__)
+    elif isinstance(x, types.BuiltinFunctionType):
+        yield x.__self__  # a module, or what a bound method belongs to
     elif isinstance(x, functools.partial):
         yield from (x.func, *x.args, *x.keywords.values())
     elif isinstance(x, tuple):
         yield from x
-    elif dataclasses.is_dataclass(x) and x.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    elif dataclasses.is_dataclass(x) and getattr(x, "__dataclass_params__").frozen:  # noqa: B009
         yield type(x).__call__ if callable(x) else None
         yield from (getattr(x, f.name, None) for f in dataclasses.fields(x))
     elif callable(getattr(x, "__wrapped__", None)):
         yield x.__wrapped__
     else:
         raise _Unknown
+
+
+def _home(x: Any) -> Any:
+    """The package that something comes from; of containers, which change, none."""
+    if isinstance(x, types.ModuleType):
+        return x.__name__.partition(".")[0]
+    name = getattr(x, "__module__", None) or type(x).__module__
+    return name.partition(".")[0] if name != "builtins" else None
 
 
 def _holds(x: Any) -> bool:

@@ -51,6 +51,9 @@ _ACCUMULATIONS = {"add": "cumsum", "multiply": "cumprod"}
 
 def _quantity_ufunc(ufunc: Any, method: str, inputs: Any, kwargs: Any) -> Any:
     """NumPy's ufuncs on quantities: the function of the same name, in or out of `jit`."""
+    if method == "outer":
+        first, second = (x if hasattr(x, "ndim") else np.asarray(x) for x in inputs)
+        return ufunc(first.reshape(first.shape + (1,) * second.ndim), second)
     names = {"reduce": _REDUCTIONS, "accumulate": _ACCUMULATIONS}
     name = ufunc.__name__ if method == "__call__" else names.get(method, {}).get(ufunc.__name__)
     if name is None or kwargs.pop("out", None) is not None:

@@ -15,9 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import units
-from tanjax._errors import UnitError
+from tanjax._errors import incompatible
 from tanjax.arrays import Unitful, convert, is_structured, quantity
 from tanjax.arrays._abstract import as_array
+
+from tanjax.units._signature import describe_unit, not_linear, unexpected
 
 from ._namespaces import function
 
@@ -91,7 +93,14 @@ def _unary(target: str) -> Callable[..., Any]:
 
 def _getitem(self: Any, index: Any) -> Any:
     value = self.value
-    return quantity((value if hasattr(value, "dtype") else jnp.asarray(value))[index], self.unit)
+    try:
+        part = (value if hasattr(value, "dtype") else jnp.asarray(value))[index]
+    except (IndexError, TypeError):
+        for i in index if type(index) is tuple else (index,):
+            if type(i) is Unitful:
+                raise unexpected("getitem", "index", i.unit) from None
+        raise
+    return quantity(part, self.unit)
 
 
 def _iter(self: Any) -> Iterator[Any]:
@@ -118,10 +127,20 @@ class At:
         return _convert_for(f"at[...].{name}", values, self.q.unit)
 
     def _same(self, name: str, values: Any, kwargs: Any) -> Unitful:
-        number = self._number(name, values)
+        if name in ("add", "subtract") and not self.q.unit.is_linear:
+            # To a point of a scale only a difference can be added.
+            step = values.unit if type(values) is Unitful else units.one
+            combine = units.add_units if name == "add" else units.subtract_units
+            if combine(self.q.unit, step) is not self.q.unit:
+                raise not_linear(f"at[...].{name}", "values", step)
+            number = convert(values.value, step, self.q.unit.delta)
+        else:
+            number = self._number(name, values)
         return quantity(getattr(self._at(), name)(number, **kwargs), self.q.unit)
 
     def _pure(self, name: str, values: Any, kwargs: Any) -> Unitful:
+        if not self.q.unit.is_linear:
+            raise not_linear(f"at[...].{name}", "the array", self.q.unit)
         number = values.plain(f"at[...].{name}") if type(values) is Unitful else values
         return quantity(getattr(self._at(), name)(number, **kwargs), self.q.unit)
 
@@ -172,10 +191,10 @@ class At:
 
 def _convert_for(where: str, x: Any, unit: Any) -> Any:
     value, own = (x.value, x.unit) if type(x) is Unitful else (x, units.one)
-    try:
-        return convert(value, own, unit)
-    except UnitError as error:
-        raise UnitError(f"{where}: {error}") from None
+    if own.dimension is not unit.dimension:
+        given = describe_unit(x.unit if type(x) is Unitful else None)
+        raise incompatible(where, f"array: {describe_unit(unit)}", f"values: {given}")
+    return convert(value, own, unit)
 
 
 def _relayout(name: str) -> Callable[..., Any]:
