@@ -158,6 +158,13 @@ def test_a_unit_as_a_static_argument():
     assert count.count == 2
 
 
+@pytest.mark.parametrize("compiler", [jax.jit, tj.jit])
+def test_a_quantity_is_no_static_argument(compiler):
+    """It is an array: mutable in NumPy, unknown in JAX. JAX's own message says so."""
+    with pytest.raises(ValueError, match="hash"):
+        compiler(lambda q: q, static_argnums=0)(1.0 * m)
+
+
 def test_donation():
     f = tj.jit(lambda x, y: x + y, donate_argnums=0)
     x, y = jnp.ones(8) * m, jnp.ones(8) * m
@@ -311,3 +318,29 @@ def test_jax_jit_traces_once_per_unit():
     for name in PREFIXES:
         assert_quantity(f(1.0 * tj.unit(name)), name, 2.0)
     assert count.count == 5
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, lambda f: tj.jit(lambda x: f(x))])
+def test_rounding_is_compiled_per_unit(wrap):
+    """Half a kilometre and 500 m round differently: such a program serves one unit only."""
+    f = wrap(tj.jit(tnp.floor))
+    assert float(f(1.5 * km) / (1.0 * km)) == 1.0
+    assert float(f(1500.7 * m) / (1.0 * m)) == 1500.0
+    assert f(2.5 * km).unit == km
+
+
+def test_rounding_of_many_arguments_is_compiled_per_unit():
+    zero = 0.0 * m
+    of_dict = tj.jit(lambda t: tnp.round(t["a"]) + t["b"] + t["c"] + t["d"])
+    flat = tj.jit(lambda a, b, c, d: tnp.round(a) + b + c + d)
+    for q, expected in ((1.4 * km, 1000.0), (1400.4 * m, 1400.0)):
+        assert flat(q, zero, zero, zero).to_value("m") == expected
+        assert of_dict({"a": q, "b": zero, "c": zero, "d": zero}).to_value("m") == expected
+
+
+def test_a_compiled_function_that_rounds_tells_the_one_that_calls_it():
+    inner = tj.jit(tnp.floor)
+    inner(1.5 * km)  # traced before, so that nothing is traced inside `outer`
+    outer = tj.jit(lambda x: inner(x))
+    assert outer(1.5 * km).to_value("km") == 1.0
+    assert outer(1500.7 * m).to_value("m") == 1500.0

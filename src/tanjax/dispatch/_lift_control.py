@@ -76,9 +76,10 @@ def _by_table(eqn: Any, operands: list[Any], error: UnitError) -> list[Any]:
         raise error
     signature = Signature.parse(text)
     arguments = eqn.params["jaxpr"].jaxpr.debug_info.arg_names or ()
-    pairs = [(n, signature.role(n)) for n in arguments]
-    if len(pairs) != len(operands) or any(role is None for _, role in pairs):
+    roles = dict(signature.roles)
+    if len(arguments) != len(operands) or not set(arguments) <= set(roles):
         raise error
+    pairs = [(n, roles[n]) for n in arguments]
     fitting = dataclasses.replace(signature, roles=tuple(pairs), variadic=None)
     return apply_signature(name, fitting, operands, len(eqn.outvars))
 

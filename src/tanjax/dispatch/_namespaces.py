@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tanjax.arrays import Unitful, densified, is_structured
-from tanjax.registry import Front, refused
+from tanjax.registry import Front, note_unit_dependence, refused
 
 from . import (
     _operations as ops,
@@ -63,12 +63,32 @@ _MODULES = {"numpy": "jax.numpy", "linalg": "jax.numpy.linalg", "fft": "jax.nump
 _TABLE_OF = {module: table for table, module in _MODULES.items()}
 
 
+# What these give depends on the unit that a number is in; `tj.jit` compiles them per unit.
+_UNIT_DEPENDENT = (
+    *("astype", "around", "ceil", "convert_element_type", "fix", "floor", "frexp", "modf"),
+    *("ones_like", "rint", "round", "spacing", "trunc"),
+)
+
+
 @functools.cache
 def function(table: str, name: str) -> Any:
     """What `name` of a namespace is on quantities; `table` is `"numpy"`, `"linalg"`, `"lax"`.
 
     **Raises:** `AttributeError` if JAX has no such name.
     """
+    found = _function(table, name)
+    if name not in _UNIT_DEPENDENT or table not in ("numpy", "lax"):
+        return found
+
+    @functools.wraps(found, updated=())
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        note_unit_dependence()
+        return found(*args, **kwargs)
+
+    return noting
+
+
+def _function(table: str, name: str) -> Any:
     module = importlib.import_module(_MODULES.get(table, f"jax.{table}"))
     raw = getattr(module, name)
     entry = TABLES[table].get(name)

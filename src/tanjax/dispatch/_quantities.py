@@ -18,7 +18,6 @@ from tanjax import units
 from tanjax._errors import incompatible
 from tanjax.arrays import Unitful, convert, is_structured, quantity
 from tanjax.arrays._abstract import as_array
-
 from tanjax.units._signature import describe_unit, not_linear, unexpected
 
 from ._namespaces import function

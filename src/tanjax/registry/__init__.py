@@ -1,6 +1,12 @@
 """Layer 4: operations, natural rules, `wrap_natural_pullback`, rule packs."""
 
-from ._front import Front as Front, lifting as lifting, refused as refused
+from ._front import (
+    Front as Front,
+    lifting as lifting,
+    note_unit_dependence as note_unit_dependence,
+    refused as refused,
+    watching as watching,
+)
 from ._lowering import lowering as lowering
 from ._natural import wrap_natural_pullback as wrap_natural_pullback
 from ._operation import Operation as Operation, operation as operation, operations as operations

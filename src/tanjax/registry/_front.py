@@ -70,6 +70,37 @@ def lifting(number: Callable[[Unitful], Any]) -> Iterator[None]:
         _LIFTING.stack.pop()
 
 
+class _Watched(threading.local):
+    """The traces under way that want to know whether a result depends on the unit of a number."""
+
+    def __init__(self) -> None:
+        self.traces: list[list[bool]] = []
+
+
+_WATCHED = _Watched()
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[list[bool]]:
+    """Gives a list that is empty at the end unless something asked for a number in its own unit.
+
+    Rounding does: half a kilometre and five hundred metres round to different lengths. A program
+    that rounds must not be reused for other units.
+    """
+    found: list[bool] = []
+    _WATCHED.traces.append(found)
+    try:
+        yield found
+    finally:
+        _WATCHED.traces.pop()
+
+
+def note_unit_dependence() -> None:
+    """Tell the traces under way that their result depends on the units of the arguments."""
+    for found in _WATCHED.traces:
+        found.append(True)
+
+
 class Front:
     """A raw function and its unit signature, callable on plain arrays and quantities.
 

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 
 from tanjax._errors import UnitError
 from tanjax.arrays import Unitful, convert, quantity
+from tanjax.registry import note_unit_dependence, watching
 
 from ._units import is_quantity
 
@@ -104,8 +105,11 @@ class Compiled:
         self._flat: dict[Any, tuple[Any, list[Any], Callable[..., Any]]] = {}
         self._known: dict[Any, Any] = {}
         self._anchors: dict[Any, list[Any]] = {}
+        self._fixed: set[Any] = set()  # patterns whose results depend on the units
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._fixed:
+            note_unit_dependence()  # to a trace that calls this one
         if self._packs and not kwargs and args:
             # Many quantities, and nothing else: their values go to a function of plain arrays.
             # 0.04 us per argument, a third of what JAX takes to look into a quantity; for a dict
@@ -142,11 +146,21 @@ class Compiled:
         def checked(*args: Any, **kwargs: Any) -> Any:
             key, _, _, units = _pattern(args, kwargs)
             if any(units) and units not in self._anchors.setdefault(key, [units]):
-                raise _OtherUnits
-            out = fun(*args, **kwargs)
+                if key not in self._fixed:
+                    raise _OtherUnits
+                self._anchors[key].append(units)
+            out = self._watched(key, fun, *args, **kwargs)
             return _pack(out) if self._packs else out
 
         return checked
+
+    def _watched(self, key: Any, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Trace; if a result depends on the units, remember not to convert such arguments."""
+        with watching() as found:
+            out = fun(*args, **kwargs)
+        if found:
+            self._fixed.add(key)
+        return out
 
     def _remember(self, box: Any, names: Any, args: Any) -> tuple[Callable[..., Any], Any]:
         """A function of the values alone, for quantities in these units; and the quantities.
@@ -160,15 +174,18 @@ class Compiled:
         key = (box, tuple(names) if box is dict else names, tuple(units))
         if key not in self._known:
             order = sorted(names) if box is dict else ()  # in which JAX gives dicts back
+            pattern = _pattern(args, {})[0]
 
             def on_values(*values: Any) -> Any:
                 quantities = map(quantity, values, units)
                 if box is None:
-                    return _pack(self._fun(*quantities))
-                if box is not dict:
-                    return _pack(self._fun(box(quantities)))
-                by_name = dict(zip(names, quantities, strict=True))
-                return _pack(self._fun({name: by_name[name] for name in order}))
+                    given: Any = quantities
+                elif box is not dict:
+                    given = (box(quantities),)
+                else:
+                    by_name = dict(zip(names, quantities, strict=True))
+                    given = ({name: by_name[name] for name in order},)
+                return _pack(self._watched(pattern, self._fun, *given))
 
             on_values.__name__ = getattr(self._fun, "__name__", "fun")
             self._known[key] = jax.jit(on_values)
@@ -182,6 +199,8 @@ class Compiled:
             return args, kwargs
         anchors = self._anchors.setdefault(key, [])
         for anchor in anchors:
+            if key in self._fixed and units != anchor:
+                continue
             try:
                 done = [
                     x if unit is target else _brought(x, unit, target)
@@ -213,6 +232,7 @@ class Compiled:
         self._flat.clear()
         self._known.clear()
         self._anchors.clear()
+        self._fixed.clear()
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -230,8 +250,9 @@ def jit(fun: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     **Returns:** a compiled function. The first call with arguments of some dimensions decides in
     which units the program works; later arguments are converted to them (one multiplication where
     they differ). Where a conversion factor does not fit in the dtype, in float16 (whose values
-    would not either), or for units of an affine scale, the program is compiled again for the
-    units given.
+    would not either), for units of an affine scale, and if the function rounds (`floor`, `round`,
+    `astype`: half a kilometre and 500 metres round differently), the program is compiled again for
+    the units given.
 
     **Cost:** of a call with quantities as arguments, at most 1.2 times that of `jax.jit`.
     """

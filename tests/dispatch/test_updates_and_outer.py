@@ -1,0 +1,62 @@
+"""Indexed updates of points of a scale, outer ufuncs, and what cannot be an index or a quantity."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+
+m, km, s, K, C = (tj.unit(name) for name in ("m", "km", "s", "K", "degC"))
+x = jnp.asarray([0.0, 1.0, 2.0]) * m
+t = jnp.asarray([1.0, 2.0]) * C
+
+
+@pytest.mark.parametrize(
+    ("update", "expected"),
+    [
+        (lambda: t.at[0].add(5.0 * K), [6.0, 2.0]),
+        (lambda: t.at[0].subtract(5.0 * K), [-4.0, 2.0]),
+        (lambda: t.at[0].set(300.0 * K), [26.85, 2.0]),
+        (lambda: t.at[0].min(200.0 * K), [-73.15, 2.0]),
+        (lambda: t.at[1].set(3.0 * C), [1.0, 3.0]),
+    ],
+)
+def test_updates_of_temperatures(update, expected):
+    """A difference is added as one, and an absolute temperature set as one."""
+    np.testing.assert_allclose(update().value, expected, rtol=1e-12)
+    assert update().unit == C
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        lambda: t.at[0].add(5.0 * C),
+        lambda: t.at[0].subtract(5.0 * C),
+        lambda: t.at[0].add(5.0),
+        lambda: t.at[0].multiply(2.0),
+        lambda: t.at[0].divide(2.0),
+        lambda: x.at[0].set(1.0),
+        lambda: x.at[0].add(1.0 * s),
+        lambda: x[1.0 * m],
+        lambda: x[jnp.asarray(1) * m, None],
+        lambda: True * m,
+    ],
+)
+def test_nonsense_is_refused(update):
+    with pytest.raises(tj.UnitError):
+        update()
+
+
+def test_update_names_the_method_and_both_units():
+    with pytest.raises(tj.UnitError, match=r"at\[...\].set(.|\n)*unit m (.|\n)*a plain number"):
+        x.at[0].set(1.0)
+
+
+def test_outer_ufuncs():
+    a, b = np.asarray([1.0, 2.0]), np.asarray([3.0, 4.0, 5.0])
+    product = np.multiply.outer(a * m, b * km)
+    np.testing.assert_allclose(product.to_value("m2"), 1000 * np.multiply.outer(a, b))
+    total = np.add.outer(a * m, b * km)
+    np.testing.assert_allclose(total.to_value("m"), np.add.outer(a, 1000 * b))
+    with pytest.raises(tj.UnitError):
+        np.add.outer(a * m, b * s)
