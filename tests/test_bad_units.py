@@ -101,8 +101,8 @@ def test_only_pure_numbers(name):
     [
         (lambda: x.to("s"), (LENGTH, TIME)),
         (lambda: x.to_value("kg m / s2"), (LENGTH, "kg")),
-        (lambda: x.at[0].set(1.0 * s), (r"at\[...\].set", TIME, LENGTH)),
-        (lambda: x.at[0].add(1.0), (r"at\[...\].add", "dimensionless", LENGTH)),
+        (lambda: x.at[0].set(1.0 * s), (r"at\[...\].set", LENGTH, TIME)),
+        (lambda: x.at[0].add(1.0), (r"at\[...\].add", LENGTH, NUMBER)),
         (lambda: x.at[0].multiply(x[0]), (r"at\[...\].multiply", "m")),
         (lambda: bool(x[0]), ("bool", "m", "Hint")),
         (lambda: float(x[0]), ("float", "m", "Hint")),

@@ -125,7 +125,8 @@ def _infer(call: _Call, avals: Any, given: list[Any], fixed: dict[int, Any]) -> 
     try:
         return _traced(call, avals, given, fixed, coherent=False)
     except NeedsCoherent:
-        given = [None if u is None else units.coherent(u) for u in given]
+        degree, radian = units.unit("deg"), units.unit("rad")  # code may ask for degrees
+        given = [None if u is None else radian if u == degree else units.coherent(u) for u in given]
         return _traced(call, avals, given, fixed, coherent=True)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tanjax import _compat
+from tanjax import _compat, units
 from tanjax._errors import UnitError, message
 from tanjax.units import Unit, one
 from tanjax.units._signature import (
@@ -250,6 +250,41 @@ def _out_units(out: Any, binding: Any, free: set[str], operands: list[Any], coun
 def _(eqn: Any, operands: list[Any]) -> list[Any]:
     unit = operands[0]
     return [unit ** eqn.params["y"] if isinstance(unit, Unit) else unit]
+
+
+def _turned(unit: Unit, factor: Any, tolerance: float) -> Unit | None:
+    """The unit of an angle times pi/180 or 180/pi, by which `deg2rad` and `rad2deg` multiply.
+
+    They mean the number in degrees or in radians: 180 deg becomes pi rad, not pi deg.
+    """
+    if factor is None or np.size(factor) != 1:
+        return None
+    degree, radian = units.unit("deg"), units.unit("rad")
+    for number, a, b in ((math.pi / 180, degree, radian), (180 / math.pi, radian, degree)):
+        if abs(complex(np.asarray(factor).item()) / number - 1) <= tolerance:
+            if unit == a:
+                return b
+            raise UnitError(
+                message(
+                    f"lift: a number in {unit} is multiplied by that of 1 {a} in {b}.",
+                    hint="leave it out: a quantity knows its unit, `sin` takes degrees.",
+                )
+            )
+    return None
+
+
+@rule("mul")
+def _(eqn: Any, operands: list[Any]) -> list[Any]:
+    for unit, other in zip(operands, reversed(eqn.invars), strict=True):
+        if isinstance(unit, Unit) and unit is not one and unit.is_dimensionless:
+            dtype = eqn.outvars[0].aval.dtype
+            if not jax.dtypes.issubdtype(dtype, np.inexact):
+                continue
+            rounding = float(jax.numpy.finfo(dtype).eps)
+            turned = _turned(unit, getattr(other, "val", None), rounding)
+            if turned is not None:
+                return [turned]
+    return apply_signature("mul", Signature.parse(PRIMITIVES["mul"]), operands, 1)
 
 
 @rule("pow")

@@ -6,7 +6,7 @@ There is no `__jax_array__`: it would let `x @ D` densify `D` in silence.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax.numpy as jnp
@@ -116,6 +116,8 @@ def _elementwise(function: Callable[[Any, Any], Any], name: str) -> Callable[[An
     """Comparisons: dense and boolean, as for any array; never one truth value."""
 
     def method(self: Any, other: Any) -> Any:
+        if type(other) is Unitful:  # which knows about units, and is asked next
+            return NotImplemented
         dense = [x.to_dense() if isinstance(x, AbstractArray) else x for x in (self, other)]
         return function(*dense)
 
@@ -125,6 +127,17 @@ def _elementwise(function: Callable[[Any, Any], Any], name: str) -> Callable[[An
 
 def _getitem(self: Any, index: Any) -> Any:
     return densified(self, "getitem", "take a block of the fields instead")[index]
+
+
+def _iter(self: Any) -> Iterator[Any]:
+    """The rows. Without it Python would ask for index 0, 1, 2 ... and never be told to stop."""
+    return iter(densified(self, "iteration", "take rows of the fields instead"))
+
+
+def _len(self: Any) -> int:
+    if not self.shape:
+        raise TypeError(f"len() of unsized {type(self).__name__}")
+    return int(self.shape[0])
 
 
 def install() -> None:
@@ -144,7 +157,7 @@ def install() -> None:
         setattr(cls, f"__{name}__", _elementwise(getattr(jnp, _COMPARISONS[name]), name))
     cls.__neg__ = lambda self: ops.negative(self)
     cls.__pos__ = lambda self: self
-    cls.__getitem__ = _getitem
+    cls.__getitem__, cls.__iter__, cls.__len__ = _getitem, _iter, _len
     cls.__array_ufunc__ = _array_ufunc
     cls.__array_function__ = _array_function
     cls.__array_namespace__ = _array_namespace

@@ -121,7 +121,7 @@ class At:
         return as_array(self.q.value).at[self.index]
 
     def _number(self, name: str, values: Any) -> Any:
-        if type(values) in (int, float) and values == 0:
+        if type(values) in (int, float) and values == 0 and self.q.unit.is_linear:
             return values
         return _convert_for(f"at[...].{name}", values, self.q.unit)
 

@@ -107,7 +107,7 @@ class Compiled:
         self._anchors: dict[Any, list[Any]] = {}
         self._fixed: set[Any] = set()  # patterns whose results depend on the units
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if self._fixed:
             note_unit_dependence()  # to a trace that calls this one
         if self._packs and not kwargs and args:
@@ -154,7 +154,7 @@ class Compiled:
 
         return checked
 
-    def _watched(self, key: Any, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _watched(self, key: Any, fun: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Trace; if a result depends on the units, remember not to convert such arguments."""
         with watching() as found:
             out = fun(*args, **kwargs)
@@ -212,15 +212,15 @@ class Compiled:
         anchors.append(units)
         return args, kwargs
 
-    def lower(self, *args: Any, **kwargs: Any) -> Any:
+    def lower(self, /, *args: Any, **kwargs: Any) -> Any:
         """`jax.jit(fun).lower`: ahead-of-time compilation, for exactly these units."""
         return self._jit.lower(*args, **kwargs)
 
-    def trace(self, *args: Any, **kwargs: Any) -> Any:
+    def trace(self, /, *args: Any, **kwargs: Any) -> Any:
         """`jax.jit(fun).trace`."""
         return self._jit.trace(*args, **kwargs)
 
-    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+    def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """`jax.jit(fun).eval_shape`."""
         return self._jit.eval_shape(*args, **kwargs)
 

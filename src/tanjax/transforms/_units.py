@@ -63,7 +63,7 @@ class Stripped:
         self.f, self.has_aux = f, has_aux
         self.units: Any = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         out = self.f(*args, **kwargs)
         out, aux = out if self.has_aux else (out, None)
         plain, self.units = strip(out)
