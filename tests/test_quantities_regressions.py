@@ -154,3 +154,29 @@ def test_a_structured_array_compares_with_a_quantity():
         assert np.array_equal(d < 2 * d * tj.unit("1"), np.diag([True, True]))
         with pytest.raises(tj.UnitError):
             d == d * m  # noqa: B015
+
+
+def test_a_compiled_square_of_a_far_unit_does_not_overflow():
+    """1 Gpc is 3e25 m, whose square float32 does not hold."""
+    square = tj.jit(lambda x: x**2)
+    one = jnp.float32(1.0)
+    assert square(one * tj.unit("m")).unit == tj.unit("m2")
+    far = square(one * tj.unit("Gpc"))
+    assert (float(far.value), far.unit) == (1.0, tj.unit("Gpc2"))
+    assert square(one * tj.unit("km")).unit == tj.unit("m2")
+
+
+def test_a_branch_may_be_the_literal_zero():
+    """As in sums and `where`, the literal zero has every unit."""
+    f = lambda keep, x: tj.cond(keep, lambda x: x, lambda x: 0.0, x)
+    x = 2.0 * tj.unit("m")
+    assert float(f(True, x) / x) == 1.0
+    assert f(False, x).to_value("m") == 0.0
+    with pytest.raises(tj.UnitError, match="branch"):
+        tj.cond(True, lambda x: x, lambda x: 1.0, x)
+
+
+def test_lifted_code_may_use_the_methods_of_arrays():
+    """A quantity of a Python number is an array to the code, as in a trace."""
+    double = tj.lift(lambda v: v.astype(v.dtype) * 2)
+    assert double(2.0 * tj.unit("m")).to_value("m") == 4.0

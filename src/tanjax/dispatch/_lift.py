@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tanjax import units
@@ -65,10 +66,7 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
             if not any(isinstance(c, jax.core.Tracer) for c in result[3].consts):
                 inferred[key] = around, result  # code that closes over tracers is always another
         out_tree, out_units, coherent, closed = result
-        numbers = [
-            convert(v, u, units.coherent(u)) if coherent and u is not None else v
-            for v, u in zip(values, found, strict=True)
-        ]
+        numbers = [_in_code(coherent, v, u) for v, u in zip(values, found, strict=True)]
         if any(map(is_structured, numbers)):
             results = interpret(closed.jaxpr, closed.consts, [numbers[i] for i in moving])
         else:
@@ -82,6 +80,15 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
         return jax.tree.unflatten(out_tree, labelled)
 
     return lifted
+
+
+def _in_code(coherent: bool, value: Any, unit: Any) -> Any:
+    """An argument as the code saw it when it was traced: of a quantity an array in a unit."""
+    if unit is None:
+        return value
+    if coherent:
+        value = convert(value, unit, units.coherent(unit))
+    return jnp.asarray(value) if isinstance(value, int | float | complex) else value
 
 
 def register(primitive: str, signature: str) -> None:

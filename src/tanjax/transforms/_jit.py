@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from tanjax._errors import UnitError
 from tanjax.arrays import Unitful, convert, quantity
 from tanjax.registry import note_unit_dependence, watching
+from tanjax.units import conversion
 
 from ._units import is_quantity
 
@@ -74,13 +75,18 @@ def _unpack(out: Any) -> Any:
     return treedef.unflatten(labelled)
 
 
-def _brought(x: Unitful, unit: Any, target: Any) -> Unitful:
-    """A quantity in the unit of a first call. **Raises:** `UnitError` if it may not fit there.
+# How far apart two units may be: km and µm are. Beyond, squares and products of numbers that were
+# chosen to be of order one would leave the range of the dtype without an error.
+_FAR = {jnp.dtype(jnp.float16): 1.0, jnp.dtype(jnp.float64): 1e30, jnp.dtype(jnp.complex128): 1e30}
+_FAR_OTHERWISE = 1.01e9
 
-    float16 ends at 65504: 100 km would become infinity in metres, without an error.
-    """
-    if x.dtype == jnp.float16:
-        raise UnitError("float16 is compiled for the units given.")
+
+def _brought(x: Unitful, unit: Any, target: Any) -> Unitful:
+    """A quantity in the unit of a first call. **Raises:** `UnitError` if it may not fit there."""
+    multiplier, divisor = conversion(unit, target)
+    far = _FAR.get(x.dtype, _FAR_OTHERWISE)
+    if not 1 / far <= multiplier / divisor <= far:
+        raise UnitError("compile for the units given: their ratio is too large for the dtype.")
     return quantity(convert(x.value, unit, target), target)
 
 
@@ -249,10 +255,10 @@ def jit(fun: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     **Returns:** a compiled function. The first call with arguments of some dimensions decides in
     which units the program works; later arguments are converted to them (one multiplication where
-    they differ). Where a conversion factor does not fit in the dtype, in float16 (whose values
-    would not either), for units of an affine scale, and if the function rounds (`floor`, `round`,
-    `astype`: half a kilometre and 500 metres round differently), the program is compiled again for
-    the units given.
+    they differ). The program is compiled again for the units given if they are further apart than
+    km and µm (in float64: 10³⁰, in float16: at all), so that nothing overflows that would not in
+    its own unit; for units of an affine scale; and if the function rounds (`floor`, `round`,
+    `astype`: half a kilometre and 500 metres round differently).
 
     **Cost:** of a call with quantities as arguments, at most 1.2 times that of `jax.jit`.
     """
