@@ -180,3 +180,10 @@ def test_lifted_code_may_use_the_methods_of_arrays():
     """A quantity of a Python number is an array to the code, as in a trace."""
     double = tj.lift(lambda v: v.astype(v.dtype) * 2)
     assert double(2.0 * tj.unit("m")).to_value("m") == 4.0
+
+
+def test_a_pure_number_is_printed_without_a_label():
+    ratio = (1.0 * m) / (2.0 * m)
+    assert (str(ratio), f"{ratio:.2f}", repr(ratio)) == ("0.5", "0.50", 'Unitful(0.5, "1")')
+    assert str((1.0 * m) / (2.0 * km)) == "0.5 m / km"
+    assert str(5.0 * tj.unit("percent")) == "5.0 %"

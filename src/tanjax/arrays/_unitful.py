@@ -195,7 +195,8 @@ class Unitful(AbstractArray):
         number, _, style = spec.partition(" ")
         if style == "" and number in ("P", "L", "~"):
             number, style = "", number
-        return f"{_format(self.value, number)} {format(self.unit, style)}".rstrip()
+        unit = format(self.unit, style) if self.unit.symbols else ""  # a pure number has no label
+        return f"{_format(self.value, number)} {unit}".rstrip()
 
     def __str__(self) -> str:
         return format(self, "")
