@@ -10,6 +10,7 @@ from ._errors import (
     RegistrationError as RegistrationError,
     RulePackError as RulePackError,
     RulePackWarning as RulePackWarning,
+    ScaleError as ScaleError,
     ShapeError as ShapeError,
     UnitError as UnitError,
 )
@@ -104,6 +105,7 @@ from .transforms import (
     jvp as jvp,
     linearize as linearize,
     map as map,
+    scale_graph as scale_graph,
     scan as scan,
     switch as switch,
     value_and_grad as value_and_grad,
@@ -116,7 +118,7 @@ from .units import unit as unit
 
 def __getattr__(name: str) -> object:
     """Import on request what a program that runs need not load."""
-    if name in ("bridges", "lax", "numpy", "scipy", "testing", "typing"):
+    if name in ("bridges", "lax", "numpy", "scale", "scipy", "testing", "typing"):
         import importlib
 
         return importlib.import_module(f"tanjax.{name}")

@@ -96,6 +96,11 @@ def convert_closure(
     return converted, residuals
 
 
+def needed_equations(jaxpr: Any) -> list[Any]:
+    """The equations on which the results or effects of a jaxpr depend, in order."""
+    return _needed(jaxpr)[1]
+
+
 def _needed(jaxpr: Any) -> tuple[set[Any], list[Any]]:
     """The variables and equations on which outputs or effects depend."""
     is_var = lambda v: not hasattr(v, "val")  # literals carry their value
@@ -138,6 +143,22 @@ def linear_call(
         count=len(residuals),
         out_avals=avals,
     )
+
+
+def linear_jaxpr(eqn: Any) -> Any:
+    """The map of a linear equation, traced to a jaxpr of its residuals and operands."""
+    forward = eqn.params["linear"].forward
+    avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
+    return jax.make_jaxpr(lambda *args: list(forward(*args)))(*avals)
+
+
+def bind(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    """Run one equation of a jaxpr on operands: a list of its results."""
+    primitive = eqn.primitive
+    found = primitive.get_bind_params(eqn.params)
+    functions, params = found if isinstance(found, tuple) else ((), found)
+    out = primitive.bind(*functions, *operands, **params)
+    return list(out) if primitive.multiple_results else [out]
 
 
 @functools.cache

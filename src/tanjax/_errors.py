@@ -28,6 +28,14 @@ class UnitError(TypeError):
     """Units do not fit together, or a unit is lost or written in a way that has no meaning."""
 
 
+class ScaleError(ValueError):
+    """A number does not fit in the range of its dtype."""
+
+
+class ScaleWarning(UserWarning):
+    """Numbers lie too far apart for any one exponent; plain floating-point results are kept."""
+
+
 class RegistrationError(ValueError):
     """An array type, implementation or rule cannot be registered as asked."""
 

@@ -86,7 +86,7 @@ def test_one_leaf_and_a_static_unit():
     assert tree != jax.tree.structure(1.0 * m)
     assert hash(tree) == hash(jax.tree.structure(1.0 * km))
     assert jax.tree_util.keystr(jax.tree_util.tree_flatten_with_path({"x": q})[0][0][0]) == (
-        "['x'].value"
+        "['x'].stored"
     )
 
 

@@ -3,6 +3,7 @@
 from ._abstract import AbstractArray as AbstractArray, Dense as Dense, static_field as static_field
 from ._block_diagonal import BlockDiagonal as BlockDiagonal
 from ._default_maps import is_inexact as is_inexact
+from ._conversion import bits_in as bits_in
 from ._densify import densified as densified, densify as densify, densify_mode as densify_mode
 from ._diagonal import Diagonal as Diagonal
 from ._fill import Fill as Fill
@@ -28,6 +29,13 @@ from ._maps import (
 )
 from ._masked import Masked as Masked
 from ._outer import Outer as Outer
+from ._range import (
+    Bits as Bits,
+    Range as Range,
+    measure as measure,
+    range_of as range_of,
+    shift as shift,
+)
 from ._queries import pair as pair, without_unit as without_unit
 from ._register import (
     ArrayType as ArrayType,
@@ -37,6 +45,13 @@ from ._register import (
     registered_array_types as registered_array_types,
 )
 from ._scaled import Scaled as Scaled
+from ._scaling import (
+    common_label as common_label,
+    joined as joined,
+    rooted as rooted,
+    settle as settle,
+    warn_too_wide as warn_too_wide,
+)
 from ._sum import Sum as Sum
 from ._symmetric import Symmetric as Symmetric
 from ._tangents import (
@@ -52,7 +67,7 @@ from ._triangular import Triangular as Triangular
 from ._unitful import (
     Unitful as Unitful,
     as_quantity as as_quantity,
-    check_range as check_range,
+    bits_of as bits_of,
     convert as convert,
     quantity as quantity,
     split_unit as split_unit,

@@ -44,7 +44,7 @@ def hoist(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for place, value in given:
         field = place if isinstance(place, str) else fields[place] if place < len(fields) else ""
         role = signature.role(field) or (signature.variadic[1] if signature.variadic else None)
-        unit = value.unit if type(value) is Unitful else None
+        unit = value.label if type(value) is Unitful else None
         if role is None and unit is None:
             continue
         zero = type(value) in (int, float) and value == 0
@@ -54,7 +54,7 @@ def hoist(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     def plain(value: Any, role: Role | None) -> Any:
         if type(value) is not Unitful or role is None:
             return value
-        return convert(value.value, value.unit, binding[role.letter])
+        return convert(value.stored, value.label, binding[role.letter])
 
     roles = [role for _, role in signature.roles]
     extra = signature.variadic[1] if signature.variadic else None

@@ -115,7 +115,7 @@ def _register_own(
     new: Any = dataclasses.dataclass(
         frozen=True, slots=True, eq=False, repr=False, init="__init__" not in cls.__dict__
     )(cls)
-    fields = dataclasses.fields(new)
+    fields = [f for f in dataclasses.fields(new) if f.init]  # others are what is known of them
     new._dynamic = tuple(f.name for f in fields if not f.metadata.get("static"))
     new._static = tuple(f.name for f in fields if f.metadata.get("static"))
     _register_pytree(new)

@@ -15,6 +15,8 @@ The unit is static: plain `jax.jit` compiles anew for every unit, `tj.jit` does 
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -22,27 +24,34 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import units
-from tanjax._errors import UnitError, message
+from tanjax._errors import ScaleError, UnitError, describe, message
 from tanjax.units import Unit
 
 from . import _maps
 from ._abstract import AbstractArray, show, static_field
+from ._conversion import bits_in, convert, fitting
+from ._range import Bits, measure, range_of
 from ._register import array_type, register_array_type
-
-_COMFORTABLE = (6.2e-5, 6.5e4)  # factors that every floating dtype holds
+from ._text import number_text
 
 
 @register_array_type()
 class Unitful(AbstractArray):
     """`value` in `unit`: a dense array, a scalar, or a structured array, times a unit.
 
-    **Fields:** `value`; `unit`, static, a `tj.units.Unit` or a text such as `"kg m / s2"`.
+    `Unitful(number, unit, scale)` is `number · 2^scale · unit`; quantities choose the scale
+    themselves, 0 where the dtype holds the numbers.
+
+    **Fields:** `stored`, the number as it is stored; `label`, static, a `tj.units.Unit` (or a text
+    such as `"kg m / s2"`) that includes the power of two.
     **Maps:** those of the value; cotangents are in `1/unit`.
     **Raises:** `UnitError` if the text is no unit.
     """
 
-    value: Any
-    unit: Unit = static_field()
+    stored: Any
+    label: Unit = static_field()
+    # Where the stored numbers lie, if anybody has looked: no part of the pytree.
+    _bits: Any = dataclasses.field(init=False)
 
     has_unit = True
     constructor_unflattens = True
@@ -51,93 +60,116 @@ class Unitful(AbstractArray):
         """A quantity of quantities stays what it is: JAX's own Jacobians build them."""
         return object.__new__(cls)
 
-    def __init__(self, value: Any, unit: Any) -> None:
-        if type(unit) is not Unit:
-            unit = units.unit(unit)
-        if type(value) is list:
-            value = jnp.asarray(value)
-        _write_value(self, value)
-        _write_unit(self, unit)
+    def __init__(self, stored: Any, label: Any, scale: int = 0) -> None:
+        if type(label) is not Unit:
+            label = units.unit(label)
+        if type(stored) is list:
+            stored = jnp.asarray(stored)
+        _write_stored(self, stored)
+        _write_label(self, label.scaled(scale) if scale else label)
+        _write_bits(self, None)
+
+    @property
+    def unit(self) -> Unit:
+        """The unit, without the power of two."""
+        return self.label.plain
+
+    @property
+    def scale(self) -> int:
+        """The exponent of the power of two by which the stored numbers are multiplied."""
+        return self.label.scale
+
+    @property
+    def value(self) -> Any:
+        """The number in `unit`. **Raises:** `ScaleError` if its dtype cannot hold it.
+
+        Under a trace, where nobody knows the number, it is multiplied by `2^scale` as it is.
+        """
+        label = self.label
+        return number_in(self, label.plain) if label.scale else self.stored
 
     # -- facts -------------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:
         try:
-            return self.value.shape  # type: ignore[no-any-return]
+            return self.stored.shape  # type: ignore[no-any-return]
         except AttributeError:  # a Python number
-            return tuple(jnp.shape(self.value))
+            return tuple(jnp.shape(self.stored))
 
     @property
     def dtype(self) -> Any:
-        value = self.value
+        value = self.stored
         return value.dtype if hasattr(value, "dtype") else jnp.result_type(value)
 
     @property
     def core_ndim(self) -> Any:  # type: ignore[override]
-        return getattr(self.value, "core_ndim", None)
+        return getattr(self.stored, "core_ndim", None)
 
     @property
     def is_linear(self) -> bool:  # type: ignore[override]
-        kind = array_type(self.value)
-        return kind is None or kind.is_linear(self.value)
+        kind = array_type(self.stored)
+        return kind is None or kind.is_linear(self.stored)
 
     @property
     def is_isometric(self) -> bool:  # type: ignore[override]
-        kind = array_type(self.value)
-        return kind is None or kind.is_isometric(self.value)
+        kind = array_type(self.stored)
+        return kind is None or kind.is_isometric(self.stored)
 
     @property
     def is_injective(self) -> bool:  # type: ignore[override]
-        kind = array_type(self.value)
-        return kind is None or kind.is_injective(self.value)
+        kind = array_type(self.stored)
+        return kind is None or kind.is_injective(self.stored)
 
     # -- conversion --------------------------------------------------------------------------
 
     def to(self, unit: Any) -> Unitful:
         """The same quantity in another unit. **Raises:** `UnitError` if the dimensions differ.
 
+        Right for every magnitude: where the dtype does not hold the number, the result has a scale.
         **Cost:** one multiplication; nothing if it already has the unit. Integers become floats.
         """
-        unit = unit if type(unit) is Unit else units.unit(unit)
-        return Unitful(convert(self.value, self.unit, unit), unit)
+        return brought(self, unit if type(unit) is Unit else units.unit(unit))
 
     def to_value(self, unit: Any) -> Any:
-        """The number in a unit: `q.to(unit).value`. **Raises:** `UnitError`, as `to`."""
+        """The number in a unit: `q.to(unit).value`. **Raises:** `UnitError`, `ScaleError`."""
         return self.to(unit).value
 
     def plain(self, operation: str) -> Any:
         """The number of a dimensionless quantity. **Raises:** `UnitError` naming the operation."""
-        if not (self.unit.is_dimensionless and self.unit.is_linear):
+        self._check_pure(operation)
+        return number_in(self, units.one)
+
+    def _check_pure(self, operation: str) -> None:
+        if not (self.label.is_dimensionless and self.label.is_linear):
             raise UnitError(
                 message(
-                    f"{operation}: a quantity in {self.unit} is not a pure number.",
-                    hint=f'say which number is meant: `q.to_value("{self.unit}")`.',
+                    f"{operation}: a quantity in {self.label} is not a pure number.",
+                    hint=f'say which number is meant: `q.to_value("{self.label}")`.',
                 )
             )
-        return convert(self.value, self.unit, units.one)
 
     def to_dense(self) -> Any:
         """The dense array of quantities."""
-        return quantity(_maps.destructure(self.value), self.unit)
+        return quantity(_maps.destructure(self.stored), self.label)
 
     # -- the four maps -----------------------------------------------------------------------
 
     def pushforward_of_destructure(self, structural: Any) -> Any:
-        push = _maps.pushforward_of_destructure(self.value)
-        return quantity(push(structural.value), self.unit.delta)
+        push = _maps.pushforward_of_destructure(self.stored)
+        return quantity(push(structural.stored), self.label.delta)
 
     def pullback_of_destructure(self, natural: Any) -> Any:
-        plain = _in_unit("a cotangent", self, natural, self.unit.inverse)
-        return quantity(_maps.pullback_of_destructure(self.value)(plain), self.unit)
+        plain = _in_unit("a cotangent", self, natural, self.label.inverse)
+        return quantity(_maps.pullback_of_destructure(self.stored)(plain), self.label)
 
     def pushforward_of_restructure(self, natural: Any) -> Any:
-        plain = _in_unit("a tangent", self, natural, self.unit.delta)
-        return quantity(_maps.pushforward_of_restructure(self.value)(plain), self.unit)
+        plain = _in_unit("a tangent", self, natural, self.label.delta)
+        return quantity(_maps.pushforward_of_restructure(self.stored)(plain), self.label)
 
     def pullback_of_restructure(self, structural: Any) -> Any:
-        pull = _maps.pullback_of_restructure(self.value)
-        return quantity(pull(structural.value), self.unit.inverse)
+        pull = _maps.pullback_of_restructure(self.stored)
+        return quantity(pull(structural.stored), self.label.inverse)
 
     # -- what a natural cotangent can be asked -------------------------------------------------
 
@@ -150,24 +182,24 @@ class Unitful(AbstractArray):
     def diagonal(self) -> Any:
         from . import _queries as ask
 
-        return quantity(ask.diagonal(self.value), self.unit)
+        return quantity(ask.diagonal(self.stored), self.label)
 
     def total(self) -> Any:
         from . import _queries as ask
 
-        return quantity(ask.total(self.value), self.unit)
+        return quantity(ask.total(self.stored), self.label)
 
     def block(self, rows: slice, columns: slice) -> Any:
         from . import _queries as ask
 
-        return quantity(ask.block(self.value, rows, columns), self.unit)
+        return quantity(ask.block(self.stored, rows, columns), self.label)
 
     def pair(self, other: Any) -> Any:
         from . import _queries as ask
 
         if type(other) is Unitful:
-            return quantity(ask.pair(self.value, other.value), self.unit * other.unit)
-        return quantity(ask.pair(self.value, other), self.unit)
+            return quantity(ask.pair(self.stored, other.stored), self.label * other.label)
+        return quantity(ask.pair(self.stored, other), self.label)
 
     # -- Python's protocols ----------------------------------------------------------------------
 
@@ -176,133 +208,157 @@ class Unitful(AbstractArray):
         return np.asarray(self.plain("np.asarray"), dtype=dtype)
 
     def __bool__(self) -> bool:
-        return bool(self.plain("bool"))
+        self._check_pure("bool")
+        return bool(self.stored)  # whatever the unit: zero is zero
 
     def __float__(self) -> float:
-        return float(self.plain("float"))
+        return float(self._python("float"))
 
     def __int__(self) -> int:
-        return int(self.plain("int"))
+        return int(self._python("int"))
 
     def __complex__(self) -> complex:
-        return complex(self.plain("complex"))
+        return complex(self._python("complex"))
+
+    def _python(self, operation: str) -> Any:
+        """The pure number as one of Python's, which has the range of a float64."""
+        if not self.label.scale:
+            return self.plain(operation)
+        self._check_pure(operation)
+        return number_in(quantity(np.asarray(self.stored).item(), self.label), units.one)
 
     def __len__(self) -> int:
-        return len(self.value)
+        return len(self.stored)
 
     def __format__(self, spec: str) -> str:
         """`f"{q:.3f}"` formats the numbers; a unit's format may follow: `f"{q:.3f P}"`."""
         number, _, style = spec.partition(" ")
         if style == "" and number in ("P", "L", "~"):
             number, style = "", number
-        unit = format(self.unit, style) if self.unit.symbols else ""  # a pure number has no label
-        return f"{_format(self.value, number)} {unit}".rstrip()
+        unit = format(self.label, style) if self.unit.symbols else ""  # a pure number has no label
+        return f"{number_text(self.stored, self.scale, number)} {unit}".rstrip()
 
     def __str__(self) -> str:
         return format(self, "")
 
     def __repr__(self) -> str:
-        return f'Unitful({show(self.value)}, "{self.unit}")'
+        if not self.label.scale:
+            return f'Unitful({show(self.stored)}, "{self.label}")'
+        text = number_text(self.stored, self.scale, "")
+        return f'Unitful({text}, "{self.label}", scale={self.scale})'
 
 
 # The class is slotted, so its fields are descriptors; calling them costs a third of `setattr`.
-_write_value, _write_unit = Unitful.value.__set__, Unitful.unit.__set__  # type: ignore[attr-defined]
+_fields: Any = Unitful
+_write_stored, _write_label = _fields.stored.__set__, _fields.label.__set__
+_write_bits = _fields._bits.__set__
 _new = object.__new__
 
-# The field `unit` under a name that nothing else has: who finds it has found a quantity, without
+# The field `label` under a name that nothing else has: who finds it has found a quantity, without
 # asking for the type (1.4 us per 100, of 37 us that a call of a compiled function with 100 takes).
-Unitful._quantity_unit = Unitful.unit  # type: ignore[attr-defined]
+_fields._quantity_unit = _fields.label
 
 
-def quantity(value: Any, unit: Unit) -> Unitful:
-    """`Unitful(value, unit)` without any check: for results, 0.15 us."""
+def quantity(stored: Any, label: Unit, bits: Bits | None = None) -> Unitful:
+    """A quantity from its fields, without any check: for results, 0.15 us.
+
+    **Arguments:** `bits`: where the stored numbers lie, if that is known without looking.
+    """
     new = _new(Unitful)
-    _write_value(new, value)
-    _write_unit(new, unit)
+    _write_stored(new, stored)
+    _write_label(new, label)
+    _write_bits(new, bits)
     return new
+
+
+def bits_of(q: Unitful) -> Bits | None:
+    """Where the stored numbers lie; looked at once. None of tracers, integers and structured."""
+    bits: Bits | None = q._bits
+    if bits is None:
+        bits = measure(q.stored)
+        _write_bits(q, bits)
+    return bits
+
+
+def brought(q: Unitful, unit: Unit) -> Unitful:
+    """A quantity in a unit, at exponent 0 if the dtype holds it there, else at one where it does.
+
+    **Raises:** `UnitError` if the dimensions differ.
+    """
+    label = q.label
+    if label is unit:
+        return q
+    linear = label.is_linear and unit.is_linear and label.dimension is unit.dimension
+    bits = bits_of(q) if linear else None
+    if not linear or bits is None:  # nobody can say where it lies: it keeps its exponent
+        unit = unit.scaled(label.scale) if linear else unit
+        return quantity(convert(q.stored, label, unit), unit)
+    target = unit.scaled(fitting(bits_in(bits, label, unit), q.dtype))
+    if target is not unit:  # the bits may be those of an estimate
+        bits = measure(q.stored) or bits
+        target = unit.scaled(fitting(bits_in(bits, label, unit), q.dtype))
+    return quantity(convert(q.stored, label, target), target, bits_in(bits, label, target))
+
+
+def number_in(q: Unitful, unit: Unit) -> Any:
+    """The number of a quantity in a unit, at exponent 0.
+
+    **Raises:** `ScaleError` if the dtype does not hold it: it would be inf, or zero altogether.
+    """
+    span, bits = range_of(q.dtype), measure(q.stored)
+    if span is not None and bits is not None and q.label.is_linear and unit.is_linear:
+        _, high = bits_in(bits, q.label, unit)
+        if high > span.highest or -math.inf < high <= span.lowest:
+            number = convert(q.stored, q.label, unit)
+            if _of_same_kind(number, q.stored):
+                return number
+            raise _too_far(q, unit)
+    return convert(q.stored, q.label, unit)
+
+
+def _of_same_kind(number: Any, stored: Any) -> bool:
+    """Whether a number is finite where it was, and did not vanish altogether."""
+    new, old = np.asarray(number), np.asarray(stored)
+    return bool(np.all(np.isfinite(new) >= np.isfinite(old)) and np.any(new) >= np.any(old))
+
+
+def _too_far(q: Unitful, unit: Unit) -> ScaleError:
+    return ScaleError(
+        message(
+            f"value: a number in {unit} does not fit in {q.dtype}.",
+            f"quantity: {describe(q.stored)}, {q.stored if not q.shape else ''} · 2^{q.scale}",
+            "why: it would be infinite, or vanish.",
+            hint='take a larger or smaller unit, `q.to("Gm")`, a wider dtype, '
+            "`q.astype(jnp.float64)`, or `q.stored` and `q.scale` as they are.",
+        )
+    )
 
 
 def split_unit(x: Any) -> tuple[Any, Unit]:
     """The number and the unit of a value; the unit of a plain one is 1."""
-    return (x.value, x.unit) if type(x) is Unitful else (x, units.one)
-
-
-def convert(value: Any, a: Unit, b: Unit) -> Any:
-    """A number in unit `a` as a number in unit `b`. **Raises:** `UnitError`."""
-    if a is b:
-        return value
-    if a.dimension is not b.dimension or not (a.is_linear and b.is_linear):
-        return units.convert(value, a, b, jnp)
-    multiplier, divisor = units.conversion(a, b)
-    if multiplier != 1.0:
-        value = _inexact(value)
-        check_range(value, multiplier, a, b)
-        return value * multiplier
-    if divisor != 1.0:
-        value = _inexact(value)
-        check_range(value, divisor, a, b)
-        return value / divisor
-    return value
-
-
-def _inexact(value: Any) -> Any:
-    """Integers as floats, also where JAX promotes nothing by itself (strict promotion)."""
-    if array_type(value) is None and hasattr(value, "dtype") and value.dtype.kind in "iub":
-        return value.astype(jnp.result_type(float))
-    return value
-
-
-def check_range(value: Any, factor: float, a: Unit, b: Unit) -> None:
-    """Raise if a conversion factor is not a normal number of the value's dtype."""
-    if _COMFORTABLE[0] <= factor <= _COMFORTABLE[1] or not hasattr(value, "dtype"):
-        return
-    if not jnp.issubdtype(value.dtype, jnp.inexact):
-        return
-    info = jnp.finfo(value.dtype)
-    if not float(info.smallest_normal) <= factor <= float(info.max):
-        raise UnitError(
-            message(
-                f"conversion from {a} to {b}: the factor does not fit in {value.dtype}.",
-                f"factor: {factor:g}, normal numbers of {value.dtype}: "
-                f"{float(info.smallest_normal):.2g} to {float(info.max):.2g}",
-                hint="convert to a wider dtype first, `q.astype(jnp.float32)`, or choose a unit "
-                "nearer to the values.",
-            )
-        )
+    return (x.stored, x.label) if type(x) is Unitful else (x, units.one)
 
 
 def _in_unit(what: str, x: Unitful, natural: Any, unit: Unit) -> Any:
     """The number of a natural (co)tangent of `x`, which must be in `unit`."""
-    given = natural.unit if type(natural) is Unitful else units.one
+    given = natural.label if type(natural) is Unitful else units.one
     if given.dimension is not unit.dimension:
         raise UnitError(
             message(
-                f"{what} of a quantity in {x.unit} must be in {unit}.",
+                f"{what} of a quantity in {x.label} must be in {unit}.",
                 f"expected: {unit} ({unit.dimension})",
                 f"got: {given} ({given.dimension})",
                 hint="a tangent has the unit of its primal, a cotangent the inverse unit.",
             )
         )
-    value = natural.value if type(natural) is Unitful else natural
+    value = natural.stored if type(natural) is Unitful else natural
     return convert(value, given, unit)
-
-
-def _format(value: Any, spec: str) -> str:
-    """Numbers with a format, element by element where there are several."""
-    if isinstance(value, jax.core.Tracer) or array_type(value) is not None:
-        return show(value)
-    array = np.asarray(value)
-    if array.ndim == 0:
-        return format(array.item(), spec) if spec else str(value)
-    if not spec:
-        return np.array2string(array, separator=", ")
-    return np.array2string(array, formatter={"all": lambda v: format(v, spec)}, separator=", ")
 
 
 def _make_quantity(x: Any, unit: Unit) -> Unitful:
     """What `x * unit` means: integers written in the source are numbers like any other."""
     if type(x) is Unitful:
-        return quantity(x.value, x.unit * unit)
+        return quantity(x.stored, x.label * unit)
     if type(x) is int:
         x = float(x)
     if isinstance(x, str | bool) or not (

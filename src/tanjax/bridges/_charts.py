@@ -71,13 +71,13 @@ def _quotient(unit: Unit | None, by: Unit | None) -> Unit | None:
 def units_of(tree: Any) -> Chart:
     """The chart of a tree of quantities."""
     leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
-    return Chart(treedef, tuple(x.unit if type(x) is Unitful else None for x in leaves))
+    return Chart(treedef, tuple(x.label if type(x) is Unitful else None for x in leaves))
 
 
 def chart_of(tree: Any) -> tuple[Any, Chart]:
     """The numbers of a tree as arrays, and its chart."""
     leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
-    values = [x.value if type(x) is Unitful else x for x in leaves]
+    values = [x.stored if type(x) is Unitful else x for x in leaves]
     numbers = jax.tree.map(jnp.asarray, jax.tree.unflatten(treedef, values))
     return numbers, units_of(tree)
 
@@ -85,8 +85,8 @@ def chart_of(tree: Any) -> tuple[Any, Chart]:
 def with_arrays(tree: Any) -> Any:
     """A tree with Python numbers inside quantities as arrays: solvers compile for each number."""
     array = lambda x: (
-        quantity(jnp.asarray(x.value), x.unit)
-        if type(x) is Unitful and isinstance(x.value, float | int | complex)
+        quantity(jnp.asarray(x.stored), x.label)
+        if type(x) is Unitful and isinstance(x.stored, float | int | complex)
         else x
     )
     return jax.tree.map(array, tree, is_leaf=lambda x: type(x) is Unitful)
@@ -105,14 +105,14 @@ def number_in(where: str, x: Any, unit: Unit | None) -> Any:
     """
     if x is None or (type(x) in (int, float) and x == 0):
         return x
-    given, target = (x.unit if type(x) is Unitful else one), (unit or one)
+    given, target = (x.label if type(x) is Unitful else one), (unit or one)
     if given.dimension is target.dimension:
-        return convert(x.value if type(x) is Unitful else x, given, target)
+        return convert(x.stored if type(x) is Unitful else x, given, target)
     raise UnitError(
         message(
             f"{where}: the unit does not fit.",
             f"expected: {_name(unit)}",
-            f"got: {_name(x.unit if type(x) is Unitful else None)}",
+            f"got: {_name(x.label if type(x) is Unitful else None)}",
             hint="give a quantity of that dimension, in any unit; zero may be written 0.0."
             if unit
             else "a plain number is expected here: say which one, `q.to_value(...)`.",

@@ -167,12 +167,12 @@ def _fault(cls: _QuantityType, x: Any) -> type[Exception] | None:
     """Why a value is not of this type: `UnitError`, `ShapeError`, or nothing."""
     if type(x) is not Unitful:
         return UnitError
-    if cls.dimension is not None and x.unit.dimension is not cls.dimension:
+    if cls.dimension is not None and x.label.dimension is not cls.dimension:
         return UnitError
     if cls.array is None:
         return None
     # Member by member: `isinstance` with a `typing.Union` would ask about classes only.
-    array = x.value if cls.over_value else x
+    array = x.stored if cls.over_value else x
     fits = any(isinstance(array, kind) for kind in _members(cls.array) or (cls.array,))
     return None if fits else ShapeError
 
@@ -294,4 +294,4 @@ def _fault_of(hint: Any, value: Any, alone: bool = True) -> type[Exception] | No
 
 
 def _show(x: Any) -> str:
-    return f"{describe(x.value)} in {x.unit}" if type(x) is Unitful else describe(x)
+    return f"{describe(x.stored)} in {x.label}" if type(x) is Unitful else describe(x)

@@ -106,7 +106,7 @@ class _Condition(eqx.Module):
 
     def __call__(self, t: Any, y: Any, args: Any, **kwargs: Any) -> Any:
         out = self.function(labelled(t, self.time), self.state.quantities(y), args, **kwargs)
-        return out.value if type(out) is Unitful else out  # only its sign matters
+        return out.stored if type(out) is Unitful else out  # only its sign matters
 
 
 class DenseSolution(eqx.Module):
@@ -196,7 +196,7 @@ def diffeqsolve(
     **Derivative:** that of the solver (by `adjoint`), with respect to everything: `tj.grad` of a
     function of the solution has true units.
     """
-    time = t1.unit if type(t1) is Unitful else t0.unit if type(t0) is Unitful else None
+    time = t1.label if type(t1) is Unitful else t0.label if type(t0) is Unitful else None
     time = time and time.delta
     numbers, chart = chart_of(y0)
     controller, steps = _controller(stepsize_controller, chart, time)
@@ -276,7 +276,7 @@ def _atol(value: Any, chart: Chart) -> tuple[Any, Any]:
     if type(value) is Unitful and len(set(units)) > 1:
         raise UnitError(
             message(
-                f"atol: one tolerance in {value.unit} for leaves in several units.",
+                f"atol: one tolerance in {value.label} for leaves in several units.",
                 hint="give a tree of quantities like the state.",
             )
         )

@@ -167,6 +167,6 @@ def linear_solve(
 def _one_unit(vector: Any) -> tuple[Any, Unit | None]:
     """The numbers of a vector, or of a tree of them, and their common unit."""
     leaves, tree = jax.tree.flatten(vector, is_leaf=is_structured)
-    first = next((x.unit for x in leaves if type(x) is Unitful), None)
+    first = next((x.label for x in leaves if type(x) is Unitful), None)
     done = [jnp.asarray(number_in("linear_solve: a part of the vector", x, first)) for x in leaves]
     return jax.tree.unflatten(tree, done), first

@@ -93,9 +93,9 @@ def _numbers(value: Any, unit: Unit | None, axis: Any) -> Any:
     if type(value) is Unitful:
         if unit is not None and value.unit.dimension is not unit.dimension:
             raise _wrong_dimension(value.unit, unit, axis)
-        dense = destructure(value.value) if is_structured(value.value) else value.value
+        dense = destructure(value.stored) if is_structured(value.stored) else value.stored
         stored = np.asarray(dense)
-        numbers = np.asarray(stored if unit is None else Unitful(stored, value.unit).to_value(unit))
+        numbers = np.asarray(stored if unit is None else Unitful(stored, value.label).to_value(unit))
         # Narrow dtypes (bfloat16) are unknown to Matplotlib; a number, not an array of rank 0.
         return (numbers if np.iscomplexobj(numbers) else numbers.astype(np.float64))[()]
     if isinstance(value, np.ndarray) and value.dtype == object:
@@ -177,7 +177,7 @@ def _wrap_plot(method: Method) -> Method:
 
 
 def _joined(x: Any) -> Any:
-    if type(x) is Unitful and is_structured(x.value):
+    if type(x) is Unitful and is_structured(x.stored):
         return x.to_dense()
     first = _first_quantity(x) if isinstance(x, list | tuple) else None
     return x if first is None else Unitful(_numbers(x, first.unit, None), first.unit)

@@ -82,7 +82,7 @@ def check_learning_rate(loss: Any, params: Any, learning_rate: Any) -> None:
 
     **Raises:** `UnitError` naming the leaf, the unit that its rate must have, and the one it has.
     """
-    unit = loss.unit if type(loss) is Unitful else _as_unit(loss)
+    unit = loss.label if type(loss) is Unitful else _as_unit(loss)
     movable = _movable(params)
     for path, x, rate in _pairs("check_learning_rate", movable, _spread(learning_rate, movable)):
         own = split_unit(x)[1].delta

@@ -129,22 +129,22 @@ def _like_the_unknowns(out: Any, chart: Chart) -> Any:
 
 def _in_one_unit(out: Any, _: Any) -> Any:
     paths, tree = jax.tree_util.tree_flatten_with_path(out, is_leaf=is_structured)
-    first: Unit | None = next((x.unit for _, x in paths if type(x) is Unitful), None)
+    first: Unit | None = next((x.label for _, x in paths if type(x) is Unitful), None)
     if first is None:
         return out
     done = []
     for path, x in paths:
-        if type(x) is not Unitful or x.unit.dimension is not first.dimension:
+        if type(x) is not Unitful or x.label.dimension is not first.dimension:
             raise UnitError(
                 message(
                     "least_squares: the squares of these residuals cannot be added.",
                     f"first residual: in {first} ({first.dimension})",
                     f"residual{jax.tree_util.keystr(path)}: "
-                    + (f"in {x.unit} ({x.unit.dimension})" if type(x) is Unitful else "plain"),
+                    + (f"in {x.label} ({x.label.dimension})" if type(x) is Unitful else "plain"),
                     hint="pass `scale`, a tree like the residuals: the standard deviation of each.",
                 )
             )
-        done.append(convert(x.value, x.unit, first))
+        done.append(convert(x.stored, x.label, first))
     return jax.tree.unflatten(tree, done)
 
 

@@ -52,8 +52,8 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
         if not any(map(is_structured, leaves)):
             return f(*args, **kwargs)
         call = _Call(f, tree)
-        found = [x.unit if type(x) is Unitful else None for x in leaves]
-        values = [x.value if type(x) is Unitful else x for x in leaves]
+        found = [x.label if type(x) is Unitful else None for x in leaves]
+        values = [x.stored if type(x) is Unitful else x for x in leaves]
         moving = [i for i, v in enumerate(values) if _is_array(v)]
         avals = [_aval(values[i]) for i in moving]
         fixed = {i: v for i, v in enumerate(values) if i not in moving}
@@ -74,7 +74,7 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
                 out = call(numbers)
             results = jax.tree.leaves(out, is_leaf=is_structured)
         labelled = [
-            r if u is None else quantity(r.value if type(r) is Unitful else r, u)
+            r if u is None else quantity(r.stored if type(r) is Unitful else r, u)
             for r, u in zip(results, out_units, strict=True)
         ]
         return jax.tree.unflatten(out_tree, labelled)
@@ -146,8 +146,8 @@ def _traced(call: _Call, avals: Any, given: Any, fixed: dict[int, Any], coherent
         with lifting(functools.partial(_tagged, coherent)):
             out = call([fixed[i] if i in fixed else next(rest) for i in range(count)])
         leaves, tree = jax.tree.flatten(out, is_leaf=is_structured)
-        results[:] = [tree, [x.unit if type(x) is Unitful else None for x in leaves]]
-        return [x.value if type(x) is Unitful else x for x in leaves]
+        results[:] = [tree, [x.label if type(x) is Unitful else None for x in leaves]]
+        return [x.stored if type(x) is Unitful else x for x in leaves]
 
     closed = jax.make_jaxpr(on_moving)(*avals)
     tree, own = results
@@ -166,13 +166,13 @@ def _product(inferred: Any, own: Any) -> Any:
 
 def _tagged(coherent: bool, q: Unitful) -> Any:
     """A quantity from outside as a number in the code, marked with its unit for `infer`."""
-    unit = units.coherent(q.unit) if coherent else q.unit
+    unit = units.coherent(q.label) if coherent else q.label
     mark = lambda value: value
     mark.__name__ = f"{TAG}{unit}"
     TAGGED[mark.__name__] = unit
-    return jax.jit(mark)(q.value)
+    return jax.jit(mark)(q.stored)
 
 
 def _number(coherent: bool, q: Unitful) -> Any:
     """A quantity from outside as a number in the code."""
-    return convert(q.value, q.unit, units.coherent(q.unit)) if coherent else q.value
+    return convert(q.stored, q.label, units.coherent(q.label)) if coherent else q.stored

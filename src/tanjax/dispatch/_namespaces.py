@@ -14,10 +14,14 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tanjax.arrays import Unitful, densified, is_structured
 from tanjax.registry import Front, note_unit_dependence, refused
+from tanjax.registry._careful import SELECTING, centred_arguments, comfortable, graphed, home
 
 from . import (
+    _arithmetic,
     _operations as ops,
     _special_choices as _special_choices,
     _special_functions as _special_functions,
@@ -25,7 +29,8 @@ from . import (
     _special_polynomials as _special_polynomials,
     _special_scipy as _special_scipy,
 )
-from ._special import ALWAYS, SPECIALS, on_scale
+from ._rounding import UNIT_DEPENDENT, in_its_unit
+from ._special import ALWAYS, DEGREES, SPECIALS, on_scale
 from .tables import TABLES
 
 # Functions that structured arrays have an operation for; others see a dense array, visibly.
@@ -63,11 +68,16 @@ _MODULES = {"numpy": "jax.numpy", "linalg": "jax.numpy.linalg", "fft": "jax.nump
 _TABLE_OF = {module: table for table, module in _MODULES.items()}
 
 
-# What these give depends on the unit that a number is in; `tj.jit` compiles them per unit.
-_UNIT_DEPENDENT = (
-    *("astype", "around", "ceil", "convert_element_type", "fix", "floor", "frexp", "modf"),
-    *("ones_like", "rint", "round", "spacing", "trunc"),
-)
+_CAREFUL = {
+    "add": _arithmetic.add,
+    "subtract": _arithmetic.add,
+    "sub": _arithmetic.add,
+    "multiply": _arithmetic.multiply,
+    "mul": _arithmetic.multiply,
+    "divide": _arithmetic.divide,
+    "true_divide": _arithmetic.divide,
+    "div": _arithmetic.divide,
+}
 
 
 @functools.cache
@@ -77,13 +87,13 @@ def function(table: str, name: str) -> Any:
     **Raises:** `AttributeError` if JAX has no such name.
     """
     found = _function(table, name)
-    if name not in _UNIT_DEPENDENT or table not in ("numpy", "lax"):
+    if name not in UNIT_DEPENDENT or table not in ("numpy", "lax"):
         return found
 
     @functools.wraps(found, updated=())
     def noting(*args: Any, **kwargs: Any) -> Any:
         note_unit_dependence()
-        return found(*args, **kwargs)
+        return in_its_unit(name, found, args, kwargs)
 
     return noting
 
@@ -99,15 +109,34 @@ def _function(table: str, name: str) -> Any:
     if key in ALWAYS:
         return functools.wraps(raw)(functools.partial(SPECIALS[key], raw))
     if entry == "special" or key in SPECIALS:
-        return _guarded(name, raw, functools.partial(SPECIALS[key], _either(raw, structured)))
+        return _guarded(name, raw, _special(name, SPECIALS[key], _either(raw, structured)))
     if entry is None:
         return _guarded(name, raw, _refuse(name, "it has no unit signature"))
     if entry.startswith("refuse"):
         return _guarded(name, raw, _refuse(name, entry.partition(":")[2].strip()))
     front = Front(name, raw, entry, structured)
+    front.careful = _CAREFUL.get(name)
     if name in ("add", "subtract", "sub"):
         front.on_scale = on_scale
     return front
+
+
+def _special(name: str, special: Callable[..., Any], raw: Callable[..., Any]) -> Any:
+    """A special on `raw`; through the scale graph where its numbers are near the ends."""
+    spread = not isinstance(getattr(np, name, None), np.ufunc)
+    degree_of = DEGREES.get(name)
+    if name in SELECTING:
+        return functools.partial(special, raw)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        degree = degree_of(*args, **kwargs) if degree_of else 2.0
+        if comfortable(args, degree, spread) and comfortable(kwargs.values(), degree, spread):
+            return special(raw, *args, **kwargs)
+        args, kwargs, plain = centred_arguments(args, kwargs)
+        result = special(graphed(raw, degree, spread), *args, **kwargs)
+        return home(result) if plain else result
+
+    return call
 
 
 def _either(raw: Callable[..., Any], structured: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,9 +17,9 @@ from tanjax.units._signature import not_linear
 
 def unit_of_det(raw: Any, a: Any) -> Any:
     """The determinant of a quantity: its unit to the power of the number of rows."""
-    if not a.unit.is_linear:
-        raise not_linear("det", "a", a.unit)
-    return quantity(raw(a.value), a.unit ** a.shape[-1])
+    if not a.label.is_linear:
+        raise not_linear("det", "a", a.label)
+    return quantity(raw(a.stored), a.label ** a.shape[-1])
 
 
 # -- arithmetic ----------------------------------------------------------------------------------

@@ -15,12 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import units
-from tanjax._errors import incompatible
-from tanjax.arrays import Unitful, convert, is_structured, quantity
+from tanjax.arrays import Unitful, bits_of, is_structured, measure, quantity, settle
 from tanjax.arrays._abstract import as_array
-from tanjax.units._signature import describe_unit, not_linear, unexpected
+from tanjax.units._signature import unexpected
 
+from ._arithmetic import (
+    add as careful_sum,
+    divide as careful_quotient,
+    multiply as careful_product,
+    span_of,
+)
 from ._namespaces import function
+from ._updates import At
 
 # Python's name, JAX's name, and whether there is a reflected form.
 _BINARY = (
@@ -63,17 +69,88 @@ def _binary(name: str, target: str, swapped: bool) -> Callable[[Any, Any], Any]:
             found.append(function("numpy", target))
         return found[0](other, self) if swapped else found[0](self, other)
 
+    if name in ("mul", "truediv"):
+        return _product(target, swapped, slow)
     if swapped or name not in _SAME_UNIT:
         return slow
-    raw, labelled = getattr(jnp, target), name in ("add", "sub")
+    return _sum(target, slow) if name in ("add", "sub") else _comparison(target, slow)
+
+
+def _comparison(target: str, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    raw = getattr(jnp, target)
 
     def method(self: Any, other: Any) -> Any:
         # Both dense and in one linear unit: nothing to resolve, 0.5 us less than a planned call.
         if type(other) is Unitful:
-            a, b, unit = self.value, other.value, self.unit
-            if other.unit is unit and unit.is_linear and not (is_structured(a) or is_structured(b)):
-                return quantity(raw(a, b), unit) if labelled else raw(a, b)
+            a, b, label = self.stored, other.stored, self.label
+            if other.label is label and not (is_structured(a) or is_structured(b)):
+                if label.is_linear:
+                    return raw(a, b)
         return slow(self, other)
+
+    return method
+
+
+def _sum(target: str, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """`+` and `-` of quantities under one label; they stay in range: `_arithmetic`."""
+    raw = getattr(jnp, target)
+
+    def method(self: Any, other: Any) -> Any:
+        if type(other) is not Unitful:
+            return slow(self, other)
+        a, b, label = self.stored, other.stored, self.label
+        if other.label is not label or not label.is_linear or is_structured(a) or is_structured(b):
+            return slow(self, other)
+        p, q = self._bits or bits_of(self), other._bits or bits_of(other)
+        if p is None or q is None:
+            return quantity(raw(a, b), label)
+        span = span_of(a, b)
+        if span is not None and not label.scale:
+            # A sum has at most one digit more, and is zero or a multiple of the last digit.
+            low, high = min(p[0], q[0]), max(p[1], q[1]) + 1
+            low = low - span.digits + 1 if low - span.digits >= span.smallest else span.smallest
+            exact = span.smallest < span.lowest or low > span.smallest
+            if exact and high <= span.highest:
+                return quantity(raw(a, b), label, (low, high))
+        result = careful_sum(raw, self, other)
+        return slow(self, other) if result is NotImplemented else result
+
+    return method
+
+
+def _product(
+    target: str, swapped: bool, slow: Callable[[Any, Any], Any]
+) -> Callable[[Any, Any], Any]:
+    """`*` and `/` of dense quantities and numbers; they stay in range: `_arithmetic`."""
+    raw, divides = getattr(jnp, target), target == "divide"
+    careful = careful_quotient if divides else careful_product
+
+    def method(self: Any, other: Any) -> Any:
+        a, label = self.stored, self.label
+        p = self._bits or bits_of(self)
+        if type(other) is Unitful:
+            b, by = other.stored, other.label
+            q = other._bits or bits_of(other)
+        else:
+            b, by, q = other, units.one, measure(other)
+        linear = label.is_linear and by.is_linear
+        if not linear or is_structured(a) or is_structured(b) or not _is_operand(b):
+            return slow(self, other)
+        if swapped:
+            a, b, p, q, label, by = b, a, q, p, by, label
+        new = label / by if divides else label * by
+        if p is None or q is None:
+            return quantity(raw(a, b), new)
+        span = span_of(a, b)
+        if span is not None and not new.scale:
+            # Zeros have bits from inf to -inf: by nothing but zeros there is no quotient to bound.
+            low, high = (p[0] - q[1], p[1] - q[0]) if divides else (p[0] + q[0], p[1] + q[1])
+            if span.lowest <= low and high <= span.highest and q[0] <= q[1]:
+                if span.lowest <= min(p[0], q[0]) and max(p[1], q[1]) <= span.highest:
+                    return quantity(raw(a, b), new, (low, high))
+        x, y = (other, self) if swapped else (self, other)
+        result = careful(raw, x, y)
+        return slow(self, other) if result is NotImplemented else result
 
     return method
 
@@ -91,123 +168,33 @@ def _unary(target: str) -> Callable[..., Any]:
 
 
 def _getitem(self: Any, index: Any) -> Any:
-    value = self.value
+    value = self.stored
     try:
         part = (value if hasattr(value, "dtype") else jnp.asarray(value))[index]
     except (IndexError, TypeError):
         for i in index if type(index) is tuple else (index,):
             if type(i) is Unitful:
-                raise unexpected("getitem", "index", i.unit) from None
+                raise unexpected("getitem", "index", i.label) from None
         raise
-    return quantity(part, self.unit)
+    return settle(part, self.label)
 
 
 def _iter(self: Any) -> Iterator[Any]:
-    return (quantity(v, self.unit) for v in self.value)
-
-
-class At:
-    """`q.at[index]`: the updates of `jax.Array.at`, with values converted to the unit of `q`."""
-
-    __slots__ = ("index", "q")
-
-    def __init__(self, q: Unitful, index: Any = None) -> None:
-        self.q, self.index = q, index
-
-    def __getitem__(self, index: Any) -> At:
-        return At(self.q, index)
-
-    def _at(self) -> Any:
-        return as_array(self.q.value).at[self.index]
-
-    def _number(self, name: str, values: Any) -> Any:
-        if type(values) in (int, float) and values == 0 and self.q.unit.is_linear:
-            return values
-        return _convert_for(f"at[...].{name}", values, self.q.unit)
-
-    def _same(self, name: str, values: Any, kwargs: Any) -> Unitful:
-        if name in ("add", "subtract") and not self.q.unit.is_linear:
-            # To a point of a scale only a difference can be added.
-            step = values.unit if type(values) is Unitful else units.one
-            combine = units.add_units if name == "add" else units.subtract_units
-            if combine(self.q.unit, step) is not self.q.unit:
-                raise not_linear(f"at[...].{name}", "values", step)
-            number = convert(values.value, step, self.q.unit.delta)
-        else:
-            number = self._number(name, values)
-        return quantity(getattr(self._at(), name)(number, **kwargs), self.q.unit)
-
-    def _pure(self, name: str, values: Any, kwargs: Any) -> Unitful:
-        if not self.q.unit.is_linear:
-            raise not_linear(f"at[...].{name}", "the array", self.q.unit)
-        number = values.plain(f"at[...].{name}") if type(values) is Unitful else values
-        return quantity(getattr(self._at(), name)(number, **kwargs), self.q.unit)
-
-    def get(self, *, fill_value: Any = None, **kwargs: Any) -> Unitful:
-        """The entries at the index; a `fill_value` has the unit too."""
-        if fill_value is not None:
-            kwargs["fill_value"] = self._number("get", fill_value)
-            if type(fill_value) is Unitful:  # JAX wants a number that it can hash
-                kwargs["fill_value"] = np.asarray(kwargs["fill_value"]).item()
-        return quantity(self._at().get(**kwargs), self.q.unit)
-
-    def set(self, values: Any, **kwargs: Any) -> Unitful:
-        """A copy with entries replaced."""
-        return self._same("set", values, kwargs)
-
-    def add(self, values: Any, **kwargs: Any) -> Unitful:
-        """A copy with values added."""
-        return self._same("add", values, kwargs)
-
-    def subtract(self, values: Any, **kwargs: Any) -> Unitful:
-        """A copy with values subtracted."""
-        return self._same("subtract", values, kwargs)
-
-    def min(self, values: Any, **kwargs: Any) -> Unitful:
-        """A copy with the smaller of entry and value."""
-        return self._same("min", values, kwargs)
-
-    def max(self, values: Any, **kwargs: Any) -> Unitful:
-        """A copy with the larger of entry and value."""
-        return self._same("max", values, kwargs)
-
-    def multiply(self, values: Any, **kwargs: Any) -> Unitful:
-        """A copy with entries multiplied by pure numbers."""
-        return self._pure("multiply", values, kwargs)
-
-    mul = multiply
-
-    def divide(self, values: Any, **kwargs: Any) -> Unitful:
-        """A copy with entries divided by pure numbers."""
-        return self._pure("divide", values, kwargs)
-
-    def apply(self, f: Callable[[Any], Any], **kwargs: Any) -> Unitful:
-        """A copy with `f` (of quantities of this unit) applied to entries."""
-        unit = self.q.unit
-        inner = lambda v: _convert_for("at[...].apply", f(quantity(v, unit)), unit)
-        return quantity(self._at().apply(inner, **kwargs), unit)
-
-
-def _convert_for(where: str, x: Any, unit: Any) -> Any:
-    value, own = (x.value, x.unit) if type(x) is Unitful else (x, units.one)
-    if own.dimension is not unit.dimension:
-        given = describe_unit(x.unit if type(x) is Unitful else None)
-        raise incompatible(where, f"array: {describe_unit(unit)}", f"values: {given}")
-    return convert(value, own, unit)
+    return (settle(v, self.label) for v in self.stored)
 
 
 def _relayout(name: str) -> Callable[..., Any]:
     """Methods whose arguments differ from those of the function: `x.reshape(2, 3)`."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return quantity(getattr(as_array(self.value), name)(*args, **kwargs), self.unit)
+        return quantity(getattr(as_array(self.stored), name)(*args, **kwargs), self.label)
 
     method.__name__ = name
     return method
 
 
 def _block_until_ready(self: Any) -> Any:
-    jax.block_until_ready(self.value)
+    jax.block_until_ready(self.stored)
     return self
 
 
@@ -228,7 +215,7 @@ def install() -> None:
         setattr(cls, name, _relayout(name))
     cls.flatten = _unary("ravel")
     cls.block_until_ready = _block_until_ready
-    cls.item = lambda self, *args: quantity(np.asarray(self.value).item(*args), self.unit)
+    cls.item = lambda self, *args: quantity(np.asarray(self.stored).item(*args), self.label)
     cls.at = property(At, doc="Indexed updates, as `jax.Array.at`.")
     cls.real = property(_unary("real"))
     cls.imag = property(_unary("imag"))

@@ -18,7 +18,8 @@ import numpy as np
 
 from tanjax import units
 from tanjax._errors import UnitError, message
-from tanjax.arrays import Unitful, convert, quantity
+from tanjax.arrays import Unitful, convert, rooted
+from tanjax.registry._careful import labelled as quantity
 from tanjax.units import Unit, one
 from tanjax.units._signature import not_dimensionless, not_linear
 
@@ -26,6 +27,29 @@ from ._operations import unit_of_det
 
 SPECIALS: dict[str, Callable[..., Any]] = {}
 ALWAYS: set[str] = set()
+# How many numbers are multiplied with one another, where there are more than two.
+DEGREES: dict[str, Callable[..., float]] = {
+    "power": lambda x, y: _size_of(y),
+    "pow": lambda x, y: _size_of(y),
+    "float_power": lambda x, y: _size_of(y),
+    "integer_pow": lambda x, y: _size_of(y),
+    "prod": lambda a, axis=None, *_, **__: max(2, _count(jnp.shape(split(a)[0]), axis)),
+    "nanprod": lambda a, axis=None, *_, **__: max(2, _count(jnp.shape(split(a)[0]), axis)),
+    "reduce_prod": lambda a, axes: max(2, _count(jnp.shape(split(a)[0]), tuple(axes))),
+    "det": lambda a, *_, **__: max(2, jnp.shape(split(a)[0])[-1]),
+    "matrix_power": lambda a, n: max(2, abs(n)),
+    "multi_dot": lambda arrays, **_: max(2, len(arrays)),
+    "einsum": lambda subscripts, *operands, **_: max(2, len(operands)),
+    "polyval": lambda p, x, **_: max(2, len(p)),
+}
+
+
+def _size_of(exponent: Any) -> float:
+    if type(exponent) in (int, float):
+        return max(1.0, abs(exponent))
+    value = split(exponent)[0]
+    known = not isinstance(value, jax.core.Tracer) and np.size(value)
+    return max(1.0, float(np.max(np.abs(np.asarray(value))))) if known else 2.0
 
 
 def special(
@@ -49,15 +73,15 @@ def special(
 
 def split(x: Any) -> tuple[Any, Unit]:
     """The number and the unit of a value; plain values have unit 1."""
-    return (x.value, x.unit) if type(x) is Unitful else (x, one)
+    return (x.stored, x.label) if type(x) is Unitful else (x, one)
 
 
 def pure(name: str, label: str, x: Any) -> Any:
     """The number of a dimensionless value. **Raises:** `UnitError`."""
     if type(x) is not Unitful:
         return x
-    if not (x.unit.is_dimensionless and x.unit.is_linear):
-        raise not_dimensionless(name, label, x.unit)
+    if not (x.label.is_dimensionless and x.label.is_linear):
+        raise not_dimensionless(name, label, x.label)
     return x.plain(name)
 
 
@@ -98,10 +122,11 @@ def power(raw: Any, x: Any, y: Any, /) -> Any:
     """`x ** y`: the exponent is one known number, unless `x` is dimensionless."""
     name = raw.__name__
     value, unit = linear(name, "base", x)
-    if unit.is_dimensionless:
+    if unit.is_dimensionless and not (unit.scale and np.ndim(y) == 0):
         return quantity(raw(pure(name, "base", x), pure(name, "exponent", y)), one)
     exponent = exponent_of(name, y)
     y = int(exponent) if exponent.denominator == 1 else float(exponent)
+    value, unit = rooted(value, unit, exponent)
     return quantity(raw(value, y), unit**exponent)
 
 

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tanjax.arrays import Unitful, convert, quantity
+from tanjax.arrays import Unitful, convert
+from tanjax.registry._careful import labelled as quantity
 from tanjax.registry._front import unit_of
 from tanjax.units._signature import Role, bind
 
@@ -22,7 +23,7 @@ def apply_along_axis(raw: Any, func1d: Any, axis: int, arr: Any, *args: Any, **k
     """The function gets one-dimensional quantities."""
     if type(arr) is not Unitful:
         return raw(lambda v: func1d(v, *args, **kwargs), axis, arr)
-    return raw(lambda v: func1d(quantity(v, arr.unit), *args, **kwargs), axis, arr.value)
+    return raw(lambda v: func1d(quantity(v, arr.label), *args, **kwargs), axis, arr.stored)
 
 
 @special("numpy.apply_over_axes")
@@ -60,11 +61,11 @@ def piecewise(raw: Any, x: Any, condlist: Any, funclist: Any, *args: Any, **kw: 
 def _piece(f: Any, labelled: Any, target: Any, args: Any, kw: Any) -> Any:
     """A piece on numbers: a constant, or a function of numbers."""
     if not callable(f):
-        return convert(f.value, f.unit, target) if type(f) is Unitful else f
+        return convert(f.stored, f.label, target) if type(f) is Unitful else f
 
     def number(v: Any) -> Any:
         out = f(labelled(v), *args, **kw)
-        return convert(out.value, out.unit, target) if type(out) is Unitful else out
+        return convert(out.stored, out.label, target) if type(out) is Unitful else out
 
     return number
 
@@ -75,7 +76,7 @@ def vectorize(raw: Any, pyfunc: Any, *, excluded: Any = frozenset(), signature: 
 
     def vectorized(*args: Any, **kwargs: Any) -> Any:
         units = [
-            a.unit if type(a) is Unitful and i not in excluded else None for i, a in enumerate(args)
+            a.label if type(a) is Unitful and i not in excluded else None for i, a in enumerate(args)
         ]
         outs: list[Any] = []
 
@@ -83,11 +84,11 @@ def vectorize(raw: Any, pyfunc: Any, *, excluded: Any = frozenset(), signature: 
             given = [v if u is None else quantity(v, u) for v, u in zip(values, units, strict=True)]
             out = pyfunc(*given, **kw)
             leaves, treedef = jax.tree.flatten(out, is_leaf=lambda x: type(x) is Unitful)
-            outs[:] = [treedef, [x.unit if type(x) is Unitful else None for x in leaves]]
-            plain = tuple(x.value if type(x) is Unitful else x for x in leaves)
+            outs[:] = [treedef, [x.label if type(x) is Unitful else None for x in leaves]]
+            plain = tuple(x.stored if type(x) is Unitful else x for x in leaves)
             return plain if len(plain) > 1 else plain[0]
 
-        plain = [a.value if u is not None else a for a, u in zip(args, units, strict=True)]
+        plain = [a.stored if u is not None else a for a, u in zip(args, units, strict=True)]
         result = raw(numbers, excluded=excluded, signature=signature)(*plain, **kwargs)
         leaves = result if isinstance(result, tuple) else (result,)
         treedef, labels = outs
@@ -119,7 +120,7 @@ _trees("custom_root custom_linear_solve platform_dependent composite")
 @special("lax.stage")
 def stage(raw: Any, x: Any) -> Unitful:
     """The number, lifted into the trace."""
-    return quantity(raw(x.value), x.unit)
+    return quantity(raw(x.stored), x.label)
 
 
 @special("lax.psum", "lax.psum_scatter", "lax.ppermute")

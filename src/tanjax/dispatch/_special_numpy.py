@@ -12,7 +12,8 @@ import numpy as np
 
 from tanjax import units
 from tanjax._errors import UnitError, message
-from tanjax.arrays import Unitful, convert, quantity
+from tanjax.arrays import Unitful, convert
+from tanjax.registry._careful import labelled as quantity, meeting, plain_result
 from tanjax.registry._front import unit_of
 from tanjax.units import Unit, one
 from tanjax.units._signature import Role, bind
@@ -37,13 +38,15 @@ def common(name: str, role: str, *trees: Any) -> tuple[Any, tuple[Any, ...]]:
     leaves, treedef = jax.tree.flatten(trees, is_leaf=is_quantity)
     operands = [(parsed, unit_of(x), f"item {i}") for i, x in enumerate(leaves)]
     unit: Any = bind(name, operands).get(parsed.letter)
-    numbers = [convert(x.value, x.unit, unit) if type(x) is Unitful else x for x in leaves]
+    if unit is not None:
+        unit = meeting([x for x in leaves if type(x) is Unitful], unit)
+    numbers = [convert(x.stored, x.label, unit) if type(x) is Unitful else x for x in leaves]
     return unit, treedef.unflatten(numbers)
 
 
 def labelled(x: Any, unit: Unit | None) -> Any:
     """A quantity, or the number if there is no unit."""
-    return x if unit is None else quantity(x, unit)
+    return plain_result(x) if unit is None else quantity(x, unit)
 
 
 @special("numpy.array", "numpy.asarray")
@@ -101,10 +104,10 @@ def _without_tolerance(raw: Callable[..., Any]) -> Callable[..., Any]:
 def arange(raw: Any, start: Any, stop: Any = None, step: Any = None, *args: Any, **kw: Any) -> Any:
     """The step has the unit. **Raises:** `UnitError` if it is left out: 1 of which unit?"""
     out = front(raw, "start: u, stop: u, step: u -> u")(start, stop, step, *args, **kw)
-    if step is None and not out.unit.is_dimensionless:
+    if step is None and not out.label.is_dimensionless:
         raise UnitError(
             message(
-                f"arange: a step of 1 has no meaning in {out.unit}.",
+                f"arange: a step of 1 has no meaning in {out.label}.",
                 hint="say the step: `arange(start, stop, step)`, with a unit.",
             )
         )
@@ -144,7 +147,7 @@ def differences(name: str, role: str, *xs: Any) -> tuple[Any, list[Any]]:
     """Strip operands of which only differences matter. **Returns:** the differences' unit."""
     first, *rest = xs
     if type(first) is Unitful and all(x is None for x in rest):  # 3 us less than flattening trees
-        return units.subtract_units(first.unit, first.unit), [first.value, *rest]
+        return units.subtract_units(first.label, first.label), [first.stored, *rest]
     unit, numbers = common(name, role, *xs)
     return (None if unit is None else units.subtract_units(unit, unit)), list(numbers)
 
@@ -275,13 +278,13 @@ def _histogram(
             r if r is None else tuple(_in_unit(name, end, u) for end in r)
             for r, u in zip(range, per_axis, strict=True)
         ]
-    plain_weights = weights.value if type(weights) is Unitful else weights
+    plain_weights = weights.stored if type(weights) is Unitful else weights
     counts, edges = compute(bins, range, plain_weights)
     if density:
         volume = functools.reduce(Unit.__mul__, per_axis)
         counts = quantity(counts, volume.inverse)
     elif type(weights) is Unitful:
-        counts = quantity(counts, weights.unit)
+        counts = quantity(counts, weights.label)
     return counts, [quantity(e, u) for e, u in zip(edges, per_axis, strict=True)]
 
 
@@ -291,7 +294,7 @@ def _in_unit(name: str, edges: Any, unit: Unit) -> Any:
         return edges
     operands = [(Role.parse("u"), unit, "sample"), (Role.parse("u"), unit_of(edges), "edges")]
     bind(name, operands)
-    return convert(edges.value, edges.unit, unit) if type(edges) is Unitful else edges
+    return convert(edges.stored, edges.label, unit) if type(edges) is Unitful else edges
 
 
 # -- texts -----------------------------------------------------------------------------------------
@@ -301,5 +304,5 @@ def _in_unit(name: str, edges: Any, unit: Unit) -> Any:
 def array_text(raw: Any, a: Any, *args: Any, **kwargs: Any) -> str:
     """The text of a quantity, with its unit."""
     if raw.__name__ == "array_repr":
-        return f'Unitful({raw(jnp.asarray(a.value), *args, **kwargs)}, "{a.unit}")'
-    return f"{raw(jnp.asarray(a.value), *args, **kwargs)} {a.unit}".rstrip()
+        return f'Unitful({raw(jnp.asarray(a.stored), *args, **kwargs)}, "{a.label}")'
+    return f"{raw(jnp.asarray(a.stored), *args, **kwargs)} {a.label}".rstrip()

@@ -13,7 +13,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from tanjax._errors import UnitError, incompatible, message
-from tanjax.arrays import Unitful, convert, quantity
+from tanjax.arrays import Unitful, convert
+from tanjax.registry._careful import labelled as quantity
 from tanjax.units import Unit, one
 from tanjax.units._signature import describe_unit
 
@@ -93,7 +94,7 @@ def polyfit(
             )
         )
     values, unit = linear("polyfit", "y", y)
-    weights = w.value if type(w) is Unitful else w
+    weights = w.stored if type(w) is Unitful else w
     out = raw(number, values, deg, rcond, w=weights)
     return [quantity(c, u) for c, u in zip(out, _powers(unit, variable, deg + 1), strict=True)]
 

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax._errors import UnitError, incompatible, message
-from tanjax.arrays import Unitful, convert, quantity
+from tanjax.arrays import Unitful, convert
+from tanjax.registry._careful import labelled as quantity
 from tanjax.units import Unit, one
 from tanjax.units._signature import describe_unit
 
@@ -97,7 +98,7 @@ class UnitfulInterpolator:
         if isinstance(xi, tuple | list):
             parts = [self._coordinate(i, x) for i, x in enumerate(xi)]
             return labelled(self.inner(tuple(parts), method), self.unit)
-        shared = xi.unit if type(xi) is Unitful else one
+        shared = xi.label if type(xi) is Unitful else one
         columns = [
             self._coordinate(i, labelled(split(xi)[0][..., i], shared))
             for i in range(len(self.axes))
@@ -183,4 +184,4 @@ def _unit_of_function(name: str, A: Any, x0: Any, b: Unit) -> Unit:
                 hint="give a starting point with a unit, `x0=0.0 * x_unit * jnp.ones(n)`.",
             )
         )
-    return b / x0.unit
+    return b / x0.label

@@ -38,9 +38,9 @@ def pattern(values: Any) -> tuple[Any, ...] | None:
     for value in values:
         kind = type(value)
         if kind is Unitful:
-            if is_structured(value.value):
+            if is_structured(value.stored):
                 return None
-            key.append(id(value.unit))  # immortal: ids are never reused
+            key.append(id(value.label))  # immortal: ids are never reused
         elif kind in _SEQUENCES:
             inner = pattern(value)
             if inner is None:
@@ -85,7 +85,7 @@ def make_plan(
     if not (nested or named or moves):
 
         def direct(args: Any, kwargs: Any) -> Any:
-            return finish(raw(*[a.value if type(a) is Unitful else a for a in args], **kwargs))
+            return finish(raw(*[a.stored if type(a) is Unitful else a for a in args], **kwargs))
 
         return direct
     stripped = _stripper(nested, named)
@@ -104,9 +104,9 @@ def _stripper(nested: list[int], named: list[str]) -> Callable[[Any, Any], tuple
     """A function from arguments to numbers; `nested`, `named`: where to look for more of them."""
 
     def stripped(args: Any, kwargs: Any) -> tuple[list[Any], Any]:
-        values = [a.value if type(a) is Unitful else a for a in args]
+        values = [a.stored if type(a) is Unitful else a for a in args]
         for i in nested:
-            values[i] = [v.value if type(v) is Unitful else v for v in values[i]]
+            values[i] = [v.stored if type(v) is Unitful else v for v in values[i]]
         if named:
             kwargs = dict(kwargs)
             for k in named:
@@ -193,9 +193,9 @@ def _holds_quantity(values: Any) -> bool:
 
 def _plain(value: Any) -> Any:
     if type(value) is Unitful:
-        return value.value
+        return value.stored
     if type(value) in _SEQUENCES and _holds_quantity(value):
-        return [v.value if type(v) is Unitful else v for v in value]
+        return [v.stored if type(v) is Unitful else v for v in value]
     return value
 
 

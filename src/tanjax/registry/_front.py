@@ -21,8 +21,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from tanjax._errors import UnitError, message
-from tanjax.arrays import Unitful, convert, is_structured, quantity
+from tanjax.arrays import Unitful, convert, is_structured
 from tanjax.units import Unit, one
 from tanjax.units._signature import (
     ANY,
@@ -40,9 +42,23 @@ from tanjax.units._signature import (
 )
 
 from ._call_plan import Move, Plan, make_plan, pattern
+from ._careful import (
+    SELECTING,
+    comfortable,
+    distance,
+    fitted,
+    home,
+    labelled,
+    needs_graph,
+    plain_result,
+    run,
+    shifted,
+    unscaled,
+)
 
 _SEQUENCES = (list, tuple)
 _NO_ROLE = Role("-")
+_NO_PLAN: Any = (None, 0.0)
 _MOST_PLANS = 1024  # a pattern of a sequence holds its length, so their number has no bound
 Structured = Callable[..., Any]
 
@@ -125,8 +141,11 @@ class Front:
         self.names = names or _parameter_names(raw, self.signature)
         self.by_position = tuple(self.by_name.get(n, _NO_ROLE) for n in self.names)
         self.on_scale: Any = None  # what to do with points of an affine scale
+        self.careful: Any = None  # what to do with numbers near the ends of the range
+        self.guarded = name not in SELECTING
+        self.spread = not isinstance(getattr(np, name, None), np.ufunc)
         self._label = _labeller(self.signature.out)
-        self._plans: dict[Any, Plan] = {}
+        self._plans: dict[Any, tuple[Plan, float]] = {}
         self._programs: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -136,10 +155,17 @@ class Front:
         if kwargs and key is not None:
             named = pattern(kwargs.values())
             key = None if named is None else (key, tuple(kwargs), named)
-        plan = self._plans.get(key)
+        plan, stretch = self._plans.get(key, _NO_PLAN)
         if plan is not None:
+            if self.guarded and not self._comfortable(args, kwargs, stretch):
+                return self._resolve(None, args, kwargs)
             return plan(args, kwargs)
         return self._resolve(key, args, kwargs)
+
+    def _comfortable(self, args: Any, kwargs: Any, stretch: float) -> bool:
+        if not comfortable(args, 2.0, self.spread, stretch):
+            return False
+        return not kwargs or comfortable(kwargs.values(), 2.0, self.spread, stretch)
 
     def _resolve(self, key: Any, args: Any, kwargs: Any) -> Any:
         """A call whose units are not known yet; it is planned for the next time."""
@@ -159,6 +185,10 @@ class Front:
                 raise
             lift = _LIFTING.stack[-1]
             return self.raw(*(lift(a) if type(a) is Unitful else a for a in args), **kwargs)
+        if self.guarded:
+            stretch = _stretch(_moves(operands, where, binding))
+            if not self._comfortable(args, kwargs, stretch):
+                return self._carefully(args, kwargs, operands, where, binding)
         values, named = self._stripped(args, kwargs, operands, where, binding)
         call = self.structured if _kind(values) or (named and _kind(named.values())) else self.raw
         result = self._label(call(*values, **named), binding, operands)
@@ -170,12 +200,7 @@ class Front:
         self, key: Any, args: Any, kwargs: Any, operands: list[Operand], where: Any, binding: Any
     ) -> None:
         """Keep what was found out about a call."""
-        moves: list[Move] = []
-        for (role, unit, _), place in zip(operands, where, strict=True):
-            target = one if role.letter == "1" else binding.get(role.letter)
-            if isinstance(unit, Unit) and unit is not target and role.letter != "*":
-                slot, index = place if type(place) is tuple else (place, None)
-                moves.append((slot, index, unit, target))
+        moves = _moves(operands, where, binding)
         out: Any = self.signature.out
         label: Any = lambda result: self._label(result, binding, operands)
         if isinstance(out, Plain):
@@ -184,7 +209,26 @@ class Front:
             label = out.unit(binding)
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
-        self._plans[key] = make_plan(self.raw, args, kwargs, moves, label, self._programs)
+        plan = make_plan(self.raw, args, kwargs, moves, label, self._programs)
+        self._plans[key] = plan, _stretch(moves)
+
+    def _carefully(self, args: Any, kwargs: Any, operands: Any, where: Any, binding: Any) -> Any:
+        """A call on numbers near the ends of the range: see `_careful`."""
+        if self.careful is not None and not kwargs and len(args) == 2:
+            result = self.careful(self.raw, *args)
+            if result is not NotImplemented:
+                return result
+        binding, inner = fitted(args, kwargs, operands, where, binding)
+        args, kwargs = unscaled(args, kwargs, inner)
+        values, named = self._stripped(args, kwargs, operands, where, binding)
+        call = self.structured if _kind(values) or (named and _kind(named.values())) else self.raw
+        if inner or needs_graph(values, 2.0, self.spread):
+            result = run(shifted(call, inner), values, named)
+        else:
+            result = call(*values, **named)
+        done = self._label(result, binding, operands)
+        had_none = not any(isinstance(u, Unit) and u.scale for _, u, _ in operands)
+        return home(done) if had_none else done
 
     def _operands(self, args: Any, kwargs: Any) -> tuple[list[Operand], list[Any]]:
         """Every operand with its role, unit and name, and where it stands."""
@@ -224,9 +268,9 @@ class Front:
                 continue
             if type(value) is not Unitful:
                 continue
-            plain = value.value
-            if unit is not target and role.letter != "*":
-                plain = convert(plain, unit, target)
+            plain = value.stored
+            if value.label is not target and role.letter != "*":
+                plain = convert(plain, value.label, target)
             if index is None:
                 holder[slot] = plain
             else:
@@ -238,6 +282,22 @@ class Front:
 
     def __repr__(self) -> str:
         return f"<tanjax function {self.name}: {self.signature.text}>"
+
+
+def _moves(operands: list[Operand], where: Any, binding: Any) -> list[Move]:
+    """The operands that are converted: where they stand, from which unit, to which."""
+    moves: list[Move] = []
+    for (role, unit, _), place in zip(operands, where, strict=True):
+        target = one if role.letter == "1" else binding.get(role.letter)
+        if isinstance(unit, Unit) and unit is not target and role.letter != "*":
+            slot, index = place if type(place) is tuple else (place, None)
+            moves.append((slot, index, unit, target))
+    return moves
+
+
+def _stretch(moves: list[Move]) -> float:
+    """By how many binary digits numbers change where they are converted."""
+    return max((distance(a, b) for _, _, a, b in moves), default=0.0)
 
 
 def _kind(values: Any) -> int:
@@ -274,16 +334,16 @@ def _add_operand(
     kind = type(value)
     if kind is Unitful:
         if role is _NO_ROLE:
-            raise unexpected(function, name, value.unit)
-        operands.append((role, value.unit, name))
+            raise unexpected(function, name, value.label)
+        operands.append((role, value.label, name))
         where.append(slot)
     elif role is _NO_ROLE or value is None:
         if kind in _SEQUENCES and _has_quantity(value):
-            raise unexpected(function, name, next(v.unit for v in value if type(v) is Unitful))
+            raise unexpected(function, name, next(v.label for v in value if type(v) is Unitful))
     elif kind in _SEQUENCES and (role.sequence or _has_quantity(value)):
         for j, item in enumerate(value):
             if type(item) is Unitful:
-                operands.append((role, item.unit, f"{name}[{j}]"))
+                operands.append((role, item.label, f"{name}[{j}]"))
                 where.append((slot, j))
             elif item is not None:
                 operands.append((role, unit_of(item), f"{name}[{j}]"))
@@ -297,7 +357,7 @@ def unit_of(value: Any) -> Any:
     """The unit of a value: of a quantity its own, of a literal zero any, `None` of plain ones."""
     kind = type(value)
     if kind is Unitful:
-        return value.unit
+        return value.label
     if (kind is int or kind is float) and value == 0:
         return ANY
     return None
@@ -322,7 +382,7 @@ Label = Callable[[Any, dict[str, Any], list[Operand]], Any]
 def _labeller(out: Any) -> Label:
     """How results are labelled, as a function of the raw result and the units."""
     if isinstance(out, Plain):
-        return lambda result, binding, operands: result
+        return lambda result, binding, operands: plain_result(result)
     if isinstance(out, Monomial):
         return _monomial_labeller(out)
     if isinstance(out, Many):
@@ -345,13 +405,13 @@ def _monomial_labeller(out: Monomial) -> Label:
 
         def label_one(result: Any, binding: dict[str, Any], operands: Any) -> Any:
             unit = binding.get(letter)
-            return result if unit is None else quantity(result, unit)
+            return plain_result(result) if unit is None else labelled(result, unit)
 
         return label_one
 
     def label(result: Any, binding: dict[str, Any], operands: Any) -> Any:
         unit = out.unit(binding)
-        return result if unit is None else quantity(result, unit)
+        return plain_result(result) if unit is None else labelled(result, unit)
 
     return label
 
@@ -361,7 +421,8 @@ def _label_each(result: Any, binding: Any, operands: list[Operand]) -> Any:
     own = [unit for role, unit, _ in operands if role.letter == "*"]
     single = not isinstance(result, list | tuple)
     results = [result] if single else result
-    done = [quantity(r, u) if isinstance(u, Unit) else r for r, u in zip(results, own, strict=True)]
+    pairs = zip(results, own, strict=True)
+    done = [labelled(r, u) if isinstance(u, Unit) else plain_result(r) for r, u in pairs]
     return done[0] if single else _like(result, done)
 
 

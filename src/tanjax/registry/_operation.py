@@ -123,7 +123,7 @@ class Operation:
         for load in _BEFORE_LOOKUP:
             load()
         if self.strips(args):
-            args = [a.value if type(a) is arrays.Unitful else a for a in args]
+            args = [a.stored if type(a) is arrays.Unitful else a for a in args]
         return make_plan(self, tuple(map(dispatch_class, args)), statics)
 
     def _compile(self, args: Sequence[Any], statics: dict[str, Any]) -> Callable[..., Any]:

@@ -25,22 +25,22 @@ def is_quantity(x: Any) -> bool:
 
 def numbers(tree: Any) -> Any:
     """A tree with the values of its quantities."""
-    return jax.tree.map(lambda x: x.value if is_quantity(x) else x, tree, is_leaf=is_quantity)
+    return jax.tree.map(lambda x: x.stored if is_quantity(x) else x, tree, is_leaf=is_quantity)
 
 
 def values_type(x: Any) -> type:
     """The type of the numbers: of a quantity that of its value."""
-    return type(x.value if is_quantity(x) else x)
+    return type(x.stored if is_quantity(x) else x)
 
 
 def unit_of_cotangent(x: Any) -> Any:
     """The unit that a natural cotangent of an array must be in; `None` for plain arrays."""
-    return x.unit.inverse if is_quantity(x) else None
+    return x.label.inverse if is_quantity(x) else None
 
 
 def unit_of_tangent(x: Any) -> Any:
     """The unit that a natural tangent of an array must be in; `None` for plain arrays."""
-    return x.unit.delta if is_quantity(x) else None
+    return x.label.delta if is_quantity(x) else None
 
 
 def labelled(value: Any, unit: Any) -> Any:
@@ -50,11 +50,11 @@ def labelled(value: Any, unit: Any) -> Any:
 
 def stripped(what: str, x: Any, unit: Any) -> Any:
     """The dense numbers of an array, which must be in a unit. **Raises:** `UnitError`."""
-    got = x.unit if is_quantity(x) else None
+    got = x.label if is_quantity(x) else None
     empty = isinstance(x, arrays.Zero)  # it has every unit
     if (not empty and (got is None) != (unit is None)) or (got is not None and got != unit):
         raise UnitError(message(f"{what} has the wrong unit.", f"expected: {unit}", f"got: {got}"))
-    return arrays.destructure(x.value if is_quantity(x) else x)
+    return arrays.destructure(x.stored if is_quantity(x) else x)
 
 
 def check_units(recorder: Any, problem: Any, tolerance: float) -> None:
@@ -66,9 +66,9 @@ def check_units(recorder: Any, problem: Any, tolerance: float) -> None:
     args = list(problem.args)
     names = problem.op.names_for(len(args))
     for i, a in enumerate(args):
-        if not is_quantity(a) or not a.unit.is_linear:
+        if not is_quantity(a) or not a.label.is_linear:
             continue
-        moved = [*args[:i], a.to(a.unit * THOUSAND), *args[i + 1 :]]
+        moved = [*args[:i], a.to(a.label * THOUSAND), *args[i + 1 :]]
         want, got = problem.call(*args), problem.call(*moved)
         _same(recorder, f"the result with {names[i]} in {moved[i].unit}", got, want, tolerance)
         if not problem.moving or not problem.out_dense.size:
@@ -93,7 +93,7 @@ def _gradients(problem: Any, args: list[Any], like: Any) -> Any:
 
 
 def _bar(x: Any) -> Any:
-    dense = stripped("a result", x, x.unit if is_quantity(x) else None)
+    dense = stripped("a result", x, x.label if is_quantity(x) else None)
     if not arrays.is_inexact(dense):
         return None
     return labelled(jnp.cos(jnp.arange(dense.size).reshape(dense.shape)).astype(dense.dtype),
@@ -104,7 +104,7 @@ def _same(recorder: Any, what: str, got: Any, want: Any, tolerance: float) -> No
     """Compare two trees of quantities: dimensions, and numbers in the units of the second."""
     leaves, tree = jax.tree.flatten(want, is_leaf=arrays.is_structured)
     for w, g in zip(leaves, tree.flatten_up_to(got), strict=True):
-        unit, other = (x.unit if is_quantity(x) else None for x in (w, g))
+        unit, other = (x.label if is_quantity(x) else None for x in (w, g))
         recorder.holds(
             "units", f"{what} has another dimension.",
             (unit and unit.dimension) is (other and other.dimension),

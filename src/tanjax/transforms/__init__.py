@@ -24,3 +24,4 @@ from ._grad import (
     vjp as vjp,
 )
 from ._jit import jit as jit
+from ._scale_graph import scale_graph as scale_graph

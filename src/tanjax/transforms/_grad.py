@@ -105,7 +105,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
 
 def _value(x: Any) -> Any:
-    return x.value if type(x) is arrays.Unitful else x
+    return x.stored if type(x) is arrays.Unitful else x
 
 
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -127,7 +127,7 @@ def _structural_tangents(where: str, primals: Any, tangents: Any) -> tuple[Any, 
     moved = []
     for x, n in zip(leaves, plain, strict=True):
         if type(x) is arrays.Unitful:
-            moved.append(arrays.quantity(structural_tangent(where, x.value, n), x.unit))
+            moved.append(arrays.quantity(structural_tangent(where, x.stored, n), x.label))
         else:
             moved.append(structural_tangent(where, x, n))
     return jax.tree.unflatten(tree, moved), rate

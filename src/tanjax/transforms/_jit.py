@@ -24,6 +24,7 @@ from tanjax.arrays import Unitful, convert, quantity
 from tanjax.registry import note_unit_dependence, watching
 from tanjax.units import conversion
 
+from ._planning import Guard, Packed
 from ._units import is_quantity
 
 _MANY = 4  # quantities from which on it pays to take them apart, or put together, in Python
@@ -35,35 +36,19 @@ class _OtherUnits(Exception):
     """A trace was begun for units that can be converted to those of an earlier trace."""
 
 
-class _Packed:
-    """Results on their way out of JAX, apart from their units.
-
-    JAX puts a quantity together by its constructor, 0.7 us each; one node for all results, whose
-    values are labelled by `quantity`, takes 0.2 us each. Nothing else ever sees it.
-    """
-
-    __slots__ = ("labels", "values")
-
-    def __init__(self, labels: tuple[Any, Any], values: Any) -> None:
-        self.labels, self.values = labels, values
-
-
-jax.tree_util.register_pytree_node(_Packed, lambda x: (x.values, x.labels), _Packed)
-
-
 def _pack(out: Any) -> Any:
     """One quantity, or results with many, apart from their units; others as they are."""
     if type(out) is Unitful:
-        return _Packed((None, out.unit), (out.value,))
+        return Packed((None, out.label), (out.stored,))
     leaves, treedef = jax.tree.flatten(out, is_leaf=is_quantity)
-    units = tuple(x.unit if type(x) is Unitful else None for x in leaves)
+    units = tuple(x.label if type(x) is Unitful else None for x in leaves)
     if len(units) - units.count(None) < _MANY:
         return out
-    return _Packed((treedef, units), [x.value if type(x) is Unitful else x for x in leaves])
+    return Packed((treedef, units), [x.stored if type(x) is Unitful else x for x in leaves])
 
 
 def _unpack(out: Any) -> Any:
-    if type(out) is not _Packed:
+    if type(out) is not Packed:
         return out
     treedef, units = out.labels
     if treedef is None:
@@ -87,13 +72,13 @@ def _brought(x: Unitful, unit: Any, target: Any) -> Unitful:
     far = _FAR.get(x.dtype, _FAR_OTHERWISE)
     if not 1 / far <= multiplier / divisor <= far:
         raise UnitError("compile for the units given: their ratio is too large for the dtype.")
-    return quantity(convert(x.value, unit, target), target)
+    return quantity(convert(x.stored, unit, target), target)
 
 
 def _pattern(args: Any, kwargs: Any) -> tuple[Any, list[Any], Any, list[Any]]:
     """What units can be converted to one another, the leaves, their tree, and their units."""
     leaves, treedef = jax.tree.flatten((args, kwargs), is_leaf=is_quantity)
-    units = [x.unit if type(x) is Unitful else None for x in leaves]
+    units = [x.label if type(x) is Unitful else None for x in leaves]
     kinds = tuple(u and (u.dimension if u.is_linear else u) for u in units)
     return (treedef, kinds), leaves, treedef, units
 
@@ -101,12 +86,13 @@ def _pattern(args: Any, kwargs: Any) -> tuple[Any, list[Any], Any, list[Any]]:
 class Compiled:
     """A function compiled by `tj.jit`: callable, with `lower`, `trace` and `eval_shape` of JAX."""
 
-    def __init__(self, fun: Callable[..., Any], options: dict[str, Any]) -> None:
+    def __init__(self, fun: Callable[..., Any], options: dict[str, Any], scale: bool) -> None:
         functools.update_wrapper(self, fun)
         self._fun = fun
+        self._scale = scale
         self._jit: Any = jax.jit(fun, **options)
         self._packs = not options
-        self._compiled: Any = jax.jit(self._checking(fun), **options)
+        self._compiled: Any = self._planned(self._checking(fun), options)
         self._one_scale = True  # whether every call so far was in the units of a first call
         self._flat: dict[Any, tuple[Any, list[Any], Callable[..., Any]]] = {}
         self._known: dict[Any, Any] = {}
@@ -134,7 +120,7 @@ class Compiled:
                     if layout != names or given != units:
                         args, _ = self._anchored(args, kwargs)
                         program, items = self._remember(box, layout, args)
-                    return _unpack(program(*[q.value for q in items]))
+                    return _unpack(program(*[q.stored for q in items]))
         if self._one_scale:
             # JAX finds the program by the units themselves, so nothing need be looked at before:
             # 0.3 us instead of 0.4 us per argument. Only a trace in other units ends here.
@@ -144,6 +130,9 @@ class Compiled:
                 self._one_scale = False
         args, kwargs = self._anchored(args, kwargs)
         return _unpack(self._compiled(*args, **kwargs))
+
+    def _planned(self, fun: Callable[..., Any], options: dict[str, Any], flat: bool = False) -> Any:
+        return Guard(fun, options, flat=flat) if self._scale else jax.jit(fun, **options)
 
     def _checking(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """The function to be traced: it refuses units that can be converted to known ones."""
@@ -176,7 +165,7 @@ class Compiled:
         """
         inner = args if box is None else args[0]
         items = [inner[name] for name in names] if box is dict else inner
-        units = [q.unit for q in items]
+        units = [q.label for q in items]
         key = (box, tuple(names) if box is dict else names, tuple(units))
         if key not in self._known:
             order = sorted(names) if box is dict else ()  # in which JAX gives dicts back
@@ -194,7 +183,7 @@ class Compiled:
                 return _pack(self._watched(pattern, self._fun, *given))
 
             on_values.__name__ = getattr(self._fun, "__name__", "fun")
-            self._known[key] = jax.jit(on_values)
+            self._known[key] = self._planned(on_values, {}, flat=True)
         self._flat[box] = names, units, self._known[key]
         return self._known[key], items
 
@@ -247,7 +236,7 @@ class Compiled:
         return f"<tanjax compiled {getattr(self._fun, '__qualname__', self._fun)}>"
 
 
-def jit(fun: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+def jit(fun: Callable[..., Any] | None = None, /, *, scale: bool = True, **options: Any) -> Any:
     """`jax.jit` for functions of quantities: one trace for m, km, cm, mm and µm.
 
     **Arguments:** `fun` and the options of `jax.jit` (`static_argnums`, `donate_argnums`,
@@ -263,5 +252,5 @@ def jit(fun: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     **Cost:** of a call with quantities as arguments, at most 1.2 times that of `jax.jit`.
     """
     if fun is None:
-        return lambda f: jit(f, **options)
-    return Compiled(fun, options)
+        return lambda f: jit(f, scale=scale, **options)
+    return Compiled(fun, options, scale)

@@ -29,8 +29,8 @@ def is_quantity(x: Any) -> bool:
 def strip(tree: Any) -> tuple[Any, Units]:
     """A tree with the values of its quantities, and their units."""
     leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
-    found = [x.unit if type(x) is Unitful else None for x in leaves]
-    values = [x.value if type(x) is Unitful else x for x in leaves]
+    found = [x.label if type(x) is Unitful else None for x in leaves]
+    values = [x.stored if type(x) is Unitful else x for x in leaves]
     return jax.tree.unflatten(treedef, values), Units(treedef, found)
 
 
@@ -86,7 +86,7 @@ def times_unit(tree: Any, factor: Unit) -> Any:
 
     def multiply(x: Any) -> Any:
         if type(x) is Unitful:
-            return quantity(x.value, factor * x.unit)
+            return quantity(x.stored, factor * x.label)
         return None if x is None else quantity(x, factor)
 
     return jax.tree.map(multiply, tree, is_leaf=lambda x: x is None or is_structured(x))
@@ -108,8 +108,8 @@ def common_rate(
         if n is None or (type(n) in (int, float) and n == 0):
             done.append(None)
             continue
-        primal_unit = x.unit.delta if type(x) is Unitful else one
-        unit = n.unit if type(n) is Unitful else one
+        primal_unit = x.label.delta if type(x) is Unitful else one
+        unit = n.label if type(n) is Unitful else one
         own = unit * primal_unit if cotangent else unit / primal_unit
         if rate is None:
             rate, first = own, f"leaf {i}: {unit} for {primal_unit}"
@@ -125,7 +125,7 @@ def common_rate(
                     else "a tangent is in [input] times one rate, for instance 1/s.",
                 )
             )
-        value = n.value if type(n) is Unitful else n
+        value = n.stored if type(n) is Unitful else n
         done.append(value if own is rate else convert(value, own, rate))
     return done, rate or one
 
@@ -160,8 +160,8 @@ def convert_like(where: str, target: Any, tree: Any) -> Any:
 
 
 def _convert_leaf(where: str, target: Any, x: Any) -> Any:
-    unit: Any = target.unit if type(target) is Unitful else None
-    got: Any = x.unit if type(x) is Unitful else None
+    unit: Any = target.label if type(target) is Unitful else None
+    got: Any = x.label if type(x) is Unitful else None
     if unit is got:
         return x
     if unit is None:
@@ -173,7 +173,7 @@ def _convert_leaf(where: str, target: Any, x: Any) -> Any:
         if type(x) in (int, float) and x == 0:  # the literal zero has every unit
             return quantity(float(x), unit)
     elif got.dimension is unit.dimension:
-        return quantity(convert(x.value, got, unit), unit)
+        return quantity(convert(x.stored, got, unit), unit)
     raise UnitError(
         message(
             f"{where}: the unit changes.",

@@ -19,6 +19,7 @@ that they never mix with plain ratios unless `convert` is asked to.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterable
 from fractions import Fraction
@@ -66,7 +67,8 @@ class Unit:
     **Fields:** `dimension`; `factor`, exact, of the coherent SI unit; `symbols`, pairs of a symbol
     and its power; `is_dimensionless`; `is_one`: the number one; `is_linear`: False for points of a
     scale (`degC`, `dBm`); `delta`: the unit of differences, the unit itself if it is linear;
-    `inverse`: `1 / delta`; `point`: the scale's zero or reference, None if linear.
+    `inverse`: `1 / delta`; `point`: the scale's zero or reference, None if linear; `scale` and
+    `plain`: this unit is `2^scale · plain`, and `scale` is 0 for all that people write.
     """
 
     __slots__ = (
@@ -82,7 +84,9 @@ class Unit:
         "is_dimensionless",
         "is_linear",
         "is_one",
+        "plain",
         "point",
+        "scale",
         "symbols",
     )
     __array_ufunc__ = None  # NumPy's arrays leave `array * unit` to the unit
@@ -95,6 +99,8 @@ class Unit:
     delta: Unit
     inverse: Unit
     point: Affine | Logarithmic | None
+    plain: Unit
+    scale: int
     _conversions: dict[int, tuple[float, float]]
     _powers: dict[Any, Unit]
     _products: dict[int, Unit]
@@ -115,10 +121,10 @@ class Unit:
         """The name in full: `kilogram metre / second²`."""
         from ._names import named  # a unit of a pickle may have a symbol not yet read here
 
-        for symbol, _ in self.symbols:
+        for symbol, _ in self.plain.symbols:
             if symbol not in _format.LONG:
                 named(symbol)
-        return _format.long_name(self.symbols)
+        return _format.long_name(self.plain.symbols)
 
     def __mul__(self, other: Any) -> Any:
         try:
@@ -185,6 +191,8 @@ class Unit:
                 factor = self.factor**exact
             except ValueError as error:
                 raise UnitError(f"{self} ** {exact}: {error}") from None
+            if (self.scale * exact).denominator != 1:
+                raise UnitError(f"{self!r} ** {exact} has no whole power of two.")
             symbols = tuple((s, p * exact) for s, p in self.symbols if exact)
             new = make(self.dimension**exact, factor, symbols)
         self._powers[power] = new
@@ -197,13 +205,17 @@ class Unit:
         return self._value
 
     def __str__(self) -> str:
-        return _format.short(self.symbols)
+        return _format.short(self.plain.symbols)
 
     def __repr__(self) -> str:
-        return f'Unit("{self}")'
+        return f'Unit("{f"2^{self.scale} " if self.scale else ""}{self}")'
 
     def __format__(self, spec: str) -> str:
-        return _format.format_unit(self.symbols, spec)
+        return _format.format_unit(self.plain.symbols, spec)
+
+    def scaled(self, exponent: int) -> Unit:
+        """`2^exponent` of this unit: the label of numbers that are stored so much smaller."""
+        return self * _power_of_two(exponent) if exponent else self
 
     def __reduce__(self) -> tuple[object, ...]:
         point: object = self.point and (type(self.point), tuple(self.point))
@@ -227,7 +239,7 @@ def make(
 ) -> Unit:
     """The unit with this value under this name: a new one only if there is none yet."""
     # In the order in which they are written, so that one text is one object.
-    symbols = tuple(sorted(symbols, key=lambda pair: pair[1] < 0))
+    symbols = tuple(sorted(symbols, key=lambda pair: (pair[0] != TWO, pair[1] < 0)))
     key = (dimension, factor, symbols, point)
     with _lock:
         found = _table.get(key)
@@ -241,6 +253,26 @@ def make(
 def _inverse(unit: Unit) -> Unit:
     symbols = tuple((symbol, -power) for symbol, power in unit.symbols)
     return make(unit.dimension**-1, unit.factor**-1, symbols)
+
+
+# The symbol of the power of two in the label of a scaled quantity: it has an exponent like any
+# other symbol, so that products and powers of units need not know of it, and is not printed.
+TWO = "2^"
+
+
+@functools.cache
+def _power_of_two(exponent: int) -> Unit:
+    """The unit 2^exponent: a number, with a name of its own."""
+    return make(DIMENSIONLESS, Factor(Fraction(2) ** exponent), ((TWO, Fraction(exponent)),))
+
+
+def _split(unit: Unit) -> tuple[int, Unit]:
+    """The exponent of the power of two in a unit, and the unit without it."""
+    scale = int(dict(unit.symbols).get(TWO, 0))
+    if not scale:
+        return 0, unit
+    rest = tuple((symbol, power) for symbol, power in unit.symbols if symbol != TWO)
+    return scale, make(unit.dimension, unit.factor * Factor(Fraction(2) ** -scale), rest)
 
 
 def _new(
@@ -264,6 +296,8 @@ def _new(
         "_conversions": {},
         "delta": unit if point is None else _delta(dimension, factor, symbols[0][0], point),
     }.items():
+        _set(unit, name, value)
+    for name, value in zip(("scale", "plain"), _split(unit), strict=True):
         _set(unit, name, value)
     return unit
 

@@ -1,0 +1,88 @@
+"""Numbers in one unit as numbers in another, without leaving the range of their dtype.
+
+A conversion factor may be too large for the dtype (light years in float16), the result may be, and
+still nothing is wrong with the quantity. So a factor is taken apart into a number between 1 and 2,
+which is multiplied with one rounding, and a power of two, which is exact and can be done in steps;
+and where a quantity may keep a power of two in its label, one is chosen for which the numbers fit.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import jax.numpy as jnp
+
+from tanjax import units
+from tanjax.units import Unit
+
+from ._range import Bits, range_of, shift
+from ._register import array_type
+
+_COMFORTABLE = (6.2e-5, 6.5e4)  # factors that every floating dtype holds
+
+
+def convert(value: Any, a: Unit, b: Unit) -> Any:
+    """A number in unit `a` as a number in unit `b`. **Raises:** `UnitError`."""
+    if a is b:
+        return value
+    if a.dimension is not b.dimension or not (a.is_linear and b.is_linear):
+        return units.convert(value, a, b, jnp)
+    if a.scale or b.scale:
+        return _staged(value, a, b)
+    multiplier, divisor = units.conversion(a, b)
+    if multiplier == divisor:  # both are 1
+        return value
+    if not _COMFORTABLE[0] <= multiplier / divisor <= _COMFORTABLE[1]:
+        return _staged(value, a, b)
+    value = _inexact(value)
+    return value * multiplier if multiplier != 1.0 else value / divisor
+
+
+def _inexact(value: Any) -> Any:
+    """Integers as floats, also where JAX promotes nothing by itself (strict promotion)."""
+    if array_type(value) is None and hasattr(value, "dtype") and value.dtype.kind in "iub":
+        return value.astype(jnp.result_type(float))
+    return value
+
+
+@functools.cache
+def _factor(a: Unit, b: Unit) -> tuple[float, bool, int]:
+    """A conversion as a factor between 1 and 2, whether to divide by it, and a power of two."""
+    multiplier, divisor = units.conversion(a.plain, b.plain)
+    divides = divisor != 1.0
+    mantissa, exponent = math.frexp(divisor if divides else multiplier)
+    power = 1 - exponent if divides else exponent - 1
+    return 2 * mantissa, divides, power + a.scale - b.scale
+
+
+def _staged(value: Any, a: Unit, b: Unit) -> Any:
+    """A conversion in two parts, in the order in which nothing overflows on the way.
+
+    The factor moves the number by less than a binary digit in the direction of the shift.
+    """
+    factor, divides, power = _factor(a, b)
+    value = _inexact(value)
+    if factor != 1.0 and divides == (power > 0):  # it would move it in the other direction
+        factor, power = factor / 2, power + (-1 if divides else 1)
+    if factor != 1.0:
+        value = value / factor if divides else value * factor
+    return shift(value, power)
+
+
+def bits_in(bits: Bits, a: Unit, b: Unit) -> Bits:
+    """Where numbers lie after a conversion; one digit wider, for the factor."""
+    factor, divides, power = _factor(a, b)
+    low, high = bits[0] + power, bits[1] + power
+    if factor == 1.0:
+        return low, high
+    return (low - 1, high) if divides else (low, high + 1)
+
+
+def fitting(bits: Bits, dtype: Any) -> int:
+    """The exponent to take out of numbers: 0 wherever the dtype holds them, or nothing helps."""
+    span = range_of(dtype)
+    if span is None or span.holds(*bits):
+        return 0
+    return span.centre(*bits) or 0

@@ -1,0 +1,181 @@
+"""The range of a dtype, and where numbers lie in it.
+
+A float32 holds 2^-126 to 2^128, and physics does not: a star has 2e30 kg, and two of them multiply
+to infinity. Numbers are moved by powers of two, which is exact, and where they lie is known as a
+pair of integers, their *bits*: `2^low <= |x| < 2^high` for every entry that is neither zero nor
+non-finite.
+
+    >>> measure(np.float32([0.0, 3.0, 1e30]))
+    (1, 100)
+
+Sharp edges. Nothing is said of tracers, integers and structured arrays: their bits are `None`.
+XLA flushes the subnormal numbers of float32 to zero on CPUs, so they count as lost.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Bits = tuple[float, float]
+NOTHING: Bits = (math.inf, -math.inf)  # the bits of zeros
+_SMALL = 32  # up to here Python's loop (1 us) is faster than a compiled reduction (15 us)
+
+
+class Range(NamedTuple):
+    """What a dtype can hold: normal numbers of `2^lowest <= |x| < 2^highest`, and its precision.
+
+    `inner`: the product of two numbers between `2^-inner` and `2^inner` is normal. `smallest`: sums
+    are exact down to here; subnormal numbers of float16 are computed in float32.
+    """
+
+    lowest: int
+    highest: int
+    digits: int
+    inner: int
+    smallest: int
+
+    def holds(self, low: float, high: float) -> bool:
+        """Whether all numbers with these bits are normal."""
+        return self.lowest <= low and high <= self.highest
+
+    def centre(self, low: float, high: float) -> int | None:
+        """The exponent to take out of numbers so that they lie in the middle; None: too far apart.
+
+        Zeros have any exponent.
+        """
+        if high - low > self.highest - self.lowest:
+            return None
+        exponent = 0 if low > high else math.floor((low + high) / 2)
+        return exponent
+
+
+_RANGES: dict[Any, Range | None] = {}
+
+
+def range_of(dtype: Any) -> Range | None:
+    """The range of a floating dtype (of a complex one: that of its parts), else None: 0.05 us."""
+    try:
+        return _RANGES[dtype]
+    except KeyError:
+        pass
+    found = None
+    if jnp.issubdtype(dtype, jnp.inexact):
+        info = jnp.finfo(dtype)
+        highest = int(math.frexp(float(info.max))[1])
+        lowest = int(math.frexp(float(info.smallest_normal))[1]) - 1
+        digits = info.nmant + 1
+        smallest = lowest - digits + 1 if info.bits == 16 and digits == 11 else lowest
+        found = Range(lowest, highest, digits, highest // 2 - 1, smallest)
+    _RANGES[dtype] = found
+    return found
+
+
+_LOOK: dict[type, int] = {float: 1, int: 0, bool: 0, complex: 2}  # 0: no bits, 3: an array
+
+
+def _learn(kind: type) -> int:
+    array = issubclass(kind, jax.Array | np.ndarray | np.generic)
+    found = _LOOK[kind] = 3 if array and not issubclass(kind, jax.core.Tracer) else 0
+    return found
+
+
+def measure(x: Any) -> Bits | None:
+    """The bits of a value; None if it has none: 1 us for a few numbers, one pass over many."""
+    kind = type(x)
+    look = _LOOK.get(kind)
+    if look is None:
+        look = _learn(kind)
+    if look == 0:
+        return None
+    if look == 1:
+        return _of_numbers((x,))
+    if look == 2:
+        return _of_numbers((x.real, x.imag))
+    span = range_of(x.dtype)
+    if span is None:
+        return None
+    return _of_array(x)
+
+
+def _of_array(x: Any) -> Bits | None:
+    if x.size <= _SMALL:
+        try:
+            numbers = np.asarray(x).ravel().tolist()
+        except RuntimeError:  # parts of it are on other machines
+            return None
+        if x.dtype.kind == "c":
+            numbers = [part for z in numbers for part in (z.real, z.imag)]
+        return _of_numbers(numbers)
+    if isinstance(x, jax.Array) and not x.is_fully_addressable:
+        return None
+    with jax.ensure_compile_time_eval():
+        low, high = np.asarray(_extremes(x)).tolist()
+    return _of_numbers([v for v in (low, high) if math.isfinite(v)])
+
+
+@jax.jit
+def _extremes(x: Any) -> Any:
+    """The least and the greatest finite magnitude that is not zero."""
+    if jnp.iscomplexobj(x):
+        x = jnp.stack([x.real, x.imag])
+    size = jnp.abs(x)
+    counts = jnp.isfinite(size) & (size > 0)
+    least = jnp.min(jnp.where(counts, size, jnp.inf))
+    return jnp.stack([least, jnp.max(jnp.where(counts, size, 0))])
+
+
+def _of_numbers(numbers: Any) -> Bits:
+    sizes = [size for size in map(abs, numbers) if 0.0 < size < math.inf]
+    if not sizes:
+        return NOTHING
+    frexp = math.frexp
+    return frexp(min(sizes))[1] - 1, frexp(max(sizes))[1]
+
+
+def shift(x: Any, exponent: int) -> Any:
+    """`x · 2^exponent`: exact wherever both are normal, also where 2^exponent itself is not."""
+    if exponent == 0:
+        return x
+    if type(x) is float:
+        return _ldexp(x, exponent)
+    span = range_of(x.dtype) if hasattr(x, "dtype") else range_of(np.dtype(np.float32))
+    if span is None or type(x) in (int, complex):
+        return x * 2.0**exponent
+    for step in _steps(exponent, -span.lowest):
+        x = _times(x, step)
+    return x
+
+
+def _ldexp(x: float, exponent: int) -> float:
+    try:
+        return math.ldexp(x, exponent)
+    except OverflowError:
+        return math.copysign(math.inf, x)
+
+
+def _times(x: Any, factor: float) -> Any:
+    """A product with a real number; of complex numbers part by part, so that inf stays inf."""
+    if not isinstance(x, jax.Array | np.ndarray | np.generic):
+        return x * factor  # a structured array
+    if isinstance(x, np.ndarray | np.generic):
+        return x * x.real.dtype.type(factor)
+    if jnp.iscomplexobj(x):
+        return jax.lax.complex(x.real * factor, x.imag * factor)
+    return x * factor
+
+
+@functools.cache
+def _steps(exponent: int, most: int) -> tuple[float, ...]:
+    """Powers of two that a dtype holds, whose product is `2^exponent`."""
+    sign, left = (1, exponent) if exponent > 0 else (-1, -exponent)
+    parts = []
+    while left:
+        parts.append(math.ldexp(1.0, sign * min(left, most)))
+        left -= min(left, most)
+    return tuple(parts)

@@ -1,0 +1,103 @@
+"""Quantities choose the power of two in their label.
+
+A quantity has exponent 0 as long as its dtype holds its numbers there, so that ordinary values cost
+nothing and compile once. A result that the dtype does not hold gets the exponent that puts its
+numbers into the middle of the range; it gives it up only when they are well inside again (between
+`2^-inner` and `2^inner`), so that a value at the border does not change its label in every step.
+
+    >>> q = jnp.float32(1e30) * kg
+    >>> (q * q).scale
+    199
+
+Sharp edges. Where a function is traced nobody knows the numbers: exponents follow the laws of
+units, and nothing is chosen.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tanjax._errors import ScaleWarning, message
+from tanjax.units import Unit
+
+from ._conversion import bits_in
+from ._range import NOTHING, Bits, Range, measure, range_of, shift
+from ._unitful import Unitful, quantity
+
+
+def settle(stored: Any, label: Unit) -> Unitful:
+    """A result under its label: at exponent 0 if it lies well inside, in the middle if it must."""
+    if not label.scale:
+        return quantity(stored, label)
+    bits = measure(stored)
+    span = range_of(stored.dtype if hasattr(stored, "dtype") else jnp.result_type(stored))
+    if bits is None or span is None:
+        return quantity(stored, label)
+    low, high = bits[0] + label.scale, bits[1] + label.scale
+    if -span.inner <= low and high <= span.inner:
+        return quantity(shift(stored, label.scale), label.plain, (low, high))
+    return centred(stored, label, bits, span)
+
+
+def centred(stored: Any, label: Unit, bits: Bits, span: Range) -> Unitful:
+    """A result moved to the middle of the range if it has left the inner part of it."""
+    if -span.inner <= bits[0] and bits[1] <= span.inner:
+        return quantity(stored, label, bits)
+    middle = span.centre(*bits)
+    if not middle:  # too wide to be moved without loss
+        return quantity(stored, label, bits)
+    moved = bits[0] - middle, bits[1] - middle
+    return quantity(shift(stored, -middle), label.scaled(middle), moved)
+
+
+def rooted(stored: Any, label: Unit, power: Fraction) -> tuple[Any, Unit]:
+    """A number and its label whose exponent times `power` is whole: the square root of 2^3 x."""
+    rest = label.scale % power.denominator
+    return (shift(stored, rest), label.scaled(-rest)) if rest else (stored, label)
+
+
+def joined(known: Sequence[tuple[Bits, Unit]], unit: Unit) -> Bits:
+    """Where numbers of several labels lie together, in one unit."""
+    low, high = NOTHING
+    for bits, label in known:
+        if bits[0] <= bits[1]:
+            part = bits_in(bits, label, unit)
+            low, high = min(low, part[0]), max(high, part[1])
+    return low, high
+
+
+def common_label(known: Sequence[tuple[Bits, Unit]], first: Unit, span: Range) -> Unit:
+    """A label in the unit of the first at which the numbers of several fit together.
+
+    Where they lie too far apart for that, at which the largest fit.
+    """
+    unit = first.plain
+    low, high = joined(known, unit)
+    if low > high or span.holds(low, high):
+        return unit
+    middle = span.centre(low, high)
+    return unit.scaled(int(high) - span.highest + 2 if middle is None else middle)
+
+
+def warn_too_wide(operation: str, low: float, high: float, dtype: Any) -> None:
+    """Say that no exponent holds the numbers of a result together."""
+    warnings.warn(
+        message(
+            f"{operation}: no power of two brings these numbers into the range of {dtype}.",
+            f"magnitudes: 2^{low:.0f} to 2^{high:.0f}",
+            "why: an array has one exponent. What overflows or underflows is as in plain JAX.",
+            hint="use a wider dtype, or arrays of their own for the large and the small numbers.",
+        ),
+        ScaleWarning,
+        stacklevel=4,
+    )
+
+
+def is_traced(*values: Any) -> bool:
+    return any(isinstance(v, jax.core.Tracer) for v in values)

@@ -1,0 +1,80 @@
+"""Numbers of any magnitude as text.
+
+A number times a power of two may lie outside of what any float holds; `1e400 m` is still a length.
+Such a number is printed with as few digits as tell it apart from its neighbours in its dtype, as
+Python does with floats.
+
+    >>> number_text(np.float32(1.0), 1329, "")
+    '1.0938615e+400'
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+from typing import Any
+
+import jax
+import numpy as np
+
+from ._abstract import show
+from ._range import range_of
+from ._register import array_type
+
+_DIGITS = decimal.Context(prec=50, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+
+
+def number_text(stored: Any, scale: int, spec: str) -> str:
+    """`stored · 2^scale` with a format, element by element where there are several."""
+    if isinstance(stored, jax.core.Tracer) or array_type(stored) is not None:
+        return f"2^{scale} {show(stored)}" if scale else show(stored)
+    array = np.asarray(stored)
+    if array.ndim == 0:
+        if scale:
+            return _scaled(array, scale, spec)
+        return format(array.item(), spec) if spec else str(stored)
+    if scale:
+        return np.array2string(
+            array, formatter={"all": lambda v: _scaled(v, scale, spec)}, separator=", "
+        )
+    if not spec:
+        return np.array2string(array, separator=", ")
+    return np.array2string(array, formatter={"all": lambda v: format(v, spec)}, separator=", ")
+
+
+def _scaled(v: Any, scale: int, spec: str) -> str:
+    """One number times a power of two."""
+    if np.iscomplexobj(v):
+        imaginary = _scaled(v.imag, scale, spec)
+        sign = "" if imaginary.startswith("-") else "+"
+        return f"({_scaled(v.real, scale, spec)}{sign}{imaginary}j)"
+    number = float(v)
+    if number == 0 or not math.isfinite(number):
+        return format(number, spec)
+    exact = _DIGITS.multiply(decimal.Decimal(number), _DIGITS.power(decimal.Decimal(2), scale))
+    if spec:
+        return format(exact, spec)
+    span = range_of(v.dtype)
+    digits = span.digits if span else 53
+    return _tidy(next(t for t in _candidates(exact) if _same(t, exact, digits)))
+
+
+def _candidates(exact: decimal.Decimal) -> Any:
+    for places in range(18):
+        yield f"{exact:.{places}e}"
+    yield str(exact)
+
+
+def _same(text: str, exact: decimal.Decimal, digits: int) -> bool:
+    """Whether a text is nearer to a number than half of the last of its binary digits."""
+    error = abs(_DIGITS.subtract(decimal.Decimal(text), exact))
+    step = decimal.Decimal(2) ** -(digits + 1)
+    return error <= _DIGITS.multiply(abs(exact), step)
+
+
+def _tidy(text: str) -> str:
+    """`1e+45` as it is, `1.5e+3` as `1500.0`: like Python's floats."""
+    mantissa, _, exponent = text.partition("e")
+    if -5 < int(exponent) < 16:
+        return repr(float(text))
+    return f"{mantissa}e{int(exponent):+03d}"

@@ -1,0 +1,185 @@
+"""Sums, products and quotients of quantities whose numbers leave the range of their dtype.
+
+Two factors are first moved towards one, each by a power of two that is noted in the label of the
+product; the numbers of a sum are brought to an exponent that suits the largest of them. Both are
+exact, and a result that fits goes back to exponent 0 with the same bits that plain arithmetic gives.
+What decides is the result itself: the exponents of two factors add up, entry by entry.
+
+    >>> multiply(jnp.multiply, jnp.float32(2e30) * kg, jnp.float32(6e24) * kg)
+    Unitful(1.2e+55, "kg2", scale=182)
+
+Sharp edges. Only for concrete, dense operands; everything else is `NotImplemented`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax.arrays import (
+    Bits,
+    Range,
+    Unitful,
+    bits_in,
+    convert,
+    is_structured,
+    measure,
+    quantity,
+    range_of,
+    settle,
+    shift,
+    split_unit,
+    warn_too_wide,
+)
+from tanjax.units import Unit
+
+
+def span_of(a: Any, b: Any) -> Range | None:
+    """The range of `a * b`, if that is all that need be known of them; else None: 0.2 us.
+
+    Python's numbers take the dtype of their partner, whatever their size.
+    """
+    try:
+        dtype = a.dtype
+    except AttributeError:
+        dtype = None
+    try:
+        other = b.dtype
+    except AttributeError:
+        return range_of(dtype) if dtype is not None else None
+    return range_of(other) if dtype is None or dtype is other else None
+
+
+def _operands(x: Any, y: Any) -> Any:
+    """Numbers, labels, measured bits, range; None if the operands are none of ours."""
+    (a, la), (b, lb) = split_unit(x), split_unit(y)
+    if is_structured(a) or is_structured(b) or not (la.is_linear and lb.is_linear):
+        return None
+    p, q = measure(a), measure(b)
+    if p is None or q is None:
+        return None
+    dtype = jnp.result_type(a, b)
+    span = range_of(dtype)
+    return None if span is None else (a, la, p, b, lb, q, span, dtype)
+
+
+def multiply(raw: Any, x: Any, y: Any) -> Any:
+    """`x * y` in range: see the module."""
+    found = _operands(x, y)
+    if found is None:
+        return NotImplemented
+    a, la, p, b, lb, q, span, dtype = found
+    label = la * lb
+    sure = p[0] + q[0], p[1] + q[1]
+    return _product(raw, a, p, b, q, label, span, dtype, sure, 1)
+
+
+def divide(raw: Any, x: Any, y: Any) -> Any:
+    """`x / y` in range: see the module."""
+    found = _operands(x, y)
+    if found is None:
+        return NotImplemented
+    a, la, p, b, lb, q, span, dtype = found
+    label = la / lb
+    sure = p[0] - q[1], p[1] - q[0]
+    if q[0] > q[1]:  # by nothing but zeros: there is nothing to keep
+        return settle(raw(a, b), label)
+    return _product(raw, a, p, b, q, label, span, dtype, sure, -1)
+
+
+def _product(
+    raw: Any,
+    a: Any,
+    p: Bits,
+    b: Any,
+    q: Bits,
+    label: Unit,
+    span: Range,
+    dtype: Any,
+    sure: Bits,
+    sign: int,
+) -> Unitful:
+    """`a · b^sign` with an exponent."""
+    fits = span.holds(*p) and span.holds(*q)
+    if fits and (sure[0] > sure[1] or span.holds(*sure)):
+        return settle(raw(a, b), label)
+    low, high = _entrywise(a, b, sign)
+    whole = low + label.scale, high + label.scale  # at exponent 0
+    if low > high or (fits and not label.scale and span.holds(low, high)):
+        return settle(raw(a, b), label)
+    middle = span.centre(low, high)
+    split = None if middle is None else _split(p, q, middle, sign, span)
+    if middle is None or split is None:
+        warn_too_wide("multiply" if sign > 0 else "divide", *whole, dtype)
+        return quantity(raw(a, b), label)
+    of_a = split
+    of_b = sign * (middle - of_a)
+    result = raw(shift(a, -of_a), shift(b, -of_b))
+    if not label.scale and span.holds(low, high):
+        return quantity(shift(result, middle), label, (low, high))
+    return settle(result, label.scaled(middle))
+
+
+def _entrywise(a: Any, b: Any, sign: int) -> Bits:
+    """Where the entries of a product or quotient lie, without computing them."""
+    (size_a, of_a), (size_b, of_b) = _frexp(a), _frexp(b)
+    counts = size_a & size_b
+    exponents = np.broadcast_to(of_a + sign * of_b, counts.shape)[counts]
+    if not exponents.size:
+        return np.inf, -np.inf
+    low, high = int(exponents.min()), int(exponents.max())
+    return (low - 2, high) if sign > 0 else (low - 1, high + 1)
+
+
+def _frexp(x: Any) -> tuple[Any, Any]:
+    """Which entries are neither zero nor non-finite, and their exponents."""
+    with jax.ensure_compile_time_eval():
+        size = np.abs(np.asarray(x))
+    size = size.astype(np.float64) if size.dtype.kind != "f" or size.dtype.itemsize < 4 else size
+    _, exponent = np.frexp(size)
+    return np.isfinite(size) & (size > 0), exponent
+
+
+def _split(p: Bits, q: Bits, middle: int, sign: int, span: Range) -> int | None:
+    """The exponent to take out of the first of two factors, so that both are in range."""
+    low, high = p[1] - span.highest, p[0] - span.lowest
+    ends = middle - sign * (q[1] - span.highest), middle - sign * (q[0] - span.lowest)
+    low, high = max(low, min(ends)), min(high, max(ends))
+    return int(low + high) // 2 if low <= high else None
+
+
+def add(raw: Any, x: Any, y: Any) -> Any:
+    """`x + y` or `x - y` in range, and `raw` of both at one exponent: see the module."""
+    found = _operands(x, y)
+    if found is None:
+        return NotImplemented
+    a, la, p, b, lb, q, span, dtype = found
+    if la.dimension is not lb.dimension:
+        return NotImplemented
+    unit = la.plain
+    parts = [bits_in(p, la, unit), bits_in(q, lb, unit)]
+    low = min(part[0] for part in parts)
+    high = max(part[1] for part in parts)
+    if low > high:  # zeros
+        return quantity(raw(convert(a, la, unit), convert(b, lb, unit)), unit)
+    # Two numbers differ by nothing, or by a multiple of the last digit of the smaller one; the
+    # differences of float16, which are computed in float32, are exact.
+    least = low if span.smallest < span.lowest else low - span.digits + 1
+    if not (la.scale or lb.scale) and least >= span.smallest and high < span.highest:
+        return quantity(raw(convert(a, la, unit), convert(b, lb, unit)), unit)
+    exponent = int(high) - span.highest + 2  # the largest at the top: most room for the others
+    label = unit.scaled(exponent)
+    result = raw(convert(a, la, label), convert(b, lb, label))
+    bits = measure(result)
+    if bits is None:
+        return quantity(result, label)
+    if low - exponent < span.lowest and high - low > 2 * span.digits and np.size(result) > 1:
+        warn_too_wide("add", low, high, dtype)
+    inside = bits[0] + exponent, bits[1] + exponent
+    if bits[0] > bits[1] or (not (la.scale or lb.scale) and span.holds(*inside)):
+        return quantity(shift(result, exponent), unit, inside)
+    return settle(result, label)
+

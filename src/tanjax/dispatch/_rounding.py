@@ -1,0 +1,66 @@
+"""Functions that look at a number in its own unit: rounding, dtypes, digits.
+
+Everything else is homogeneous in its units, so that a power of two in a label comes out again. What
+rounds is not: half a kilometre and five hundred metres round differently, and so do 1 m and
+`2^-10 · 1024 m`. These functions get the number at exponent 0; where its dtype does not hold it,
+it is so large that it has no digits behind the point, or they raise `ScaleError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+from tanjax.arrays import Unitful, bits_of, quantity, range_of, settle, shift
+from tanjax.registry._careful import centred_label, home
+
+# What these give depends on the unit that a number is in; `tj.jit` compiles them per unit.
+UNIT_DEPENDENT = (
+    *("astype", "around", "ceil", "convert_element_type", "fix", "floor", "frexp", "modf"),
+    *("ones_like", "rint", "round", "spacing", "trunc"),
+)
+_ROUNDING = ("around", "ceil", "fix", "floor", "rint", "round", "trunc")
+_CASTS = ("astype", "convert_element_type")
+
+
+def in_its_unit(name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """`call` with the numbers of scaled quantities at exponent 0."""
+    q = args[0] if args else None
+    if type(q) is Unitful and q.label.is_linear:
+        if name in _CASTS:
+            dtype = args[1] if len(args) > 1 else kwargs.get("dtype", kwargs.get("new_dtype"))
+            if dtype is not None:
+                return _cast(call, q, dtype, args[2:], kwargs)
+        if q.label.scale and name == "ones_like":
+            return call(quantity(q.stored, q.unit), *args[1:], **kwargs)
+        if q.label.scale and name in _ROUNDING and _is_whole(q):
+            return q
+    plain = [quantity(a.value, a.unit) if _is_scaled(a) else a for a in args]
+    return call(*plain, **kwargs)
+
+
+def _is_scaled(x: Any) -> bool:
+    return type(x) is Unitful and bool(x.label.scale)
+
+
+def _is_whole(q: Unitful) -> bool:
+    """Whether every number is so large that it is a whole one."""
+    bits, span = bits_of(q), range_of(q.dtype)
+    return bits is not None and span is not None and bits[0] + q.scale >= span.digits
+
+
+def _cast(call: Callable[..., Any], q: Unitful, dtype: Any, rest: Any, kwargs: Any) -> Any:
+    """Another dtype; numbers that it does not hold at this exponent are moved first."""
+    kwargs = {k: v for k, v in kwargs.items() if k not in ("dtype", "new_dtype")}
+    span, bits = range_of(jnp.dtype(dtype)), bits_of(q)
+    if span is None or bits is None:
+        q = quantity(q.value, q.unit) if q.label.scale else q
+        return call(q, dtype, *rest, **kwargs)
+    if bits[0] <= bits[1] and not span.holds(*bits):
+        label = centred_label([q], q.label)
+        result = call(quantity(shift(q.stored, q.scale - label.scale), label), dtype, *rest, **kwargs)
+        return settle(result.stored, result.label) if q.label.scale else home(result)
+    result = call(q, dtype, *rest, **kwargs)
+    return settle(result.stored, result.label) if q.label.scale else result

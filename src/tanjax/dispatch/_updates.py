@@ -1,0 +1,141 @@
+"""`q.at[index]`: the updates of `jax.Array.at`, of quantities by quantities.
+
+Values are converted to the unit of the array, and where their numbers and those of the array need
+another power of two to fit together, the array takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tanjax import units
+from tanjax._errors import incompatible
+from tanjax.arrays import (
+    Unitful,
+    bits_of,
+    convert,
+    joined,
+    quantity,
+    range_of,
+    settle,
+)
+from tanjax.arrays._abstract import as_array
+from tanjax.registry._careful import centred_label, home, labelled, needs_graph, run
+from tanjax.units._signature import describe_unit, not_linear
+
+
+class At:
+    """`q.at[index]`: the updates of `jax.Array.at`, with values converted to the unit of `q`."""
+
+    __slots__ = ("index", "q")
+
+    def __init__(self, q: Unitful, index: Any = None) -> None:
+        self.q, self.index = q, index
+
+    def __getitem__(self, index: Any) -> At:
+        return At(self.q, index)
+
+    def _at(self) -> Any:
+        return as_array(self.q.stored).at[self.index]
+
+    def _number(self, name: str, values: Any) -> Any:
+        if type(values) in (int, float) and values == 0 and self.q.label.is_linear:
+            return values
+        return _convert_for(f"at[...].{name}", values, self.q.label)
+
+    def _same(self, name: str, values: Any, kwargs: Any) -> Unitful:
+        moved = self._together(name, values)
+        if moved is not None:
+            result = At(moved, self.index)._same(name, values, kwargs)
+            return result if self.q.label.scale else home(result)
+        if name in ("add", "subtract") and not self.q.label.is_linear:
+            # To a point of a scale only a difference can be added.
+            step = values.label if type(values) is Unitful else units.one
+            combine = units.add_units if name == "add" else units.subtract_units
+            if combine(self.q.label, step) is not self.q.label:
+                raise not_linear(f"at[...].{name}", "values", step)
+            number = convert(values.stored, step, self.q.label.delta)
+        else:
+            number = self._number(name, values)
+        return quantity(getattr(self._at(), name)(number, **kwargs), self.q.label)
+
+    def _together(self, name: str, values: Any) -> Unitful | None:
+        """The array under a label that suits old and new values; None if its own does."""
+        q = self.q
+        if type(values) is not Unitful or values.label.dimension is not q.label.dimension:
+            return None
+        bits, more, span = bits_of(q), bits_of(values), range_of(q.dtype)
+        if bits is None or more is None or span is None or not q.label.is_linear:
+            return None
+        if not values.label.is_linear:
+            return None
+        low, high = joined([(bits, q.label), (more, values.label)], q.label)
+        if low > high or span.holds(low, high + (name in ("add", "subtract"))):
+            return None
+        label = centred_label([q, values], q.label)
+        return quantity(convert(q.stored, q.label, label), label)
+
+    def _pure(self, name: str, values: Any, kwargs: Any) -> Unitful:
+        if not self.q.label.is_linear:
+            raise not_linear(f"at[...].{name}", "the array", self.q.label)
+        number = values.plain(f"at[...].{name}") if type(values) is Unitful else values
+        call = lambda x, y: getattr(x.at[self.index], name)(y, **kwargs)
+        stored = as_array(self.q.stored)
+        if needs_graph((stored, number)):
+            return labelled(run(call, (stored, number), {}), self.q.label)
+        return quantity(call(stored, number), self.q.label)
+
+    def get(self, *, fill_value: Any = None, **kwargs: Any) -> Unitful:
+        """The entries at the index; a `fill_value` has the unit too."""
+        if fill_value is not None:
+            kwargs["fill_value"] = self._number("get", fill_value)
+            if type(fill_value) is Unitful:  # JAX wants a number that it can hash
+                kwargs["fill_value"] = np.asarray(kwargs["fill_value"]).item()
+        return settle(self._at().get(**kwargs), self.q.label)
+
+    def set(self, values: Any, **kwargs: Any) -> Unitful:
+        """A copy with entries replaced."""
+        return self._same("set", values, kwargs)
+
+    def add(self, values: Any, **kwargs: Any) -> Unitful:
+        """A copy with values added."""
+        return self._same("add", values, kwargs)
+
+    def subtract(self, values: Any, **kwargs: Any) -> Unitful:
+        """A copy with values subtracted."""
+        return self._same("subtract", values, kwargs)
+
+    def min(self, values: Any, **kwargs: Any) -> Unitful:
+        """A copy with the smaller of entry and value."""
+        return self._same("min", values, kwargs)
+
+    def max(self, values: Any, **kwargs: Any) -> Unitful:
+        """A copy with the larger of entry and value."""
+        return self._same("max", values, kwargs)
+
+    def multiply(self, values: Any, **kwargs: Any) -> Unitful:
+        """A copy with entries multiplied by pure numbers."""
+        return self._pure("multiply", values, kwargs)
+
+    mul = multiply
+
+    def divide(self, values: Any, **kwargs: Any) -> Unitful:
+        """A copy with entries divided by pure numbers."""
+        return self._pure("divide", values, kwargs)
+
+    def apply(self, f: Callable[[Any], Any], **kwargs: Any) -> Unitful:
+        """A copy with `f` (of quantities of this unit) applied to entries."""
+        unit = self.q.label
+        inner = lambda v: _convert_for("at[...].apply", f(quantity(v, unit)), unit)
+        return quantity(self._at().apply(inner, **kwargs), unit)
+
+
+def _convert_for(where: str, x: Any, unit: Any) -> Any:
+    value, own = (x.stored, x.label) if type(x) is Unitful else (x, units.one)
+    if own.dimension is not unit.dimension:
+        given = describe_unit(x.label if type(x) is Unitful else None)
+        raise incompatible(where, f"array: {describe_unit(unit)}", f"values: {given}")
+    return convert(value, own, unit)

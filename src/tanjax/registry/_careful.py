@@ -1,0 +1,312 @@
+"""Calls on quantities whose numbers may leave the range of their dtype.
+
+A function of quantities is called on stored numbers. Where these are near one, nothing can happen,
+and nothing is done but to look (once per quantity; results of arithmetic carry an estimate). Where
+they are not, three things may go wrong, and each is taken care of here: operands with different
+powers of two have to meet at one that fits them all; the function itself may overflow, then it
+runs through the scale graph, which returns an exponent with each result; and a result may need
+another label.
+
+    if not comfortable(args):
+        return careful(...)
+
+Sharp edges. Tracers, integers and structured arrays are never looked at. Functions that look at
+numbers themselves (`unique`) cannot run through a graph: they are called as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+from tanjax.arrays import (
+    Unitful,
+    bits_in,
+    bits_of,
+    common_label,
+    measure,
+    quantity,
+    range_of,
+    is_structured,
+    joined,
+    settle,
+    shift,
+)
+from tanjax.units import Unit, one
+
+_SEQUENCES = (list, tuple)
+_NEEDS_VALUES = (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError)
+
+# Functions whose results are some of the numbers that they are given: nothing to fear.
+SELECTING = frozenset(
+    "reshape ravel transpose permute_dims matrix_transpose swapaxes moveaxis rollaxis squeeze "
+    "expand_dims broadcast_to broadcast_arrays atleast_1d atleast_2d atleast_3d take "
+    "take_along_axis flip fliplr flipud roll rot90 repeat tile copy sort argsort max min amax amin "
+    "nanmax nanmin argmax argmin nanargmax nanargmin nonzero count_nonzero sign isfinite isnan "
+    "isinf negative positive abs absolute fabs real imag conj conjugate diagonal diag triu tril "
+    "split array_split hsplit vsplit dsplit unstack zeros_like ones_like empty_like full_like "
+    "shape ndim size searchsorted unique partition lexsort signbit iscomplex isreal "
+    "iscomplexobj isrealobj resize delete compress extract trim_zeros".split()
+)
+
+
+_ROOTS = 6  # square and cube roots of a power of two with such an exponent have whole ones
+
+
+def comfortable(
+    values: Iterable[Any], degree: float = 2.0, spread: bool = False, stretch: float = 0.0
+) -> bool:
+    """Whether no function of that degree can leave the range on these values: 0.4 us each.
+
+    **Arguments:** `degree`: how many of the values are multiplied with one another; `spread`:
+    whether it adds up all entries of an array; `stretch`: log2 of the conversions before.
+    """
+    for value in values:
+        kind = type(value)
+        if kind is Unitful:
+            label = value.label
+            bits = value._bits or bits_of(value)
+            if bits is None:
+                continue
+            if label.scale:
+                return False
+            span = range_of(value.dtype)
+            if span is None:
+                continue
+            room = span.highest - 2 - stretch
+            if spread and value.size > 1:
+                room -= math.log2(value.size)
+            if -bits[0] * degree > room or bits[1] * degree > room:
+                return bits[0] > bits[1]
+        elif kind in _SEQUENCES and not comfortable(
+            value, degree, spread, stretch
+        ):
+            return False
+    return True
+
+
+def run(call: Callable[..., Any], values: Any, named: Any) -> Any:
+    """`call(*values, **named)` on plain arrays, through the scale graph.
+
+    **Returns:** what `call` returns; a result with an exponent is a quantity in `2^exponent`.
+    """
+    from tanjax.scale import scaled_call
+
+    leaves, tree = jax.tree.flatten((tuple(values), named))
+    if any(isinstance(x, jax.core.Tracer) for x in leaves):
+        return call(*values, **named)
+    places = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array | np.ndarray)]
+    trees: list[Any] = []
+
+    def on_arrays(*arrays: Any) -> list[Any]:
+        full = list(leaves)
+        for i, x in zip(places, arrays, strict=True):
+            full[i] = x
+        args, kwargs = tree.unflatten(full)
+        results, out = jax.tree.flatten(call(*args, **kwargs))
+        trees[:] = [out]
+        return results
+
+    try:
+        results, exponents = scaled_call(on_arrays, [leaves[i] for i in places])
+    except _NEEDS_VALUES:
+        return call(*values, **named)
+    pairs = zip(results, exponents, strict=True)
+    done = [quantity(x, one.scaled(e)) if e else x for x, e in pairs]
+    return jax.tree.unflatten(trees[0], done)
+
+
+def graphed(raw: Callable[..., Any], degree: float, spread: bool) -> Callable[..., Any]:
+    """`raw`, through the scale graph where its numbers are near the ends of the range."""
+
+    @functools.wraps(raw)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if needs_graph((*args, *kwargs.values()), degree, spread):
+            return run(raw, args, kwargs)
+        return raw(*args, **kwargs)
+
+    call.ungraphed = raw  # type: ignore[attr-defined]
+    return call
+
+
+def labelled(result: Any, unit: Unit) -> Unitful:
+    """A result of `run` under a label."""
+    if type(result) is Unitful:
+        return settle(result.stored, unit.scaled(result.label.scale))
+    return settle(result, unit) if unit.scale else quantity(result, unit)
+
+
+def plain_result(result: Any) -> Any:
+    """Results without a unit, at exponent 0."""
+    if type(result) is Unitful:
+        return shift(result.stored, result.label.scale)
+    if type(result) in _SEQUENCES:
+        items = [plain_result(r) for r in result]
+        return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
+    return result
+
+
+def needs_graph(values: Iterable[Any], degree: float = 2.0, spread: bool = False) -> bool:
+    """As `comfortable`, of plain numbers: whether a function of them may leave the range."""
+    for value in values:
+        if type(value) in _SEQUENCES:
+            if needs_graph(value, degree, spread):
+                return True
+            continue
+        bits = measure(value)
+        if bits is None or bits[0] > bits[1] or not hasattr(value, "dtype"):
+            continue
+        span = range_of(value.dtype)
+        if span is not None:
+            room = span.highest - 2 - (math.log2(value.size) if spread and value.size > 1 else 0)
+            if max(-bits[0], bits[1]) * degree > room:
+                return True
+    return False
+
+
+def distance(a: Unit, b: Unit) -> float:
+    """By how many binary digits a number changes from one unit to another."""
+    if not (a.is_linear and b.is_linear) or a.dimension is not b.dimension:
+        return 0.0
+    low, high = bits_in((0, 0), a, b)
+    return max(-low, high)
+
+
+def fitted(
+    args: Any, kwargs: Any, operands: Any, where: Any, binding: dict[str, Any]
+) -> tuple[dict[str, Any], dict[Any, int]]:
+    """Labels at which the operands of each letter lie around one, and exponents of pure numbers.
+
+    A function that has a meaning on quantities is homogeneous in each of its units, so a power of
+    two may be taken out of the numbers: the laws of units say where it comes back.
+
+    **Returns:** the binding with such labels; and for operands that must be pure numbers, but do
+    not fit as such, by which power of two they are smaller than they should be, by place.
+    """
+    groups: dict[str, list[tuple[Any, Any]]] = {}
+    for (role, unit, _), place in zip(operands, where, strict=True):
+        if isinstance(unit, Unit) and unit.is_linear:
+            slot, index = place if type(place) is tuple else (place, None)
+            holder = args if type(slot) is int else kwargs
+            value = holder[slot] if index is None else holder[slot][index]
+            groups.setdefault(role.letter, []).append((place, value))
+    new = dict(binding)
+    inner: dict[Any, int] = {}
+    for letter, members in groups.items():
+        if letter == "1":
+            inner.update(_pure(members))
+        elif isinstance(binding.get(letter), Unit):
+            new[letter] = centred_label([q for _, q in members], binding[letter], _ROOTS)
+    return new, inner
+
+
+def meeting(quantities: list[Any], unit: Unit) -> Unit:
+    """The label at which quantities meet that a function needs in one unit: a plain one mostly."""
+    if not unit.is_linear or all(q.label is unit for q in quantities):
+        return unit
+    if not any(q.label.scale for q in quantities):
+        return unit
+    return centred_label(quantities, unit)
+
+
+def centred_label(quantities: list[Any], unit: Unit, roots: int = 1) -> Unit:
+    """The label at which quantities lie around one, together; its exponent is a multiple of `roots`.
+
+    **Returns:** `unit` if nobody knows where they lie.
+    """
+    known = [(bits_of(q), q.label) for q in quantities]
+    spans = [range_of(q.dtype) for q in quantities]
+    if any(bits is None for bits, _ in known) or None in spans:
+        return unit
+    span = min(spans, key=lambda s: s.highest)  # type: ignore[union-attr,arg-type,return-value]
+    low, high = joined(known, unit.plain)  # type: ignore[arg-type]
+    if low > high:
+        return unit.plain
+    middle = span.centre(low, high)  # type: ignore[union-attr]
+    if middle is None:
+        return common_label(known, unit, span)  # type: ignore[arg-type]
+    return unit.plain.scaled(middle - middle % roots)
+
+
+def centred_arguments(args: Any, kwargs: Any) -> tuple[Any, Any, bool]:
+    """Arguments whose quantities lie around one, those of a dimension at one exponent.
+
+    **Returns:** also whether none of them had an exponent before.
+    """
+    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=lambda x: type(x) is Unitful)
+    groups: dict[Any, list[Any]] = {}
+    for q in leaves:
+        if type(q) is Unitful and q.label.is_linear and not is_structured(q.stored):
+            groups.setdefault(q.label.dimension, []).append(q)
+    exponents = {d: centred_label(g, g[0].label).scale for d, g in groups.items()}
+    plain = not any(q.label.scale for g in groups.values() for q in g)
+
+    def moved(q: Any) -> Any:
+        if type(q) is not Unitful or q.label.dimension not in exponents:
+            return q
+        if not q.label.is_linear or bits_of(q) is None:
+            return q
+        label = q.label.plain.scaled(exponents[q.label.dimension])
+        return quantity(shift(q.stored, q.label.scale - label.scale), label)
+
+    args, kwargs = tree.unflatten(map(moved, leaves))
+    return args, kwargs, plain
+
+
+def home(result: Any) -> Any:
+    """Results at exponent 0 wherever their dtype holds them there."""
+    if type(result) is Unitful and result.label.scale:
+        bits, label = bits_of(result), result.label
+        span = range_of(result.dtype)
+        if bits is not None and span is not None:
+            if span.holds(bits[0] + label.scale, bits[1] + label.scale):
+                return quantity(shift(result.stored, label.scale), label.plain)
+        return result
+    if isinstance(result, list | tuple):
+        items = [home(r) for r in result]
+        return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
+    return result
+
+
+def _pure(members: list[tuple[Any, Any]]) -> Iterable[tuple[Any, int]]:
+    """The places of pure numbers that do not fit at exponent 0, and their exponents."""
+    for place, q in members:
+        bits, span = bits_of(q), range_of(q.dtype)
+        if q.label.scale and bits is not None and span is not None:
+            if not span.holds(*bits_in(bits, q.label, one)):
+                yield place, q.label.scale
+
+
+def unscaled(args: Any, kwargs: Any, inner: dict[Any, int]) -> tuple[Any, Any]:
+    """Arguments without the powers of two that are in `inner`."""
+    return _changed(args, kwargs, inner, lambda q, _: quantity(q.stored, q.label.plain))
+
+
+def shifted(call: Callable[..., Any], inner: dict[Any, int]) -> Callable[..., Any]:
+    """`call` of numbers that are multiplied by a power of two first, inside of the graph."""
+    if not inner:
+        return call
+
+    def on_stored(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = _changed(args, kwargs, inner, shift)
+        return call(*args, **kwargs)
+
+    return on_stored
+
+
+def _changed(args: Any, kwargs: Any, places: dict[Any, int], change: Any) -> tuple[Any, Any]:
+    """Arguments with `change(value, exponent)` at some places."""
+    args, kwargs = list(args), dict(kwargs)
+    for place, exponent in places.items():
+        slot, index = place if type(place) is tuple else (place, None)
+        holder: Any = args if type(slot) is int else kwargs
+        if index is not None:
+            holder[slot] = list(holder[slot])
+            holder, slot = holder[slot], index
+        holder[slot] = change(holder[slot], exponent)
+    return args, kwargs

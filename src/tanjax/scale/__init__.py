@@ -1,0 +1,21 @@
+"""The scale graph: SI physics in float32, bfloat16 and float16.
+
+A value `v` with exponent `s` stands for `v · 2^s`; the graph of a program knows which exponents
+belong together, and a plan says which to use. See `tanjax.jit` and `tanjax.scale_graph`.
+"""
+
+from ._call import run as run, scaled_call as scaled_call
+from ._constraint_table import fill as _fill
+from ._constraints import register_constraint as register_constraint
+from ._graph import (
+    Magnitude as Magnitude,
+    Node as Node,
+    ScaleGraph as ScaleGraph,
+    Use as Use,
+    Value as Value,
+    build as build,
+)
+from ._plan import Plan as Plan, plan as plan
+from ._replay import replay as replay
+
+_fill()

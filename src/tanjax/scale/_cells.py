@@ -1,0 +1,179 @@
+"""Exponents for all variables, cell by cell, given where conversions are expected.
+
+The cells (the equations, as a rule) are solved in the order of the program. Each takes its operands
+at the exponents that their values have, if that leaves its results within the bounds that what
+follows has set; if not, it converts an operand, the cheapest that helps. So every row and every pin
+holds at any time, whatever the bounds are like; good bounds save conversions.
+
+    >>> exponents = construct(system, bounds)
+
+Sharp edges: a cell whose rows cannot be solved within the intervals gets the exponents that violate
+them least of a few tries; if everything fails, exponent 0, at which every row holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ._conflicts import Bounds
+from ._presolve import ANY, System
+
+
+def construct(system: System, bounds: Bounds) -> list[int]:
+    """An exponent for each variable; all rows and pins hold."""
+    builder = _Builder(system, bounds)
+    cells = system.cells()
+    inside = [False] * system.size
+    for _, variables in cells:
+        for x in variables:
+            inside[x] = True
+    for x in range(system.n):
+        if not inside[x]:
+            builder.set(x, builder.pick(x, bounds.low[x], bounds.high[x]))
+    for rows, variables in cells:
+        builder.cell(rows, variables)
+    for x in range(system.n, system.size):
+        if not inside[x]:
+            builder.set(x, system.low[x] if system.pinned[x] else builder.of(system.owner[x]))
+    return [builder.of(x) for x in range(system.size)]
+
+
+def solvable(system: System, rows: list[int], variables: list[int]) -> bool:
+    """Whether a cell can do without violations: if every operand may be converted."""
+    low, high = {x: system.low[x] for x in variables}, {x: system.high[x] for x in variables}
+    return _Builder(system, Bounds(system))._solve(rows, variables, low, high) is not None
+
+
+class _Builder:
+    """The exponents so far, and to what each value has been converted."""
+
+    def __init__(self, system: System, bounds: Bounds) -> None:
+        self.system, self.bounds = system, bounds
+        self.exponent: list[int | None] = [None] * system.size
+        self.converted: dict[int, set[int]] = {}
+        self.wanted: dict[int, int] = {}  # by readings that were fixed before their value
+
+    def of(self, x: int) -> int:
+        e = self.exponent[x]
+        return 0 if e is None else e
+
+    def set(self, x: int, exponent: int) -> None:
+        s = self.system
+        self.exponent[x] = exponent
+        if x >= s.n and not s.pinned[x]:
+            v = s.owner[x]
+            own = self.exponent[v]
+            if own is None:
+                self.wanted.setdefault(v, exponent)
+            elif own != exponent:
+                self.converted.setdefault(v, set()).add(exponent)
+
+    def pick(self, x: int, low: int, high: int) -> int:
+        """The best exponent of an interval: free of charge, or near 0."""
+        v = self.system.owner[x]
+        own = self.wanted.get(v) if x == v else self.exponent[v]
+        if own is not None and low <= own <= high:
+            return own
+        for e in self.converted.get(v, ()) if x != v else ():
+            if low <= e <= high:
+                return e
+        return min(max(0, low), high)
+
+    def cell(self, rows: list[int], variables: list[int]) -> None:
+        """Solve one cell, with as few of its operands converted as possible."""
+        if self._stays_at_zero(variables):
+            for x in variables:
+                self.exponent[x] = 0
+            return
+        for low, high in self._tries(variables):
+            solution = self._solve(rows, variables, low, high)
+            if solution is not None:
+                break
+        else:
+            solution = dict.fromkeys(variables, 0)
+        for x in sorted(variables):  # values before readings
+            self.set(x, solution[x])
+        self.bounds.fix(solution, self.exponent)
+
+    def _stays_at_zero(self, variables: list[int]) -> bool:
+        s, b, exponent = self.system, self.bounds, self.exponent
+        for x in variables:
+            v = s.owner[x]
+            y = x if s.pinned[x] or b.freed[v] else v
+            if b.low[y] > 0 or b.high[y] < 0 or self.wanted.get(x):
+                return False
+            if x != v and exponent[v] and not s.pinned[x]:
+                return False
+        return True
+
+    def _tries(self, variables: list[int]) -> Iterable[tuple[dict[int, int], dict[int, int]]]:
+        """Ever weaker demands on a cell."""
+        s, b = self.system, self.bounds
+        ahead_low = {x: b.low[b.representative(x)] for x in variables}
+        ahead_high = {x: b.high[b.representative(x)] for x in variables}
+        low, high = dict(ahead_low), dict(ahead_high)
+        kept = []
+        for x in variables:
+            own = self.wanted.get(x) if x < s.n else self.exponent[s.owner[x]]
+            if own is not None and not s.pinned[x]:
+                kept.append(x)
+                low[x] = high[x] = own
+        yield low, high
+        if len(kept) > 1:
+            for x in sorted(kept, key=self._price):
+                a, b_ = dict(low), dict(high)
+                a[x], b_[x] = s.low[x], s.high[x]
+                yield a, b_
+        for x in kept:
+            low[x], high[x] = s.low[x], s.high[x]
+        yield low, high
+        yield {x: s.low[x] for x in variables}, {x: s.high[x] for x in variables}
+        far = {x: s.low[x] if s.pinned[x] else -ANY for x in variables}
+        yield far, {x: s.high[x] if s.pinned[x] else ANY for x in variables}
+
+    def _price(self, x: int) -> tuple[bool, float]:
+        v = self.system.owner[x]
+        return not self.bounds.freed[v], self.system.cost[v]
+
+    def _solve(
+        self, rows: list[int], variables: list[int], low: dict[int, int], high: dict[int, int]
+    ) -> dict[int, int] | None:
+        """Exponents of one cell within the given bounds, or None. Overwrites the bounds."""
+        s = self.system
+        if not _narrow(s, rows, low, high):
+            return None
+        most = dict.fromkeys(variables, 1)
+        for r in rows:
+            for c, x in s.rows[r]:
+                most[x] = max(most[x], abs(c))
+        for x in sorted(variables, key=lambda x: (-most[x], x)):
+            if low[x] < high[x]:
+                low[x] = high[x] = self.pick(x, low[x], high[x])
+                if not _narrow(s, rows, low, high):
+                    return None
+        return low
+
+
+def _narrow(system: System, rows: list[int], low: dict[int, int], high: dict[int, int]) -> bool:
+    """Tighten the bounds by each other until nothing changes; whether they leave anything."""
+    moved = True
+    while moved:
+        moved = False
+        for r in rows:
+            row = system.rows[r]
+            least = sum(c * (low[x] if c > 0 else high[x]) for c, x in row)
+            most = sum(c * (high[x] if c > 0 else low[x]) for c, x in row)
+            if least > 0 or most < 0:
+                return False
+            for c, x in row:
+                if c > 0:
+                    new_low, new_high = high[x] - most // c, low[x] + (-least) // c
+                else:
+                    new_low, new_high = high[x] - (-least) // -c, low[x] + most // -c
+                if new_low > low[x] or new_high < high[x]:
+                    low[x], high[x] = max(new_low, low[x]), min(new_high, high[x])
+                    moved = True
+                    if low[x] > high[x]:
+                        return False
+                    break  # the sums have changed
+    return True

@@ -1,0 +1,275 @@
+"""Where a conversion has to happen: bounds that contradict each other, and the proof of it.
+
+Suppose that nothing is converted. Then a reading has the exponent of its value, every row ties the
+exponents of an equation together, and a value that cannot stay at exponent 0 pushes its neighbours
+away from 0, too. Where a bound pushed from one side meets one from another, and they contradict,
+one of the values on the way has to be converted: a *conflict*, a set of values of which at least
+one must pay. Disjoint conflicts add up to a lower bound of all costs; where sets overlap, each pays
+a share of the values' costs (a feasible solution of the dual of the covering problem).
+
+    >>> bounds = Bounds(system)
+    >>> bounds.settle()
+    >>> bounds.total, bounds.freed      # the lower bound, the values to convert
+
+Only bounds that exclude 0 are pushed on, so that the work stays near the values out of range. A
+`Bounds` remembers for every bound from which row and which other bounds it follows. Values that are
+chosen for conversion are *freed*: their readings become variables of their own.
+
+Sharp edges: bounds do not see everything (parity, two paths that meet again), so that the absence
+of conflicts is no proof that no conversion is needed. What was derived before a value was freed
+stays valid as a proof, but says nothing new; the next round starts afresh.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Iterable, Sequence
+
+from ._presolve import Row, System
+
+STEPS = 600  # visits per row, on average; a long chain needs about six
+MOVES = 12  # a bound that still moves then is creeping, and no longer followed
+Entries = tuple[int, ...]
+
+
+class Bounds:
+    """Bounds of every variable, the conflicts met so far and what they prove.
+
+    **Fields:** `low`, `high`: per variable (of a value that is not freed, those of the value count
+    for its uses); `freed`: per value; `conflicts`: sets of values; `new`: how many of them the last
+    `settle` found; `proven`: the lower bound by conflicts that are disjoint; `deadline`: when to
+    stop.
+    """
+
+    def __init__(self, system: System, deadline: float = math.inf) -> None:
+        self.system, self.deadline = system, deadline
+        self.freed = [cost == 0.0 for cost in system.cost]
+        self.conflicts: list[frozenset[int]] = []
+        self.proven = 0.0
+        self._rows, self._pin_of = _rows_in_order(system)
+        self._touching: list[list[int]] = [[] for _ in range(system.size)]
+        for r, row in enumerate(self._rows):
+            for _, x in row:
+                self._touching[x].append(r)
+        self._terms: list[Row | None] = [None] * len(self._rows)
+        self._wake: list[list[int] | None] = [None] * system.size
+        self.low, self.high = list(system.low), list(system.high)
+        # The entry from which a bound follows; -1: the interval itself.
+        self._low_from = [-1] * system.size
+        self._high_from = [-1] * system.size
+        self._entry_of: list[tuple[int, int]] = []  # row, and variable or -1 - variable
+        self._entry_from: list[Entries] = []
+        self._children: list[list[int]] = []
+        self._by_row: list[list[int]] = [[] for _ in self._rows]
+        # Bounds may creep (around a loop that multiplies, say): then the rest is left as it is.
+        self.steps = STEPS * len(self._rows) + 1000
+        self._moves = [0] * system.size
+        self._diving = False
+        self._waiting = set(range(len(self._rows)))
+
+    def representative(self, x: int) -> int:
+        """The variable whose bounds are those of `x`: the value that it reads, unless freed."""
+        v = self.system.owner[x]
+        return x if self.system.pinned[x] or self.freed[v] else v
+
+    def settle(self) -> int:
+        """Propagate, free all values of each conflict on the way; how many there were."""
+        before = len(self.conflicts)
+        self._moves = [0] * self.system.size
+        self._propagate()
+        return len(self.conflicts) - before
+
+    def fix(self, exponents: dict[int, int], decided: Sequence[int | None]) -> None:
+        """Decide on exponents, given those `decided` so far. Where that contradicts anything, one more value is freed."""
+        self._diving = True
+        for x, exponent in exponents.items():
+            v = self.system.owner[x]
+            if x != v and not self.freed[v] and not self.system.pinned[x] and decided[v] is not None:
+                if decided[v] != exponent:
+                    self._waiting.update(self.free(v))
+            y = self.representative(x)
+            if not self.low[y] == self.high[y] == exponent:
+                self.low[y] = self.high[y] = exponent
+                self._low_from[y] = self._high_from[y] = -1
+                self._waiting.update(self._woken(y))
+        self._propagate()
+
+    def _propagate(self) -> None:
+        forth, back = sorted(self._waiting), []
+        waiting = self._waiting
+        while (forth or back) and self.steps > 0:
+            self.steps -= 1
+            if self.steps % 512 == 0 and time.perf_counter() > self.deadline:
+                self.steps = 0
+            r = heapq.heappop(forth) if forth else -heapq.heappop(back)
+            if r not in waiting:
+                continue
+            waiting.discard(r)
+            for q in self._visit(r):
+                if q not in waiting:
+                    waiting.add(q)
+                    heapq.heappush(*((forth, q) if q > r else (back, -q)))
+
+    def choose(self, values: set[int]) -> None:
+        """Free just the given values (and those that cost nothing)."""
+        for v, free in enumerate(self.freed):
+            if free and v not in values and self.system.cost[v] > 0:
+                self._join(v, False)
+                self._waiting.update(self._woken(v))
+        for v in values:
+            if not self.freed[v]:
+                self._waiting.update(self.free(v))
+
+    def free(self, v: int) -> set[int]:
+        """Let every reading of `v` have an exponent of its own; the rows to look at again."""
+        rows = set(self._woken(v))
+        cut = {r for x in self.system.uses_of[v] for r in self._touching[x]}
+        stack = [e for r in cut for e in self._by_row[r]]
+        self._join(v, True)
+        dead = set(stack)
+        while stack:
+            e = stack.pop()
+            for child in self._children[e]:
+                if child not in dead:
+                    dead.add(child)
+                    stack.append(child)
+            x = self._entry_of[e][1]
+            if x >= 0 and self._low_from[x] == e:
+                self.low[x], self._low_from[x] = self.system.low[x], -1
+                rows.update(self._woken(x))
+            elif x < 0 and self._high_from[-1 - x] == e:
+                self.high[-1 - x], self._high_from[-1 - x] = self.system.high[-1 - x], -1
+                rows.update(self._woken(-1 - x))
+        for r in cut:
+            self._by_row[r].clear()
+        return rows
+
+    def _join(self, v: int, free: bool) -> None:
+        self.freed[v] = free
+        for x in (v, *self.system.uses_of[v]):
+            self._wake[x] = None
+            for r in self._touching[x]:
+                self._terms[r] = None
+
+    def _woken(self, x: int) -> list[int]:
+        """The rows in which `x` or a reading of it occurs."""
+        rows = self._wake[x]
+        if rows is None:
+            rows = self._touching[x]
+            if x < self.system.n and not self.freed[x]:
+                more = {r for u in self.system.uses_of[x] for r in self._touching[u]}
+                rows = list(more.union(rows))
+            self._wake[x] = rows
+        return rows
+
+    def _row(self, r: int) -> Row:
+        """The row over representatives, coefficients of equal ones summed."""
+        terms = self._terms[r]
+        if terms is None:
+            merged: dict[int, int] = {}
+            if self._pin_of[r] < 0 or not self.freed[self._pin_of[r]]:
+                for c, x in self._rows[r]:
+                    x = self.representative(x)
+                    merged[x] = merged.get(x, 0) + c
+            terms = self._terms[r] = tuple((c, x) for x, c in merged.items() if c)
+        return terms
+
+    def _visit(self, r: int) -> Iterable[int]:
+        """Bound each variable of a row by the others; the rows to look at again."""
+        low, high = self.low, self.high
+        terms = self._terms[r] or self._row(r)
+        least = most = 0
+        for c, x in terms:
+            if c > 0:
+                least += c * low[x]
+                most += c * high[x]
+            else:
+                least += c * high[x]
+                most += c * low[x]
+        if least > 0 or most < 0:
+            return self._contradict(r, self._support(terms, least > 0))
+        if least == most:
+            return ()
+        changed: list[int] = []
+        for c, x in terms:
+            if c > 0:
+                new_low, new_high = high[x] - most // c, low[x] + (-least) // c
+            else:
+                new_low, new_high = high[x] - (-least) // -c, low[x] + most // -c
+            old_low, old_high = low[x], high[x]
+            if new_low > old_low:
+                support = self._support(terms, c < 0, x)
+                if new_low > old_high:
+                    return self._contradict(r, (*support, self._high_from[x]))
+                low[x], self._low_from[x] = new_low, self._entry(r, x, support)
+            if new_high < old_high:
+                support = self._support(terms, c > 0, x)
+                if new_high < low[x]:
+                    return self._contradict(r, (*support, self._low_from[x]))
+                high[x], self._high_from[x] = new_high, self._entry(r, -1 - x, support)
+            elif new_low <= old_low:
+                continue
+            self._moves[x] += 1
+            if self._moves[x] < MOVES:
+                changed += self._woken(x)
+        return changed
+
+    def _support(self, terms: Row, least: bool, but: int = -1) -> Entries:
+        """The entries behind the least (or the greatest) value of a sum."""
+        lows, highs = self._low_from, self._high_from
+        return tuple(lows[x] if (c > 0) == least else highs[x] for c, x in terms if x != but)
+
+    def _entry(self, r: int, x: int, support: Entries) -> int:
+        e = len(self._entry_of)
+        self._entry_of.append((r, x))
+        self._entry_from.append(support)
+        self._children.append([])
+        self._by_row[r].append(e)
+        for parent in support:
+            if parent >= 0:
+                self._children[parent].append(e)
+        return e
+
+    def _contradict(self, r: int, support: Entries) -> Iterable[int]:
+        """Learn from bounds that contradict each other, and free what they rest on."""
+        values = set(self._broken_by(r))
+        seen: set[int] = set()
+        stack = list(support)
+        while stack:
+            e = stack.pop()
+            if e >= 0 and e not in seen:
+                seen.add(e)
+                values.update(self._broken_by(self._entry_of[e][0]))
+                stack.extend(self._entry_from[e])
+        if not values:
+            return ()
+        if self._diving:
+            cost = self.system.cost
+            return self.free(min(values, key=lambda v: (cost[v], -v)))
+        self.conflicts.append(frozenset(values))
+        rows: set[int] = {r}
+        for v in values:
+            rows |= self.free(v)
+        return rows
+
+    def _broken_by(self, r: int) -> list[int]:
+        """The values whose conversion would break a row apart."""
+        s = self.system
+        if self._pin_of[r] >= 0:
+            return [self._pin_of[r]]
+        owners = (s.owner[x] for _, x in self._rows[r] if x >= s.n and not s.pinned[x])
+        return [v for v in owners if not self.freed[v]]
+
+
+def _rows_in_order(system: System) -> tuple[list[Row], list[int]]:
+    """The rows, and one between each value and each pinned reading of it; whose pin it is or -1."""
+    keyed: list[tuple[float, Row, int]] = [(r, row, -1) for r, row in enumerate(system.rows)]
+    for v in range(system.n):
+        for x in system.uses_of[v]:
+            if system.pinned[x] and not (system.pinned[v] and system.low[v] == system.low[x]):
+                first = system.rows_of[v][0] if system.rows_of[v] else len(system.rows)
+                keyed.append((first + 0.5, ((1, v), (-1, x)), v))
+    keyed.sort(key=lambda entry: entry[0])
+    return [row for _, row, _ in keyed], [v for _, _, v in keyed]

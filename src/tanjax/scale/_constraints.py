@@ -1,0 +1,320 @@
+"""What an equation asks of the exponents of its operands and results.
+
+`x * y` adds exponents up, `x + y` wants them equal, `sin(x)` wants the number itself. Each primitive
+has one entry in a table: a function from the equation to *rows*, linear equations over exponents,
+each a tuple of `(coefficient, use or value)` whose sum is zero. A row with one term pins it at 0.
+
+    >>> sorted(constraint_of("mul").name for _ in range(1))
+    ['product']
+
+A library author adds a primitive by `register_constraint("my_primitive", "product")`. A primitive
+without an entry works on the numbers themselves (`at_zero`), and the report says so.
+
+Sharp edges. Some results can be had at any exponent by an identity (`exp`, `pow`: see
+`_identities.py`); the row that pins them at 0 is left out only where a magnitude demands it, because
+identities cost more than conversions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tanjax import _compat
+from tanjax._errors import ScaleError, message
+
+from ._graph import Node, Use, Value, is_floating
+from ._range import fits_at_zero
+
+Term = tuple[int, Use | Value]
+Row = tuple[Term, ...]
+Rule = Callable[[Node], Iterable[Row]]
+
+
+class Constraint(NamedTuple):
+    """The entry of a primitive: a name for people, and the rows of an equation."""
+
+    name: str
+    rows: Rule
+
+
+def floating(things: Iterable[Any]) -> list[Any]:
+    """Those uses or values that have an exponent."""
+    return [t for t in things if (t.value if type(t) is Use else t).is_floating]
+
+
+def equal(things: Iterable[Any]) -> Iterator[Row]:
+    """All exponents are the same."""
+    first, *rest = floating(things) or [None]
+    for other in rest:
+        yield (1, first), (-1, other)
+
+
+def zero(things: Iterable[Any]) -> Iterator[Row]:
+    """All exponents are 0."""
+    for thing in floating(things):
+        yield ((1, thing),)
+
+
+def same(node: Node) -> Iterator[Row]:
+    """All operands and results have one exponent: sums, selections, rearrangements."""
+    return equal([*node.uses, *node.outputs])
+
+
+def pairwise(node: Node) -> Iterator[Row]:
+    """The i-th result has the exponent of the i-th operand: `sort`, collectives, barriers."""
+    for use, out in zip(node.uses, node.outputs, strict=False):
+        yield from equal([use, out])
+
+
+def at_zero(node: Node) -> Iterator[Row]:
+    """The numbers themselves: transcendental functions, and whatever is not known."""
+    return zero([*node.uses, *node.outputs])
+
+
+def any_operands(node: Node) -> Iterator[Row]:
+    """Operands at any exponents, each its own (`sign`, `is_finite`); results at 0."""
+    return zero(node.outputs)
+
+
+def compared(node: Node) -> Iterator[Row]:
+    """Operands at one exponent, results at 0: comparisons, `atan2`."""
+    yield from equal(node.uses)
+    yield from zero(node.outputs)
+
+
+def product(node: Node) -> Iterator[Row]:
+    """The exponent of the result is the sum of those of the two operands."""
+    a, b = node.uses[:2]
+    yield (1, a), (1, b), (-1, node.outputs[0])
+
+
+def quotient(node: Node) -> Iterator[Row]:
+    a, b = node.uses
+    yield (1, a), (-1, b), (-1, node.outputs[0])
+
+
+def power(numerator: int, denominator: int = 1) -> Rule:
+    """The rows of `out = x ** (numerator / denominator)`."""
+
+    def rows(node: Node) -> Iterator[Row]:
+        yield (numerator, node.uses[0]), (-denominator, node.outputs[0])
+
+    return rows
+
+
+def _integer_power(node: Node) -> Iterator[Row]:
+    n = node.params["y"]
+    use, out = node.uses[0], node.outputs[0]
+    if abs(n) <= 3 or (fits_at_zero(use.value) and fits_at_zero(out)):
+        yield (n, use), (-1, out)
+        return  # otherwise by repeated squaring, at any exponent
+
+
+def _general_power(node: Node) -> Iterator[Row]:
+    base, exponent, out = *node.uses, node.outputs[0]
+    ratio = simple_ratio(exponent.value)
+    if not is_floating(exponent.value.aval) or ratio is None:
+        yield from zero(node.uses)
+        if fits_at_zero(out):
+            yield from zero([out])
+        return
+    yield from zero([exponent])
+    yield (ratio.numerator, base), (-ratio.denominator, out)
+
+
+def simple_ratio(value: Value) -> Fraction | None:
+    """The exponent of a power that is known at planning time, if it is a simple fraction."""
+    if value.constant is None:
+        return None
+    numbers = np.unique(np.asarray(value.constant, dtype=np.float64))
+    if len(numbers) != 1 or not np.isfinite(numbers[0]):
+        return None
+    ratio = Fraction(float(numbers[0])).limit_denominator(64)
+    return ratio if float(ratio) == numbers[0] and abs(ratio) < 64 else None
+
+
+def _free_result(node: Node) -> Iterator[Row]:
+    """`exp`: of the number itself; the result at any exponent if it must (`_identities.py`)."""
+    yield from zero(node.uses)
+    if fits_at_zero(node.outputs[0]):
+        yield from zero(node.outputs)
+
+
+def _free_operand(node: Node) -> Iterator[Row]:
+    """`log`: of a number at any exponent if it must; the result is the number itself."""
+    if fits_at_zero(node.uses[0].value):
+        yield from zero(node.uses)
+    yield from zero(node.outputs)
+
+
+def _select(node: Node) -> Iterator[Row]:
+    return equal([*node.uses[1:], *node.outputs])
+
+
+def _reduce_precision(node: Node) -> Iterator[Row]:
+    """Rounds the significand at any exponent, unless it narrows the range of exponents too."""
+    bits = {2: 5, 4: 8, 8: 11}.get(node.outputs[0].aval.dtype.itemsize, 8)
+    narrows = node.params["exponent_bits"] < bits and node.outputs[0].aval.dtype.name != "bfloat16"
+    return at_zero(node) if narrows else same(node)
+
+
+def _convert(node: Node) -> Iterator[Row]:
+    if is_floating(node.uses[0].value.aval) and node.outputs[0].is_floating:
+        return same(node)
+    return at_zero(node)
+
+
+def _triangular_solve(node: Node) -> Iterator[Row]:
+    a, b = node.uses
+    yield (1, b), (-1, a), (-1, node.outputs[0])
+    if node.params["unit_diagonal"]:  # ones that are not stored have no exponent
+        yield from zero([a])
+
+
+def _spectral(place: int) -> Rule:
+    """Decompositions: values at `place` have the exponent of the matrix, vectors none."""
+
+    def rows(node: Node) -> Iterator[Row]:
+        yield from equal([node.uses[0], node.outputs[place]])
+        yield from zero(o for i, o in enumerate(node.outputs) if i != place)
+
+    return rows
+
+
+def _tridiagonal_solve(node: Node) -> Iterator[Row]:
+    *diagonals, b = node.uses
+    yield from equal(diagonals)
+    yield (1, b), (-1, diagonals[0]), (-1, node.outputs[0])
+
+
+def _scatter_mul(node: Node) -> Iterator[Row]:
+    operand, _, updates = node.uses
+    yield from zero([updates])
+    yield from equal([operand, node.outputs[0]])
+
+
+def _select_and_scatter_add(node: Node) -> Iterator[Row]:
+    return equal([node.uses[0], *node.outputs])
+
+
+def _only_results(node: Node) -> Iterator[Row]:
+    return zero(node.outputs)
+
+
+# -- nested jaxprs ----------------------------------------------------------------------------
+
+
+def _tie(outside: Iterable[Any], inside: Iterable[Any]) -> Iterator[Row]:
+    for a, b in zip(outside, inside, strict=True):
+        yield from equal([a, b])
+
+
+def call(node: Node) -> Iterator[Row]:
+    """Jit, remat, custom rules, shard_map: operands are the callee's arguments."""
+    (body,) = node.graphs
+    yield from _tie(node.uses, body.inputs)
+    yield from _tie(node.outputs, body.outputs)
+
+
+def _scan(node: Node) -> Iterator[Row]:
+    (body,) = node.graphs
+    n, m = _compat.scan_counts(node.params)
+    yield from _tie(node.uses, body.inputs)
+    yield from _tie(node.outputs, body.outputs)
+    yield from _tie(body.outputs[:m], body.inputs[n : n + m])  # the carry: a cycle
+
+
+def _while(node: Node) -> Iterator[Row]:
+    test, body = node.graphs
+    n, m = node.params["cond_nconsts"], node.params["body_nconsts"]
+    state = node.uses[n + m :]
+    yield from _tie([*node.uses[:n], *state], test.inputs)
+    yield from _tie([*node.uses[n : n + m], *state], body.inputs)
+    yield from _tie(body.outputs, body.inputs[m:])
+    yield from _tie(node.outputs, body.outputs)
+
+
+def _cond(node: Node) -> Iterator[Row]:
+    for branch in node.graphs:
+        yield from _tie(node.uses[1:], branch.inputs)
+        yield from _tie(node.outputs, branch.outputs)
+
+
+# -- the table ----------------------------------------------------------------------------------
+
+KINDS: dict[str, Rule] = {
+    "same": same,
+    "pairwise": pairwise,
+    "at_zero": at_zero,
+    "any": any_operands,
+    "compared": compared,
+    "product": product,
+    "quotient": quotient,
+    "call": call,
+}
+_table: dict[str, Constraint] = {}
+
+
+def register_constraint(
+    primitive: Any,
+    rule: str | Rule,
+    *,
+    evaluate: Callable[..., Any] | None = None,
+    interval: Callable[..., Any] | None = None,
+    override: bool = False,
+) -> None:
+    """Say how a primitive treats exponents.
+
+    **Arguments:** `primitive`: a JAX primitive or its name. `rule`: the name of a kind (`"same"`,
+    `"pairwise"`, `"product"`, `"quotient"`, `"compared"`, `"any"`, `"at_zero"`, `"call"`), or a
+    function from a `Node` to rows of `(coefficient, use or value)`. `evaluate`: the primitive on
+    wide numbers, `(node, operands) -> results`; `interval`: its bounds. Without them magnitudes
+    behind the primitive are unknown, and values there keep exponent 0.
+    **Raises:** `ScaleError` if the kind is unknown, or the primitive has an entry already.
+    """
+    name = getattr(primitive, "name", primitive)
+    if isinstance(rule, str) and rule not in KINDS:
+        raise ScaleError(
+            message(
+                f"register_constraint({name!r}): there is no kind {rule!r}.",
+                hint=f"one of {', '.join(KINDS)}, or a function from a node to rows.",
+            )
+        )
+    if name in _table and not override:
+        raise ScaleError(
+            message(
+                f"register_constraint: {name!r} has an entry already ({_table[name].name}).",
+                hint="pass `override=True` to replace it.",
+            )
+        )
+    if isinstance(rule, str):
+        _table[name] = Constraint(rule, KINDS[rule])
+    else:
+        _table[name] = Constraint(getattr(rule, "__name__", "rows").strip("_"), rule)
+    from . import _evaluate, _intervals
+
+    for rules, given in ((_evaluate.RULES, evaluate), (_intervals.INTERVALS, interval)):
+        if given is not None:
+            rules[name] = given
+
+
+_DEFAULT = Constraint("at_zero, not in the table", at_zero)
+
+
+def constraint_of(primitive: str) -> Constraint:
+    """The entry of a primitive; of one without, that it works on the numbers themselves."""
+    return _table.get(primitive, _DEFAULT)
+
+
+def is_known(primitive: str) -> bool:
+    return primitive in _table
+
+
+def rows_of(node: Node) -> list[Row]:
+    """The rows of one equation. Terms without a floating value are left out."""
+    rows = constraint_of(node.primitive).rows(node)
+    return [tuple(term for term in row if floating([term[1]])) for row in rows]

@@ -1,0 +1,236 @@
+"""The scale graph: a jaxpr with an integer exponent on every floating value.
+
+A stored number `v` with exponent `s` stands for `v · 2^s`. An equation says how the exponents of
+its operands and results belong together (`x * y`: they add up; `x + y`: they agree); where a value
+is wanted at another exponent than it has, it is converted, by a multiplication with a power of two,
+which is exact. A nested jaxpr (jit, scan, while, cond, remat, custom rules, shard_map) is a nested
+graph whose values are tied to those outside by equalities, so that a loop's carry is a cycle.
+
+    >>> graph = build(jax.make_jaxpr(lambda x: x * x + 1)(2.0))
+    >>> [node.primitive for node in graph.nodes]
+    ['mul', 'add']
+
+A graph is built once per trace. `Value.magnitude` is filled by the estimate of magnitudes,
+`Value.exponent` and `Use.exponent` by the assignment; the replay only reads them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax import _compat
+
+
+class Magnitude(NamedTuple):
+    """`2^low <= |x| <= 2^high` for every entry of a value that is neither zero nor non-finite.
+
+    `exact`: measured on the numbers themselves; otherwise bounds or an estimate.
+    """
+
+    low: float
+    high: float
+    exact: bool = False
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether every entry is zero: any exponent will do."""
+        return self.low > self.high
+
+
+ZERO = Magnitude(math.inf, -math.inf, True)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Value:
+    """One array of the program: where it is defined.
+
+    **Fields:** `index`: its place in `graph.values` of the outermost graph; `kind`: `"input"` (of
+    the whole program), `"constant"` (number known at planning time: in `constant`), `"inner"` (an
+    argument of a nested graph) or `"result"` (of `node`); `computed`: how often it is computed;
+    `magnitude`: None if nothing is known; `exponent`: as assigned; `uses`: who reads it;
+    `restored`: a constant that did not fit in its dtype, with the number as it was written.
+    """
+
+    index: int
+    aval: Any
+    kind: str
+    computed: float = 1.0
+    constant: Any = None
+    node: Node | None = None
+    magnitude: Magnitude | None = None
+    exponent: int = 0
+    uses: list[Use] = dataclasses.field(default_factory=list)
+    restored: bool = False
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether the value has an exponent at all: real or complex floating point."""
+        return is_floating(self.aval)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(getattr(self.aval, "shape", ()), dtype=np.int64))
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Use:
+    """One reading of a value, at an exponent of its own. `node` is None for a graph's output."""
+
+    index: int
+    value: Value
+    node: Node | None
+    position: int
+    exponent: int = 0
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Node:
+    """One equation: operands are `uses`, results `outputs`; `graphs` are its nested jaxprs."""
+
+    equation: Any
+    primitive: str
+    uses: list[Use]
+    outputs: list[Value]
+    graphs: tuple[ScaleGraph, ...] = ()
+    computed: float = 1.0
+
+    @property
+    def params(self) -> Any:
+        return self.equation.params
+
+    @property
+    def source(self) -> str:
+        """The line of the user's program, `file:line (function)`; empty if JAX does not say."""
+        return _compat.source_of(self.equation)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class ScaleGraph:
+    """A jaxpr as nodes and values.
+
+    **Fields:** `inputs`, `constants` (of the jaxpr) and `nodes` in order; `outputs`: the uses that
+    leave; `values` and `uses`: all of them, also those of nested graphs (shared with those).
+    """
+
+    inputs: list[Value]
+    constants: list[Value]
+    nodes: list[Node]
+    outputs: list[Use]
+    values: list[Value]
+    uses: list[Use]
+
+    def walk(self) -> Iterator[Node]:
+        """Every node, also of nested graphs; a node comes before those nested in it."""
+        for node in self.nodes:
+            yield node
+            for inner in node.graphs:
+                yield from inner.walk()
+
+
+def is_floating(aval: Any) -> bool:
+    dtype = getattr(aval, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jnp.inexact)
+
+
+# The parameters under which a primitive keeps its jaxprs, in the order of the nested graphs.
+_CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+
+
+def nested_jaxprs(equation: Any) -> tuple[Any, ...]:
+    """The jaxprs that an equation runs: body of a loop, branches, callee."""
+    params, name = equation.params, equation.primitive.name
+    if name == "tanjax_linear":
+        return (_compat.linear_jaxpr(equation),)
+    if name == "while":
+        return params["cond_jaxpr"], params["body_jaxpr"]
+    if name == "cond":
+        return tuple(params["branches"])
+    for key in _CALLS:
+        inner = params.get(key)
+        if inner is not None and hasattr(getattr(inner, "jaxpr", inner), "eqns"):
+            return (inner,)
+    return ()
+
+
+# How often the body of a `while` loop is assumed to run, where nothing better is known.
+ASSUMED_TRIPS = 100.0
+
+
+def trips(equation: Any) -> float:
+    """How often the nested jaxprs of an equation run for each time that the equation does."""
+    if equation.primitive.name == "scan":
+        return float(equation.params["length"])
+    return ASSUMED_TRIPS if equation.primitive.name == "while" else 1.0
+
+
+class _Builder:
+    """Makes the graphs of a jaxpr and of those nested in it, over one list of values."""
+
+    def __init__(self, restored: Mapping[int, Any]) -> None:
+        self.values: list[Value] = []
+        self.uses: list[Use] = []
+        self.restored = restored
+
+    def constant(self, v: Any, number: Any) -> Value:
+        new = self.value(v.aval, "constant", 0.0, constant=self.restored.get(id(v), number))
+        new.restored = id(v) in self.restored
+        return new
+
+    def value(self, aval: Any, kind: str, computed: float, **more: Any) -> Value:
+        new = Value(len(self.values), aval, kind, computed, **more)
+        self.values.append(new)
+        return new
+
+    def use(self, value: Value, node: Node | None, position: int) -> Use:
+        new = Use(len(self.uses), value, node, position)
+        self.uses.append(new)
+        value.uses.append(new)
+        return new
+
+    def graph(self, jaxpr: Any, consts: Sequence[Any], kind: str, computed: float) -> ScaleGraph:
+        jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+        known: dict[Any, Value] = {}
+        inputs = [self.value(v.aval, kind, computed) for v in jaxpr.invars]
+        constants = [self.constant(v, c) for v, c in zip(jaxpr.constvars, consts, strict=True)]
+        known.update(zip(jaxpr.invars, inputs, strict=True))
+        known.update(zip(jaxpr.constvars, constants, strict=True))
+
+        def read(v: Any) -> Value:
+            if hasattr(v, "val"):  # a literal carries its value
+                return self.constant(v, v.val)
+            return known[v]
+
+        nodes = []
+        for equation in _compat.needed_equations(jaxpr):
+            node = Node(equation, equation.primitive.name, [], [], computed=computed)
+            node.uses = [self.use(read(v), node, i) for i, v in enumerate(equation.invars)]
+            node.graphs = self.nested(equation, computed)
+            node.outputs = [
+                self.value(v.aval, "result", computed, node=node) for v in equation.outvars
+            ]
+            known.update(zip(equation.outvars, node.outputs, strict=True))
+            nodes.append(node)
+        outputs = [self.use(read(v), None, i) for i, v in enumerate(jaxpr.outvars)]
+        return ScaleGraph(inputs, constants, nodes, outputs, self.values, self.uses)
+
+    def nested(self, equation: Any, computed: float) -> tuple[ScaleGraph, ...]:
+        often = computed * trips(equation)
+        return tuple(
+            self.graph(inner, getattr(inner, "consts", ()), "inner", often)
+            for inner in nested_jaxprs(equation)
+        )
+
+
+def build(closed: Any, restored: Mapping[int, Any] | None = None) -> ScaleGraph:
+    """The scale graph of a closed jaxpr. Equations on which nothing depends are left out.
+
+    **Arguments:** `restored`: numbers of constants that did not fit in their dtype
+    (`_literals.py`), by the `id` of their place in the jaxpr.
+    """
+    return _Builder(restored or {}).graph(closed, closed.consts, "input", 1.0)

@@ -1,0 +1,164 @@
+"""Bounds through loops and branches.
+
+A loop's body is not run as often as the loop: three passes show how its carry grows, and the growth
+is continued. A carry that gains the same number of bits in each pass (`x = 2 x`) gains them in
+every iteration; one that gains the same amount (`x = x + dx`) grows linearly; one that grows slower
+and slower in bits, like a power of the number of iterations. What grows faster and faster is
+not continued: a carry that could square itself in each step mostly does not, and an infinite bound
+would spoil all that follows. A carry that grows because another one does is seen in the next round,
+when that one has its whole range.
+
+    >>> graph = build(jax.make_jaxpr(lambda x: lax.fori_loop(0, 100, lambda i, x: 2 * x, x))(1.0))
+    >>> bound(graph, [1.0])
+    >>> graph.outputs[0].value.magnitude.high
+    100.0
+
+Sharp edges: all of this is an estimate. The number of iterations of a `while` is known only where
+its condition compares a counter with a known number; otherwise nothing is continued.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from tanjax import _compat
+
+from ._graph import Node
+from ._interval_record import Record, Records, log_add, log_subtract, union
+
+if TYPE_CHECKING:
+    from ._intervals import Bounds
+
+# Growth below this many bits per iteration is rounding.
+_STILL = 1e-9
+
+Step = Callable[[Records], Records]
+
+
+def bound_scan(bounds: Bounds, node: Node, operands: Records) -> Records:
+    consts, carries = _compat.scan_counts(node.params)
+    body, length = node.graphs[0], node.params["length"]
+    fixed, rest = operands[:consts], operands[consts + carries :]
+    start = operands[consts : consts + carries]
+
+    def step(carry: Records) -> Records:
+        return bounds.run(body, [*fixed, *carry, *rest])
+
+    results = _iterate(bounds, lambda c: step(c)[:carries], start, length)
+    outputs = [bounds.records[use.value.index] for use in body.outputs]
+    return [*results, *outputs[carries:]]
+
+
+def bound_while(bounds: Bounds, node: Node, operands: Records) -> Records:
+    of_condition, of_body = node.params["cond_nconsts"], node.params["body_nconsts"]
+    condition, body = node.graphs
+    start = operands[of_condition + of_body :]
+    fixed = operands[of_condition : of_condition + of_body]
+    bounds.run(condition, [*operands[:of_condition], *start])
+    trips = _trips(bounds, node)
+    results = _iterate(bounds, lambda c: bounds.run(body, [*fixed, *c]), start, trips)
+    bounds.run(condition, [*operands[:of_condition], *results])
+    return results
+
+
+def bound_cond(bounds: Bounds, node: Node, operands: Records) -> Records:
+    branches = [bounds.run(branch, operands[1:]) for branch in node.graphs]
+    return [_union(*records) for records in zip(*branches, strict=True)]
+
+
+def _union(*records: Record | None) -> Record | None:
+    return None if None in records else reduce(union, records)  # type: ignore[arg-type]
+
+
+def _trips(bounds: Bounds, node: Node) -> float:
+    """How often a `while` runs at most, where a counter is compared; 0 if that is not known."""
+    test = node.graphs[0].outputs[0].value.node
+    if test is None or test.primitive not in ("lt", "le", "gt", "ge"):
+        return 0.0
+    # `counter < limit`, or a count-down `counter > 0`, whose first value is the limit.
+    limit = test.uses[test.primitive in ("lt", "le")].value
+    record = bounds.records[limit.index]
+    if record is None or limit.is_floating or record.high >= 31.0:
+        return 0.0
+    return 2.0**record.high + 1.0
+
+
+def _iterate(bounds: Bounds, step: Step, start: Records, trips: float) -> Records:
+    """The carry over all iterations, after a last pass with that whole range.
+
+    Within another loop there is one round only, so that nesting does not multiply the rounds.
+    """
+    wide = start
+    bounds.depth += 1
+    for _ in range(3 if bounds.depth == 1 else 1):
+        passes = [wide, step(wide)]
+        if all(map(_covers, wide, passes[1])):
+            break
+        passes += [step(passes[1])]
+        passes += [step(passes[2])]
+        wide = [_continued(*c, trips=trips) for c in zip(*passes, strict=True)]
+    else:
+        step(wide)
+    bounds.depth -= 1
+    return wide
+
+
+def _covers(a: Record | None, b: Record | None) -> bool:
+    """Whether a record allows for all that another one does. Unknown allows for everything."""
+    if a is None or b is None:
+        return a is None
+    return (
+        a.plus_low <= b.plus_low + _STILL
+        and a.plus_high >= b.plus_high - _STILL
+        and a.minus_low <= b.minus_low + _STILL
+        and a.minus_high >= b.minus_high - _STILL
+        and a.zero >= b.zero
+    )
+
+
+def _continued(*passes: Record | None, trips: float) -> Record | None:
+    """The range of a carry over all iterations, from its range at the start and three more."""
+    whole = _union(*passes)
+    if whole is None or trips <= 3 or whole.high == -math.inf:
+        return whole
+    known = [r for r in passes if r is not None]
+    up = _growth([r.high for r in known], trips)
+    lows = [-r.low for r in known]
+    down = _growth(lows, trips, numbers=False)
+    if whole.has_plus and whole.has_minus:
+        # With both signs a fall is that of cancellations, unless all entries fall together.
+        falls = _growth([-r.high for r in known], trips, numbers=False)
+        down = min(down, falls)
+    return Record(
+        whole.plus_low - down,
+        whole.plus_high + up,
+        whole.minus_low - down,
+        whole.minus_high + up,
+        whole.zero,
+        whole.grid - down,
+        whole.cancelled,
+    )
+
+
+def _growth(bounds: list[float], trips: float, *, numbers: bool = True) -> float:
+    """By how much a bound exceeds its last value in all iterations after the third."""
+    if not all(map(math.isfinite, bounds)):
+        return 0.0
+    _, b, c, d = bounds
+    before, now = c - b, d - c
+    if now <= _STILL:
+        return 0.0
+    if numbers and before > _STILL:
+        amount, last = log_subtract(c, b), log_subtract(d, c)
+        if last <= amount + 1e-6:  # the same amount each time
+            return log_add(d, last + math.log2(trips - 3)) - d
+    if now > before * (1 + 1e-6) + _STILL:
+        return 0.0  # faster and faster
+    if now < before * 0.999:  # like a power of the number of iterations
+        return now / math.log2(4 / 3) * math.log2(trips / 3)
+    return now * (trips - 3)
+
+

@@ -1,0 +1,205 @@
+"""Magnitudes of numbers, and whether they are still in a window: on every call of a compiled plan.
+
+A plan is right for magnitudes near those it was made for. Each call has to look at all of its
+inputs, and may not take longer than the call itself. A floating-point number without its sign bit,
+read as an unsigned integer, grows with its magnitude: two integer reductions find the smallest and
+the largest, and the window's ends are integers too.
+
+    >>> measure(np.array([0.0, -2.0, 8.0]))
+    Magnitude(low=1.0, high=3.0, exact=True)
+    >>> inside(np.array([0.0, 4.0]), Window(1.0, 3.0))
+    True
+
+Sharp edges: zeros, infinities and NaN are not looked at: any exponent is right for them. A
+complex number is taken by its larger part, up to half a bit below its absolute value. An array of which this process holds only a part counts as inside. Window ends are rounded
+outwards by a millionth of a bit.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._graph import ZERO, Magnitude
+
+
+class Window(NamedTuple):
+    """Binary logarithms of magnitudes for which a plan stays right."""
+
+    low: float
+    high: float
+
+
+ANYWHERE = Window(-math.inf, math.inf)
+
+# By the letter of a dtype the integers of its width (of its parts), so that bits can be compared.
+# Dtypes of 8 bits have formats of their own and go the slow way.
+_UNSIGNED: dict[str, Any] = {
+    "e": np.dtype(np.uint16),
+    np.dtype(jnp.bfloat16).char: np.dtype(np.uint16),
+    "f": np.dtype(np.uint32),
+    "d": np.dtype(np.uint64),
+    "F": np.dtype(np.uint32),
+    "D": np.dtype(np.uint64),
+}
+
+# From this size on, four reductions without a temporary array (0.1 ms per 1e6 float32 of one sign,
+# 0.2 ms otherwise) are not slower than one doubling and two reductions.
+_LARGE = 1 << 16
+
+_SLACK = 1e-6
+
+
+def measure(x: Any) -> Magnitude:
+    """The magnitudes of an array or a number: zeros and non-finite entries left out.
+
+    `ZERO` if nothing is left, or if the entries are no numbers (random keys, tokens).
+    """
+    if isinstance(x, (float, int)):  # most literals: 0.4 us instead of 6 us
+        size = abs(float(x))
+        return Magnitude(*(math.log2(size),) * 2, True) if 0.0 < size < math.inf else ZERO
+    if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
+        return ZERO
+    if isinstance(x, jax.Array) and not is_on_host(x):
+        return _magnitude(*(float(v) for v in _extremes_on_device(x)))
+    return _magnitude(*_extremes(np.asarray(x)))
+
+
+def inside(x: Any, window: Window) -> bool:
+    """Whether every finite nonzero entry of a floating array lies in the window.
+
+    Costs about 3 us up to 1000 entries: it runs for every input at every call of a plan.
+    """
+    if isinstance(x, jax.Array):
+        # A placement other than one CPU is looked at where the data is.
+        devices = x.devices()
+        if len(devices) > 1 or next(iter(devices)).platform != "cpu":
+            return _is_inside_on_device(x, window)
+    a = np.asarray(x)
+    if a.ndim == 0:
+        return _is_number_inside(a.item(), window)
+    unsigned = _UNSIGNED.get(a.dtype.char)
+    if unsigned is None or a.size == 0:
+        return _contains(window, _magnitude(*_extremes(a)))
+    is_complex = a.dtype.kind == "c"
+    bits = (np.ascontiguousarray(a) if is_complex else a).view(unsigned)
+    low, high, infinite = _ends(window, a.dtype)
+    if bits.size < _LARGE or is_complex:
+        # Doubled, the bits lose their sign. `argmax` with `item` takes 0.3 us, `max` 1 us.
+        doubled = bits + bits
+        if is_complex:  # the larger part
+            doubled = np.maximum(doubled[..., ::2], doubled[..., 1::2])
+        largest = doubled.item(doubled.argmax())
+        least = doubled.item(doubled.argmin())
+        if least == 0:  # one less, zeros turn around
+            doubled -= unsigned.type(1)
+            least = doubled.item(doubled.argmin()) + 1
+    else:
+        largest, least = _doubled_extremes(bits)
+    if largest >= infinite or least == 0:
+        return _contains(window, _magnitude(*_extremes(a)))
+    return largest == 0 or (low <= least and largest <= high)
+
+
+def is_on_host(x: jax.Array) -> bool:
+    """Whether NumPy can read an array without moving it."""
+    devices = x.devices()
+    return len(devices) == 1 and next(iter(devices)).platform == "cpu"
+
+
+@functools.lru_cache(maxsize=4096)
+def _ends(window: Window, dtype: Any) -> tuple[int, int, int]:
+    """The window's ends and infinity as doubled bits of a dtype."""
+    info = jnp.finfo(dtype)  # of a complex dtype: that of its parts
+    unsigned = _UNSIGNED[dtype.char]
+
+    def doubled(number: float) -> int:
+        return 2 * int(np.full(1, number).astype(info.dtype).view(unsigned)[0])
+
+    top, bottom = float(info.max), float(info.smallest_subnormal)
+    low, high = window.low - _SLACK, window.high + _SLACK
+    if dtype.kind == "c":
+        low -= 0.5
+    largest = top if high >= math.log2(top) else 2.0**high if high > -1074 else 0.0
+    least = bottom if low <= math.log2(bottom) else 2.0**low if low < 1024 else math.inf
+    with np.errstate(over="ignore", under="ignore"):
+        return doubled(least), doubled(largest), doubled(math.inf)
+
+
+def _doubled_extremes(bits: Any) -> tuple[int, int]:
+    """The largest and the least of the bits of a large array, doubled; no temporary array."""
+    signed = bits.view(f"i{bits.itemsize}")
+    greatest, smallest = int(signed.max()), int(signed.min())
+    if smallest >= 0:
+        return 2 * greatest, 2 * smallest
+    sign = 1 << (8 * bits.itemsize - 1)
+    # Negative numbers, read as unsigned, lie above all others and grow with their magnitude.
+    largest, least = int(bits.max()) - sign, smallest + sign
+    if greatest >= 0:
+        largest, least = max(largest, greatest), min(least, int(bits.min()))
+    return 2 * largest, 2 * least
+
+
+def _is_number_inside(x: Any, window: Window) -> bool:
+    size = abs(x)
+    if not 0.0 < size < math.inf:
+        return True
+    return window.low - _SLACK <= math.log2(size) <= window.high + _SLACK
+
+
+def _contains(window: Window, m: Magnitude) -> bool:
+    within = window.low - _SLACK <= m.low and m.high <= window.high + _SLACK
+    return m.is_zero or within
+
+
+def _magnitude(least: float, largest: float) -> Magnitude:
+    if not 0.0 < least <= largest:
+        return ZERO
+    return Magnitude(math.log2(least), math.log2(largest), True)
+
+
+def _extremes(a: Any) -> tuple[float, float]:
+    """The least and the largest absolute value of the finite nonzero entries; (0, 0) if none."""
+    if a.dtype.kind == "c":
+        with np.errstate(all="ignore"):
+            a = np.abs(a)
+    a = a.reshape(-1)
+    unsigned = _UNSIGNED.get(a.dtype.char)
+    if unsigned is None:
+        if a.dtype.kind not in "biu" and not jnp.issubdtype(a.dtype, jnp.floating):
+            return 0.0, 0.0
+        a, unsigned = a.astype(np.float64), _UNSIGNED["d"]
+    doubled = a.view(unsigned) + a.view(unsigned)
+    infinite = _ends(ANYWHERE, a.dtype)[2]
+    if doubled.size == 0:
+        return 0.0, 0.0
+    if doubled.max() >= infinite:
+        doubled = doubled[doubled < infinite]
+    if doubled.size == 0 or doubled.max() == 0:
+        return 0.0, 0.0
+    # One less, zeros turn around and are the largest.
+    least, largest = (doubled - unsigned.type(1)).min() + unsigned.type(1), doubled.max()
+    ends = (np.array([least, largest], unsigned) >> unsigned.type(1)).view(a.dtype)
+    return float(ends[0]), float(ends[1])
+
+
+@jax.jit
+def _extremes_on_device(x: Any) -> tuple[Any, Any]:
+    """As `_extremes`, where the data is: two numbers travel, not the array."""
+    size = abs(x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float32))
+    counts = (size > 0) & (size < jnp.inf)
+    zero, infinity = jnp.zeros((), size.dtype), jnp.asarray(jnp.inf, size.dtype)
+    least = jnp.min(jnp.where(counts, size, infinity), initial=jnp.inf)
+    largest = jnp.max(jnp.where(counts, size, zero), initial=0)
+    return jnp.where(largest > 0, least, zero), largest
+
+
+def _is_inside_on_device(x: jax.Array, window: Window) -> bool:
+    if not x.is_fully_addressable:
+        return True
+    return _contains(window, _magnitude(*(float(v) for v in _extremes_on_device(x))))

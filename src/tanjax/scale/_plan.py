@@ -1,0 +1,211 @@
+"""Whether a program needs exponents, which, and for which inputs that holds.
+
+First law: nothing is done unless it is needed. The program is run on its numbers in a wide range,
+then once more with every value clamped to the range of its dtype; if the results are the same, the
+plan is the identity, and the program runs as it is. Only otherwise are exponents assigned, and the
+same comparison shows whether they hold.
+
+What is too large to be run is bounded in log2 instead. Bounds overestimate, so an alarm is checked on
+numbers where that can be afforded (`ALARM_BUDGET`).
+
+Sharp edges. A plan holds for inputs whose magnitudes are in its windows. An estimated plan can be
+wrong; who runs it looks at its results now and then (`is_estimate`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from . import _problem, _range, _window
+from ._constraints import is_known
+from ._evaluate import Evaluation, evaluate
+from ._graph import ScaleGraph, Value, build
+from ._intervals import bound
+from ._losses import losses
+
+BUDGET = 2e6  # elements · operations that are run on numbers without second thoughts: 5 ms
+ALARM_BUDGET = 3e8  # and where the bounds say that something leaves the range: about a second
+TIME_LIMIT = 1.0  # seconds for the integer program
+
+log = logging.getLogger("tanjax.scale")
+
+
+class Plan(NamedTuple):
+    """The exponents of a graph (in the graph), and what is to be said about them.
+
+    **Fields:** `identity`: the program runs as it is; `windows`: per input, the magnitudes for
+    which this holds; `is_estimate`: not everything was run on numbers; `lost`: by index of a value,
+    what plain JAX would do there; `conversions`, `method`, `gap`, `seconds`: of the assignment.
+    """
+
+    graph: ScaleGraph
+    identity: bool
+    windows: list[_window.Window | None]
+    is_estimate: bool
+    lost: dict[int, str]
+    notes: tuple[str, ...]
+    conversions: int = 0
+    method: str = "identity"
+    gap: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def output_exponents(self) -> list[int]:
+        return [use.exponent for use in self.graph.outputs]
+
+
+def plan(
+    closed: Any,
+    arguments: Sequence[Any],
+    free_outputs: Sequence[bool],
+    *,
+    restored: Mapping[int, Any] | None = None,
+    notes: Sequence[str] = (),
+    thorough: bool = False,
+    time_limit: float = TIME_LIMIT,
+) -> Plan:
+    """Plan a closed jaxpr for concrete arguments.
+
+    **Arguments:** `free_outputs`: per result, whether it may leave at an exponent of its own
+    (quantities may); `restored`: see `_literals.py`; `thorough`: run on numbers what a first plan
+    only estimated.
+    **Cost:** about 10 µs per equation if nothing is out of range.
+    """
+    start = time.perf_counter()
+    graph = build(closed, restored)
+    reference = _magnitudes(graph, arguments, thorough)
+    said = [*notes, *_unknown_primitives(graph)]
+    estimate = not reference.complete or reference.estimated
+    lost = lost_in_plain(graph, reference, arguments)
+    if not lost:
+        return Plan(
+            graph, True, _window.windows(graph), estimate, {}, tuple(said),
+            seconds=time.perf_counter() - start,
+        )  # fmt: skip
+    chosen = _assigned(graph, reference, arguments, free_outputs, time_limit, said)
+    said += _unholdable(graph)
+    identity = chosen is None
+    found = Plan(
+        graph,
+        identity,
+        _window.windows(graph),
+        estimate,
+        {v.index: what for v, what in lost.items()},
+        tuple(said),
+        *((0, "identity", 0.0) if chosen is None else chosen),
+        seconds=time.perf_counter() - start,
+    )
+    log.info("planned %d equations: %s, %d conversions, %.3f s", sum(1 for _ in graph.walk()),
+             found.method, found.conversions, found.seconds)  # fmt: skip
+    return found
+
+
+def _magnitudes(graph: ScaleGraph, arguments: Sequence[Any], thorough: bool) -> Evaluation:
+    budget = ALARM_BUDGET if thorough else BUDGET
+    reference = evaluate(graph, arguments, budget=budget)
+    if reference.complete:
+        return reference
+    bound(graph, arguments)
+    if not thorough and any(map(_alarming, graph.values)):
+        for value in graph.values:
+            value.magnitude = None
+        return _magnitudes(graph, arguments, True)
+    return reference
+
+
+def _alarming(value: Value) -> bool:
+    """Whether all numbers of a value may leave the range, or some of them be too large."""
+    m = value.magnitude
+    if m is None or m.is_zero or not value.is_floating:
+        return False
+    smallest, largest = _range.normal_range(value.aval.dtype)
+    return m.high > largest or m.high < smallest
+
+
+def lost_in_plain(
+    graph: ScaleGraph, reference: Evaluation, arguments: Sequence[Any]
+) -> dict[Value, str]:
+    """Where plain JAX would lose something that its results need; empty if it would not."""
+    out = {v: _what(v) for v in graph.values if not _range.fits_at_zero(v)}
+    if not out:
+        return {}
+    if reference.complete:
+        simulated = evaluate(graph, arguments, budget=ALARM_BUDGET, simulate=True)
+        return out if losses(graph, reference, simulated) else {}
+    return out if any(map(_alarming, graph.values)) else {}
+
+
+def _what(value: Value) -> str:
+    _, largest = _range.normal_range(value.aval.dtype)
+    assert value.magnitude is not None
+    return "overflow" if value.magnitude.high > largest else "underflow"
+
+
+def _assigned(
+    graph: ScaleGraph,
+    reference: Evaluation,
+    arguments: Sequence[Any],
+    free_outputs: Sequence[bool],
+    time_limit: float,
+    said: list[str],
+) -> tuple[int, str, float] | None:
+    """Exponents that hold, or None if none are better than plain floating point."""
+    best: tuple[float, Any, Any] | None = None
+    for strict in (False, True):
+        solution = _problem.assign_exponents(
+            graph, free_outputs, strict=strict, time_limit=time_limit
+        )
+        if "time" in solution.method or solution.method == "propagation":
+            said.append(
+                "the integer program ran out of time; exponents were propagated instead, so there "
+                "may be more conversions than needed."
+            )
+        badness = _badness(graph, reference, arguments, plain=False)
+        if best is None or badness < best[0]:
+            best = badness, solution, strict
+        if badness == 0:
+            break
+    assert best is not None
+    badness, solution, _ = best
+    if badness and badness >= _badness(graph, reference, arguments, plain=True):
+        said.append("no exponents hold these numbers together: plain floating point is kept.")
+        _problem.clear(graph)
+        return None
+    if badness:
+        said.append("some numbers are lost at any exponents: their range is too wide for the dtype.")
+    _problem.write(graph, solution.values, solution.uses)
+    return solution.conversions, solution.method, solution.gap
+
+
+def _badness(
+    graph: ScaleGraph, reference: Evaluation, arguments: Sequence[Any], *, plain: bool
+) -> float:
+    """How many entries of the results are lost at the exponents of the graph (or at none)."""
+    if not reference.complete:
+        return 0.0 if not plain else 1.0
+    simulated = evaluate(
+        graph, arguments, budget=ALARM_BUDGET, simulate=True, plain=plain
+    )
+    return float(sum(loss.entries for loss in losses(graph, reference, simulated)))
+
+
+def _unknown_primitives(graph: ScaleGraph) -> list[str]:
+    names = sorted({n.primitive for n in graph.walk() if not is_known(n.primitive)})
+    return [
+        f"`{name}` has no entry in the table of constraints: it works on the numbers themselves "
+        "(`tj.scale.register_constraint`)."
+        for name in names
+    ]
+
+
+def _unholdable(graph: ScaleGraph) -> list[str]:
+    """What no exponent can hold, where that was found out on numbers."""
+    said = []
+    for value in graph.values:
+        if value.magnitude and value.magnitude.exact and not _range.holds_together(value):
+            where = (value.node.source or value.node.primitive) if value.node else value.kind
+            said.append(f"no exponent of {value.aval.dtype} holds every number of {where}.")
+    return said[:5]

@@ -1,0 +1,113 @@
+"""The assignment problem in a form that can be walked: who touches whom, and the cells.
+
+Arrays are good for checking a whole assignment at once and slow for following one exponent through
+a program; lists are the reverse. A `System` holds the same problem as lists, with what every
+method wants to know: the rows of each variable, the uses of each value, and the *cells*. A cell is
+a set of rows that share variables (the rows of one equation, as a rule). Cells meet only where a
+value is read, and there a conversion is always possible; so every cell can be solved by itself, and
+the choice is only how often that costs a conversion.
+
+    >>> system = System(problem)
+    >>> system.uses_of[0]       # the variables (not the use numbers) that read value 0
+    [2, 3]
+
+Sharp edges: a value that no exponent can hold (`low > high`) gets the interval between the two
+bounds, where it loses equally much everywhere; a value that is pinned outside its interval has lost
+already, so that its interval is widened to the pin. Neither counts as a violation of the plan.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+FREE = -(2**31)  # no exponent is given
+ANY = 10**6  # the exponents of a value whose magnitude is unknown or zero: -ANY..ANY
+
+Row = tuple[tuple[int, int], ...]
+
+
+class Problem(NamedTuple):
+    """Which exponents to choose, under which constraints, at which cost.
+
+    **Fields:** `low`, `high`: exponents at which a value's stored numbers stay in range, inclusive;
+    `value_pin`, `use_pin`: `FREE` or the given exponent; `cost`: of one conversion of the value
+    (elements times how often it is computed; 0 for constants, converted once at planning time);
+    `use_value`: which value a use reads; `rows`: `(coefficient, variable)` pairs whose weighted sum
+    is 0, where variable `i` is the exponent of value `i` and `len(low) + j` that of use `j`.
+    """
+
+    low: Int[np.ndarray, " n"]
+    high: Int[np.ndarray, " n"]
+    value_pin: Int[np.ndarray, " n"]
+    cost: Float[np.ndarray, " n"]
+    use_value: Int[np.ndarray, " m"]
+    use_pin: Int[np.ndarray, " m"]
+    rows: list[Row]
+
+    def intervals(self) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+        """`low`, `high` as they count: in order, and with the pin of the value inside."""
+        low, high = np.minimum(self.low, self.high), np.maximum(self.low, self.high)
+        pinned = self.value_pin != FREE
+        low = np.where(pinned, np.minimum(low, self.value_pin), low)
+        return low, np.where(pinned, np.maximum(high, self.value_pin), high)
+
+    def weight(self) -> float:
+        """What one bit out of range costs: more than all conversions together."""
+        return 2.0 * float(self.cost.sum()) + 1.0
+
+    def unavoidable(self) -> float:
+        """The part of the objective that the pins of readings cost, whatever is done."""
+        given = self.use_pin != FREE
+        pin, owner = self.use_pin[given], self.use_value[given]
+        low, high = (bound[owner] for bound in self.intervals())
+        return self.weight() * float((np.maximum(low - pin, 0) + np.maximum(pin - high, 0)).sum())
+
+
+class System:
+    """A `Problem` as lists. Variables are numbered as in its rows: values first, then uses."""
+
+    def __init__(self, problem: Problem) -> None:
+        n, m = len(problem.low), len(problem.use_value)
+        self.n, self.size = n, n + m
+        low, high = problem.intervals()
+        pins = np.concatenate([problem.value_pin, problem.use_pin])
+        given = pins != FREE
+        owner = np.concatenate([np.arange(n), problem.use_value])
+        self.owner: list[int] = owner.tolist()
+        self.low: list[int] = np.where(given, pins, low[owner]).tolist()
+        self.high: list[int] = np.where(given, pins, high[owner]).tolist()
+        self.pinned: list[bool] = given.tolist()
+        self.cost: list[float] = problem.cost.tolist()
+        self.rows = problem.rows
+        self.uses_of: list[list[int]] = [[] for _ in range(n)]
+        for x in range(n, n + m):
+            self.uses_of[self.owner[x]].append(x)
+        self.rows_of: list[list[int]] = [[] for _ in range(n + m)]
+        for r, row in enumerate(self.rows):
+            for _, x in row:
+                self.rows_of[x].append(r)
+
+    def cells(self) -> list[tuple[list[int], list[int]]]:
+        """Rows and variables of each cell, in the order of their first rows."""
+        seen = [False] * len(self.rows)
+        found = [False] * self.size
+        cells = []
+        for first in range(len(self.rows)):
+            if seen[first]:
+                continue
+            seen[first] = True
+            rows, variables = [first], []
+            for r in rows:  # grows while it is walked
+                for _, x in self.rows[r]:
+                    if not found[x]:
+                        found[x] = True
+                        variables.append(x)
+                        for q in self.rows_of[x]:
+                            if not seen[q]:
+                                seen[q] = True
+                                rows.append(q)
+            cells.append((rows, variables))
+        return cells

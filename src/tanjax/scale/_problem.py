@@ -1,0 +1,99 @@
+"""From a graph to the integer program and back: intervals, costs, rows, pins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from . import _range
+from ._assign import ANY, FREE, Assignment, Problem, assign
+from ._constraints import Row, rows_of
+from ._graph import ScaleGraph, Use, Value
+
+Interval = tuple[int, int]
+
+
+def interval(value: Value, strict: bool) -> Interval:
+    """The exponents at which the numbers of a value are normal in its dtype.
+
+    Where only the smallest numbers of a value underflow, that is most often harmless (the tails of
+    an exponential); unless `strict`, such a value may stay at exponent 0.
+
+    The interval leaves room on both sides, a third of its width, but not without exponent 0 if that
+    is in it: so that the next call may bring other numbers, and because XLA divides by a constant by
+    multiplying with its reciprocal, which the largest numbers do not have.
+    """
+    magnitude, dtype = value.magnitude, value.aval.dtype
+    low, high = _range.exponents(magnitude, dtype)
+    room = (high - low) // 3
+    low, high = (
+        min(low + room, max(low, 0)) if low <= 0 <= high else low + room,
+        max(high - room, min(high, 0)) if low <= 0 <= high else high - room,
+    )
+    if not strict and magnitude is not None and high < 0:
+        smallest, largest = _range.normal_range(dtype)
+        if smallest <= magnitude.high <= largest:
+            return low, 0
+    return low, high
+
+
+def problem_of(graph: ScaleGraph, free_outputs: Sequence[bool], strict: bool) -> Problem:
+    """The integer program of a graph.
+
+    **Arguments:** `free_outputs`: per output, whether it may leave at an exponent other than 0.
+    """
+    values, uses, count = graph.values, graph.uses, len(graph.values)
+    low, high = np.full(count, -ANY), np.full(count, ANY)
+    value_pin, use_pin = np.full(count, FREE), np.full(len(uses), FREE)
+    cost = np.zeros(count)
+    for v in values:
+        if not v.is_floating:
+            value_pin[v.index] = 0
+            continue
+        low[v.index], high[v.index] = interval(v, strict)
+        if v.kind != "constant":
+            cost[v.index] = max(1.0, v.size * v.computed)
+        if v.kind == "input":
+            value_pin[v.index] = 0
+    for use, free in zip(graph.outputs, free_outputs, strict=True):
+        if not free:
+            use_pin[use.index] = 0
+    for use in uses:
+        if not use.value.is_floating:
+            use_pin[use.index] = 0
+    rows: list[tuple[tuple[int, int], ...]] = []
+    for node in graph.walk():
+        for row in rows_of(node):
+            if len(row) == 1:
+                thing = row[0][1]
+                (use_pin if type(thing) is Use else value_pin)[thing.index] = 0
+            elif row:
+                rows.append(_numbered(row, count))
+    use_value = np.array([u.value.index for u in uses], dtype=np.int64)
+    return Problem(low, high, value_pin, cost, use_value, use_pin, rows)
+
+
+def _numbered(row: Row, count: int) -> tuple[tuple[int, int], ...]:
+    return tuple((c, x.index + count if type(x) is Use else x.index) for c, x in row)
+
+
+def assign_exponents(
+    graph: ScaleGraph, free_outputs: Sequence[bool], *, strict: bool, time_limit: float
+) -> Assignment:
+    """Solve for the exponents of a graph and write them into its values and uses."""
+    solution = assign(problem_of(graph, free_outputs, strict), time_limit=time_limit)
+    write(graph, solution.values, solution.uses)
+    return solution
+
+
+def write(graph: ScaleGraph, values: Sequence[int], uses: Sequence[int]) -> None:
+    for value, exponent in zip(graph.values, values, strict=True):
+        value.exponent = int(exponent) if value.is_floating else 0
+    for use, exponent in zip(graph.uses, uses, strict=True):
+        use.exponent = int(exponent) if use.value.is_floating else 0
+
+
+def clear(graph: ScaleGraph) -> None:
+    """All exponents 0: the program as it was."""
+    write(graph, np.zeros(len(graph.values), int), np.zeros(len(graph.uses), int))  # type: ignore[arg-type]

@@ -1,0 +1,58 @@
+"""Which exponents keep the numbers of a value in the normal range of its dtype.
+
+Subnormal numbers count as lost: XLA flushes those of float32 to zero on CPU, and those of float16
+have fewer digits.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import jax.numpy as jnp
+
+from ._graph import Magnitude, Value
+
+ANY = 10**6  # the bound on exponents where there is none
+
+
+@functools.cache
+def normal_range(dtype: Any) -> tuple[float, float]:
+    """Binary logarithms of the smallest normal and the largest number of a floating dtype."""
+    info = jnp.finfo(dtype)  # of a complex dtype: that of its parts
+    top = math.log2(float(info.max))  # of float64 it rounds up to 1024
+    return math.log2(float(info.smallest_normal)), min(top, math.nextafter(1024.0, 0.0))
+
+
+def exponents(magnitude: Magnitude | None, dtype: Any) -> tuple[int, int]:
+    """The least and the largest exponent at which numbers of this magnitude are normal.
+
+    Where no exponent holds both the smallest and the largest, the pair is (0, 0): plain
+    floating point, as it was; also where nothing is known. Zeros are held by every exponent.
+    """
+    smallest, largest = normal_range(dtype)
+    if magnitude is None:
+        return 0, 0
+    if magnitude.is_zero:
+        return int(smallest), int(largest)
+    low = -ANY if magnitude.high == -math.inf else math.ceil(magnitude.high - largest)
+    high = ANY if magnitude.low == -math.inf else math.floor(magnitude.low - smallest)
+    return (low, high) if low <= high else (0, 0)
+
+
+def holds_together(value: Value) -> bool:
+    """Whether any exponent holds the smallest and the largest number of a value."""
+    m = value.magnitude
+    if m is None or m.is_zero or not value.is_floating:
+        return True
+    smallest, largest = normal_range(value.aval.dtype)
+    return m.low == -math.inf or m.high - m.low <= largest - smallest
+
+
+def fits_at_zero(value: Value) -> bool:
+    """Whether plain floating point holds every number of a value, as far as is known."""
+    if not value.is_floating:
+        return True
+    low, high = exponents(value.magnitude, value.aval.dtype)
+    return low <= 0 <= high

@@ -1,0 +1,212 @@
+"""Running a scale graph: the same primitives on stored numbers, with conversions between them.
+
+Equations whose exponents are all zero are bound as they were, nested jaxprs included, so that what
+a plan does not touch is the same program. A conversion is one multiplication by a power of two, made
+where the value is and shared by all who want that exponent; constants are converted here and now.
+
+    >>> graph = build(jax.make_jaxpr(lambda x: x + 1)(2.0))
+    >>> replay(graph)([np.float32(2.0)])
+    [Array(3., dtype=float32)]
+
+Sharp edges. A factor that is no normal number of the dtype is applied in several steps; XLA does not
+join multiplications by constants (a test watches that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from tanjax import _compat
+
+from ._graph import Node, ScaleGraph, Use, Value
+from ._identities import IDENTITIES
+from ._range import normal_range
+
+
+def replay(graph: ScaleGraph) -> Callable[[Sequence[Any]], list[Any]]:
+    """The program of a graph: from inputs to outputs, stored at the exponents of the graph."""
+    return lambda arguments: _run(graph, arguments)
+
+
+def convert(x: Any, shift: int) -> Any:
+    """`x · 2^shift`, exact unless the result leaves the range of the dtype."""
+    dtype = x.dtype
+    smallest, largest = normal_range(dtype)
+    step = int(min(-smallest, largest))
+    while shift:
+        part = max(-step, min(step, shift))
+        x = lax.mul(x, _filled(np.ldexp(1.0, part), x, dtype))
+        shift -= part
+    return x
+
+
+def _filled(number: float, like: Any, dtype: Any) -> Any:
+    return lax.full_like(like, np.asarray(number, dtype))
+
+
+def is_untouched(node: Node) -> bool:
+    """Whether an equation is run as it was: no exponent, conversion or restored constant in it."""
+    if any(o.exponent for o in node.outputs):
+        return False
+    if any(u.exponent or u.value.restored for u in node.uses):
+        return False
+    return all(
+        not (any(v.exponent for v in inner.inputs) or any(u.exponent for u in inner.outputs))
+        and not any(c.restored for c in inner.constants)
+        and all(map(is_untouched, inner.nodes))
+        for inner in node.graphs
+    )
+
+
+class _Environment:
+    """The arrays of one graph while it runs; conversions are kept with their value."""
+
+    __slots__ = ("arrays",)
+
+    def __init__(self) -> None:
+        self.arrays: dict[tuple[int, int], Any] = {}
+
+    def write(self, value: Value, array: Any) -> None:
+        self.arrays[value.index, value.exponent] = array
+
+    def read(self, use: Use) -> Any:
+        value = use.value
+        if value.kind == "constant":
+            return folded(value, use.exponent)
+        key = (value.index, use.exponent if value.is_floating else value.exponent)
+        if key not in self.arrays:
+            array = self.arrays[value.index, value.exponent]
+            self.arrays[key] = convert(array, value.exponent - use.exponent)
+        return self.arrays[key]
+
+
+def folded(value: Value, exponent: int) -> Any:
+    """A constant as stored at an exponent."""
+    if not value.is_floating or not (exponent or value.restored):
+        return value.constant
+    dtype = value.aval.dtype
+    wide = np.complex128 if np.issubdtype(dtype, np.complexfloating) else np.float64
+    number = np.asarray(value.constant).astype(wide)
+    with np.errstate(over="ignore", under="ignore"):
+        if wide is np.complex128:
+            number = np.ldexp(number.real, -exponent) + 1j * np.ldexp(number.imag, -exponent)
+        else:
+            number = np.ldexp(number, -exponent)
+        return number.astype(dtype)
+
+
+def _run(graph: ScaleGraph, arguments: Sequence[Any]) -> list[Any]:
+    env = _Environment()
+    for value, array in zip(graph.inputs, arguments, strict=True):
+        env.write(value, array)
+    for value in graph.constants:
+        env.write(value, folded(value, value.exponent))
+    for node in graph.nodes:
+        operands = [env.read(use) for use in node.uses]
+        for value, array in zip(node.outputs, _results(node, operands), strict=True):
+            env.write(value, array)
+    return [env.read(use) for use in graph.outputs]
+
+
+def _results(node: Node, operands: list[Any]) -> list[Any]:
+    if is_untouched(node):
+        return _compat.bind(node.equation, operands)
+    if node.primitive == "div" and node.uses[1].value.kind == "constant":
+        operands = [operands[0], _no_constant(*operands)]
+    special = IDENTITIES.get(node.primitive)
+    if special is not None:
+        return special(node, operands)
+    if node.graphs:
+        return _NESTED.get(node.primitive, _inlined)(node, operands)
+    return _compat.bind(node.equation, operands)
+
+
+def _no_constant(x: Any, divisor: Any) -> Any:
+    """A constant divisor that XLA does not know to be one.
+
+    It would multiply by the rounded reciprocal, half a unit in the last place off every time (and
+    the largest numbers have no normal reciprocal); where `x` is NaN the divisor does not matter.
+    """
+    return lax.select(lax.ne(x, x), x, jax.numpy.broadcast_to(divisor, x.shape))
+
+
+# -- nested graphs ------------------------------------------------------------------------------
+
+
+def _inlined(node: Node, operands: list[Any]) -> list[Any]:
+    return _run(node.graphs[0], operands)
+
+
+def _remat(node: Node, operands: list[Any]) -> list[Any]:
+    """Recomputed as before; what may be saved was decided when the gradient was traced."""
+    body = lambda *args: _run(node.graphs[0], args)
+    barrier = node.params.get("prevent_cse", True)
+    again = jax.checkpoint(body, prevent_cse=barrier, policy=node.params.get("policy"))
+    return again(*operands)  # type: ignore[no-any-return]
+
+
+def _scan(node: Node, operands: list[Any]) -> list[Any]:
+    n, m = _compat.scan_counts(node.params)
+    body, params = node.graphs[0], node.params
+    consts = operands[:n]
+
+    def step(carry: Any, xs: Any) -> tuple[Any, Any]:
+        out = _run(body, [*consts, *carry, *xs])
+        return tuple(out[:m]), tuple(out[m:])
+
+    carry, ys = lax.scan(
+        step,
+        tuple(operands[n : n + m]),
+        tuple(operands[n + m :]),
+        length=params["length"],
+        reverse=params["reverse"],
+        unroll=params["unroll"],
+    )
+    return [*carry, *ys]
+
+
+def _while(node: Node, operands: list[Any]) -> list[Any]:
+    test, body = node.graphs
+    n, m = node.params["cond_nconsts"], node.params["body_nconsts"]
+    of_test, of_body = operands[:n], operands[n : n + m]
+    out = lax.while_loop(
+        lambda state: _run(test, [*of_test, *state])[0],
+        lambda state: tuple(_run(body, [*of_body, *state])),
+        tuple(operands[n + m :]),
+    )
+    return list(out)
+
+
+def _cond(node: Node, operands: list[Any]) -> list[Any]:
+    branches = [lambda *args, b=branch: _run(b, args) for branch in node.graphs]
+    index, *others = operands
+    return list(lax.switch(index.astype(np.int32), branches, *others))
+
+
+def _shard_map(node: Node, operands: list[Any]) -> list[Any]:
+    params = node.params
+    mapped = jax.shard_map(
+        lambda *args: tuple(_run(node.graphs[0], args)),
+        mesh=params["mesh"],
+        in_specs=tuple(params["in_specs"]),
+        out_specs=tuple(params["out_specs"]),
+        axis_names=frozenset(params["newly_manual_axes"]),
+        check_vma=params["check_vma"],
+    )
+    return list(mapped(*operands))
+
+
+_NESTED = {
+    "remat": _remat,
+    "remat2": _remat,
+    "checkpoint": _remat,
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+    "shard_map": _shard_map,
+}

@@ -1,0 +1,244 @@
+"""Arrays in a range far beyond that of any floating-point type.
+
+To say what a program's values are before they are squeezed into float16, the program has to be run
+somewhere where nothing overflows: `3**1000` and `1e-300 * 1e-300` are ordinary numbers here. A
+`Wide` is a block floating-point array: a NumPy array of float64 (or complex128) and one integer
+exponent for all of it, so that a product costs one NumPy product and one integer addition.
+
+    >>> x = wide(np.array([3e200, 5e200]))
+    >>> settle(Wide(x.array * x.array, 2 * x.exponent)).exponent > 1000
+    True
+
+Sharp edges: entries more than 2^1022 below the largest of the *same* array become zero, as no
+single exponent can hold them together; integers and booleans keep their own type and
+have exponent 0; a random key is one 64-bit integer. The array of a `Wide` may be a NumPy scalar or
+a read-only view: never write to it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ._graph import ZERO, Magnitude, is_floating
+
+INF = math.inf
+# The largest entry is kept within 2^±300, so that a product of three arrays and a sum over 2^100
+# entries stay within float64 before they are settled.
+_SMALL, _LARGE = 2.0**-300, 2.0**300
+_BIGGEST, _LEAST = float(np.finfo(np.float64).max), 5e-324
+
+
+class Wide(NamedTuple):
+    """The numbers `array * 2**exponent`.
+
+    `extent`: smallest and largest magnitude of the nonzero finite entries of `array`, or None if
+    not yet measured; `(inf, 0.0)` if there are none.
+    """
+
+    array: Any
+    exponent: int = 0
+    extent: tuple[float, float] | None = None
+
+
+def wide(x: Any) -> Wide:
+    """A number, NumPy or JAX array as a `Wide`; low-precision floats become float64."""
+    if isinstance(x, Wide):
+        return settle(x)
+    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        words = np.asarray(jax.random.key_data(x)).astype(np.uint64)
+        if words.shape[-1] != 2:  # not Threefry: nothing but its shape is used
+            words = np.zeros((*x.shape, 2), np.uint64)
+        return Wide((words[..., 0] << np.uint64(32)) | words[..., 1])
+    array = np.asarray(x)
+    kind = array.dtype.kind
+    if kind in "biu":
+        return Wide(array)
+    if kind in "fc":
+        return settle(Wide(array.astype(np.complex128 if kind == "c" else np.float64)))
+    if is_floating(array):  # bfloat16, float8: NumPy calls them void
+        return settle(Wide(array.astype(np.float64)))
+    return Wide(array)
+
+
+def extent(array: Any) -> tuple[float, float]:
+    """Smallest and largest magnitude of the entries that are neither zero nor non-finite."""
+    size = array.size
+    if size == 1:
+        one = abs(array.item())
+        return (one, one) if 0 < one < INF else (INF, 0.0)
+    if size == 0 or array.dtype.kind not in "iufc":
+        return (INF, 0.0) if size == 0 or not array.any() else (1.0, 1.0)
+    sizes = np.abs(array) if array.dtype.kind != "i" else np.abs(array.astype(np.float64))
+    low, high = np.minimum.reduce(sizes, None), np.maximum.reduce(sizes, None)
+    if not (low > 0 and high < INF):  # also when there is a NaN
+        sizes = sizes[(sizes > 0) & (sizes < INF)]
+        if sizes.size == 0:
+            return (INF, 0.0)
+        low, high = np.minimum.reduce(sizes), np.maximum.reduce(sizes)
+    return (float(low), float(high))
+
+
+def settle(x: Wide) -> Wide:
+    """The same numbers with their extent measured and the largest entry near 1 if it was far."""
+    array, exponent, span = x
+    if span is None:
+        span = extent(array)
+    high = span[1]
+    if (_SMALL <= high <= _LARGE) or high == 0.0 or array.dtype.kind not in "fc":
+        return Wide(array, exponent, span)
+    move = math.frexp(high)[1]
+    array = scaled(array, -move)
+    return Wide(array, exponent + move, extent(array))
+
+
+def scaled(array: Any, power: int) -> Any:
+    """`array * 2**power` in float64, which may overflow or lose small entries."""
+    power = max(-2200, min(2200, power))
+    if power == 0:
+        return array
+    if array.dtype.kind == "c":  # by parts: a complex product would make NaN of an infinity
+        parts = np.ascontiguousarray(array).reshape(-1).view(np.float64)
+        return scaled(parts, power).view(np.complex128).reshape(array.shape)
+    while abs(power) > 1000:
+        step = 1000 if power > 0 else -1000
+        array, power = array * 2.0**step, power - step
+    return array * 2.0**power
+
+
+def as_float(x: Wide) -> Any:
+    """The numbers in float64; those out of its range stay nonzero and finite (saturated)."""
+    array, power = x.array, x.exponent
+    if power == 0:
+        return array
+    return _saturated(array, scaled(array, power))
+
+
+def _saturated(array: Any, moved: Any) -> Any:
+    if array.dtype.kind == "c":
+        parts = _saturated(array.real, moved.real), _saturated(array.imag, moved.imag)
+        return parts[0] + 1j * parts[1]
+    lost = (moved == 0) & (array != 0)
+    over = np.isinf(moved) & np.isfinite(array)
+    if np.any(lost) or np.any(over):
+        moved = np.where(lost, np.copysign(_LEAST, array), moved)
+        moved = np.where(over, np.copysign(_BIGGEST, array), moved)
+    return moved
+
+
+def has_numbers(x: Wide) -> bool:
+    """Whether any entry is nonzero and finite, so that the exponent means anything."""
+    span = x.extent or extent(x.array)
+    return span[1] > 0.0
+
+
+def align(xs: list[Wide], saturate: bool = False) -> tuple[list[Any], int]:
+    """The arrays of several Wides at one exponent, that of the largest.
+
+    **Arguments:** `saturate`: nonzero entries stay nonzero, as comparisons need.
+    """
+    power = xs[0].exponent
+    if all(x.exponent == power for x in xs):
+        return [x.array for x in xs], power
+    known = [x.exponent for x in xs if has_numbers(x)]
+    power = max(known) if known else 0
+    arrays = []
+    for x in xs:
+        moved = x.array if not has_numbers(x) else scaled(x.array, x.exponent - power)
+        arrays.append(_saturated(x.array, moved) if saturate else moved)
+    return arrays, power
+
+
+def magnitude_of(x: Wide) -> Magnitude:
+    """The bounds in log2 of the magnitudes of a Wide."""
+    low, high = x.extent or extent(x.array)
+    if high == 0.0:
+        return ZERO
+    if low == high:
+        one = math.log2(high) + x.exponent
+        return Magnitude(one, one, True)
+    return Magnitude(math.log2(low) + x.exponent, math.log2(high) + x.exponent, True)
+
+
+def measure(x: Any) -> Magnitude:
+    """The bounds in log2 of the magnitudes of an array; zeros, NaN and infinities do not count."""
+    return magnitude_of(wide(x))
+
+
+class Limits(NamedTuple):
+    """What a floating type can store: from `least` to `largest`, with `bits` of mantissa."""
+
+    largest: float
+    least: float
+    bits: int
+
+
+@functools.cache
+def limits(dtype: Any) -> Limits:
+    """The range of a real or complex type.
+
+    A number less than half a unit above the largest is rounded to the largest, and likewise below
+    the smallest normal number: the bounds here are those of what survives the rounding.
+    """
+    info = jax.numpy.finfo(dtype)
+    bits = int(info.nmant)
+    if bits >= 52:
+        return Limits(float(info.max), float(info.tiny), bits)
+    half = 2.0 ** -(bits + 2)
+    return Limits(float(info.max) * (1 + half), float(info.tiny) * (1 - half), bits)
+
+
+def _ldexp(x: float, power: int) -> float:
+    try:
+        return math.ldexp(x, power)
+    except OverflowError:
+        return INF
+
+
+class Clamped(NamedTuple):
+    """What a type has made of some numbers: how many became infinite, and how many zero."""
+
+    value: Wide
+    overflowed: int
+    flushed: int
+
+
+def clamp_to(x: Wide, dtype: Any, exponent: int) -> Clamped:
+    """The numbers as a type stores them at an exponent, in range only: precision is kept."""
+    x = settle(x)
+    low, high = x.extent  # type: ignore[misc]
+    room = limits(dtype)
+    shift = exponent - x.exponent
+    top = room.largest if shift == 0 else _ldexp(room.largest, shift)
+    bottom = room.least if shift == 0 else _ldexp(room.least, shift)
+    if high == 0.0 or (high <= top and low >= bottom and x.array.dtype.kind != "c"):
+        return Clamped(x, 0, 0)
+    array = np.array(x.array)
+    parts = np.atleast_1d(array).view(np.float64) if array.dtype.kind == "c" else array
+    sizes = np.abs(parts)
+    over = (sizes > top) & (sizes < INF)
+    under = (sizes < bottom) & (sizes > 0)
+    counts = int(np.count_nonzero(over)), int(np.count_nonzero(under))
+    if counts == (0, 0):
+        return Clamped(x, 0, 0)
+    parts[over] = np.copysign(INF, parts[over])
+    parts[under] = 0.0
+    return Clamped(settle(Wide(array, x.exponent)), *counts)
+
+
+def rounded_to(x: Wide, dtype: Any) -> Wide:
+    """The numbers rounded to the mantissa of a type, at any range (Veltkamp's splitting)."""
+    bits = limits(dtype).bits
+    if bits >= 52:
+        return x
+    array = x.array
+    if array.dtype.kind == "c":
+        parts = [rounded_to(Wide(p, x.exponent), dtype).array for p in (array.real, array.imag)]
+        return Wide(parts[0] + 1j * parts[1], x.exponent)
+    high = array * (2.0 ** (52 - bits) + 1.0)
+    rounded = high - (high - array)
+    return Wide(np.where(np.isfinite(array), rounded, array), x.exponent)

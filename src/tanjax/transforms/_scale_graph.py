@@ -1,0 +1,75 @@
+"""Looking at the exponents of a program: `tj.scale_graph`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from ._planning import free_leaves
+
+
+def scale_graph(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """The scale graph of a function: what plain JAX would lose, and what `tj.jit` does about it.
+
+    **Arguments:** `fun`, as for `tj.jit`: of arrays, quantities, structured arrays and trees of
+    them; a gradient is `tj.scale_graph(tj.grad(f))`.
+
+    **Returns:** a function of the same arguments that returns a view of the graph: print it for a
+    table, or use `.report()`, `.plot()`, `.to_dot()`, `.to_html()`, `.plan`, `.assign()`.
+
+    >>> view = tj.scale_graph(lambda r: 6.67e-11 * 2e30 * 6e24 / (r * r))(jnp.float32(1.5e11))
+    >>> view.plan.identity
+    False
+    """
+
+    def view(*args: Any, **kwargs: Any) -> Any:
+        from tanjax.scale._call import trace
+        from tanjax.scale._view import GraphView, Traced
+
+        leaves, treedef = jax.tree.flatten((args, kwargs))
+        shapes: list[Any] = []
+
+        def on_leaves(*given: Any) -> Any:
+            a, k = jax.tree.unflatten(treedef, given)
+            out = fun(*a, **k)
+            shapes[:] = [out] if not shapes else shapes
+            return out
+
+        closed, restored, notes = trace(on_leaves, leaves)
+        return GraphView(
+            Traced(
+                getattr(fun, "__name__", "fun"),
+                closed,
+                tuple(leaves),
+                tuple(free_leaves(shapes[0])),
+                restored,
+                notes,
+                _argument_names(fun, args, kwargs),
+                _names(shapes[0], "out"),
+            )
+        )
+
+    return view
+
+
+def _argument_names(fun: Callable[..., Any], args: Any, kwargs: Any) -> tuple[str, ...]:
+    try:
+        bound = inspect.signature(fun).bind(*args, **kwargs).arguments
+        tops = list(bound) if len(bound) == len(args) + len(kwargs) else []
+    except (TypeError, ValueError):
+        tops = []
+    tops = tops or [f"argument {i}" for i in range(len(args))]
+    names: list[str] = []
+    for top, value in zip(tops, args, strict=False):
+        names += _names(value, top)
+    for key in sorted(kwargs):
+        names += _names(kwargs[key], key)
+    return tuple(names)
+
+
+def _names(tree: Any, top: str) -> tuple[str, ...]:
+    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return tuple(top + jax.tree_util.keystr(p).removesuffix(".stored") for p, _ in paths)

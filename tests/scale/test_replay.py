@@ -1,0 +1,208 @@
+"""A graph replayed at any exponents whatever computes what the program computes.
+
+Exponents are drawn at random, not because any program would want them, but because every one of them
+must be allowed for by the constraints of its equation and undone by the conversions: then results
+times their powers of two are the results of the program, to the last digit or two.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from tanjax.scale import _assign, _problem, _replay
+from tanjax.scale._graph import build
+
+X = jnp.array([1.5, 2.0, 3.0])
+Y = jnp.array([0.3, 0.7, 2.0])
+A = jnp.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]])
+
+
+def arithmetic(x, y):
+    return x * y + x / y - jnp.sqrt(x) * jnp.cbrt(y) + jax.lax.rsqrt(x), x % y, -x + abs(y)
+
+
+def transcendental(x, y):
+    return jnp.sin(x) * y, jnp.log(x * y), jnp.exp(x - y), jnp.exp2(x), jnp.arctan2(x, y)
+
+
+def powers(x, y):
+    return x**2.5, x**100, x**-3, y**x, x**-7, (-x) ** 3
+
+
+def loop(x, y):
+    def body(c, a):
+        c = c * a + y.sum()
+        return c, jnp.exp(-c)
+
+    return jax.lax.scan(body, x, jnp.stack([y, y * 2, x]))
+
+
+def reversed_loop(x, y):
+    return jax.lax.scan(lambda c, a: (c * a, c), x, jnp.stack([y, x]), reverse=True)
+
+
+def unknown_loop(x, y):
+    return jax.lax.while_loop(
+        lambda s: s[0].sum() < 100.0 * y[2], lambda s: (s[0] * y * 3 + x, s[1] + 1), (x, 0)
+    )
+
+
+def branches(x, y):
+    first = jax.lax.cond(x[0] > 1, lambda a, b: a * b, lambda a, b: a + b, x, y)
+    choices = [lambda a: a, lambda a: a * a, jnp.sqrt]
+    return first, jax.lax.switch(jnp.argmax(y), choices, x)
+
+
+def remat(x, y):
+    return jax.grad(lambda x: jax.checkpoint(lambda x: jnp.sin(x) * x**2 * y)(x).sum())(x)
+
+
+def statistics(x, y):
+    return jax.nn.softmax(x) * jax.nn.logsumexp(y), jnp.var(x), jnp.linalg.norm(x), jnp.prod(x)
+
+
+def shapes(x, y):
+    return (
+        jnp.sort(x * y),
+        jnp.argmax(x),
+        jnp.cumsum(x),
+        x[::-1],
+        jnp.where(x > y, x, y * y),
+        jnp.stack([x, y]),
+        x[jnp.array([0, 2])],
+        x.at[1].add(y[0] * 3),
+        jnp.pad(x, 1, constant_values=2.0),
+        jnp.clip(x, 1.0, y + 2),
+        jnp.sign(x) * y,
+        jnp.isfinite(x),
+        x.astype(jnp.float32).astype(jnp.int32),
+    )
+
+
+def algebra(x, y):
+    return (
+        jnp.linalg.cholesky(A * x[0]),
+        jnp.linalg.solve(A, x * y),
+        jnp.linalg.eigvalsh(A * x),
+        jnp.linalg.svd(A * x)[1],
+        jnp.linalg.qr(A * x)[1],
+        jnp.linalg.det(A * x[0]),
+        A @ x @ A,
+        jnp.convolve(x, y),
+    )
+
+
+def complex_numbers(x, y):
+    z = jax.lax.complex(x, y)
+    return jnp.fft.fft(x), jnp.abs(jnp.fft.rfft(y * x)), jnp.angle(z), (z * z / (z + z * z)).real
+
+
+def gradient_of_loop(x, y):
+    return jax.grad(lambda x: loop(x, y)[0].sum())(x)
+
+
+def hessian(x, y):
+    return jax.hessian(lambda x: jnp.sum(jnp.exp(-x * x) * y / (1 + x**3)))(x)
+
+
+def custom_rules(x, y):
+    return jax.jacfwd(jax.jacrev(lambda x: jnp.sum(jax.nn.relu(x) * jnp.tanh(x * y) ** 2)))(x)
+
+
+def mapped(x, y):
+    return jax.vmap(lambda a: jnp.interp(a, x, y))(x + 0.1)
+
+
+def on_devices(x, y):
+    mesh = jax.make_mesh((2,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    both = jnp.concatenate([x[:1], y[:1]])
+    return jax.shard_map(
+        lambda a: (jax.lax.psum(a * a, "i"), a * 3), mesh=mesh, in_specs=P("i"), out_specs=(P(), P("i"))
+    )(both)
+
+
+PROGRAMS = [
+    *(arithmetic, transcendental, powers, loop, reversed_loop, unknown_loop, branches, remat),
+    *(statistics, shapes, algebra, complex_numbers, gradient_of_loop, hessian, custom_rules),
+    *(mapped, on_devices),
+]
+
+
+def drawn(graph, seed, share):
+    """Random exponents for a share of the values, and what follows for the others."""
+    problem = _problem.problem_of(graph, [True] * len(graph.outputs), strict=True)
+    random = np.random.default_rng(seed)
+    low, high = np.full_like(problem.low, -60), np.full_like(problem.high, 60)
+    for v in graph.values:
+        if v.is_floating and v.kind in ("result", "inner") and random.random() < share:
+            low[v.index] = high[v.index] = random.integers(-20, 20)
+    solution = _assign.assign(problem._replace(low=low, high=high), time_limit=0.2)
+    _problem.write(graph, solution.values, solution.uses)
+
+
+def replayed(graph, *arguments):
+    return jax.jit(_replay.replay(graph))(list(arguments))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_any_exponents_give_the_program(program):
+    closed = jax.make_jaxpr(program)(X, Y)
+    expected = jax.tree.leaves(jax.jit(program)(X, Y))
+    moved = 0
+    for seed, share in enumerate((0.15, 0.7)):
+        graph = build(closed)
+        drawn(graph, seed, share)
+        moved += sum(v.exponent != 0 for v in graph.values)
+        for stored, use, number in zip(replayed(graph, X, Y), graph.outputs, expected, strict=True):
+            stored = np.asarray(stored)
+            if stored.dtype.kind in "fc":
+                stored = stored * 2.0**use.exponent
+            # The same numbers up to the order in which XLA fuses, and the error of a power of 100.
+            np.testing.assert_allclose(stored, number, rtol=3e-14)
+    assert moved, "no exponent was drawn: the comparison would say nothing"
+
+
+def test_what_no_exponent_touches_is_bound_as_it_was():
+    program = jax.make_jaxpr(lambda x: (custom_rules(x, Y), loop(x, Y)))(X)
+    again = jax.make_jaxpr(lambda x: _replay.replay(build(program))([x]))(X)
+    assert [e.primitive for e in again.eqns] == [e.primitive for e in program.eqns]
+
+
+def test_a_conversion_is_shared_by_all_who_want_it():
+    graph = build(jax.make_jaxpr(lambda x: (x + 1.0, x + 2.0, x * 2.0))(X))
+    for node in graph.nodes[:2]:
+        node.outputs[0].exponent = 5
+        for use in node.uses:
+            use.exponent = 5
+    for use in graph.outputs[:2]:
+        use.exponent = 5
+    again = jax.make_jaxpr(lambda x: _replay.replay(graph)([x]))(X)
+    assert [e.primitive.name for e in again.eqns] == ["mul", "add", "add", "mul"]
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
+def test_conversion_by_more_than_the_dtype_holds(dtype):
+    info = jnp.finfo(dtype)
+    tiny = jnp.asarray([info.smallest_normal], dtype)
+    far = info.maxexp - 1 - int(np.log2(float(info.smallest_normal)))
+    up = jax.jit(lambda x: _replay.convert(x, far))(tiny)
+    assert float(up[0]) == 2.0 ** (info.maxexp - 1)
+    assert jax.jit(lambda x: _replay.convert(x, -far))(up) == tiny
+
+
+def test_compiler_does_not_join_conversions():
+    """If XLA multiplied constants with one another, `2^-100 · 2^-100` would be 0 in float32."""
+    small, x = np.float32(2.0**-100), jnp.asarray([2.0**120], jnp.float32)
+    assert jax.jit(lambda x: x * small * small * np.float32(2.0**100))(x)[0] == 2.0**20
+
+
+def test_constant_is_converted_at_planning_time():
+    graph = build(jax.make_jaxpr(lambda x: x + 3.0)(X))
+    (node,) = graph.nodes
+    for thing in (*node.uses, node.outputs[0], graph.outputs[0]):
+        thing.exponent = 4
+    again = jax.make_jaxpr(lambda x: _replay.replay(graph)([x]))(X)
+    assert [e.primitive.name for e in again.eqns] == ["mul", "add"]
+    assert float(again.eqns[1].invars[1].val) == 3.0 / 16
