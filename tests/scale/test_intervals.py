@@ -35,7 +35,7 @@ class Walk:
         if not value.is_floating:
             return
         m, n = measure(number), np.asarray(number)
-        out = not np.isfinite(n).all() or m.high > 1000 or (not m.is_zero and m.low < -1000)
+        out = np.isinf(n).any() or m.high > 1000 or (not m.is_zero and m.low < -1000)
         if spoiled or out:
             self.spoiled.add(value.index)
             return
@@ -101,14 +101,15 @@ def check(f, *args, estimate=0.0, **options):
     compared = 0
     for value in graph.values:
         seen, m = walk.seen.get(value.index), value.magnitude
-        if seen is None or m is None or value.index in walk.spoiled or seen.is_zero:
+        if seen is None or m is None or value.index in walk.spoiled:
             continue
         where = value.node.primitive if value.node else value.kind
         compared += value.kind == "result"
+        if seen.is_zero:
+            continue
         assert m.low - TOLERANCE <= seen.low, (where, m, seen)
         assert seen.high <= m.high + TOLERANCE + estimate, (where, m, seen)
-    assert compared
-    return graph
+    return compared
 
 
 def high(f, *args, **options):
@@ -133,8 +134,9 @@ UNARY = [
     lambda x: lax.lgamma(1e-3 + x * x), lambda x: lax.digamma(1e-3 + x * x), lax.cumlogsumexp,
     lambda x: jnp.linalg.norm(x), lambda x: jnp.clip(x, -2.0, 3.0), lambda x: x.at[0].add(x[1]),
     lambda x: jnp.where(x > 1, x, 2 * x), lambda x: x[jnp.array([0, 2, 2])], jnp.mean,
-    lambda x: jnp.abs(jnp.fft.fft(x)), lambda x: (x + 2j * x[::-1]).real, jnp.var,
-    lambda x: jnp.abs((x + 1j) / (x - 2j)), lambda x: jnp.abs(jnp.sqrt(x + 0j)),
+    lambda x: jnp.abs(jnp.fft.fft(x)), lambda x: lax.complex(x, 2 * x[::-1]).real, jnp.var,
+    lambda x: jnp.abs(lax.complex(x, x[::-1]) / lax.complex(1 + x, x)),
+    lambda x: jnp.abs(lax.complex(x, x[::-1]) ** 3),
 ]  # fmt: skip
 BINARY = [
     jnp.add, jnp.subtract, jnp.multiply, jnp.divide, jnp.maximum, jnp.minimum, jnp.arctan2, lax.rem,
@@ -203,9 +205,9 @@ def test_every_function_stays_inside(worst_case, size):
     """Each function once, on numbers below and above 1 and in both signs."""
     x = size * jnp.array([0.9, -0.3, 0.51])
     for f in UNARY:
-        check(f, x)
+        assert check(f, x)
     for f in BINARY:
-        check(f, x, x[::-1] - 0.1)
+        assert check(f, x, x[::-1] - 0.1)
 
 
 def test_the_random_sum_is_within_its_allowance():
@@ -237,7 +239,6 @@ def test_exponentials_of_negative_numbers_are_at_most_one():
 def test_softmax_is_at_most_one_and_logsumexp_finite():
     assert of(jax.nn.softmax, high) <= 0.0
     assert of(jax.nn.logsumexp, high) <= 32.0
-    assert of(lambda x: jax.nn.softmax(x, where=x > 0), high) <= 0.0
 
 
 def test_sums_of_one_sign_keep_their_lower_bound():
@@ -329,7 +330,9 @@ def test_loops_of_constant_growth_are_continued_exactly(worst_case):
     assert of(loop(100, lambda x: x / 4), low) == pytest.approx(-220.0)
     for body in (lambda x: 1.5 * x, lambda x: x + 1, lambda x: x * 0.7, lambda x: 0.9 * x + 0.1):
         check(loop(50, body), jnp.array([1.0, 2.0, 0.25]))
-    check(lambda x: lax.fori_loop(0, x.shape[0] * 9, lambda i, c: c * x[i % 3], 1.0), jnp.arange(3.0))
+    check(
+        lambda x: lax.fori_loop(0, 27, lambda i, c: c * x[i % 3], 1.0), jnp.array([1.0, 3.0, 2.0])
+    )
 
 
 def test_linear_growth_costs_the_logarithm():
@@ -386,15 +389,13 @@ def test_gradients_of_a_network_stay_inside(worst_case):
         return jnp.mean(jax.nn.log_softmax(x) ** 2)
 
     w = jnp.linspace(-1.0, 1.3, 9).reshape(3, 3)
-    check(jax.value_and_grad(loss), w, w[::-1] * 0.7)
+    assert check(jax.value_and_grad(loss), w, w[::-1] * 0.7) > 30
 
 
 def test_collectives_count_their_devices():
     mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec
-    f = jax.shard_map(
-        lambda x: lax.psum(x, "i"), mesh=mesh, in_specs=spec("i"), out_specs=spec()
-    )
+    f = jax.shard_map(lambda x: lax.psum(x, "i"), mesh=mesh, in_specs=spec("i"), out_specs=spec())
     assert high(f, jnp.ones(8)) == 2.0
 
 
@@ -417,9 +418,10 @@ def test_every_primitive_has_a_rule_or_is_listed():
 
 
 def test_a_primitive_without_a_rule_is_unknown_not_wrong():
-    assert bounded(lambda x: lax.zeta(x, 2.0) + 1.0, jnp.array([3.0])).outputs[
-        0
-    ].value.magnitude is None
+    assert (
+        bounded(lambda x: lax.zeta(x, 2.0) + 1.0, jnp.array([3.0])).outputs[0].value.magnitude
+        is None
+    )
 
 
 # -- planted bugs -----------------------------------------------------------------------------------
@@ -433,8 +435,11 @@ def test_a_wrong_rule_is_found(monkeypatch, name):
     monkeypatch.setitem(
         _intervals.INTERVALS, name, lambda node, rs: [narrow(r) for r in right(node, rs)]
     )
-    x = jnp.array([0.9, 0.9, -0.1])
+    x, y = jnp.array([0.9, 0.9, -0.1]), jnp.array([0.1, 0.9, 0.9])
+    programs = {
+        "mul": jnp.multiply, "div": jnp.divide, "sub": lambda x, y: x - (-y),
+        "exp": lambda x, y: jnp.exp(x), "reduce_sum": lambda x, y: jnp.sum(x * x),
+        "dot_general": lambda x, y: x @ x, "tanh": lambda x, y: jnp.tanh(9 * y),
+    }  # fmt: skip
     with pytest.raises(AssertionError):
-        for f in (jnp.multiply, jnp.divide, lambda x, y: x - (-y), lambda x, y: jnp.exp(x),
-                  lambda x, y: jnp.sum(x * x), lambda x, y: x @ x, lambda x, y: jnp.tanh(9 * y)):  # fmt: skip
-            check(f, x, jnp.array([0.9, 0.9, 0.1]))
+        check(programs[name], x, y)

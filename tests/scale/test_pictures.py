@@ -19,6 +19,7 @@ import matplotlib
 import numpy as np
 import pytest
 
+import tanjax as tj
 from tanjax.scale import Magnitude, build
 from tanjax.scale._dot import to_dot
 from tanjax.scale._draw import BAND, COLOURS, figure_size, nested_spans, plot
@@ -163,6 +164,18 @@ def test_table_says_everything():
     assert line_of(text, "f").endswith(" underflow")
     assert re.search(r"i → out +add h 1 ", line_of(text, "i"))
     assert "\x1b" not in text
+
+
+def test_constants_have_rows_only_where_there_is_something_to_say():
+    numbers = np.array([1.0, 2.0], np.float32)
+    graph = build(jax.make_jaxpr(lambda x: x * 3600.0 + jnp.asarray(numbers))(jnp.float32(1)))
+    (factor,) = (v for v in graph.values if v.kind == "constant" and not v.aval.shape)
+    factor.exponent = -32
+    rows = rows_to_show(graph, Facts("f"))
+    assert [row.operation for row in rows if row.value.kind == "constant"] == ["constant"]
+    assert "mul a 3600 at 2^-32" in [row.operation for row in rows]
+    lost = rows_to_show(graph, Facts("f", lost={factor.index: "underflow"}))
+    assert [row.name for row in lost if row.lost] == ["3600"]
 
 
 def test_identity_has_no_columns_for_exponents():
@@ -467,6 +480,20 @@ def test_rows_and_bars_of_the_page_say_their_source():
     assert "currentColor" in text
 
 
+def test_very_many_bars_are_pixels():
+    graph, facts = chain(2100)
+    text = to_fragment(graph, facts)
+    assert len(text) < 150_000
+    images = [image for image in svg_of(text).iter(f"{SVG}image")]
+    assert images
+    assert all(
+        value.startswith("data:image/png")
+        for image in images
+        for key, value in image.items()
+        if key.endswith("href")
+    )
+
+
 def without_matplotlib(monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
@@ -569,3 +596,22 @@ def test_progress_is_seen_for_large_graphs_on_a_terminal_only(monkeypatch):
     assert run(LARGE, io.StringIO()) == ""
     assert "planning" in run(LARGE, Terminal())
     assert "100%" in run(LARGE, Terminal())
+
+
+# -- all of it, planned ---------------------------------------------------------------------------
+
+
+def test_view_of_a_planned_function():
+    """Newton's force, sun and earth: what a user sees agrees with what plain JAX does."""
+    masses = jnp.float32(1.989e30), jnp.float32(5.972e24)
+    newton = lambda m, n, d: 6.674e-11 * m * n / (d * d)
+    assert jnp.isinf(newton(*masses, jnp.float32(1.496e11)))
+    view = tj.scale_graph(newton)(*masses, jnp.float32(1.496e11))
+    text = view.report()
+    assert text == str(view)
+    (lost,) = (line for line in text.splitlines()[4:] if line.endswith(" overflow"))
+    assert re.search(r"mul \w+ n +float32\[\] +test_pictures.py:\d+ .* 7.9e\+44 +2\^\d+", lost)
+    assert "plain JAX loses 1 of 7 values" in view.plot().get_title(loc="left")
+    parse_dot(view.to_dot())
+    assert Page(view.to_html()).tags.count("tr") == 1 + len(rows_to_show(view.graph, Facts("f")))
+    assert Page(view._repr_html_()).tags[0] == "section"

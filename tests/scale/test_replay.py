@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
+from tanjax import _compat
 from tanjax.scale import _assign, _problem, _replay
 from tanjax.scale._graph import build
 
@@ -167,7 +168,8 @@ def test_any_exponents_give_the_program(program):
 def test_what_no_exponent_touches_is_bound_as_it_was():
     program = jax.make_jaxpr(lambda x: (custom_rules(x, Y), loop(x, Y)))(X)
     again = jax.make_jaxpr(lambda x: _replay.replay(build(program))([x]))(X)
-    assert [e.primitive for e in again.eqns] == [e.primitive for e in program.eqns]
+    needed = _compat.needed_equations(program.jaxpr)
+    assert [e.primitive for e in again.eqns] == [e.primitive for e in needed]
 
 
 def test_a_conversion_is_shared_by_all_who_want_it():
@@ -179,7 +181,8 @@ def test_a_conversion_is_shared_by_all_who_want_it():
     for use in graph.outputs[:2]:
         use.exponent = 5
     again = jax.make_jaxpr(lambda x: _replay.replay(graph)([x]))(X)
-    assert [e.primitive.name for e in again.eqns] == ["mul", "add", "add", "mul"]
+    names = [e.primitive.name for e in again.eqns]
+    assert [n for n in names if n in ("mul", "add")] == ["mul", "add", "add", "mul"]
 
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
@@ -192,10 +195,15 @@ def test_conversion_by_more_than_the_dtype_holds(dtype):
     assert jax.jit(lambda x: _replay.convert(x, -far))(up) == tiny
 
 
-def test_compiler_does_not_join_conversions():
-    """If XLA multiplied constants with one another, `2^-100 · 2^-100` would be 0 in float32."""
-    small, x = np.float32(2.0**-100), jnp.asarray([2.0**120], jnp.float32)
-    assert jax.jit(lambda x: x * small * small * np.float32(2.0**100))(x)[0] == 2.0**20
+@pytest.mark.parametrize("shape", [(), (1,), (7,)])
+def test_compiler_does_not_join_conversions(shape):
+    """XLA makes `(x·y)·2^-200` of `(x·2^-100)·(y·2^-100)`, and 0 of the constant, if it may."""
+    x = jnp.full(shape, 2.0**120, jnp.float32)
+    move = _replay.convert
+    chain = jax.jit(lambda x: move(move(move(x, -100), -100), 100))
+    products = jax.jit(lambda x, y: move(move(x, -100) * move(y, -90), 10))
+    assert (chain(x) == 2.0**20).all()
+    assert (products(x, x) == 2.0**60).all()
 
 
 def test_constant_is_converted_at_planning_time():
@@ -204,5 +212,5 @@ def test_constant_is_converted_at_planning_time():
     for thing in (*node.uses, node.outputs[0], graph.outputs[0]):
         thing.exponent = 4
     again = jax.make_jaxpr(lambda x: _replay.replay(graph)([x]))(X)
-    assert [e.primitive.name for e in again.eqns] == ["mul", "add"]
-    assert float(again.eqns[1].invars[1].val) == 3.0 / 16
+    assert [e.primitive.name for e in again.eqns if e.primitive.name in ("mul", "add")] == ["mul", "add"]
+    assert float(again.eqns[-1].invars[1].val) == 3.0 / 16

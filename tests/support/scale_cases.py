@@ -89,8 +89,8 @@ CASES = {
     ],
     "comparison": [
         lambda: [X < U, X <= U, X > U, X >= U, X == X, X != U, jnp.isfinite(EDGE)],
-        lambda: [lax.lt_to_p.bind(EDGE, EDGE[::-1]), lax.le_to_p.bind(EDGE, EDGE[::-1])],
-        lambda: [lax.eq_to_p.bind(EDGE, EDGE), EDGE == EDGE, EDGE < EDGE[::-1]],
+        lambda: [lax.lt_to_p.bind(EDGE[:4], EDGE[3::-1]), lax.le_to_p.bind(EDGE[:4], EDGE[3::-1])],
+        lambda: [lax.eq_to_p.bind(EDGE[:4], EDGE[1:5]), EDGE == EDGE, EDGE < EDGE[::-1]],
         lambda: [lax.select_n(B, X, U), lax.select_n(jnp.array(True), X, U), jnp.where(B, 1, I32)],
         lambda: [lax.select_n(jnp.array([[0, 1, 2], [2, 1, 0]], "i4"), X, U, P)],
     ],
@@ -107,10 +107,10 @@ CASES = {
     ],
     "conversion": [
         lambda: [EDGE.astype("i4"), (X * 1e12).astype("i4"), (X * 1e30).astype("i8")],
-        lambda: [X.astype(bool), B.astype("f8"), I32.astype("f4"), I32.astype("i1"), Z.astype("c8")],
+        lambda: [X.astype(bool), B.astype("f8"), I32.astype("f8"), I32.astype("i1")],
         lambda: [I32.astype("u4"), X.astype("c16"), lax.bitcast_convert_type(X, jnp.int64)],
         lambda: [lax.bitcast_convert_type(X.astype("f4"), jnp.int32), (abs(X) * 200).astype("u1")],
-        lambda: [lax.bitcast_convert_type(I32, jnp.float32), lax.bitcast_convert_type(I32, "u1")],
+        lambda: [lax.bitcast_convert_type(abs(J32) << 24, jnp.float32), lax.bitcast_convert_type(I32, "u1")],
         lambda: [X.astype(jnp.bfloat16).astype("f8") * 0 + 1],
     ],
     "complex": [
@@ -129,7 +129,7 @@ CASES = {
         lambda: [special.digamma(P), special.polygamma(1, P), special.zeta(P + 1, P)],
         lambda: [special.gammainc(P, P.T[0, 0]), special.gammaincc(P, 2.0), special.i0e(X)],
         lambda: [special.i1e(X), special.betainc(P, 0.7, 0.4), jnp.exp(EDGE), jnp.log(EDGE)],
-        lambda: [jnp.tanh(EDGE), jnp.exp(EDGE * 400), jnp.expm1(EDGE * 400), lax.acosh(P + 1)],
+        lambda: [jnp.tanh(EDGE), jnp.exp(EDGE * 200), jnp.expm1(EDGE * 200), lax.acosh(P + 1)],
         lambda: [lax.log(P), lax.exp2(X), lax.tan(X), lax.atanh(U * 0.5), jnp.logaddexp(X, U)],
     ],
     "shapes": [
@@ -174,7 +174,7 @@ CASES = {
     "windows": [
         reduce_window(lax.add, 0.0), reduce_window(lax.max, -jnp.inf), reduce_window(lax.min, jnp.inf),
         reduce_window(lax.mul, 1.0), reduce_window(lax.add, 2.0), reduce_window(lax.add, 0, I32),
-        reduce_window(lax.max, jnp.int32(-(2**31)), I32, window_dilation=(1, 2)),
+        reduce_window(lax.max, np.int32(-(2**31)), I32, window_dilation=(1, 2)),
         reduce_window(lax.add, 0.0, base_dilation=(2, 1), window_dilation=(1, 2), p=((1, 0), (2, -1))),
         lambda: [jax.grad(pooled)(X), jax.jvp(pooled, (X,), (U,))[1], jax.jvp(jax.grad(pooled), (X,), (U,))[1]],
         lambda: [jax.vmap(jax.grad(lambda x: lax.reduce_window(x, jnp.inf, lax.min, (2,), (1,), "VALID").sum()))(X)],
@@ -210,11 +210,8 @@ CASES = {
 }  # fmt: skip
 
 
-def results_of(family):
-    """All results of a family, as one program."""
-    out = []
+def results_of(case):
+    """The results of a case as a list."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        for case in CASES[family]:
-            got = case()
-            out += got if isinstance(got, list) else [got]
-    return out
+        out = case()
+    return out if isinstance(out, list) else [out]

@@ -22,18 +22,24 @@ relative to `cost` and proven: `bound` is never above the best possible cost.
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
-from . import _integer_program
-from ._cells import construct
-from ._conflicts import Bounds
-from ._presolve import ANY as ANY, FREE as FREE, Problem as Problem, System
+from ._cells import construct, unsolvable
+from ._conflicts import STEPS, Bounds
+from ._cover import exact, greedy
+from ._integer_program import improve, least_violation, solve
+from ._presolve import ANY as ANY, Cell, FREE as FREE, Problem as Problem, System
 
 TINY = 1e-30
+GAP = 1e-9  # below this an assignment counts as proven best
+ROUNDS = 12  # of the greedy cover; the first few find nearly all conflicts
+WINDOW = 30  # cells that are solved exactly together
+SMALL = 400  # variables up to which the whole program goes to HiGHS
 
 
 class Assignment(NamedTuple):
@@ -61,20 +67,161 @@ def assign(problem: Problem, *, time_limit: float = 1.0) -> Assignment:
     start = time.perf_counter()
     if _identity_does(problem):
         zeros = np.zeros(len(problem.low), np.int64), np.zeros(len(problem.use_value), np.int64)
-        return _result(problem, *zeros, np.inf, "identity", start)
-    system = System(problem)
-    bounds = Bounds(system)
-    bounds.settle()
-    exponents = np.array(construct(system, bounds), dtype=np.int64)
-    n = system.n
-    found = _result(problem, exponents[:n], exponents[n:], bounds.total, "presolve", start)
-    if found.gap <= 1e-9:
-        return found
-    left = time_limit - (time.perf_counter() - start)
-    solution = _integer_program.solve(problem, time_limit=left)
-    if solution is None:
-        return found
-    return _result(problem, *solution, "integer program", start)
+        lost = problem.unavoidable()
+        count = int(np.count_nonzero(problem.use_pin != FREE)) if lost else 0
+        return Assignment(*zeros, lost, lost, 0.0, 0, count, "identity", time.perf_counter() - start)
+    collecting = gc.isenabled()
+    gc.disable()  # many small lists, no cycles: collections would take a third of the time
+    try:
+        return _Search(problem, start, start + time_limit).run()
+    finally:
+        if collecting:
+            gc.enable()
+
+
+class _Search:
+    """The best assignment and the best bound so far.
+
+    **Fields:** `lost`: the part of the objective that range violations cost at least; `bound`: the
+    proven lower bound of the rest, the conversions.
+    """
+
+    def __init__(self, problem: Problem, start: float, deadline: float) -> None:
+        self.problem, self.start, self.deadline = problem, start, deadline
+        self.system = System(problem)
+        self.lost, self.bound = problem.unavoidable(), 0.0
+        self.best: Assignment | None = None
+        self.cover: set[int] = set()
+
+    def run(self) -> Assignment:
+        system = self.system
+        hopeless = unsolvable(system)
+        if hopeless:
+            system.loose = {x for _, xs in hopeless for x in xs if not system.pinned[x]}
+            found, bits = least_violation(system, hopeless, time_limit=self.left / 2)
+            system.widened = found or {}
+            self.lost += self.problem.weight() * np.ceil(bits - 1e-6)
+        bounds = Bounds(system, self._until(0.4))
+        best = self._cheap(bounds)
+        if best.gap > GAP and system.size <= SMALL and self.left > 0:
+            best = self._small()
+        if best.gap > GAP and self.left > 0 and bounds.conflicts:
+            best = self._thorough(bounds)
+        if best.gap > GAP and best.method != "integer program":
+            best = self._polish()
+        return best
+
+    @property
+    def left(self) -> float:
+        return self.deadline - time.perf_counter()
+
+    def _until(self, part: float) -> float:
+        """The time at which a part of the rest of the time is over."""
+        return time.perf_counter() + part * self.left
+
+    def _cheap(self, bounds: Bounds) -> Assignment:
+        """Without a solver: cover the conflicts greedily until there are no new ones."""
+        new, cost = bounds.settle(), self.system.cost
+        # The conflicts of the first round are disjoint.
+        self.bound = sum(min(cost[v] for v in conflict) for conflict in bounds.conflicts)
+        for _ in range(ROUNDS):
+            self.cover = greedy(bounds.conflicts, cost)
+            bounds.choose(self.cover)
+            new = bounds.settle()
+            if not new or bounds.exhausted:
+                break
+        return self._construct(bounds, "presolve")
+
+    def _small(self) -> Assignment:
+        solution = solve(self.system, self.problem.weight(), time_limit=self.left)
+        if solution is None:
+            assert self.best is not None
+            return self.best
+        self.bound = max(self.bound, solution.bound + self.problem.unavoidable() - self.lost)
+        return self._offer(solution.values, solution.uses, "integer program")
+
+    def _thorough(self, bounds: Bounds) -> Assignment:
+        """Cover the conflicts exactly, until there are no new ones or the time is up."""
+        conflicts = bounds.conflicts
+        bounds = Bounds(self.system, self._until(0.7), conflicts)
+        while self.left > 0:
+            values, bound = exact(bounds.conflicts, self.system.cost, time_limit=self.left / 2)
+            self.bound = max(self.bound, bound)
+            if values is None:
+                break
+            self.cover = values
+            bounds.choose(values)
+            if not bounds.settle() or bounds.exhausted:
+                break
+        return self._construct(bounds, "rounding")
+
+    def _polish(self) -> Assignment:
+        """Solve exactly around conversions that the conflicts do not ask for, one by one."""
+        assert self.best is not None
+        system, best = self.system, self.best
+        cells = system.cells()
+        cell_of = {x: c for c, (_, variables) in enumerate(cells) for x in variables}
+        at = [*best.values.tolist(), *best.uses.tolist()]
+        weight, n = self.problem.weight(), system.n
+        for x in range(n, system.size):
+            v = system.owner[x]
+            extra = v not in self.cover or at[x] not in self._first(at, v)
+            if at[x] != at[v] and system.cost[v] > 0 and extra and x in cell_of:
+                if self.left <= 0:
+                    break
+                near = [cells[c] for c in _around(system, cells, cell_of, cell_of[x])]
+                found = improve(system, weight, near, at, time_limit=self.left)
+                for y, exponent in (found or {}).items():
+                    at[y] = exponent
+                for y in range(n, system.size) if found else ():
+                    if y not in cell_of and not system.pinned[y]:
+                        at[y] = at[system.owner[y]]
+        exponents = np.array(at, dtype=np.int64)
+        return self._offer(exponents[:n], exponents[n:], best.method)
+
+    def _first(self, at: list[int], v: int) -> list[int]:
+        """The first exponent, if any, to which `v` is converted."""
+        return [at[x] for x in self.system.uses_of[v] if at[x] != at[v]][:1]
+
+    def _construct(self, bounds: Bounds, method: str) -> Assignment:
+        if bounds.exhausted:
+            method = "propagation"
+        bounds.deadline = self._until(0.5)
+        bounds.steps = STEPS * len(self.system.rows)
+        bounds.share([v for v, cost in enumerate(self.system.cost) if cost and bounds.freed[v]])
+        exponents = np.array(construct(self.system, bounds), dtype=np.int64)
+        return self._offer(exponents[: self.system.n], exponents[self.system.n :], method)
+
+    def _offer(
+        self, values: Int[np.ndarray, " n"], uses: Int[np.ndarray, " m"], method: str
+    ) -> Assignment:
+        """Keep the better of the best so far and a new assignment; with the newest bound."""
+        cost, conversions, violations = evaluate(self.problem, values, uses)
+        if self.best is None or cost < self.best.cost:
+            self.best = Assignment(values, uses, cost, 0.0, 0.0, conversions, violations, method, 0.0)
+        cost = self.best.cost
+        bound = min(self.lost + self.bound, cost)
+        gap = (cost - bound) / max(cost - self.lost, TINY)
+        seconds = time.perf_counter() - self.start
+        self.best = self.best._replace(bound=bound, gap=max(gap, 0.0), seconds=seconds)
+        return self.best
+
+
+def _around(system: System, cells: list[Cell], cell_of: dict[int, int], start: int) -> list[int]:
+    """The cells nearest to one of them, over values that are read and not too often."""
+    found = [start]
+    seen = {start}
+    for c in found:  # grows while it is walked
+        for x in cells[c][1]:
+            v = system.owner[x]
+            if len(system.uses_of[v]) > 8:
+                continue
+            for y in (v, *system.uses_of[v]):
+                other = cell_of.get(y, start)
+                if other not in seen and len(found) < WINDOW:
+                    seen.add(other)
+                    found.append(other)
+    return found
 
 
 def _identity_does(problem: Problem) -> bool:
@@ -100,19 +247,3 @@ def evaluate(
     bits = np.maximum(low - exponents, 0) + np.maximum(exponents - high, 0)
     cost = float(prices.sum()) + problem.weight() * float(bits.sum())
     return cost, int(np.count_nonzero(prices)), int(np.count_nonzero(bits))
-
-
-def _result(
-    problem: Problem,
-    values: Int[np.ndarray, " n"],
-    uses: Int[np.ndarray, " m"],
-    bound: float,
-    method: str,
-    start: float,
-) -> Assignment:
-    cost, conversions, violations = evaluate(problem, values, uses)
-    lost = problem.unavoidable()
-    bound = max(lost, min(bound + lost, cost))
-    gap = (cost - bound) / max(cost - lost, TINY)
-    seconds = time.perf_counter() - start
-    return Assignment(values, uses, cost, bound, gap, conversions, violations, method, seconds)

@@ -13,10 +13,12 @@ them least of a few tries; if everything fails, exponent 0, at which every row h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from ._conflicts import Bounds
-from ._presolve import ANY, System
+from ._conflicts import SHARED, Bounds
+from ._presolve import ANY, Cell, System
+
+Bound = dict[int, int]  # by variable
 
 
 def construct(system: System, bounds: Bounds) -> list[int]:
@@ -38,10 +40,31 @@ def construct(system: System, bounds: Bounds) -> list[int]:
     return [builder.of(x) for x in range(system.size)]
 
 
-def solvable(system: System, rows: list[int], variables: list[int]) -> bool:
-    """Whether a cell can do without violations: if every operand may be converted."""
-    low, high = {x: system.low[x] for x in variables}, {x: system.high[x] for x in variables}
-    return _Builder(system, Bounds(system))._solve(rows, variables, low, high) is not None
+def unsolvable(system: System) -> list[Cell]:
+    """The cells that violate some interval whatever is converted."""
+    low, high = system.low, system.high
+    away = [a > 0 or b < 0 for a, b in zip(low, high, strict=True)]
+    found = []
+    for rows, variables in system.cells():
+        if any(away[x] for x in variables) and not _clearly_solvable(system, rows, variables):
+            bounds = {x: low[x] for x in variables}, {x: high[x] for x in variables}
+            if _solve(system, rows, *bounds, lambda x, a, b: min(max(0, a), b)) is None:
+                found.append((rows, variables))
+    return found
+
+
+def _clearly_solvable(system: System, rows: list[int], variables: list[int]) -> bool:
+    """Whether one look shows a solution: a single sum, or variables that are all equal."""
+    if len(rows) == 1:
+        row = system.rows[rows[0]]
+        least = sum(c * (system.low[x] if c > 0 else system.high[x]) for c, x in row)
+        most = sum(c * (system.high[x] if c > 0 else system.low[x]) for c, x in row)
+        return least <= 0 <= most and any(
+            abs(c) == 1 and system.high[x] - system.low[x] >= 8 for c, x in row
+        )
+    if all(len(row) == 2 and row[0][0] == -row[1][0] for row in map(system.rows.__getitem__, rows)):
+        return max(system.low[x] for x in variables) <= min(system.high[x] for x in variables)
+    return False
 
 
 class _Builder:
@@ -49,6 +72,9 @@ class _Builder:
 
     def __init__(self, system: System, bounds: Bounds) -> None:
         self.system, self.bounds = system, bounds
+        self.low, self.high = list(system.low), list(system.high)
+        for x, exponent in system.widened.items():
+            self.low[x], self.high[x] = min(self.low[x], exponent), max(self.high[x], exponent)
         self.exponent: list[int | None] = [None] * system.size
         self.converted: dict[int, set[int]] = {}
         self.wanted: dict[int, int] = {}  # by readings that were fixed before their value
@@ -77,7 +103,8 @@ class _Builder:
         for e in self.converted.get(v, ()) if x != v else ():
             if low <= e <= high:
                 return e
-        return min(max(0, low), high)
+        near = min(max(0, self.system.low[x]), self.system.high[x])
+        return min(max(near, low), high)
 
     def cell(self, rows: list[int], variables: list[int]) -> None:
         """Solve one cell, with as few of its operands converted as possible."""
@@ -86,7 +113,7 @@ class _Builder:
                 self.exponent[x] = 0
             return
         for low, high in self._tries(variables):
-            solution = self._solve(rows, variables, low, high)
+            solution = _solve(self.system, rows, low, high, self.pick)
             if solution is not None:
                 break
         else:
@@ -99,35 +126,37 @@ class _Builder:
         s, b, exponent = self.system, self.bounds, self.exponent
         for x in variables:
             v = s.owner[x]
-            y = x if s.pinned[x] or b.freed[v] else v
+            y = b.representative(x)
             if b.low[y] > 0 or b.high[y] < 0 or self.wanted.get(x):
                 return False
             if x != v and exponent[v] and not s.pinned[x]:
                 return False
         return True
 
-    def _tries(self, variables: list[int]) -> Iterable[tuple[dict[int, int], dict[int, int]]]:
+    def _tries(self, variables: list[int]) -> Iterable[tuple[Bound, Bound]]:
         """Ever weaker demands on a cell."""
         s, b = self.system, self.bounds
-        ahead_low = {x: b.low[b.representative(x)] for x in variables}
-        ahead_high = {x: b.high[b.representative(x)] for x in variables}
-        low, high = dict(ahead_low), dict(ahead_high)
+        low, high = {}, {}
+        for x in variables:
+            y = b.representative(x)
+            low[x], high[x] = max(b.low[y], self.low[x]), min(b.high[y], self.high[x])
         kept = []
         for x in variables:
             own = self.wanted.get(x) if x < s.n else self.exponent[s.owner[x]]
-            if own is not None and not s.pinned[x]:
+            shared = x >= s.n and b.freed[s.owner[x]] == SHARED
+            if own is not None and not s.pinned[x] and not shared:
                 kept.append(x)
                 low[x] = high[x] = own
         yield low, high
         if len(kept) > 1:
             for x in sorted(kept, key=self._price):
                 a, b_ = dict(low), dict(high)
-                a[x], b_[x] = s.low[x], s.high[x]
+                a[x], b_[x] = self.low[x], self.high[x]
                 yield a, b_
         for x in kept:
-            low[x], high[x] = s.low[x], s.high[x]
+            low[x], high[x] = self.low[x], self.high[x]
         yield low, high
-        yield {x: s.low[x] for x in variables}, {x: s.high[x] for x in variables}
+        yield {x: self.low[x] for x in variables}, {x: self.high[x] for x in variables}
         far = {x: s.low[x] if s.pinned[x] else -ANY for x in variables}
         yield far, {x: s.high[x] if s.pinned[x] else ANY for x in variables}
 
@@ -135,26 +164,26 @@ class _Builder:
         v = self.system.owner[x]
         return not self.bounds.freed[v], self.system.cost[v]
 
-    def _solve(
-        self, rows: list[int], variables: list[int], low: dict[int, int], high: dict[int, int]
-    ) -> dict[int, int] | None:
-        """Exponents of one cell within the given bounds, or None. Overwrites the bounds."""
-        s = self.system
-        if not _narrow(s, rows, low, high):
-            return None
-        most = dict.fromkeys(variables, 1)
-        for r in rows:
-            for c, x in s.rows[r]:
-                most[x] = max(most[x], abs(c))
-        for x in sorted(variables, key=lambda x: (-most[x], x)):
-            if low[x] < high[x]:
-                low[x] = high[x] = self.pick(x, low[x], high[x])
-                if not _narrow(s, rows, low, high):
-                    return None
-        return low
+
+def _solve(
+    system: System, rows: list[int], low: Bound, high: Bound, pick: Callable[[int, int, int], int]
+) -> Bound | None:
+    """Exponents of one cell within the given bounds, or None. Overwrites the bounds."""
+    if any(low[x] > high[x] for x in low) or not _narrow(system, rows, low, high):
+        return None
+    most = dict.fromkeys(low, 1)
+    for r in rows:
+        for c, x in system.rows[r]:
+            most[x] = max(most[x], abs(c))
+    for x in sorted(low, key=lambda x: (-most[x], x)):
+        if low[x] < high[x]:
+            low[x] = high[x] = pick(x, low[x], high[x])
+            if not _narrow(system, rows, low, high):
+                return None
+    return low
 
 
-def _narrow(system: System, rows: list[int], low: dict[int, int], high: dict[int, int]) -> bool:
+def _narrow(system: System, rows: list[int], low: Bound, high: Bound) -> bool:
     """Tighten the bounds by each other until nothing changes; whether they leave anything."""
     moved = True
     while moved:

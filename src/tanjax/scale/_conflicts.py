@@ -29,7 +29,8 @@ from collections.abc import Iterable, Sequence
 
 from ._presolve import Row, System
 
-STEPS = 600  # visits per row, on average; a long chain needs about six
+STEPS = 1000  # visits per row, on average; a long chain needs about six
+OWN, SHARED, APART = 0, 1, 2  # readings of a value: as it is, converted once, each by itself
 MOVES = 12  # a bound that still moves then is creeping, and no longer followed
 Entries = tuple[int, ...]
 
@@ -38,16 +39,19 @@ class Bounds:
     """Bounds of every variable, the conflicts met so far and what they prove.
 
     **Fields:** `low`, `high`: per variable (of a value that is not freed, those of the value count
-    for its uses); `freed`: per value; `conflicts`: sets of values; `new`: how many of them the last
-    `settle` found; `proven`: the lower bound by conflicts that are disjoint; `deadline`: when to
-    stop.
+    for its uses); `freed`: per value; `conflicts`: sets of values; `exhausted`: whether it stopped before all bounds were
+    settled, because of `deadline` (by `time.perf_counter`) or because they creep.
     """
 
-    def __init__(self, system: System, deadline: float = math.inf) -> None:
+    def __init__(
+        self,
+        system: System,
+        deadline: float = math.inf,
+        conflicts: Iterable[frozenset[int]] = (),
+    ) -> None:
         self.system, self.deadline = system, deadline
-        self.freed = [cost == 0.0 for cost in system.cost]
-        self.conflicts: list[frozenset[int]] = []
-        self.proven = 0.0
+        self.freed = [APART if cost == 0.0 else OWN for cost in system.cost]
+        self.conflicts = list(conflicts)
         self._rows, self._pin_of = _rows_in_order(system)
         self._touching: list[list[int]] = [[] for _ in range(system.size)]
         for r, row in enumerate(self._rows):
@@ -55,7 +59,9 @@ class Bounds:
                 self._touching[x].append(r)
         self._terms: list[Row | None] = [None] * len(self._rows)
         self._wake: list[list[int] | None] = [None] * system.size
-        self.low, self.high = list(system.low), list(system.high)
+        self._first: dict[int, int] = {}  # the reading that stands for all of a shared value
+        self._base = system.widest()
+        self.low, self.high = map(list, self._base)
         # The entry from which a bound follows; -1: the interval itself.
         self._low_from = [-1] * system.size
         self._high_from = [-1] * system.size
@@ -65,19 +71,36 @@ class Bounds:
         self._by_row: list[list[int]] = [[] for _ in self._rows]
         # Bounds may creep (around a loop that multiplies, say): then the rest is left as it is.
         self.steps = STEPS * len(self._rows) + 1000
-        self._moves = [0] * system.size
+        self._moves: dict[int, int] = {}
         self._diving = False
         self._waiting = set(range(len(self._rows)))
 
+    @property
+    def exhausted(self) -> bool:
+        return self.steps <= 0
+
     def representative(self, x: int) -> int:
         """The variable whose bounds are those of `x`: the value that it reads, unless freed."""
+        if self.system.pinned[x]:
+            return x
         v = self.system.owner[x]
-        return x if self.system.pinned[x] or self.freed[v] else v
+        freed = self.freed[v]
+        if freed == OWN or x == v:
+            return v
+        return x if freed == APART else self._first[v]
+
+    def share(self, values: Iterable[int]) -> None:
+        """Let all readings of each of these values have the same exponent, for a start."""
+        for v in values:
+            readings = [x for x in self.system.uses_of[v] if not self.system.pinned[x]]
+            if len(readings) > 1:
+                self._first[v] = readings[0]
+                self._join(v, SHARED)
+                self._waiting.update(self._woken(readings[0]))
 
     def settle(self) -> int:
         """Propagate, free all values of each conflict on the way; how many there were."""
         before = len(self.conflicts)
-        self._moves = [0] * self.system.size
         self._propagate()
         return len(self.conflicts) - before
 
@@ -86,9 +109,12 @@ class Bounds:
         self._diving = True
         for x, exponent in exponents.items():
             v = self.system.owner[x]
-            if x != v and not self.freed[v] and not self.system.pinned[x] and decided[v] is not None:
-                if decided[v] != exponent:
-                    self._waiting.update(self.free(v))
+            y = self.representative(x)
+            if y != x and x != v and (
+                not self.low[y] <= exponent <= self.high[y]
+                or (y == v and decided[v] is not None and decided[v] != exponent)
+            ):
+                self._waiting.update(self.free(v))
             y = self.representative(x)
             if not self.low[y] == self.high[y] == exponent:
                 self.low[y] = self.high[y] = exponent
@@ -97,11 +123,14 @@ class Bounds:
         self._propagate()
 
     def _propagate(self) -> None:
+        if not self._waiting or self.exhausted:
+            return
+        self._moves.clear()
         forth, back = sorted(self._waiting), []
         waiting = self._waiting
         while (forth or back) and self.steps > 0:
             self.steps -= 1
-            if self.steps % 512 == 0 and time.perf_counter() > self.deadline:
+            if self.steps % 256 == 0 and time.perf_counter() > self.deadline:
                 self.steps = 0
             r = heapq.heappop(forth) if forth else -heapq.heappop(back)
             if r not in waiting:
@@ -116,7 +145,7 @@ class Bounds:
         """Free just the given values (and those that cost nothing)."""
         for v, free in enumerate(self.freed):
             if free and v not in values and self.system.cost[v] > 0:
-                self._join(v, False)
+                self._join(v, OWN)
                 self._waiting.update(self._woken(v))
         for v in values:
             if not self.freed[v]:
@@ -127,7 +156,7 @@ class Bounds:
         rows = set(self._woken(v))
         cut = {r for x in self.system.uses_of[v] for r in self._touching[x]}
         stack = [e for r in cut for e in self._by_row[r]]
-        self._join(v, True)
+        self._join(v, APART)
         dead = set(stack)
         while stack:
             e = stack.pop()
@@ -137,17 +166,18 @@ class Bounds:
                     stack.append(child)
             x = self._entry_of[e][1]
             if x >= 0 and self._low_from[x] == e:
-                self.low[x], self._low_from[x] = self.system.low[x], -1
+                self.low[x], self._low_from[x] = self._base[0][x], -1
                 rows.update(self._woken(x))
             elif x < 0 and self._high_from[-1 - x] == e:
-                self.high[-1 - x], self._high_from[-1 - x] = self.system.high[-1 - x], -1
-                rows.update(self._woken(-1 - x))
+                x = -1 - x
+                self.high[x], self._high_from[x] = self._base[1][x], -1
+                rows.update(self._woken(x))
         for r in cut:
             self._by_row[r].clear()
         return rows
 
-    def _join(self, v: int, free: bool) -> None:
-        self.freed[v] = free
+    def _join(self, v: int, state: int) -> None:
+        self.freed[v] = state
         for x in (v, *self.system.uses_of[v]):
             self._wake[x] = None
             for r in self._touching[x]:
@@ -157,9 +187,9 @@ class Bounds:
         """The rows in which `x` or a reading of it occurs."""
         rows = self._wake[x]
         if rows is None:
-            rows = self._touching[x]
-            if x < self.system.n and not self.freed[x]:
-                more = {r for u in self.system.uses_of[x] for r in self._touching[u]}
+            rows, v = self._touching[x], self.system.owner[x]
+            if self.freed[v] == (OWN if x == v else SHARED) and not (x != v and self.system.pinned[x]):
+                more = {r for u in self.system.uses_of[v] for r in self._touching[u]}
                 rows = list(more.union(rows))
             self._wake[x] = rows
         return rows
@@ -211,8 +241,8 @@ class Bounds:
                 high[x], self._high_from[x] = new_high, self._entry(r, -1 - x, support)
             elif new_low <= old_low:
                 continue
-            self._moves[x] += 1
-            if self._moves[x] < MOVES:
+            moves = self._moves[x] = self._moves.get(x, 0) + 1
+            if moves < MOVES:
                 changed += self._woken(x)
         return changed
 
@@ -247,7 +277,7 @@ class Bounds:
             return ()
         if self._diving:
             cost = self.system.cost
-            return self.free(min(values, key=lambda v: (cost[v], -v)))
+            return self.free(min(values, key=lambda v: (-self.freed[v], cost[v], -v)))
         self.conflicts.append(frozenset(values))
         rows: set[int] = {r}
         for v in values:
@@ -260,7 +290,7 @@ class Bounds:
         if self._pin_of[r] >= 0:
             return [self._pin_of[r]]
         owners = (s.owner[x] for _, x in self._rows[r] if x >= s.n and not s.pinned[x])
-        return [v for v in owners if not self.freed[v]]
+        return [v for v in owners if self.freed[v] < APART]
 
 
 def _rows_in_order(system: System) -> tuple[list[Row], list[int]]:

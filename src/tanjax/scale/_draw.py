@@ -40,6 +40,7 @@ LABELS = {
 
 _TITLE: dict[str, Any] = {"pad": 24, "fontsize": 10.5, "fontweight": "bold", "parse_math": False}
 _TICKS: dict[str, Any] = {"rotation": 90, "fontsize": 7.5, "parse_math": False}
+MANY = 2000  # bars that are worth 0.3 kB of SVG each; more are drawn as pixels
 _TEN = math.log10(2.0)
 _FAR = 1e5  # in place of an infinite bound: outside of every picture
 
@@ -232,11 +233,12 @@ def _draw_bars(ax: Axes, bars: list[Bar | None], ink: str) -> None:
     bottom, top = ax.get_ylim()
     least = 0.014 * (top - bottom)  # so that a single number can be seen
     crowded = _inches(ax) < 0.05  # gaps and lines would be narrower than two pixels
-    half = 0.5 if crowded else 0.38
+    hair = 0.007 / _inches(ax)  # half of what can still be seen
+    half, pixels = max(0.5 if crowded else 0.38, hair), {"rasterized": len(known) > MANY}
     boxes = [_box(x, half, bar.low, bar.high, least) for x, bar in known]
     colours = [COLOURS[bar.row.lost] for _, bar in known]
     ax.add_collection(
-        PolyCollection(boxes, facecolors=colours, linewidths=0, zorder=2, gid="numbers"),
+        PolyCollection(boxes, facecolors=colours, linewidths=0, zorder=2, gid="numbers", **pixels),
         autolim=False,
     )
     handles = [
@@ -251,9 +253,12 @@ def _draw_bars(ax: Axes, bars: list[Bar | None], ink: str) -> None:
         ax.add_collection(
             LineCollection(moved, colors=ink, lw=0.5, alpha=0.45, zorder=2.5), autolim=False
         )
-        boxes = [_box(x, half - 0.23, b.low - b.shift, b.high - b.shift, least) for x, b in known]
+        boxes = [
+            _box(x, max(half - 0.23, hair), b.low - b.shift, b.high - b.shift, least)
+            for x, b in known
+        ]
         ax.add_collection(
-            PolyCollection(boxes, facecolors=ink, linewidths=0, zorder=3, gid="stored"),
+            PolyCollection(boxes, facecolors=ink, linewidths=0, zorder=3, gid="stored", **pixels),
             autolim=False,
         )
         handles.append(_patch(ink, LABELS["stored"]))

@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from tanjax import _compat
@@ -347,20 +348,30 @@ def _while(run: Run, node: Node, xs: list[Any]) -> list[Any]:
 
 def _linear_solve(run: Run, node: Node, xs: list[Any]) -> list[Any]:
     """`custom_linear_solve` gives what its `solve` function returns."""
-    counts, jaxprs = node.params["const_lengths"], node.params["jaxprs"]
+    counts = node.params["const_lengths"]
+    start = counts.matvec + counts.vecmat
+    operands = [*xs[start : start + counts.solve], *xs[sum(counts) :]]
+    return _apart(run, node, lambda: node.params["jaxprs"].solve, operands)
+
+
+def _expanded(run: Run, node: Node, xs: list[Any]) -> list[Any]:
+    """A primitive of JAX 0.12 that is defined by a function: traced for this run."""
+    inner = node.params["_prim"]
+    return _apart(run, node, lambda: jax.make_jaxpr(inner.expand)(*inner.in_avals), xs)
+
+
+def _apart(run: Run, node: Node, jaxpr: Callable[[], Any], xs: list[Any]) -> list[Any]:
+    """Run a jaxpr that is not part of the graph, so that none of its values has an exponent."""
     graph = run.inner.get(id(node))
     if graph is None:
-        closed = jaxprs.solve
-        graph = run.inner[id(node)] = build(closed)
-    start = counts.matvec + counts.vecmat
-    sides = xs[sum(counts) :]
-    outer, store = run.env, run.store
-    run.env = [None] * len(graph.values)
-    if run.by_use:  # no exponents have been assigned in here
+        graph = run.inner[id(node)] = build(jaxpr())
+    outer = run.env, run.store, run.by_use
+    run.env, run.by_use = [None] * len(graph.values), False
+    if outer[2]:
         run.store = lambda value, x: run.env.__setitem__(value.index, settle(x))
     run.load_constants(graph)
-    out = run.body(graph, [*xs[start : start + counts.solve], *sides])
-    run.env, run.store = outer, store
+    out = run.body(graph, xs)
+    run.env, run.store, run.by_use = outer
     return out
 
 
@@ -369,6 +380,7 @@ _NESTED: dict[str, Runner] = {
     "while": _while,
     "cond": _cond,
     "custom_linear_solve": _linear_solve,
+    "call_hi_primitive": _expanded,
 }
 for _name in (
     "jit",
@@ -385,6 +397,7 @@ for _name in (
     "custom_vmap_call",
     "composite",
     "eval_jaxpr",
+    "tanjax_linear",
 ):
     _NESTED[_name] = _call
 

@@ -91,7 +91,10 @@ class Use:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Node:
-    """One equation: operands are `uses`, results `outputs`; `graphs` are its nested jaxprs."""
+    """One equation: operands are `uses`, results `outputs`; `graphs` are its nested jaxprs.
+
+    `guarded`: its result must be hidden from XLA's simplifier (`_rewrites.py`).
+    """
 
     equation: Any
     primitive: str
@@ -99,6 +102,7 @@ class Node:
     outputs: list[Value]
     graphs: tuple[ScaleGraph, ...] = ()
     computed: float = 1.0
+    guarded: bool = False
 
     @property
     def params(self) -> Any:

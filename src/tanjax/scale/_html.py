@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-from ._draw import COLOURS, bars_of, draw, figure_size, missing_matplotlib
+from ._draw import COLOURS, MANY, bars_of, draw, figure_size, missing_matplotlib
 from ._graph import ScaleGraph
 from ._report import left_out, select
 from ._rows import (
@@ -36,6 +36,7 @@ _XLINK = "http://www.w3.org/1999/xlink"
 
 # Drawn in this colour, and replaced by that of the page's text; no other part may have it.
 _INK = "#010203"
+_GREY = "#808080"  # for pixels, which cannot have it: seen on white and on black
 
 # Everything is below `.tanjax-scale`, since in a notebook others have tables too.
 _STYLE = f"""
@@ -146,13 +147,12 @@ def _picture(rows: list[Row], facts: Facts) -> str:
     with matplotlib.rc_context(settings):
         figure = Figure(figsize=figure_size(rows), layout="constrained")
         FigureCanvasSVG(figure)
-        draw(rows, facts, figure.subplots(), ink=_INK)
+        few = len(rows) <= MANY
+        draw(rows, facts, figure.subplots(), ink=_INK if few else _GREY)
         figure.savefig(written, format="svg", transparent=True, metadata=dict.fromkeys(_METADATA))
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", _XLINK)
     svg = ElementTree.fromstring(written.getvalue())
-    for metadata in svg.findall(f"{{{_SVG}}}metadata"):
-        svg.remove(metadata)
     svg.set("role", "img")
     _add_titles(svg, [bar.row for bar in bars_of(rows) if bar])
     return ElementTree.tostring(svg, encoding="unicode").replace(_INK, "currentColor")
@@ -163,8 +163,10 @@ _METADATA = ("Date", "Creator", "Format", "Type")
 
 def _add_titles(svg: ElementTree.Element, rows: list[Row]) -> None:
     """What a browser shows when a bar is pointed at."""
-    group = next((g for g in svg.iter(f"{{{_SVG}}}g") if g.get("id") == "numbers"), None)
-    bars = [] if group is None else list(group.iter(f"{{{_SVG}}}path"))
+    groups = [g for g in svg.iter(f"{{{_SVG}}}g") if g.get("id") == "numbers"]
+    bars = [path for group in groups for path in group.iter(f"{{{_SVG}}}path")]
+    if not bars:  # pixels
+        return
     for bar, row in zip(bars, rows, strict=True):
         assert row.value is not None
         title = ElementTree.SubElement(bar, f"{{{_SVG}}}title")

@@ -6,7 +6,7 @@ constants here come from the intervals of both sides, so that they are as small 
 value that is read at several other exponents pays once for each *different* one: of the uses that
 agree, the first represents the others.
 
-    >>> solution = solve(problem, time_limit=1.0)
+    >>> solution = solve(system, weight, time_limit=1.0)
     >>> solution.values, solution.bound
 
 Sharp edges: the number of binaries grows with the square of the number of uses of one value, so
@@ -21,8 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from ._cells import solvable
-from ._presolve import ANY, Problem, System
+from ._presolve import ANY, Cell, System
 
 SHARED = 12  # uses of one value that may share conversions in every combination
 REACH = 3  # exponents of values of unknown size go to this multiple of the largest bound
@@ -63,53 +62,108 @@ class _Model:
         self.row([(1, a), (-1, b), (up, switch)], -np.inf, up)
         self.row([(1, b), (-1, a), (down, switch)], -np.inf, down)
 
+    def outside(self, x: int, low: float, high: float, price: float) -> None:
+        """Charge column `x` for each bit outside of `low..high`."""
+        over = self.column(0.0, np.inf, price)
+        self.row([(1, x), (-1, over)], -np.inf, high)
+        self.row([(1, x), (1, over)], low, np.inf)
 
-def solve(problem: Problem, *, time_limit: float) -> Solution | None:
+    def solve(
+        self, time_limit: float, count: int
+    ) -> tuple[Int[np.ndarray, " count"] | None, float]:
+        """The first `count` columns of the best solution found, and the proven bound."""
+        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.sparse import csr_array
+
+        scale = max([1.0, *self.price]) / 1e3  # HiGHS's tolerances are absolute
+        r, x, c = zip(*self.entries, strict=True) if self.entries else ((), (), ())
+        matrix = csr_array((c, (r, x)), shape=(len(self.row_low), len(self.low)))
+        result = milp(
+            np.array(self.price) / scale,
+            integrality=np.ones(len(self.low)),
+            bounds=Bounds(np.array(self.low), np.array(self.high)),
+            constraints=LinearConstraint(matrix, np.array(self.row_low), np.array(self.row_high)),
+            options={"time_limit": max(time_limit, 1e-3), "mip_rel_gap": 0.0},
+        )
+        bound = result.mip_dual_bound
+        bound = float(bound) * scale if bound is not None and np.isfinite(bound) else 0.0
+        found = None if result.x is None else np.rint(result.x[:count]).astype(np.int64)
+        return found, bound
+
+
+def solve(system: System, weight: float, *, time_limit: float) -> Solution | None:
     """The cheapest assignment and the proven bound; None if none was found in time."""
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
-
-    system = System(problem)
-    model, exact = _model(system, problem.weight())
-    scale = max([1.0, *model.price]) / 1e3  # HiGHS's tolerances are absolute
-    r, x, c = zip(*model.entries, strict=True) if model.entries else ((), (), ())
-    matrix = csr_array((c, (r, x)), shape=(len(model.row_low), len(model.low)))
-    result = milp(
-        np.array(model.price) / scale,
-        integrality=np.ones(len(model.low)),
-        bounds=Bounds(np.array(model.low), np.array(model.high)),
-        constraints=LinearConstraint(matrix, np.array(model.row_low), np.array(model.row_high)),
-        options={"time_limit": time_limit, "mip_rel_gap": 0.0},
-    )
-    if result.x is None:
+    model, _, exact = _model(system, weight, system.cells())
+    found, bound = model.solve(time_limit, system.size)
+    if found is None:
         return None
-    found = np.rint(result.x[: system.size]).astype(np.int64)
-    bound = float(result.mip_dual_bound) * scale if exact else -np.inf
-    return Solution(found[: system.n], found[system.n :], bound)
+    return Solution(found[: system.n], found[system.n :], bound if exact else -np.inf)
 
 
-def _model(system: System, weight: float) -> tuple[_Model, bool]:
-    model = _Model()
-    reach = _reach(system)
-    loose: set[int] = set()
-    for rows, variables in system.cells():
-        if not solvable(system, rows, variables):
-            loose.update(x for x in variables if not system.pinned[x])
-    for x in range(system.size):
-        wide = reach if x in loose else 0
+def least_violation(
+    system: System, cells: list[Cell], *, time_limit: float
+) -> tuple[dict[int, int] | None, float]:
+    """How few bits out of range some cells can do with, if every operand may be converted.
+
+    **Returns:** exponents of the cells' variables, if any were found, and the proven bound.
+    """
+    model, reach = _Model(), _reach(system)
+    column = {}
+    for _, variables in cells:
+        for x in variables:
+            wide = 0 if system.pinned[x] else reach
+            a, b = max(system.low[x], -reach) - wide, min(system.high[x], reach) + wide
+            column[x] = model.column(a, b)
+    for rows, _ in cells:
+        for r in rows:
+            model.row([(float(c), column[x]) for c, x in system.rows[r]], 0.0, 0.0)
+    for x, i in column.items():
+        if not system.pinned[x]:
+            model.outside(i, system.low[x], system.high[x], 1.0)
+    found, bound = model.solve(time_limit, len(column))
+    if found is None:
+        return None, bound
+    return dict(zip(column, found.tolist(), strict=True)), bound
+
+
+def improve(
+    system: System, weight: float, cells: list[Cell], at: list[int], *, time_limit: float
+) -> dict[int, int] | None:
+    """Better exponents for some cells, where those of all others stay as they are."""
+    model, column, _ = _model(system, weight, cells, at)
+    found, _ = model.solve(time_limit, len(model.low))
+    inside = [x for _, variables in cells for x in variables]
+    return None if found is None else {x: int(found[column[x]]) for x in inside}
+
+
+def _model(
+    system: System, weight: float, cells: list[Cell], at: list[int] | None = None
+) -> tuple[_Model, dict[int, int], bool]:
+    """The integer program of some cells; `at`: exponents of all variables outside."""
+    model, reach = _Model(), _reach(system)
+    inside = range(system.size) if at is None else sorted({x for _, xs in cells for x in xs})
+    free, column = set(inside), {}
+    for x in inside:
+        wide = reach if x in system.loose else 0
         low, high = max(system.low[x], -reach) - wide, min(system.high[x], reach) + wide
-        model.column(min(low, system.high[x]), max(high, system.low[x]))
-    for row in system.rows:
-        model.row([(float(c), x) for c, x in row], 0.0, 0.0)
-    for x in sorted(loose):
-        over = model.column(0.0, np.inf, weight)
-        model.row([(1, x), (-1, over)], -np.inf, system.high[x])
-        model.row([(1, x), (1, over)], system.low[x], np.inf)
+        column[x] = model.column(min(low, system.high[x]), max(high, system.low[x]))
+        if x in system.loose:
+            model.outside(column[x], system.low[x], system.high[x], weight)
+    for rows, _ in cells:
+        for r in rows:
+            model.row([(float(c), column[x]) for c, x in system.rows[r]], 0.0, 0.0)
     exact = True
-    for v in range(system.n):
+    for v in sorted({system.owner[x] for x in inside}):
         if system.cost[v] > 0 and system.uses_of[v]:
-            exact &= _conversions(model, v, system.uses_of[v], system.cost[v])
-    return model, exact
+            for x in (v, *system.uses_of[v]) if at is not None else ():
+                if x not in column:
+                    column[x] = model.column(at[x], at[x])
+            uses = system.uses_of[v]
+            if v not in free and at is not None:  # one of the readings outside for each exponent
+                outside = {at[x]: x for x in uses if x not in free}
+                uses = [*outside.values(), *(x for x in uses if x in free)]
+            exact &= _conversions(model, column[v], [column[x] for x in uses], system.cost[v])
+    return model, column, exact
 
 
 def _conversions(model: _Model, v: int, uses: list[int], cost: float) -> bool:

@@ -89,19 +89,30 @@ def _trips(bounds: Bounds, node: Node) -> float:
 def _iterate(bounds: Bounds, step: Step, start: Records, trips: float) -> Records:
     """The carry over all iterations, after a last pass with that whole range.
 
+    What grows is held at its whole range, while the others start again: they may grow with it.
     Within another loop there is one round only, so that nesting does not multiply the rounds.
     """
-    wide = start
+    held: dict[int, Record | None] = {}
+
+    def with_held(carry: Records) -> Records:
+        return [held.get(i, r) for i, r in enumerate(carry)]
+
     bounds.depth += 1
     for _ in range(3 if bounds.depth == 1 else 1):
-        passes = [wide, step(wide)]
-        if all(map(_covers, wide, passes[1])):
+        passes = [with_held(start)]
+        passes += [with_held(step(passes[0]))]
+        if all(map(_covers, *passes)):
+            bounds.depth -= 1
+            return passes[0]
+        passes += [with_held(step(passes[1]))]
+        passes += [with_held(step(passes[2]))]
+        carries = [_continued(*c, trips=trips) for c in zip(*passes, strict=True)]
+        grown = {i: r for i, (r, grows) in enumerate(carries) if grows}
+        held.update(grown)
+        if not grown:
             break
-        passes += [step(passes[1])]
-        passes += [step(passes[2])]
-        wide = [_continued(*c, trips=trips) for c in zip(*passes, strict=True)]
-    else:
-        step(wide)
+    wide = with_held([r for r, _ in carries])
+    step(wide)
     bounds.depth -= 1
     return wide
 
@@ -119,11 +130,14 @@ def _covers(a: Record | None, b: Record | None) -> bool:
     )
 
 
-def _continued(*passes: Record | None, trips: float) -> Record | None:
-    """The range of a carry over all iterations, from its range at the start and three more."""
+def _continued(*passes: Record | None, trips: float) -> tuple[Record | None, bool]:
+    """The range of a carry over all iterations, from its range at the start and three more.
+
+    And whether it goes on to grow after those.
+    """
     whole = _union(*passes)
     if whole is None or trips <= 3 or whole.high == -math.inf:
-        return whole
+        return whole, False
     known = [r for r in passes if r is not None]
     up = _growth([r.high for r in known], trips)
     lows = [-r.low for r in known]
@@ -132,7 +146,7 @@ def _continued(*passes: Record | None, trips: float) -> Record | None:
         # With both signs a fall is that of cancellations, unless all entries fall together.
         falls = _growth([-r.high for r in known], trips, numbers=False)
         down = min(down, falls)
-    return Record(
+    wide = Record(
         whole.plus_low - down,
         whole.plus_high + up,
         whole.minus_low - down,
@@ -141,13 +155,14 @@ def _continued(*passes: Record | None, trips: float) -> Record | None:
         whole.grid - down,
         whole.cancelled,
     )
+    return wide, up > 0.0 or down > 0.0
 
 
 def _growth(bounds: list[float], trips: float, *, numbers: bool = True) -> float:
     """By how much a bound exceeds its last value in all iterations after the third."""
-    if not all(map(math.isfinite, bounds)):
+    _, b, c, d = bounds  # the first is that of the start, which may be zero
+    if not (math.isfinite(b) and math.isfinite(c) and math.isfinite(d)):
         return 0.0
-    _, b, c, d = bounds
     before, now = c - b, d - c
     if now <= _STILL:
         return 0.0
@@ -160,5 +175,3 @@ def _growth(bounds: list[float], trips: float, *, numbers: bool = True) -> float
     if now < before * 0.999:  # like a power of the number of iterations
         return now / math.log2(4 / 3) * math.log2(trips / 3)
     return now * (trips - 3)
-
-

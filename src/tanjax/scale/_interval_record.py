@@ -135,8 +135,7 @@ def log_add(a: float, b: float) -> float:
 
 
 def log_subtract(a: float, b: float) -> float:
-    """`log2(2^a - 2^b)` for `a > b`; minus infinity where they agree to
-    six digits, of which rounding has its share."""
+    """`log2(2^a - 2^b)` for `a > b`; -inf where rounding decides (they agree to six digits)."""
     rest = 1.0 - 2.0 ** (b - a)
     return a + math.log2(rest) if rest > 1e-6 else -INFINITY
 
@@ -191,6 +190,18 @@ def shift(r: Record, bits: float) -> Record:
     )
 
 
+def scale_logs(r: Record, n: float) -> Record:
+    """The record of a power with a positive exponent that keeps the sign."""
+    return Record(
+        n * r.plus_low,
+        n * r.plus_high,
+        n * r.minus_low,
+        n * r.minus_high,
+        r.zero,
+        cancelled=r.cancelled,
+    )
+
+
 def union(a: Record, b: Record) -> Record:
     """Entries of either array."""
     return Record(
@@ -222,7 +233,7 @@ def _positive_part(a: Record, b: Record, grid: float) -> tuple[float, float, boo
             high = max(high, x.plus_high)
             rest = x.plus_low > y.minus_high and log_subtract(x.plus_low, y.minus_high)
             apart = max(rest or -INFINITY, grid)
-            if apart < low:
+            if apart <= low:
                 low = apart
                 cancelled = not rest or rest < x.plus_low - 1.0
     return low, high, cancelled
@@ -290,6 +301,12 @@ def reciprocal(a: Record) -> Record:
 MIXED_SIGNS = 0.5
 
 
+def growth(r: Record, count: float) -> float:
+    """By how many bits a sum of `count` entries exceeds the largest."""
+    bits = math.log2(max(count, 1))
+    return bits * MIXED_SIGNS if r.has_plus and r.has_minus else bits
+
+
 def sum_of(r: Record, count: float) -> Record:
     """The record of a sum of `count` entries.
 
@@ -298,13 +315,12 @@ def sum_of(r: Record, count: float) -> Record:
     """
     if count <= 1:
         return r if count == 1 else NOTHING
-    bits = math.log2(count)
+    bits = growth(r, count)
     if not (r.has_plus and r.has_minus):
         more = 0.0 if r.zero else bits
         high, low = (r.plus_high, r.plus_low) if r.has_plus else (r.minus_high, r.minus_low)
         whole = Record(low + more, high + bits, zero=r.zero, grid=r.grid, cancelled=r.cancelled)
         return whole if r.has_plus else negate(whole)
-    bits *= MIXED_SIGNS
     return Record(r.grid, r.plus_high + bits, r.grid, r.minus_high + bits, True, r.grid, True)
 
 

@@ -6,8 +6,8 @@ A rule takes a node and the records of its operands, and gives those of its resu
     >>> INTERVALS["neg"](node, [positive(0.0, 3.0)])
     [Record(..., minus_low=0.0, minus_high=3.0, ...)]
 
-Sharp edge: complex numbers are bounded by their absolute value, as numbers of either sign; rules for
-which that makes no sense are in `REAL_ONLY`.
+Sharp edge: complex numbers are bounded by their absolute value, as numbers of either sign; rules
+for which that makes no sense are in `REAL_ONLY`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ._interval_record import (
     reciprocal,
     rule,
     rule_of_known,
+    scale_logs,
     span,
     union,
 )
@@ -179,7 +180,7 @@ def _sizes(a: Record, node: Node) -> tuple[float, float]:
 
 @rule_of_known("cbrt")
 def _cbrt(node: Node, a: Record) -> Record:
-    return Record(*(bound / 3 for bound in a[:4]), a.zero, cancelled=a.cancelled)
+    return scale_logs(a, 1 / 3)
 
 
 @rule_of_known("integer_pow")
@@ -192,7 +193,7 @@ def _integer_pow(node: Node, a: Record) -> Record:
     grid = n * a.grid
     if n % 2 == 0:
         return Record(n * a.low, n * a.high, zero=a.zero, grid=grid, cancelled=a.cancelled)
-    return Record(*(n * bound for bound in a[:4]), a.zero, grid, a.cancelled)
+    return scale_logs(a, n)._replace(grid=grid)
 
 
 @rule_of_known("pow")

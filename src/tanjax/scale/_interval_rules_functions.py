@@ -28,6 +28,7 @@ from ._interval_record import (
     precision,
     rule_of_known,
     span,
+    union,
 )
 
 LN2 = math.log(2.0)
@@ -188,12 +189,8 @@ def _atan2(node: Node, y: Record, x: Record) -> Record:
     # At least π/4 of the smaller of 1 and |y/x|; π where y is zero and x negative.
     nearest = min(y.low - x.high, 0.0) - 0.36
     turned = _odd(y, lambda low, high: (nearest, 1.66))
-    if y.zero and x.has_minus:
-        return Record(*turned[:4], True)._replace(
-            plus_low=min(turned.plus_low, 1.6), plus_high=1.66, minus_low=min(turned.minus_low, 1.6),
-            minus_high=1.66,
-        )  # fmt: skip
-    return turned
+    half_turn = span(1.6, 1.66)
+    return union(turned, half_turn) if y.zero and x.has_minus else turned
 
 
 @rule_of_known("asinh")
@@ -254,7 +251,7 @@ def _cumlogsumexp(node: Node, a: Record) -> Record:
     # Between the least entry and the largest plus log k.
     length = node.uses[0].value.aval.shape[node.params["axis"]]
     least, largest = ends(a)
-    return interval(least, largest + math.log(max(length, 1)), -float(precision(node)))
+    return interval(least, largest + math.log(max(length, 1)), min(-float(precision(node)), a.low))
 
 
 # Unknown for complex operands: they grow like exp, or have other branches.

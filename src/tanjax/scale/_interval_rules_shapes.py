@@ -24,8 +24,11 @@ from ._interval_record import (
     NOTHING,
     Record,
     Records,
+    add,
+    growth,
     multiply,
     multiply_by_itself,
+    negate,
     rule,
     rule_of_known,
     span,
@@ -100,15 +103,10 @@ def _scatter_add(node: Node, records: Records) -> Records:
     if into is None or updates is None:
         return [None]
     if node.primitive == "scatter-sub":
-        updates = updates._replace(
-            plus_low=updates.minus_low, plus_high=updates.minus_high,
-            minus_low=updates.plus_low, minus_high=updates.plus_high,
-        )  # fmt: skip
+        updates = negate(updates)
     count = _size(node.uses[2].value.aval.shape) if not node.params["unique_indices"] else 1
     # What is left alone, and sums of up to `count` updates and an entry of the operand.
     both = union(updates, sum_of(updates, max(count, 1)))._replace(zero=True)
-    from ._interval_record import add
-
     return [add(into, both)]
 
 
@@ -212,7 +210,7 @@ def _psum(node: Node, records: Records) -> Records:
 @rule_of_known("fft")
 def _fft(node: Node, a: Record) -> Record:
     count = _size(node.params["fft_lengths"])
-    bits = math.log2(max(count, 1)) * (0.5 if a.has_minus and a.has_plus else 1.0)
+    bits = growth(a, count)
     if "I" in str(node.params["fft_type"]).rsplit(".", 1)[-1].upper().replace("FFT", ""):
         # The inverse divides by the count; a real result counts all but two entries twice.
         bits += 1.0 - math.log2(max(count, 1))

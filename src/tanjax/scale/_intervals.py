@@ -27,8 +27,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from . import _interval_rules as _arithmetic, _interval_rules_functions as _functions, _interval_rules_shapes as _shapes
+from . import (
+    _interval_rules as _arithmetic,
+    _interval_rules_functions as _functions,
+    _interval_rules_shapes as _shapes,
+)
 from ._graph import ZERO, Magnitude, Node, ScaleGraph, Value
+from ._interval_loops import bound_cond, bound_scan, bound_while
 from ._interval_record import (
     INDICATOR,
     INFINITY,
@@ -38,9 +43,7 @@ from ._interval_record import (
     Record,
     Records,
     span,
-    union,
 )
-from ._interval_loops import bound_cond, bound_scan, bound_while
 from ._measure import is_on_host, measure
 
 _ = _arithmetic, _shapes  # imported for their rules
@@ -76,9 +79,7 @@ def unsupported() -> list[str]:
     return sorted(
         p.name
         for p in vars(jax.lax).values()
-        if hasattr(p, "multiple_results")
-        and p.name not in INTERVALS
-        and p.name not in _CONTROL
+        if hasattr(p, "multiple_results") and p.name not in INTERVALS and p.name not in _CONTROL
     )
 
 
@@ -115,8 +116,9 @@ class Bounds:
             whole = None
             if letter in "iu":
                 bits = 8.0 * dtype.itemsize - (letter == "i")
-                minus = (0.0, bits) if letter == "i" else (INFINITY, -INFINITY)
-                whole = Record(0.0, bits, *minus, True, 0.0)
+                whole = span(0.0, bits)._replace(grid=0.0)
+                if letter == "u":
+                    whole = Record(0.0, bits, zero=True, grid=0.0)
             elif letter == "b":
                 whole = INDICATOR
             self.kinds[dtype] = letter, MANTISSA.get(str(dtype), 4), whole

@@ -28,7 +28,7 @@ from ._wide import Wide, magnitude_of
 _SHARE, _INNER_SHARE = 0.9, 0.1
 _FEWEST = 8  # steps from which growth can be judged: snapshots after 2, 4 and 8
 # A `while` loop whose end is not reached is taken to run so many times as long.
-_FURTHER = 16
+_FURTHER = 4
 
 Step = Callable[[list[Any], int], "list[Any] | None"]
 

@@ -18,12 +18,14 @@ Sharp edge: what is lost inside one equation (partial sums of a contraction) is 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ._graph import ScaleGraph
-from ._wide import Wide, align, clamp_to, limits
+from ._wide import Wide, align, clamp_to, limits, magnitude_of
 
 # Rounding errors may happen to be small in the one run that measures them.
 _NOISE = 8.0
@@ -41,35 +43,62 @@ class Loss(NamedTuple):
     error: float
 
 
-def losses(graph: ScaleGraph, reference: Any, simulated: Any) -> list[Loss]:
+def losses(
+    graph: ScaleGraph,
+    reference: Any,
+    simulated: Any,
+    *,
+    free: Sequence[bool] | None = None,
+) -> list[Loss]:
     """The outputs that a simulated run gets wrong because of its range; unknown ones are left out.
 
+    **Arguments:** `free`: per output, whether it may leave at an exponent of its own, as quantities
+    may. That its numbers do not fit at exponent 0 then excuses nothing; but what is lost beside a
+    largest entry that does fit is no loss.
     **Cost:** one pass over the outputs; one more run if something finite looks lost.
     """
     if not simulated.events:  # nothing was clamped: the runs are the same
         return []
     with np.errstate(all="ignore"):
-        found = _compare(graph, reference, simulated, None)
+        found = _compare(graph, reference, simulated, None, free)
         if found:
             from ._evaluate import _evaluate  # it imports this module
 
             rounded = _evaluate(graph, reference.arguments, reference.budget, "precision")
-            found = _compare(graph, reference, simulated, rounded)
+            found = _compare(graph, reference, simulated, rounded, free)
     return found
 
 
-def _compare(graph: ScaleGraph, reference: Any, simulated: Any, rounded: Any) -> list[Loss]:
+def _compare(
+    graph: ScaleGraph,
+    reference: Any,
+    simulated: Any,
+    rounded: Any,
+    free: Sequence[bool] | None,
+) -> list[Loss]:
     found = []
     for i, use in enumerate(graph.outputs):
         true, got = reference.outputs[i], simulated.outputs[i]
         if true is None or got is None:
             continue
         noisy = None if rounded is None else rounded.outputs[i]
-        exponent = 0 if simulated.plain else use.exponent
-        lost, error = _lost(true, got, noisy, use.value.aval.dtype, exponent)
+        dtype, exponent = use.value.aval.dtype, 0 if simulated.plain else use.exponent
+        if free is not None and free[i] and simulated.plain:
+            exponent = _own_exponent(true, dtype)
+        lost, error = _lost(true, got, noisy, dtype, exponent)
         if entries := int(np.count_nonzero(lost)):
             found.append(Loss(i, entries, float(np.max(error[lost]))))
     return found
+
+
+def _own_exponent(x: Wide, dtype: Any) -> int:
+    """An exponent at which the largest entry is stored, 0 if it will do."""
+    largest = magnitude_of(x).high
+    if x.array.dtype.kind not in "fc" or math.isinf(largest):
+        return 0
+    room = limits(dtype)
+    inside = math.log2(room.least) <= largest <= math.log2(room.largest)
+    return 0 if inside else math.floor(largest)
 
 
 def _lost(true: Wide, got: Wide, noisy: Wide | None, dtype: Any, exponent: int) -> tuple[Any, Any]:

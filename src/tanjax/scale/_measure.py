@@ -10,9 +10,10 @@ the largest, and the window's ends are integers too.
     >>> inside(np.array([0.0, 4.0]), Window(1.0, 3.0))
     True
 
-Sharp edges: zeros, infinities and NaN are not looked at: any exponent is right for them. A
-complex number is taken by its larger part, up to half a bit below its absolute value. An array of which this process holds only a part counts as inside. Window ends are rounded
-outwards by a millionth of a bit.
+Sharp edges: zeros, infinities and NaN are not looked at: any exponent is right for them. For a
+complex number `inside` takes the larger part, up to half a bit below the absolute value. An array
+of which this process holds only a part counts as inside. Window ends are rounded outwards by a
+millionth of a bit.
 """
 
 from __future__ import annotations

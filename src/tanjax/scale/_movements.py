@@ -9,8 +9,8 @@ square by twice as much, a sine not beyond 1. Many distances at once are carried
 
 A movement of None is no movement at all.
 
-Sharp edges: movements are those of typical numbers, not bounds. Where two numbers nearly cancel, the
-sum may become as large as they are; that counts, since it needs no movement at all.
+Sharp edges: movements are those of typical numbers, not bounds. Where two numbers nearly cancel,
+the sum may become as large as they are; that counts, since it needs no movement at all.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def _integer_pow(node: Node, a: Movement) -> Movement:
     return _power(a, node.params["y"])
 
 
-for _names, _exponent in (("square", 2.0), ("sqrt cholesky", 0.5), ("rsqrt", -0.5), ("cbrt", 1 / 3)):
+_POWERS = {"square": 2.0, "sqrt cholesky": 0.5, "rsqrt": -0.5, "cbrt": 1 / 3}
+for _names, _exponent in _POWERS.items():
     rule(_names)(lambda node, a, n=_exponent: _power(a, n))
 
 

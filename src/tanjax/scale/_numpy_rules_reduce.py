@@ -189,9 +189,9 @@ def contract(a: Any, b: Any, numbers: Any) -> Any:
     left = [a.shape[i] for i in free_a]
     right = [b.shape[i] for i in free_b]
     k = math.prod(a.shape[i] for i in inner_a)
-    a = np.transpose(a, (*batch_a, *free_a, *inner_a)).reshape(*batch, math.prod(left), k)
-    b = np.transpose(b, (*batch_b, *inner_b, *free_b)).reshape(*batch, k, math.prod(right))
-    return np.matmul(a, b).reshape(*batch, *left, *right)
+    a = np.transpose(a, (*batch_a, *free_a, *inner_a)).reshape((*batch, math.prod(left), k))
+    b = np.transpose(b, (*batch_b, *inner_b, *free_b)).reshape((*batch, k, math.prod(right)))
+    return np.matmul(a, b).reshape((*batch, *left, *right))
 
 
 @rule("tanjax_symmetric_outer", work=4)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from ._graph import Node
@@ -106,6 +107,16 @@ def constant(node: Node, number: Any) -> Wide:
     kind = dtype.kind if dtype.kind in "biufc" else "f"
     work = {"f": np.dtype(np.float64), "c": np.dtype(np.complex128)}.get(kind, dtype)
     return Wide(np.full(shape_of(node), number, work))
+
+
+@rule("platform_index")
+def platform_index(node: Node, xs: list[Wide]) -> list[Wide]:
+    """Which of the branches of `lax.platform_dependent` is for the default backend."""
+    backend = jax.default_backend()
+    for i, names in enumerate(node.params["platforms"]):
+        if names is None or backend in names:
+            return [Wide(np.int32(i))]
+    raise NotImplementedError(f"no branch for {backend}")
 
 
 @rule("iota")

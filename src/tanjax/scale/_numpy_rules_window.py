@@ -82,19 +82,20 @@ rule("reduce_window_sum", work=_work)(_pool(np.add, lambda dtype: 0))
 rule("reduce_window_max", work=_work)(_pool(np.maximum, _lowest))
 rule("reduce_window_min", work=_work)(_pool(np.minimum, _highest))
 
-_FUNCTIONS = {
-    "add": np.add,
-    "mul": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
+# The NumPy function of a primitive, and its neutral element, with which a window is padded.
+_FUNCTIONS: dict[str, tuple[Any, Any]] = {
+    "add": (np.add, lambda dtype: 0),
+    "mul": (np.multiply, lambda dtype: 1),
+    "max": (np.maximum, _lowest),
+    "min": (np.minimum, _highest),
+    "and": (np.bitwise_and, lambda dtype: True if dtype.kind == "b" else ~np.zeros((), dtype)),
+    "or": (np.bitwise_or, lambda dtype: 0),
+    "xor": (np.bitwise_xor, lambda dtype: 0),
 }
 
 
-def _function_of(node: Node) -> Any:
-    """The NumPy function that a jaxpr of one equation is."""
+def _function_of(node: Node) -> tuple[Any, Any]:
+    """The NumPy function that a jaxpr of one equation is, and its neutral element."""
     jaxpr = node.params["jaxpr"]
     names = [e.primitive.name for e in getattr(jaxpr, "jaxpr", jaxpr).eqns]
     if len(names) != 1 or names[0] not in _FUNCTIONS:
@@ -113,7 +114,7 @@ def _in_common(function: Any, xs: list[Wide]) -> tuple[list[Any], int]:
 def reduce(node: Node, xs: list[Wide]) -> list[Wide]:
     if len(xs) != 2:
         raise NotImplementedError("reduce of several operands")
-    function = _function_of(node)
+    function, _ = _function_of(node)
     (array, start), power = _in_common(function, xs)
     out = function.reduce(array, tuple(node.params["dimensions"]))
     out = function(out, start)
@@ -124,9 +125,9 @@ def reduce(node: Node, xs: list[Wide]) -> list[Wide]:
 def reduce_window(node: Node, xs: list[Wide]) -> list[Wide]:
     if len(xs) != 2:
         raise NotImplementedError("reduce_window of several operands")
-    function = _function_of(node)
+    function, neutral = _function_of(node)
     (array, start), power = _in_common(function, xs)
-    view = _of_node(node, np.asarray(array), start)
+    view = _of_node(node, np.asarray(array), neutral(array.dtype))
     out = function.reduce(view, tuple(range(array.ndim, 2 * array.ndim)))
     return [Wide(function(out, start).astype(view.dtype), power)]
 

@@ -25,6 +25,7 @@ from ._evaluate import Evaluation, evaluate
 from ._graph import ScaleGraph, Value, build
 from ._intervals import bound
 from ._losses import losses
+from ._rewrites import guard_joined, guard_quotients
 
 BUDGET = 2e6  # elements · operations that are run on numbers without second thoughts: 5 ms
 ALARM_BUDGET = 3e8  # and where the bounds say that something leaves the range: about a second
@@ -38,7 +39,7 @@ class Plan(NamedTuple):
 
     **Fields:** `identity`: the program runs as it is; `windows`: per input, the magnitudes for
     which this holds; `is_estimate`: not everything was run on numbers; `lost`: by index of a value,
-    what plain JAX would do there; `conversions`, `method`, `gap`, `seconds`: of the assignment.
+    what plain JAX would do there; `has_effects`: it prints or calls back; `conversions`, `method`, `gap`, `seconds`: of the assignment.
     """
 
     graph: ScaleGraph
@@ -47,10 +48,16 @@ class Plan(NamedTuple):
     is_estimate: bool
     lost: dict[int, str]
     notes: tuple[str, ...]
+    has_effects: bool = False
     conversions: int = 0
     method: str = "identity"
     gap: float = 0.0
     seconds: float = 0.0
+
+    @property
+    def exponents(self) -> tuple[tuple[int, ...], ...]:
+        """All of them: two plans of one program with the same exponents are the same program."""
+        return tuple((v.exponent, *(u.exponent for u in v.uses)) for v in self.graph.values)
 
     @property
     def output_exponents(self) -> list[int]:
@@ -81,10 +88,23 @@ def plan(
     estimate = not reference.complete or reference.estimated
     lost = lost_in_plain(graph, reference, arguments)
     if not lost:
+        joined = guard_joined(graph)
+        if joined:
+            said.append(
+                "XLA joins denominators (x / y / z to x / (y * z)), here to a number out of range: "
+                "their quotients are hidden from it."
+            )
         return Plan(
-            graph, True, _window.windows(graph), estimate, {}, tuple(said),
+            graph,
+            not joined,
+            _window.windows(graph),
+            estimate,
+            {},
+            tuple(said),
+            has_effects=bool(closed.effects),
             seconds=time.perf_counter() - start,
-        )  # fmt: skip
+        )
+    guard_quotients(graph)
     chosen = _assigned(graph, reference, arguments, free_outputs, time_limit, said)
     said += _unholdable(graph)
     identity = chosen is None
@@ -95,6 +115,7 @@ def plan(
         estimate,
         {v.index: what for v, what in lost.items()},
         tuple(said),
+        bool(closed.effects),
         *((0, "identity", 0.0) if chosen is None else chosen),
         seconds=time.perf_counter() - start,
     )

@@ -26,6 +26,7 @@ from jaxtyping import Float, Int
 FREE = -(2**31)  # no exponent is given
 ANY = 10**6  # the exponents of a value whose magnitude is unknown or zero: -ANY..ANY
 
+Cell = tuple[list[int], list[int]]  # rows and variables
 Row = tuple[tuple[int, int], ...]
 
 
@@ -82,6 +83,8 @@ class System:
         self.pinned: list[bool] = given.tolist()
         self.cost: list[float] = problem.cost.tolist()
         self.rows = problem.rows
+        self.widened: dict[int, int] = {}  # exponents out of range that cost the least
+        self.loose: set[int] = set()  # variables of cells that cannot do without violations
         self.uses_of: list[list[int]] = [[] for _ in range(n)]
         for x in range(n, n + m):
             self.uses_of[self.owner[x]].append(x)
@@ -90,7 +93,17 @@ class System:
             for _, x in row:
                 self.rows_of[x].append(r)
 
-    def cells(self) -> list[tuple[list[int], list[int]]]:
+    def widest(self) -> tuple[list[int], list[int]]:
+        """The intervals with which bounds are proven: none for variables that may violate theirs.
+
+        Which of them does, and how far, is open as long as the sum is the least.
+        """
+        low, high = list(self.low), list(self.high)
+        for x in self.loose:
+            low[x], high[x] = -ANY, ANY
+        return low, high
+
+    def cells(self) -> list[Cell]:
         """Rows and variables of each cell, in the order of their first rows."""
         seen = [False] * len(self.rows)
         found = [False] * self.size

@@ -8,8 +8,8 @@ where the value is and shared by all who want that exponent; constants are conve
     >>> replay(graph)([np.float32(2.0)])
     [Array(3., dtype=float32)]
 
-Sharp edges. A factor that is no normal number of the dtype is applied in several steps; XLA does not
-join multiplications by constants (a test watches that).
+Sharp edges. A factor that is no normal number of the dtype is applied in several steps; a barrier
+keeps XLA from joining them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tanjax import _compat
 from ._graph import Node, ScaleGraph, Use, Value
 from ._identities import IDENTITIES
 from ._range import normal_range
+from ._rewrites import hidden, opaque
 
 
 def replay(graph: ScaleGraph) -> Callable[[Sequence[Any]], list[Any]]:
@@ -46,12 +47,17 @@ def convert(x: Any, shift: int) -> Any:
 
 
 def _filled(number: float, like: Any, dtype: Any) -> Any:
-    return lax.full_like(like, np.asarray(number, dtype))
+    """A factor that XLA does not know to be a constant.
+
+    It would join it with others: `(x·2^-62)·(y·2^-62)` became `(x·y)·2^-124` up to JAX 0.10. The
+    barrier is around one number; arrays are computed as before.
+    """
+    return lax.full_like(like, lax.optimization_barrier(np.asarray(number, dtype)))
 
 
 def is_untouched(node: Node) -> bool:
     """Whether an equation is run as it was: no exponent, conversion or restored constant in it."""
-    if any(o.exponent for o in node.outputs):
+    if node.guarded or any(o.exponent for o in node.outputs):
         return False
     if any(u.exponent or u.value.restored for u in node.uses):
         return False
@@ -116,23 +122,15 @@ def _run(graph: ScaleGraph, arguments: Sequence[Any]) -> list[Any]:
 def _results(node: Node, operands: list[Any]) -> list[Any]:
     if is_untouched(node):
         return _compat.bind(node.equation, operands)
-    if node.primitive == "div" and node.uses[1].value.kind == "constant":
-        operands = [operands[0], _no_constant(*operands)]
     special = IDENTITIES.get(node.primitive)
     if special is not None:
         return special(node, operands)
     if node.graphs:
         return _NESTED.get(node.primitive, _inlined)(node, operands)
-    return _compat.bind(node.equation, operands)
-
-
-def _no_constant(x: Any, divisor: Any) -> Any:
-    """A constant divisor that XLA does not know to be one.
-
-    It would multiply by the rounded reciprocal, half a unit in the last place off every time (and
-    the largest numbers have no normal reciprocal); where `x` is NaN the divisor does not matter.
-    """
-    return lax.select(lax.ne(x, x), x, jax.numpy.broadcast_to(divisor, x.shape))
+    if node.primitive == "div" and node.uses[1].value.kind == "constant":
+        operands = [operands[0], hidden(*operands[::-1])]
+    results = _compat.bind(node.equation, operands)
+    return list(map(opaque, results)) if node.guarded else results
 
 
 # -- nested graphs ------------------------------------------------------------------------------

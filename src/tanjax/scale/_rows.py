@@ -20,7 +20,6 @@ from __future__ import annotations
 import itertools
 import math
 import pathlib
-import re
 import string
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -107,7 +106,7 @@ class _Rows:
             if value.kind == "constant" and value.index not in shown:
                 shown.add(value.index)
                 row = self.row(value, depth, "constant")
-                if row.is_remarkable or _number(value) is None:
+                if row.lost or _number(value) is None:
                     yield row
 
     def row(self, value: Value, depth: int, operation: str) -> Row:
@@ -117,11 +116,16 @@ class _Rows:
         return Row(depth, value, self.name(value), operation, place, result, converted, lost)
 
     def operation(self, node: Node) -> str:
-        operands = [self.name(use.value) for use in node.uses]
+        operands = [self.operand(use.value) for use in node.uses]
         if len(operands) > 4:
             operands[3:] = ["…"]
         called = node.params.get("name", "") if node.graphs else ""
         return " ".join(filter(None, (node.primitive, called, *operands)))
+
+    def operand(self, value: Value) -> str:
+        """A name; a number that is stored at an exponent says so, since it has no row."""
+        has_row = _number(value) is None or not value.exponent
+        return self.name(value) + ("" if has_row else f" at 2^{value.exponent}")
 
     def converted(self, value: Value) -> str:
         """Where a value is wanted at another exponent: `×2^-24 in c, d`.
@@ -186,12 +190,9 @@ def kind_of(value: Value) -> str:
 def place_in_short(place: str) -> str:
     """`/home/x/orbit.py:12:8 (step.<locals>.force)` as `orbit.py:12 (force)`."""
     where, _, function = place.partition(" (")
-    path = re.sub(r"(:\d+){1,2}$", "", where)
-    line = re.match(r"(:\d+)?", where[len(path) :])
+    line = ":".join(pathlib.PurePath(where).name.split(":")[:2])  # without the column
     inside = function.rstrip(")").rpartition("<locals>.")[2]
-    return f"{pathlib.PurePath(path).name}{line[0] if line else ''}" + (
-        f" ({inside})" if inside else ""
-    )
+    return line + (f" ({inside})" if inside else "")
 
 
 def magnitude_in_tens(magnitude: Magnitude | None) -> str:

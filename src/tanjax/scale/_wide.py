@@ -30,6 +30,8 @@ INF = math.inf
 # The largest entry is kept within 2^±300, so that a product of three arrays and a sum over 2^100
 # entries stay within float64 before they are settled.
 _SMALL, _LARGE = 2.0**-300, 2.0**300
+# Beyond it, numbers are infinite or zero even here: an exponent must stay exact as a float.
+_FARTHEST = 2**50
 _BIGGEST, _LEAST = float(np.finfo(np.float64).max), 5e-324
 
 
@@ -89,25 +91,30 @@ def settle(x: Wide) -> Wide:
     if span is None:
         span = extent(array)
     high = span[1]
-    if (_SMALL <= high <= _LARGE) or high == 0.0 or array.dtype.kind not in "fc":
+    if high == 0.0 or array.dtype.kind not in "fc":
+        return Wide(array, 0, span)
+    if _SMALL <= high <= _LARGE and -_FARTHEST <= exponent <= _FARTHEST:
         return Wide(array, exponent, span)
     move = math.frexp(high)[1]
-    array = scaled(array, -move)
-    return Wide(array, exponent + move, extent(array))
+    array, exponent = scaled(array, -move), exponent + move
+    if abs(exponent) > _FARTHEST:
+        array, exponent = scaled(array, 5000 if exponent > 0 else -5000), 0
+    return Wide(array, exponent, extent(array))
 
 
 def scaled(array: Any, power: int) -> Any:
     """`array * 2**power` in float64, which may overflow or lose small entries."""
-    power = max(-2200, min(2200, power))
+    power = max(-5000, min(5000, power))
     if power == 0:
         return array
     if array.dtype.kind == "c":  # by parts: a complex product would make NaN of an infinity
         parts = np.ascontiguousarray(array).reshape(-1).view(np.float64)
         return scaled(parts, power).view(np.complex128).reshape(array.shape)
-    while abs(power) > 1000:
-        step = 1000 if power > 0 else -1000
-        array, power = array * 2.0**step, power - step
-    return array * 2.0**power
+    with np.errstate(all="ignore"):
+        while abs(power) > 1000:
+            step = 1000 if power > 0 else -1000
+            array, power = array * 2.0**step, power - step
+        return array * 2.0**power
 
 
 def as_float(x: Wide) -> Any:

@@ -34,10 +34,12 @@ from ._movements import FAR, MOVEMENTS, Movement, farthest, known, scattered
 # Distances that are tried, in bits, first none at all. A window is never narrower than the least
 # (or each call would be planned), nor wider than the last.
 _DISTANCES = (0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 45.0, 60.0)
-_UP, _DOWN = (np.array(axis) for axis in zip(*itertools.product(_DISTANCES, _DISTANCES), strict=True))
+_UP, _DOWN = np.array(list(itertools.product(_DISTANCES, _DISTANCES))).T
 
 
-def windows(graph: ScaleGraph, dtype_of: Callable[[Value], Any] | None = None) -> list[Window | None]:
+def windows(
+    graph: ScaleGraph, dtype_of: Callable[[Value], Any] | None = None
+) -> list[Window | None]:
     """Per input of a planned graph the magnitudes for which the plan stays right.
 
     **Arguments:** `dtype_of`: in which dtype a value is stored, if not in its own.
@@ -93,7 +95,7 @@ class _Moves:
         self.is_plain = not any(use.exponent for use in graph.uses)
 
     def widest(self) -> tuple[float, float]:
-        """The widest pair of distances that leaves room everywhere: both sides alike if possible."""
+        """The widest pair of distances that leaves room everywhere, alike if possible."""
         fits = np.flatnonzero(self.room >= 0.0)
         size = np.minimum(_UP, _DOWN)[fits] * 1e3 + (_UP + _DOWN)[fits]
         best = fits[np.argmax(size)] if fits.size else 0
@@ -187,4 +189,3 @@ def _grown_side(before: Any, after: Any, count: float) -> Any:
     # What grows without any movement of the inputs is no movement.
     growth = np.maximum(growth - growth[0], 0.0)
     return np.minimum(before + growth * count, FAR)
-

@@ -1,0 +1,81 @@
+"""The cheapest set of values that meets every conflict, and a bound of what it must cost.
+
+A greedy choice takes the value that meets the most conflicts for its cost, and drops in the end
+what later choices have made needless. HiGHS makes it exact. Conflicts along a chain are
+intervals, for which the linear relaxation is exact already; those of programs are not far from it.
+
+    >>> greedy([{1, 2}, {2, 3}], [1.0, 1.0, 1.0, 1.0])
+    {2}
+
+Sharp edges: a set that meets all conflicts that are known may still leave some that are not.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+
+def greedy(conflicts: Sequence[Collection[int]], cost: Sequence[float]) -> set[int]:
+    """A cheap set with an element in each of `conflicts`. Later values win ties."""
+    met_by: dict[int, list[int]] = {}
+    for k, conflict in enumerate(conflicts):
+        for v in conflict:
+            met_by.setdefault(v, []).append(k)
+    left = {v: len(met) for v, met in met_by.items()}
+    heap = [(cost[v] / count, -v) for v, count in left.items()]
+    heapq.heapify(heap)
+    times, chosen, unmet = [0] * len(conflicts), [], len(conflicts)
+    while unmet:
+        price, v = heapq.heappop(heap)
+        v = -v
+        if left[v] == 0:
+            continue
+        if cost[v] / left[v] > price:  # others have met some of its conflicts since
+            heapq.heappush(heap, (cost[v] / left[v], -v))
+            continue
+        chosen.append(v)
+        for k in met_by[v]:
+            if not times[k]:
+                unmet -= 1
+                for u in conflicts[k]:
+                    left[u] -= 1
+            times[k] += 1
+    needed = set(chosen)
+    for v in reversed(chosen):
+        if all(times[k] > 1 for k in met_by[v]):
+            needed.remove(v)
+            for k in met_by[v]:
+                times[k] -= 1
+    return needed
+
+
+def exact(
+    conflicts: Sequence[Collection[int]], cost: Sequence[float], *, time_limit: float
+) -> tuple[set[int] | None, float]:
+    """The cheapest such set and the bound that is proven, as far as the time allows."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import csr_array
+
+    values = sorted(set().union(*conflicts))
+    column = {v: i for i, v in enumerate(values)}
+    starts = np.cumsum([0, *map(len, conflicts)])
+    indices = np.array([column[v] for conflict in conflicts for v in conflict])
+    shape = (len(conflicts), len(values))
+    matrix = csr_array((np.ones(len(indices)), indices, starts), shape=shape)
+    price = np.array([cost[v] for v in values])
+    scale = price.mean()  # HiGHS's tolerances are absolute
+    result = milp(
+        price / scale,
+        integrality=np.ones(len(values)),
+        bounds=Bounds(0, 1),
+        constraints=LinearConstraint(matrix, lb=1),
+        options={"time_limit": max(time_limit, 1e-3), "mip_rel_gap": 1e-6},
+    )
+    bound = result.mip_dual_bound
+    bound = float(bound) * scale if bound is not None and np.isfinite(bound) else 0.0
+    if result.x is None:
+        return None, bound
+    return {v for v, x in zip(values, result.x, strict=True) if x > 0.5}, bound
