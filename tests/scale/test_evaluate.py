@@ -1,4 +1,4 @@
-"""The graph run on numbers: every rule against JAX in float64, wide ranges, loops, losses."""
+"""The graph run on numbers: every rule against JAX in float64, wide ranges, loops, budgets."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+
 from scale_cases import CASES, X, results_of
-
-from tanjax.scale._evaluate import RULES, evaluate, losses, measure
+from tanjax.scale._evaluate import RULES, evaluate, measure, unsupported
 from tanjax.scale._graph import build
-from tanjax.scale._wide import as_float, wide
-
+from tanjax.scale._wide import as_float
 
 # Compiled one by one and without optimisation: together, a family takes XLA 40 s.
 FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -71,19 +70,38 @@ def log2_of(found, index=0):
     return float(np.log2(np.abs(x.array))) + x.exponent
 
 
-def lost_in_plain(f, *args):
-    graph, reference = run(f, *args)
-    assert reference.complete
-    simulated = evaluate(graph, jax.tree.leaves(args), simulate=True)
-    return losses(graph, reference, simulated), simulated
-
-
 # -- coverage ----------------------------------------------------------------------------------
 
 
-UNKNOWN = {
-    "callbacks, effects, input and output": "debug_callback debug_print io_callback pure_callback",
+# What cannot be run on numbers, and why; what depends on it is unknown.
+UNSUPPORTED = {
+    "of several devices": (
+        "all_gather all_to_all axis_index pmax pmin ppermute psum ragged_all_to_all"
+    ),
+    "effects and mutable arrays": "after_all create_token dce_sink get stage swap",
+    "its order of drawing is the backend's": "random_gamma rng_bit_generator rng_uniform",
+    "its result is the backend's choice": "approx_top_k hessenberg schur tridiagonal",
+    "selects by a function of its own": "select_and_scatter",
+    "no counterpart in SciPy": "igamma_grad_a",
+    "gone before a program is complete": "custom_lin",
 }
+# Rules that no public function of this JAX leads to on one device.
+OUT_OF_REACH = """
+    broadcast_to copy_p empty empty2 expand_dims geqrf iota_2x32_shape layout_constraint log2
+    mesh_cast one_minus_square pbroadcast pcast polynomial pvary reduced_vary_cast
+    reduced_vary_cast_p reshard sharding_constraint threefry2x32 tile vary_unreduced_cast
+    vary_unreduced_cast_p with_memory_space_constraint zeros_like
+"""
+
+
+def test_no_primitive_is_silently_missing():
+    import jax.extend.core.primitives as extended
+
+    known = {p.name for p in vars(extended).values() if hasattr(p, "bind")}
+    known |= {p.name for key, p in vars(lax).items() if key.endswith("_p")}
+    listed = set(" ".join(UNSUPPORTED.values()).split())
+    assert set(unsupported(known)) == listed & known
+    assert set(unsupported()) <= listed
 
 
 def test_every_rule_is_reached_by_a_case():
@@ -92,7 +110,7 @@ def test_every_rule_is_reached_by_a_case():
         for case in cases:
             graph = build(jax.make_jaxpr(lambda _, case=case: results_of(case))(X))
             seen |= {node.primitive for node in graph.walk()}
-    print(sorted(set(RULES) - seen))
+    assert set(RULES) - seen <= set(OUT_OF_REACH.split())
 
 
 # -- wide range ----------------------------------------------------------------------------------
@@ -145,11 +163,15 @@ def test_functions_far_out_of_the_range_of_float64():
     for i, got in enumerate(found.outputs):
         assert as_float(got) == pytest.approx(1000.0, rel=1e-9), i
     _, found = run(lambda x: lax.erfc(x), x)
-    assert log2_of(found) == pytest.approx((-1e6 - math.log(1e3 * math.sqrt(math.pi))) / math.log(2))
+    assert log2_of(found) == pytest.approx(
+        (-1e6 - math.log(1e3 * math.sqrt(math.pi))) / math.log(2)
+    )
 
 
 def test_magnitudes_are_measured():
-    graph, _ = run(lambda x: x * jnp.float32(4), jnp.array([0.0, -2.0, 8.0, jnp.inf, jnp.nan], "f4"))
+    graph, _ = run(
+        lambda x: x * jnp.float32(4), jnp.array([0.0, -2.0, 8.0, jnp.inf, jnp.nan], "f4")
+    )
     assert graph.inputs[0].magnitude == (1.0, 3.0, True)
     assert graph.outputs[0].value.magnitude == (3.0, 5.0, True)
     assert measure(jnp.array([1, -4], jnp.int8)) == (0.0, 2.0, True)
@@ -179,9 +201,12 @@ def test_loops_agree_with_jax():
         total = lax.fori_loop(0, 5, lambda i, c: c * x[i % 3] + 1, 1.0)
         sums = lax.scan(lambda c, y: (c + y, (c, c * y)), 0.5, x, reverse=True)
         until = lax.while_loop(lambda c: c[0] < 100, lambda c: (c[0] * x[2], c[1] + 1), (1.0, 0))
-        nested = lax.fori_loop(0, 3, lambda i, c: lax.fori_loop(0, i, lambda j, d: d + x[0], c), 0.0)
+        nested = lax.fori_loop(
+            0, 3, lambda i, c: lax.fori_loop(0, i, lambda j, d: d + x[0], c), 0.0
+        )
         empty = lax.scan(lambda c, y: (c, y), x, jnp.zeros((0, 2)))
-        return total, sums, until, nested, empty, lax.map(jnp.sin, x)
+        each = jax.vmap(lambda a: lax.while_loop(lambda c: c < 9, lambda c: c * 2 + 1, a))(x)
+        return total, sums, until, nested, empty, lax.map(jnp.sin, x), each
 
     x = jnp.array([0.5, 2.0, 3.0])
     _, found = run(f, x)
@@ -238,6 +263,8 @@ def test_effects_are_never_run():
     assert found.outputs[0] is None
     assert as_float(found.outputs[1]) == 4.0
     assert not found.complete
+    _, found = run(lambda x: (jax.debug.print("{}", x), x + 1)[1], jnp.float64(2.0))
+    assert found.complete
 
 
 def test_what_is_too_large_is_unknown_but_measured():
@@ -248,142 +275,3 @@ def test_what_is_too_large_is_unknown_but_measured():
     graph, found = run(lambda x: x + 1, x, budget=10.0)
     assert graph.inputs[0].magnitude == (1.0, 1.0, True)
     assert graph.outputs[0].value.magnitude is None
-
-
-# -- what the range costs -------------------------------------------------------------------------
-
-FORMULAS = {
-    "Newton": lambda g, m, n, r: g * m * n / (r * r),
-    "Planck": lambda h, nu, c, kt: 2 * h * nu**3 / c**2 / jnp.expm1(h * nu / kt),
-    "Coulomb": lambda q, e, r: q * q / (4 * math.pi * e * (r * r)),
-    "FDTD": lambda dt, e, dx: dt / (e * dx),
-    "norm": lambda x: jnp.sqrt(jnp.sum(x * x)),
-    "chain": lambda x: _chain(x),
-    "3^100": lambda x: lax.integer_pow(x, 100) / lax.integer_pow(x, 99),
-    "hbar": lambda hbar, m: hbar * hbar / (2 * m),
-    "Boltzmann": lambda e, k, t: jnp.exp(-e / (k * t)),
-}
-NUMBERS = {
-    "Newton": (6.674e-11, 2e30, 6e24, 1.5e11),
-    "Planck": (6.626e-34, 5e14, 3e8, 1.380649e-23 * 5800),
-    "Coulomb": (1.6e-19, 8.854e-12, 1e-15),
-    "FDTD": (1e-17, 8.854e-12, 1e-8),
-    "norm": (np.array([3e25, 4e25, 1e25]),),
-    "chain": (np.array([1.0, 0.7]),),
-    "3^100": (3.0,),
-    "hbar": (1.0546e-34, 9.109e-31),
-    "Boltzmann": (1e-21, 1.380649e-23, 300.0),
-}
-# Those that plain float32 and bfloat16 survive: their numbers all fit.
-SURVIVE = {"FDTD", "Boltzmann"}
-
-
-def _chain(x):
-    for _ in range(120):
-        x = x * jnp.asarray(3.24, x.dtype)
-    for _ in range(120):
-        x = x / jnp.asarray(3.24, x.dtype)
-    return x
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("name", FORMULAS)
-def test_plain_arithmetic_loses_the_hard_formulas(name, dtype):
-    """Numbers that the type itself cannot hold come as a quantity: a `Wide`."""
-    dtype = jnp.dtype(dtype)
-    shapes = [jax.ShapeDtypeStruct(np.shape(x), dtype) for x in NUMBERS[name]]
-    graph = build(jax.make_jaxpr(FORMULAS[name])(*shapes))
-    numbers = [wide(np.asarray(x)) for x in NUMBERS[name]]
-    reference = evaluate(graph, numbers)
-    assert reference.complete
-    want = FORMULAS[name](*(float(x) if np.ndim(x) == 0 else x for x in NUMBERS[name]))
-    np.testing.assert_allclose(as_float(reference.outputs[0]), want, 2e-2)
-    simulated = evaluate(graph, numbers, simulate=True)
-    found = losses(graph, reference, simulated, free=[True])
-    assert bool(found) == (dtype == jnp.float16 or name not in SURVIVE)
-    assert bool(simulated.events) >= bool(found)
-    if found:
-        assert found[0].error > 0.1
-
-
-LOGITS = np.array([[0.0, -3.0, -200.0], [1.0, -1e4, 5.0]])
-SMALL = np.array([0.5, -0.25, 0.75, 1.25])
-HARMLESS = {
-    "softmax": (jax.nn.softmax, LOGITS),
-    "log softmax": (jax.nn.log_softmax, LOGITS),
-    "softmax gradient": (jax.grad(lambda x: jnp.sum(jax.nn.softmax(x)[:, 0])), LOGITS),
-    "gaussian": (lambda x: jnp.exp(-x * x), np.array([0.0, 1.0, 5.0, 20.0, 200.0])),
-    "gaussian gradient": (jax.grad(lambda x: jnp.sum(jnp.exp(-x * x))), np.array([0.0, 1, 5, 20])),
-    "logsumexp": (lambda x: jax.scipy.special.logsumexp(x, 1), LOGITS),
-    "mask -inf": (lambda x: jax.nn.softmax(jnp.where(x > -1, x, -jnp.inf)), LOGITS),
-    "mask large": (lambda x: jax.nn.softmax(jnp.where(x > -1, x, -3e4)), LOGITS),
-    "mask least": (lambda x: jax.nn.softmax(x + _mask(x)), LOGITS),
-    "all masked": (lambda x: jax.nn.softmax(x + jnp.finfo(x.dtype).min), LOGITS[:, :2] / 1e4),
-    "relu": (jax.nn.relu, np.array([-1.0, 0.0, 2.0])),
-    "layer norm": (lambda x: (x - jnp.mean(x)) / jnp.sqrt(jnp.var(x) + 1e-3), SMALL),
-    "nearly constant": (lambda x: jnp.sum((x - jnp.mean(x)) ** 2), 1 + 1e-3 * SMALL),
-    "x - x": (lambda x: (x + 1e-5) - x, SMALL),
-    "variance": (jnp.var, SMALL),
-    "sigmoid": (jax.nn.sigmoid, np.array([-300.0, -5.0, 0.0, 300.0])),
-    "gelu": (jax.nn.gelu, np.array([-30.0, -5.0, 0.0, 30.0])),
-    "zeros": (lambda x: x / (1 + x * x), np.array([0.0, 1.0])),
-    "infinite": (lambda x: 1 / x, np.array([0.0, 1.0, np.inf])),
-    "overflow of a result": (jnp.exp, np.array([1.0, 200.0])),
-}
-
-
-def _mask(x):
-    return jnp.where(x > -1, 0, jnp.finfo(x.dtype).min).astype(x.dtype)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_harmless_programs_lose_nothing(dtype):
-    for name, (f, numbers) in HARMLESS.items():
-        found, _ = lost_in_plain(f, jnp.asarray(numbers, dtype))
-        assert found == [], name
-
-
-def test_events_and_losses_are_counted():
-    x = jnp.array([1e30, 1.0, 1e-30, 1e-35], "f4")
-    found, simulated = lost_in_plain(lambda x: jnp.sqrt(x * x), x)
-    assert [(e.kind, e.entries, e.node.primitive) for e in simulated.events] == [
-        ("overflow", 1, "mul"),
-        ("underflow", 2, "mul"),
-    ]
-    assert [(loss.output, loss.entries, loss.error) for loss in found] == [(0, 3, math.inf)]
-    found, _ = lost_in_plain(lambda x: (x, jnp.sum(x * x) < 1), jnp.float32(1e-30))
-    assert found == []
-    found, _ = lost_in_plain(lambda x: (x, x * x > 0), jnp.float32(1e-30))
-    assert [loss.output for loss in found] == [1]
-    found, _ = lost_in_plain(lambda x: jnp.sqrt(jnp.sum(x * x)), jnp.complex64(3e30 + 4e30j)[None])
-    assert len(found) == 1
-
-
-def test_exponents_are_simulated():
-    """At the right exponents nothing is lost, and a conversion that overflows is an event."""
-    graph = build(jax.make_jaxpr(lambda x: jnp.sqrt(x * x))(jnp.float32(1e30)))
-    x = jnp.float32(1e30)
-    reference = evaluate(graph, [x])
-    product, root = (node.outputs[0] for node in graph.nodes)
-    product.exponent, graph.nodes[1].uses[0].exponent = 100, 100
-    assert losses(graph, reference, evaluate(graph, [x], simulate=True, plain=True))
-    planned = evaluate(graph, [x], simulate=True, plain=False)
-    assert planned.events == []
-    assert losses(graph, reference, planned) == []
-    graph.nodes[1].uses[0].exponent = 0
-    planned = evaluate(graph, [x], simulate=True, plain=False)
-    assert [(e.kind, e.place) for e in planned.events] == [("overflow", graph.nodes[1].uses[0])]
-    assert losses(graph, reference, planned)
-    graph.nodes[1].uses[0].exponent = 100
-    root.exponent = graph.outputs[0].exponent = -40
-    assert losses(graph, reference, evaluate(graph, [x], simulate=True, plain=False)) == []
-
-
-def test_rounding_is_not_a_loss():
-    """1 + 2^-13 - 1 in float16: the flushed term is below the rounding of the sum."""
-    f = lambda x, y: (x + y * y) - x
-    small = jnp.float16(2.0**-7.5)
-    found, simulated = lost_in_plain(f, jnp.float16(1.0), small)
-    assert simulated.events
-    assert found == []
-    assert lost_in_plain(lambda y: jnp.sqrt(y * y), small)[0]

@@ -210,6 +210,14 @@ def test_losses_are_red_on_a_terminal_only(monkeypatch):
     assert len(red) == 2
 
 
+def test_table_is_text_in_a_notebook_too(monkeypatch):
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    log = io.StringIO()
+    text = report(*newton(), file=log)
+    assert [line.rstrip() for line in log.getvalue().splitlines()] == text.splitlines()
+    assert "overflow" in text
+
+
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_table_keeps_to_its_width(width):
     graph, facts = newton()
@@ -454,7 +462,7 @@ def test_page_is_whole_and_asks_for_nothing(make, mixed_graph):
 
 
 def test_page_has_all_rows_and_the_fragment_those_that_matter():
-    graph, facts = chain(200)
+    graph, facts = chain(80)
     assert Page(to_html(graph, facts)).tags.count("tr") == 1 + len(rows_to_show(graph, facts))
     fragment = to_fragment(graph, facts, limit=10)
     assert Page(fragment).tags.count("tr") < 25

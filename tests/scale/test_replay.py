@@ -1,8 +1,8 @@
 """A graph replayed at any exponents whatever computes what the program computes.
 
-Exponents are drawn at random, not because any program would want them, but because every one of them
-must be allowed for by the constraints of its equation and undone by the conversions: then results
-times their powers of two are the results of the program, to the last digit or two.
+Exponents are drawn at random, not because any program would want them, but because every one of
+them must be allowed for by the constraints of its equation and undone by the conversions: then
+results times their powers of two are the results of the program, to the last digit or two.
 """
 
 import jax
@@ -120,7 +120,10 @@ def on_devices(x, y):
     mesh = jax.make_mesh((2,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
     both = jnp.concatenate([x[:1], y[:1]])
     return jax.shard_map(
-        lambda a: (jax.lax.psum(a * a, "i"), a * 3), mesh=mesh, in_specs=P("i"), out_specs=(P(), P("i"))
+        lambda a: (jax.lax.psum(a * a, "i"), a * 3),
+        mesh=mesh,
+        in_specs=P("i"),
+        out_specs=(P(), P("i")),
     )(both)
 
 
@@ -212,5 +215,8 @@ def test_constant_is_converted_at_planning_time():
     for thing in (*node.uses, node.outputs[0], graph.outputs[0]):
         thing.exponent = 4
     again = jax.make_jaxpr(lambda x: _replay.replay(graph)([x]))(X)
-    assert [e.primitive.name for e in again.eqns if e.primitive.name in ("mul", "add")] == ["mul", "add"]
+    assert [e.primitive.name for e in again.eqns if e.primitive.name in ("mul", "add")] == [
+        "mul",
+        "add",
+    ]
     assert float(again.eqns[-1].invars[1].val) == 3.0 / 16

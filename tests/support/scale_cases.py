@@ -7,6 +7,9 @@ import jax.numpy as jnp
 import jax.scipy.special as special
 import numpy as np
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+
+from tanjax import _compat
 
 X = jnp.array([[0.3, -1.7, 2.5], [0.9, 3.25, -0.6]])
 P = jnp.array([[0.3, 1.7, 2.5], [0.9, 3.25, 0.6]])  # positive
@@ -36,11 +39,17 @@ def conv(dims, groups=1, batches=1, padding=((1, 0), (0, 2)), kernel=None, **mor
 
 
 def reduce_window(combine, start, x=P, **more):
-    return lambda: lax.reduce_window(x, start, combine, (1, 2), (1, 1), more.pop("p", "SAME"), **more)
+    return lambda: lax.reduce_window(
+        x, start, combine, (1, 2), (1, 1), more.pop("p", "SAME"), **more
+    )
 
 
 def pooled(x):
     return lax.reduce_window(x, -jnp.inf, lax.max, (2, 2), (1, 2), ((0, 1), (1, 0))).sum()
+
+
+def lowest(x):
+    return lax.reduce_window(x, jnp.inf, lax.min, (1, 2), (1, 1), "VALID").sum()
 
 
 def indexed(x):
@@ -79,6 +88,7 @@ CASES = {
         lambda: [X + U, X - U, X * U, X / U, -X, abs(X), jnp.sign(X), lax.square(X)],
         lambda: [lax.integer_pow(X, n) for n in (0, 1, 2, 3, 7, -1, -2)],
         lambda: [jnp.sqrt(P), lax.rsqrt(P), lax.cbrt(X), lax.rem(X, U), lax.clamp(-1.0, X, 1.0)],
+        lambda: [jnp.polyval(jnp.array([2.0, -3, 0.5, 1]), X), lax.square(X)],
         lambda: [jnp.maximum(X, U), jnp.minimum(X, U), lax.pow(P, X), lax.pow(X, 3), P**2.5],
         lambda: [lax.pow(X, jnp.array([[1, 2, 3], [0, -1, -2]]))],
         lambda: [jnp.floor(EDGE), jnp.ceil(EDGE), jnp.round(EDGE), lax.round(EDGE)],
@@ -90,7 +100,7 @@ CASES = {
     "comparison": [
         lambda: [X < U, X <= U, X > U, X >= U, X == X, X != U, jnp.isfinite(EDGE)],
         lambda: [lax.lt_to_p.bind(EDGE[:4], EDGE[3::-1]), lax.le_to_p.bind(EDGE[:4], EDGE[3::-1])],
-        lambda: [lax.eq_to_p.bind(EDGE[:4], EDGE[1:5]), EDGE == EDGE, EDGE < EDGE[::-1]],
+        lambda: [lax.eq_to_p.bind(EDGE[:4], EDGE[1:5]), EDGE == EDGE, EDGE[::-1] > EDGE],
         lambda: [lax.select_n(B, X, U), lax.select_n(jnp.array(True), X, U), jnp.where(B, 1, I32)],
         lambda: [lax.select_n(jnp.array([[0, 1, 2], [2, 1, 0]], "i4"), X, U, P)],
     ],
@@ -110,7 +120,10 @@ CASES = {
         lambda: [X.astype(bool), B.astype("f8"), I32.astype("f8"), I32.astype("i1")],
         lambda: [I32.astype("u4"), X.astype("c16"), lax.bitcast_convert_type(X, jnp.int64)],
         lambda: [lax.bitcast_convert_type(X.astype("f4"), jnp.int32), (abs(X) * 200).astype("u1")],
-        lambda: [lax.bitcast_convert_type(abs(J32) << 24, jnp.float32), lax.bitcast_convert_type(I32, "u1")],
+        lambda: [
+            lax.bitcast_convert_type(abs(J32) << 24, jnp.float32),
+            lax.bitcast_convert_type(I32, "u1"),
+        ],
         lambda: [X.astype(jnp.bfloat16).astype("f8") * 0 + 1],
     ],
     "complex": [
@@ -130,32 +143,74 @@ CASES = {
         lambda: [special.gammainc(P, P.T[0, 0]), special.gammaincc(P, 2.0), special.i0e(X)],
         lambda: [special.i1e(X), special.betainc(P, 0.7, 0.4), jnp.exp(EDGE), jnp.log(EDGE)],
         lambda: [jnp.tanh(EDGE), jnp.exp(EDGE * 200), jnp.expm1(EDGE * 200), lax.acosh(P + 1)],
-        lambda: [lax.log(P), lax.exp2(X), lax.tan(X), lax.atanh(U * 0.5), jnp.logaddexp(X, U)],
+        lambda: [
+            lax.log(P),
+            jnp.log2(P),
+            lax.exp2(X),
+            lax.atan2(U, X),
+            lax.tan(X),
+            lax.atanh(U * 0.5),
+            jnp.logaddexp(X, U),
+        ],
     ],
     "shapes": [
         lambda: [X.T, X.reshape(3, 2), X[None], X[::-1], X[:, 1:], X[::1, ::2], jnp.squeeze(X[:1])],
         lambda: [jnp.concatenate([X, U], 1), jnp.stack([X, U], 1), jnp.tile(X, (2, 1))],
-        lambda: [lax.pad(X, 9.0, ((1, 2, 1), (-1, 0, 0))), lax.pad(X, 0.0, ((-1, -1, 0), (0, 3, 2)))],
-        lambda: [lax.pad(I32, jnp.int32(1), ((0, 0, 0), (-1, -1, 2))), jnp.broadcast_to(X, (2, 2, 3))],
-        lambda: [lax.broadcasted_iota("i4", (2, 3), 1), jnp.arange(4.0), jnp.eye(3), jnp.zeros((2,))],
+        lambda: [
+            lax.pad(X, 9.0, ((1, 2, 1), (-1, 0, 0))),
+            lax.pad(X, 0.0, ((-1, -1, 0), (0, 3, 2))),
+        ],
+        lambda: [
+            lax.pad(I32, jnp.int32(1), ((0, 0, 0), (-1, -1, 2))),
+            jnp.broadcast_to(X, (2, 2, 3)),
+        ],
+        lambda: [
+            lax.broadcasted_iota("i4", (2, 3), 1),
+            jnp.arange(4.0),
+            jnp.eye(3),
+            jnp.zeros((2,)),
+        ],
         lambda: [*lax.split(X, (1, 2), 1), lax.expand_dims(X, (1,)), lax.collapse(X, 0, 2)],
         lambda: [lax.optimization_barrier(X), lax.stop_gradient(X), jnp.copy(X)],
         lambda: [lax.broadcast_in_dim(X[0], (2, 3, 2), (1,)), jnp.ones((2, 3)) * X[0, 0]],
-        lambda: [lax.reshape(X, (6,), (1, 0))],
+        lambda: [lax.reshape(X, (6,), (1, 0)), checkpoint_name(X, "x"), jax.device_put(X)],
+        lambda: [jnp.unstack(X)[1], *jnp.split(X, 3, 1), jnp.zeros_like(X), lax.full_like(X, 2)],
+        lambda: [lax.tile(X, (2, 1))] if hasattr(lax, "tile") else [],
     ],
     "order": [
         lambda: [jnp.sort(EDGE), jnp.argsort(EDGE), jnp.sort(X, 0), jnp.sort(I32, axis=1)],
-        lambda: [*lax.sort((jnp.array([2.0, 1, 2, 1]), jnp.array([3, 2, 1, 0]), EDGE[:4]), num_keys=2)],
+        lambda: [
+            *lax.sort((jnp.array([2.0, 1, 2, 1]), jnp.array([3, 2, 1, 0]), EDGE[:4]), num_keys=2)
+        ],
         lambda: [*lax.top_k(X, 2), *lax.top_k(jnp.array([1.0, 3, 3, jnp.nan]), 3), jnp.median(X)],
         lambda: [jnp.argmax(X, 1), jnp.argmin(X, 0), jnp.argmax(EDGE), *lax.top_k(I32, 2)],
-        lambda: [jnp.searchsorted(jnp.arange(5.0), X), jnp.unique(I32, size=3), jnp.percentile(X, 30)],
+        lambda: [
+            jnp.searchsorted(jnp.arange(5.0), X),
+            jnp.unique(I32, size=3),
+            jnp.percentile(X, 30),
+        ],
     ],
     "reductions": [
         lambda: [jnp.sum(X), jnp.sum(X, 1), jnp.prod(X, 0), jnp.max(X, 1), jnp.min(X), jnp.mean(X)],
-        lambda: [jnp.any(B, 1), jnp.all(B), jnp.sum(I32), jnp.prod(J32, 1), jnp.sum(U8, dtype="u1")],
+        lambda: [
+            jnp.any(B, 1),
+            jnp.all(B),
+            jnp.sum(I32),
+            jnp.prod(J32, 1),
+            jnp.sum(U8, dtype="u1"),
+        ],
         lambda: [lax.reduce_xor(I32, (0,)), lax.reduce_and(I32, (1,)), lax.reduce_or(I32, (1,))],
-        lambda: [jnp.cumsum(X, 1), jnp.cumprod(X, 0), lax.cummax(X, 1), lax.cummin(X, 1, reverse=True)],
-        lambda: [lax.cumlogsumexp(X, 1), lax.cumsum(X, 1, reverse=True), jnp.cumsum(U8, dtype="u1")],
+        lambda: [
+            jnp.cumsum(X, 1),
+            jnp.cumprod(X, 0),
+            lax.cummax(X, 1),
+            lax.cummin(X, 1, reverse=True),
+        ],
+        lambda: [
+            lax.cumlogsumexp(X, 1),
+            lax.cumsum(X, 1, reverse=True),
+            jnp.cumsum(U8, dtype="u1"),
+        ],
         lambda: [lax.cumprod(X, 1, reverse=True), lax.cumlogsumexp(X, 0, reverse=True)],
         lambda: [jnp.var(X), jnp.linalg.norm(X), special.logsumexp(X, 1), jax.nn.softmax(X)],
         lambda: [lax.reduce(X, 1.0, lax.mul, (1,)), lax.reduce(X, 0.5, lax.max, (0,))],
@@ -163,21 +218,36 @@ CASES = {
     ],
     "contractions": [
         lambda: [X @ U.T, X[0] @ U[0], jnp.einsum("ij,ij->i", X, U), jnp.outer(X[0], U[1])],
-        lambda: [jnp.einsum("bij,bkj->bik", BATCH, BATCH), jnp.tensordot(BATCH, BATCH, ((2, 0), (1, 0)))],
+        lambda: [
+            jnp.einsum("bij,bkj->bik", BATCH, BATCH),
+            jnp.tensordot(BATCH, BATCH, ((2, 0), (1, 0))),
+        ],
         lambda: [I32 @ J32.T, jnp.einsum("bij,jk->kbi", BATCH, S), U8 @ U8.T],
         lambda: [lax.dot(X, U.T, preferred_element_type=jnp.float64)],
         conv(("NCHW", "OIHW", "NCHW"), kernel=(3, 4, 2, 3)),
         conv(("NCHW", "OIHW", "NCHW"), kernel=(4, 2, 2, 1), groups=2, rhs_dilation=(2, 1)),
-        conv(("NHWC", "HWIO", "CNHW"), kernel=(2, 2, 5, 3), lhs_dilation=(2, 1), padding=((-1, 2), (1, 0))),
+        conv(
+            ("NHWC", "HWIO", "CNHW"),
+            kernel=(2, 2, 5, 3),
+            lhs_dilation=(2, 1),
+            padding=((-1, 2), (1, 0)),
+        ),
         conv(("NCHW", "OIHW", "NCHW"), kernel=(6, 4, 2, 1), batches=2),
     ],
     "windows": [
-        reduce_window(lax.add, 0.0), reduce_window(lax.max, -jnp.inf), reduce_window(lax.min, jnp.inf),
-        reduce_window(lax.mul, 1.0), reduce_window(lax.add, 2.0), reduce_window(lax.add, 0, I32),
+        reduce_window(lax.add, 0.0),
+        reduce_window(lax.max, -jnp.inf),
+        reduce_window(lax.min, jnp.inf),
+        reduce_window(lax.mul, 1.0),
+        reduce_window(lax.add, 2.0),
+        reduce_window(lax.add, 0, I32),
         reduce_window(lax.max, np.int32(-(2**31)), I32, window_dilation=(1, 2)),
-        reduce_window(lax.add, 0.0, base_dilation=(2, 1), window_dilation=(1, 2), p=((1, 0), (2, -1))),
-        lambda: [jax.grad(pooled)(X), jax.jvp(pooled, (X,), (U,))[1], jax.jvp(jax.grad(pooled), (X,), (U,))[1]],
-        lambda: [jax.vmap(jax.grad(lambda x: lax.reduce_window(x, jnp.inf, lax.min, (2,), (1,), "VALID").sum()))(X)],
+        reduce_window(
+            lax.add, 0.0, base_dilation=(2, 1), window_dilation=(1, 2), p=((1, 0), (2, -1))
+        ),
+        lambda: [jax.grad(pooled)(X), jax.jvp(pooled, (X,), (U,))[1]],
+        lambda: jax.jvp(jax.grad(pooled), (X,), (U,))[1],
+        lambda: jax.grad(lowest)(X),
     ],
     "indices": [lambda: indexed(X)],
     "linear algebra": [
@@ -185,29 +255,79 @@ CASES = {
         lambda: [solve(A, RHS, left_side=True, lower=True), solve(T, RHS, left_side=True)],
         lambda: [solve(A, RHS, left_side=True, lower=True, transpose_a=True)],
         lambda: [solve(A, RHS.T, lower=True), solve(A, RHS.T, lower=True, unit_diagonal=True)],
-        lambda: [solve(A + 1j * A, RHS + 0j, left_side=True, lower=True, conjugate_a=True, transpose_a=True)],
-        lambda: [jnp.linalg.solve(S, RHS), jnp.linalg.inv(BATCH), jnp.linalg.det(S), *lax.linalg.lu(S)],
+        lambda: [
+            solve(
+                A + 1j * A, RHS + 0j, left_side=True, lower=True, conjugate_a=True, transpose_a=True
+            )
+        ],
+        lambda: [
+            jnp.linalg.solve(S, RHS),
+            jnp.linalg.inv(BATCH),
+            jnp.linalg.det(S),
+            *lax.linalg.lu(S),
+        ],
         lambda: [*lax.linalg.lu(BATCH), jnp.linalg.slogdet(S)[1], jnp.linalg.lstsq(RHS, RHS)[0]],
-        lambda: [*jnp.linalg.qr(RHS), jnp.linalg.qr(RHS, mode="complete")[1], jnp.linalg.eigvalsh(S)],
-        lambda: [jnp.linalg.svd(RHS, compute_uv=False), abs(jnp.linalg.svd(RHS)[0]), jnp.linalg.pinv(RHS)],
-        lambda: [abs(jnp.linalg.eigh(S)[1]), abs(jnp.linalg.eigh(BATCH)[0]), jnp.linalg.matrix_power(S, 5)],
-        lambda: [jnp.sort(jnp.linalg.eigvals(T)), jax.scipy.linalg.expm(S), *jax.scipy.linalg.lu(S)],
+        lambda: [
+            *jnp.linalg.qr(RHS),
+            jnp.linalg.qr(RHS, mode="complete")[1],
+            jnp.linalg.eigvalsh(S),
+        ],
+        lambda: [
+            jnp.linalg.svd(RHS, compute_uv=False),
+            abs(jnp.linalg.svd(RHS)[0]),
+            jnp.linalg.pinv(RHS),
+        ],
+        lambda: [
+            abs(jnp.linalg.eigh(S)[1]),
+            abs(jnp.linalg.eigh(BATCH)[0]),
+            jnp.linalg.matrix_power(S, 5),
+        ],
+        lambda: [
+            jnp.sort(jnp.linalg.eigvals(T)),
+            jax.scipy.linalg.expm(S),
+            *jax.scipy.linalg.lu(S),
+        ],
         lambda: [lax.linalg.tridiagonal_solve(P[0], P[0] * 4, P[1], RHS)],
         lambda: [lax.linalg.symmetric_product(RHS, S, alpha=2.0, beta=0.5, symmetrize_output=True)],
         lambda: [*jnp.linalg.qr(BATCH), jax.scipy.linalg.cho_solve((A, True), RHS)],
-        lambda: [lax.linalg.householder_product(*jax.lax.linalg.geqrf(RHS))] if hasattr(lax.linalg, "geqrf") else [],
-        lambda: [jnp.fft.fft(X), jnp.fft.ifft(Z), jnp.fft.rfft(X), jnp.fft.irfft(Z), jnp.fft.fft2(X)],
+        lambda: [lax.linalg.householder_product(RHS * 0.1, jnp.array([0.7, 1.2]))],
+        lambda: [lax.linalg.lu_pivots_to_permutation(jnp.array([2, 1, 2], "i4"), 4)],
+        lambda: [_compat.symmetric_outer(RHS, RHS + 1)],
+        lambda: [
+            jnp.fft.fft(X),
+            jnp.fft.ifft(Z),
+            jnp.fft.rfft(X),
+            jnp.fft.irfft(Z),
+            jnp.fft.fft2(X),
+        ],
         lambda: [jnp.fft.irfft(Z, 5), jnp.fft.rfft2(X), jnp.fft.fft(X, 4)],
     ],
     "random": [
-        lambda: [jax.random.bits(jax.random.key(7), (3, 2)), jax.random.uniform(jax.random.key(2**40 + 7), (3,))],
-        lambda: [jax.random.normal(jax.random.key(1), (2, 2)), jax.random.bits(jax.random.key(3), (3,), "u8")],
-        lambda: [jax.random.key_data(jax.random.split(jax.random.key(3), 3)), jax.random.bits(jax.random.key(3), (3,), "u1")],
-        lambda: [jax.random.key_data(jax.random.fold_in(jax.random.key(3), 9)), jax.random.randint(jax.random.key(0), (4,), 0, 9)],
-        lambda: [jax.random.uniform(jax.random.PRNGKey(5), (2,)), jax.random.permutation(jax.random.key(4), 5)],
+        lambda: [
+            jax.random.bits(jax.random.key(7), (3, 2)),
+            jax.random.uniform(jax.random.key(2**40 + 7), (3,)),
+        ],
+        lambda: [
+            jax.random.normal(jax.random.key(1), (2, 2)),
+            jax.random.bits(jax.random.key(3), (3,), "u8"),
+        ],
+        lambda: [
+            jax.random.key_data(jax.random.split(jax.random.key(3), 3)),
+            jax.random.bits(jax.random.key(3), (3,), "u1"),
+        ],
+        lambda: [
+            jax.random.key_data(jax.random.fold_in(jax.random.key(3), 9)),
+            jax.random.randint(jax.random.key(0), (4,), 0, 9),
+        ],
+        lambda: [
+            jax.random.uniform(jax.random.PRNGKey(5), (2,)),
+            jax.random.permutation(jax.random.key(4), 5),
+        ],
+        lambda: [jax.random.key_data(jax.random.clone(jax.random.key(3))), jax.random.normal(jax.random.key(8))],
+        lambda: [jax.random.bits(jax.random.wrap_key_data(jnp.array([1, 2], "u4")), (2,))],
         lambda: [jax.vmap(jax.random.normal)(jax.random.split(jax.random.key(3), 3))],
     ],
-}  # fmt: skip
+}
 
 
 def results_of(case):

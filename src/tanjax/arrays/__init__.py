@@ -69,6 +69,7 @@ from ._unitful import (
     as_quantity as as_quantity,
     bits_of as bits_of,
     convert as convert,
+    note_bits as note_bits,
     quantity as quantity,
     split_unit as split_unit,
 )

@@ -45,7 +45,7 @@ def _encode(name: str, value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Unit):
-        return {"unit": str(value)}
+        return {"unit": str(value), "scale": value.scale}
     if isinstance(value, tuple):
         return {"tuple": [_encode(name, v) for v in value]}
     try:
@@ -58,7 +58,7 @@ def _decode(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if "unit" in value:
-        return units.unit(value["unit"])
+        return units.unit(value["unit"]).scaled(value.get("scale", 0))
     if "tuple" in value:
         return tuple(map(_decode, value["tuple"]))
     import jax.numpy as jnp

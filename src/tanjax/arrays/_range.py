@@ -40,11 +40,11 @@ class Range(NamedTuple):
     inner: int
     smallest: int
 
-    def holds(self, low: float, high: float) -> bool:
+    def holds(self, low: float, high: float, *_: float) -> bool:
         """Whether all numbers with these bits are normal."""
         return self.lowest <= low and high <= self.highest
 
-    def centre(self, low: float, high: float) -> int | None:
+    def centre(self, low: float, high: float, *_: float) -> int | None:
         """The exponent to take out of numbers so that they lie in the middle; None: too far apart.
 
         Zeros have any exponent.
@@ -104,30 +104,24 @@ def measure(x: Any) -> Bits | None:
 
 
 def _of_array(x: Any) -> Bits | None:
-    if x.size <= _SMALL:
-        try:
-            numbers = np.asarray(x).ravel().tolist()
-        except RuntimeError:  # parts of it are on other machines
+    if math.prod(x.shape) > _SMALL:
+        from tanjax.scale._measure import measure as measure_many
+
+        if isinstance(x, jax.Array) and not x.is_fully_addressable:
             return None
-        if x.dtype.kind == "c":
-            numbers = [part for z in numbers for part in (z.real, z.imag)]
-        return _of_numbers(numbers)
-    if isinstance(x, jax.Array) and not x.is_fully_addressable:
+        with jax.ensure_compile_time_eval():  # also of an array that a traced function closes over
+            found = measure_many(x)
+        if found.is_zero:
+            return NOTHING
+        half = x.dtype.kind == "c"  # the magnitude is that of the larger part
+        return math.floor(found.low), math.floor(found.high) + 1 + half
+    try:
+        numbers = np.asarray(x).ravel().tolist()
+    except RuntimeError:  # parts of it are on other machines
         return None
-    with jax.ensure_compile_time_eval():
-        low, high = np.asarray(_extremes(x)).tolist()
-    return _of_numbers([v for v in (low, high) if math.isfinite(v)])
-
-
-@jax.jit
-def _extremes(x: Any) -> Any:
-    """The least and the greatest finite magnitude that is not zero."""
-    if jnp.iscomplexobj(x):
-        x = jnp.stack([x.real, x.imag])
-    size = jnp.abs(x)
-    counts = jnp.isfinite(size) & (size > 0)
-    least = jnp.min(jnp.where(counts, size, jnp.inf))
-    return jnp.stack([least, jnp.max(jnp.where(counts, size, 0))])
+    if x.dtype.kind == "c":
+        numbers = [part for z in numbers for part in (z.real, z.imag)]
+    return _of_numbers(numbers)
 
 
 def _of_numbers(numbers: Any) -> Bits:

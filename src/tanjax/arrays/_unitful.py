@@ -271,6 +271,9 @@ def quantity(stored: Any, label: Unit, bits: Bits | None = None) -> Unitful:
     return new
 
 
+note_bits = _write_bits  # what is known of the numbers of a quantity: its bits, and more behind
+
+
 def bits_of(q: Unitful) -> Bits | None:
     """Where the stored numbers lie; looked at once. None of tracers, integers and structured."""
     bits: Bits | None = q._bits

@@ -151,6 +151,12 @@ def _split(p: Bits, q: Bits, middle: int, sign: int, span: Range) -> int | None:
     return int(low + high) // 2 if low <= high else None
 
 
+def _vanished(a: Any, left: Any, b: Any, right: Any) -> bool:
+    """Whether there is an entry of which both parts became zero, though they were not."""
+    was = (np.asarray(a) != 0) | (np.asarray(b) != 0)
+    return bool(np.any(was & (np.asarray(left) == 0) & (np.asarray(right) == 0)))
+
+
 def add(raw: Any, x: Any, y: Any) -> Any:
     """`x + y` or `x - y` in range, and `raw` of both at one exponent: see the module."""
     found = _operands(x, y)
@@ -171,12 +177,15 @@ def add(raw: Any, x: Any, y: Any) -> Any:
     if not (la.scale or lb.scale) and least >= span.smallest and high < span.highest:
         return quantity(raw(convert(a, la, unit), convert(b, lb, unit)), unit)
     exponent = int(high) - span.highest + 2  # the largest at the top: most room for the others
-    label = unit.scaled(exponent)
-    result = raw(convert(a, la, label), convert(b, lb, label))
+    label, few = unit.scaled(exponent), low - exponent < span.lowest
+    if few and not (la.scale or lb.scale) and span.holds(low, high + 1):
+        label, exponent = unit, 0  # plain arithmetic loses less
+    left, right = convert(a, la, label), convert(b, lb, label)
+    result = raw(left, right)
     bits = measure(result)
     if bits is None:
         return quantity(result, label)
-    if low - exponent < span.lowest and high - low > 2 * span.digits and np.size(result) > 1:
+    if few and _vanished(a, left, b, right):
         warn_too_wide("add", low, high, dtype)
     inside = bits[0] + exponent, bits[1] + exponent
     if bits[0] > bits[1] or (not (la.scale or lb.scale) and span.holds(*inside)):

@@ -18,7 +18,14 @@ import numpy as np
 
 from tanjax.arrays import Unitful, densified, is_structured
 from tanjax.registry import Front, note_unit_dependence, refused
-from tanjax.registry._careful import SELECTING, centred_arguments, comfortable, graphed, home
+from tanjax.registry._careful import (
+    SELECTING,
+    at_degree,
+    centred_arguments,
+    comfortable,
+    graphed,
+    home,
+)
 
 from . import (
     _arithmetic,
@@ -129,9 +136,14 @@ def _special(name: str, special: Callable[..., Any], raw: Callable[..., Any]) ->
         return functools.partial(special, raw)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        degree = degree_of(*args, **kwargs) if degree_of else 2.0
-        if comfortable(args, degree, spread) and comfortable(kwargs.values(), degree, spread):
-            return special(raw, *args, **kwargs)
+        if degree_of is None:
+            degree = 2.0
+            if comfortable(args, spread) and comfortable(kwargs.values(), spread):
+                return special(raw, *args, **kwargs)
+        else:
+            degree = degree_of(*args, **kwargs)
+            if at_degree((*args, *kwargs.values()), degree, spread):
+                return special(raw, *args, **kwargs)
         args, kwargs, plain = centred_arguments(args, kwargs)
         result = special(graphed(raw, degree, spread), *args, **kwargs)
         return home(result) if plain else result

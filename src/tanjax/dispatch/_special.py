@@ -33,15 +33,19 @@ DEGREES: dict[str, Callable[..., float]] = {
     "pow": lambda x, y: _size_of(y),
     "float_power": lambda x, y: _size_of(y),
     "integer_pow": lambda x, y: _size_of(y),
-    "prod": lambda a, axis=None, *_, **__: max(2, _count(jnp.shape(split(a)[0]), axis)),
-    "nanprod": lambda a, axis=None, *_, **__: max(2, _count(jnp.shape(split(a)[0]), axis)),
-    "reduce_prod": lambda a, axes: max(2, _count(jnp.shape(split(a)[0]), tuple(axes))),
-    "det": lambda a, *_, **__: max(2, jnp.shape(split(a)[0])[-1]),
+    "prod": lambda a, axis=None, *_, **__: max(2, _count(_shape(a), axis)),
+    "nanprod": lambda a, axis=None, *_, **__: max(2, _count(_shape(a), axis)),
+    "reduce_prod": lambda a, axes: max(2, _count(_shape(a), tuple(axes))),
+    "det": lambda a, *_, **__: max(2, _shape(a)[-1]),
     "matrix_power": lambda a, n: max(2, abs(n)),
     "multi_dot": lambda arrays, **_: max(2, len(arrays)),
     "einsum": lambda subscripts, *operands, **_: max(2, len(operands)),
     "polyval": lambda p, x, **_: max(2, len(p)),
 }
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    return x.shape if type(x) is Unitful else np.shape(x)  # 2 us less than asking NumPy
 
 
 def _size_of(exponent: Any) -> float:

@@ -21,6 +21,7 @@ from tanjax.arrays import (
     quantity,
     range_of,
     settle,
+    warn_too_wide,
 )
 from tanjax.arrays._abstract import as_array
 from tanjax.registry._careful import centred_label, home, labelled, needs_graph, run
@@ -49,7 +50,9 @@ class At:
     def _same(self, name: str, values: Any, kwargs: Any) -> Unitful:
         moved = self._together(name, values)
         if moved is not None:
-            result = At(moved, self.index)._same(name, values, kwargs)
+            number = convert(values.stored, values.label, moved.label)
+            at = as_array(moved.stored).at[self.index]
+            result = settle(getattr(at, name)(number, **kwargs), moved.label)
             return result if self.q.label.scale else home(result)
         if name in ("add", "subtract") and not self.q.label.is_linear:
             # To a point of a scale only a difference can be added.
@@ -75,6 +78,8 @@ class At:
         low, high = joined([(bits, q.label), (more, values.label)], q.label)
         if low > high or span.holds(low, high + (name in ("add", "subtract"))):
             return None
+        if high - low > span.highest - span.lowest:
+            warn_too_wide(f"at[...].{name}", low + q.scale, high + q.scale, q.dtype)
         label = centred_label([q, values], q.label)
         return quantity(convert(q.stored, q.label, label), label)
 

@@ -30,6 +30,7 @@ from tanjax.arrays import (
     bits_of,
     common_label,
     measure,
+    note_bits,
     quantity,
     range_of,
     is_structured,
@@ -58,34 +59,54 @@ SELECTING = frozenset(
 _ROOTS = 6  # square and cube roots of a power of two with such an exponent have whole ones
 
 
-def comfortable(
-    values: Iterable[Any], degree: float = 2.0, spread: bool = False, stretch: float = 0.0
-) -> bool:
-    """Whether no function of that degree can leave the range on these values: 0.4 us each.
+def comfortable(values: Iterable[Any], spread: bool = False, stretch: float = 0.0) -> bool:
+    """Whether a product of two of these values, or a sum, surely stays in range: 0.1 us each.
 
-    **Arguments:** `degree`: how many of the values are multiplied with one another; `spread`:
-    whether it adds up all entries of an array; `stretch`: log2 of the conversions before.
+    **Arguments:** `spread`: whether all entries of an array are added up; `stretch`: log2 of the
+    conversions before. Whether it is so is worked out once per quantity and kept beside its bits.
     """
+    place = 3 if spread else 2
     for value in values:
-        kind = type(value)
-        if kind is Unitful:
-            label = value.label
-            bits = value._bits or bits_of(value)
-            if bits is None:
-                continue
-            if label.scale:
+        if type(value) is Unitful:
+            try:
+                if value._bits[place] < stretch:
+                    return False
+            except (TypeError, IndexError):  # nobody has looked, or there are only bounds
+                if _room(value)[place] < stretch:
+                    return False
+        elif type(value) in _SEQUENCES and not comfortable(value, spread, stretch):
+            return False
+    return True
+
+
+_ENDLESS = (math.inf, -math.inf, math.inf, math.inf)
+
+
+def _room(q: Unitful) -> Any:
+    """The bits of a quantity, and by how many digits it may grow; kept with the quantity."""
+    bits, span = bits_of(q), range_of(q.dtype)
+    if bits is None or span is None:
+        return _ENDLESS
+    room = -math.inf
+    if bits[0] > bits[1]:
+        room = math.inf
+    elif not q.label.scale:
+        room = span.highest - 2 - 2 * max(-bits[0], bits[1])
+    note_bits(q, (*bits[:2], room, room - math.log2(max(math.prod(q.shape), 1))))
+    return q._bits
+
+
+def at_degree(values: Iterable[Any], degree: float, spread: bool) -> bool:
+    """As `comfortable`, where more than two values are multiplied with one another."""
+    place = 3 if spread else 2
+    for value in values:
+        if type(value) is Unitful:
+            bits = value._bits
+            if bits is None or len(bits) == 2:
+                bits = _room(value)
+            if bits[place] < (degree - 2) * max(-bits[0], bits[1]):
                 return False
-            span = range_of(value.dtype)
-            if span is None:
-                continue
-            room = span.highest - 2 - stretch
-            if spread and value.size > 1:
-                room -= math.log2(value.size)
-            if -bits[0] * degree > room or bits[1] * degree > room:
-                return bits[0] > bits[1]
-        elif kind in _SEQUENCES and not comfortable(
-            value, degree, spread, stretch
-        ):
+        elif type(value) in _SEQUENCES and not at_degree(value, degree, spread):
             return False
     return True
 

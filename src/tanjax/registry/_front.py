@@ -157,15 +157,17 @@ class Front:
             key = None if named is None else (key, tuple(kwargs), named)
         plan, stretch = self._plans.get(key, _NO_PLAN)
         if plan is not None:
-            if self.guarded and not self._comfortable(args, kwargs, stretch):
+            if self.guarded and not comfortable(args, self.spread, stretch):
+                return self._resolve(None, args, kwargs)
+            if kwargs and self.guarded and not comfortable(kwargs.values(), self.spread, stretch):
                 return self._resolve(None, args, kwargs)
             return plan(args, kwargs)
         return self._resolve(key, args, kwargs)
 
     def _comfortable(self, args: Any, kwargs: Any, stretch: float) -> bool:
-        if not comfortable(args, 2.0, self.spread, stretch):
+        if not comfortable(args, self.spread, stretch):
             return False
-        return not kwargs or comfortable(kwargs.values(), 2.0, self.spread, stretch)
+        return comfortable(kwargs.values(), self.spread, stretch)
 
     def _resolve(self, key: Any, args: Any, kwargs: Any) -> Any:
         """A call whose units are not known yet; it is planned for the next time."""

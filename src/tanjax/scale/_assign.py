@@ -24,6 +24,8 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -33,12 +35,13 @@ from ._cells import construct, unsolvable
 from ._conflicts import STEPS, Bounds
 from ._cover import exact, greedy
 from ._integer_program import improve, least_violation, solve
-from ._presolve import ANY as ANY, Cell, FREE as FREE, Problem as Problem, System
+from ._presolve import ANY as ANY, FREE as FREE, Cell, Problem as Problem, System
 
 TINY = 1e-30
 GAP = 1e-9  # below this an assignment counts as proven best
 ROUNDS = 12  # of the greedy cover; the first few find nearly all conflicts
 WINDOW = 30  # cells that are solved exactly together
+OFTEN = 8  # readings beyond which a value no longer belongs to one place
 SMALL = 400  # variables up to which the whole program goes to HiGHS
 
 
@@ -63,17 +66,23 @@ class Assignment(NamedTuple):
 
 
 def assign(problem: Problem, *, time_limit: float = 1.0) -> Assignment:
-    """The cheapest exponents that could be found in `time_limit` seconds."""
+    """The cheapest exponents that could be found in `time_limit` seconds.
+
+    The time is that of this thread's computing, so that a plan does not depend on what else the
+    machine does.
+    """
     start = time.perf_counter()
     if _identity_does(problem):
         zeros = np.zeros(len(problem.low), np.int64), np.zeros(len(problem.use_value), np.int64)
         lost = problem.unavoidable()
         count = int(np.count_nonzero(problem.use_pin != FREE)) if lost else 0
-        return Assignment(*zeros, lost, lost, 0.0, 0, count, "identity", time.perf_counter() - start)
+        return Assignment(
+            *zeros, lost, lost, 0.0, 0, count, "identity", time.perf_counter() - start
+        )
     collecting = gc.isenabled()
     gc.disable()  # many small lists, no cycles: collections would take a third of the time
     try:
-        return _Search(problem, start, start + time_limit).run()
+        return _Search(problem, start, time.thread_time() + time_limit).run()
     finally:
         if collecting:
             gc.enable()
@@ -101,68 +110,70 @@ class _Search:
             found, bits = least_violation(system, hopeless, time_limit=self.left / 2)
             system.widened = found or {}
             self.lost += self.problem.weight() * np.ceil(bits - 1e-6)
-        bounds = Bounds(system, self._until(0.4))
-        best = self._cheap(bounds)
-        if best.gap > GAP and system.size <= SMALL and self.left > 0:
-            best = self._small()
-        if best.gap > GAP and self.left > 0 and bounds.conflicts:
-            best = self._thorough(bounds)
-        if best.gap > GAP and best.method != "integer program":
-            best = self._polish()
+        bounds = Bounds(system, self._until(0.5))
+        method = "presolve" if self._covered_greedily(bounds) else "rounding"
+        if system.size <= SMALL:
+            best = self._construct(bounds, "presolve")
+            return self._whole(best) if best.gap > GAP and self.left > 0 else best
+        if method == "rounding" and self.left > 0:
+            self._cover_exactly(bounds)
+        best = self._construct(bounds, method)
+        if best.gap > GAP and self.left > 0:
+            best = self._agree(best)
+        if best.gap > GAP and self.left > 0:
+            best = self._polish(best)
         return best
 
     @property
     def left(self) -> float:
-        return self.deadline - time.perf_counter()
+        return self.deadline - time.thread_time()
 
     def _until(self, part: float) -> float:
         """The time at which a part of the rest of the time is over."""
-        return time.perf_counter() + part * self.left
+        return time.thread_time() + part * self.left
 
-    def _cheap(self, bounds: Bounds) -> Assignment:
-        """Without a solver: cover the conflicts greedily until there are no new ones."""
-        new, cost = bounds.settle(), self.system.cost
+    def _covered_greedily(self, bounds: Bounds) -> bool:
+        """Cover the conflicts until there are no new ones; whether at the least possible cost."""
+        cost = self.system.cost
+        bounds.settle()
         # The conflicts of the first round are disjoint.
         self.bound = sum(min(cost[v] for v in conflict) for conflict in bounds.conflicts)
         for _ in range(ROUNDS):
             self.cover = greedy(bounds.conflicts, cost)
             bounds.choose(self.cover)
-            new = bounds.settle()
-            if not new or bounds.exhausted:
+            if not bounds.settle() or bounds.exhausted:
                 break
-        return self._construct(bounds, "presolve")
+        return sum(cost[v] for v in self.cover) <= self.bound * (1 + GAP)
 
-    def _small(self) -> Assignment:
-        solution = solve(self.system, self.problem.weight(), time_limit=self.left)
-        if solution is None:
-            assert self.best is not None
-            return self.best
-        self.bound = max(self.bound, solution.bound + self.problem.unavoidable() - self.lost)
-        return self._offer(solution.values, solution.uses, "integer program")
-
-    def _thorough(self, bounds: Bounds) -> Assignment:
-        """Cover the conflicts exactly, until there are no new ones or the time is up."""
-        conflicts = bounds.conflicts
-        bounds = Bounds(self.system, self._until(0.7), conflicts)
-        while self.left > 0:
-            values, bound = exact(bounds.conflicts, self.system.cost, time_limit=self.left / 2)
+    def _cover_exactly(self, bounds: Bounds) -> None:
+        """The same with the cheapest cover, whose cost is a better bound."""
+        bounds.deadline = self._until(0.6)
+        while (left := bounds.deadline - time.thread_time()) > 0:
+            values, bound = exact(bounds.conflicts, self.system.cost, time_limit=left)
             self.bound = max(self.bound, bound)
             if values is None:
-                break
+                return
             self.cover = values
             bounds.choose(values)
             if not bounds.settle() or bounds.exhausted:
-                break
-        return self._construct(bounds, "rounding")
+                return
 
-    def _polish(self) -> Assignment:
+    def _whole(self, best: Assignment) -> Assignment:
+        """Solve the whole integer program."""
+        solution = solve(self.system, self.problem.weight(), time_limit=self.left)
+        if solution is None:
+            return best
+        self.bound = max(self.bound, solution.bound + self.problem.unavoidable() - self.lost)
+        return self._offer(solution.values, solution.uses, "integer program")
+
+    def _polish(self, best: Assignment) -> Assignment:
         """Solve exactly around conversions that the conflicts do not ask for, one by one."""
-        assert self.best is not None
-        system, best = self.system, self.best
-        cells = system.cells()
+        system = self.system
+        cells = system.cells
         cell_of = {x: c for c, (_, variables) in enumerate(cells) for x in variables}
         at = [*best.values.tolist(), *best.uses.tolist()]
         weight, n = self.problem.weight(), system.n
+        alone = [x for x in range(n, system.size) if x not in cell_of and not system.pinned[x]]
         for x in range(n, system.size):
             v = system.owner[x]
             extra = v not in self.cover or at[x] not in self._first(at, v)
@@ -173,9 +184,8 @@ class _Search:
                 found = improve(system, weight, near, at, time_limit=self.left)
                 for y, exponent in (found or {}).items():
                     at[y] = exponent
-                for y in range(n, system.size) if found else ():
-                    if y not in cell_of and not system.pinned[y]:
-                        at[y] = at[system.owner[y]]
+                for y in alone if found else ():
+                    at[y] = at[system.owner[y]]
         exponents = np.array(at, dtype=np.int64)
         return self._offer(exponents[:n], exponents[n:], best.method)
 
@@ -183,13 +193,38 @@ class _Search:
         """The first exponent, if any, to which `v` is converted."""
         return [at[x] for x in self.system.uses_of[v] if at[x] != at[v]][:1]
 
-    def _construct(self, bounds: Bounds, method: str) -> Assignment:
+    def _agree(self, best: Assignment) -> Assignment:
+        """Once more, where readings of one value ended at several exponents, with one of them."""
+        for choice in (max, min):
+            several = self._several(best)
+            if not several or self.left <= 0 or best.gap <= GAP:
+                break
+            bounds = Bounds(self.system, self._until(0.5))
+            bounds.choose(self.cover)
+            bounds.settle()
+            wishes = {v: choice(exponents, key=abs) for v, exponents in several.items()}
+            best = self._construct(bounds, "rounding", wishes)
+        return best
+
+    def _several(self, best: Assignment) -> dict[int, set[int]]:
+        """Often read values that are converted to more than one exponent, and these."""
+        values, uses = best.values, best.uses
+        owner, found = self.problem.use_value, dict[int, set[int]]()
+        moved = (uses != values[owner]) & (self.problem.cost[owner] > 0)
+        for v, exponent in zip(owner[moved].tolist(), uses[moved].tolist(), strict=True):
+            found.setdefault(v, set()).add(exponent)
+        often = {v for v in found if len(self.system.uses_of[v]) > OFTEN}  # others: see `_polish`
+        return {v: exponents for v, exponents in found.items() if v in often and len(exponents) > 1}
+
+    def _construct(
+        self, bounds: Bounds, method: str, wishes: Mapping[int, int] = MappingProxyType({})
+    ) -> Assignment:
         if bounds.exhausted:
             method = "propagation"
         bounds.deadline = self._until(0.5)
         bounds.steps = STEPS * len(self.system.rows)
         bounds.share([v for v, cost in enumerate(self.system.cost) if cost and bounds.freed[v]])
-        exponents = np.array(construct(self.system, bounds), dtype=np.int64)
+        exponents = np.array(construct(self.system, bounds, dict(wishes)), dtype=np.int64)
         return self._offer(exponents[: self.system.n], exponents[self.system.n :], method)
 
     def _offer(
@@ -198,7 +233,9 @@ class _Search:
         """Keep the better of the best so far and a new assignment; with the newest bound."""
         cost, conversions, violations = evaluate(self.problem, values, uses)
         if self.best is None or cost < self.best.cost:
-            self.best = Assignment(values, uses, cost, 0.0, 0.0, conversions, violations, method, 0.0)
+            self.best = Assignment(
+                values, uses, cost, 0.0, 0.0, conversions, violations, method, 0.0
+            )
         cost = self.best.cost
         bound = min(self.lost + self.bound, cost)
         gap = (cost - bound) / max(cost - self.lost, TINY)
@@ -214,7 +251,7 @@ def _around(system: System, cells: list[Cell], cell_of: dict[int, int], start: i
     for c in found:  # grows while it is walked
         for x in cells[c][1]:
             v = system.owner[x]
-            if len(system.uses_of[v]) > 8:
+            if len(system.uses_of[v]) > OFTEN:
                 continue
             for y in (v, *system.uses_of[v]):
                 other = cell_of.get(y, start)

@@ -5,7 +5,7 @@ at the exponents that their values have, if that leaves its results within the b
 follows has set; if not, it converts an operand, the cheapest that helps. So every row and every pin
 holds at any time, whatever the bounds are like; good bounds save conversions.
 
-    >>> exponents = construct(system, bounds)
+    >>> exponents = construct(system, bounds, {})
 
 Sharp edges: a cell whose rows cannot be solved within the intervals gets the exponents that violate
 them least of a few tries; if everything fails, exponent 0, at which every row holds.
@@ -21,10 +21,18 @@ from ._presolve import ANY, Cell, System
 Bound = dict[int, int]  # by variable
 
 
-def construct(system: System, bounds: Bounds) -> list[int]:
-    """An exponent for each variable; all rows and pins hold."""
+def construct(system: System, bounds: Bounds, wishes: Bound) -> list[int]:
+    """An exponent for each variable; all rows and pins hold.
+
+    **Arguments:** `wishes`: by value, the exponent that all its readings had best share.
+    """
     builder = _Builder(system, bounds)
-    cells = system.cells()
+    for v, exponent in wishes.items():
+        for x in system.uses_of[v]:
+            if bounds.freed[v] == SHARED and not system.pinned[x]:
+                bounds.fix({x: exponent}, builder.exponent)
+                break
+    cells = system.cells
     inside = [False] * system.size
     for _, variables in cells:
         for x in variables:
@@ -45,7 +53,7 @@ def unsolvable(system: System) -> list[Cell]:
     low, high = system.low, system.high
     away = [a > 0 or b < 0 for a, b in zip(low, high, strict=True)]
     found = []
-    for rows, variables in system.cells():
+    for rows, variables in system.cells:
         if any(away[x] for x in variables) and not _clearly_solvable(system, rows, variables):
             bounds = {x: low[x] for x in variables}, {x: high[x] for x in variables}
             if _solve(system, rows, *bounds, lambda x, a, b: min(max(0, a), b)) is None:

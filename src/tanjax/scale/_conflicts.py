@@ -39,8 +39,9 @@ class Bounds:
     """Bounds of every variable, the conflicts met so far and what they prove.
 
     **Fields:** `low`, `high`: per variable (of a value that is not freed, those of the value count
-    for its uses); `freed`: per value; `conflicts`: sets of values; `exhausted`: whether it stopped before all bounds were
-    settled, because of `deadline` (by `time.perf_counter`) or because they creep.
+    for its uses); `freed`: per value, `OWN`, `SHARED` or `APART`; `conflicts`: sets of values;
+    `exhausted`: whether it stopped before all bounds were settled, because of `deadline` (by
+    `time.thread_time`) or because they creep.
     """
 
     def __init__(
@@ -105,14 +106,18 @@ class Bounds:
         return len(self.conflicts) - before
 
     def fix(self, exponents: dict[int, int], decided: Sequence[int | None]) -> None:
-        """Decide on exponents, given those `decided` so far. Where that contradicts anything, one more value is freed."""
+        """Decide on exponents, after those `decided`; where that contradicts, free more values."""
         self._diving = True
         for x, exponent in exponents.items():
             v = self.system.owner[x]
             y = self.representative(x)
-            if y != x and x != v and (
-                not self.low[y] <= exponent <= self.high[y]
-                or (y == v and decided[v] is not None and decided[v] != exponent)
+            if (
+                y != x
+                and x != v
+                and (
+                    not self.low[y] <= exponent <= self.high[y]
+                    or (y == v and decided[v] is not None and decided[v] != exponent)
+                )
             ):
                 self._waiting.update(self.free(v))
             y = self.representative(x)
@@ -126,11 +131,11 @@ class Bounds:
         if not self._waiting or self.exhausted:
             return
         self._moves.clear()
-        forth, back = sorted(self._waiting), []
+        forth, back = sorted(self._waiting), list[int]()
         waiting = self._waiting
         while (forth or back) and self.steps > 0:
             self.steps -= 1
-            if self.steps % 256 == 0 and time.perf_counter() > self.deadline:
+            if self.steps % 256 == 0 and time.thread_time() > self.deadline:
                 self.steps = 0
             r = heapq.heappop(forth) if forth else -heapq.heappop(back)
             if r not in waiting:
@@ -188,7 +193,9 @@ class Bounds:
         rows = self._wake[x]
         if rows is None:
             rows, v = self._touching[x], self.system.owner[x]
-            if self.freed[v] == (OWN if x == v else SHARED) and not (x != v and self.system.pinned[x]):
+            if self.freed[v] == (OWN if x == v else SHARED) and not (
+                x != v and self.system.pinned[x]
+            ):
                 more = {r for u in self.system.uses_of[v] for r in self._touching[u]}
                 rows = list(more.union(rows))
             self._wake[x] = rows

@@ -5,7 +5,7 @@ its operation, magnitude and exponent, in colour if plain JAX loses it; each arr
 is read, and says by which power of two it is converted on the way. Nested graphs are framed, and
 the arrows from the end of a loop's body to its beginning show the loop.
 
-    >>> pathlib.Path("energy.dot").write_text(to_dot(graph, facts))
+    pathlib.Path("energy.dot").write_text(to_dot(graph, facts))
 
 Then `dot -Tsvg energy.dot`. Sharp edge: the text is written whatever its length, but `dot` takes
 minutes for thousands of values.

@@ -5,8 +5,8 @@ themselves do. So the picture has one place for each value, in the order of the 
 for its magnitudes and a shaded band for what the dtype holds: a bar that sticks out is what plain
 JAX loses. The narrow dark bar is the same value as it is stored, moved by its exponent.
 
-    >>> axes = plot(graph, facts)
-    >>> axes.figure.savefig("energy.png")
+    axes = plot(graph, facts)
+    axes.figure.savefig("energy.png")
 
 Sharp edges: the axis is cut where nothing but a few runaway values would be seen; a triangle at the
 edge stands for what goes on beyond it. Values that are all zero, or of which nothing is known, and
@@ -133,8 +133,10 @@ def _title(rows: list[Row], bars: list[Bar], facts: Facts) -> str:
     plain = f"plain JAX loses {lost} of {len(values)} values" if lost else "plain JAX loses nothing"
     state = "run as it is" if facts.identity else "stored with exponents"
     if out:
-        return f"{name}: {plain}; {state}, {out} out of range"
-    return f"{name}: {plain}; {state}" + ("" if facts.identity else ", all are in range")
+        state = f"{state}, {out} out of range"
+    elif not facts.identity and all(row.value and row.value.magnitude for row in values):
+        state = f"{state}, all are in range"
+    return f"{name}: {plain}; {state}"
 
 
 def _is_out(bar: Bar) -> bool:

@@ -17,23 +17,33 @@ Sharp edge: with `estimated`, the two runs saw only the first iterations; trust 
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from tanjax import _compat
-
-from . import _loops, _rule_families  # noqa: F401 (registers the rules)
-from ._graph import Magnitude, Node, ScaleGraph, Use, Value, build
+from . import _rule_families  # noqa: F401 (registers the rules)
+from ._graph import Magnitude, Node, ScaleGraph, Use, Value
 from ._losses import Loss, losses
+from ._nested import NESTED
 from ._numpy_rules import RULES, WORK
-from ._wide import Wide, align, clamp_to, magnitude_of, measure, rounded_to, settle, wide
+from ._numpy_rules_reduce import SUMS, parts_overflow
+from ._range import is_reciprocal
+from ._wide import Wide, clamp_to, inverse, magnitude_of, measure, rounded_to, settle, wide
 
-__all__ = ["RULES", "WORK", "Evaluation", "Event", "Loss", "evaluate", "losses", "measure"]
+__all__ = [
+    "RULES",
+    "WORK",
+    "Evaluation",
+    "Event",
+    "Loss",
+    "evaluate",
+    "losses",
+    "measure",
+    "unsupported",
+]
 
 # How many equations are run at most, 5 µs each, and how many elementary operations of a larger
 # budget stand for one more.
@@ -135,7 +145,8 @@ class Run:
 
     def note(self, value: Value, x: Wide) -> None:
         """Keep a result of the reference, and what it says about the value's magnitude."""
-        x = settle(x)
+        if x.extent is None:
+            x = settle(x)
         self.env[value.index] = x
         new, old = magnitude_of(x), value.magnitude
         if old is None:
@@ -146,16 +157,22 @@ class Run:
     def clamp(self, value: Value, x: Wide) -> None:
         """Keep a result as its type stores it."""
         if x.array.dtype.kind in "fc":
-            exponent = 0 if self.plain else value.exponent
-            x = self.clamped(x, value.aval.dtype, exponent, value, value.node)
+            exponent, dtype = 0 if self.plain else value.exponent, value.aval.dtype
+            if is_reciprocal(value):
+                power = self.clamped(inverse(x), dtype, -exponent, value, value.node)
+                x = inverse(power)
+            x = self.clamped(x, dtype, exponent, value, value.node)
         self.env[value.index] = x
 
     def clamped(self, x: Wide, dtype: Any, exponent: int, place: Any, node: Any) -> Wide:
         x, over, under = clamp_to(x, dtype, exponent)
         for kind, entries in (("overflow", over), ("underflow", under)):
             if entries:
-                self.events.setdefault((id(place), kind), [place, node, 0])[2] += entries
+                self.count(place, kind, node, entries)
         return x
+
+    def count(self, place: Any, kind: str, node: Any, entries: int) -> None:
+        self.events.setdefault((id(place), kind), [place, node, 0])[2] += entries
 
     def round(self, value: Value, x: Wide) -> None:
         """Keep a result rounded to the precision of its type, in any range."""
@@ -165,10 +182,11 @@ class Run:
 
     def read(self, use: Use) -> Wide | None:
         x = self.env[use.value.index]
-        if self.by_use and x is not None and use.exponent != use.value.exponent:
-            if x.array.dtype.kind in "fc":
-                x = self.clamped(x, use.value.aval.dtype, use.exponent, use, use.node)
-        return x
+        if not self.by_use or x is None or use.exponent == use.value.exponent:
+            return x
+        if x.array.dtype.kind not in "fc":
+            return x
+        return self.clamped(x, use.value.aval.dtype, use.exponent, use, use.node)
 
     def list_events(self) -> list[Event]:
         return [
@@ -186,7 +204,7 @@ class Run:
         if isinstance(x, Wide):
             return self.store(value, x)
         size = math.prod(getattr(value.aval, "shape", ()))
-        if size > self.work:
+        if size > self.work:  # NumPy would have to copy it to float64
             if self.mode == "reference":
                 value.magnitude = measure(x)
             return None
@@ -221,12 +239,23 @@ class Run:
             except Exception as error:  # an estimate must not stop the user's program
                 self.skip(node, f"{type(error).__name__}: {error}")
                 continue
+            if self.mode == "range" and node.primitive in SUMS:
+                results = self.summed(node, rule, xs, results)
             for value, result in zip(node.outputs, results, strict=True):
                 self.store(value, result)
 
+    def summed(self, node: Node, rule: Any, xs: list[Any], results: list[Wide]) -> list[Wide]:
+        """The results of a sum, some of whose parts may have been too large."""
+        exponent = 0 if self.plain else node.outputs[0].exponent
+        results, entries = parts_overflow(node, rule, xs, results, exponent)
+        if entries:
+            self.count(node.outputs[0], "overflow", node, entries)
+        return results
+
     def skip(self, node: Node, reason: str) -> None:
-        self.skipped.setdefault(id(node), Skipped(node, reason))
-        self.forget(node)
+        if node.outputs:  # printing and the like leave nothing unknown
+            self.skipped.setdefault(id(node), Skipped(node, reason))
+            self.forget(node)
 
     def forget(self, node: Node) -> None:
         for value in node.outputs:
@@ -234,7 +263,7 @@ class Run:
 
     def nested(self, node: Node) -> None:
         """Run a node that has jaxprs of its own, or give it up."""
-        runner = _NESTED.get(node.primitive)
+        runner = NESTED.get(node.primitive)
         if runner is None:
             self.skip(node, "no rule")
             return
@@ -268,140 +297,8 @@ def _cost(node: Node, xs: list[Any]) -> float:
     return work * size / 2
 
 
-# -- nested graphs --------------------------------------------------------------------------------
-
-Runner = Callable[[Run, Node, list[Any]], list[Any]]
-
-
-def _call(run: Run, node: Node, xs: list[Any]) -> list[Any]:
-    return run.body(node.graphs[0], xs)
-
-
-def _cond(run: Run, node: Node, xs: list[Any]) -> list[Any]:
-    if xs[0] is None:
-        return [None] * len(node.outputs)
-    taken = min(max(int(xs[0].array), 0), len(node.graphs) - 1)
-    return run.body(node.graphs[taken], xs[1:])
-
-
-def _scan(run: Run, node: Node, xs: list[Any]) -> list[Any]:
-    constants, carries = _compat.scan_counts(node.params)
-    fixed, carry, rows = (
-        xs[:constants],
-        xs[constants : constants + carries],
-        xs[constants + carries :],
-    )
-    length = node.params["length"]
-    order = range(length - 1, -1, -1) if node.params["reverse"] else range(length)
-    stacked: list[list[Any]] = []
-
-    def step(carry: list[Any], i: int) -> list[Any] | None:
-        row = [None if x is None else Wide(x.array[order[i]], x.exponent) for x in rows]
-        out = run.body(node.graphs[0], [*fixed, *carry, *row])
-        if out and all(x is None for x in out):
-            return None
-        stacked.append(out[carries:])
-        return out[:carries]
-
-    done = _loops.run_loop(run, node.graphs[:1], carry, step, length)
-    if done is None:
-        return [None] * len(node.outputs)
-    missing = length - len(stacked)
-    if missing and stacked:
-        stacked += [stacked[-1]] * missing
-    if node.params["reverse"]:
-        stacked.reverse()
-    columns = zip(*stacked, strict=True) if stacked else [()] * (len(node.outputs) - carries)
-    avals = [v.aval for v in node.outputs[carries:]]
-    return [*done, *itertools.starmap(_stack, zip(columns, avals, strict=True))]
-
-
-def _stack(column: Sequence[Any], aval: Any) -> Wide | None:
-    if not column:
-        return wide(np.zeros(aval.shape, aval.dtype))
-    if any(x is None for x in column):
-        return None
-    arrays, power = align(list(column))
-    return Wide(np.stack(arrays), power)
-
-
-def _while(run: Run, node: Node, xs: list[Any]) -> list[Any]:
-    p = node.params
-    first, second = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
-    tested, fixed, carry = xs[:first], xs[first:second], xs[second:]
-    test, body = node.graphs
-    stopped = False
-
-    def step(carry: list[Any], i: int) -> list[Any] | None:
-        nonlocal stopped
-        (more,) = run.body(test, [*tested, *carry])
-        if more is None:
-            return None
-        if not np.any(more.array):
-            stopped = True
-            return carry
-        return run.body(body, [*fixed, *carry])
-
-    done = _loops.run_loop(run, node.graphs, carry, step, None, lambda: stopped)
-    return [None] * len(node.outputs) if done is None else done
-
-
-def _linear_solve(run: Run, node: Node, xs: list[Any]) -> list[Any]:
-    """`custom_linear_solve` gives what its `solve` function returns."""
-    counts = node.params["const_lengths"]
-    start = counts.matvec + counts.vecmat
-    operands = [*xs[start : start + counts.solve], *xs[sum(counts) :]]
-    return _apart(run, node, lambda: node.params["jaxprs"].solve, operands)
-
-
-def _expanded(run: Run, node: Node, xs: list[Any]) -> list[Any]:
-    """A primitive of JAX 0.12 that is defined by a function: traced for this run."""
-    inner = node.params["_prim"]
-    return _apart(run, node, lambda: jax.make_jaxpr(inner.expand)(*inner.in_avals), xs)
-
-
-def _apart(run: Run, node: Node, jaxpr: Callable[[], Any], xs: list[Any]) -> list[Any]:
-    """Run a jaxpr that is not part of the graph, so that none of its values has an exponent."""
-    graph = run.inner.get(id(node))
-    if graph is None:
-        graph = run.inner[id(node)] = build(jaxpr())
-    outer = run.env, run.store, run.by_use
-    run.env, run.by_use = [None] * len(graph.values), False
-    if outer[2]:
-        run.store = lambda value, x: run.env.__setitem__(value.index, settle(x))
-    run.load_constants(graph)
-    out = run.body(graph, xs)
-    run.env, run.store, run.by_use = outer
-    return out
-
-
-_NESTED: dict[str, Runner] = {
-    "scan": _scan,
-    "while": _while,
-    "cond": _cond,
-    "custom_linear_solve": _linear_solve,
-    "call_hi_primitive": _expanded,
-}
-for _name in (
-    "jit",
-    "pjit",
-    "closed_call",
-    "core_call",
-    "call",
-    "remat",
-    "remat2",
-    "checkpoint",
-    "custom_jvp_call",
-    "custom_vjp_call",
-    "custom_vjp_call_jaxpr",
-    "custom_vmap_call",
-    "composite",
-    "eval_jaxpr",
-    "tanjax_linear",
-):
-    _NESTED[_name] = _call
-
-
-def unsupported(names: Sequence[str]) -> list[str]:
-    """Those of the primitives that cannot be run on numbers."""
-    return sorted(n for n in names if n not in RULES and n not in _NESTED)
+def unsupported(names: Iterable[str] | None = None) -> list[str]:
+    """The primitives that cannot be run on numbers, of some names or of all in `jax.lax`."""
+    if names is None:
+        names = {p.name for key, p in vars(jax.lax).items() if key.endswith("_p")}
+    return sorted(n for n in names if n not in RULES and n not in NESTED)

@@ -46,7 +46,7 @@ class Magnitude(NamedTuple):
 ZERO = Magnitude(math.inf, -math.inf, True)
 
 
-@dataclasses.dataclass(eq=False, slots=True)
+@dataclasses.dataclass(eq=False, slots=True, repr=False)
 class Value:
     """One array of the program: where it is defined.
 
@@ -68,6 +68,9 @@ class Value:
     uses: list[Use] = dataclasses.field(default_factory=list)
     restored: bool = False
 
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.index}: {self.aval}, exponent {self.exponent}>"
+
     @property
     def is_floating(self) -> bool:
         """Whether the value has an exponent at all: real or complex floating point."""
@@ -78,7 +81,7 @@ class Value:
         return int(np.prod(getattr(self.aval, "shape", ()), dtype=np.int64))
 
 
-@dataclasses.dataclass(eq=False, slots=True)
+@dataclasses.dataclass(eq=False, slots=True, repr=False)
 class Use:
     """One reading of a value, at an exponent of its own. `node` is None for a graph's output."""
 
@@ -88,8 +91,11 @@ class Use:
     position: int
     exponent: int = 0
 
+    def __repr__(self) -> str:
+        return f"<use {self.index} of {self.value} at exponent {self.exponent}>"
 
-@dataclasses.dataclass(eq=False, slots=True)
+
+@dataclasses.dataclass(eq=False, slots=True, repr=False)
 class Node:
     """One equation: operands are `uses`, results `outputs`; `graphs` are its nested jaxprs.
 
@@ -104,6 +110,9 @@ class Node:
     computed: float = 1.0
     guarded: bool = False
 
+    def __repr__(self) -> str:
+        return f"<{self.primitive}: {len(self.uses)} uses, {len(self.outputs)} outputs>"
+
     @property
     def params(self) -> Any:
         return self.equation.params
@@ -114,7 +123,7 @@ class Node:
         return _compat.source_of(self.equation)
 
 
-@dataclasses.dataclass(eq=False, slots=True)
+@dataclasses.dataclass(eq=False, slots=True, repr=False)
 class ScaleGraph:
     """A jaxpr as nodes and values.
 
@@ -128,6 +137,9 @@ class ScaleGraph:
     outputs: list[Use]
     values: list[Value]
     uses: list[Use]
+
+    def __repr__(self) -> str:
+        return f"<scale graph: {len(self.nodes)} nodes, {len(self.values)} values>"
 
     def walk(self) -> Iterator[Node]:
         """Every node, also of nested graphs; a node comes before those nested in it."""

@@ -1,6 +1,6 @@
 """The scale graph as a page: picture and table in one file that can be mailed or archived.
 
-    >>> pathlib.Path("energy.html").write_text(to_html(graph, facts), encoding="utf-8")
+    pathlib.Path("energy.html").write_text(to_html(graph, facts), encoding="utf-8")
 
 The page has no scripts and asks for nothing from anywhere. The picture stands in it as SVG, drawn
 by Matplotlib in the colour of the page's text, so that it can be read on a dark screen; a bar or a

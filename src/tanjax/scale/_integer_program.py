@@ -11,7 +11,7 @@ agree, the first represents the others.
 
 Sharp edges: the number of binaries grows with the square of the number of uses of one value, so
 that values with more than `SHARED` uses pay per use beyond their nearest neighbours; the bound is
-given up (`-inf`) then. Values at exponents that are unknown have wide intervals, and so weak bounds.
+given up (`-inf`) then. Values of unknown size have wide intervals, and so weak bounds.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from ._presolve import ANY, Cell, System
+from ._presolve import Cell, System
 
 SHARED = 12  # uses of one value that may share conversions in every combination
-REACH = 3  # exponents of values of unknown size go to this multiple of the largest bound
 
 
 class Solution(NamedTuple):
@@ -93,10 +92,11 @@ class _Model:
 
 def solve(system: System, weight: float, *, time_limit: float) -> Solution | None:
     """The cheapest assignment and the proven bound; None if none was found in time."""
-    model, _, exact = _model(system, weight, system.cells())
-    found, bound = model.solve(time_limit, system.size)
+    model, column, exact = _model(system, weight, system.cells)
+    found, bound = model.solve(time_limit, len(model.low))
     if found is None:
         return None
+    found = found[[column[x] for x in range(system.size)]]
     return Solution(found[: system.n], found[system.n :], bound if exact else -np.inf)
 
 
@@ -107,7 +107,7 @@ def least_violation(
 
     **Returns:** exponents of the cells' variables, if any were found, and the proven bound.
     """
-    model, reach = _Model(), _reach(system)
+    model, reach = _Model(), system.reach
     column = {}
     for _, variables in cells:
         for x in variables:
@@ -140,7 +140,7 @@ def _model(
     system: System, weight: float, cells: list[Cell], at: list[int] | None = None
 ) -> tuple[_Model, dict[int, int], bool]:
     """The integer program of some cells; `at`: exponents of all variables outside."""
-    model, reach = _Model(), _reach(system)
+    model, reach = _Model(), system.reach
     inside = range(system.size) if at is None else sorted({x for _, xs in cells for x in xs})
     free, column = set(inside), {}
     for x in inside:
@@ -155,10 +155,10 @@ def _model(
     exact = True
     for v in sorted({system.owner[x] for x in inside}):
         if system.cost[v] > 0 and system.uses_of[v]:
-            for x in (v, *system.uses_of[v]) if at is not None else ():
-                if x not in column:
-                    column[x] = model.column(at[x], at[x])
             uses = system.uses_of[v]
+            for x in (v, *uses):
+                if at is not None and x not in column:
+                    column[x] = model.column(at[x], at[x])
             if v not in free and at is not None:  # one of the readings outside for each exponent
                 outside = {at[x]: x for x in uses if x not in free}
                 uses = [*outside.values(), *(x for x in uses if x in free)]
@@ -181,8 +181,3 @@ def _conversions(model: _Model, v: int, uses: list[int], cost: float) -> bool:
         paid.append(model.column(0, 1, cost))
         model.row([(1.0, x) for x in [*choices, paid[-1]]], 1.0, 1.0)
     return len(uses) <= SHARED + 1
-
-
-def _reach(system: System) -> int:
-    """How far exponents can usefully go: some times the largest that any interval asks for."""
-    return REACH * max([8, *(abs(e) for e in (*system.low, *system.high) if abs(e) < ANY)])

@@ -264,23 +264,26 @@ def add(a: Record, b: Record) -> Record:
 
 def multiply(a: Record, b: Record) -> Record:
     """The record of `x · y`."""
+    # Unpacked, the most frequent rule takes half the time.
+    a_low, a_high, a_minus_low, a_minus_high, a_zero, a_grid, a_soft = a
+    b_low, b_high, b_minus_low, b_minus_high, b_zero, b_grid, b_soft = b
+    none = -INFINITY
     plus_low = minus_low = INFINITY
-    plus_high = minus_high = -INFINITY
-    if a.has_plus:
-        if b.has_plus:
-            plus_low, plus_high = a.plus_low + b.plus_low, a.plus_high + b.plus_high
-        if b.has_minus:
-            minus_low, minus_high = a.plus_low + b.minus_low, a.plus_high + b.minus_high
-    if a.has_minus:
-        if b.has_minus:
-            plus_low = min(plus_low, a.minus_low + b.minus_low)
-            plus_high = max(plus_high, a.minus_high + b.minus_high)
-        if b.has_plus:
-            minus_low = min(minus_low, a.minus_low + b.plus_low)
-            minus_high = max(minus_high, a.minus_high + b.plus_high)
-    zero = a.zero or b.zero
-    grid = a.grid + b.grid if a.grid != INFINITY != b.grid else INFINITY
-    soft = a.cancelled or b.cancelled
+    plus_high = minus_high = none
+    if a_high > none:
+        if b_high > none:
+            plus_low, plus_high = a_low + b_low, a_high + b_high
+        if b_minus_high > none:
+            minus_low, minus_high = a_low + b_minus_low, a_high + b_minus_high
+    if a_minus_high > none:
+        if b_minus_high > none:
+            plus_low = min(plus_low, a_minus_low + b_minus_low)
+            plus_high = max(plus_high, a_minus_high + b_minus_high)
+        if b_high > none:
+            minus_low = min(minus_low, a_minus_low + b_low)
+            minus_high = max(minus_high, a_minus_high + b_high)
+    grid = a_grid + b_grid if a_grid != INFINITY != b_grid else INFINITY
+    zero, soft = a_zero or b_zero, a_soft or b_soft
     return Record(plus_low, plus_high, minus_low, minus_high, zero, grid, soft)
 
 

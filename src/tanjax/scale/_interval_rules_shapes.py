@@ -45,12 +45,14 @@ _MOVES = (
     "reduce_window_max", "reduce_window_min", "tile", "layout_constraint", "preduced", "pin",
     "unpin", "broadcast_to", "with_memory_space_constraint", "relayout", "all_gather_reduced",
     "vary_unreduced_cast", "vary_unreduced_cast_p", "reduced_vary_cast", "reduced_vary_cast_p",
-    "dce_sink", "inspect_sharding", "tie",
+    "dce_sink", "inspect_sharding", "tie", "pcast", "mesh_cast", "copy_to_host", "broadcast",
 )  # fmt: skip
 
 
 @rule(*_MOVES)
 def _move(node: Node, records: Records) -> Records:
+    if len(records) == len(node.outputs):  # several arrays at once, as in device_put
+        return list(records)
     return [records[0], *[None] * (len(node.outputs) - 1)]
 
 
@@ -181,6 +183,11 @@ def _dot_general(node: Node, a: Record, b: Record) -> Record:
     square = x is y and len(contracted) + len(batch) == len(x.aval.shape)
     term = multiply_by_itself(a) if square else multiply(a, b)
     return sum_of(term, count)
+
+
+@rule_of_known("tanjax_symmetric_outer")
+def _symmetric_outer(node: Node, a: Record, b: Record) -> Record:
+    return sum_of(multiply(a, b), 2 * node.uses[0].value.aval.shape[-1])
 
 
 @rule_of_known("conv_general_dilated")

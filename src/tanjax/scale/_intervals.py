@@ -111,8 +111,9 @@ class Bounds:
     def kind(self, dtype: Any) -> tuple[str, int, Record | None]:
         """Of a dtype: its letter, the bits of its mantissa, and the range of its integers."""
         if dtype not in self.kinds:
-            letter = "f" if str(dtype) in ("bfloat16",) else getattr(dtype, "kind", "V")
-            letter = "f" if letter == "V" and jax.numpy.issubdtype(dtype, np.floating) else letter
+            letter = getattr(dtype, "kind", "V")  # random keys and tokens have none
+            if dtype is not None and jax.numpy.issubdtype(dtype, np.floating):
+                letter = "f"
             whole = None
             if letter in "iu":
                 bits = 8.0 * dtype.itemsize - (letter == "i")
@@ -127,7 +128,7 @@ class Bounds:
     def finished(self, r: Record | None, value: Value) -> Record | None:
         """A record as it is kept: within the range of integers, with a grid, as measured."""
         dtype = getattr(value.aval, "dtype", None)
-        letter, bits, whole = self.kind(dtype) if dtype is not None else ("V", 0, None)
+        letter, bits, whole = self.kinds.get(dtype) or self.kind(dtype)
         if whole is not None:
             return r if r is not None and r.high <= whole.high else whole
         measured = self.measured[value.index]
@@ -139,17 +140,18 @@ class Bounds:
             r = span(r.low, r.high, zero=r.zero)._replace(grid=r.grid, cancelled=r.cancelled)
         if measured is not None:
             r = _within(r, measured)
-        low = min(r.plus_low, r.minus_low)
-        if -INFINITY < low < INFINITY:
-            if not self.cancellation:
-                grid = low
-            elif letter == "c":
-                return r._replace(grid=-INFINITY)  # the smaller part may have any size
-            else:
-                grid = math.floor(low) - bits + 1.0
-            if grid > r.grid:
-                return r._replace(grid=grid)
-        return r
+        plus_low, plus_high, minus_low, minus_high, zero, grid, cancelled = r
+        low = plus_low if plus_low < minus_low else minus_low
+        if not -INFINITY < low < INFINITY:
+            return r
+        if not self.cancellation:
+            own = low
+        elif letter == "c":
+            own = grid = -INFINITY  # the smaller part may have any size
+        else:
+            own = math.floor(low) - bits + 1.0
+        grid = own if own > grid else grid
+        return Record(plus_low, plus_high, minus_low, minus_high, zero, grid, cancelled)
 
     def run(self, graph: ScaleGraph, inputs: Records) -> Records:
         """The records of a graph's outputs, given those of its inputs."""

@@ -225,9 +225,13 @@ _CHOICES = """
     unreduced_psum unreduced_reduce_scatter"""
 
 
-@rule(_CHOICES)
-def _choose(node: Node, *operands: Movement) -> Movement:
-    return farthest(list(operands))
+def _choose(node: Node, operands: list[Movement]) -> list[Movement]:
+    if len(operands) == len(node.outputs):  # several arrays at once, as in device_put
+        return operands
+    return [farthest(operands)] * len(node.outputs)
+
+
+MOVEMENTS.update(dict.fromkeys(_CHOICES.split(), _choose))
 
 
 def _each(node: Node, operands: list[Movement]) -> list[Movement]:

@@ -10,8 +10,8 @@ product adds exponents, a sum aligns them, and integers wrap around as they do i
         (a, i), (b, j) = xs
         return [Wide(a * b, i + j)]
 
-This file: the table, arithmetic, comparison, integers and conversion; its neighbours
-`_numpy_rules_*.py` have the other families. Sharp edge: a rule is called under
+This file: the table, arithmetic, comparison and rounding; its neighbours `_numpy_rules_*.py` have
+the other families. Sharp edge: a rule is called under
 `np.errstate(all="ignore")` and returns results that need not be settled.
 """
 
@@ -171,6 +171,16 @@ def _times(x: Wide, y: Wide) -> Wide:
     return settle(Wide(x.array * y.array, x.exponent + y.exponent))
 
 
+@rule("polynomial", work=4)
+def polynomial(node: Node, xs: list[Wide]) -> list[Wide]:
+    """Horner's rule; coefficients from the lowest."""
+    x, *coefficients = xs
+    total = coefficients.pop()
+    for coefficient in reversed(coefficients):
+        total = settle(add(node, [_times(total, x), coefficient])[0])
+    return [Wide(np.broadcast_to(total.array, shape_of(node)), total.exponent)]
+
+
 @rule("sqrt")
 def square_root(node: Node, xs: list[Wide]) -> list[Wide]:
     return [root(xs[0], 2, np.sqrt)]
@@ -312,102 +322,6 @@ def reduce_precision(node: Node, xs: list[Wide]) -> list[Wide]:
     top, bottom = (2 - 2.0**-bits) * 2.0**bias, 2.0 ** (1 - bias)
     a = np.where(np.abs(a) > top, np.copysign(np.inf, a), a)
     return [Wide(np.where(np.abs(a) < bottom, np.copysign(0.0, a), a))]
-
-
-# -- conversion -----------------------------------------------------------------------------------
-
-
-@rule("convert_element_type")
-def convert(node: Node, xs: list[Wide]) -> list[Wide]:
-    return [converted(xs[0], node.params["new_dtype"])]
-
-
-def converted(x: Wide, dtype: Any) -> Wide:
-    """The numbers in another type: floats keep their value, integers are cut and saturate."""
-    target, source = np.dtype(dtype), x.array.dtype.kind
-    kind = target.kind if target.kind in "biufc" else "f"
-    if kind == "f":
-        if source == "f":
-            return x
-        a = np.asarray(x.array)
-        return Wide((a.real if source == "c" else a).astype(np.float64), x.exponent)
-    if kind == "c":
-        return Wide(np.asarray(x.array).astype(np.complex128), x.exponent)
-    if kind == "b":
-        return Wide(np.asarray(x.array) != 0)
-    a = np.asarray(as_float(x)) if source in "fc" else np.asarray(x.array)
-    if source in "biu":
-        return Wide(a.astype(target))
-    info = np.iinfo(target)
-    a = np.trunc(np.nan_to_num(a.real, nan=0.0, posinf=np.inf, neginf=-np.inf))
-    # float(info.max) may be rounded up to 2**63: compare, then convert what fits.
-    fits = (a > float(info.min)) & (a < float(info.max))
-    inside = np.where(fits, a, 0.0).astype(target)
-    outside = np.where(a > 0, info.max, info.min).astype(target)
-    return Wide(np.where(fits, inside, outside))
-
-
-@rule("bitcast_convert_type")
-def bitcast(node: Node, xs: list[Wide]) -> list[Wide]:
-    """Bits as another type: floats are first put into their own type."""
-    source, target = node.uses[0].value.aval.dtype, np.dtype(dtype_of(node))
-    a = np.ascontiguousarray(np.asarray(as_float(xs[0])).astype(source))
-    shape = shape_of(node)
-    return [wide(a.reshape(-1).view(target).reshape(shape))]
-
-
-# -- integers and booleans ------------------------------------------------------------------------
-
-RULES["not"] = lambda node, xs: [Wide(np.invert(xs[0].array))]
-RULES["and"] = lambda node, xs: [Wide(np.bitwise_and(xs[0].array, xs[1].array))]
-RULES["or"] = lambda node, xs: [Wide(np.bitwise_or(xs[0].array, xs[1].array))]
-RULES["xor"] = lambda node, xs: [Wide(np.bitwise_xor(xs[0].array, xs[1].array))]
-
-
-def _shift(function: Any, unsigned: bool, arithmetic: bool = False) -> Rule:
-    """A shift: by as many bits as there are or more, nothing is left (but the sign)."""
-
-    def run(node: Node, xs: list[Wide]) -> list[Wide]:
-        a, by = (np.asarray(x.array) for x in xs)
-        dtype, width = a.dtype, a.dtype.itemsize * 8
-        far = (by < 0) | (by >= width)
-        work = np.dtype(f"u{dtype.itemsize}") if unsigned else dtype
-        moved = function(a.view(work), np.where(far, 0, by).astype(work)).view(dtype)
-        rest = np.where(a < 0, -1, 0) if arithmetic and dtype.kind == "i" else 0
-        return [Wide(np.where(far, rest, moved).astype(dtype))]
-
-    return run
-
-
-RULES["shift_left"] = _shift(np.left_shift, True)
-RULES["shift_right_logical"] = _shift(np.right_shift, True)
-RULES["shift_right_arithmetic"] = _shift(np.right_shift, False, True)
-
-
-@rule("population_count")
-def population_count(node: Node, xs: list[Wide]) -> list[Wide]:
-    a = np.asarray(xs[0].array)
-    return [Wide(np.bitwise_count(a.view(f"u{a.dtype.itemsize}")).astype(a.dtype))]
-
-
-@rule("clz")
-def leading_zeros(node: Node, xs: list[Wide]) -> list[Wide]:
-    a = np.asarray(xs[0].array)
-    bits = a.view(f"u{a.dtype.itemsize}").astype(np.uint64)
-    width, count = a.dtype.itemsize * 8, np.zeros(a.shape, np.int64)
-    for step in (32, 16, 8, 4, 2, 1):
-        large = bits >= (np.uint64(1) << np.uint64(step))
-        count = count + np.where(large, step, 0)
-        bits = np.where(large, bits >> np.uint64(step), bits)
-    return [Wide((width - count - (bits > 0)).astype(a.dtype))]
-
-
-@rule("mulhi")
-def multiply_high(node: Node, xs: list[Wide]) -> list[Wide]:
-    """The upper half of the product of two integers."""
-    a, b = (np.asarray(x.array) for x in xs)
-    product = a.astype(object) * b.astype(object)
-    return [Wide(np.asarray(product >> (a.dtype.itemsize * 8)).astype(a.dtype))]
 
 
 # -- complex --------------------------------------------------------------------------------------

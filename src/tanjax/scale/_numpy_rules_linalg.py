@@ -189,7 +189,7 @@ def symmetric_product(node: Node, xs: list[Wide]) -> list[Wide]:
 def fft(node: Node, xs: list[Wide]) -> list[Wide]:
     lengths = node.params["fft_lengths"]
     kind = getattr(node.params["fft_type"], "name", str(node.params["fft_type"])).upper()
-    transform = {
+    transform: Any = {
         "FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn,
     }[kind]  # fmt: skip
     axes = tuple(range(-len(lengths), 0))

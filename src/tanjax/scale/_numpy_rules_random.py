@@ -51,7 +51,7 @@ def _joined(high: Any, low: Any) -> Any:
 
 
 def _check(dtype: Any) -> None:
-    if "fry" not in str(dtype) or not jax.config.jax_threefry_partitionable:
+    if "fry" not in str(dtype) or not getattr(jax.config, "jax_threefry_partitionable", True):
         raise NotImplementedError(f"random keys of type {dtype}")
 
 
@@ -61,7 +61,7 @@ def _counters(shape: tuple[int, ...]) -> tuple[Any, Any]:
 
 def _hashed(keys: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
     """The hashes of the counters of a shape under each key."""
-    spread = keys.reshape(*keys.shape, *(1 for _ in shape))
+    spread = keys.reshape((*keys.shape, *(1 for _ in shape)))
     return threefry(_halves(spread), _counters(shape))
 
 

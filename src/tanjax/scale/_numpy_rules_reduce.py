@@ -19,7 +19,7 @@ import numpy as np
 
 from ._graph import Node
 from ._numpy_rules import RULES, Rule, dtype_of, is_float, rule
-from ._wide import Wide, as_float, extent, scaled
+from ._wide import Wide, as_float, extent, limits, scaled
 
 # -- reductions -----------------------------------------------------------------------------------
 
@@ -94,6 +94,40 @@ def _position(function: Any) -> Rule:
 
 
 RULES["argmax"], RULES["argmin"] = _position(np.argmax), _position(np.argmin)
+
+
+# -- sums whose parts leave the range -------------------------------------------------------------
+
+# Half precision is summed up in float32 by every backend.
+_SUM_RANGE = {"float16": np.float32, "bfloat16": np.float32}
+
+
+def parts_overflow(
+    node: Node, run: Rule, xs: list[Wide], results: list[Wide], exponent: int
+) -> tuple[list[Wide], int]:
+    """The result of a sum as a type computes it: NaN where its parts may add up to infinities.
+
+    **Returns:** also how many entries these are.
+
+    In which order the parts are added is not known, so an entry is lost if the sum of the absolute
+    values of its parts is too large: `[3e38, 3e38, -3e38, -3e38]` in float32.
+    """
+    dtype = dtype_of(node)
+    largest = math.log2(limits(_SUM_RANGE.get(str(dtype), dtype)).largest) + exponent
+    tops = [(math.log2(high) + x.exponent) for x in xs if (high := extent(x.array)[1]) > 0.0]
+    if len(tops) < len(xs) or sum(tops) + math.log2(max(2, xs[0].array.size)) < largest:
+        return results, 0
+    (sizes,) = run(node, [Wide(np.abs(x.array), x.exponent) for x in xs])
+    power = largest - sizes.exponent
+    bad = np.log2(sizes.array) > power
+    out = results[0]
+    bad &= np.isfinite(out.array)
+    if not np.any(bad):
+        return results, 0
+    return [Wide(np.where(bad, np.nan, out.array), out.exponent)], int(np.count_nonzero(bad))
+
+
+SUMS = {"reduce_sum", "cumsum", "dot_general", "conv_general_dilated", "reduce_window_sum"}
 
 
 # -- cumulative -----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ._graph import Node
-from ._numpy_rules import RULES, Rule, dtype_of, rule
+from ._numpy_rules import Rule, dtype_of, rule
 from ._numpy_rules_reduce import contract
 from ._numpy_rules_shape import padded
 from ._wide import Wide, align, scaled
@@ -88,7 +88,7 @@ _FUNCTIONS: dict[str, tuple[Any, Any]] = {
     "mul": (np.multiply, lambda dtype: 1),
     "max": (np.maximum, _lowest),
     "min": (np.minimum, _highest),
-    "and": (np.bitwise_and, lambda dtype: True if dtype.kind == "b" else ~np.zeros((), dtype)),
+    "and": (np.bitwise_and, lambda dtype: np.invert(np.zeros((), dtype))),
     "or": (np.bitwise_or, lambda dtype: 0),
     "xor": (np.bitwise_xor, lambda dtype: 0),
 }

@@ -5,8 +5,8 @@ then once more with every value clamped to the range of its dtype; if the result
 plan is the identity, and the program runs as it is. Only otherwise are exponents assigned, and the
 same comparison shows whether they hold.
 
-What is too large to be run is bounded in log2 instead. Bounds overestimate, so an alarm is checked on
-numbers where that can be afforded (`ALARM_BUDGET`).
+What is too large to be run is bounded in log2 instead. Bounds overestimate, so an alarm is checked
+on numbers where that can be afforded (`ALARM_BUDGET`).
 
 Sharp edges. A plan holds for inputs whose magnitudes are in its windows. An estimated plan can be
 wrong; who runs it looks at its results now and then (`is_estimate`).
@@ -25,7 +25,8 @@ from ._evaluate import Evaluation, evaluate
 from ._graph import ScaleGraph, Value, build
 from ._intervals import bound
 from ._losses import losses
-from ._rewrites import guard_joined, guard_quotients
+from ._progress import progress
+from ._rewrites import guard
 
 BUDGET = 2e6  # elements · operations that are run on numbers without second thoughts: 5 ms
 ALARM_BUDGET = 3e8  # and where the bounds say that something leaves the range: about a second
@@ -34,12 +35,21 @@ TIME_LIMIT = 1.0  # seconds for the integer program
 log = logging.getLogger("tanjax.scale")
 
 
+class Solved(NamedTuple):
+    """What is known of an assignment of exponents."""
+
+    conversions: int = 0
+    method: str = "identity"
+    gap: float = 0.0
+
+
 class Plan(NamedTuple):
     """The exponents of a graph (in the graph), and what is to be said about them.
 
     **Fields:** `identity`: the program runs as it is; `windows`: per input, the magnitudes for
     which this holds; `is_estimate`: not everything was run on numbers; `lost`: by index of a value,
-    what plain JAX would do there; `has_effects`: it prints or calls back; `conversions`, `method`, `gap`, `seconds`: of the assignment.
+    what plain JAX would do there; `has_effects`: it prints or calls back; `conversions`, `method`,
+    `gap`, `seconds`: of the assignment.
     """
 
     graph: ScaleGraph
@@ -83,45 +93,44 @@ def plan(
     """
     start = time.perf_counter()
     graph = build(closed, restored)
-    reference = _magnitudes(graph, arguments, thorough)
     said = [*notes, *_unknown_primitives(graph)]
-    estimate = not reference.complete or reference.estimated
-    lost = lost_in_plain(graph, reference, arguments)
-    if not lost:
-        joined = guard_joined(graph)
-        if joined:
-            said.append(
-                "XLA joins denominators (x / y / z to x / (y * z)), here to a number out of range: "
-                "their quotients are hidden from it."
-            )
-        return Plan(
-            graph,
-            not joined,
-            _window.windows(graph),
-            estimate,
-            {},
-            tuple(said),
-            has_effects=bool(closed.effects),
-            seconds=time.perf_counter() - start,
-        )
-    guard_quotients(graph)
-    chosen = _assigned(graph, reference, arguments, free_outputs, time_limit, said)
-    said += _unholdable(graph)
-    identity = chosen is None
+    count = len(graph.uses)
+    with progress(count, "planning") as advance:
+        reference = _magnitudes(graph, arguments, thorough)
+        advance(count // 2)
+        lost = lost_in_plain(graph, reference, arguments, free_outputs)
+        advance(count // 8)
+        if lost:
+            solved = _assigned(graph, reference, arguments, free_outputs, time_limit, said)
+            said += _unholdable(graph)
+        else:
+            solved = _as_it_is(graph, said)
+        advance(count // 4)
+        windows = _window.windows(graph)
     found = Plan(
         graph,
-        identity,
-        _window.windows(graph),
-        estimate,
+        solved is None,
+        windows,
+        not reference.complete or reference.estimated,
         {v.index: what for v, what in lost.items()},
         tuple(said),
         bool(closed.effects),
-        *((0, "identity", 0.0) if chosen is None else chosen),
+        *(solved or Solved()),
         seconds=time.perf_counter() - start,
     )
-    log.info("planned %d equations: %s, %d conversions, %.3f s", sum(1 for _ in graph.walk()),
-             found.method, found.conversions, found.seconds)  # fmt: skip
+    log.info("planned %d uses: %s, %.3f s", count, found.method, found.seconds)
     return found
+
+
+def _as_it_is(graph: ScaleGraph, said: list[str]) -> Solved | None:
+    """What a program needs in which no number is lost: nothing, or protection from XLA."""
+    if not guard(graph):
+        return None
+    said.append(
+        "XLA joins denominators and constant factors (x / y / z to x / (y * z)), here to a number "
+        "out of range: their results are hidden from it."
+    )
+    return Solved(method="guarded")
 
 
 def _magnitudes(graph: ScaleGraph, arguments: Sequence[Any], thorough: bool) -> Evaluation:
@@ -147,16 +156,27 @@ def _alarming(value: Value) -> bool:
 
 
 def lost_in_plain(
-    graph: ScaleGraph, reference: Evaluation, arguments: Sequence[Any]
+    graph: ScaleGraph,
+    reference: Evaluation,
+    arguments: Sequence[Any],
+    free_outputs: Sequence[bool],
 ) -> dict[Value, str]:
     """Where plain JAX would lose something that its results need; empty if it would not."""
     out = {v: _what(v) for v in graph.values if not _range.fits_at_zero(v)}
     if not out:
         return {}
+    if _misfits(graph, free_outputs):
+        return out
     if reference.complete:
         simulated = evaluate(graph, arguments, budget=ALARM_BUDGET, simulate=True)
         return out if losses(graph, reference, simulated) else {}
     return out if any(map(_alarming, graph.values)) else {}
+
+
+def _misfits(graph: ScaleGraph, free_outputs: Sequence[bool]) -> int:
+    """How many results could leave at an exponent, and do not fit without."""
+    pairs = zip(graph.outputs, free_outputs, strict=True)
+    return sum(free and not _range.fits_at_zero(use.value) for use, free in pairs)
 
 
 def _what(value: Value) -> str:
@@ -172,7 +192,7 @@ def _assigned(
     free_outputs: Sequence[bool],
     time_limit: float,
     said: list[str],
-) -> tuple[int, str, float] | None:
+) -> Solved | None:
     """Exponents that hold, or None if none are better than plain floating point."""
     best: tuple[float, Any, Any] | None = None
     for strict in (False, True):
@@ -184,32 +204,34 @@ def _assigned(
                 "the integer program ran out of time; exponents were propagated instead, so there "
                 "may be more conversions than needed."
             )
-        badness = _badness(graph, reference, arguments, plain=False)
+        badness = _badness(graph, reference, arguments)
         if best is None or badness < best[0]:
             best = badness, solution, strict
         if badness == 0:
             break
     assert best is not None
     badness, solution, _ = best
-    if badness and badness >= _badness(graph, reference, arguments, plain=True):
+    plainly = _badness(graph, reference, arguments, plain=True) + _misfits(graph, free_outputs)
+    if badness and badness >= plainly:
         said.append("no exponents hold these numbers together: plain floating point is kept.")
         _problem.clear(graph)
         return None
     if badness:
-        said.append("some numbers are lost at any exponents: their range is too wide for the dtype.")
+        said.append(
+            "some numbers are lost at any exponents: their range is too wide for the dtype."
+        )
     _problem.write(graph, solution.values, solution.uses)
-    return solution.conversions, solution.method, solution.gap
+    guard(graph)
+    return Solved(solution.conversions, solution.method, solution.gap)
 
 
 def _badness(
-    graph: ScaleGraph, reference: Evaluation, arguments: Sequence[Any], *, plain: bool
+    graph: ScaleGraph, reference: Evaluation, arguments: Sequence[Any], plain: bool = False
 ) -> float:
     """How many entries of the results are lost at the exponents of the graph (or at none)."""
     if not reference.complete:
         return 0.0 if not plain else 1.0
-    simulated = evaluate(
-        graph, arguments, budget=ALARM_BUDGET, simulate=True, plain=plain
-    )
+    simulated = evaluate(graph, arguments, budget=ALARM_BUDGET, simulate=True, plain=plain)
     return float(sum(loss.entries for loss in losses(graph, reference, simulated)))
 
 

@@ -18,6 +18,7 @@ already, so that its interval is widened to the pin. Neither counts as a violati
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ from jaxtyping import Float, Int
 
 FREE = -(2**31)  # no exponent is given
 ANY = 10**6  # the exponents of a value whose magnitude is unknown or zero: -ANY..ANY
+
+REACH = 3  # exponents of values of unknown size go to this multiple of the largest bound
 
 Cell = tuple[list[int], list[int]]  # rows and variables
 Row = tuple[tuple[int, int], ...]
@@ -103,6 +106,12 @@ class System:
             low[x], high[x] = -ANY, ANY
         return low, high
 
+    @functools.cached_property
+    def reach(self) -> int:
+        """How far exponents can usefully go: some times the largest that any interval asks for."""
+        return REACH * max([8, *(abs(e) for e in (*self.low, *self.high) if abs(e) < ANY)])
+
+    @functools.cached_property
     def cells(self) -> list[Cell]:
         """Rows and variables of each cell, in the order of their first rows."""
         seen = [False] * len(self.rows)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+
+from tanjax._errors import ScaleError
 
 from . import _range
 from ._assign import ANY, FREE, Assignment, Problem, assign
@@ -20,12 +23,12 @@ def interval(value: Value, strict: bool) -> Interval:
     Where only the smallest numbers of a value underflow, that is most often harmless (the tails of
     an exponential); unless `strict`, such a value may stay at exponent 0.
 
-    The interval leaves room on both sides, a third of its width, but not without exponent 0 if that
-    is in it: so that the next call may bring other numbers, and because XLA divides by a constant by
-    multiplying with its reciprocal, which the largest numbers do not have.
+    The interval leaves room on both sides, a third of its width, but keeps exponent 0 if that is in
+    it: so that the next call may bring other numbers, and because XLA joins constants and takes
+    their reciprocals, which need some room too.
     """
     magnitude, dtype = value.magnitude, value.aval.dtype
-    low, high = _range.exponents(magnitude, dtype)
+    low, high = _range.exponents(value)
     room = (high - low) // 3
     low, high = (
         min(low + room, max(low, 0)) if low <= 0 <= high else low + room,
@@ -82,12 +85,27 @@ def assign_exponents(
     graph: ScaleGraph, free_outputs: Sequence[bool], *, strict: bool, time_limit: float
 ) -> Assignment:
     """Solve for the exponents of a graph and write them into its values and uses."""
-    solution = assign(problem_of(graph, free_outputs, strict), time_limit=time_limit)
+    problem = problem_of(graph, free_outputs, strict)
+    solution = assign(problem, time_limit=time_limit)
+    _verify(problem, solution)
     write(graph, solution.values, solution.uses)
     return solution
 
 
-def write(graph: ScaleGraph, values: Sequence[int], uses: Sequence[int]) -> None:
+def _verify(problem: Problem, solution: Assignment) -> None:
+    """A solution that breaks a row would change results: 1 us per row to be sure that none does."""
+    exponents = [*solution.values.tolist(), *solution.uses.tolist()]
+    pins = [*problem.value_pin.tolist(), *problem.use_pin.tolist()]
+    broken = sum(sum(c * exponents[i] for c, i in row) != 0 for row in problem.rows)
+    broken += sum(p not in (FREE, e) for p, e in zip(pins, exponents, strict=True))
+    if broken:
+        raise ScaleError(
+            f"the assignment ({solution.method}) breaks {broken} of its {len(pins)} constraints."
+        )
+
+
+def write(graph: ScaleGraph, values: Any, uses: Any) -> None:
+    """Write exponents, in the order of `graph.values` and `graph.uses`, into a graph."""
     for value, exponent in zip(graph.values, values, strict=True):
         value.exponent = int(exponent) if value.is_floating else 0
     for use, exponent in zip(graph.uses, uses, strict=True):
@@ -96,4 +114,4 @@ def write(graph: ScaleGraph, values: Sequence[int], uses: Sequence[int]) -> None
 
 def clear(graph: ScaleGraph) -> None:
     """All exponents 0: the program as it was."""
-    write(graph, np.zeros(len(graph.values), int), np.zeros(len(graph.uses), int))  # type: ignore[arg-type]
+    write(graph, np.zeros(len(graph.values), int), np.zeros(len(graph.uses), int))

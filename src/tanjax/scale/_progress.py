@@ -1,9 +1,9 @@
 """A bar for the seconds that planning a large graph takes, where somebody looks.
 
-    >>> with progress(len(nodes), "planning step") as advance:
-    ...     for node in nodes:
-    ...         ...
-    ...         advance(1)
+    with progress(len(nodes), "planning step") as advance:
+        for node in nodes:
+            ...
+            advance(1)
 
 A small graph is planned before a bar could be read, and a log file or a notebook's output is no
 place for one: then `advance` does nothing, and costs nothing.

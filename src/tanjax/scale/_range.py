@@ -12,7 +12,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ._graph import Magnitude, Value
+from ._graph import Value
 
 ANY = 10**6  # the bound on exponents where there is none
 
@@ -25,15 +25,30 @@ def normal_range(dtype: Any) -> tuple[float, float]:
     return math.log2(float(info.smallest_normal)), min(top, math.nextafter(1024.0, 0.0))
 
 
-def exponents(magnitude: Magnitude | None, dtype: Any) -> tuple[int, int]:
-    """The least and the largest exponent at which numbers of this magnitude are normal.
+def is_reciprocal(value: Value) -> bool:
+    """Whether a value is computed as `1 / x**n`: the power must be normal, too."""
+    node = value.node
+    return node is not None and node.primitive == "integer_pow" and node.params["y"] < 0
+
+
+def range_of(value: Value, dtype: Any = None) -> tuple[float, float]:
+    """Binary logarithms of the least and the largest number that a value may be stored as."""
+    smallest, largest = normal_range(value.aval.dtype if dtype is None else dtype)
+    if is_reciprocal(value):
+        return max(smallest, -largest), min(largest, -smallest)
+    return smallest, largest
+
+
+def exponents(value: Value) -> tuple[int, int]:
+    """The least and the largest exponent at which the numbers of a value are normal.
 
     Where no exponent holds both the smallest and the largest, the pair is (0, 0): plain
     floating point, as it was; also where nothing is known. Zeros are held by every exponent.
     """
-    smallest, largest = normal_range(dtype)
+    magnitude = value.magnitude
     if magnitude is None:
         return 0, 0
+    smallest, largest = range_of(value)
     if magnitude.is_zero:
         return int(smallest), int(largest)
     low = -ANY if magnitude.high == -math.inf else math.ceil(magnitude.high - largest)
@@ -46,7 +61,7 @@ def holds_together(value: Value) -> bool:
     m = value.magnitude
     if m is None or m.is_zero or not value.is_floating:
         return True
-    smallest, largest = normal_range(value.aval.dtype)
+    smallest, largest = range_of(value)
     return m.low == -math.inf or m.high - m.low <= largest - smallest
 
 
@@ -54,5 +69,5 @@ def fits_at_zero(value: Value) -> bool:
     """Whether plain floating point holds every number of a value, as far as is known."""
     if not value.is_floating:
         return True
-    low, high = exponents(value.magnitude, value.aval.dtype)
+    low, high = exponents(value)
     return low <= 0 <= high

@@ -1,8 +1,9 @@
 """Running a scale graph: the same primitives on stored numbers, with conversions between them.
 
 Equations whose exponents are all zero are bound as they were, nested jaxprs included, so that what
-a plan does not touch is the same program. A conversion is one multiplication by a power of two, made
-where the value is and shared by all who want that exponent; constants are converted here and now.
+a plan does not touch is the same program. A conversion is one multiplication by a power of two,
+made where the value is and shared by all who want that exponent; constants are converted here and
+now.
 
     >>> graph = build(jax.make_jaxpr(lambda x: x + 1)(2.0))
     >>> replay(graph)([np.float32(2.0)])
@@ -26,7 +27,7 @@ from tanjax import _compat
 from ._graph import Node, ScaleGraph, Use, Value
 from ._identities import IDENTITIES
 from ._range import normal_range
-from ._rewrites import hidden, opaque
+from ._rewrites import apart, opaque
 
 
 def replay(graph: ScaleGraph) -> Callable[[Sequence[Any]], list[Any]]:
@@ -83,7 +84,7 @@ class _Environment:
     def read(self, use: Use) -> Any:
         value = use.value
         if value.kind == "constant":
-            return folded(value, use.exponent)
+            return _unjoined(value, folded(value, use.exponent))
         key = (value.index, use.exponent if value.is_floating else value.exponent)
         if key not in self.arrays:
             array = self.arrays[value.index, value.exponent]
@@ -104,6 +105,13 @@ def folded(value: Value, exponent: int) -> Any:
         else:
             number = np.ldexp(number, -exponent)
         return number.astype(dtype)
+
+
+def _unjoined(value: Value, constant: Any) -> Any:
+    """A constant that XLA does not join with others: `1e-30·(1e-20·x)` became 0."""
+    if not value.is_floating or np.all(np.isin(np.abs(value.constant), (0.0, 1.0))):
+        return constant
+    return lax.optimization_barrier(constant)
 
 
 def _run(graph: ScaleGraph, arguments: Sequence[Any]) -> list[Any]:
@@ -128,7 +136,7 @@ def _results(node: Node, operands: list[Any]) -> list[Any]:
     if node.graphs:
         return _NESTED.get(node.primitive, _inlined)(node, operands)
     if node.primitive == "div" and node.uses[1].value.kind == "constant":
-        operands = [operands[0], hidden(*operands[::-1])]
+        operands = apart(*operands)
     results = _compat.bind(node.equation, operands)
     return list(map(opaque, results)) if node.guarded else results
 

@@ -5,11 +5,12 @@ then has a row for each value: name, operation, source line, magnitude, exponent
 what plain JAX would have lost. Of a long program the rows in which something happens are shown,
 with what is next to them and with inputs and results; a line says what stands between.
 
-    >>> print(report(graph, facts))
-    energy: 3 equations in float32
+    force: 4 equations in float32
     in plain JAX: 1 value would overflow
-    plan: 1 conversion (milp, gap 0 %, 0.01 s)
-    ...
+    plan: 2 conversions (presolve, gap 0 %, 0.002 s)
+
+    value  operation   type       line               magnitude  exponent  converted      plain JAX
+    b      mul a m2    float32[]  orbit.py:3 (force)   8e+44      2^106                    overflow
 
 Sharp edges: columns in which no row has anything are left out. Colours are shown only where
 `file` is a terminal; the text that is returned has none, and says the same.
@@ -60,21 +61,21 @@ def report(
     how many values may have a row.
     """
     from rich.console import Console
+    from rich.text import Text
 
     lines, rows = summary(graph, facts), rows_to_show(graph, facts)
-    plain = Console(file=io.StringIO(), width=width or WIDTH, color_system=None)
+    buffer = io.StringIO()
+    # In a notebook Rich would show what it prints there, whatever the file.
+    plain = Console(file=buffer, width=width or WIDTH, color_system=None, force_jupyter=False)
     consoles = [plain]
     if file is not None:
-        console = Console(file=file, width=width)
-        if width is None and not console.is_terminal:
-            console = Console(file=file, width=WIDTH)
-        consoles.append(console)
+        given = width if width or file.isatty() else WIDTH
+        consoles.append(Console(file=file, width=given, force_jupyter=False))
     for console in consoles:
         for line in lines:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            console.print(Text(line), soft_wrap=True)
         console.print(_table(rows, limit, console.width))
-    assert isinstance(plain.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in plain.file.getvalue().splitlines()) + "\n"
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
 def _table(rows: list[Row], limit: int, width: int) -> Table:

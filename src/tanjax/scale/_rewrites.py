@@ -1,9 +1,9 @@
 """What XLA makes of quotients, and how to keep it from doing so.
 
-XLA's algebraic simplifier replaces `x / y / z` by `x / (y * z)`, `x / (y / z)` by `x * z / y`, and
-`x / c` by `x * (1 / c)`, also where the product of the denominators overflows although no number
-that the program mentions does. Such a program needs no exponents, but its quotients must be hidden
-from the simplifier: then a graph is replayed with *guarded* nodes.
+XLA's algebraic simplifier replaces `x / y / z` by `x / (y * z)`, `x / (y / z)` by `x * z / y`,
+`x / c` by `x * (1 / c)`, and `x * c * d` by `x * (c * d)`, also where the joint number leaves the
+range although none that the program mentions does. Such a program needs no exponents, but results
+must be hidden from the simplifier: its graph is replayed with *guarded* nodes.
 
     >>> jax.jit(lambda x, y, z: x / y / z)(*jnp.float32([1e30, 1e25, 1e25]))
     Array(0., dtype=float32)
@@ -16,65 +16,73 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from ._graph import Magnitude, Node, ScaleGraph, Value
+from ._graph import Magnitude, Node, ScaleGraph, Use, Value
 from ._range import normal_range
 
 
-def hidden(constant: Any, x: Any) -> Any:
-    """A constant, as an array like `x` of which XLA does not know that it is constant.
+def apart(x: Any, divisor: Any) -> list[Any]:
+    """The operands of `x / divisor` with a constant divisor: XLA divides, as correctly rounded.
 
-    Where `x` is NaN it is NaN too, which changes no product and no quotient with `x`.
+    The barrier is around an array, because of a number that is broadcast XLA takes the reciprocal,
+    and around `x`, because XLA would join `x` with the divisor if it is a quotient.
     """
-    return lax.select(lax.ne(x, x), x, jnp.broadcast_to(constant, x.shape))
+    return list(lax.optimization_barrier((x, jnp.broadcast_to(divisor, x.shape))))
 
 
 def opaque(x: Any) -> Any:
     """`x`, of which XLA does not know how it was computed."""
-    return lax.select(lax.ne(x, x), jnp.full_like(x, jnp.nan), x)
+    return lax.optimization_barrier(x)
 
 
-def guard_quotients(graph: ScaleGraph) -> None:
-    """Guard every quotient that is divided again, or that something is divided by."""
-    for node in graph.walk():
-        if node.primitive == "div":
-            node.guarded = any(u.node and u.node.primitive == "div" for u in node.outputs[0].uses)
+def guard(graph: ScaleGraph) -> list[Value]:
+    """Guard those results whose denominators or factors XLA would join to a number out of range.
 
-
-def guard_joined(graph: ScaleGraph) -> list[Value]:
-    """Guard the quotients whose denominators XLA would join to something out of range.
-
-    **Returns:** them; their magnitudes must be known.
+    **Arguments:** `graph`, with magnitudes and exponents: what counts is the numbers as stored.
+    **Returns:** the results that are guarded.
     """
+    joint: dict[int, Magnitude] = {}  # by value, what it was divided or multiplied by so far
     found = []
     for node in graph.walk():
-        if node.primitive != "div":
+        node.guarded = False
+        if node.primitive not in ("div", "mul") or not node.outputs[0].is_floating:
             continue
+        smallest, largest = normal_range(node.outputs[0].aval.dtype)
+        new = _own(node)
         for position, use in enumerate(node.uses):
             inner = use.value.node
-            if inner is None or inner.primitive != "div":
+            if inner is None or inner.primitive != node.primitive or use.value.index not in joint:
                 continue
-            if not _holds(node.outputs[0], _joined(node, inner, position)):
+            # x / y / z = x / (y z); but x / (y / z) = x z / y, where x z counts
+            mine = _stored(node.uses[0]) if node.primitive == "div" and position else new
+            total = _times(joint[use.value.index], mine)
+            if total is None:
+                continue
+            if total.low < smallest or total.high > largest:
                 inner.guarded = True
-                found.append(inner.outputs[0])
+                found.append(use.value)
+            elif position == 0 or node.primitive == "mul":
+                new = total
+        if new is not None:
+            joint[node.outputs[0].index] = new
     return found
 
 
-def _joined(node: Node, inner: Node, position: int) -> list[Magnitude | None]:
-    """The products that XLA would make: of both denominators, or of numerators and denominators."""
-    _, y = inner.uses
-    other = node.uses[1 - position]
-    if position == 0:  # x / y / z
-        return [_product(y.value, other.value)]
-    return [_product(other.value, y.value)]  # x / (y / z) = x * z / y
+def _own(node: Node) -> Magnitude | None:
+    """The denominator of a quotient, the constant factor of a product."""
+    if node.primitive == "div":
+        return _stored(node.uses[1])
+    for use in node.uses:
+        if use.value.kind == "constant" and use.value.size == 1:
+            return _stored(use)
+    return None
 
 
-def _product(a: Value, b: Value) -> Magnitude | None:
-    m, n = a.magnitude, b.magnitude
-    if m is None or n is None or m.is_zero or n.is_zero:
+def _stored(use: Use) -> Magnitude | None:
+    m = use.value.magnitude
+    if m is None or m.is_zero:
         return None
-    return Magnitude(m.low + n.low, m.high + n.high)
+    return Magnitude(m.low - use.exponent, m.high - use.exponent)
 
 
-def _holds(like: Value, magnitudes: list[Magnitude | None]) -> bool:
-    smallest, largest = normal_range(like.aval.dtype)
-    return all(m is None or (smallest <= m.low and m.high <= largest) for m in magnitudes)
+def _times(a: Magnitude | None, b: Magnitude | None) -> Magnitude | None:
+    return None if a is None or b is None else Magnitude(a.low + b.low, a.high + b.high)

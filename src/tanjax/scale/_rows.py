@@ -4,9 +4,8 @@ The table, the graph, the picture and the page say the same about a value, and s
 words: a short name as in a printed jaxpr, the operation, the magnitude in powers of ten, the
 exponent, the conversions where it is read, and what plain JAX would have lost. They are made here.
 
-    >>> graph = build(jax.make_jaxpr(lambda x: x * x + 1)(2.0))
-    >>> [row.operation for row in rows_to_show(graph, facts)]
-    ['input', 'mul x x', 'add a 1']
+    >>> magnitude_in_tens(Magnitude(-35.5, 82.3, True)), power_in_tens(5000.0)
+    ('2.1e-11 … 6e+24', '1.4e+1505')
 
 The body of a loop comes before the loop's results, below a heading, one step deeper. A constant
 that is one number stands in the operation; it has a row only where there is something to say.

@@ -53,7 +53,7 @@ class GraphView:
 
     @property
     def plan(self) -> Plan:
-        """The plan: `identity`, `conversions`, `method`, `gap`, `notes`, `output_exponents`, …"""
+        """The plan: `identity`, `conversions`, `method`, `gap`, `notes` and more."""
         if self._plan is None:
             self.assign()
         assert self._plan is not None
@@ -105,7 +105,8 @@ class GraphView:
 
     def __repr__(self) -> str:
         state = "not planned" if self._plan is None else self._plan.method
-        return f"<scale graph of {self._traced.name}: {len(self._traced.closed.eqns)} equations, {state}>"
+        count = len(self._traced.closed.eqns)
+        return f"<scale graph of {self._traced.name}: {count} equations, {state}>"
 
     def _facts(self) -> Any:
         from ._rows import Facts

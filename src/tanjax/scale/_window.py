@@ -16,7 +16,6 @@ becomes nonzero, only the results can tell whether the plan was right. Integers 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -88,7 +87,6 @@ class _Moves:
 
     def __init__(self, graph: ScaleGraph, dtype_of: Callable[[Value], Any]) -> None:
         self.moves: list[Movement] = [None] * len(graph.values)
-        self.range_of = functools.cache(_range.normal_range)
         self.dtype_of = dtype_of
         self.room = np.full(_UP.shape, math.inf)
         self.is_final = True  # not in the first pass through a loop
@@ -122,15 +120,17 @@ class _Moves:
         m = known(value)
         if m is None or move is None or not self.is_final:
             return
-        smallest, largest = self.range_of(self.dtype_of(value))
-        exponents = {value.exponent}
+        smallest, largest = _range.range_of(value, self.dtype_of(value))
+        least = most = value.exponent
         if not self.is_plain:
-            exponents.update(use.exponent for use in value.uses)
-        self._leave(largest + min(exponents) - m.high, move[0])
-        self._leave(m.low - smallest - max(exponents), move[1])
+            exponents = [use.exponent for use in value.uses]
+            least, most = min([least, *exponents]), max([most, *exponents])
+        self._leave(largest + least - m.high, move[0])
+        self._leave(m.low - smallest - most, move[1])
 
     def _leave(self, room: float, move: Any) -> None:
-        if not 0.0 <= room < math.inf:  # out of range already, without harm
+        # Out of range already, without harm; or not even by the farthest movement, the last.
+        if not 0.0 <= room < math.inf or move[-1] <= room:
             return
         # What a cancellation could reach without any movement does not forbid all of them.
         if move[0] > room:

@@ -91,6 +91,7 @@ class Compiled:
         self._fun = fun
         self._scale = scale
         self._jit: Any = jax.jit(fun, **options)
+        self._aot: Any = Guard(fun, options) if scale else self._jit
         self._packs = not options
         self._compiled: Any = self._planned(self._checking(fun), options)
         self._one_scale = True  # whether every call so far was in the units of a first call
@@ -208,12 +209,22 @@ class Compiled:
         return args, kwargs
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Any:
-        """`jax.jit(fun).lower`: ahead-of-time compilation, for exactly these units."""
-        return self._jit.lower(*args, **kwargs)
+        """`jax.jit(fun).lower`: ahead-of-time compilation, for exactly these units.
+
+        Of the program that is planned for the numbers given; for `jax.ShapeDtypeStruct`, of plain
+        JAX's.
+        """
+        return self._aot.lower(*args, **kwargs)
 
     def trace(self, /, *args: Any, **kwargs: Any) -> Any:
         """`jax.jit(fun).trace`."""
         return self._jit.trace(*args, **kwargs)
+
+    @property
+    def plans(self) -> list[Any]:
+        """The plans made so far, oldest first: `identity`, `conversions`, `notes` and more."""
+        guards = [g for g in (self._compiled, self._aot, *self._known.values()) if type(g) is Guard]
+        return [plan for guard in guards for plan in guard.plans]
 
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """`jax.jit(fun).eval_shape`."""
@@ -222,6 +233,7 @@ class Compiled:
     def clear_cache(self) -> None:
         """Forget compiled programs and the units of first calls."""
         self._jit.clear_cache()
+        self._aot.clear_cache()
         self._compiled.clear_cache()
         self._one_scale = True
         self._flat.clear()

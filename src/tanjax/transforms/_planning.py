@@ -1,12 +1,13 @@
 """Calls of a compiled function, each with the exponents that its numbers need.
 
 A program is planned when its arguments are first seen, and again when their magnitudes leave the
-windows of the plan. What must be cheap is every other call: arrays are immutable, so a call with the
-very arrays of the last one needs no look at them (0.1 us each); others are looked at on the host.
+windows of the plan. What must be cheap is every other call: arrays are immutable, so a call with
+the very arrays of the last one needs no look at them (0.1 us each); others are looked at on the
+host.
 
-Sharp edges. Under a trace (`jax.grad`, `jax.vmap`, an outer `jit`) no number is known and the program
-is JAX's own: write `tj.jit(tj.grad(f))`, not `tj.grad(tj.jit(f))`. Arrays that live on other hosts
-cannot be looked at either.
+Sharp edges. Under a trace (`jax.grad`, `jax.vmap`, an outer `jit`) no number is known and the
+program is JAX's own: write `tj.jit(tj.grad(f))`, not `tj.grad(tj.jit(f))`. Arrays that live on
+other hosts cannot be looked at either.
 """
 
 from __future__ import annotations
@@ -124,8 +125,8 @@ class Guard:
         if self._static is None:
             return args, kwargs
         places, names = self._static
-        places = {p % len(args) for p in places if -len(args) <= p < len(args)}
-        kept = tuple(x for i, x in enumerate(args) if i not in places)
+        static = {p % len(args) for p in places if -len(args) <= p < len(args)}
+        kept = tuple(x for i, x in enumerate(args) if i not in static)
         return kept, {k: v for k, v in kwargs.items() if k not in names}
 
     def _statics(self, args: Any, kwargs: Any) -> Any:
@@ -135,10 +136,30 @@ class Guard:
         placed = tuple((p, args[p]) for p in places if -len(args) <= p < len(args))
         return placed, tuple((k, kwargs[k]) for k in names if k in kwargs)
 
+    def lower(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Ahead-of-time compilation: of the planned program, if the arguments are numbers."""
+        leaves, treedef = jax.tree.flatten(self._dynamic(args, kwargs))
+        found = self._found(leaves, treedef, args, kwargs)
+        program: Any = found[0].program if found else self.jitted
+        return program.lower(*args, **kwargs)
+
     def _call(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Any:
         """A call for which the plan of the last one may not be right."""
-        if not all(map(_can_be_looked_at, leaves)):
+        found = self._found(leaves, treedef, args, kwargs)
+        if found is None:
             return self.jitted(*args, **kwargs)
+        plan = found[0].plan
+        if plan and plan.is_estimate and not plan.has_effects:
+            return self._checked(found, leaves, args, kwargs)
+        self._remember(found[0], args, kwargs)
+        return found[0].program(*args, **kwargs)
+
+    def _found(
+        self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any
+    ) -> list[_Planned] | None:
+        """The plans for such arguments, that for these first; None if they cannot be looked at."""
+        if not all(map(_can_be_looked_at, leaves)):
+            return None
         from tanjax.scale._window import inside
 
         self._inside = inside
@@ -146,7 +167,7 @@ class Guard:
         try:
             found = self._known.setdefault(key, [])
         except TypeError:  # a static argument that cannot be hashed: JAX says so
-            return self.jitted(*args, **kwargs)
+            return None
         planned = next((p for p in found if p.takes(leaves, inside)), None)
         if planned is None:
             planned = self._plan(leaves, treedef, args, kwargs)
@@ -155,11 +176,7 @@ class Guard:
         elif planned is not found[0]:
             found.remove(planned)
             found.insert(0, planned)
-        plan = planned.plan
-        if plan and plan.is_estimate and not plan.has_effects:
-            return self._checked(planned, found, leaves, args, kwargs)
-        self._remember(planned, args, kwargs)
-        return planned.program(*args, **kwargs)
+        return found
 
     def _remember(self, planned: _Planned, args: Any, kwargs: Any) -> None:
         """Keep what the next call is compared with; only immutable arguments can be recognised."""
@@ -235,13 +252,12 @@ class Guard:
 
         return on_leaves
 
-    def _checked(
-        self, planned: _Planned, found: list[_Planned], leaves: Any, args: Any, kwargs: Any
-    ) -> Any:
+    def _checked(self, found: list[_Planned], leaves: Any, args: Any, kwargs: Any) -> Any:
         """The results of an estimated plan, or of a better one if they are not finite.
 
         Looked at on calls 1, 2, 4, 8, … of estimated plans, so that the cost vanishes.
         """
+        planned = found[0]
         self._calls += 1
         if self._calls & (self._calls - 1):
             return planned.program(*args, **kwargs)

@@ -1,0 +1,135 @@
+"""The programs of `bench_scale.py`: in range, out of range, chains, time steps, networks.
+
+Each is made anew by every call, so that no cache has seen it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import tanjax as tj
+
+Program = Callable[..., Any]
+
+GRAVITY, SUN, EARTH = 6.6743e-11, 1.98892e30, 5.9722e24
+EQUATIONS_OF_A_STEP, EQUATIONS_OF_A_BLOCK = 14, 27
+
+
+def in_range(n: int) -> Program:
+    """`n` products and sums that stay near the numbers that come in; its fixed point is 2.5."""
+
+    def program(x: Any) -> Any:
+        for _ in range(n // 4):
+            x = x * 0.5
+            x = x + 1.0
+            x = x * 0.8
+            x = x + 0.7
+        return x
+
+    return program
+
+
+def out_of_range(n: int) -> Program:
+    """`n` products and sums of which every fourth leaves float32; its fixed point is near 1."""
+
+    def program(x: Any) -> Any:
+        for _ in range(n // 4):
+            y = x * 1e25
+            y = y * 1e20
+            y = y * 1e-25
+            x = (y * 1e-20 + 1.0) * 0.5
+        return x
+
+    return program
+
+
+def orbit(n: int) -> Program:
+    """A planet's way in SI, by Newton's force between two masses: float32 makes it inf."""
+
+    def program(x: Any) -> Any:
+        v = jnp.array([0.0, 2.98e4, 0.0], x.dtype)
+        for _ in range(n // EQUATIONS_OF_A_STEP):
+            force = GRAVITY * (SUN * (EARTH * -x)) / jnp.sum(x * x) ** 1.5
+            v = v + 3600.0 * (force / EARTH)
+            x = x + 3600.0 * v
+        return x
+
+    return program
+
+
+def growth(factor: float, n: int) -> Program:
+    """`n` times `x * factor + x`, and back: in float32 inf if `factor` is 1e3 and `n` 50."""
+
+    def program(x: Any) -> Any:
+        for _ in range(n // 2):
+            x = x * factor
+        for _ in range(n // 2):
+            x = x * (1.0 / factor)
+        return x
+
+    return program
+
+
+def affine(factor: float, term: float, n: int) -> Program:
+    """`n` times `factor * x + term`."""
+
+    def program(x: Any) -> Any:
+        for _ in range(n):
+            x = x * factor + term
+        return x
+
+    return program
+
+
+def power(n: int) -> Program:
+    """`x` to the power of `n`, step by step."""
+
+    def program(x: Any) -> Any:
+        y = x
+        for _ in range(n - 1):
+            y = y * x
+        return y
+
+    return program
+
+
+def unit_power(n: int) -> Program:
+    """The same of a quantity, whose result may keep its exponent."""
+    return lambda x: power(n)(x * tj.unit("m"))
+
+
+# -- graphs for the planner -------------------------------------------------------------------
+
+
+def long_chain(n: int) -> tuple[Program, list[Any]]:
+    """Products by constants, out of range every few equations."""
+    return out_of_range(n), [jnp.linspace(1.0, 2.0, 3, dtype=jnp.float32)]
+
+
+def network(n: int) -> tuple[Program, list[Any]]:
+    """Blocks as in a transformer on numbers near 1e30: norm, attention, a layer with tanh."""
+    rng = np.random.default_rng(0)
+    weights = [jnp.asarray(rng.normal(size=(4, 4)) / 2, jnp.float32) for _ in range(4)]
+    x = jnp.asarray(rng.normal(size=(3, 4)) * 1e30, jnp.float32)
+
+    def program(x: Any, q: Any, k: Any, v: Any, w: Any) -> Any:
+        for _ in range(max(1, n // EQUATIONS_OF_A_BLOCK)):
+            y = x / jnp.sqrt(jnp.mean(x * x, axis=-1, keepdims=True))
+            attention = jax.nn.softmax((y @ q) @ (y @ k).T / 2.0)
+            x = x + 1e30 * jnp.tanh(attention @ (y @ v) @ w)
+        return x
+
+    return program, [x, *weights]
+
+
+def time_steps(n: int) -> tuple[Program, list[Any]]:
+    """Steps of a planet's way in SI."""
+    return orbit(n), [jnp.array([1.5e11, 1e9, 0.0], jnp.float32)]
+
+
+GRAPHS = {"chain": long_chain, "blocks of a network": network, "time steps in SI": time_steps}

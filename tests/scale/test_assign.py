@@ -1,0 +1,321 @@
+"""Exponents: the cheapest ones, under all rows and pins, with a proven bound."""
+
+import math
+import random
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from tanjax.scale._assign import ANY, FREE, Assignment, Problem, assign, evaluate
+
+
+class Program:
+    """Makes a problem equation by equation, as a trace does; float32, one magnitude per value."""
+
+    def __init__(self, low: int = -126, high: int = 128) -> None:
+        self.range = low, high
+        self.values: list[tuple[int, int, int, float]] = []
+        self.uses: list[tuple[int, int]] = []
+        self.rows: list[list[tuple[int, tuple[str, int]]]] = []
+        self.size: list[float] = []
+
+    def value(self, log2: float, cost: float = 1.0, pin: int = FREE) -> int:
+        low, high = math.ceil(log2 - self.range[1] + 0.5), math.floor(log2 - self.range[0] - 0.5)
+        return self.between(low, high, cost, pin, log2)
+
+    def between(self, low: int, high: int, cost=1.0, pin: int = FREE, log2: float = 0.0) -> int:
+        self.values.append((low, high, pin, cost))
+        self.size.append(log2)
+        return len(self.values) - 1
+
+    def input(self, log2: float, cost: float = 1.0) -> int:
+        return self.value(log2, cost, 0)
+
+    def constant(self, log2: float) -> int:
+        return self.value(log2, 0.0)
+
+    def use(self, value: int, pin: int = FREE) -> tuple[str, int]:
+        self.uses.append((value, pin))
+        return "use", len(self.uses) - 1
+
+    def row(self, *terms: tuple[int, tuple[str, int]]) -> None:
+        self.rows.append(list(terms))
+
+    def multiply(self, a: int, b: int, cost: float = 1.0, sign: int = 1) -> int:
+        out = self.value(self.size[a] + sign * self.size[b], cost)
+        self.row((1, self.use(a)), (sign, self.use(b)), (-1, ("value", out)))
+        return out
+
+    def divide(self, a: int, b: int) -> int:
+        return self.multiply(a, b, sign=-1)
+
+    def add(self, a: int, b: int) -> int:
+        out = self.value(max(self.size[a], self.size[b]))
+        first, second = self.use(a), self.use(b)
+        self.row((1, first), (-1, second))
+        self.row((1, first), (-1, ("value", out)))
+        return out
+
+    def root(self, a: int) -> int:
+        out = self.value(self.size[a] / 2)
+        self.row((1, self.use(a)), (-2, ("value", out)))
+        return out
+
+    def tanh(self, a: int) -> int:
+        self.use(a, 0)
+        return self.value(0.0, 1.0, 0)
+
+    def problem(self) -> Problem:
+        low, high, pin, cost = (np.array(c) for c in zip(*self.values, strict=True))
+        n = len(low)
+        rows = [
+            tuple((c, i if kind == "value" else n + i) for c, (kind, i) in row) for row in self.rows
+        ]
+        owner, use_pin = (np.array(c, dtype=np.int64) for c in zip(*self.uses, strict=True))
+        return Problem(low, high, pin, cost.astype(float), owner, use_pin, rows)
+
+
+def check(problem: Problem, found: Assignment) -> None:
+    """All rows and pins hold, and the numbers of the answer are those of its exponents."""
+    exponents = [*found.values.tolist(), *found.uses.tolist()]
+    for row in problem.rows:
+        assert sum(c * exponents[x] for c, x in row) == 0
+    pins = np.concatenate([problem.value_pin, problem.use_pin])
+    assert np.all((pins == FREE) | (pins == exponents))
+    expected = evaluate(problem, found.values, found.uses)
+    assert (found.cost, found.conversions, found.violations) == expected
+    assert found.bound <= found.cost
+
+
+@st.composite
+def programs(draw: st.DrawFn, equations: int, reach: int = 3) -> Problem:
+    """Any program of a few equations, with intervals anywhere; also loops and narrow intervals."""
+    p = Program()
+    exponent, cost = st.integers(-reach, reach), st.sampled_from([1.0, 2.0, 5.0])
+
+    def value(pin: int = FREE) -> int:
+        a, b = sorted([draw(exponent), draw(exponent)])
+        return (
+            p.between(min(a, 0), max(b, 0), draw(cost), pin)
+            if draw(st.booleans())
+            else (p.between(a, b, draw(cost), pin))
+        )
+
+    known = [value(0), value(0), p.between(-ANY, ANY, 0.0)]
+    for _ in range(draw(st.integers(1, equations))):
+        a, b = draw(st.sampled_from(known)), draw(st.sampled_from(known))
+        kind = draw(st.sampled_from(["add", "multiply", "divide", "root", "cube", "tanh", "loop"]))
+        out = ("value", value(0 if kind == "tanh" else FREE))
+        if kind == "add":
+            first, second = p.use(a), p.use(b)
+            p.row((1, first), (-1, second))
+            p.row((1, first), (-1, out))
+        elif kind in ("multiply", "divide"):
+            p.row((1, p.use(a)), (1 if kind == "multiply" else -1, p.use(b)), (-1, out))
+        elif kind in ("root", "cube"):
+            terms = {"root": (1, -2), "cube": (3, -1)}[kind]
+            p.row((terms[0], p.use(a)), (terms[1], out))
+        elif kind == "tanh":
+            p.use(a, 0)
+        else:  # the carry of a loop that multiplies it by b
+            carry, after = ("value", value()), value()
+            p.row((1, p.use(a)), (-1, carry))
+            p.row((1, p.use(carry[1])), (1, p.use(b)), (-1, ("value", after)))
+            p.row((1, p.use(after)), (-1, carry))
+            p.row((1, carry), (-1, out))
+        known.append(out[1])
+    p.use(known[-1], draw(st.sampled_from([0, 0, FREE])))
+    return p.problem()
+
+
+def cheapest(problem: Problem, reach: int) -> float:
+    """The least cost over all exponents up to `reach`, by trying them all."""
+    n, size = len(problem.low), len(problem.low) + len(problem.use_value)
+    pins = [*problem.value_pin.tolist(), *problem.use_pin.tolist()]
+    order = list(dict.fromkeys([x for row in problem.rows for _, x in row] + list(range(size))))
+    place = {x: i for i, x in enumerate(order)}
+    ready: list[list] = [[] for _ in order]
+    for row in problem.rows:
+        ready[max(place[x] for _, x in row)].append(row)
+    low, high = (bound.tolist() for bound in problem.intervals())
+    owner, weight = [*range(n), *problem.use_value.tolist()], problem.weight()
+    exponents, best = [0] * size, math.inf
+
+    def extend(i: int, penalty: float) -> None:
+        nonlocal best
+        if penalty >= best:
+            return
+        if i == size:
+            found = np.array(exponents)
+            best = min(best, evaluate(problem, found[:n], found[n:])[0])
+            return
+        x = order[i]
+        for e in [pins[x]] if pins[x] != FREE else sorted(range(-reach, reach + 1), key=abs):
+            exponents[x] = e
+            if all(sum(c * exponents[y] for c, y in row) == 0 for row in ready[i]):
+                bits = max(low[owner[x]] - e, 0) + max(e - high[owner[x]], 0)
+                extend(i + 1, penalty + weight * bits)
+
+    extend(0, 0.0)
+    return best
+
+
+@hypothesis.settings(max_examples=30, deadline=None, derandomize=True)
+@hypothesis.given(programs(equations=2))
+def test_exact_on_tiny_programs(problem):
+    """No other exponents are cheaper, and the bound says so."""
+    found = assign(problem)
+    check(problem, found)
+    assert found.cost == pytest.approx(cheapest(problem, 4))
+    assert found.gap < 1e-6
+
+
+@hypothesis.settings(max_examples=60, deadline=None, derandomize=True)
+@hypothesis.given(programs(equations=12, reach=30), st.sampled_from([0.0, 1e-3, 0.3]))
+def test_rows_and_pins_hold_however_little_time_there_is(problem, time_limit):
+    check(problem, assign(problem, time_limit=time_limit))
+
+
+def test_a_program_in_range_keeps_exponent_zero_everywhere():
+    p = Program()
+    x = p.input(3.0)
+    for _ in range(50):
+        x = p.root(p.add(p.multiply(x, x), p.constant(2.0)))
+    p.use(x, 0)
+    found = assign(p.problem())
+    assert (found.method, found.cost, found.gap) == ("identity", 0.0, 0.0)
+    assert not found.values.any()
+    assert not found.uses.any()
+
+
+def test_a_conversion_is_paid_once_for_all_readings_at_one_exponent():
+    p = Program()
+    x = p.input(100.0, cost=7.0)
+    p.use(p.divide(p.multiply(x, x), p.multiply(x, x)), 0)
+    found = assign(p.problem())
+    check(p.problem(), found)
+    assert (found.conversions, found.cost, found.gap) == (1, 7.0, 0.0)
+
+
+def test_constants_are_converted_for_nothing():
+    """A thousand times 1e3, then back: the exponents go along in the constants."""
+    p = Program()
+    x = p.input(0.0)
+    for factor in [10.0] * 1000 + [-10.0] * 1000:
+        x = p.multiply(x, p.constant(factor))
+    p.use(x, 0)
+    found = assign(p.problem())
+    check(p.problem(), found)
+    assert (found.conversions, found.cost, found.violations) == (0, 0.0, 0)
+    assert found.method == "presolve"
+    assert found.values.max() >= 10_000 - 128
+
+
+def test_two_far_products_of_an_input_are_two_conversions_of_it_or_of_others():
+    p = Program()
+    x, huge, tiny = p.input(100.0), p.input(100.0, 50.0), p.input(-250.0, 50.0)
+    a, b = p.multiply(x, huge), p.multiply(x, tiny)
+    p.use(p.divide(a, p.constant(200.0)), 0)
+    p.use(p.divide(b, p.constant(-150.0)), 0)
+    found = assign(p.problem())
+    check(p.problem(), found)
+    assert (found.conversions, found.cost) == (2, 2.0)
+    assert found.gap < 1e-9
+
+
+def loop(factor: float) -> Program:
+    """`carry = carry * factor * constant`, with a carry too large for exponent 0."""
+    p = Program()
+    start, x = p.input(10.0), p.input(factor)
+    carry = p.value(200.0, cost=100.0)
+    p.row((1, p.use(p.multiply(start, p.constant(190.0)))), (-1, ("value", carry)))
+    step = p.multiply(carry, x, cost=100.0)
+    p.row((1, p.use(step)), (-1, ("value", carry)))
+    out = p.value(200.0)
+    p.row((1, ("value", carry)), (-1, ("value", out)))
+    p.use(p.multiply(out, p.constant(-190.0)), 0)
+    return p
+
+
+def test_a_carry_keeps_its_exponent_around_the_loop():
+    problem = loop(0.0).problem()
+    found = assign(problem)
+    check(problem, found)
+    assert found.cost == 0.0
+    assert found.values[2] >= 72
+
+
+def test_a_loop_that_cannot_keep_its_exponent_converts_the_cheapest_value():
+    """A carry that is squared in each turn doubles its exponent: one conversion in the loop."""
+    p = Program()
+    carry = p.value(200.0, cost=100.0)
+    p.row((1, p.use(p.multiply(p.input(10.0), p.constant(190.0)))), (-1, ("value", carry)))
+    step = p.between(-10, 425, cost=3.0)
+    p.row((1, p.use(carry)), (1, p.use(carry)), (-1, ("value", step)))
+    p.row((1, p.use(step)), (-1, ("value", carry)))
+    found = assign(p.problem())
+    check(p.problem(), found)
+    assert (found.cost, found.conversions, found.violations) == (3.0, 1, 0)
+
+
+def test_a_value_that_nothing_can_hold_is_counted_and_the_rest_is_solved():
+    p = Program()
+    x = p.input(100.0)
+    y = p.multiply(x, x)
+    p.use(y, 0)  # leaves the program at exponent 0, where it overflows
+    p.use(p.multiply(y, p.constant(-200.0)), 0)
+    found = assign(p.problem())
+    check(p.problem(), found)
+    assert (found.violations, found.gap) == (1, 0.0)
+    assert found.values[y] >= 72
+
+
+def test_a_product_whose_operands_cannot_reach_it_violates_as_little_as_possible():
+    p = Program()
+    a, b, out = p.between(-2, 2), p.between(-3, 3), p.between(12, 20)
+    p.row((1, p.use(a)), (1, p.use(b)), (-1, ("value", out)))
+    problem = p.problem()
+    found = assign(problem)
+    check(problem, found)
+    assert math.floor(found.cost / problem.weight()) == 7
+
+
+def steps(count: int, seed: int = 0) -> Problem:
+    """Steps of a simulation in SI units, out of range every few equations."""
+    draw, p = random.Random(seed), Program()
+    x, mass = p.input(37.0, 10.0), p.input(draw.uniform(95, 101))
+    other = p.input(draw.uniform(95, 101))
+    for _ in range(count):
+        distance = p.add(x, p.input(draw.uniform(36, 38), 10.0))
+        square = p.multiply(distance, distance)
+        cube = p.multiply(square, p.root(square))
+        force = p.multiply(p.multiply(mass, other), distance)
+        change = p.multiply(p.divide(p.divide(force, cube), mass), p.constant(10.0))
+        x = p.add(x, change)
+        p.size[x] = 37.0
+        y = p.multiply(x, p.input(draw.uniform(-100, 100), 10.0))
+        p.tanh(p.divide(y, p.input(p.size[y], 10.0)))
+    p.use(x, 0)
+    return p.problem()
+
+
+def test_a_large_program_is_proven_best_to_a_percent():
+    problem = steps(90)
+    assert len(problem.rows) > 1000
+    found = assign(problem, time_limit=20.0)
+    check(problem, found)
+    assert found.method in ("presolve", "rounding")
+    assert found.gap <= 0.01
+    assert found.violations == 0
+
+
+def test_without_time_the_answer_says_so_and_protects_what_it_can():
+    problem = steps(90)
+    found = assign(problem, time_limit=0.0)
+    check(problem, found)
+    assert found.method == "propagation"
+    assert found.violations == 0
+    zero = np.zeros(len(problem.low), int), np.zeros(len(problem.use_value), int)
+    assert evaluate(problem, *zero)[2] > 100

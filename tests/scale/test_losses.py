@@ -1,0 +1,170 @@
+"""What the range of a type costs: losses of the hard formulas, and no false alarms."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from tanjax.scale._evaluate import evaluate, losses
+from tanjax.scale._graph import build
+from tanjax.scale._wide import as_float, wide
+
+
+def lost_in_plain(f, *args):
+    """The losses in plain JAX, and the simulated run."""
+    graph = build(jax.make_jaxpr(f)(*args))
+    reference = evaluate(graph, jax.tree.leaves(args))
+    assert reference.complete
+    simulated = evaluate(graph, jax.tree.leaves(args), simulate=True)
+    return losses(graph, reference, simulated), simulated
+
+
+FORMULAS = {
+    "Newton": lambda g, m, n, r: g * m * n / (r * r),
+    "Planck": lambda h, nu, c, kt: 2 * h * nu**3 / c**2 / jnp.expm1(h * nu / kt),
+    "Coulomb": lambda q, e, r: q * q / (4 * math.pi * e * (r * r)),
+    "FDTD": lambda dt, e, dx: dt / (e * dx),
+    "norm": lambda x: jnp.sqrt(jnp.sum(x * x)),
+    "chain": lambda x: _chain(x),
+    "3^100": lambda x: lax.integer_pow(x, 100) / lax.integer_pow(x, 99),
+    "hbar": lambda hbar, m: hbar * hbar / (2 * m),
+    "Boltzmann": lambda e, k, t: jnp.exp(-e / (k * t)),
+}
+NUMBERS = {
+    "Newton": (6.674e-11, 2e30, 6e24, 1.5e11),
+    "Planck": (6.626e-34, 5e14, 3e8, 1.380649e-23 * 5800),
+    "Coulomb": (1.6e-19, 8.854e-12, 1e-15),
+    "FDTD": (1e-17, 8.854e-12, 1e-8),
+    "norm": (np.array([3e25, 4e25, 1e25]),),
+    "chain": (np.array([1.0, 0.7]),),
+    "3^100": (3.0,),
+    "hbar": (1.0546e-34, 9.109e-31),
+    "Boltzmann": (1e-21, 1.380649e-23, 300.0),
+}
+# Those that plain float32 and bfloat16 survive: their numbers all fit.
+SURVIVE = {"FDTD", "Boltzmann"}
+
+
+def _chain(x):
+    for _ in range(120):
+        x = x * jnp.asarray(3.24, x.dtype)
+    for _ in range(120):
+        x = x / jnp.asarray(3.24, x.dtype)
+    return x
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("name", FORMULAS)
+def test_plain_arithmetic_loses_the_hard_formulas(name, dtype):
+    """Numbers that the type itself cannot hold come as a quantity: a `Wide`."""
+    dtype = jnp.dtype(dtype)
+    shapes = [jax.ShapeDtypeStruct(np.shape(x), dtype) for x in NUMBERS[name]]
+    graph = build(jax.make_jaxpr(FORMULAS[name])(*shapes))
+    numbers = [wide(np.asarray(x)) for x in NUMBERS[name]]
+    reference = evaluate(graph, numbers)
+    assert reference.complete
+    want = FORMULAS[name](*(float(x) if np.ndim(x) == 0 else x for x in NUMBERS[name]))
+    np.testing.assert_allclose(as_float(reference.outputs[0]), want, 2e-2)
+    simulated = evaluate(graph, numbers, simulate=True)
+    found = losses(graph, reference, simulated, free=[True])
+    assert bool(found) == (dtype == jnp.float16 or name not in SURVIVE)
+    assert bool(simulated.events) >= bool(found)
+    if found:
+        assert found[0].error > 0.1
+
+
+LOGITS = np.array([[0.0, -3.0, -200.0], [1.0, -1e4, 5.0]])
+SMALL = np.array([0.5, -0.25, 0.75, 1.25])
+HARMLESS = {
+    "softmax": (jax.nn.softmax, LOGITS),
+    "log softmax": (jax.nn.log_softmax, LOGITS),
+    "softmax gradient": (jax.grad(lambda x: jnp.sum(jax.nn.softmax(x)[:, 0])), LOGITS),
+    "gaussian": (lambda x: jnp.exp(-x * x), np.array([0.0, 1.0, 5.0, 20.0, 200.0])),
+    "gaussian gradient": (jax.grad(lambda x: jnp.sum(jnp.exp(-x * x))), np.array([0.0, 1, 5, 20])),
+    "logsumexp": (lambda x: jax.scipy.special.logsumexp(x, 1), LOGITS),
+    "mask -inf": (lambda x: jax.nn.softmax(jnp.where(x > -1, x, -jnp.inf)), LOGITS),
+    "mask large": (lambda x: jax.nn.softmax(jnp.where(x > -1, x, -3e4)), LOGITS),
+    "mask least": (lambda x: jax.nn.softmax(x + _mask(x)), LOGITS),
+    "all masked": (lambda x: jax.nn.softmax(x + jnp.finfo(x.dtype).min), LOGITS[:, :2] / 1e4),
+    "relu": (jax.nn.relu, np.array([-1.0, 0.0, 2.0])),
+    "layer norm": (lambda x: (x - jnp.mean(x)) / jnp.sqrt(jnp.var(x) + 1e-3), SMALL),
+    "nearly constant": (lambda x: jnp.sum((x - jnp.mean(x)) ** 2), 1 + 1e-3 * SMALL),
+    "x - x": (lambda x: (x + 1e-5) - x, SMALL),
+    "variance": (jnp.var, SMALL),
+    "sigmoid": (jax.nn.sigmoid, np.array([-300.0, -5.0, 0.0, 300.0])),
+    "gelu": (jax.nn.gelu, np.array([-30.0, -5.0, 0.0, 30.0])),
+    "zeros": (lambda x: x / (1 + x * x), np.array([0.0, 1.0])),
+    "infinite": (lambda x: 1 / x, np.array([0.0, 1.0, np.inf])),
+    "overflow of a result": (jnp.exp, np.array([1.0, 200.0])),
+}
+
+
+def _mask(x):
+    return jnp.where(x > -1, 0, jnp.finfo(x.dtype).min).astype(x.dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_harmless_programs_lose_nothing(dtype):
+    for name, (f, numbers) in HARMLESS.items():
+        found, _ = lost_in_plain(f, jnp.asarray(numbers, dtype))
+        assert found == [], name
+
+
+def test_events_and_losses_are_counted():
+    x = jnp.array([1e30, 1.0, 1e-30, 1e-35], "f4")
+    found, simulated = lost_in_plain(lambda x: jnp.sqrt(x * x), x)
+    assert [(e.kind, e.entries, e.node.primitive) for e in simulated.events] == [
+        ("overflow", 1, "mul"),
+        ("underflow", 2, "mul"),
+    ]
+    assert [(loss.output, loss.entries, loss.error) for loss in found] == [(0, 3, math.inf)]
+    found, _ = lost_in_plain(lambda x: (x, jnp.sum(x * x) < 1), jnp.float32(1e-30))
+    assert found == []
+    found, _ = lost_in_plain(lambda x: (x, x * x > 0), jnp.float32(1e-30))
+    assert [loss.output for loss in found] == [1]
+    found, _ = lost_in_plain(lambda x: jnp.sqrt(jnp.sum(x * x)), jnp.complex64(3e30 + 4e30j)[None])
+    assert len(found) == 1
+
+
+def test_exponents_are_simulated():
+    """At the right exponents nothing is lost, and a conversion that overflows is an event."""
+    graph = build(jax.make_jaxpr(lambda x: jnp.sqrt(x * x))(jnp.float32(1e30)))
+    x = jnp.float32(1e30)
+    reference = evaluate(graph, [x])
+    product, root = (node.outputs[0] for node in graph.nodes)
+    product.exponent, graph.nodes[1].uses[0].exponent = 100, 100
+    assert losses(graph, reference, evaluate(graph, [x], simulate=True, plain=True))
+    planned = evaluate(graph, [x], simulate=True, plain=False)
+    assert planned.events == []
+    assert losses(graph, reference, planned) == []
+    graph.nodes[1].uses[0].exponent = 0
+    planned = evaluate(graph, [x], simulate=True, plain=False)
+    assert [(e.kind, e.place) for e in planned.events] == [("overflow", graph.nodes[1].uses[0])]
+    assert losses(graph, reference, planned)
+    graph.nodes[1].uses[0].exponent = 100
+    root.exponent = graph.outputs[0].exponent = -40
+    assert losses(graph, reference, evaluate(graph, [x], simulate=True, plain=False)) == []
+
+
+def test_rounding_is_not_a_loss():
+    """1 + 2^-13 - 1 in float16: the flushed term is below the rounding of the sum."""
+    f = lambda x, y: (x + y * y) - x
+    small = jnp.float16(2.0**-7.5)
+    found, simulated = lost_in_plain(f, jnp.float16(1.0), small)
+    assert simulated.events
+    assert found == []
+    assert lost_in_plain(lambda y: jnp.sqrt(y * y), small)[0]
+
+
+def test_parts_of_a_sum_that_overflow_are_lost():
+    x = jnp.array([3e38, 3e38, -3e38, -3e38], "f4")
+    y = jnp.array([3e19, 3e19], "f4")
+    assert lost_in_plain(jnp.sum, x)[0]
+    assert lost_in_plain(lambda y: jnp.dot(y, y * jnp.array([1, -1], "f4")), y)[0]
+    assert lost_in_plain(jnp.sum, x * jnp.float32(0.2))[0] == []
+    assert lost_in_plain(lambda y: jnp.dot(y, y), y * jnp.float32(0.1))[0] == []

@@ -1,0 +1,476 @@
+"""`tj.jit` takes every call that `jax.jit` takes, whether its program is planned or not.
+
+`square_over` leaves the range of float32 on the way wherever its argument is large, so each feature
+of a call is shown on a program that is the user's own (near 1) and on one that is replayed (LARGE).
+"""
+
+import functools
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import io_callback
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import tanjax as tj
+
+LARGE = 1e25
+BOTH = pytest.mark.parametrize("size", [1.5, LARGE])
+
+
+def square_over(x, y=None):
+    """`x` by a detour: in plain float32 it is inf for all numbers above 2e19."""
+    return x * x / (x if y is None else y)
+
+
+def array(size, shape=(8,), dtype=jnp.float32):
+    return jnp.full(shape, size, dtype)
+
+
+def same(got, want, ulps=4):
+    got, want = np.asarray(got), np.asarray(want)
+    assert got.dtype == want.dtype
+    assert got.shape == want.shape
+    tolerance = ulps * float(jnp.finfo(got.dtype).eps)
+    np.testing.assert_allclose(got.astype(np.complex128), want.astype(np.complex128), rtol=tolerance)
+
+
+def plans(f):
+    """The plans that a compiled function has made so far."""
+    return f._compiled.plans
+
+
+# -- arguments ------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_donated_arguments_are_deleted(size):
+    f = tj.jit(square_over, donate_argnums=0)
+    for scale in (1.0, 2.0, 1e-20, 1.0):  # in the window, outside of it, and back
+        x = array(size * scale)
+        want = x + 0
+        same(f(x), want)
+        assert x.is_deleted()
+    with pytest.raises(RuntimeError, match="deleted"):
+        f(x)
+
+
+def test_donation_by_name_and_of_one_of_several():
+    f = tj.jit(lambda a, b: (a * b / a, a + 0), donate_argnames="b")
+    a, b = array(LARGE), array(LARGE)
+    same(f(a, b)[0], array(LARGE))
+    assert b.is_deleted()
+    assert not a.is_deleted()
+
+
+@BOTH
+@pytest.mark.parametrize("options", [{"static_argnums": 1}, {"static_argnames": "n"}])
+def test_static_arguments(options, size):
+    f = tj.jit(lambda x, n: x**n / x ** (n - 1), **options)
+    x = array(size)
+    for n in (2, 3, 2, 5):
+        same(f(x, n), x, 16)
+    if "static_argnames" in options:
+        same(f(x, n=3), x, 16)
+    assert len(plans(f)) == 3 + ("static_argnames" in options)
+
+
+def test_static_argument_in_front_negative_and_unhashable():
+    f = tj.jit(lambda kind, x: square_over(x) if kind == "a" else x, static_argnums=-2)
+    same(f("a", array(LARGE)), array(LARGE))
+    assert (f("b", array(LARGE)) == array(LARGE)).all()
+    with pytest.raises((TypeError, ValueError), match="hash"):
+        f([1], array(LARGE))
+
+
+@BOTH
+def test_keywords_trees_and_none(size):
+    @tj.jit
+    def f(x, *rest, y=None, **more):
+        return {"a": [square_over(x, y["q"])], "none": None, "count": 3, "more": more, "rest": rest}
+
+    out = f(array(size), None, (1, 2.0), y={"q": array(size), "z": None}, k=array(2.0))
+    same(out["a"][0], array(size))
+    assert out["none"] is None
+    assert int(out["count"]) == 3
+    assert out["rest"][0] is None
+    assert int(out["rest"][1][0]) == 1
+    assert (out["more"]["k"] == 2).all()
+
+
+def test_numpy_and_python_numbers():
+    f = tj.jit(square_over)
+    same(f(np.full(3, LARGE, np.float32)), array(LARGE, (3,)))
+    same(f(np.float32(LARGE)), jnp.float32(LARGE))
+    want = jax.jit(square_over)
+    for x in (2.5, 3, True, 1 + 2j, np.arange(3) + 1, np.float64(3.5)):
+        with jax.numpy_dtype_promotion("standard"):
+            got, plain = f(x), want(x)
+        assert got.dtype == plain.dtype
+        assert got.weak_type == plain.weak_type
+        np.testing.assert_array_equal(got, plain)
+
+
+@pytest.mark.usefixtures("float32")
+def test_python_number_that_is_too_large():
+    """A weak type stays weak, and the plan is that of float32."""
+    out = tj.jit(square_over)(LARGE)
+    assert out.weak_type
+    same(out, np.float32(LARGE))
+
+
+def test_one_function_in_both_precisions():
+    f = tj.jit(lambda x: square_over(x) * 2)
+    same(f(LARGE), jnp.asarray(2 * LARGE))
+    with jax.enable_x64(False):
+        same(f(LARGE), jnp.float32(2 * LARGE))
+    same(f(LARGE), jnp.asarray(2 * LARGE))
+
+
+def test_a_mutated_numpy_array_is_looked_at_again():
+    f, x = tj.jit(square_over), np.full(3, 1.5, np.float32)
+    assert (f(x) == x).all()
+    x[:] = LARGE
+    same(f(x), x)
+
+
+def test_arrays_without_entries_and_of_other_kinds():
+    f = tj.jit(lambda x, y: (x * x / y, jnp.sum(x) * y * y / y))
+    out = f(array(1.0, (0, 3)), jnp.float32(LARGE))
+    assert out[0].shape == (0, 3)
+    assert float(out[1]) == 0
+    f = tj.jit(lambda i, b, x: (i + 1, ~b, square_over(x), x[i]))
+    out = f(jnp.int32(1), jnp.array([True, False]), array(LARGE))
+    assert int(out[0]) == 2
+    assert out[1].tolist() == [False, True]
+    same(out[2], array(LARGE))
+    same(out[3], jnp.float32(LARGE))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64"])
+def test_dtypes_side_by_side(dtype):
+    """Each value has the range of its own dtype; the result has the dtype that it had."""
+    dtype = jnp.dtype(dtype)
+    size = float(jnp.finfo(dtype).max) / 2**10
+    f = tj.jit(lambda x, y: (square_over(x), square_over(y).astype(jnp.float64), x.astype(y.dtype)))
+    x, y = array(size, (3,), dtype), array(LARGE, (3,))
+    if dtype == jnp.complex64:
+        f = tj.jit(lambda x, y: (x * jnp.conj(x) / jnp.conj(x), square_over(y).astype(float), abs(x)))
+    a, b, _ = f(x, y)
+    same(a, x, 8)
+    same(b, y.astype(jnp.float64), 2.0**30)  # computed in float32
+
+
+def test_random_keys():
+    f = tj.jit(lambda key, x: jax.random.normal(key, (3,), x.dtype) * x * x / x)
+    key, x = jax.random.key(0), jnp.float32(LARGE)
+    want = jax.random.normal(key, (3,), jnp.float32) * x
+    same(f(key, x), want, 16)
+    same(f(jax.random.PRNGKey(0), x), want, 16)
+    split = tj.jit(lambda key, x: (jax.random.split(key), square_over(x)))(key, x)[0]
+    assert (jax.random.key_data(split) == jax.random.key_data(jax.random.split(key))).all()
+
+
+# -- devices --------------------------------------------------------------------------------------
+
+
+def mesh(kind=jax.sharding.AxisType.Auto):
+    return jax.make_mesh((4,), ("i",), axis_types=(kind,))
+
+
+@BOTH
+def test_sharded_arguments(size):
+    rows = NamedSharding(mesh(), P("i"))
+    x = jax.device_put(array(size), rows)
+    f = tj.jit(lambda x: (square_over(x), jnp.sqrt(jnp.sum(x * x))))
+    a, b = f(x)
+    assert a.sharding.is_equivalent_to(rows, 1)
+    same(a, array(size))
+    same(b, jnp.float32(size * 8**0.5))
+    g = tj.jit(square_over, in_shardings=rows, out_shardings=NamedSharding(mesh(), P()))
+    assert g(x).sharding.is_fully_replicated
+    same(g(x), array(size))
+
+
+@BOTH
+def test_explicit_sharding_and_shard_map(size):
+    with jax.set_mesh(mesh(jax.sharding.AxisType.Explicit)) as m:
+        x = jax.device_put(array(size), NamedSharding(m or jax.sharding.get_mesh(), P("i")))
+        out = tj.jit(square_over)(x)
+        assert out.sharding.spec == P("i")
+        same(out, array(size))
+    mapped = jax.shard_map(
+        lambda x: (square_over(x), jax.lax.psum(jnp.sum(x * x), "i")),
+        mesh=mesh(),
+        in_specs=P("i"),
+        out_specs=(P("i"), P()),
+    )
+    a, b = tj.jit(lambda x: (lambda s: (s[0], jnp.sqrt(s[1])))(mapped(x)))(array(size))
+    same(a, array(size))
+    same(b, jnp.float32(size * 8**0.5))
+
+
+@BOTH
+def test_result_is_on_the_device_of_the_argument(size):
+    for device in jax.devices()[1:3]:
+        x = jax.device_put(array(size), device)
+        assert tj.jit(square_over)(x).devices() == {device}
+
+
+# -- ahead of time --------------------------------------------------------------------------------
+
+
+def test_ahead_of_time():
+    """With numbers it is the planned program that is compiled; with shapes JAX's own."""
+    f, x = tj.jit(square_over), array(LARGE)
+    same(f.lower(x).compile()(x), x)
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    assert np.isinf(f.lower(shape).compile()(x)).all()
+    assert f.eval_shape(x) == shape
+    assert f.trace(x).jaxpr.out_avals[0].shape == x.shape
+
+
+def hlo(f, *args):
+    return f.lower(*args).as_text()
+
+
+def test_a_plan_that_does_nothing_leaves_the_program_as_it_is():
+    """The text that goes to XLA is that of `jax.jit`, so the bits are."""
+
+    def f(x, y):
+        carry, rows = jax.lax.scan(lambda c, r: (c * r + 1, jnp.exp(-c)), x, jnp.stack([y, y]))
+        return jax.nn.softmax(carry) @ rows.T, jax.checkpoint(jnp.tanh)(x), jnp.where(x > y, x, 3.0)
+
+    x, y = array(1.5), array(0.25)
+    assert hlo(tj.jit(f), x, y) == hlo(jax.jit(f), x, y)
+    compiled = tj.jit(f)
+    compiled(x, y)
+    assert plans(compiled)[0].identity
+    wanted = jax.jit(f)
+    assert all(map(np.array_equal, compiled(x, y), wanted(x, y)))
+
+
+def test_without_scale_nothing_is_planned():
+    f = tj.jit(square_over, scale=False)
+    assert np.isinf(f(array(LARGE))).all()
+    assert hlo(f, array(LARGE)) == hlo(jax.jit(square_over), array(LARGE))
+
+
+# -- later calls ----------------------------------------------------------------------------------
+
+
+def counted(f):
+    """A function, and how often Python has run it."""
+    count = [0]
+
+    @functools.wraps(f)
+    def run(*args, **kwargs):
+        count[0] += 1
+        return f(*args, **kwargs)
+
+    return run, count
+
+
+def test_one_trace_per_signature():
+    run, traces = counted(square_over)
+    f = tj.jit(run)
+    for size in (1.0, 1e10, 1e25, 1e-25, 1e30, 1.0, 1e25):
+        same(f(array(size)), array(size))
+    assert traces == [1]
+    assert len(plans(f)) > 2
+    f(array(LARGE, (3,)))
+    f(array(LARGE, (3,)) * 2)
+    assert traces == [2]
+
+
+def test_exponents_decide_about_compilation():
+    """A number out of the window is planned again; the program is compiled if its exponents differ."""
+    f = tj.jit(lambda x: x * x * jnp.float32(1e-30))
+    for size in (1e25, 2e25, 1e3, 2e3, 1e25, 1e3):
+        same(f(array(size)), array(size**2 * 1e-30), 8)
+    programs = {id(p.program) for kept in f._compiled._known.values() for p in kept}
+    assert len(programs) == 2
+    assert len(plans(f)) == 2
+
+
+def test_the_arrays_of_the_last_call_are_not_looked_at(monkeypatch):
+    from tanjax.scale import _measure, _window
+
+    looked = []
+    for module in (_measure, _window):
+        monkeypatch.setattr(module, "inside", lambda *a, _old=module.inside: looked.append(a) or _old(*a))
+    for size in (1.5, LARGE):
+        for shape in ((8,), (200, 200)):  # kept alive, and remembered weakly
+            f, x, y = tj.jit(square_over), array(size, shape), array(size, shape)
+            f(x)
+            looked.clear()
+            f(x)
+            assert not looked
+            f(y)
+            assert looked
+
+
+def test_an_array_that_is_gone_is_not_mistaken_for_its_successor():
+    f = tj.jit(square_over)
+    for k in range(6):
+        size = LARGE if k % 2 else 1.5
+        x = array(size, (200, 200))
+        same(f(x), array(size, (200, 200)))
+        del x
+
+
+# -- inside other transformations -----------------------------------------------------------------
+
+
+def test_under_a_trace_the_program_is_jax_own():
+    f = tj.jit(square_over)
+    x = array(1.5)
+    assert (jax.jit(f)(x) == x).all()
+    same(jax.grad(lambda x: f(x).sum())(x), jnp.ones_like(x))
+    same(jax.vmap(f)(x), x)
+    same(jax.lax.scan(lambda c, _: (f(c), None), x, None, length=3)[0], x)
+    same(jax.jvp(f, (x,), (x,))[1], x)
+    assert f._compiled.plans == []
+    same(f(array(LARGE)), array(LARGE))
+
+
+def test_compiled_in_compiled():
+    """The inner function is part of the outer program, and planned with it."""
+    inner = tj.jit(square_over)
+    outer = tj.jit(lambda x: inner(x) + inner(2 * x))
+    same(outer(array(LARGE)), 3 * array(LARGE))
+    gradient = tj.jit(jax.grad(lambda x: jnp.sum(inner(x))))
+    same(gradient(array(LARGE)), jnp.ones(8, jnp.float32), 16)
+    mapped = tj.jit(jax.vmap(inner))
+    same(mapped(array(LARGE)), array(LARGE))
+
+
+class Force:
+    """A callable with a compiled method, a closure over an array, and a partial."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    @tj.jit
+    def of(self, x):
+        return square_over(x) * self.scale
+
+
+jax.tree_util.register_pytree_node(Force, lambda f: ((f.scale,), None), lambda _, c: Force(*c))
+
+
+def test_methods_partials_and_closures():
+    x = array(LARGE)
+    same(Force(jnp.float32(2.0)).of(x), 2 * x)
+    same(tj.jit(functools.partial(square_over, y=x))(x), x)
+    large = jnp.full((300, 300), LARGE, jnp.float32)
+    f = tj.jit(lambda x: jnp.sum(large * x) / large[0, 0])
+    same(f(x[0]), jnp.float32(90000 * LARGE), 64)
+    assert f.__name__ == "<lambda>"
+
+
+# -- what a call does besides ---------------------------------------------------------------------
+
+
+@BOTH
+def test_printing_happens_once_per_call(size, capfd):
+    def f(x):
+        jax.debug.print("here {}", x[0] / x[0])
+        return square_over(x)
+
+    compiled = tj.jit(f)
+    compiled.lower(array(size))
+    jax.effects_barrier()
+    assert capfd.readouterr().out == ""
+    for _ in range(3):
+        same(compiled(array(size)), array(size))
+    jax.effects_barrier()
+    assert capfd.readouterr().out.count("here 1.0") == 3
+
+
+@BOTH
+def test_callbacks_run_once_per_call(size):
+    seen = []
+
+    def note(x):
+        seen.append(np.array(x))
+        return np.asarray(x)
+
+    def f(x):
+        y = io_callback(note, jax.typeof(x), x, ordered=True)
+        return square_over(x), y
+
+    compiled = tj.jit(f)
+    for k in range(1, 4):
+        a, b = jax.block_until_ready(compiled(array(size)))
+        jax.effects_barrier()
+        same(a, array(size))
+        assert (b == array(size)).all()
+        assert len(seen) == k
+    assert all((s == array(size)).all() for s in seen)
+
+
+@BOTH
+def test_a_pure_callback_gets_the_numbers_themselves(size):
+    log = lambda x: np.log10(np.asarray(x))
+
+    def f(x):
+        return jax.pure_callback(log, jax.typeof(x), x * x / x) + square_over(x) * 0
+
+    same(tj.jit(f)(array(size)), jnp.log10(array(size)), 16)
+
+
+def test_exceptions_of_the_function_come_through():
+    class Own(Exception):
+        pass
+
+    def f(x):
+        raise Own("mine")
+
+    for x in (array(1.0), array(LARGE), 3):
+        with pytest.raises(Own, match="mine"):
+            tj.jit(f)(x)
+    with pytest.raises(jax.errors.TracerBoolConversionError):
+        tj.jit(lambda x: 1 if x else 2)(jnp.float32(LARGE))
+    with pytest.raises(TypeError, match="argument"):
+        tj.jit(square_over)(1, 2, 3)
+
+
+def test_results_that_are_arguments_or_constants():
+    x = array(LARGE)
+    a, b, c, d, e = tj.jit(lambda x: (x, None, 3, square_over(x), jnp.zeros(2)))(x)
+    assert (a == x).all()
+    assert b is None
+    assert int(c) == 3
+    same(d, x)
+    assert (e == 0).all()
+    assert tj.jit(lambda: 3.0)() == 3.0
+    assert tj.jit(lambda x: ())(x) == ()
+    same(tj.jit(lambda x: jnp.float32(1e20) * jnp.float32(1e15) + 0 * x)(x), array(1e35))
+
+
+def test_no_warning_and_nothing_left_over():
+    """A planned call warns about nothing, and forgets everything when it is told to."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f = tj.jit(square_over, donate_argnums=0)
+        f(array(LARGE))
+    f.clear_cache()
+    assert plans(f) == []
+    same(f(array(LARGE)), array(LARGE))
+
+
+# -- quantities -----------------------------------------------------------------------------------
+
+
+def test_quantities_leave_with_a_scale():
+    """A result that its dtype cannot hold has a power of two in its label."""
+    f = tj.jit(lambda m, v: (m * v * v, m * v * v / v, m / v / v))
+    m, v = tj.Quantity(jnp.float32(2e30), "kg"), tj.Quantity(jnp.float32(3e8), "m/s")
+    energy, momentum, other = f(m, v)
+    assert energy.unit == tj.units.parse_unit("kg m^2 / s^2")
+    np.testing.assert_allclose(float(energy.stored) * 2.0**energy.label.exponent, 1.8e47, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(momentum.to_value("kg m/s")), 6e38 / 1, rtol=1e-6)
