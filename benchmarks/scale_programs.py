@@ -12,8 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import tanjax as tj
-
 Program = Callable[..., Any]
 
 GRAVITY, SUN, EARTH = 6.6743e-11, 1.98892e30, 5.9722e24
@@ -62,21 +60,22 @@ def orbit(n: int) -> Program:
     return program
 
 
-def growth(factor: float, n: int) -> Program:
-    """`n` times `x * factor + x`, and back: in float32 inf if `factor` is 1e3 and `n` 50."""
+def there_and_back(factor: float, n: int) -> Program:
+    """`n // 4` times `x * factor + 1`, then as often the inverse."""
 
     def program(x: Any) -> Any:
-        for _ in range(n // 2):
-            x = x * factor
-        for _ in range(n // 2):
-            x = x * (1.0 / factor)
+        for _ in range(n // 4):
+            x = x * factor + 1.0
+        for _ in range(n // 4):
+            x = (x - 1.0) * (1.0 / factor)
         return x
 
     return program
 
 
 def affine(factor: float, term: float, n: int) -> Program:
-    """`n` times `factor * x + term`."""
+    """`n` times `factor * x + term`, with numbers as float32 has them."""
+    factor, term = float(np.float32(factor)), float(np.float32(term))
 
     def program(x: Any) -> Any:
         for _ in range(n):
@@ -96,11 +95,6 @@ def power(n: int) -> Program:
         return y
 
     return program
-
-
-def unit_power(n: int) -> Program:
-    """The same of a quantity, whose result may keep its exponent."""
-    return lambda x: power(n)(x * tj.unit("m"))
 
 
 # -- graphs for the planner -------------------------------------------------------------------

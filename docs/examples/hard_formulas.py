@@ -44,8 +44,9 @@ class Formula:
     """One formula.
 
     **Fields:** `name`, `text`: what people see; `function`: of constants and arguments;
-    `arguments`: each a number or a list, with its unit if the formula is of quantities; `reference`: the same
-    function written so that float64 does not overflow; `half`: other arguments in float16.
+    `arguments`: each a number or a list, with its unit if the formula is of quantities;
+    `reference`: the same function, written so that float64 does not overflow; `half`: other
+    arguments in float16; `dtypes`: those that hold the arguments.
     """
 
     name: str
@@ -61,7 +62,12 @@ class Formula:
         return isinstance(self.arguments[0], tuple)
 
     def __str__(self) -> str:
-        return f"{self.name}, {'quantities' if self.is_of_quantities else 'plain'}"
+        return f"{self.name}, {form(self)}"
+
+
+def form(formula: Formula) -> str:
+    """What a formula is of."""
+    return "quantities" if formula.is_of_quantities else "plain"
 
 
 # -- the formulas -----------------------------------------------------------------------------
@@ -267,6 +273,10 @@ class Cell(NamedTuple):
         return ulps(self.ours, self.reference, self.dtype)
 
     @property
+    def plain_error(self) -> float:
+        return ulps(self.plain, self.reference, self.dtype)
+
+    @property
     def is_right(self) -> bool:
         return self.error <= ALLOWED
 
@@ -367,8 +377,7 @@ def main() -> None:
     table = Table(*headings, title="Errors in units in the last place")
     wrong = []
     for formula, dtype, value, slope in track(list(rows(FORMULAS)), console=console):
-        form = "quantities" if formula.is_of_quantities else "plain"
-        table.add_row(formula.name, form, dtype.__name__, *value.texts, *slope.texts)
+        table.add_row(formula.name, form(formula), dtype.__name__, *value.texts, *slope.texts)
         wrong += [f"{formula}, {dtype.__name__}"] * (not (value.is_right and slope.is_right))
     console.print(table)
     if wrong:

@@ -17,6 +17,7 @@ import pytest
 
 import tanjax as tj
 import tanjax.numpy as tnp
+from calls import GROUPS, Q, compare, face, raw
 from tanjax._errors import ScaleError, ScaleWarning
 
 m, km, s, kg, one = (tj.unit(name) for name in ("m", "km", "s", "kg", ""))
@@ -68,7 +69,11 @@ def test_stored_number_scale_and_unit():
     assert (1.0 * m).scale == 0
     assert q.label is m.scaled(149)
     assert q.label.plain is m
-    assert (q.label.inverse.scale, (q.label**2).scale, (q.label * q.label).scale) == (-149, 298, 298)
+    assert (q.label.inverse.scale, (q.label**2).scale, (q.label * q.label).scale) == (
+        -149,
+        298,
+        298,
+    )
     assert (q.label / q.label).is_one
 
 
@@ -241,7 +246,7 @@ def test_comparisons(dtype, sign):
     assert (q > 0).tolist() == [w > 0 for w in want]
     assert (q == tj.Unitful(q.stored / 2, m, q.scale + 1)).all()
     with pytest.raises(tj.UnitError):
-        q < 1.0 * s
+        _ = q < 1.0 * s
 
 
 def test_a_far_number_is_greater_in_float32():
@@ -327,7 +332,7 @@ def test_functions_that_numpy_has_not_for_fractions(dtype, sign):
 
 @every_dtype
 def test_logarithms_of_pure_numbers(dtype):
-    q, want = far(dtype, [1.5, 2.25], one)
+    q, _ = far(dtype, [1.5, 2.25], one)
     got = tnp.log(q)
     logs = [FAR[dtype] * math.log(2) + math.log(x) for x in (1.5, 2.25)]
     np.testing.assert_allclose(np.asarray(got.value, "float64"), logs, rtol=4 * EPS[dtype])
@@ -358,6 +363,39 @@ def test_norm_at_1e25():
     n = tnp.linalg.norm(x)
     assert n.scale == 0
     np.testing.assert_allclose(float(n / m), 5**0.5 * 1e25, rtol=1e-6)
+
+
+def relabelled(tree, seed):
+    """The same quantities with a power of two of their own in every label."""
+    random = np.random.default_rng(seed)
+
+    def move(q):
+        if type(q) is not Q:
+            return q
+        q = q.quantity
+        if not jnp.issubdtype(q.dtype, jnp.inexact):
+            return q
+        k = int(random.integers(-40, 40))
+        return tj.Unitful(q.stored * 2.0**-k, q.unit, k)
+
+    return jax.tree.map(move, tree, is_leaf=lambda x: type(x) is Q or x is None)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_function_regards_the_exponent(group):
+    """A metre is 2^-3 times 2^3 m: no function may see a difference."""
+    wrong = []
+    for i, call in enumerate(GROUPS[group]):
+        if raw(call) is None:
+            continue
+        args, kwargs = relabelled((call.args, call.kwargs), i)
+        try:
+            found = compare(face(call)(*args, **kwargs), call.plain(), call.expected)
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"
+        if found:
+            wrong.append(f"{call}: {found[:200]}")
+    assert wrong == []
 
 
 # -- physics ---------------------------------------------------------------------------------------

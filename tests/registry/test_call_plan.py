@@ -86,13 +86,14 @@ def test_literal_zero_and_other_numbers_are_different_patterns():
     assert_same(tnp.maximum(x, 0), tnp.maximum(x, 0.0 * m))
 
 
-def test_factor_is_checked_against_the_dtype_of_every_call():
+def test_numbers_are_looked_at_in_every_call():
     """1 nm is no normal number of metres in float16; float64 with the same units was planned."""
     nm = tj.unit("nm")
     for _ in range(2):
         assert_si_close(tnp.add(1.0 * m, jnp.asarray(1e9) * nm), 2.0 * m)
-        with pytest.raises(tj.UnitError, match="float16"):
-            tnp.add(jnp.float16(1.0) * m, jnp.float16(1.0) * nm)
+        assert tnp.add(jnp.float16(1.0) * m, jnp.float16(1.0) * nm).value == 1.0
+        total = tnp.add(jnp.float16(0.0) * m, jnp.float16(1.0) * nm)
+        np.testing.assert_allclose(float(total.stored) * 2.0**total.scale, 1e-9, rtol=1e-3)
 
 
 def test_units_of_one_value_need_no_conversion():

@@ -9,6 +9,11 @@ import pytest
 from hypothesis import strategies as st
 
 from tanjax.scale._assign import ANY, FREE, Assignment, Problem, assign, evaluate
+from tanjax.scale._cells import unsolvable
+from tanjax.scale._conflicts import Bounds
+from tanjax.scale._cover import exact, greedy
+from tanjax.scale._integer_program import solve
+from tanjax.scale._presolve import System
 
 
 class Program:
@@ -170,6 +175,33 @@ def test_exact_on_tiny_programs(problem):
     check(problem, found)
     assert found.cost == pytest.approx(cheapest(problem, 4))
     assert found.gap < 1e-6
+
+
+@hypothesis.settings(max_examples=60, deadline=None, derandomize=True)
+@hypothesis.given(programs(equations=8, reach=20))
+def test_what_conflicts_prove_is_not_more_than_the_integer_program_finds(problem):
+    """The two ways to a bound know nothing of each other."""
+    system = System(problem)
+    hypothesis.assume(not unsolvable(system))
+    bounds = Bounds(system)
+    for _ in range(4):
+        bounds.settle()
+        bounds.choose(greedy(bounds.conflicts, system.cost))
+    hypothesis.assume(bounds.conflicts)
+    _, bound = exact(bounds.conflicts, system.cost, time_limit=1.0)
+    best = solve(system, problem.weight(), time_limit=1.0)
+    cost = evaluate(problem, best.values, best.uses)[0] - problem.unavoidable()
+    assert bound <= cost * (1 + 1e-6)
+
+
+def test_the_integer_program_alone_shares_conversions():
+    p = Program()
+    x = p.input(100.0, cost=7.0)
+    p.use(p.divide(p.multiply(x, x), p.multiply(x, x)), 0)
+    problem = p.problem()
+    best = solve(System(problem), problem.weight(), time_limit=5.0)
+    assert evaluate(problem, best.values, best.uses)[0] == pytest.approx(7.0)
+    assert best.bound == pytest.approx(7.0)
 
 
 @hypothesis.settings(max_examples=60, deadline=None, derandomize=True)

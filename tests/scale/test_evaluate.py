@@ -242,6 +242,7 @@ def test_a_sampled_loop_that_explodes_is_unknown_or_infinite():
     f = lambda x: lax.fori_loop(0, 100_000, lambda _, c: c * c, x)
     _, found = run(f, jnp.float64(1.5), budget=40.0)
     assert found.outputs == [None]
+    assert not found.complete
     _, found = run(f, jnp.float64(1.5))  # 1.5^(2^50) is infinite even here
     assert np.isposinf(found.outputs[0].array)
     _, found = run(lambda x: lax.while_loop(lambda c: c > 0, lambda c: c * 2, x), jnp.float64(1.5))
@@ -273,5 +274,6 @@ def test_what_is_too_large_is_unknown_but_measured():
     assert [o is None for o in found.outputs] == [True, False, False]
     assert {s.reason for s in found.skipped} == {"over budget"}
     graph, found = run(lambda x: x + 1, x, budget=10.0)
+    assert not found.complete
     assert graph.inputs[0].magnitude == (1.0, 1.0, True)
     assert graph.outputs[0].value.magnitude is None

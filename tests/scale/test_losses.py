@@ -152,8 +152,8 @@ def test_exponents_are_simulated():
 
 
 def test_rounding_is_not_a_loss():
-    """1 + 2^-13 - 1 in float16: the flushed term is below the rounding of the sum."""
-    f = lambda x, y: (x + y * y) - x
+    """1 + 4 · 2^-15 - 1 in float16: each flushed term is below the rounding of the sum."""
+    f = lambda x, y: (x + y * y + y * y + y * y + y * y) - x
     small = jnp.float16(2.0**-7.5)
     found, simulated = lost_in_plain(f, jnp.float16(1.0), small)
     assert simulated.events
@@ -168,3 +168,37 @@ def test_parts_of_a_sum_that_overflow_are_lost():
     assert lost_in_plain(lambda y: jnp.dot(y, y * jnp.array([1, -1], "f4")), y)[0]
     assert lost_in_plain(jnp.sum, x * jnp.float32(0.2))[0] == []
     assert lost_in_plain(lambda y: jnp.dot(y, y), y * jnp.float32(0.1))[0] == []
+
+
+def test_sampled_loops_lose_only_zeros_and_infinities():
+    """However much of the loop either run has seen."""
+
+    def f(x):
+        grown = lax.fori_loop(0, 100_000, lambda _, c: c + 1e-3, x)
+        small = x * jnp.float32(1e-30)
+        return grown, jnp.sqrt(small * small), grown * jnp.float32(1e-44)
+
+    x = jnp.float32(1.0)
+    graph = build(jax.make_jaxpr(f)(x))
+    reference = evaluate(graph, [x])
+    assert reference.estimated
+    for budget in (2e6, 4e5):
+        simulated = evaluate(graph, [x], budget=budget, simulate=True)
+        assert [loss.output for loss in losses(graph, reference, simulated)] == [1]
+
+
+def test_complex_and_boolean_results_of_several_axes():
+    x = jnp.array([[1e-30 + 1j, 1 + 1j]], jnp.complex64)
+
+    def f(x, steps):
+        n = lax.fori_loop(0, steps, lambda i, c: c + 1.0, 1.0)
+        small = x * jnp.complex64(1e-30)
+        return jnp.real(x) ** 2 > 0, small * small, jnp.sqrt(small * small), n
+
+    # One of the four parts of the root, 1e-60, does not fit a float32 in any case.
+    for steps, lost in ((3, [(0, 1), (2, 3)]), (100_000, [(2, 3)])):
+        graph = build(jax.make_jaxpr(f, static_argnums=1)(x, steps))
+        reference = evaluate(graph, [x])
+        simulated = evaluate(graph, [x], simulate=True)
+        found = losses(graph, reference, simulated)
+        assert [(loss.output, loss.entries) for loss in found] == lost

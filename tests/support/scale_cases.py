@@ -323,7 +323,10 @@ CASES = {
             jax.random.uniform(jax.random.PRNGKey(5), (2,)),
             jax.random.permutation(jax.random.key(4), 5),
         ],
-        lambda: [jax.random.key_data(jax.random.clone(jax.random.key(3))), jax.random.normal(jax.random.key(8))],
+        lambda: [
+            jax.random.key_data(jax.random.clone(jax.random.key(3))),
+            jax.random.normal(jax.random.key(8)),
+        ],
         lambda: [jax.random.bits(jax.random.wrap_key_data(jnp.array([1, 2], "u4")), (2,))],
         lambda: [jax.vmap(jax.random.normal)(jax.random.split(jax.random.key(3), 3))],
     ],

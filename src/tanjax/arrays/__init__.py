@@ -2,8 +2,8 @@
 
 from ._abstract import AbstractArray as AbstractArray, Dense as Dense, static_field as static_field
 from ._block_diagonal import BlockDiagonal as BlockDiagonal
+from ._conversion import bits_in as bits_in, planned as planned
 from ._default_maps import is_inexact as is_inexact
-from ._conversion import bits_in as bits_in
 from ._densify import densified as densified, densify as densify, densify_mode as densify_mode
 from ._diagonal import Diagonal as Diagonal
 from ._fill import Fill as Fill
@@ -29,6 +29,7 @@ from ._maps import (
 )
 from ._masked import Masked as Masked
 from ._outer import Outer as Outer
+from ._queries import pair as pair, without_unit as without_unit
 from ._range import (
     Bits as Bits,
     Range as Range,
@@ -36,7 +37,6 @@ from ._range import (
     range_of as range_of,
     shift as shift,
 )
-from ._queries import pair as pair, without_unit as without_unit
 from ._register import (
     ArrayType as ArrayType,
     array_type as array_type,

@@ -8,19 +8,38 @@ and where a quantity may keep a power of two in its label, one is chosen for whi
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import math
+from collections.abc import Iterator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from tanjax import units
+from tanjax._errors import UnitError, message
 from tanjax.units import Unit
 
 from ._range import Bits, range_of, shift
 from ._register import array_type
 
 _COMFORTABLE = (6.2e-5, 6.5e4)  # factors that every floating dtype holds
+
+
+# Whether what is traced will be planned: then the plan chooses exponents at which nothing is lost.
+_planned = contextvars.ContextVar("planned", default=False)
+
+
+@contextlib.contextmanager
+def planned() -> Iterator[None]:
+    """A context in which traced conversions may have any factor."""
+    token = _planned.set(True)
+    try:
+        yield
+    finally:
+        _planned.reset(token)
 
 
 def convert(value: Any, a: Unit, b: Unit) -> Any:
@@ -48,7 +67,7 @@ def _inexact(value: Any) -> Any:
 
 
 @functools.cache
-def _factor(a: Unit, b: Unit) -> tuple[float, bool, int]:
+def factor_of(a: Unit, b: Unit) -> tuple[float, bool, int]:
     """A conversion as a factor between 1 and 2, whether to divide by it, and a power of two."""
     multiplier, divisor = units.conversion(a.plain, b.plain)
     divides = divisor != 1.0
@@ -62,8 +81,10 @@ def _staged(value: Any, a: Unit, b: Unit) -> Any:
 
     The factor moves the number by less than a binary digit in the direction of the shift.
     """
-    factor, divides, power = _factor(a, b)
+    factor, divides, power = factor_of(a, b)
     value = _inexact(value)
+    if isinstance(value, jax.core.Tracer):
+        _check_traced(value, power, a, b)
     if factor != 1.0 and divides == (power > 0):  # it would move it in the other direction
         factor, power = factor / 2, power + (-1 if divides else 1)
     if factor != 1.0:
@@ -71,9 +92,33 @@ def _staged(value: Any, a: Unit, b: Unit) -> Any:
     return shift(value, power)
 
 
+def _check_traced(value: Any, power: int, a: Unit, b: Unit) -> None:
+    """Raise where nobody can look at the numbers, and they would leave the range of the dtype.
+
+    Numbers that vanish beside those of a larger scale are rounded away, as in any sum.
+    """
+    span = range_of(value.dtype)
+    if (
+        _planned.get()
+        or span is None
+        or (power <= span.highest and (a.scale or b.scale or power >= span.lowest))
+    ):
+        return
+    raise UnitError(
+        message(
+            f"conversion from {a} to {b}: the factor does not fit in {value.dtype}.",
+            f"factor: 2^{power}, {value.dtype} holds 2^{span.lowest} to 2^{span.highest}",
+            "why: in a traced function nobody knows the numbers, and a power of two cannot be "
+            "chosen that suits them.",
+            hint="convert before the call, use a wider dtype, `q.astype(jnp.float32)`, or a unit "
+            "nearer to the values.",
+        )
+    )
+
+
 def bits_in(bits: Bits, a: Unit, b: Unit) -> Bits:
     """Where numbers lie after a conversion; one digit wider, for the factor."""
-    factor, divides, power = _factor(a, b)
+    factor, divides, power = factor_of(a, b)
     low, high = bits[0] + power, bits[1] + power
     if factor == 1.0:
         return low, high

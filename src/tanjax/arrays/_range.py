@@ -51,8 +51,7 @@ class Range(NamedTuple):
         """
         if high - low > self.highest - self.lowest:
             return None
-        exponent = 0 if low > high else math.floor((low + high) / 2)
-        return exponent
+        return 0 if low > high else math.floor((low + high) / 2)
 
 
 _RANGES: dict[Any, Range | None] = {}

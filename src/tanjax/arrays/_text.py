@@ -75,6 +75,6 @@ def _same(text: str, exact: decimal.Decimal, digits: int) -> bool:
 def _tidy(text: str) -> str:
     """`1e+45` as it is, `1.5e+3` as `1500.0`: like Python's floats."""
     mantissa, _, exponent = text.partition("e")
-    if -5 < int(exponent) < 16:
+    if -5 < int(exponent) < 8:
         return repr(float(text))
     return f"{mantissa}e{int(exponent):+03d}"

@@ -29,7 +29,7 @@ from tanjax.units import Unit
 
 from . import _maps
 from ._abstract import AbstractArray, show, static_field
-from ._conversion import bits_in, convert, fitting
+from ._conversion import bits_in, convert, factor_of, fitting
 from ._range import Bits, measure, range_of
 from ._register import array_type, register_array_type
 from ._text import number_text
@@ -294,7 +294,10 @@ def brought(q: Unitful, unit: Unit) -> Unitful:
     linear = label.is_linear and unit.is_linear and label.dimension is unit.dimension
     bits = bits_of(q) if linear else None
     if not linear or bits is None:  # nobody can say where it lies: it keeps its exponent
-        unit = unit.scaled(label.scale) if linear else unit
+        if linear:
+            span, (_, _, power) = range_of(q.dtype), factor_of(label, unit.scaled(label.scale))
+            far = span is not None and not span.lowest < power < span.highest
+            unit = unit.scaled(label.scale + (power if far else 0))
         return quantity(convert(q.stored, label, unit), unit)
     target = unit.scaled(fitting(bits_in(bits, label, unit), q.dtype))
     if target is not unit:  # the bits may be those of an estimate

@@ -2,7 +2,7 @@
 
 Two factors are first moved towards one, each by a power of two that is noted in the label of the
 product; the numbers of a sum are brought to an exponent that suits the largest of them. Both are
-exact, and a result that fits goes back to exponent 0 with the same bits that plain arithmetic gives.
+exact, and a result that fits goes back to exponent 0 with the bits that plain arithmetic gives.
 What decides is the result itself: the exponents of two factors add up, entry by entry.
 
     >>> multiply(jnp.multiply, jnp.float32(2e30) * kg, jnp.float32(6e24) * kg)
@@ -191,4 +191,3 @@ def add(raw: Any, x: Any, y: Any) -> Any:
     if bits[0] > bits[1] or (not (la.scale or lb.scale) and span.holds(*inside)):
         return quantity(shift(result, exponent), unit, inside)
     return settle(result, label)
-

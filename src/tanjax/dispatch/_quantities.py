@@ -83,9 +83,9 @@ def _comparison(target: str, slow: Callable[[Any, Any], Any]) -> Callable[[Any, 
         # Both dense and in one linear unit: nothing to resolve, 0.5 us less than a planned call.
         if type(other) is Unitful:
             a, b, label = self.stored, other.stored, self.label
-            if other.label is label and not (is_structured(a) or is_structured(b)):
-                if label.is_linear:
-                    return raw(a, b)
+            dense = not (is_structured(a) or is_structured(b))
+            if other.label is label and label.is_linear and dense:
+                return raw(a, b)
         return slow(self, other)
 
     return method
@@ -145,9 +145,9 @@ def _product(
         if span is not None and not new.scale:
             # Zeros have bits from inf to -inf: by nothing but zeros there is no quotient to bound.
             low, high = (p[0] - q[1], p[1] - q[0]) if divides else (p[0] + q[0], p[1] + q[1])
-            if span.lowest <= low and high <= span.highest and q[0] <= q[1]:
-                if span.lowest <= min(p[0], q[0]) and max(p[1], q[1]) <= span.highest:
-                    return quantity(raw(a, b), new, (low, high))
+            fits = span.lowest <= min(p[0], q[0]) and max(p[1], q[1]) <= span.highest
+            if fits and span.lowest <= low and high <= span.highest and q[0] <= q[1]:
+                return quantity(raw(a, b), new, (low, high))
         x, y = (other, self) if swapped else (self, other)
         result = careful(raw, x, y)
         return slow(self, other) if result is NotImplemented else result

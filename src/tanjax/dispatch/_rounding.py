@@ -60,7 +60,9 @@ def _cast(call: Callable[..., Any], q: Unitful, dtype: Any, rest: Any, kwargs: A
         return call(q, dtype, *rest, **kwargs)
     if bits[0] <= bits[1] and not span.holds(*bits):
         label = centred_label([q], q.label)
-        result = call(quantity(shift(q.stored, q.scale - label.scale), label), dtype, *rest, **kwargs)
+        result = call(
+            quantity(shift(q.stored, q.scale - label.scale), label), dtype, *rest, **kwargs
+        )
         return settle(result.stored, result.label) if q.label.scale else home(result)
     result = call(q, dtype, *rest, **kwargs)
     return settle(result.stored, result.label) if q.label.scale else result

@@ -76,7 +76,8 @@ def vectorize(raw: Any, pyfunc: Any, *, excluded: Any = frozenset(), signature: 
 
     def vectorized(*args: Any, **kwargs: Any) -> Any:
         units = [
-            a.label if type(a) is Unitful and i not in excluded else None for i, a in enumerate(args)
+            a.label if type(a) is Unitful and i not in excluded else None
+            for i, a in enumerate(args)
         ]
         outs: list[Any] = []
 

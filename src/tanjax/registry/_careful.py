@@ -29,12 +29,12 @@ from tanjax.arrays import (
     bits_in,
     bits_of,
     common_label,
+    is_structured,
+    joined,
     measure,
     note_bits,
     quantity,
     range_of,
-    is_structured,
-    joined,
     settle,
     shift,
 )
@@ -45,17 +45,19 @@ _NEEDS_VALUES = (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError)
 
 # Functions whose results are some of the numbers that they are given: nothing to fear.
 SELECTING = frozenset(
-    "reshape ravel transpose permute_dims matrix_transpose swapaxes moveaxis rollaxis squeeze "
-    "expand_dims broadcast_to broadcast_arrays atleast_1d atleast_2d atleast_3d take "
-    "take_along_axis flip fliplr flipud roll rot90 repeat tile copy sort argsort max min amax amin "
-    "nanmax nanmin argmax argmin nanargmax nanargmin nonzero count_nonzero sign isfinite isnan "
-    "isinf negative positive abs absolute fabs real imag conj conjugate diagonal diag triu tril "
-    "split array_split hsplit vsplit dsplit unstack zeros_like ones_like empty_like full_like "
-    "shape ndim size searchsorted unique partition lexsort signbit iscomplex isreal "
-    "iscomplexobj isrealobj resize delete compress extract trim_zeros".split()
+    name
+    for names in (
+        "reshape ravel transpose permute_dims matrix_transpose swapaxes moveaxis rollaxis squeeze",
+        "expand_dims broadcast_to broadcast_arrays atleast_1d atleast_2d atleast_3d take",
+        "take_along_axis flip fliplr flipud roll rot90 repeat tile copy sort argsort max min amax",
+        "amin nanmax nanmin argmax argmin nanargmax nanargmin nonzero count_nonzero sign isfinite",
+        "isnan isinf negative positive abs absolute fabs real imag conj conjugate diagonal diag",
+        "triu tril split array_split hsplit vsplit dsplit unstack zeros_like empty_like shape ndim",
+        "size unique partition lexsort signbit iscomplex isreal iscomplexobj isrealobj resize",
+        "delete trim_zeros",
+    )
+    for name in names.split()
 )
-
-
 _ROOTS = 6  # square and cube roots of a power of two with such an exponent have whole ones
 
 
@@ -80,13 +82,14 @@ def comfortable(values: Iterable[Any], spread: bool = False, stretch: float = 0.
 
 
 _ENDLESS = (math.inf, -math.inf, math.inf, math.inf)
+_CROWDED = (math.inf, -math.inf, -math.inf, -math.inf)
 
 
 def _room(q: Unitful) -> Any:
     """The bits of a quantity, and by how many digits it may grow; kept with the quantity."""
     bits, span = bits_of(q), range_of(q.dtype)
-    if bits is None or span is None:
-        return _ENDLESS
+    if bits is None or span is None:  # of tracers the labels alone are known
+        return _ENDLESS if not q.label.scale else _CROWDED
     room = -math.inf
     if bits[0] > bits[1]:
         room = math.inf
@@ -236,14 +239,15 @@ def meeting(quantities: list[Any], unit: Unit) -> Unit:
 
 
 def centred_label(quantities: list[Any], unit: Unit, roots: int = 1) -> Unit:
-    """The label at which quantities lie around one, together; its exponent is a multiple of `roots`.
+    """The label at which quantities lie around one, together.
 
-    **Returns:** `unit` if nobody knows where they lie.
+    **Arguments:** `roots`: its exponent is a multiple of this.
+    **Returns:** if nobody knows where they lie, the label of the largest scale among them.
     """
     known = [(bits_of(q), q.label) for q in quantities]
     spans = [range_of(q.dtype) for q in quantities]
     if any(bits is None for bits, _ in known) or None in spans:
-        return unit
+        return max((unit, *(q.label for q in quantities)), key=lambda label: label.scale)
     span = min(spans, key=lambda s: s.highest)  # type: ignore[union-attr,arg-type,return-value]
     low, high = joined(known, unit.plain)  # type: ignore[arg-type]
     if low > high:
@@ -284,9 +288,10 @@ def home(result: Any) -> Any:
     if type(result) is Unitful and result.label.scale:
         bits, label = bits_of(result), result.label
         span = range_of(result.dtype)
-        if bits is not None and span is not None:
-            if span.holds(bits[0] + label.scale, bits[1] + label.scale):
-                return quantity(shift(result.stored, label.scale), label.plain)
+        if bits is None or span is None:
+            return result
+        if span.holds(bits[0] + label.scale, bits[1] + label.scale):
+            return quantity(shift(result.stored, label.scale), label.plain)
         return result
     if isinstance(result, list | tuple):
         items = [home(r) for r in result]
@@ -298,9 +303,10 @@ def _pure(members: list[tuple[Any, Any]]) -> Iterable[tuple[Any, int]]:
     """The places of pure numbers that do not fit at exponent 0, and their exponents."""
     for place, q in members:
         bits, span = bits_of(q), range_of(q.dtype)
-        if q.label.scale and bits is not None and span is not None:
-            if not span.holds(*bits_in(bits, q.label, one)):
-                yield place, q.label.scale
+        if not q.label.scale or bits is None or span is None:
+            continue
+        if not span.holds(*bits_in(bits, q.label, one)):
+            yield place, q.label.scale
 
 
 def unscaled(args: Any, kwargs: Any, inner: dict[Any, int]) -> tuple[Any, Any]:

@@ -28,13 +28,10 @@ from tanjax.arrays import Unitful, convert, is_structured
 from tanjax.units import Unit, one
 from tanjax.units._signature import (
     ANY,
-    Each,
-    Many,
     Monomial,
     Operand,
     Plain,
     Role,
-    Several,
     Signature,
     bind,
     not_linear,
@@ -48,13 +45,12 @@ from ._careful import (
     distance,
     fitted,
     home,
-    labelled,
     needs_graph,
-    plain_result,
     run,
     shifted,
     unscaled,
 )
+from ._labels import labeller
 
 _SEQUENCES = (list, tuple)
 _NO_ROLE = Role("-")
@@ -144,7 +140,7 @@ class Front:
         self.careful: Any = None  # what to do with numbers near the ends of the range
         self.guarded = name not in SELECTING
         self.spread = not isinstance(getattr(np, name, None), np.ufunc)
-        self._label = _labeller(self.signature.out)
+        self._label = labeller(self.signature.out)
         self._plans: dict[Any, tuple[Plan, float]] = {}
         self._programs: dict[Any, Callable[..., Any]] = {}
 
@@ -376,63 +372,6 @@ def _parameter_names(raw: Callable[..., Any], signature: Signature) -> tuple[str
     if not names and not signature.variadic:
         return tuple(name for name, _ in signature.roles)
     return names
-
-
-Label = Callable[[Any, dict[str, Any], list[Operand]], Any]
-
-
-def _labeller(out: Any) -> Label:
-    """How results are labelled, as a function of the raw result and the units."""
-    if isinstance(out, Plain):
-        return lambda result, binding, operands: plain_result(result)
-    if isinstance(out, Monomial):
-        return _monomial_labeller(out)
-    if isinstance(out, Many):
-        item = _labeller(out.item)
-        return lambda result, binding, operands: _like(
-            result, [item(r, binding, operands) for r in result]
-        )
-    if isinstance(out, Several):
-        items = tuple(map(_labeller, out.items))
-        return lambda result, binding, operands: _like(
-            result, [f(r, binding, operands) for f, r in zip(items, result, strict=False)]
-        )
-    assert isinstance(out, Each)
-    return _label_each
-
-
-def _monomial_labeller(out: Monomial) -> Label:
-    if len(out.powers) == 1 and out.powers[0][1] == 1:
-        letter = out.powers[0][0]
-
-        def label_one(result: Any, binding: dict[str, Any], operands: Any) -> Any:
-            unit = binding.get(letter)
-            return plain_result(result) if unit is None else labelled(result, unit)
-
-        return label_one
-
-    def label(result: Any, binding: dict[str, Any], operands: Any) -> Any:
-        unit = out.unit(binding)
-        return plain_result(result) if unit is None else labelled(result, unit)
-
-    return label
-
-
-def _label_each(result: Any, binding: Any, operands: list[Operand]) -> Any:
-    """Label every result with the unit of the operand in its place."""
-    own = [unit for role, unit, _ in operands if role.letter == "*"]
-    single = not isinstance(result, list | tuple)
-    results = [result] if single else result
-    pairs = zip(results, own, strict=True)
-    done = [labelled(r, u) if isinstance(u, Unit) else plain_result(r) for r, u in pairs]
-    return done[0] if single else _like(result, done)
-
-
-def _like(result: Any, items: list[Any]) -> Any:
-    """A sequence of the class of the raw result."""
-    if hasattr(result, "_fields"):
-        return type(result)(*items)
-    return type(result)(items) if isinstance(result, list | tuple) else items
 
 
 def refused(name: str, reason: str) -> UnitError:

@@ -9,8 +9,10 @@ Constants are converted at planning time, for nothing. The choice is an integer 
 1. All zero is right for most programs: checked first, in microseconds.
 2. Otherwise bounds are propagated from the values that cannot stay at 0. Where they contradict each
    other, one of the conversions on the way has to happen: such *conflicts* give a lower bound, and
-   where to convert. The exponents follow, cell by cell. If the cost equals the bound, this is it.
-3. If not, HiGHS solves the program, as far as the time allows.
+   where to convert, at once or by a small covering problem for HiGHS (`_conflicts`, `_cover`).
+3. The exponents follow, equation by equation (`_cells`). If the cost is that of the bound, they are
+   proven best; if not, HiGHS solves the integer program: the whole of small problems, of large ones
+   the surroundings of conversions for which no conflict asks (`_integer_program`).
 
     >>> assign(problem).values
     array([0, 0, 20])
@@ -23,6 +25,7 @@ relative to `cost` and proven: `bound` is never above the best possible cost.
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -109,7 +112,7 @@ class _Search:
             system.loose = {x for _, xs in hopeless for x in xs if not system.pinned[x]}
             found, bits = least_violation(system, hopeless, time_limit=self.left / 2)
             system.widened = found or {}
-            self.lost += self.problem.weight() * np.ceil(bits - 1e-6)
+            self.lost += self.problem.weight() * math.ceil(bits - 1e-6)
         bounds = Bounds(system, self._until(0.5))
         method = "presolve" if self._covered_greedily(bounds) else "rounding"
         if system.size <= SMALL:
@@ -237,7 +240,7 @@ class _Search:
                 values, uses, cost, 0.0, 0.0, conversions, violations, method, 0.0
             )
         cost = self.best.cost
-        bound = min(self.lost + self.bound, cost)
+        bound = float(min(self.lost + self.bound, cost))
         gap = (cost - bound) / max(cost - self.lost, TINY)
         seconds = time.perf_counter() - self.start
         self.best = self.best._replace(bound=bound, gap=max(gap, 0.0), seconds=seconds)

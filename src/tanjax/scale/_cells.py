@@ -8,7 +8,8 @@ holds at any time, whatever the bounds are like; good bounds save conversions.
     >>> exponents = construct(system, bounds, {})
 
 Sharp edges: a cell whose rows cannot be solved within the intervals gets the exponents that violate
-them least of a few tries; if everything fails, exponent 0, at which every row holds.
+them least of a few tries; if everything fails, exponent 0, at which every row holds (a pin at
+another exponent would not, in cells with so odd rows).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ._conflicts import SHARED, Bounds
 from ._presolve import ANY, Cell, System
 
 Bound = dict[int, int]  # by variable
+PASSES = 200  # bounds that still move then are creeping: as good as a contradiction
 
 
 def construct(system: System, bounds: Bounds, wishes: Bound) -> list[int]:
@@ -193,8 +195,7 @@ def _solve(
 
 def _narrow(system: System, rows: list[int], low: Bound, high: Bound) -> bool:
     """Tighten the bounds by each other until nothing changes; whether they leave anything."""
-    moved = True
-    while moved:
+    for _ in range(PASSES):
         moved = False
         for r in rows:
             row = system.rows[r]
@@ -213,4 +214,6 @@ def _narrow(system: System, rows: list[int], low: Bound, high: Bound) -> bool:
                     if low[x] > high[x]:
                         return False
                     break  # the sums have changed
-    return True
+        if not moved:
+            return True
+    return False

@@ -4,20 +4,23 @@ Suppose that nothing is converted. Then a reading has the exponent of its value,
 exponents of an equation together, and a value that cannot stay at exponent 0 pushes its neighbours
 away from 0, too. Where a bound pushed from one side meets one from another, and they contradict,
 one of the values on the way has to be converted: a *conflict*, a set of values of which at least
-one must pay. Disjoint conflicts add up to a lower bound of all costs; where sets overlap, each pays
-a share of the values' costs (a feasible solution of the dual of the covering problem).
+one must pay. Disjoint conflicts add up to a lower bound of all costs.
 
     >>> bounds = Bounds(system)
+    >>> bounds.settle()         # propagates; how many conflicts there are
+    1
+    >>> bounds.conflicts
+    [frozenset({0, 3})]
+    >>> bounds.choose({3})      # suppose that value 3 is converted: what else is in conflict?
     >>> bounds.settle()
-    >>> bounds.total, bounds.freed      # the lower bound, the values to convert
+    0
 
-Only bounds that exclude 0 are pushed on, so that the work stays near the values out of range. A
-`Bounds` remembers for every bound from which row and which other bounds it follows. Values that are
-chosen for conversion are *freed*: their readings become variables of their own.
+Values that are supposed to be converted are *freed*: their readings become variables of their own.
+A `Bounds` remembers for every bound from which row and which other bounds it follows, so that only
+what rests on a value is forgotten when it is freed; after a conflict, all its values are.
 
 Sharp edges: bounds do not see everything (parity, two paths that meet again), so that the absence
-of conflicts is no proof that no conversion is needed. What was derived before a value was freed
-stays valid as a proof, but says nothing new; the next round starts afresh.
+of conflicts is no proof that nothing else is needed. Bounds that creep are not followed to the end.
 """
 
 from __future__ import annotations
@@ -44,15 +47,10 @@ class Bounds:
     `time.thread_time`) or because they creep.
     """
 
-    def __init__(
-        self,
-        system: System,
-        deadline: float = math.inf,
-        conflicts: Iterable[frozenset[int]] = (),
-    ) -> None:
+    def __init__(self, system: System, deadline: float = math.inf) -> None:
         self.system, self.deadline = system, deadline
         self.freed = [APART if cost == 0.0 else OWN for cost in system.cost]
-        self.conflicts = list(conflicts)
+        self.conflicts: list[frozenset[int]] = []
         self._rows, self._pin_of = _rows_in_order(system)
         self._touching: list[list[int]] = [[] for _ in range(system.size)]
         for r, row in enumerate(self._rows):

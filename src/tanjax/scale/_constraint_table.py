@@ -11,26 +11,24 @@ from . import _constraints as c
 _GROUPS: dict[str, str] = {
     "same": """
         add add_any sub neg abs max min rem real imag complex conj clamp concatenate reshape
-        broadcast broadcast_in_dim transpose squeeze expand_dims rev slice dynamic_slice
-        dynamic_update_slice gather scatter scatter-add scatter_add scatter-sub scatter_sub
-        scatter_min scatter_max scatter-min scatter-max pad
-        split tile reduce_sum reduce_max reduce_min cumsum cummax cummin fft copy copy_p
-        stop_gradient reduce_window_sum reduce_window_max reduce_window_min
-        select_and_gather_add masked_reduce_sum""",
+        broadcast_in_dim transpose squeeze rev slice dynamic_slice dynamic_update_slice scatter
+        scatter-add scatter-sub scatter-min scatter-max pad stack unstack name split tile reduce_sum
+        reduce_max reduce_min cumsum cummax cummin fft copy stop_gradient reduce_window_sum
+        reduce_window_max reduce_window_min select_and_gather_add""",
     "pairwise": """
         sort top_k approx_top_k optimization_barrier pvary pcast reshard sharding_constraint
-        layout_constraint device_put psum psum2 psum_invariant pmax pmin ppermute pbroadcast
-        all_gather all_gather_invariant all_gather_reduced all_to_all reduce_scatter pgather
-        unreduced_psum unreduced_reduce_scatter vary_unreduced_cast reduced_vary_cast preduced
-        mesh_cast auto_axes edtype copy_to_host""",
+        layout_constraint device_put psum psum_invariant pmax pmin ppermute pbroadcast
+        all_gather all_gather_invariant all_gather_reduced all_to_all reduce_scatter
+        unreduced_psum unreduced_reduce_scatter vary_unreduced_cast vary_unreduced_cast_p
+        reduced_vary_cast reduced_vary_cast_p preduced""",
     "product": "mul dot_general conv_general_dilated tanjax_symmetric_outer ragged_dot_general",
     "quotient": "div",
     "compared": "eq ne lt le gt ge eq_to lt_to le_to atan2",
     "any": "sign is_finite argmax argmin",
     "at_zero": """
         sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh expm1 log1p logistic erf erfc
-        erf_inv lgamma digamma polygamma igamma igammac igamma_grad_a random_gamma_grad zeta
-        regularized_incomplete_beta bessel_i0e bessel_i1e bessel_i0 bessel_i1 round floor ceil
+        erf_inv lgamma digamma polygamma igamma igammac igamma_grad_a zeta
+        regularized_incomplete_beta bessel_i0e bessel_i1e round floor ceil
         nextafter cumlogsumexp cumprod reduce_prod reduce reduce_window bitcast_convert_type
         lu geqrf geqp3 qr householder_product hessenberg tridiagonal ormqr
         reduce_and reduce_or reduce_xor and or xor not population_count clz shift_left
@@ -38,12 +36,10 @@ _GROUPS: dict[str, str] = {
         random_fold_in random_wrap random_unwrap random_clone threefry2x32 rng_bit_generator
         rng_uniform iota empty empty2 create_token after_all platform_index axis_index
         lu_pivots_to_permutation pure_callback io_callback debug_callback debug_print
-        random_gamma ffi_call infeed outfeed dce_sink from_edtype to_edtype clamp_p
-        composite assert_consumed_value""",
+        random_gamma ffi_call dce_sink from_edtype to_edtype""",
     "call": """
-        jit pjit closed_call core_call remat remat2 checkpoint custom_jvp_call custom_vjp_call
-        custom_vjp_call_jaxpr custom_lin custom_vmap_call shard_map tanjax_linear call
-        core_closed_call run_state""",
+        jit pjit closed_call remat remat2 checkpoint custom_jvp_call custom_vjp_call
+        custom_lin custom_vmap_call shard_map tanjax_linear call run_state composite""",
 }
 
 
@@ -65,12 +61,12 @@ def fill() -> None:
         ("exp", c._free_result),
         ("exp2", c._free_result),
         ("log", c._free_operand),
+        ("gather", c._gather),
         ("select_n", c._select),
         ("reduce_precision", c._reduce_precision),
         ("convert_element_type", c._convert),
         ("triangular_solve", c._triangular_solve),
         ("tridiagonal_solve", c._tridiagonal_solve),
-        ("scatter_mul", c._scatter_mul),
         ("scatter-mul", c._scatter_mul),
         ("select_and_scatter_add", c._select_and_scatter_add),
         ("scan", c._scan),

@@ -156,6 +156,11 @@ def _select(node: Node) -> Iterator[Row]:
     return equal([*node.uses[1:], *node.outputs])
 
 
+def _gather(node: Node) -> Iterator[Row]:
+    """A rearrangement, unless it fills in a number of its own where an index is out of bounds."""
+    return at_zero(node) if node.params["fill_value"] not in (None, 0) else same(node)
+
+
 def _reduce_precision(node: Node) -> Iterator[Row]:
     """Rounds the significand at any exponent, unless it narrows the range of exponents too."""
     bits = {2: 5, 4: 8, 8: 11}.get(node.outputs[0].aval.dtype.itemsize, 8)

@@ -117,7 +117,7 @@ def _evaluate(
         outputs = [run.read(use) for use in graph.outputs]
     return Evaluation(
         outputs,
-        not run.skipped,
+        not run.skipped and not run.refused,
         run.estimated,
         run.list_events(),
         plain,
@@ -134,7 +134,7 @@ class Run:
         self.env: list[Wide | None] = [None] * count
         self.work, self.runs = budget, max(MOST_RUNS, int(budget / 3000))
         self.mode, self.plain = mode, plain
-        self.estimated, self.depth = False, 0
+        self.estimated, self.refused, self.depth = False, False, 0
         self.skipped: dict[int, Skipped] = {}
         self.events: dict[tuple[int, str], list[Any]] = {}
         self.inner: dict[int, ScaleGraph] = {}
@@ -205,6 +205,7 @@ class Run:
             return self.store(value, x)
         size = math.prod(getattr(value.aval, "shape", ()))
         if size > self.work:  # NumPy would have to copy it to float64
+            self.refused = True
             if self.mode == "reference":
                 value.magnitude = measure(x)
             return None

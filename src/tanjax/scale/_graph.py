@@ -155,7 +155,7 @@ def is_floating(aval: Any) -> bool:
 
 
 # The parameters under which a primitive keeps its jaxprs, in the order of the nested graphs.
-_CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+_CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
 
 
 def nested_jaxprs(equation: Any) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ if the jaxprs differ by more than conversions of dtypes nothing is restored, and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -61,27 +62,32 @@ def _widened(x: Any) -> Any:
 
 def restored_literals(narrow: Any, wide: Any) -> dict[int, Any] | None:
     """The numbers of crushed literals by the `id` of the literal; None if the programs differ."""
-    found: dict[int, Any] = {}
-    try:
-        _match(narrow, wide, found)
-    except _Differs:
-        return None
-    return found
+    for equations in (_needed, _without_steps):
+        found: dict[int, Any] = {}
+        try:
+            _match(narrow, wide, found, equations)
+        except _Differs:
+            continue
+        return found
+    return None
 
 
-def _match(narrow: Any, wide: Any, found: dict[int, Any]) -> None:
+_Equations = Callable[[Any], Iterator[Any]]
+
+
+def _match(narrow: Any, wide: Any, found: dict[int, Any], equations: _Equations) -> None:
     a, b = (getattr(x, "jaxpr", x) for x in (narrow, wide))
     for v, w, c, d in zip(a.constvars, b.constvars, *_consts(narrow, wide), strict=False):
         _compare(v, c, d, found)
         del w
-    theirs = _compat_equations(b)
-    for equation in _compat_equations(a):
+    theirs = equations(b)
+    for equation in equations(a):
         other = next(theirs, None)
         if other is None or other.primitive.name != equation.primitive.name:
             raise _Differs
         _operands(equation, other, found)
         for inner, outer in zip(nested_jaxprs(equation), nested_jaxprs(other), strict=True):
-            _match(inner, outer, found)
+            _match(inner, outer, found, equations)
     if next(theirs, None) is not None:
         raise _Differs
 
@@ -90,11 +96,27 @@ def _consts(narrow: Any, wide: Any) -> tuple[list[Any], list[Any]]:
     return list(getattr(narrow, "consts", ())), list(getattr(wide, "consts", ()))
 
 
-def _compat_equations(jaxpr: Any) -> Iterator[Any]:
+def _needed(jaxpr: Any) -> Iterator[Any]:
     """The equations, without the conversions of dtypes that one of two traces may not need."""
     for equation in _compat.needed_equations(jaxpr):
         if equation.primitive.name != "convert_element_type":
             yield equation
+
+
+def _without_steps(jaxpr: Any) -> Iterator[Any]:
+    """The same without products with powers of two: a scale is undone in steps that fit the dtype."""
+    return (
+        e
+        for e in _needed(jaxpr)
+        if not (e.primitive.name == "mul" and any(map(_is_step, e.invars)))
+    )
+
+
+def _is_step(v: Any) -> bool:
+    number = getattr(v, "val", None)
+    if number is None or np.ndim(number) or not is_floating(v.aval):
+        return False
+    return math.frexp(abs(float(number.real)))[0] == 0.5 and not number.imag
 
 
 def _operands(equation: Any, other: Any, found: dict[int, Any]) -> None:

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ._graph import Magnitude, ScaleGraph, Value
+from ._graph import Magnitude, Node, ScaleGraph, Value
 from ._numpy_rules import is_float
 from ._wide import Wide, magnitude_of
 
@@ -35,7 +35,7 @@ Step = Callable[[list[Any], int], "list[Any] | None"]
 
 def run_loop(
     run: Any,
-    graphs: Sequence[ScaleGraph],
+    node: Node,
     carry: list[Any],
     step: Step,
     length: int | None,
@@ -62,12 +62,15 @@ def run_loop(
             if i == 2:
                 planned = _planned(share, runs, work, runs - run.runs, work - run.work, length)
             if planned and i in (planned // 4, planned // 2):
-                early.append(_snapshot(graphs, carry))
+                early.append(_snapshot(node.graphs, carry))
             if i == planned:
                 end = length if length is not None else _FURTHER * i
                 run.estimated = True
-                continued = run.mode != "reference" or _continue_values(graphs, early, i, end)
-                return _continue_carry(carry, early, i, end) if continued else None
+                sound = run.mode != "reference" or _continue_values(node.graphs, early, i, end)
+                moved = _continue_carry(carry, early, i, end) if sound else None
+                if moved is None:
+                    run.skip(node, "a long loop whose values grow faster than geometrically")
+                return moved
         return carry
     finally:
         run.depth -= 1

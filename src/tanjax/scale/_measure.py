@@ -76,11 +76,8 @@ def inside(x: Any, window: Window) -> bool:
 
     Costs about 3 us up to 1000 entries: it runs for every input at every call of a plan.
     """
-    if isinstance(x, jax.Array):
-        # A placement other than one CPU is looked at where the data is.
-        devices = x.devices()
-        if len(devices) > 1 or next(iter(devices)).platform != "cpu":
-            return _is_inside_on_device(x, window)
+    if isinstance(x, jax.Array) and not is_on_host(x):
+        return _is_inside_on_device(x, window)
     a = np.asarray(x)
     if a.ndim == 0:
         return _is_number_inside(a.item(), window)
@@ -90,27 +87,36 @@ def inside(x: Any, window: Window) -> bool:
     is_complex = a.dtype.kind == "c"
     bits = (np.ascontiguousarray(a) if is_complex else a).view(unsigned)
     low, high, infinite = _ends(window, a.dtype)
-    if bits.size < _LARGE or is_complex:
+    if bits.size >= _LARGE and not is_complex:
+        largest, least = _doubled_extremes(bits)
+        doubled = bits + bits if least == 0 else bits
+    else:
         # Doubled, the bits lose their sign. `argmax` with `item` takes 0.3 us, `max` 1 us.
         doubled = bits + bits
         if is_complex:  # the larger part
             doubled = np.maximum(doubled[..., ::2], doubled[..., 1::2])
         largest = doubled.item(doubled.argmax())
         least = doubled.item(doubled.argmin())
-        if least == 0:  # one less, zeros turn around
-            doubled -= unsigned.type(1)
-            least = doubled.item(doubled.argmin()) + 1
-    else:
-        largest, least = _doubled_extremes(bits)
-    if largest >= infinite or least == 0:
+    if least == 0:  # one less, zeros turn around
+        doubled -= unsigned.type(1)
+        least = doubled.item(doubled.argmin()) + 1
+    if largest >= infinite:
         return _contains(window, _magnitude(*_extremes(a)))
     return largest == 0 or (low <= least and largest <= high)
 
 
 def is_on_host(x: jax.Array) -> bool:
     """Whether NumPy can read an array without moving it."""
+    # Where there is nothing but a CPU, one device is enough: 0.2 us instead of 0.6 us.
+    if type(x.sharding) is jax.sharding.SingleDeviceSharding and _has_only_cpus():
+        return True
     devices = x.devices()
     return len(devices) == 1 and next(iter(devices)).platform == "cpu"
+
+
+@functools.cache
+def _has_only_cpus() -> bool:
+    return jax.default_backend() == "cpu"
 
 
 @functools.lru_cache(maxsize=4096)

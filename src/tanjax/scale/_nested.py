@@ -57,7 +57,7 @@ def _scan(run: Any, node: Node, xs: list[Any]) -> list[Any]:
         stacked.append(out[carries:])
         return out[:carries]
 
-    done = _loops.run_loop(run, node.graphs[:1], carry, step, length)
+    done = _loops.run_loop(run, node, carry, step, length)
     if done is None:
         return [None] * len(node.outputs)
     missing = length - len(stacked)
@@ -99,7 +99,7 @@ def _while(run: Any, node: Node, xs: list[Any]) -> list[Any]:
             out = [_where(more.array, new, old) for new, old in zip(out, carry, strict=True)]
         return out
 
-    done = _loops.run_loop(run, node.graphs, carry, step, None, lambda: stopped)
+    done = _loops.run_loop(run, node, carry, step, None, lambda: stopped)
     return [None] * len(node.outputs) if done is None else done
 
 

@@ -60,7 +60,7 @@ def exp2_of(t: Any) -> Wide:
 def log_of(x: Wide) -> Any:
     """The natural logarithm in float64."""
     out = np.log(x.array)
-    return out if x.exponent == 0 else out + 0 * LOG2
+    return out if x.exponent == 0 else out + x.exponent * LOG2
 
 
 @rule("exp", work=_COSTLY)

@@ -44,7 +44,8 @@ def interval(value: Value, strict: bool) -> Interval:
 def problem_of(graph: ScaleGraph, free_outputs: Sequence[bool], strict: bool) -> Problem:
     """The integer program of a graph.
 
-    **Arguments:** `free_outputs`: per output, whether it may leave at an exponent other than 0.
+    **Arguments:** `free_outputs`: per output, whether it may leave at an exponent other than 0,
+    which it does if it does not fit.
     """
     values, uses, count = graph.values, graph.uses, len(graph.values)
     low, high = np.full(count, -ANY), np.full(count, ANY)
@@ -60,7 +61,7 @@ def problem_of(graph: ScaleGraph, free_outputs: Sequence[bool], strict: bool) ->
         if v.kind == "input":
             value_pin[v.index] = 0
     for use, free in zip(graph.outputs, free_outputs, strict=True):
-        if not free:
+        if not free or _range.fits_at_zero(use.value):
             use_pin[use.index] = 0
     for use in uses:
         if not use.value.is_floating:

@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from tanjax._errors import ScaleWarning, message
-from tanjax.arrays import Unitful, is_structured, quantity
+from tanjax.arrays import Unitful, is_structured, planned, quantity
 
 from ._units import is_quantity
 
@@ -199,7 +199,7 @@ class Guard:
     ) -> _Planned:
         from tanjax.scale import _call, _literals, _plan
 
-        with _literals.Crushed() as crushed:
+        with planned(), _literals.Crushed() as crushed:
             traced = self.jitted.trace(*args, **kwargs)
         closed, out = traced.jaxpr, traced.out_info
         restored, notes = _call.restored_constants(

@@ -8,6 +8,8 @@ from typing import Any
 
 import jax
 
+from tanjax.arrays import planned
+
 from ._planning import free_leaves
 
 
@@ -39,7 +41,8 @@ def scale_graph(fun: Callable[..., Any]) -> Callable[..., Any]:
                 shapes.append(out)
             return out
 
-        closed, restored, notes = trace(on_leaves, leaves)
+        with planned():
+            closed, restored, notes = trace(on_leaves, leaves)
         return GraphView(
             Traced(
                 getattr(fun, "__name__", "fun"),

@@ -1,0 +1,194 @@
+"""Planned programs against plain JAX: `make bench`.
+
+    python benchmarks/bench_scale.py [--quick] [--check] [--write docs/pages/benchmarks_scale.md]
+
+First and later calls of `tj.jit`, compiled programs on a million numbers, how many conversions are
+inserted into chains, and how long graphs of up to 30,000 equations are planned. One process, one
+thread.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["XLA_FLAGS"] = (
+    "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1 "
+    + os.environ.get("XLA_FLAGS", "")
+)
+for _library in ("OPENBLAS", "OMP", "MKL"):
+    os.environ[f"{_library}_NUM_THREADS"] = "1"
+
+import argparse  # noqa: E402
+import pathlib  # noqa: E402
+import subprocess  # noqa: E402
+import sys  # noqa: E402
+import tomllib  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+from typing import Any  # noqa: E402
+
+import jax  # noqa: E402
+import scale_calls as calls  # noqa: E402
+import scale_plans as plans  # noqa: E402
+import scale_programs as programs  # noqa: E402
+import scale_report as report  # noqa: E402
+import unit_report  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.progress import Progress  # noqa: E402
+from timing import interleave  # noqa: E402
+
+HERE = pathlib.Path(__file__).parent
+SECTIONS = ("first", "later", "run", "chains", "planning")
+JUDGED_SIZE = 500  # equations of the programs whose first calls have a budget
+PLANNED = (100, 1000, 3000, 10_000, 30_000)
+DISTURBED = 1.3  # medians and best times agree better than that if the machine was quiet
+Groups = dict[str, list[unit_report.Row]]
+
+
+def main() -> int:
+    """Measure, print, optionally write the page; 1 if `--check` finds a budget exceeded."""
+    options = parse()
+    budget = tomllib.loads((HERE / "budgets.toml").read_text())["scale"]
+    groups = measure_calls(options, budget)
+    chains = plans.chains() if "chains" in options.sections else []
+    plannings = measure_planning(options) if "planning" in options.sections else []
+    facts = [*facts_of_programs(options), *facts_of_plans(plannings, budget)]
+    console = Console(width=140)
+    for group, rows in groups.items():
+        console.print(unit_report.table(group, rows, ["tanjax"]))
+    console.print(report.listing("Chains", plans.CHAIN_HEADER, chains))
+    console.print(report.listing("Planning", plans.PLANNING_HEADER, plannings))
+    console.print(unit_report.fact_table(facts))
+    found = report.violations(groups, facts, chains)
+    for line in found:
+        console.print(f"[red]over budget:[/red] {line}")
+    if options.write:
+        command = "python " + " ".join(sys.argv)
+        page = report.page(groups, facts, chains, plannings, budget, command)
+        options.write.write_text(page, encoding="utf-8")
+    return int(options.check and bool(found))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few rounds, graphs up to 3000")
+    parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--rounds", type=int, help="default: 15, or 5 with --quick")
+    parser.add_argument("--write", type=pathlib.Path, help="write a Markdown page")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if over budget")
+    options = parser.parse_args()
+    options.rounds = options.rounds or (5 if options.quick else 15)
+    return options
+
+
+def measure_calls(options: argparse.Namespace, budget: dict[str, float]) -> Groups:
+    """Every row of every section that is asked for."""
+    later, first = budget["later_ratio"], budget["first_ratio"]
+    judged = lambda name: first if f"{JUDGED_SIZE} equations" in name else None
+    always = lambda limit: lambda name: limit
+    # Title, rows, the budget of a row, how many rounds, from which time on it is judged
+    todo: list[tuple[str, str, Callable[[], dict[str, calls.Thunks]], Any, int, float]] = [
+        ("first", "First calls", calls.first_calls, judged, max(5, options.rounds // 3), 0.0),
+        ("later", "Later calls, the same array", lambda: calls.later_calls(False), always(later),
+         options.rounds, 0.0),
+        ("later", "Later calls, a new array each time", lambda: calls.later_calls(True),
+         always(later), options.rounds, budget["fresh_us"]),
+        ("later", "Calls with 100 quantities", calls.quantity_calls,
+         lambda name: later if name.startswith("the same") else None, options.rounds, 0.0),
+        ("run", "Compiled programs on 10⁶ numbers", calls.runs, always(budget["run_ratio"]),
+         options.rounds, 0.0),
+    ]  # fmt: skip
+    groups: Groups = {}
+    for section, title, make, limit, rounds, least in todo:
+        if section in options.sections:
+            groups[title] = measure_group(title, make(), limit, rounds, least)
+    return groups
+
+
+def measure_group(
+    title: str,
+    rows: dict[str, calls.Thunks],
+    limit: Callable[[str], float | None],
+    rounds: int,
+    least_us: float,
+) -> list[unit_report.Row]:
+    """The rows of one table. Those whose program is faster than `least_us` are not judged."""
+    found = []
+    with Progress() as progress:
+        for name, thunks in progress.track(rows.items(), description=title):
+            times = interleave(thunks, rounds, span=2e-3)
+            row = make_row(title, name, times, limit(name), least_us)
+            if row.is_over or row.ratios["tanjax"] > DISTURBED * row.minima["tanjax"]:
+                times = interleave(thunks, 3 * rounds, span=2e-3)
+                row = make_row(title, name, times, limit(name), least_us)
+            found.append(row)
+    return found
+
+
+def make_row(
+    title: str, name: str, times: Any, limit: float | None, least_us: float
+) -> unit_report.Row:
+    plain_us = times.median("plain") * 1e6
+    ratio, minima = times.ratio("tanjax", "plain"), times.ratio_of_minima("tanjax", "plain")
+    limit = limit if plain_us >= least_us else None
+    return unit_report.Row(title, name, plain_us, {"tanjax": ratio}, {"tanjax": minima}, limit)
+
+
+def measure_planning(options: argparse.Namespace) -> list[plans.Planning]:
+    """One row per program and size."""
+    sizes = [n for n in PLANNED if n <= 3000 or not options.quick]
+    todo = [(name, n) for name in programs.GRAPHS for n in sizes]
+    plans.planning("chain", 100, 1)  # imports
+    found = []
+    with Progress() as progress:
+        for name, n in progress.track(todo, description="planning"):
+            found.append(plans.planning(name, n, 3 if n <= 10_000 else 1))
+            jax.clear_caches()
+    return found
+
+
+def facts_of_programs(options: argparse.Namespace) -> list[unit_report.Fact]:
+    if "run" not in options.sections:
+        return []
+    same_text, same_bits = calls.identical()
+    facts = [
+        unit_report.Fact(what, "identical" if same else "different", "identical", not same)
+        for what, same in (("StableHLO in range", same_text), ("results in range", same_bits))
+    ]
+    seconds = scipy_seconds(3)
+    return [*facts, unit_report.Fact("import of SciPy's HiGHS", f"{seconds:.2f} s", "", False)]
+
+
+_IMPORT = """
+import time, jax, scipy
+start = time.perf_counter()
+import scipy.optimize, scipy.sparse
+print(time.perf_counter() - start)
+"""
+
+
+def scipy_seconds(rounds: int) -> float:
+    """What the first integer program of a process costs before it begins, best of some."""
+    run = lambda: subprocess.run(
+        [sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True
+    )
+    return min(float(run().stdout) for _ in range(rounds))
+
+
+def facts_of_plans(rows: list[plans.Planning], budget: dict[str, float]) -> list[unit_report.Fact]:
+    """Assignments of about 10,000 equations, and how planning grows."""
+    facts = []
+    seconds, gap, most = (budget[k] for k in ("assignment_seconds", "assignment_gap", "growth"))
+    for row in rows:
+        if 5000 < row.equations < 20_000:
+            name = f"assignment, {row.name}, {row.equations:,} equations"
+            measured = f"{row.assignment:.2f} s, gap {100 * row.plan.gap:.1f} %"
+            over = row.assignment > seconds or row.plan.gap > gap
+            facts.append(unit_report.Fact(name, measured, f"{seconds:g} s, {100 * gap:g} %", over))
+    for name, ratio in plans.growth(rows).items():
+        what = f"planning per equation, {name}, largest to 1000"
+        facts.append(unit_report.Fact(what, f"{ratio:.2f} ×", f"{most:g} ×", ratio > most))
+    return facts
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""Calls that `bench_scale.py` times: first calls, later ones, and runs on a million numbers.
+
+Every row is a pair of functions without arguments, one with `jax.jit`, one with `tj.jit`, of the
+same program on the same arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scale_programs as programs
+from unit_libraries import Library, ours, plain
+from unit_programs import total
+
+import tanjax as tj
+
+Thunks = dict[str, Callable[[], Any]]
+
+CONTENDERS: dict[str, Callable[..., Any]] = {"plain": jax.jit, "tanjax": tj.jit}
+EQUATIONS, SIZES, MANY = (50, 500), (3, 1000, 100_000), 1_000_000
+KINDS = {"in range": programs.in_range, "out of range": programs.out_of_range}
+
+
+def numbers(size: int) -> Any:
+    """Numbers between 1 and 2 in float32."""
+    return jnp.linspace(1.0, 2.0, size, dtype=jnp.float32)
+
+
+def label(kind: str, equations: int, size: int) -> str:
+    """The name of a row."""
+    return f"{kind}, {equations} equations, {size:,} numbers"
+
+
+def first_calls() -> dict[str, Thunks]:
+    """Trace, plan and compile a fresh function, and run it once."""
+    rows = {}
+    for kind, make in KINDS.items():
+        for n in EQUATIONS:
+            for size in SIZES:
+                x = numbers(size)
+                rows[label(kind, n, size)] = {
+                    name: lambda jit=jit, make=make, n=n, x=x: jit(make(n))(x)
+                    for name, jit in CONTENDERS.items()
+                }
+    return rows
+
+
+def later_calls(fresh: bool) -> dict[str, Thunks]:
+    """Calls of compiled functions: with the same array each time, or each with the last result."""
+    rows: dict[str, Thunks] = {}
+    for kind, make in KINDS.items():
+        for n in EQUATIONS:
+            for size in SIZES:
+                # Plain JAX gives inf for a program out of range: its time is that of the program
+                # that we compare with, not of one that is right.
+                rows[label(kind, n, size)] = {
+                    name: _stepping(jit(make(n)), numbers(size), fresh)
+                    for name, jit in CONTENDERS.items()
+                }
+    return rows
+
+
+def _stepping(f: Callable[[Any], Any], x: Any, fresh: bool) -> Callable[[], Any]:
+    if not fresh:
+        return lambda: f(x)
+    state = [x]
+
+    def step() -> Any:
+        state[0] = f(state[0])
+        return state[0]
+
+    return step
+
+
+def quantity_calls() -> dict[str, Thunks]:
+    """A hundred quantities as arguments: the same ones, and new ones by turns."""
+    rows: dict[str, Thunks] = {"the same 100 quantities": {}, "100 new quantities": {}}
+    for library in (plain(), ours()):
+        f, g = library.jit(total), library.jit(total)
+        same, *others = [_hundred(library, i) for i in range(8)]
+        rows["the same 100 quantities"][library.name] = lambda f=f, same=same: f(*same)
+        rows["100 new quantities"][library.name] = _in_turn(g, others)
+    return rows
+
+
+def _hundred(library: Library, start: int) -> list[Any]:
+    return [library.wrap(jnp.arange(3.0) + start + i, "m") for i in range(100)]
+
+
+def _in_turn(f: Callable[..., Any], arguments: list[list[Any]]) -> Callable[[], Any]:
+    calls = [0]
+
+    def call() -> Any:
+        calls[0] += 1
+        return f(*arguments[calls[0] % len(arguments)])
+
+    return call
+
+
+def runs() -> dict[str, Thunks]:
+    """50 equations on a million numbers; a planned program against one that needs no plan."""
+    x = numbers(MANY)
+    to_and_fro = programs.there_and_back
+    rows = {
+        "in range: the plan is the identity": (programs.in_range(50), programs.in_range(50)),
+        "x * c + 1 and back, c = 1e3, against c = 1.02": (to_and_fro(1.02, 50), to_and_fro(1e3, 50)),
+        "0.01 x + 5e6, against plain JAX": (programs.affine(0.01, 5e6, 25),) * 2,
+    }  # fmt: skip
+    return {
+        name: {"plain": _bound(jax.jit(a), x), "tanjax": _bound(tj.jit(b), x)}
+        for name, (a, b) in rows.items()
+    }
+
+
+def _bound(f: Callable[[Any], Any], x: Any) -> Callable[[], Any]:
+    return lambda: f(x)
+
+
+def identical(size: int = 1000) -> tuple[bool, bool]:
+    """Whether a program in range is lowered to the same StableHLO, and gives the same bits."""
+    x = numbers(size)
+    theirs, mine = jax.jit(programs.in_range(500)), tj.jit(programs.in_range(500))
+    same_text = theirs.lower(x).as_text() == mine.lower(x).as_text()
+    return same_text, np.asarray(theirs(x)).tobytes() == np.asarray(mine(x)).tobytes()

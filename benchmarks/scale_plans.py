@@ -1,0 +1,205 @@
+"""How good plans are and how long they take: chains of known results, graphs of real programs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scale_programs as programs
+
+import tanjax as tj
+from tanjax.scale import _plan, _problem
+
+PARTS = {"build": _plan, "evaluate": _plan, "bound": _plan, "assign_exponents": _problem}
+
+
+@dataclasses.dataclass
+class Chain:
+    """One chain: what was inserted, and how wrong it is (the largest relative error)."""
+
+    name: str
+    operations: int
+    size: int
+    conversions: int
+    error: float
+    plain_error: float
+    published: str
+    limit: int | None = None
+
+    def values(self) -> list[str]:
+        """The row as text."""
+        limit = "" if self.limit is None else str(self.limit)
+        errors = [_error(self.error), _error(self.plain_error)]
+        name = f"{self.name}, {self.size:,} numbers"
+        return [name, str(self.operations), str(self.conversions), limit, *errors, self.published]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there are more conversions than the budget allows, or the result is wrong."""
+        limit = self.limit is not None and self.conversions > self.limit
+        return limit or not self.error < max(1e-5, 4 * min(self.plain_error, 1e-3))
+
+
+def _error(error: float) -> str:
+    return f"{error:.0e}" if np.isfinite(error) else "**inf**"
+
+
+CHAIN_HEADER = [
+    "chain",
+    "operations",
+    "conversions",
+    "budget",
+    "error",
+    "plain float32",
+    "quantax: conversions, result",
+]
+
+# Name, operations, how many numbers, the program of a number, quantax in our measurements
+CASES: list[tuple[str, int, int, Callable[[Any], Any], str]] = [
+    ("x·0.01 + 5e6", 2000, 3, programs.affine(0.01, 5e6, 1000), "one per step, right"),
+    ("x·1.02 + 0.3", 100, 3, programs.affine(1.02, 0.3, 50), "51, right"),
+    ("x·1.02 + 0.3", 1000, 3, programs.affine(1.02, 0.3, 500), "506, right"),
+    ("x·1.02 + 0.3", 1000, 100_000, programs.affine(1.02, 0.3, 500), "1, right"),
+    ("x·1e3 + 1e-4", 1000, 3, programs.affine(1e3, 1e-4, 500), "500, right"),
+    ("x·1e3 + 1e-4", 1000, 100_000, programs.affine(1e3, 1e-4, 500), "500, inf"),
+    ("x^50 at 3", 49, 100_000, programs.power(50), "0, right"),
+    ("x^100 at 3", 99, 100_000, programs.power(100), "0, inf"),
+]  # fmt: skip
+LIMITS = {"x·0.01 + 5e6": 0}
+
+
+def chains() -> list[Chain]:
+    """Every chain of quantities: results may keep their exponents, errors are to 64 bits."""
+    found = []
+    for name, operations, size, program, published in CASES:
+        three = name.startswith("x^")
+        x = (
+            np.full(size, 3.0, np.float32)
+            if three
+            else np.linspace(1.0, 2.0, size, dtype=np.float32)
+        )
+        exact = program(x.astype(np.longdouble))
+        f = tj.jit(lambda q, program=program: program(q.value) * tj.unit("m"))
+        result = f(jnp.asarray(x) * tj.unit("m"))
+        stored = np.asarray(result.stored).astype(np.longdouble)
+        got = np.ldexp(stored, result.label.scale)
+        theirs = np.asarray(jax.jit(program)(x)).astype(np.longdouble)
+        errors = [float(np.max(np.abs(y - exact) / np.abs(exact))) for y in (got, theirs)]
+        conversions = f.plans[-1].conversions
+        found.append(
+            Chain(name, operations, size, conversions, *errors, published, LIMITS.get(name))
+        )
+    return found
+
+
+@dataclasses.dataclass
+class Planning:
+    """One graph: seconds in all and in parts, and what the integer program says."""
+
+    name: str
+    equations: int
+    trace: float
+    total: float
+    parts: dict[str, float]
+    plan: Any
+
+    @property
+    def magnitudes(self) -> float:
+        return self.parts.get("evaluate", 0.0) + self.parts.get("bound", 0.0)
+
+    @property
+    def assignment(self) -> float:
+        return self.parts.get("assign_exponents", 0.0)
+
+    def values(self) -> list[str]:
+        """The row as text."""
+        plan, parts = self.plan, [self.parts["build"], self.magnitudes, self.assignment]
+        return [
+            self.name,
+            f"{self.equations:,}",
+            *(f"{seconds:.2f} s" for seconds in (self.trace, self.total, *parts)),
+            f"{1e6 * self.total / self.equations:.0f} µs",
+            plan.method,
+            str(plan.conversions),
+            f"{100 * plan.gap:.1f} %",
+        ]
+
+
+PLANNING_HEADER = [
+    "program",
+    "equations",
+    "JAX's trace",
+    "plan",
+    "graph",
+    "magnitudes",
+    "assignment",
+    "per equation",
+    "method",
+    "conversions",
+    "gap",
+]
+
+
+@contextlib.contextmanager
+def clocked() -> Iterator[Counter[str]]:
+    """Seconds spent in the parts of the planner."""
+    spent: Counter[str] = Counter()
+    kept = {name: getattr(module, name) for name, module in PARTS.items()}
+
+    def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                spent[name] += time.perf_counter() - start
+
+        return call
+
+    for name, module in PARTS.items():
+        setattr(module, name, timed(name, kept[name]))
+    try:
+        yield spent
+    finally:
+        for name, module in PARTS.items():
+            setattr(module, name, kept[name])
+
+
+def planning(name: str, equations: int, rounds: int) -> Planning:
+    """Plan one graph several times; the times are those of the fastest."""
+    program, arguments = programs.GRAPHS[name](equations)
+    start = time.perf_counter()
+    closed = jax.make_jaxpr(program)(*arguments)
+    traced = time.perf_counter() - start
+    best: Planning | None = None
+    for _ in range(rounds):
+        with clocked() as parts:
+            start = time.perf_counter()
+            plan = _plan.plan(closed, arguments, [False])
+            seconds = time.perf_counter() - start
+        if best is None or seconds < best.total:
+            count = sum(1 for _ in plan.graph.walk())
+            best = Planning(name, count, traced, seconds, dict(parts), plan)
+    assert best is not None
+    return best
+
+
+def growth(rows: list[Planning]) -> dict[str, float]:
+    """By program, how much longer planning takes per equation for its largest graph.
+
+    Than for that of about a thousand equations.
+    """
+    found = {}
+    for name in dict.fromkeys(row.name for row in rows):
+        mine = [row for row in rows if row.name == name]
+        first = min(mine, key=lambda row: abs(row.equations - 1000))
+        last = max(mine, key=lambda row: row.equations)
+        found[name] = (last.total / last.equations) / (first.total / first.equations)
+    return found

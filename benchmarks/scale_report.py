@@ -1,0 +1,102 @@
+"""Tables of `bench_scale.py`, on the terminal and as a page of the documentation."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import unit_report
+from report import machine, markdown
+from rich.table import Table
+from scale_plans import CHAIN_HEADER, PLANNING_HEADER, Chain, Planning
+
+METHOD = """\
+`tj.jit` against `jax.jit` of the same program on the same arrays of float32, in turn in one
+process with one thread; the ratio is taken within a round, and the median over rounds stands in
+the table. A row is over budget if the ratio of the best times is, too, and if both are again in a
+longer run.
+
+* **in range**: products and sums that stay near 1. The plan is the identity, the program that
+  runs is JAX's own.
+* **out of range**: every fourth equation leaves float32, so exponents are assigned. Plain JAX
+  gives inf; its time is that of the program we compare with, not of one that is right.
+* **First calls** are of fresh functions, with JAX's caches of operations warm: trace, plan,
+  compile, run. Where SciPy's integer program is needed for the first time in a process, its
+  import comes on top (below).
+* **Later calls** with the same array compare the argument with that of the last call. With a new
+  one (`x = f(x)`), its numbers are looked at to see whether the plan is right for them: about 3
+  µs for an array of up to 1000 numbers. That is judged where the program itself takes {fresh:g}
+  µs or more.
+* **Planning**: graphs of traced programs with numbers out of range every few equations. *graph*,
+  *magnitudes* and *assignment* are parts of *plan*; the rest is the comparison of what plain
+  floating point would lose with what the plan does. The *gap* is proven: how far the cost of the
+  conversions may be above the least possible.
+* **Chains**: of quantities. Errors are the largest relative ones, against the same chain in
+  64-bit significands, with the constants as float32 has them. quantax 0.2.0 was measured once, on
+  another day and in its own process; its numbers are quoted, not repeated.
+
+Eager operations on quantities keep themselves in range, too; what they cost stands under
+[benchmarks of quantities](benchmarks_units.md).
+"""
+
+PUBLISHED = """\
+quantax plans eagerly, on every call, so that a later call of a chain takes 6,000 times as long as
+in plain JAX for 10 operations and 52,000 times for 300. For 1000 operations it takes 0.8 s to
+plan, 0.3 ms per operation. It has no term for the range of numbers it does not know: 3^100 on 10⁵
+elements is inf. On the chain with the factor 0.01 it inserts one conversion per step, and the
+compiled program runs 2.5 - 2.9 times as long.
+"""
+
+
+def listing(title: str, header: list[str], rows: list[Any]) -> Table:
+    """Rows that know their text, with what is over budget in red."""
+    made = Table(title=title)
+    for i, name in enumerate(header):
+        made.add_column(name, justify="left" if i == 0 else "right")
+    for row in rows:
+        made.add_row(*row.values(), style="red" if getattr(row, "is_over", False) else None)
+    return made
+
+
+def violations(
+    groups: dict[str, list[unit_report.Row]], facts: list[unit_report.Fact], chains: list[Chain]
+) -> list[str]:
+    """One line per exceeded budget."""
+    rows = [row for group in groups.values() for row in group]
+    found = unit_report.violations(rows, facts)
+    wrong = [c for c in chains if c.is_over]
+    return found + [f"{c.name}: {c.conversions} conversions, error {c.error:.0e}" for c in wrong]
+
+
+def page(
+    groups: dict[str, list[unit_report.Row]],
+    facts: list[unit_report.Fact],
+    chains: list[Chain],
+    plannings: list[Planning],
+    budget: dict[str, float],
+    command: str,
+) -> str:
+    """The Markdown page."""
+    found = violations(groups, facts, chains)
+    text = [
+        "# Benchmarks of the scale graph\n",
+        "<!-- written by benchmarks/bench_scale.py -->\n",
+        f"`{command}` on {datetime.date.today().isoformat()}. `make bench` runs it, too.\n",
+        machine() + "\n",
+        "## Method\n",
+        METHOD.format(fresh=budget["fresh_us"]),
+        "## Over budget\n",
+        "\n".join(f"* {line}" for line in found) + "\n" if found else "Nothing.\n",
+        "## Budgets on plans and programs\n",
+        markdown(["what", "measured", "budget"], [[f.name, f.measured, f.budget] for f in facts]),
+    ]
+    for group, rows in groups.items():
+        header, contenders = unit_report.header(["tanjax"]), ["tanjax"]
+        text += [f"## {group}\n", markdown(header, [row.values(contenders) for row in rows])]
+    if chains:
+        rows_of_chains = [chain.values() for chain in chains]
+        text += ["## Chains\n", markdown(CHAIN_HEADER, rows_of_chains), PUBLISHED]
+    if plannings:
+        values = [row.values() for row in plannings]
+        text += ["## Planning\n", markdown(PLANNING_HEADER, values)]
+    return "\n".join(text)

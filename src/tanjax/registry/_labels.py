@@ -1,0 +1,71 @@
+"""How the results of a function are labelled, by the right side of its unit signature.
+
+label = labeller(Signature.parse("a: u, b: v -> (u*v, -)").out)
+label(raw_results, {"u": metre, "v": second}, operands)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tanjax.units import Unit
+from tanjax.units._signature import Each, Many, Monomial, Operand, Plain, Several
+
+from ._careful import labelled, plain_result
+
+Label = Callable[[Any, dict[str, Any], list[Operand]], Any]
+
+
+def labeller(out: Any) -> Label:
+    """How results are labelled, as a function of the raw result and the units."""
+    if isinstance(out, Plain):
+        return lambda result, binding, operands: plain_result(result)
+    if isinstance(out, Monomial):
+        return _monomiallabeller(out)
+    if isinstance(out, Many):
+        item = labeller(out.item)
+        return lambda result, binding, operands: _like(
+            result, [item(r, binding, operands) for r in result]
+        )
+    if isinstance(out, Several):
+        items = tuple(map(labeller, out.items))
+        return lambda result, binding, operands: _like(
+            result, [f(r, binding, operands) for f, r in zip(items, result, strict=False)]
+        )
+    assert isinstance(out, Each)
+    return _label_each
+
+
+def _monomiallabeller(out: Monomial) -> Label:
+    if len(out.powers) == 1 and out.powers[0][1] == 1:
+        letter = out.powers[0][0]
+
+        def label_one(result: Any, binding: dict[str, Any], operands: Any) -> Any:
+            unit = binding.get(letter)
+            return plain_result(result) if unit is None else labelled(result, unit)
+
+        return label_one
+
+    def label(result: Any, binding: dict[str, Any], operands: Any) -> Any:
+        unit = out.unit(binding)
+        return plain_result(result) if unit is None else labelled(result, unit)
+
+    return label
+
+
+def _label_each(result: Any, binding: Any, operands: list[Operand]) -> Any:
+    """Label every result with the unit of the operand in its place."""
+    own = [unit for role, unit, _ in operands if role.letter == "*"]
+    single = not isinstance(result, list | tuple)
+    results = [result] if single else result
+    pairs = zip(results, own, strict=True)
+    done = [labelled(r, u) if isinstance(u, Unit) else plain_result(r) for r, u in pairs]
+    return done[0] if single else _like(result, done)
+
+
+def _like(result: Any, items: list[Any]) -> Any:
+    """A sequence of the class of the raw result."""
+    if hasattr(result, "_fields"):
+        return type(result)(*items)
+    return type(result)(items) if isinstance(result, list | tuple) else items

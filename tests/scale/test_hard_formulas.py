@@ -1,0 +1,53 @@
+"""Formulas of physics in SI are right in float32, bfloat16 and float16, values and gradients."""
+
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+sys.path.append(str(DOCS))
+import generate_hard_formulas  # noqa: E402
+from hard_formulas import ALLOWED, FORMULAS, Formula, cells, ulps  # noqa: E402
+
+CASES = [(formula, dtype) for formula in FORMULAS for dtype in formula.dtypes]
+NAMES = [f"{i}-{f}-{dtype.__name__}" for i, f in enumerate(FORMULAS) for dtype in f.dtypes]
+
+
+@pytest.mark.parametrize(("formula", "dtype"), CASES, ids=NAMES)
+def test_error(formula, dtype):
+    with jax.enable_x64(False):
+        value, slope = cells(formula, dtype, plain=False)
+    assert value.error <= ALLOWED
+    assert slope.error <= ALLOWED
+
+
+def test_errors_are_seen():
+    """A result that is off by nine units, or not finite, is not right."""
+    right = [np.array([1.0, 3.0])]
+    assert ulps([np.array([1.0, 3.0 + 9 * 2.0**-22])], right, jnp.float32) == 9
+    assert ulps([np.array([1.0, np.inf])], right, jnp.float32) == np.inf
+
+
+def test_plain_arithmetic_is_not_enough():
+    """The formulas are hard: without exponents, float32 overflows in Newton's law."""
+    with jax.enable_x64(False):
+        newton = next(f for f in FORMULAS if str(f) == "Newton's force, plain")
+        value, slope = cells(newton, jnp.float32)
+    assert not np.isfinite(value.plain_error)
+    assert not np.isfinite(slope.plain_error)
+
+
+def test_page_is_current():
+    assert not generate_hard_formulas.stale(generate_hard_formulas.PAGE.read_text())
+
+
+def test_stale_page_is_noticed():
+    other = [*FORMULAS, Formula("another", "x", FORMULAS[0].function, (1.0,))]
+    page = generate_hard_formulas.PAGE.read_text()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generate_hard_formulas, "FORMULAS", other)
+        assert generate_hard_formulas.stale(page)
