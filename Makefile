@@ -21,9 +21,11 @@ export MKL_NUM_THREADS := 1
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
 
-demo: $(VENV)/.ready-demo  ## a Gaussian process on the Mauna Loa record; the solar system in units
+demo: $(VENV)/.ready-demo  ## a Gaussian process; the solar system in units and in float32; light in float16
 	$(BIN)/python docs/examples/gaussian_process.py
 	$(BIN)/python docs/examples/solar_system.py
+	$(BIN)/python docs/examples/solar_system_float32.py
+	$(BIN)/python docs/examples/fdtd_float16.py
 
 test: $(VENV)/.ready-test  ## unit and property tests, every rule's cases, documentation, examples
 	$(BIN)/python -m pytest -n $(WORKERS) --tanjax-check tanjax_rules

@@ -101,7 +101,7 @@ def chains() -> list[Chain]:
 
 @dataclasses.dataclass
 class Planning:
-    """One graph: seconds in all and in parts, and what the integer program says."""
+    """One graph: processor seconds in all and in parts, and what the integer program says."""
 
     name: str
     equations: int
@@ -149,17 +149,17 @@ PLANNING_HEADER = [
 
 @contextlib.contextmanager
 def clocked() -> Iterator[Counter[str]]:
-    """Seconds spent in the parts of the planner."""
+    """Processor seconds spent in the parts of the planner: other jobs share the machine."""
     spent: Counter[str] = Counter()
     kept = {name: getattr(module, name) for name, module in PARTS.items()}
 
     def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            start = time.perf_counter()
+            start = time.process_time()
             try:
                 return function(*args, **kwargs)
             finally:
-                spent[name] += time.perf_counter() - start
+                spent[name] += time.process_time() - start
 
         return call
 
@@ -175,15 +175,15 @@ def clocked() -> Iterator[Counter[str]]:
 def planning(name: str, equations: int, rounds: int) -> Planning:
     """Plan one graph several times; the times are those of the fastest."""
     program, arguments = programs.GRAPHS[name](equations)
-    start = time.perf_counter()
+    start = time.process_time()
     closed = jax.make_jaxpr(program)(*arguments)
-    traced = time.perf_counter() - start
+    traced = time.process_time() - start
     best: Planning | None = None
     for _ in range(rounds):
         with clocked() as parts:
-            start = time.perf_counter()
+            start = time.process_time()
             plan = _plan.plan(closed, arguments, [False])
-            seconds = time.perf_counter() - start
+            seconds = time.process_time() - start
         if best is None or seconds < best.total:
             count = sum(1 for _ in plan.graph.walk())
             best = Planning(name, count, traced, seconds, dict(parts), plan)

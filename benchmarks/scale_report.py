@@ -27,7 +27,7 @@ longer run.
   one (`x = f(x)`), its numbers are looked at to see whether the plan is right for them: about 3
   µs for an array of up to 1000 numbers. That is judged where the program itself takes {fresh:g}
   µs or more.
-* **Planning**: graphs of traced programs with numbers out of range every few equations. *graph*,
+* **Planning**: processor seconds for graphs of traced programs with numbers out of range every few equations. *graph*,
   *magnitudes* and *assignment* are parts of *plan*; the rest is the comparison of what plain
   floating point would lose with what the plan does. The *gap* is proven: how far the cost of the
   conversions may be above the least possible.

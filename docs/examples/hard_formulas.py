@@ -16,6 +16,7 @@ are such that the factor is small, because the rounding of a constant such as `k
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -39,7 +40,7 @@ QUANTITIES = SimpleNamespace(**{name: getattr(_CODATA, name) for name in _NAMES}
 NUMBERS = SimpleNamespace(**{name: getattr(_CODATA, name).value for name in _NAMES})
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Formula:
     """One formula.
 
@@ -339,10 +340,22 @@ def scalar(formula: Formula, f: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: tnp.sum(f(*args))
 
 
-def computed(jit: Any, grad: Any, formula: Formula, f: Any, args: list[Any]) -> tuple[Any, Any]:
-    """Value and gradient, each by a program of its own."""
-    places = tuple(range(len(args)))
-    value, slope = jit(f), jit(grad(scalar(formula, f), argnums=places))
+Programs = tuple[Callable[..., Any], Callable[..., Any]]
+
+
+def programs(jit: Any, grad: Any, formula: Formula, f: Callable[..., Any]) -> Programs:
+    """Value and gradient, compiled apart from each other."""
+    places = tuple(range(len(formula.arguments)))
+    return jit(f), jit(grad(scalar(formula, f), argnums=places))
+
+
+@functools.cache
+def reference_programs(formula: Formula) -> Programs:
+    return programs(jax.jit, jax.grad, formula, bound(formula, NUMBERS, reference=True))
+
+
+def results(both: Programs, args: list[Any]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    value, slope = both
     return [exact(value(*args))], [exact(x) for x in slope(*args)]
 
 
@@ -351,15 +364,14 @@ def cells(formula: Formula, dtype: Any, *, plain: bool = True) -> tuple[Cell, Ce
     args = inputs(formula, dtype)
     bare = [exact(x) for x in args]
     with jax.enable_x64(True):
-        wide = bound(formula, NUMBERS, reference=True)
-        true = computed(jax.jit, jax.grad, formula, wide, [jnp.asarray(x) for x in bare])
+        true = results(reference_programs(formula), [jnp.asarray(x) for x in bare])
     constants = QUANTITIES if formula.is_of_quantities else NUMBERS
-    ours = computed(tj.jit, tj.grad, formula, bound(formula, constants), args)
+    ours = results(programs(tj.jit, tj.grad, formula, bound(formula, constants)), args)
     theirs: tuple[Any, Any] = ([], [])
     if plain:
         with np.errstate(all="ignore"):
             narrow = [jnp.asarray(x.astype(dtype)) for x in bare]
-            theirs = computed(jax.jit, jax.grad, formula, bound(formula, NUMBERS), narrow)
+            theirs = results(programs(jax.jit, jax.grad, formula, bound(formula, NUMBERS)), narrow)
     value, slope = (Cell(dtype, *three) for three in zip(true, ours, theirs, strict=True))
     return value, slope
 

@@ -11,6 +11,7 @@ from ._errors import (
     RulePackError as RulePackError,
     RulePackWarning as RulePackWarning,
     ScaleError as ScaleError,
+    ScaleWarning as ScaleWarning,
     ShapeError as ShapeError,
     UnitError as UnitError,
 )

@@ -136,7 +136,7 @@ PROGRAMS = [
 
 def drawn(graph, seed, share):
     """Random exponents for a share of the values, and what follows for the others."""
-    problem = _problem.problem_of(graph, [True] * len(graph.outputs), strict=True)
+    problem = _problem.problem_of(graph, [True] * len(graph.outputs), _problem.DEMANDS[1])
     random = np.random.default_rng(seed)
     low, high = np.full_like(problem.low, -60), np.full_like(problem.high, 60)
     for v in graph.values:
@@ -215,8 +215,8 @@ def test_constant_is_converted_at_planning_time():
     for thing in (*node.uses, node.outputs[0], graph.outputs[0]):
         thing.exponent = 4
     again = jax.make_jaxpr(lambda x: _replay.replay(graph)([x]))(X)
-    assert [e.primitive.name for e in again.eqns if e.primitive.name in ("mul", "add")] == [
-        "mul",
-        "add",
-    ]
-    assert float(again.eqns[-1].invars[1].val) == 3.0 / 16
+    names = [e.primitive.name for e in again.eqns]
+    assert [n for n in names if n in ("mul", "add")] == ["mul", "add"]  # x is converted, 3 was
+    numbers = [float(v.val) for e in again.eqns for v in e.invars if hasattr(v, "val")]
+    assert 3.0 / 16 in numbers
+    assert 3.0 not in numbers

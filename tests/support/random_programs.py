@@ -1,9 +1,9 @@
 """Random programs over arrays, and what they compute in a range where nothing overflows.
 
-A program is a list of steps, each an operation and the numbers of the earlier results that it reads.
-It runs in any dtype. `wide` runs its jaxpr equation by equation in float64 and keeps every number, so
-that it can be said where float32 would have left its range; once more with every result shaken by a
-rounding error of float32, so that it can be said how exact float32 can be.
+A program is a list of steps, each an operation and the places of the earlier results it reads. It
+runs in any dtype. `wide` runs its jaxpr equation by equation in float64 and keeps every number, so
+that it can be said where a smaller dtype would have left its range; once more with every result
+shaken by a rounding error, so that it can be said how exact that dtype can be.
 """
 
 import functools
@@ -17,7 +17,7 @@ from jax import lax
 
 SIZE = 4
 
-# -- operations: of (operands, constant), on arrays of any dtype and of shape () or (SIZE,) ---------
+# -- operations: of (operands, constant), on arrays of any dtype and of shape () or (SIZE,) -----
 
 
 def _vector(x):
@@ -159,57 +159,61 @@ def results(program):
     return run
 
 
-def inputs(powers_of_ten, seed):
-    """Two vectors and a scalar of float32 with random digits and signs."""
+def inputs(powers_of_ten, seed, dtype=np.float32):
+    """Two vectors and a scalar with random digits and signs."""
     random = np.random.default_rng(seed)
     digits = [random.uniform(0.5, 2.0, shape) for shape in ((SIZE,), (SIZE,), ())]
     signs = [random.choice([-1.0, 1.0, 1.0], np.shape(d)) for d in digits]
     return [
-        np.asarray(s * d * 10.0**p, np.float32)
+        np.asarray(s * d * 10.0**p, dtype)
         for s, d, p in zip(signs, digits, powers_of_ten, strict=True)
     ]
 
 
-# -- in a wide range --------------------------------------------------------------------------------
+# -- in a wide range --------------------------------------------------------------------------
 
 
 class Wide(NamedTuple):
-    """What a run in float64 has found: the results, and every number on the way."""
+    """What a run in float64 has found: the results; and per variable every number it ever held."""
 
     outputs: list
     seen: list
 
 
-def wide(closed, arguments, shaken=None):
+def wide(closed, arguments, shaken=None, digits=23):
     """Run a jaxpr equation by equation.
 
     **Arguments:** `shaken`: a random generator by which every result is moved by up to one unit in
-    the last place of float32.
+    the last of so many binary `digits`.
     """
-    seen = []
+    seen = {}
 
-    def keep(x):
+    def keep(variable, x):
         x = np.asarray(x)
         if x.dtype.kind == "f":
-            if shaken is not None:
-                x = x * (1 + shaken.uniform(-1, 1, x.shape) * 2.0**-23)
-            seen.append(x)
+            seen.setdefault(variable, []).append(x.ravel())
         return x
+
+    def moved(x):
+        x = np.asarray(x)
+        if shaken is None or x.dtype.kind != "f":
+            return x
+        return x * (1 + shaken.uniform(-1, 1, x.shape) * 2.0**-digits)
 
     def run(jaxpr, consts, args):
         inner = getattr(jaxpr, "jaxpr", jaxpr)
         env = dict(zip(inner.constvars, consts, strict=True))
-        env.update(zip(inner.invars, args, strict=True))
+        env.update((v, keep(v, x)) for v, x in zip(inner.invars, args, strict=True))
         read = lambda v: v.val if hasattr(v, "val") else env[v]
         for eqn in inner.eqns:
             out = _equation(eqn, [read(v) for v in eqn.invars], run)
-            out = out if _is_call(eqn) else [keep(x) for x in out]
-            env.update(zip(eqn.outvars, out, strict=True))
+            out = out if _is_call(eqn) else map(moved, out)
+            env.update((v, keep(v, x)) for v, x in zip(eqn.outvars, out, strict=True))
         return [read(v) for v in inner.outvars]
 
     with np.errstate(all="ignore"):
-        outputs = run(closed, closed.consts, [keep(x) for x in arguments])
-    return Wide([np.asarray(x) for x in outputs], seen)
+        outputs = run(closed, closed.consts, list(map(moved, arguments)))
+    return Wide([np.asarray(x) for x in outputs], [np.concatenate(x) for x in seen.values()])
 
 
 def _is_call(eqn):

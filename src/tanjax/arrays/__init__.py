@@ -70,6 +70,7 @@ from ._unitful import (
     bits_of as bits_of,
     convert as convert,
     note_bits as note_bits,
+    number_in as number_in,
     quantity as quantity,
     split_unit as split_unit,
 )

@@ -53,10 +53,20 @@ def convert(value: Any, a: Unit, b: Unit) -> Any:
     multiplier, divisor = units.conversion(a, b)
     if multiplier == divisor:  # both are 1
         return value
-    if not _COMFORTABLE[0] <= multiplier / divisor <= _COMFORTABLE[1]:
+    if not _is_held(multiplier / divisor, value):
         return _staged(value, a, b)
     value = _inexact(value)
     return value * multiplier if multiplier != 1.0 else value / divisor
+
+
+def _is_held(factor: float, value: Any) -> bool:
+    """Whether a conversion factor is a normal number of the dtype of what it multiplies."""
+    if _COMFORTABLE[0] <= factor <= _COMFORTABLE[1]:
+        return True
+    if not hasattr(value, "dtype"):  # a Python number
+        return True
+    span = range_of(value.dtype)
+    return span is None or span.lowest <= math.log2(factor) < span.highest
 
 
 def _inexact(value: Any) -> Any:

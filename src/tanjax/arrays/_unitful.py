@@ -1,13 +1,16 @@
 """Quantities: an array of any type, times a unit.
 
-A quantity is a chart like any other: the field `value` stands for the dense array of quantities
-`value · unit`, and the map is multiplication by a constant. What is special is the *type* of its
+A quantity is a chart like any other: the field `stored` stands for the dense array of quantities
+`stored · label`, and the map is multiplication by a constant. What is special is the *type* of its
 tangents: a tangent is in the same unit, a cotangent in its inverse. JAX wants cotangents with the
 static data of the primal, so structurally a cotangent is labelled with the primal's unit (that is
 what `jax.grad` shows); naturally it is in `1/unit`, and the four maps translate.
 
     >>> Unitful(3.0, "km").to("m")
     Unitful(3000.0, "m")
+
+The unit is kept with a power of two in a `label`, 0 for ordinary values, by which the stored number
+is smaller than the value: `_scaling` says when a quantity takes one.
 
 Sharp edges. The constructor converts nothing, because JAX runs it to unflatten a compiled result.
 The unit is static: plain `jax.jit` compiles anew for every unit, `tj.jit` does not.
@@ -251,7 +254,7 @@ class Unitful(AbstractArray):
 # The class is slotted, so its fields are descriptors; calling them costs a third of `setattr`.
 _fields: Any = Unitful
 _write_stored, _write_label = _fields.stored.__set__, _fields.label.__set__
-_write_bits = _fields._bits.__set__
+note_bits = _write_bits = _fields._bits.__set__  # behind the bits stands what follows from them
 _new = object.__new__
 
 # The field `label` under a name that nothing else has: who finds it has found a quantity, without
@@ -262,16 +265,13 @@ _fields._quantity_unit = _fields.label
 def quantity(stored: Any, label: Unit, bits: Bits | None = None) -> Unitful:
     """A quantity from its fields, without any check: for results, 0.15 us.
 
-    **Arguments:** `bits`: where the stored numbers lie, if that is known without looking.
+    `bits`: where the stored numbers lie, if that is known without looking.
     """
     new = _new(Unitful)
     _write_stored(new, stored)
     _write_label(new, label)
     _write_bits(new, bits)
     return new
-
-
-note_bits = _write_bits  # what is known of the numbers of a quantity: its bits, and more behind
 
 
 def bits_of(q: Unitful) -> Bits | None:
@@ -332,7 +332,7 @@ def _too_far(q: Unitful, unit: Unit) -> ScaleError:
     return ScaleError(
         message(
             f"value: a number in {unit} does not fit in {q.dtype}.",
-            f"quantity: {describe(q.stored)}, {q.stored if not q.shape else ''} · 2^{q.scale}",
+            f"quantity: {describe(q.stored)} · 2^{q.scale} {q.unit}",
             "why: it would be infinite, or vanish.",
             hint='take a larger or smaller unit, `q.to("Gm")`, a wider dtype, '
             "`q.astype(jnp.float64)`, or `q.stored` and `q.scale` as they are.",

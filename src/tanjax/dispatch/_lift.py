@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import units
-from tanjax.arrays import Unitful, convert, is_structured, quantity
+from tanjax.arrays import Unitful, convert, is_structured, number_in, quantity
 from tanjax.registry import lifting
 from tanjax.units._signature import ANY, Signature
 
@@ -87,7 +87,7 @@ def _in_code(coherent: bool, value: Any, unit: Any) -> Any:
     if unit is None:
         return value
     if coherent:
-        value = convert(value, unit, units.coherent(unit))
+        value = _coherent_number(value, unit)
     return jnp.asarray(value) if isinstance(value, int | float | complex) else value
 
 
@@ -175,4 +175,11 @@ def _tagged(coherent: bool, q: Unitful) -> Any:
 
 def _number(coherent: bool, q: Unitful) -> Any:
     """A quantity from outside as a number in the code."""
-    return convert(q.stored, q.label, units.coherent(q.label)) if coherent else q.stored
+    return _coherent_number(q.stored, q.label) if coherent else q.stored
+
+
+def _coherent_number(value: Any, unit: Any) -> Any:
+    """A number in the coherent unit. **Raises:** `ScaleError` if its dtype does not hold it."""
+    if unit.scale:
+        return number_in(quantity(value, unit), units.coherent(unit))
+    return convert(value, unit, units.coherent(unit))

@@ -83,8 +83,9 @@ def _comparison(target: str, slow: Callable[[Any, Any], Any]) -> Callable[[Any, 
         # Both dense and in one linear unit: nothing to resolve, 0.5 us less than a planned call.
         if type(other) is Unitful:
             a, b, label = self.stored, other.stored, self.label
-            dense = not (is_structured(a) or is_structured(b))
-            if other.label is label and label.is_linear and dense:
+            # Python's numbers may be too large for the dtype that JAX would give them.
+            dense = hasattr(a, "dtype") and not (is_structured(a) or is_structured(b))
+            if other.label is label and label.is_linear and dense and hasattr(b, "dtype"):
                 return raw(a, b)
         return slow(self, other)
 

@@ -15,7 +15,9 @@ from ._graph import (
     Value as Value,
     build as build,
 )
+from ._interval_record import Record as Record, span as span
 from ._plan import Plan as Plan, plan as plan
 from ._replay import replay as replay
+from ._wide import Wide as Wide
 
 _fill()

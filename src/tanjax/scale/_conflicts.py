@@ -28,7 +28,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ._presolve import Row, System
 
@@ -117,7 +117,7 @@ class Bounds:
                     or (y == v and decided[v] is not None and decided[v] != exponent)
                 )
             ):
-                self._waiting.update(self.free(v))
+                self._waiting.update(self.free([v]))
             y = self.representative(x)
             if not self.low[y] == self.high[y] == exponent:
                 self.low[y] = self.high[y] = exponent
@@ -150,16 +150,19 @@ class Bounds:
             if free and v not in values and self.system.cost[v] > 0:
                 self._join(v, OWN)
                 self._waiting.update(self._woken(v))
-        for v in values:
-            if not self.freed[v]:
-                self._waiting.update(self.free(v))
+        self._waiting.update(self.free([v for v in values if not self.freed[v]]))
 
-    def free(self, v: int) -> set[int]:
-        """Let every reading of `v` have an exponent of its own; the rows to look at again."""
-        rows = set(self._woken(v))
-        cut = {r for x in self.system.uses_of[v] for r in self._touching[x]}
+    def free(self, values: Collection[int]) -> set[int]:
+        """Let every reading of some values have an exponent of its own; the rows to look at again.
+
+        All at once: one by one, the same bounds would be forgotten many times.
+        """
+        uses_of = self.system.uses_of
+        rows = {r for v in values for r in self._woken(v)}
+        cut = {r for v in values for x in uses_of[v] for r in self._touching[x]}
         stack = [e for r in cut for e in self._by_row[r]]
-        self._join(v, APART)
+        for v in values:
+            self._join(v, APART)
         dead = set(stack)
         while stack:
             e = stack.pop()
@@ -282,12 +285,9 @@ class Bounds:
             return ()
         if self._diving:
             cost = self.system.cost
-            return self.free(min(values, key=lambda v: (-self.freed[v], cost[v], -v)))
+            return self.free([min(values, key=lambda v: (-self.freed[v], cost[v], -v))])
         self.conflicts.append(frozenset(values))
-        rows: set[int] = {r}
-        for v in values:
-            rows |= self.free(v)
-        return rows
+        return {r, *self.free(values)}
 
     def _broken_by(self, r: int) -> list[int]:
         """The values whose conversion would break a row apart."""

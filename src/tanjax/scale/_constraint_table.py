@@ -7,6 +7,7 @@ has. What is in no group here and in no table works on the numbers themselves, w
 from __future__ import annotations
 
 from . import _constraints as c
+from ._graph import CALLS
 
 _GROUPS: dict[str, str] = {
     "same": """
@@ -38,8 +39,8 @@ _GROUPS: dict[str, str] = {
         lu_pivots_to_permutation pure_callback io_callback debug_callback debug_print
         random_gamma ffi_call dce_sink from_edtype to_edtype""",
     "call": """
-        jit pjit closed_call remat remat2 checkpoint custom_jvp_call custom_vjp_call
-        custom_lin custom_vmap_call shard_map tanjax_linear call run_state composite""",
+        custom_linear_solve eval_jaxpr jit pjit closed_call remat remat2 checkpoint
+        custom_jvp_call custom_vjp_call custom_lin custom_vmap_call shard_map tanjax_linear call run_state composite""",
 }
 
 
@@ -49,6 +50,7 @@ def fill() -> None:
     for kind, names in _GROUPS.items():
         for name in names.split():
             table[name] = c.Constraint(kind, c.KINDS[kind])
+    CALLS.update(_GROUPS["call"].split())
     powers = {"sqrt": (1, 2), "rsqrt": (-1, 2), "cbrt": (1, 3), "square": (2, 1)}
     for name, ratio in powers.items():
         table[name] = c.Constraint(f"power {'/'.join(map(str, ratio))}", c.power(*ratio))
@@ -61,6 +63,7 @@ def fill() -> None:
         ("exp", c._free_result),
         ("exp2", c._free_result),
         ("log", c._free_operand),
+        ("log2", c._free_operand),
         ("gather", c._gather),
         ("select_n", c._select),
         ("reduce_precision", c._reduce_precision),

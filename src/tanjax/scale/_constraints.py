@@ -27,7 +27,7 @@ import numpy as np
 from tanjax import _compat
 from tanjax._errors import ScaleError, message
 
-from ._graph import Node, Use, Value, is_floating
+from ._graph import CALLS, Node, Use, Value, callee_uses, is_floating
 from ._range import fits_at_zero
 
 Term = tuple[int, Use | Value]
@@ -222,7 +222,9 @@ def _tie(outside: Iterable[Any], inside: Iterable[Any]) -> Iterator[Row]:
 def call(node: Node) -> Iterator[Row]:
     """Jit, remat, custom rules, shard_map: operands are the callee's arguments."""
     (body,) = node.graphs
-    yield from _tie(node.uses, body.inputs)
+    given = callee_uses(node)
+    yield from zero(u for u in node.uses if u not in given)
+    yield from _tie(given, body.inputs)
     yield from _tie(node.outputs, body.outputs)
 
 
@@ -297,6 +299,8 @@ def register_constraint(
                 hint="pass `override=True` to replace it.",
             )
         )
+    if rule == "call":
+        CALLS.add(name)
     if isinstance(rule, str):
         _table[name] = Constraint(rule, KINDS[rule])
     else:

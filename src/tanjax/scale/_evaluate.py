@@ -71,17 +71,19 @@ class Evaluation(NamedTuple):
 
     **Fields:** `outputs`: per output of the graph, None where unknown; `complete`: every node was
     run; `estimated`: a loop was sampled; `events`: what a simulation clamped; `plain`, `arguments`,
-    `budget`: how it was run; `skipped`: nodes that were not run.
+    `budget`: how it was run; `skipped`: nodes that were not run; `again`: further runs, kept by
+    those who compare with this one.
     """
 
     outputs: list[Wide | None]
     complete: bool
     estimated: bool
     events: list[Event]
-    plain: bool = True
-    arguments: tuple[Any, ...] = ()
-    budget: float = 0.0
-    skipped: tuple[Skipped, ...] = ()
+    plain: bool
+    arguments: tuple[Any, ...]
+    budget: float
+    skipped: tuple[Skipped, ...]
+    again: dict[str, Any]
 
 
 def evaluate(
@@ -124,6 +126,7 @@ def _evaluate(
         tuple(arguments),
         budget,
         tuple(run.skipped.values()),
+        {},
     )
 
 

@@ -54,7 +54,10 @@ def _times_power(x: Any, n: Any) -> Any:
 
 
 def _exp(node: Node, operands: list[Any]) -> list[Any]:
-    x, out = _wider(operands[0]), node.outputs[0]
+    out = node.outputs[0]
+    if not out.exponent:
+        return _compat.bind(node.equation, operands)
+    x = _wider(operands[0])
     high, low = _LOG2_PARTS[np.dtype(x.dtype)]
     lift = lambda v: jnp.asarray(v, x.dtype)
     limit = 4.0 * jnp.finfo(x.dtype).maxexp + abs(out.exponent)
@@ -65,7 +68,10 @@ def _exp(node: Node, operands: list[Any]) -> list[Any]:
 
 
 def _exp2(node: Node, operands: list[Any]) -> list[Any]:
-    x, out = _wider(operands[0]), node.outputs[0]
+    out = node.outputs[0]
+    if not out.exponent:
+        return _compat.bind(node.equation, operands)
+    x = _wider(operands[0])
     limit = 4.0 * jnp.finfo(x.dtype).maxexp + abs(out.exponent)
     n = jnp.clip(jnp.round(x), jnp.asarray(-limit, x.dtype), jnp.asarray(limit, x.dtype))
     whole = jnp.where(jnp.isfinite(n), n, 0).astype(np.int32) - np.int32(out.exponent)
@@ -76,13 +82,17 @@ def _log(node: Node, operands: list[Any]) -> list[Any]:
     from ._replay import convert
 
     exponent, dtype = node.uses[0].exponent, node.outputs[0].aval.dtype
+    if not exponent:
+        return _compat.bind(node.equation, operands)
     stored = _wider(operands[0])
     plain = convert(stored, exponent)
     info = jnp.finfo(dtype if stored.dtype.itemsize == 2 else stored.dtype)
     # Near 1 the two terms would cancel; there the number itself fits.
     fits = jnp.isfinite(plain) & (jnp.abs(plain) >= jnp.asarray(info.smallest_normal, plain.dtype))
-    shifted = jnp.log(stored) + jnp.asarray(exponent * math.log(2), stored.dtype)
-    return [jnp.where(fits, jnp.log(plain), shifted).astype(dtype)]
+    binary = node.primitive == "log2"
+    log, unit = (jnp.log2, 1.0) if binary else (jnp.log, math.log(2))
+    shifted = log(stored) + jnp.asarray(exponent * unit, stored.dtype)
+    return [jnp.where(fits, log(plain), shifted).astype(dtype)]
 
 
 class _Scaled:
@@ -178,6 +188,7 @@ IDENTITIES: dict[str, Callable[[Node, list[Any]], list[Any]]] = {
     "exp": _exp,
     "exp2": _exp2,
     "log": _log,
+    "log2": _log,
     "integer_pow": _integer_pow,
     "pow": _pow,
 }

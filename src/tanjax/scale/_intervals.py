@@ -32,7 +32,7 @@ from . import (
     _interval_rules_functions as _functions,
     _interval_rules_shapes as _shapes,
 )
-from ._graph import ZERO, Magnitude, Node, ScaleGraph, Value
+from ._graph import ZERO, Magnitude, Node, ScaleGraph, Value, callee_uses
 from ._interval_loops import bound_cond, bound_scan, bound_while
 from ._interval_record import (
     INDICATOR,
@@ -49,7 +49,7 @@ from ._measure import is_on_host, measure
 _ = _arithmetic, _shapes  # imported for their rules
 
 # A nested graph that is applied to parts of the operands, not to the operands.
-_NO_CALLS = {"reduce", "reduce_window", "custom_linear_solve", "pallas_call", "run_state"}
+_NO_CALLS = {"reduce", "reduce_window", "pallas_call", "run_state"}
 
 
 def bound(graph: ScaleGraph, arguments: Sequence[Any], *, cancellation: bool = False) -> None:
@@ -178,9 +178,10 @@ class Bounds:
             return rule(node, operands)
         if len(node.graphs) == 1 and name not in _NO_CALLS:
             callee = node.graphs[0]
+            given = [operands[use.position] for use in callee_uses(node)]
             sizes = len(callee.inputs), len(callee.outputs)
-            if sizes == (len(operands), len(node.outputs)):
-                return self.run(callee, operands)
+            if sizes == (len(given), len(node.outputs)):
+                return self.run(callee, given)
         return [None] * len(node.outputs)
 
     def fill(self, graph: ScaleGraph) -> None:

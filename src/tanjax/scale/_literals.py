@@ -104,7 +104,7 @@ def _needed(jaxpr: Any) -> Iterator[Any]:
 
 
 def _without_steps(jaxpr: Any) -> Iterator[Any]:
-    """The same without products with powers of two: a scale is undone in steps that fit the dtype."""
+    """The same without products with powers of two: a scale is undone in steps that fit."""
     return (
         e
         for e in _needed(jaxpr)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -103,6 +104,63 @@ def inside(x: Any, window: Window) -> bool:
     if largest >= infinite:
         return _contains(window, _magnitude(*_extremes(a)))
     return largest == 0 or (low <= least and largest <= high)
+
+
+_TOGETHER = 1 << 12  # entries up to which arrays of one shape are looked at as one
+
+
+class Together:
+    """`inside` for many JAX arrays of known shapes by one compiled program.
+
+    A hundred arrays of three numbers take 40 us instead of 300; the program takes some 50 ms to
+    compile, so the first `EAGER` calls do without.
+    """
+
+    __slots__ = ("_calls", "_check", "_windows")
+    EAGER = 100
+
+    def __init__(self, windows: Sequence[Window]) -> None:
+        self._windows, self._calls = tuple(windows), 0
+        self._check: Any = None
+
+    @staticmethod
+    def can(x: Any) -> bool:
+        """Whether an argument is an array of JAX whose bits are compared."""
+        return isinstance(x, jax.Array) and x.dtype.char in _UNSIGNED
+
+    def inside(self, arrays: Sequence[jax.Array]) -> bool:
+        """Whether each of the arrays lies in its window."""
+        self._calls += 1
+        if self._calls > self.EAGER:
+            if self._check is None:
+                self._check = jax.jit(self._outside)
+            try:
+                return not self._check(*arrays)
+            except Exception:  # under a trace, or on several devices: not so soon again
+                self._calls = 0
+        return all([inside(x, w) for x, w in zip(arrays, self._windows, strict=True)])
+
+    def _outside(self, *arrays: jax.Array) -> jax.Array:
+        groups: dict[Any, tuple[list[Any], list[Any]]] = {}
+        for i, (x, window) in enumerate(zip(arrays, self._windows, strict=True)):
+            key = (x.shape, x.dtype) if x.size <= _TOGETHER else i
+            members, ends = groups.setdefault(key, ([], []))
+            members.append(x)
+            ends.append(_ends(window, x.dtype))
+        found = [_any_outside(jnp.stack(m), e) for m, e in groups.values()]
+        return jnp.any(jnp.stack(found))
+
+
+def _any_outside(x: jax.Array, ends: Sequence[tuple[int, int, int]]) -> jax.Array:
+    """Whether any entry of `x[i]` is out of the `i`-th window, given as doubled bits."""
+    unsigned = _UNSIGNED[x.dtype.char]
+    is_complex = x.dtype.kind == "c"
+    parts = [x.real, x.imag] if is_complex else [x]
+    doubled = [2 * jax.lax.bitcast_convert_type(p, unsigned) for p in parts]
+    size = jnp.maximum(*doubled) if is_complex else doubled[0]
+    column = np.array(ends, unsigned).T.reshape(3, len(ends), *[1] * (x.ndim - 1))
+    low, high, infinite = column
+    return jnp.any(((size < low) | (size > high)) & (size != 0) & (size < infinite))
 
 
 def is_on_host(x: jax.Array) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 from tanjax import _compat
 
 from . import _loops
-from ._graph import Node, build
+from ._graph import Node, build, callee_uses
 from ._wide import Wide, align, settle, wide
 
 Runner = Callable[[Any, Node, list[Any]], list[Any]]
@@ -105,10 +105,7 @@ def _while(run: Any, node: Node, xs: list[Any]) -> list[Any]:
 
 def _linear_solve(run: Any, node: Node, xs: list[Any]) -> list[Any]:
     """`custom_linear_solve` gives what its `solve` function returns."""
-    counts = node.params["const_lengths"]
-    start = counts.matvec + counts.vecmat
-    operands = [*xs[start : start + counts.solve], *xs[sum(counts) :]]
-    return _apart(run, node, lambda: node.params["jaxprs"].solve, operands)
+    return run.body(node.graphs[0], [xs[use.position] for use in callee_uses(node)])  # type: ignore[no-any-return]
 
 
 def _expanded(run: Any, node: Node, xs: list[Any]) -> list[Any]:

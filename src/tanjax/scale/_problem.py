@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,31 +17,42 @@ from ._graph import ScaleGraph, Use, Value
 Interval = tuple[int, int]
 
 
-def interval(value: Value, strict: bool) -> Interval:
+class Demand(NamedTuple):
+    """What is asked of exponents: of every number, and how much room is left on both sides."""
+
+    strict: bool
+    room: int  # this part of the width of an interval
+
+
+# In this order, until nothing is lost.
+DEMANDS = Demand(False, 3), Demand(True, 3), Demand(False, 40), Demand(True, 40)
+
+
+def interval(value: Value, demand: Demand) -> Interval:
     """The exponents at which the numbers of a value are normal in its dtype.
 
     Where only the smallest numbers of a value underflow, that is most often harmless (the tails of
-    an exponential); unless `strict`, such a value may stay at exponent 0.
+    an exponential); unless the demand is strict, such a value may stay at exponent 0.
 
-    The interval leaves room on both sides, a third of its width, but keeps exponent 0 if that is in
-    it: so that the next call may bring other numbers, and because XLA joins constants and takes
-    their reciprocals, which need some room too.
+    The interval leaves room on both sides, but keeps exponent 0 if that is in it: so that the next
+    call may bring other numbers, and because XLA joins constants and takes their reciprocals, which
+    need some room too.
     """
     magnitude, dtype = value.magnitude, value.aval.dtype
     low, high = _range.exponents(value)
-    room = (high - low) // 3
+    room = (high - low) // demand.room
     low, high = (
         min(low + room, max(low, 0)) if low <= 0 <= high else low + room,
         max(high - room, min(high, 0)) if low <= 0 <= high else high - room,
     )
-    if not strict and magnitude is not None and high < 0:
+    if not demand.strict and magnitude is not None and high < 0:
         smallest, largest = _range.normal_range(dtype)
         if smallest <= magnitude.high <= largest:
             return low, 0
     return low, high
 
 
-def problem_of(graph: ScaleGraph, free_outputs: Sequence[bool], strict: bool) -> Problem:
+def problem_of(graph: ScaleGraph, free_outputs: Sequence[bool], demand: Demand) -> Problem:
     """The integer program of a graph.
 
     **Arguments:** `free_outputs`: per output, whether it may leave at an exponent other than 0,
@@ -55,7 +66,7 @@ def problem_of(graph: ScaleGraph, free_outputs: Sequence[bool], strict: bool) ->
         if not v.is_floating:
             value_pin[v.index] = 0
             continue
-        low[v.index], high[v.index] = interval(v, strict)
+        low[v.index], high[v.index] = interval(v, demand)
         if v.kind != "constant":
             cost[v.index] = max(1.0, v.size * v.computed)
         if v.kind == "input":
@@ -83,10 +94,10 @@ def _numbered(row: Row, count: int) -> tuple[tuple[int, int], ...]:
 
 
 def assign_exponents(
-    graph: ScaleGraph, free_outputs: Sequence[bool], *, strict: bool, time_limit: float
+    graph: ScaleGraph, free_outputs: Sequence[bool], demand: Demand, time_limit: float
 ) -> Assignment:
     """Solve for the exponents of a graph and write them into its values and uses."""
-    problem = problem_of(graph, free_outputs, strict)
+    problem = problem_of(graph, free_outputs, demand)
     solution = assign(problem, time_limit=time_limit)
     _verify(problem, solution)
     write(graph, solution.values, solution.uses)

@@ -42,18 +42,22 @@ def range_of(value: Value, dtype: Any = None) -> tuple[float, float]:
 def exponents(value: Value) -> tuple[int, int]:
     """The least and the largest exponent at which the numbers of a value are normal.
 
-    Where no exponent holds both the smallest and the largest, the pair is (0, 0): plain
-    floating point, as it was; also where nothing is known. Zeros are held by every exponent.
+    Where no exponent holds both the smallest and the largest, the largest are held, with all their
+    digits; where nothing is known, the pair is (0, 0): plain floating point. Zeros are held by
+    every exponent.
     """
     magnitude = value.magnitude
-    if magnitude is None:
-        return 0, 0
+    if magnitude is None or magnitude.high > ANY or -math.inf < magnitude.low < -ANY:
+        return 0, 0  # bounds so far away say nothing
     smallest, largest = range_of(value)
     if magnitude.is_zero:
         return int(smallest), int(largest)
     low = -ANY if magnitude.high == -math.inf else math.ceil(magnitude.high - largest)
     high = ANY if magnitude.low == -math.inf else math.floor(magnitude.low - smallest)
-    return (low, high) if low <= high else (0, 0)
+    if low > high:
+        digits = jnp.finfo(value.aval.dtype).nmant + 1
+        high = math.floor(magnitude.high - smallest) - digits
+    return low, high
 
 
 def holds_together(value: Value) -> bool:

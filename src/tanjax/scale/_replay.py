@@ -24,7 +24,7 @@ from jax import lax
 
 from tanjax import _compat
 
-from ._graph import Node, ScaleGraph, Use, Value
+from ._graph import Node, ScaleGraph, Use, Value, callee_uses
 from ._identities import IDENTITIES
 from ._range import normal_range
 from ._rewrites import apart, opaque
@@ -73,10 +73,11 @@ def is_untouched(node: Node) -> bool:
 class _Environment:
     """The arrays of one graph while it runs; conversions are kept with their value."""
 
-    __slots__ = ("arrays",)
+    __slots__ = ("arrays", "numbers")
 
     def __init__(self) -> None:
         self.arrays: dict[tuple[int, int], Any] = {}
+        self.numbers: dict[Any, Any] = {}  # constants behind their barriers
 
     def write(self, value: Value, array: Any) -> None:
         self.arrays[value.index, value.exponent] = array
@@ -84,12 +85,34 @@ class _Environment:
     def read(self, use: Use) -> Any:
         value = use.value
         if value.kind == "constant":
-            return _unjoined(value, folded(value, use.exponent))
+            return self.constant(value, use.exponent)
         key = (value.index, use.exponent if value.is_floating else value.exponent)
         if key not in self.arrays:
             array = self.arrays[value.index, value.exponent]
             self.arrays[key] = convert(array, value.exponent - use.exponent)
         return self.arrays[key]
+
+    def as_it_is(self, use: Use) -> Any:
+        return use.value.constant if use.value.kind == "constant" else self.read(use)
+
+    def constant(self, value: Value, exponent: int) -> Any:
+        """A constant that XLA does not join with others: `1e-30·(1e-20·x)` became 0.
+
+        Equal numbers share a barrier, which takes 40 us to trace and compile.
+        """
+        constant = folded(value, exponent)
+        if not value.is_floating:
+            return constant
+        if value.size != 1:
+            plain = np.all(np.isin(np.abs(value.constant), (0.0, 1.0)))
+            return constant if plain else lax.optimization_barrier(constant)
+        number = np.asarray(constant).item()
+        if abs(np.asarray(value.constant).item()) in (0.0, 1.0):
+            return constant
+        key = value.aval, number
+        if key not in self.numbers:
+            self.numbers[key] = lax.optimization_barrier(constant)
+        return self.numbers[key]
 
 
 def folded(value: Value, exponent: int) -> Any:
@@ -107,13 +130,6 @@ def folded(value: Value, exponent: int) -> Any:
         return number.astype(dtype)
 
 
-def _unjoined(value: Value, constant: Any) -> Any:
-    """A constant that XLA does not join with others: `1e-30·(1e-20·x)` became 0."""
-    if not value.is_floating or np.all(np.isin(np.abs(value.constant), (0.0, 1.0))):
-        return constant
-    return lax.optimization_barrier(constant)
-
-
 def _run(graph: ScaleGraph, arguments: Sequence[Any]) -> list[Any]:
     env = _Environment()
     for value, array in zip(graph.inputs, arguments, strict=True):
@@ -121,15 +137,16 @@ def _run(graph: ScaleGraph, arguments: Sequence[Any]) -> list[Any]:
     for value in graph.constants:
         env.write(value, folded(value, value.exponent))
     for node in graph.nodes:
-        operands = [env.read(use) for use in node.uses]
-        for value, array in zip(node.outputs, _results(node, operands), strict=True):
+        if is_untouched(node):
+            results = _compat.bind(node.equation, list(map(env.as_it_is, node.uses)))
+        else:
+            results = _results(node, list(map(env.read, node.uses)))
+        for value, array in zip(node.outputs, results, strict=True):
             env.write(value, array)
     return [env.read(use) for use in graph.outputs]
 
 
 def _results(node: Node, operands: list[Any]) -> list[Any]:
-    if is_untouched(node):
-        return _compat.bind(node.equation, operands)
     special = IDENTITIES.get(node.primitive)
     if special is not None:
         return special(node, operands)
@@ -145,7 +162,7 @@ def _results(node: Node, operands: list[Any]) -> list[Any]:
 
 
 def _inlined(node: Node, operands: list[Any]) -> list[Any]:
-    return _run(node.graphs[0], operands)
+    return _run(node.graphs[0], [operands[use.position] for use in callee_uses(node)])
 
 
 def _remat(node: Node, operands: list[Any]) -> list[Any]:

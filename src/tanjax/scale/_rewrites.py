@@ -40,41 +40,48 @@ def guard(graph: ScaleGraph) -> list[Value]:
     **Arguments:** `graph`, with magnitudes and exponents: what counts is the numbers as stored.
     **Returns:** the results that are guarded.
     """
-    joint: dict[int, Magnitude] = {}  # by value, what it was divided or multiplied by so far
+    denominators: dict[int, Magnitude] = {}  # by value, what it was divided by so far
+    factors: dict[int, Magnitude] = {}  # by value, the constants that it was multiplied by so far
     found = []
     for node in graph.walk():
         node.guarded = False
         if node.primitive not in ("div", "mul") or not node.outputs[0].is_floating:
             continue
-        smallest, largest = normal_range(node.outputs[0].aval.dtype)
-        new = _own(node)
-        for position, use in enumerate(node.uses):
-            inner = use.value.node
-            if inner is None or inner.primitive != node.primitive or use.value.index not in joint:
-                continue
-            # x / y / z = x / (y z); but x / (y / z) = x z / y, where x z counts
-            mine = _stored(node.uses[0]) if node.primitive == "div" and position else new
-            total = _times(joint[use.value.index], mine)
-            if total is None:
-                continue
-            if total.low < smallest or total.high > largest:
-                inner.guarded = True
-                found.append(use.value)
-            elif position == 0 or node.primitive == "mul":
-                new = total
-        if new is not None:
-            joint[node.outputs[0].index] = new
+        chains = [(factors, _factor(node))]
+        if node.primitive == "div":
+            chains.append((denominators, _stored(node.uses[1])))
+        for known, own in chains:
+            for position, use in enumerate(node.uses):
+                if use.value.index not in known:
+                    continue
+                # x / y / z = x / (y z); but x / (y / z) = x z / y, where x z counts
+                divided = known is denominators and position == 1
+                total = _times(known[use.value.index], _stored(node.uses[0]) if divided else own)
+                if total and not _holds(node.outputs[0], total):
+                    assert use.value.node is not None
+                    use.value.node.guarded = True
+                    found.append(use.value)
+                elif total and not divided:
+                    own = total
+            if own is not None:
+                known[node.outputs[0].index] = own
     return found
 
 
-def _own(node: Node) -> Magnitude | None:
-    """The denominator of a quotient, the constant factor of a product."""
-    if node.primitive == "div":
-        return _stored(node.uses[1])
-    for use in node.uses:
+def _factor(node: Node) -> Magnitude | None:
+    """The constant number by which an equation multiplies; dividing is by the reciprocal."""
+    for position, use in enumerate(node.uses):
         if use.value.kind == "constant" and use.value.size == 1:
-            return _stored(use)
+            m = _stored(use)
+            if node.primitive == "mul" or m is None:
+                return m
+            return Magnitude(-m.high, -m.low) if position else None
     return None
+
+
+def _holds(like: Value, m: Magnitude) -> bool:
+    smallest, largest = normal_range(like.aval.dtype)
+    return smallest <= m.low and m.high <= largest
 
 
 def _stored(use: Use) -> Magnitude | None:

@@ -24,7 +24,8 @@ from tanjax.arrays import Unitful, convert, quantity
 from tanjax.registry import note_unit_dependence, watching
 from tanjax.units import conversion
 
-from ._planning import Guard, Packed
+from ._packing import Packed
+from ._planning import Guard
 from ._units import is_quantity
 
 _MANY = 4  # quantities from which on it pays to take them apart, or put together, in Python

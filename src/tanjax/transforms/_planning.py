@@ -24,37 +24,23 @@ import jax
 import numpy as np
 
 from tanjax._errors import ScaleWarning, message
-from tanjax.arrays import Unitful, is_structured, planned, quantity
+from tanjax.arrays import Unitful, planned
 
-from ._units import is_quantity
+from ._packing import free_leaves, relabelled
 
 _SMALL = 1 << 16  # bytes of arguments that may be kept alive in order to recognise them
 _PLANS = 16  # of one program; the oldest goes
+_TOGETHER = 16  # floating arguments from which on they are looked at by a program of their own
 _NUMBERS = (float, int, complex, bool, str, type(None))
 _arrays: set[type] = set()  # the types of JAX's arrays that hold numbers, as they are met
-
-
-class Packed:
-    """Results on their way out of JAX, apart from their units.
-
-    JAX puts a quantity together by its constructor, 0.7 us each; one node for all results, whose
-    values are labelled by `quantity`, takes 0.2 us each. Nothing else ever sees it.
-    """
-
-    __slots__ = ("labels", "values")
-
-    def __init__(self, labels: tuple[Any, Any], values: Any) -> None:
-        self.labels, self.values = labels, values
-
-
-jax.tree_util.register_pytree_node(Packed, lambda x: (x.values, x.labels), Packed)
 
 
 class _Planned(NamedTuple):
     """A program, the arrays for which it was made, and the magnitudes for which it is right.
 
     **Fields:** `treedef` and `avals` of the arguments; `watched`: place and window of those that
-    have one; `program`; `plan`; `keeps`: whether the arguments are small enough to be kept alive.
+    have one; `program`; `plan`; `keeps`: whether the arguments are small enough to be kept alive;
+    `together`: looks at many of them at once.
     """
 
     treedef: Any
@@ -63,9 +49,12 @@ class _Planned(NamedTuple):
     program: Callable[..., Any]
     plan: Any
     keeps: bool
+    together: Any = None
 
     def takes(self, leaves: Sequence[Any], inside: Callable[[Any, Any], bool]) -> bool:
         """Whether the magnitudes of these arguments are in the windows."""
+        if self.together is not None:
+            return bool(self.together.inside([leaves[place] for place, _ in self.watched]))
         return all([inside(leaves[place], window) for place, window in self.watched])
 
 
@@ -133,8 +122,9 @@ class Guard:
         if self._static is None:
             return ()
         places, names = self._static
-        placed = tuple((p, args[p]) for p in places if -len(args) <= p < len(args))
-        return placed, tuple((k, kwargs[k]) for k in names if k in kwargs)
+        given: list[Any] = [(p, args[p]) for p in places if -len(args) <= p < len(args)]
+        given += [(k, kwargs[k]) for k in names if k in kwargs]
+        return tuple((place, x, type(x)) for place, x in given)  # to JAX 1 is not 1.0 either
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Any:
         """Ahead-of-time compilation: of the planned program, if the arguments are numbers."""
@@ -163,7 +153,8 @@ class Guard:
         from tanjax.scale._window import inside
 
         self._inside = inside
-        key = (treedef, self._statics(args, kwargs), tuple(map(_signature, leaves)))
+        x64 = _wide()  # Python numbers have another dtype then
+        key = (treedef, self._statics(args, kwargs), tuple(map(_signature, leaves)), x64)
         try:
             found = self._known.setdefault(key, [])
         except TypeError:  # a static argument that cannot be hashed: JAX says so
@@ -187,17 +178,25 @@ class Guard:
         self._program, self._last, self._last_weak = planned.program, None, None
         if kwargs or not all(map(_is_immutable, args)):
             return
+        if any([type(x) in (float, complex) for x in args]):
+            self._program = self._in_this_precision(planned.program)
         if planned.keeps:
             self._last = args
         elif all([type(x) in _arrays for x in args]):
             self._last_weak = tuple(map(weakref.ref, args))
+
+    def _in_this_precision(self, program: Callable[..., Any]) -> Callable[..., Any]:
+        """A program for Python numbers, which have another dtype once x64 is switched."""
+        x64 = _wide()
+        again = lambda *args: self._call(*jax.tree.flatten(self._dynamic(args, {})), args, {})
+        return lambda *args: (program if _wide() is x64 else again)(*args)
 
     # -- making a plan ------------------------------------------------------------------------
 
     def _plan(
         self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any, thorough: bool = False
     ) -> _Planned:
-        from tanjax.scale import _call, _literals, _plan
+        from tanjax.scale import _call, _literals, _measure, _plan
 
         with planned(), _literals.Crushed() as crushed:
             traced = self.jitted.trace(*args, **kwargs)
@@ -221,7 +220,11 @@ class Guard:
             program = self._programs[key]
         watched = tuple((i, w) for i, w in enumerate(plan.windows) if w is not None)
         keeps = sum(getattr(x, "nbytes", 8) for x in leaves) <= _SMALL
-        return _Planned(treedef, tuple(map(_signature, leaves)), watched, program, plan, keeps)
+        together = None
+        if len(watched) >= _TOGETHER and all(_measure.Together.can(leaves[i]) for i, _ in watched):
+            together = _measure.Together([window for _, window in watched])
+        avals = tuple(map(_signature, leaves))
+        return _Planned(treedef, avals, watched, program, plan, keeps, together)
 
     def _replayed(self, plan: Any, out: Any, closed: Any) -> Callable[..., Any]:
         from tanjax.scale import replay
@@ -252,28 +255,56 @@ class Guard:
 
         return on_leaves
 
+    def _kept(self, args: Any, kwargs: Any) -> Any:
+        """Arguments for another run, also where the first one takes them away."""
+        donates = ("donate_argnums", "donate_argnames")
+        if any(self._options.get(name) is not None for name in donates):  # 0 is a place
+            return jax.tree.map(_copied, (args, kwargs))
+        return args, kwargs
+
+    def _alarmed(self, found: list[_Planned], leaves: Any, args: Any, kwargs: Any) -> Any:
+        """An estimate says that plain JAX loses something: run it, and believe what it gives."""
+        kept, finite, planned = self._kept(args, kwargs), all(map(_is_finite, leaves)), found[0]
+        out = self.jitted(*args, **kwargs)
+        if not finite or (_all_finite(out) and not planned.plan.is_missed(jax.tree.leaves(out))):
+            plan = planned.plan.believed()
+            self.plans[-1] = plan
+            watched = tuple((i, plan.windows[i]) for i, _ in planned.watched)
+            found[0] = planned._replace(
+                plan=plan, program=self.jitted, watched=watched, together=None
+            )
+            return out
+        found[0] = planned._replace(plan=planned.plan._replace(is_confirmed=True))
+        return found[0].program(*kept[0], **kept[1])
+
     def _checked(self, found: list[_Planned], leaves: Any, args: Any, kwargs: Any) -> Any:
         """The results of an estimated plan, or of a better one if they are not finite.
 
         Looked at on calls 1, 2, 4, 8, … of estimated plans, so that the cost vanishes.
         """
         planned = found[0]
+        if not (planned.plan.identity or planned.plan.is_confirmed):
+            return self._alarmed(found, leaves, args, kwargs)
         self._calls += 1
         if self._calls & (self._calls - 1):
             return planned.program(*args, **kwargs)
-        if any(self._options.get(name) for name in ("donate_argnums", "donate_argnames")):
-            kept = jax.tree.map(_copied, (args, kwargs))
-        else:
-            kept = args, kwargs
+        kept = self._kept(args, kwargs)
         finite = all(map(_is_finite, leaves))
         out = planned.program(*args, **kwargs)
         if not finite or _all_finite(out):
+            self._remember(planned, args, kwargs)
             return out
         args, kwargs = kept
         leaves = args if self._flat else jax.tree.leaves(self._dynamic(args, kwargs))
         better = self._plan(leaves, planned.treedef, args, kwargs, thorough=True)
-        found[0] = better._replace(plan=better.plan._replace(is_estimate=False))
+        if better.plan is not None:
+            better = better._replace(plan=better.plan._replace(is_estimate=False))
+        found[0] = better
         return better.program(*args, **kwargs)
+
+
+def _wide() -> bool:
+    return jax.config.jax_enable_x64  # type: ignore[attr-defined,no-any-return]
 
 
 def _failed(fun: Any, error: Exception) -> str:
@@ -338,44 +369,3 @@ def _is_finite(x: Any) -> bool:
 
 def _all_finite(out: Any) -> bool:
     return all(map(_is_finite, jax.tree.leaves(out)))
-
-
-# -- results ----------------------------------------------------------------------------------
-
-
-def _slots(out: Any) -> tuple[list[Any], list[Any], Any]:
-    """Results as a list of dense or structured numbers, their labels, and how to undo it."""
-    if type(out) is Packed:
-        treedef, labels = out.labels
-        given = [labels] if treedef is None else list(labels)
-        return list(out.values), given, treedef
-    leaves, treedef = jax.tree.flatten(out, is_leaf=is_quantity)
-    labels = [x.label if type(x) is Unitful else None for x in leaves]
-    return [x.stored if type(x) is Unitful else x for x in leaves], labels, treedef
-
-
-def free_leaves(out: Any) -> list[bool]:
-    """Per array of the results, whether it may carry an exponent: dense numbers with a unit."""
-    numbers, labels, _ = _slots(out)
-    free = []
-    for x, label in zip(numbers, labels, strict=True):
-        count = len(jax.tree.leaves(x))
-        may = label is not None and label.is_linear and not is_structured(x)
-        free += [may and count == 1] * count
-    return free
-
-
-def relabelled(out: Any, exponents: Sequence[int]) -> Any:
-    """Results whose stored arrays have exponents, which go into the labels of quantities."""
-    if not any(exponents):
-        return out
-    numbers, labels, treedef = _slots(out)
-    given, new = iter(exponents), []
-    for x, label in zip(numbers, labels, strict=True):
-        mine = [next(given) for _ in jax.tree.leaves(x)]
-        new.append(label.scaled(mine[0]) if mine and mine[0] else label)
-    if type(out) is Packed:
-        return Packed((treedef, new[0] if treedef is None else tuple(new)), out.values)
-    return treedef.unflatten(
-        [x if label is None else quantity(x, label) for x, label in zip(numbers, new, strict=True)]
-    )

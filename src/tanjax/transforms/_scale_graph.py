@@ -10,7 +10,7 @@ import jax
 
 from tanjax.arrays import planned
 
-from ._planning import free_leaves
+from ._packing import free_leaves
 
 
 def scale_graph(fun: Callable[..., Any]) -> Callable[..., Any]:

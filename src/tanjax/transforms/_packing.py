@@ -1,0 +1,66 @@
+"""Results of a compiled function, apart from their units and with the exponents of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from tanjax.arrays import Unitful, is_structured, quantity
+
+from ._units import is_quantity
+
+
+class Packed:
+    """Results on their way out of JAX, apart from their units.
+
+    JAX puts a quantity together by its constructor, 0.7 us each; one node for all results, whose
+    values are labelled by `quantity`, takes 0.2 us each. Nothing else ever sees it.
+    """
+
+    __slots__ = ("labels", "values")
+
+    def __init__(self, labels: tuple[Any, Any], values: Any) -> None:
+        self.labels, self.values = labels, values
+
+
+jax.tree_util.register_pytree_node(Packed, lambda x: (x.values, x.labels), Packed)
+
+
+def _slots(out: Any) -> tuple[list[Any], list[Any], Any]:
+    """Results as a list of dense or structured numbers, their labels, and how to undo it."""
+    if type(out) is Packed:
+        treedef, labels = out.labels
+        given = [labels] if treedef is None else list(labels)
+        return list(out.values), given, treedef
+    leaves, treedef = jax.tree.flatten(out, is_leaf=is_quantity)
+    labels = [x.label if type(x) is Unitful else None for x in leaves]
+    return [x.stored if type(x) is Unitful else x for x in leaves], labels, treedef
+
+
+def free_leaves(out: Any) -> list[bool]:
+    """Per array of the results, whether it may carry an exponent: dense numbers with a unit."""
+    numbers, labels, _ = _slots(out)
+    free = []
+    for x, label in zip(numbers, labels, strict=True):
+        count = len(jax.tree.leaves(x))
+        may = label is not None and label.is_linear and not is_structured(x)
+        free += [may and count == 1] * count
+    return free
+
+
+def relabelled(out: Any, exponents: Sequence[int]) -> Any:
+    """Results whose stored arrays have exponents, which go into the labels of quantities."""
+    if not any(exponents):
+        return out
+    numbers, labels, treedef = _slots(out)
+    given, new = iter(exponents), []
+    for x, label in zip(numbers, labels, strict=True):
+        mine = [next(given) for _ in jax.tree.leaves(x)]
+        new.append(label.scaled(mine[0]) if mine and mine[0] else label)
+    if type(out) is Packed:
+        return Packed((treedef, new[0] if treedef is None else tuple(new)), out.values)
+    return treedef.unflatten(
+        [x if label is None else quantity(x, label) for x, label in zip(numbers, new, strict=True)]
+    )
