@@ -595,3 +595,42 @@ def test_ordinary_programs_warn_of_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tnp.linalg.norm(x * x / x + x)
+
+
+PLAIN_MEETS_SCALED = {
+    "subtract": lambda q: q - 1,
+    "reflected": lambda q: 1 - q,
+    "add": lambda q: q + np.float32(1.0),
+    "maximum": lambda q: tnp.maximum(q, 20.0),
+    "where": lambda q: tnp.where(np.array([True, False]), q, 5.0),
+    "clip": lambda q: tnp.clip(q, 1.0, 13.0),
+    "concatenate": lambda q: tnp.concatenate([q, np.float32([3.0])]),
+    "full_like": lambda q: tnp.full_like(q, 5.0),
+    "remainder": lambda q: q % 5,
+    "hypot": lambda q: tnp.hypot(q, 3.0),
+    "less": lambda q: q < 20,
+    "select": lambda q: tnp.select([np.array([True, False])], [q], 3.0),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN_MEETS_SCALED)
+@pytest.mark.parametrize("scale", [3, 100])
+def test_a_pure_number_meets_a_scaled_quantity(name, scale):
+    """It has no exponent of its own, and is brought to that of the quantities."""
+    q = tj.Unitful(jnp.float32([1.5, 2.0]), "1", scale=scale)
+    f = PLAIN_MEETS_SCALED[name]
+    expected = np.asarray(f(jnp.float64([1.5, 2.0]) * 2.0**scale))
+    for got in (f(q), jax.jit(f)(q)):
+        if isinstance(got, tj.Unitful):
+            got = np.asarray(got.stored, np.float64) * 2.0**got.scale
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+def test_bounds_are_looked_at_before_anything_is_moved():
+    """What arithmetic carries along are bounds; after many sums they say nothing."""
+    x = tj.quantity(jnp.float32(1.0), "m")
+    for _ in range(8):
+        x = x - 0.5 * x
+    ratio = x / tj.quantity(jnp.float32(2.0**-8), "m")
+    assert ratio.scale == 0
+    assert float(ratio - 1) == 0.0

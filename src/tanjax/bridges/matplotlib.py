@@ -95,7 +95,9 @@ def _numbers(value: Any, unit: Unit | None, axis: Any) -> Any:
             raise _wrong_dimension(value.unit, unit, axis)
         dense = destructure(value.stored) if is_structured(value.stored) else value.stored
         stored = np.asarray(dense)
-        numbers = np.asarray(stored if unit is None else Unitful(stored, value.label).to_value(unit))
+        if unit is not None:
+            stored = Unitful(stored, value.label).to_value(unit)
+        numbers = np.asarray(stored)
         # Narrow dtypes (bfloat16) are unknown to Matplotlib; a number, not an array of rank 0.
         return (numbers if np.iscomplexobj(numbers) else numbers.astype(np.float64))[()]
     if isinstance(value, np.ndarray) and value.dtype == object:

@@ -81,6 +81,17 @@ def comfortable(values: Iterable[Any], spread: bool = False, stretch: float = 0.
     return True
 
 
+def look(values: Iterable[Any]) -> None:
+    """Replace the bounds that quantities carry by what their numbers are: 2.5 us each."""
+    for value in values:
+        if type(value) is Unitful:
+            bits = measure(value.stored)
+            if bits is not None:
+                note_bits(value, bits)
+        elif type(value) in _SEQUENCES:
+            look(value)
+
+
 _ENDLESS = (math.inf, -math.inf, math.inf, math.inf)
 _CROWDED = (math.inf, -math.inf, -math.inf, -math.inf)
 

@@ -45,6 +45,7 @@ from ._careful import (
     distance,
     fitted,
     home,
+    look,
     needs_graph,
     run,
     shifted,
@@ -165,6 +166,12 @@ class Front:
             return False
         return comfortable(kwargs.values(), self.spread, stretch)
 
+    def _is_seen(self, args: Any, kwargs: Any, stretch: float) -> bool:
+        """The same once the numbers were looked at: what is propagated are bounds."""
+        look(args)
+        look(kwargs.values())
+        return self._comfortable(args, kwargs, stretch)
+
     def _resolve(self, key: Any, args: Any, kwargs: Any) -> Any:
         """A call whose units are not known yet; it is planned for the next time."""
         kind = _kind(args) or (_kind(kwargs.values()) if kwargs else 0)
@@ -185,7 +192,7 @@ class Front:
             return self.raw(*(lift(a) if type(a) is Unitful else a for a in args), **kwargs)
         if self.guarded:
             stretch = _stretch(_moves(operands, where, binding))
-            if not self._comfortable(args, kwargs, stretch):
+            if not (self._comfortable(args, kwargs, stretch) or self._is_seen(args, kwargs, stretch)):
                 return self._carefully(args, kwargs, operands, where, binding)
         values, named = self._stripped(args, kwargs, operands, where, binding)
         call = self.structured if _kind(values) or (named and _kind(named.values())) else self.raw
@@ -264,11 +271,14 @@ class Front:
                 if target is not None and not target.is_linear:
                     raise not_linear(self.name, name, target)
                 continue
-            if type(value) is not Unitful:
+            if type(value) is Unitful:
+                plain, label = value.stored, value.label
+            elif target is not None and target.scale and role.letter != "*":
+                plain, label = value, one  # a pure number meets quantities at an exponent
+            else:
                 continue
-            plain = value.stored
-            if value.label is not target and role.letter != "*":
-                plain = convert(plain, value.label, target)
+            if label is not target and role.letter != "*":
+                plain = convert(plain, label, target)
             if index is None:
                 holder[slot] = plain
             else:

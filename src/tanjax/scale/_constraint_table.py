@@ -40,7 +40,8 @@ _GROUPS: dict[str, str] = {
         random_gamma ffi_call dce_sink from_edtype to_edtype""",
     "call": """
         custom_linear_solve eval_jaxpr jit pjit closed_call remat remat2 checkpoint
-        custom_jvp_call custom_vjp_call custom_lin custom_vmap_call shard_map tanjax_linear call run_state composite""",
+        custom_jvp_call custom_vjp_call custom_lin custom_vmap_call shard_map tanjax_linear call
+        run_state composite""",
 }
 
 

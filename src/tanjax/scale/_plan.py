@@ -54,8 +54,8 @@ class Plan(NamedTuple):
     **Fields:** `identity`: the program runs as it is; `windows`: per input, the magnitudes for
     which this holds; `is_estimate`: not everything was run on numbers; `lost`: by index of a value,
     what plain JAX would do there; `has_effects`: it prints or calls back; `conversions`, `method`,
-    `gap`, `seconds`: of the assignment; `is_confirmed`: plain JAX was seen to
-    miss what is estimated.
+    `gap`, `seconds`: of the assignment; `is_confirmed`: plain JAX was seen
+    to miss what is estimated, or must.
     """
 
     graph: ScaleGraph
@@ -167,6 +167,7 @@ def plan(
         bool(closed.effects),
         *(solved or Solved()),
         seconds=time.perf_counter() - start,
+        is_confirmed=not reference.complete and bool(lost) and _is_settled(graph),
     )
     log.info("planned %d uses: %s, %.3f s", count, found.method, found.seconds)
     return found
