@@ -1,4 +1,4 @@
-"""Bad input to the planner: it gives what plain JAX gives, says what it could not do, and never fails.
+"""Bad input to the planner: it gives what plain JAX gives, says what it could not, never fails.
 
 The planner looks at numbers, so that it must stand every number; and whatever goes wrong in it, a
 call that `jax.jit` can do is done.
@@ -36,7 +36,7 @@ def plan_of(f, *args):
     return tj.scale_graph(f)(*args).plan
 
 
-# -- numbers that are none, or have no magnitude ----------------------------------------------------
+# -- numbers that are none, or have no magnitude --------------------------------------------------
 
 PROGRAMS = {
     "arithmetic": lambda x: (x * x, x + 1, x / 3, -x, x - x, x / x),
@@ -104,7 +104,7 @@ def test_integers_and_booleans_have_no_exponent(dtype):
         same_bits(tj.jit(f)(x), jax.jit(f)(x))
 
 
-# -- what no exponent can hold ----------------------------------------------------------------------
+# -- what no exponent can hold --------------------------------------------------------------------
 
 
 def test_numbers_that_no_exponent_holds_together():
@@ -126,14 +126,14 @@ def test_a_result_that_does_not_fit_is_as_in_plain_jax():
 
 
 def test_a_callback_is_said_to_be_unknown_or_keeps_its_numbers():
-    """A magnitude behind a callback is not known: exponent 0 there, and a plan that is an estimate."""
+    """A magnitude behind a callback is not known: exponent 0 there, and the plan is an estimate."""
     f = lambda x: jax.pure_callback(np.asarray, jax.typeof(x), x) * 2
     plan = plan_of(f, full(1.0))
     assert plan.is_estimate
     same_bits(tj.jit(f)(full(1.0)), full(2.0))
 
 
-# -- constants that tracing crushes -----------------------------------------------------------------
+# -- constants that tracing crushes ---------------------------------------------------------------
 
 
 def test_a_constant_crushed_while_tracing_is_restored():
@@ -161,7 +161,7 @@ def test_a_constant_that_cannot_be_restored_is_reported():
     assert not fine.notes
 
 
-# -- a planner that is slow, wrong or broken ----------------------------------------------------------
+# -- a planner that is slow, wrong or broken ------------------------------------------------------
 
 
 def test_without_time_exponents_are_propagated():

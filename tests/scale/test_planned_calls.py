@@ -301,7 +301,7 @@ def test_one_trace_per_signature():
 
 
 def test_exponents_decide_about_compilation():
-    """A number out of the window is planned again; the program is compiled if its exponents differ."""
+    """A number out of the window is planned again, and compiled if the exponents are other ones."""
     f = tj.jit(lambda x: x * x * jnp.float32(1e-30))
     for size in (1e25, 2e25, 1e3, 2e3, 1e25, 1e3):
         same(f(array(size)), array(size**2 * 1e-30), 8)
@@ -492,7 +492,7 @@ MASS, SPEED = tj.Unitful(jnp.float32(2e30), "kg"), tj.Unitful(jnp.float32(3e8), 
 
 
 def test_quantities_leave_with_a_scale():
-    """A result that its dtype cannot hold has a power of two beside its unit, and the others none."""
+    """A result that its dtype cannot hold has a power of two beside its unit, others have none."""
     f = tj.jit(lambda m, v: (m * v * v, m * v * v / v, v + v))
     energy, momentum, speed = f(MASS, SPEED)
     assert energy.unit == tj.unit("kg m^2 / s^2")

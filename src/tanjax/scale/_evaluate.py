@@ -30,7 +30,7 @@ from ._losses import Loss, losses
 from ._nested import NESTED
 from ._numpy_rules import RULES, WORK
 from ._numpy_rules_reduce import SUMS, parts_overflow
-from ._range import is_reciprocal
+from ._range import is_reciprocal, vanishes
 from ._wide import Wide, clamp_to, inverse, magnitude_of, measure, rounded_to, settle, wide
 
 __all__ = [
@@ -165,6 +165,9 @@ class Run:
                 power = self.clamped(inverse(x), dtype, -exponent, value, value.node)
                 x = inverse(power)
             x = self.clamped(x, dtype, exponent, value, value.node)
+            if vanishes(value, exponent) and np.any(x.array):
+                self.count(value, "underflow", value.node, x.array.size)
+                x = Wide(np.zeros_like(x.array), 0)
         self.env[value.index] = x
 
     def clamped(self, x: Wide, dtype: Any, exponent: int, place: Any, node: Any) -> Wide:

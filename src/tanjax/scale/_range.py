@@ -39,6 +39,31 @@ def range_of(value: Value, dtype: Any = None) -> tuple[float, float]:
     return smallest, largest
 
 
+CONTRACTIONS = ("dot_general", "conv_general_dilated")
+
+
+def vanishes(value: Value, exponent: float) -> bool:
+    """Whether the products that a contraction adds up are too small to be added up.
+
+    They are rounded in the dtype of the result, or flushed one by one.
+    """
+    room = _room_of_products(value)
+    return room is not None and exponent > room
+
+
+def _room_of_products(value: Value) -> float | None:
+    """The largest exponent at which the largest of these products has all its digits."""
+    if value.node is None or value.node.primitive not in CONTRACTIONS:
+        return None
+    if value.aval.dtype.itemsize == 2:  # accumulated in float32
+        return None
+    a, b = (use.value.magnitude for use in value.node.uses[:2])
+    if a is None or b is None or a.is_zero or b.is_zero:
+        return None
+    smallest, _ = normal_range(value.aval.dtype)
+    return a.high + b.high - smallest - jnp.finfo(value.aval.dtype).nmant
+
+
 def exponents(value: Value) -> tuple[int, int]:
     """The least and the largest exponent at which the numbers of a value are normal.
 
@@ -54,6 +79,9 @@ def exponents(value: Value) -> tuple[int, int]:
         return int(smallest), int(largest)
     low = -ANY if magnitude.high == -math.inf else math.ceil(magnitude.high - largest)
     high = ANY if magnitude.low == -math.inf else math.floor(magnitude.low - smallest)
+    products = _room_of_products(value)
+    if products is not None:
+        high = max(low, min(high, math.floor(products)))
     if low > high:
         digits = jnp.finfo(value.aval.dtype).nmant + 1
         high = math.floor(magnitude.high - smallest) - digits
