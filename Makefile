@@ -38,9 +38,10 @@ lint: $(VENV)/.ready-test  ## style, formatting and types
 docs: $(VENV)/.ready-docs  ## build the documentation, warnings are errors
 	$(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml
 
-bench: $(VENV)/.ready-bench  ## time structured operations and quantities against plain JAX
+bench: $(VENV)/.ready-bench  ## time structured operations, quantities and plans against plain JAX
 	$(BIN)/python benchmarks/bench_structured.py
 	$(BIN)/python benchmarks/bench_units.py
+	$(BIN)/python benchmarks/bench_scale.py
 
 clean:  ## remove everything that these targets made
 	rm -rf .venv .venv-* docs/site tanjax_demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

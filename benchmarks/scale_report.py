@@ -24,15 +24,17 @@ longer run.
   compile, run. Where SciPy's integer program is needed for the first time in a process, its
   import comes on top (below).
 * **Later calls** with the same array compare the argument with that of the last call. With a new
-  one (`x = f(x)`), its numbers are looked at to see whether the plan is right for them: about 3
-  µs for an array of up to 1000 numbers. That is judged where the program itself takes {fresh:g}
-  µs or more.
-* **Planning**: processor seconds for graphs of traced programs with numbers out of range every few equations. *graph*,
-  *magnitudes* and *assignment* are parts of *plan*; the rest is the comparison of what plain
-  floating point would lose with what the plan does. The *gap* is proven: how far the cost of the
-  conversions may be above the least possible.
+  one (`x = f(x)`), its numbers are looked at on the host to see whether the plan is right for
+  them: about 3 µs for an array of up to 1000 numbers, and a wait for those that are still being
+  computed, which JAX alone leaves in its queue. That is judged where the program itself takes
+  {fresh:g} µs or more. From 16 arrays on one compiled program looks at all of them.
+* **Planning**: processor seconds, of graphs of traced programs with numbers out of range every
+  few equations. *graph*, *magnitudes* and *assignment* are parts of *plan*; the rest is the
+  comparison of what plain floating point would lose with what the plan does. The *gap* is proven:
+  how far the cost of the conversions may be above the least possible. The import of SciPy is not
+  in it.
 * **Chains**: of quantities. Errors are the largest relative ones, against the same chain in
-  64-bit significands, with the constants as float32 has them. quantax 0.2.0 was measured once, on
+  64-bit significands, with the constants as float32 has them. quantax was measured once, on
   another day and in its own process; its numbers are quoted, not repeated.
 
 Eager operations on quantities keep themselves in range, too; what they cost stands under

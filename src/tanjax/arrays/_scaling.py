@@ -5,9 +5,8 @@ nothing and compile once. A result that the dtype does not hold gets the exponen
 numbers into the middle of the range; it gives it up only when they are well inside again (between
 `2^-inner` and `2^inner`), so that a value at the border does not change its label in every step.
 
-    >>> q = jnp.float32(1e30) * kg
-    >>> (q * q).scale
-    199
+    q = jnp.float32(1e30) * kg
+    (q * q).scale  # 199
 
 Sharp edges. Where a function is traced nobody knows the numbers: exponents follow the laws of
 units, and nothing is chosen.

@@ -5,7 +5,7 @@ Such a number is printed with as few digits as tell it apart from its neighbours
 Python does with floats.
 
     >>> number_text(np.float32(1.0), 1329, "")
-    '1.0938615e+400'
+    '1.171829e+400'
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ Constants are converted at planning time, for nothing. The choice is an integer 
    proven best; if not, HiGHS solves the integer program: the whole of small problems, of large ones
    the surroundings of conversions for which no conflict asks (`_integer_program`).
 
-    >>> assign(problem).values
-    array([0, 0, 20])
+    assign(problem).values  # array([0, 0, 20])
 
 Sharp edges: a range violation is worse than all conversions together, but the program stays
 solvable; among equally good answers exponents near 0 are preferred, not guaranteed. `gap` is

@@ -5,7 +5,7 @@ at the exponents that their values have, if that leaves its results within the b
 follows has set; if not, it converts an operand, the cheapest that helps. So every row and every pin
 holds at any time, whatever the bounds are like; good bounds save conversions.
 
-    >>> exponents = construct(system, bounds, {})
+    exponents = construct(system, bounds, {})
 
 Sharp edges: a cell whose rows cannot be solved within the intervals gets the exponents that violate
 them least of a few tries; if everything fails, exponent 0, at which every row holds (a pin at

@@ -6,14 +6,11 @@ away from 0, too. Where a bound pushed from one side meets one from another, and
 one of the values on the way has to be converted: a *conflict*, a set of values of which at least
 one must pay. Disjoint conflicts add up to a lower bound of all costs.
 
-    >>> bounds = Bounds(system)
-    >>> bounds.settle()         # propagates; how many conflicts there are
-    1
-    >>> bounds.conflicts
-    [frozenset({0, 3})]
-    >>> bounds.choose({3})      # suppose that value 3 is converted: what else is in conflict?
-    >>> bounds.settle()
-    0
+    bounds = Bounds(system)
+    bounds.settle()         # propagates; how many conflicts there are  # 1
+    bounds.conflicts  # [frozenset({0, 3})]
+    bounds.choose({3})      # suppose that value 3 is converted: what else is in conflict?
+    bounds.settle()  # 0
 
 Values that are supposed to be converted are *freed*: their readings become variables of their own.
 A `Bounds` remembers for every bound from which row and which other bounds it follows, so that only

@@ -6,9 +6,8 @@ is wanted at another exponent than it has, it is converted, by a multiplication 
 which is exact. A nested jaxpr (jit, scan, while, cond, remat, custom rules, shard_map) is a nested
 graph whose values are tied to those outside by equalities, so that a loop's carry is a cycle.
 
-    >>> graph = build(jax.make_jaxpr(lambda x: x * x + 1)(2.0))
-    >>> [node.primitive for node in graph.nodes]
-    ['mul', 'add']
+    graph = build(jax.make_jaxpr(lambda x: x * x + 1)(2.0))
+    [node.primitive for node in graph.nodes]  # ['mul', 'add']
 
 A graph is built once per trace. `Value.magnitude` is filled by the estimate of magnitudes,
 `Value.exponent` and `Use.exponent` by the assignment; the replay only reads them.

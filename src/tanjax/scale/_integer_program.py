@@ -6,8 +6,8 @@ constants here come from the intervals of both sides, so that they are as small 
 value that is read at several other exponents pays once for each *different* one: of the uses that
 agree, the first represents the others.
 
-    >>> solution = solve(system, weight, time_limit=1.0)
-    >>> solution.values, solution.bound
+    solution = solve(system, weight, time_limit=1.0)
+    solution.values, solution.bound
 
 Sharp edges: the number of binaries grows with the square of the number of uses of one value, so
 that values with more than `SHARED` uses pay per use beyond their nearest neighbours; the bound is

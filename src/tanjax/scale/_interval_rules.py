@@ -3,8 +3,8 @@
 A rule takes a node and the records of its operands, and gives those of its results. See
 `_interval_record` for what a record is.
 
-    >>> INTERVALS["neg"](node, [positive(0.0, 3.0)])
-    [Record(..., minus_low=0.0, minus_high=3.0, ...)]
+    INTERVALS["neg"](node, [positive(0.0, 3.0)])
+    # [Record(..., minus_low=0.0, minus_high=3.0, ...)]
 
 Sharp edge: complex numbers are bounded by their absolute value, as numbers of either sign; rules
 for which that makes no sense are in `REAL_ONLY`.

@@ -4,8 +4,8 @@ Most are monotone or odd, so that the ends of the operand's range give those of 
 matters for exponents: `exp` of something that is never positive is at most 1, a sigmoid, `tanh` or
 `sin` at most 1, and near zero an odd function is as small as its operand.
 
-    >>> INTERVALS["tanh"](node, [span(-20.0, 9.0)])
-    [Record(plus_low=-20.4, plus_high=0.0, minus_low=-20.4, minus_high=0.0, zero=True, ...)]
+    INTERVALS["tanh"](node, [span(-20.0, 9.0)])
+    # [Record(plus_low=-20.4, plus_high=0.0, minus_low=-20.4, minus_high=0.0, zero=True, ...)]
 
 Sharp edge: near a zero of the function that is not zero itself (`log` at 1, `sin` at π) the result
 may be as small as the spacing of the operand; it counts as cancelled.

@@ -4,8 +4,8 @@ Moving entries does not change their range; choosing among arrays gives the unio
 grows by log2(k) where all have one sign, and is expected to grow by half as many bits otherwise
 (`sum_of`).
 
-    >>> INTERVALS["reduce_sum"](node, [positive(0.0, 1.0)])  # of 8 entries
-    [Record(plus_low=3.0, plus_high=4.0, ...)]
+    INTERVALS["reduce_sum"](node, [positive(0.0, 1.0)])  # of 8 entries
+    # [Record(plus_low=3.0, plus_high=4.0, ...)]
 
 Sharp edges: a scatter is taken to add all of its updates to one entry; the factors of `lu` are
 expected to grow by the number of rows, not by the exponential of the worst case; the axis of a

@@ -5,10 +5,9 @@ run through the graph, with the signs (`_interval_record`); each primitive has a
 graph is bounded like its parent; branches are united; a loop's body is passed through a few times,
 to see how much its carry grows (`_interval_loops`).
 
-    >>> graph = build(jax.make_jaxpr(lambda x: jnp.exp(-x * x))(jnp.ones(10**6)))
-    >>> bound(graph, [Magnitude(-5.0, 3.0)])
-    >>> graph.outputs[0].value.magnitude.high
-    0.0
+    graph = build(jax.make_jaxpr(lambda x: jnp.exp(-x * x))(jnp.ones(10**6)))
+    bound(graph, [Magnitude(-5.0, 3.0)])
+    graph.outputs[0].value.magnitude.high  # 0.0
 
 Sharp edges. Bounds hold for exact arithmetic, except where they would be useless: sums of k terms
 of mixed signs are expected to grow by √k, loops to go on as they begin. And a cancellation leaves

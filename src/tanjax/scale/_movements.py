@@ -5,7 +5,7 @@ far inputs may move until some value leaves the range of its dtype. So each prim
 many bits its result moves up and down, given how far its operands do: a product by the sum, a
 square by twice as much, a sine not beyond 1. Many distances at once are carried, as NumPy arrays.
 
-    >>> up, down = MOVEMENTS["mul"](node, [(one, two), (three, one)])[0]  # up 1 + 3, down 2 + 1
+    up, down = MOVEMENTS["mul"](node, [(one, two), (three, one)])[0]  # up 1 + 3, down 2 + 1
 
 A movement of None is no movement at all.
 

@@ -7,9 +7,8 @@ a set of rows that share variables (the rows of one equation, as a rule). Cells 
 value is read, and there a conversion is always possible; so every cell can be solved by itself, and
 the choice is only how often that costs a conversion.
 
-    >>> system = System(problem)
-    >>> system.uses_of[0]       # the variables (not the use numbers) that read value 0
-    [2, 3]
+    system = System(problem)
+    system.uses_of[0]       # the variables (not the use numbers) that read value 0  # [2, 3]
 
 Sharp edges: a value that no exponent can hold (`low > high`) gets the interval between the two
 bounds, where it loses equally much everywhere; a value that is pinned outside its interval has lost

@@ -1,13 +1,12 @@
 """Running a scale graph: the same primitives on stored numbers, with conversions between them.
 
-Equations whose exponents are all zero are bound as they were, nested jaxprs included, so that what
-a plan does not touch is the same program. A conversion is one multiplication by a power of two,
+Equations whose exponents are all zero are bound as they were, nested jaxprs included, so that a
+program that a plan does not touch is the same program. A conversion is one multiplication by a power of two,
 made where the value is and shared by all who want that exponent; constants are converted here and
 now.
 
-    >>> graph = build(jax.make_jaxpr(lambda x: x + 1)(2.0))
-    >>> replay(graph)([np.float32(2.0)])
-    [Array(3., dtype=float32)]
+    graph = build(jax.make_jaxpr(lambda x: x + 1)(2.0))
+    replay(graph)([np.float32(2.0)])  # [Array(3., dtype=float32)]
 
 Sharp edges. A factor that is no normal number of the dtype is applied in several steps; a barrier
 keeps XLA from joining them.
@@ -136,14 +135,25 @@ def _run(graph: ScaleGraph, arguments: Sequence[Any]) -> list[Any]:
         env.write(value, array)
     for value in graph.constants:
         env.write(value, folded(value, value.exponent))
-    for node in graph.nodes:
-        if is_untouched(node):
+    untouched = list(map(is_untouched, graph.nodes))
+    is_plain = all(untouched)
+    for node, as_it_was in zip(graph.nodes, untouched, strict=True):
+        if as_it_was and (is_plain or not _joins(node)):
             results = _compat.bind(node.equation, list(map(env.as_it_is, node.uses)))
         else:
             results = _results(node, list(map(env.read, node.uses)))
         for value, array in zip(node.outputs, results, strict=True):
             env.write(value, array)
     return [env.read(use) for use in graph.outputs]
+
+
+def _joins(node: Node) -> bool:
+    """Whether XLA would join a constant with those of other equations, and round once for all.
+
+    120 products with 3.24, 60 of them untouched, were 22 units in the last place off.
+    """
+    constant = any(u.value.kind == "constant" and u.value.is_floating for u in node.uses)
+    return constant and node.primitive in ("mul", "div")
 
 
 def _results(node: Node, operands: list[Any]) -> list[Any]:

@@ -6,8 +6,8 @@ takes until some value leaves the range of its dtype at its exponent (`_movement
 allowed half of what the range leaves, `x * 0.5` all of it. All pairs of distances are tried at
 once, in one pass over the graph.
 
-    >>> windows(graph)  # of x * y + 1 in float32, both near 1
-    [Window(low=-60.0, high=60.0), Window(low=-60.0, high=60.0)]
+    windows(graph)  # of x * y + 1 in float32, both near 1
+    # [Window(low=-60.0, high=60.0), Window(low=-60.0, high=60.0)]
 
 Sharp edges. A value that is out of range already, without harm, does not count: it does not get
 worse. Nor does a value of unknown magnitude. An input that is zero now moves nothing; if it

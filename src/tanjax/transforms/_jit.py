@@ -251,19 +251,36 @@ class Compiled:
 
 
 def jit(fun: Callable[..., Any] | None = None, /, *, scale: bool = True, **options: Any) -> Any:
-    """`jax.jit` for functions of quantities: one trace for m, km, cm, mm and µm.
+    """`jax.jit` with units, and with exponents where numbers leave the range of their dtype.
 
     **Arguments:** `fun` and the options of `jax.jit` (`static_argnums`, `donate_argnums`,
-    `in_shardings`, …). Also a decorator with options.
+    `in_shardings`, …). Also a decorator with options. `scale`: plan exponents; with `False` numbers
+    over- and underflow as with `jax.jit`.
 
-    **Returns:** a compiled function. The first call with arguments of some dimensions decides in
-    which units the program works; later arguments are converted to them (one multiplication where
-    they differ). The program is compiled again for the units given if they are further apart than
-    km and µm (in float64: 10³⁰, in float16: at all), so that nothing overflows that would not in
-    its own unit; for units of an affine scale; and if the function rounds (`floor`, `round`,
-    `astype`: half a kilometre and 500 metres round differently).
+    **Returns:** a compiled function.
 
-    **Cost:** of a call with quantities as arguments, at most 1.2 times that of `jax.jit`.
+    **Exponents:** at the first call with arguments of some shapes the program is traced, and run
+    on its numbers in a wide range. If plain JAX loses nothing, the program is JAX's, bit by bit.
+    Otherwise values get powers of two, so that SI numbers work in float32, bfloat16 and float16;
+    results without a unit go back to exponent 0, quantities keep theirs if they need it
+    (`q.scale`). A call whose magnitudes leave those of the plan is planned again; the logger
+    `tanjax.scale` says so, and `.plans` keeps the plans. See `tj.scale_graph`. Gradients are
+    planned if they are inside, `tj.jit(tj.grad(f))`; a call under a trace is plain JAX.
+
+    **Units:** the first call with arguments of some dimensions decides in which units the program
+    works; later arguments are converted to them (one multiplication where they differ). The program
+    is compiled again for the units given if they are further apart than km and µm (in float64:
+    10³⁰, in float16: at all), so that nothing overflows that would not in its own unit; for units
+    of an affine scale; and if the function rounds (`floor`, `round`, `astype`: half a kilometre and
+    500 metres round differently).
+
+    **Cost:** the first call at most twice, a later one with the same arrays at most 1.2 times that
+    of `jax.jit`; other arrays are looked at, 3 us each.
+
+    >>> import tanjax as tj
+    >>> newton = tj.jit(lambda m, r: 6.674e-11 * m * m / r**2)
+    >>> newton(jnp.float32(2e30), jnp.float32(1e15))
+    Array(2.6696003e+20, dtype=float32)
     """
     if fun is None:
         return lambda f: jit(f, scale=scale, **options)

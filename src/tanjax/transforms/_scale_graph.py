@@ -22,6 +22,7 @@ def scale_graph(fun: Callable[..., Any]) -> Callable[..., Any]:
     **Returns:** a function of the same arguments that returns a view of the graph: print it for a
     table, or use `.report()`, `.plot()`, `.to_dot()`, `.to_html()`, `.plan`, `.assign()`.
 
+    >>> import jax.numpy as jnp, tanjax as tj
     >>> view = tj.scale_graph(lambda r: 6.67e-11 * 2e30 * 6e24 / (r * r))(jnp.float32(1.5e11))
     >>> view.plan.identity
     False
