@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import tanjax as tj
+
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.append(str(DOCS))
 import generate_hard_formulas  # noqa: E402
@@ -51,3 +53,15 @@ def test_stale_page_is_noticed():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(generate_hard_formulas, "FORMULAS", other)
         assert generate_hard_formulas.stale(page)
+
+
+def test_the_largest_numbers_are_held():
+    """Of numbers that no exponent holds together, the largest are kept and the tail vanishes."""
+    f = lambda x: jnp.sum(x * x * 1e25) * 1e-30
+    x = np.logspace(-37, 10, 48).astype(np.float32)
+    exact = np.sum(x.astype(np.float64) ** 2) * 1e25 * 1e-30
+    with jax.enable_x64(False):
+        view = tj.scale_graph(f)(jnp.asarray(x))
+        assert not np.isfinite(jax.jit(f)(x))
+        assert ulps([np.float64(tj.jit(f)(jnp.asarray(x)))], [exact], jnp.float32) < 4
+    assert any("no exponent of float32 holds" in note for note in view.plan.notes)

@@ -30,7 +30,7 @@ _GROUPS: dict[str, str] = {
         sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh expm1 log1p logistic erf erfc
         erf_inv lgamma digamma polygamma igamma igammac igamma_grad_a zeta
         regularized_incomplete_beta bessel_i0e bessel_i1e round floor ceil
-        nextafter cumlogsumexp cumprod reduce_prod reduce reduce_window bitcast_convert_type
+        nextafter cumlogsumexp cumprod  reduce reduce_window bitcast_convert_type
         lu geqrf geqp3 qr householder_product hessenberg tridiagonal ormqr
         reduce_and reduce_or reduce_xor and or xor not population_count clz shift_left
         shift_right_arithmetic shift_right_logical mulhi random_bits random_seed random_split
@@ -61,6 +61,7 @@ def fill() -> None:
     for name, rule in (
         ("integer_pow", c._integer_power),
         ("pow", c._general_power),
+        ("reduce_prod", c._product_of_all),
         ("exp", c._free_result),
         ("exp2", c._free_result),
         ("log", c._free_operand),

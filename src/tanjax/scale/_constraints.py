@@ -181,6 +181,13 @@ def _triangular_solve(node: Node) -> Iterator[Row]:
         yield from zero([a])
 
 
+def _product_of_all(node: Node) -> Iterator[Row]:
+    """A product of n entries has n times their exponent."""
+    use, out = node.uses[0], node.outputs[0]
+    if use.value.is_floating and out.size:
+        yield (use.value.size // out.size, use), (-1, out)
+
+
 def _spectral(place: int) -> Rule:
     """Decompositions: values at `place` have the exponent of the matrix, vectors none."""
 

@@ -209,6 +209,9 @@ class Run:
         """Take an input or a constant, or only its magnitude if it is too large."""
         if isinstance(x, Wide):
             return self.store(value, x)
+        if x is None:  # nobody knows it
+            self.refused = True
+            return None
         size = math.prod(getattr(value.aval, "shape", ()))
         if size > self.work:  # NumPy would have to copy it to float64
             self.refused = True
@@ -246,7 +249,7 @@ class Run:
             except Exception as error:  # an estimate must not stop the user's program
                 self.skip(node, f"{type(error).__name__}: {error}")
                 continue
-            if self.mode == "range" and node.primitive in SUMS:
+            if self.mode == "range" and node.primitive in SUMS and node.outputs[0].is_floating:
                 results = self.summed(node, rule, xs, results)
             for value, result in zip(node.outputs, results, strict=True):
                 self.store(value, result)

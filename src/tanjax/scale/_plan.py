@@ -22,6 +22,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
+
 from . import _problem, _range, _window
 from ._assign import Assignment
 from ._constraints import is_known
@@ -142,6 +144,7 @@ def plan(
     **Cost:** about 10 µs per equation if nothing is out of range.
     """
     start = time.perf_counter()
+    arguments = [None if isinstance(x, jax.ShapeDtypeStruct) else x for x in arguments]
     graph = build(closed, restored)
     said = [*notes, *_unknown_primitives(graph)]
     count = len(graph.uses)
@@ -237,6 +240,7 @@ def lost_in_plain(
 ) -> dict[Value, str]:
     """Where plain JAX would lose something that its results need; empty if it would not."""
     out = {v: _what(v) for v in graph.values if not _range.fits_at_zero(v)}
+    out.update((v, "overflow") for v in graph.values if _range.needed_by_parts(v) > 0)
     if not out:
         return {}
     if _misfits(graph, free_outputs):

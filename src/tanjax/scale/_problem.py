@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -40,6 +41,8 @@ def interval(value: Value, demand: Demand) -> Interval:
     """
     magnitude, dtype = value.magnitude, value.aval.dtype
     low, high = _range.exponents(value)
+    if _range.needed_by_parts(value) > low:
+        low = min(high, math.ceil(_range.needed_by_parts(value)))
     room = (high - low) // demand.room
     low, high = (
         min(low + room, max(low, 0)) if low <= 0 <= high else low + room,

@@ -40,6 +40,22 @@ def range_of(value: Value, dtype: Any = None) -> tuple[float, float]:
 
 
 CONTRACTIONS = ("dot_general", "conv_general_dilated")
+SUMS = (*CONTRACTIONS, "reduce_sum", "cumsum", "reduce_window_sum")
+
+
+def needed_by_parts(value: Value) -> float:
+    """The exponent from which on no part of a sum can be too large, whatever its order: a bound."""
+    node = value.node
+    if node is None or node.primitive not in SUMS or not value.is_floating:
+        return -math.inf
+    if value.aval.dtype.itemsize == 2:  # summed up in float32
+        return -math.inf
+    operands = [use.value for use in node.uses[:2] if use.value.is_floating]
+    magnitudes = [v.magnitude for v in operands]
+    if any(m is None or m.is_zero for m in magnitudes):
+        return -math.inf
+    top = sum(m.high for m in magnitudes if m) + math.log2(max(2, operands[0].size))
+    return top - normal_range(value.aval.dtype)[1]
 
 
 def vanishes(value: Value, exponent: float) -> bool:

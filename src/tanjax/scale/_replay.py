@@ -1,9 +1,9 @@
 """Running a scale graph: the same primitives on stored numbers, with conversions between them.
 
 Equations whose exponents are all zero are bound as they were, nested jaxprs included, so that a
-program that a plan does not touch is the same program. A conversion is one multiplication by a power of two,
-made where the value is and shared by all who want that exponent; constants are converted here and
-now.
+program that a plan does not touch is the same program. A conversion is one multiplication by a
+power of two, made where the value is and shared by all who want that exponent; constants are
+converted here and now.
 
     graph = build(jax.make_jaxpr(lambda x: x + 1)(2.0))
     replay(graph)([np.float32(2.0)])  # [Array(3., dtype=float32)]
