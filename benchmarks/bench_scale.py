@@ -54,7 +54,7 @@ def main() -> int:
     facts = [*facts_of_programs(options), *facts_of_plans(plannings, budget)]
     console = Console(width=140)
     for group, rows in groups.items():
-        console.print(unit_report.table(group, rows, ["tanjax"]))
+        console.print(unit_report.table(group, rows, ["tanjax", calls.WAITING]))
     console.print(report.listing("Chains", plans.CHAIN_HEADER, chains))
     console.print(report.listing("Planning", plans.PLANNING_HEADER, plannings))
     console.print(unit_report.fact_table(facts))
@@ -128,9 +128,11 @@ def make_row(
     title: str, name: str, times: Any, limit: float | None, least_us: float
 ) -> unit_report.Row:
     plain_us = times.median("plain") * 1e6
-    ratio, minima = times.ratio("tanjax", "plain"), times.ratio_of_minima("tanjax", "plain")
+    others = [other for other in times.rounds if other != "plain"]
+    ratios = {other: times.ratio(other, "plain") for other in others}
+    minima = {other: times.ratio_of_minima(other, "plain") for other in others}
     limit = limit if plain_us >= least_us else None
-    return unit_report.Row(title, name, plain_us, {"tanjax": ratio}, {"tanjax": minima}, limit)
+    return unit_report.Row(title, name, plain_us, ratios, minima, limit)
 
 
 def measure_planning(options: argparse.Namespace) -> list[plans.Planning]:

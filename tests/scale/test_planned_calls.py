@@ -468,6 +468,13 @@ def test_results_that_are_arguments_or_constants():
     same(tj.jit(lambda x: jnp.float32(1e20) * jnp.float32(1e15) + 0 * x)(x), array(1e35))
 
 
+def test_a_plain_result_never_has_a_scale():
+    """What does not fit is infinite, also beside a result for which there are exponents."""
+    square, over = tj.jit(lambda x: (x * x, x * x / x))(array(LARGE))
+    assert np.isinf(square).all()
+    same(over, array(LARGE))
+
+
 def test_no_warning_and_nothing_left_over():
     """A planned call warns about nothing, and forgets everything when it is told to."""
     with warnings.catch_warnings():

@@ -333,7 +333,10 @@ CALLS = {
         X,
         Y,
     ),
-    "precision": (lambda x: (lax.reduce_precision(x, 11, 20), lax.reduce_precision(x, 4, 20)), X),
+    "precision": (
+        lambda x: (lax.reduce_precision(x, 11, 20), lax.reduce_precision(x, 4, 20)),
+        jnp.array([200.0, 0.02, -3.0]),  # next to the ends of a range of four bits
+    ),
     "conversion": (lambda x: (x.astype(jnp.float32), x.astype(int), x.astype(complex), x > 0), X),
     "exponentials": (
         lambda x, y: (jnp.exp(x), jnp.exp2(x), jnp.log(y), jnp.log2(y), jnp.sin(x), jnp.tanh(y)),
@@ -499,3 +502,31 @@ def test_magnitudes_decide_about_identities():
     assert len(_constraints.rows_of(node)) == 2
     node.outputs[0].magnitude = Magnitude(200.0, 300.0)
     assert len(_constraints.rows_of(node)) == 1
+
+
+def test_a_logarithm_near_one_keeps_its_digits():
+    """Its operand has an exponent, so that `log v + t·log 2` would cancel: there it is not used."""
+    x = jnp.array([1 + 2.0**-10, 1.0, 1e25], jnp.float32)  # the first square is exact
+    f = lambda x: jnp.log(x * x)
+    assert not tj.scale_graph(f)(x).plan.identity
+    want = 2 * np.log(np.asarray(x, np.float64))
+    np.testing.assert_allclose(tj.jit(f)(x), want, rtol=1e-6)
+
+
+BY_IDENTITY = {
+    "exp": (lambda x: jnp.exp(x) / jnp.exp(x - 1), [150.0, 160.0, 140.0], [np.e] * 3),
+    "exp2": (lambda x: jnp.exp2(x) / jnp.exp2(x - 1), [200.0, 201.5, 190.0], [2.0] * 3),
+    "log": (lambda x: jnp.log(x * x * x), [1e25, 2e20, 3e24], np.log([1e75, 8e60, 2.7e73])),
+    "log2": (lambda x: jnp.log2(x * x), [2.0**90, 2.0**80, 2.0**100], [180.0, 160.0, 200.0]),
+    "integer_pow": (lambda x: x**40 / x**39, [30.0, 20.0, -25.0], [30.0, 20.0, -25.0]),
+    "pow": (lambda x: x**x / x ** (x - 1), [40.0, 45.0, 50.0], [40.0, 45.0, 50.0]),
+}
+
+
+@pytest.mark.parametrize("name", BY_IDENTITY)
+def test_results_that_only_an_identity_can_hold(name):
+    """On the way they are far beyond float32; the errors are those of the function itself."""
+    f, numbers, want = BY_IDENTITY[name]
+    x = jnp.array(numbers, jnp.float32)
+    assert not tj.scale_graph(f)(x).plan.identity
+    np.testing.assert_allclose(tj.jit(f)(x), want, rtol=1e-4)

@@ -192,7 +192,8 @@ class Front:
             return self.raw(*(lift(a) if type(a) is Unitful else a for a in args), **kwargs)
         if self.guarded:
             stretch = _stretch(_moves(operands, where, binding))
-            if not (self._comfortable(args, kwargs, stretch) or self._is_seen(args, kwargs, stretch)):
+            fits = self._comfortable(args, kwargs, stretch)
+            if not (fits or self._is_seen(args, kwargs, stretch)):
                 return self._carefully(args, kwargs, operands, where, binding)
         values, named = self._stripped(args, kwargs, operands, where, binding)
         call = self.structured if _kind(values) or (named and _kind(named.values())) else self.raw

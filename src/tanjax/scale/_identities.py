@@ -160,6 +160,9 @@ def _integer_pow(node: Node, operands: list[Any]) -> list[Any]:
         if left:
             step *= 2
             base = base.times(base, round(step * middle))
+            # XLA would compute every square anew wherever it is used: 2^n operations.
+            array, rest = lax.optimization_barrier((base.array, base.rest))
+            base = _Scaled(array, rest, base.exponent)
     assert total is not None
     if n < 0:
         total = total.inverse()

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from . import _problem, _range, _window
 from ._assign import Assignment
@@ -32,7 +33,7 @@ from ._graph import Magnitude, ScaleGraph, Value, build
 from ._intervals import bound
 from ._losses import losses
 from ._progress import progress
-from ._rewrites import guard
+from ._rewrites import guard, guard_all
 
 BUDGET = 2e6  # elements · operations that are run on numbers without second thoughts: 5 ms
 ALARM_BUDGET = 3e8  # and where the bounds say that something leaves the range: about a second
@@ -56,8 +57,8 @@ class Plan(NamedTuple):
     **Fields:** `identity`: the program runs as it is; `windows`: per input, the magnitudes for
     which this holds; `is_estimate`: not everything was run on numbers; `lost`: by index of a value,
     what plain JAX would do there; `has_effects`: it prints or calls back; `conversions`, `method`,
-    `gap`, `seconds`: of the assignment; `is_confirmed`: plain JAX was seen
-    to miss what is estimated, or must.
+    `gap`, `seconds`: of the assignment; `is_confirmed`: plain JAX was seen to miss what is
+    estimated, or must; `expects_finite`: results that are not finite are wrong.
     """
 
     graph: ScaleGraph
@@ -72,6 +73,7 @@ class Plan(NamedTuple):
     gap: float = 0.0
     seconds: float = 0.0
     is_confirmed: bool = False
+    expects_finite: bool = False
 
     def is_missed(self, results: Sequence[Any]) -> bool:
         """Whether results of plain JAX are all zero where this estimate has something else."""
@@ -134,13 +136,14 @@ def plan(
     restored: Mapping[int, Any] | None = None,
     notes: Sequence[str] = (),
     thorough: bool = False,
+    hide: bool = False,
     time_limit: float = TIME_LIMIT,
 ) -> Plan:
     """Plan a closed jaxpr for concrete arguments.
 
     **Arguments:** `free_outputs`: per result, whether it may leave at an exponent of its own
     (quantities may); `restored`: see `_literals.py`; `thorough`: run on numbers what a first plan
-    only estimated.
+    only estimated; `hide`: every product and quotient from XLA, because it made infinities.
     **Cost:** about 10 µs per equation if nothing is out of range.
     """
     start = time.perf_counter()
@@ -158,6 +161,9 @@ def plan(
             said += _unholdable(graph)
         else:
             solved = _as_it_is(graph, said)
+        if hide:
+            guard_all(graph)
+            solved = (solved or Solved())._replace(method="guarded")
         advance(count // 4)
         windows = _window.windows(graph)
     found = Plan(
@@ -170,10 +176,26 @@ def plan(
         bool(closed.effects),
         *(solved or Solved()),
         seconds=time.perf_counter() - start,
+        expects_finite=_expects_finite(graph, reference),
         is_confirmed=not reference.complete and bool(lost) and _is_settled(graph),
     )
     log.info("planned %d uses: %s, %.3f s", count, found.method, found.seconds)
     return found
+
+
+def _expects_finite(graph: ScaleGraph, reference: Evaluation) -> bool:
+    """Whether every result is known, finite, and held by its dtype."""
+    if not reference.complete or reference.estimated:
+        return False
+    for use, result in zip(graph.outputs, reference.outputs, strict=True):
+        m = use.value.magnitude
+        if not use.value.is_floating:
+            continue
+        if m is None or result is None or not np.isfinite(result.array).all():
+            return False
+        if m.high - use.exponent > _range.normal_range(use.value.aval.dtype)[1]:
+            return False
+    return True
 
 
 def _widened(m: Magnitude | None) -> _window.Window:
@@ -273,8 +295,10 @@ def _assigned(
 ) -> Solved | None:
     """Exponents that hold, or None if none are better than plain floating point."""
     best: tuple[float, Assignment] | None = None
+    start = time.perf_counter()
     for demand in _problem.DEMANDS:
-        solution = _problem.assign_exponents(graph, free_outputs, demand, time_limit)
+        left = max(time_limit / 10, time_limit - (time.perf_counter() - start))
+        solution = _problem.assign_exponents(graph, free_outputs, demand, left)
         badness = _badness(graph, reference, arguments)
         if best is None or badness < best[0]:
             best = badness, solution

@@ -67,6 +67,13 @@ def guard(graph: ScaleGraph) -> list[Value]:
     return found
 
 
+def guard_all(graph: ScaleGraph) -> None:
+    """Guard every product, quotient and power: no list of what XLA rewrites is complete."""
+    for node in graph.walk():
+        if node.primitive in ("mul", "div", "integer_pow") and node.outputs[0].is_floating:
+            node.guarded = True
+
+
 def _factor(node: Node) -> Magnitude | None:
     """The constant number by which an equation multiplies; dividing is by the reciprocal."""
     for position, use in enumerate(node.uses):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from operator import is_
 from typing import Any
 
 import jax
@@ -102,6 +103,17 @@ class Compiled:
         self._fixed: set[Any] = set()  # patterns whose results depend on the units
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if self._scale and not kwargs and not self._fixed:
+            # The very arguments of the last call: 0.4 us less than by way of the guard, which
+            # compares them, too.
+            last = self._compiled.last
+            if (
+                last is not None
+                and len(args) == len(last)
+                and (args[0] is last[0] if len(args) == 1 else all(map(is_, args, last)))
+            ):
+                out = self._compiled.program(*args)
+                return _unpack(out) if type(out) is Packed else out
         if self._fixed:
             note_unit_dependence()  # to a trace that calls this one
         if self._packs and not kwargs and args:

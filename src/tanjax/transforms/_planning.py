@@ -13,7 +13,6 @@ other hosts cannot be looked at either.
 from __future__ import annotations
 
 import functools
-import inspect
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ import numpy as np
 from tanjax._errors import ScaleWarning, message
 from tanjax.arrays import Unitful, planned
 
+from ._arguments import all_finite, copied, is_finite, signature, static_arguments
 from ._packing import free_leaves, relabelled
 
 _SMALL = 1 << 16  # bytes of arguments that may be kept alive in order to recognise them
@@ -71,25 +71,29 @@ class Guard:
         self.jitted: Any = jax.jit(fun, **options)
         self.plans: list[Any] = []  # every plan made, oldest first
         self._fun, self._options, self._flat = fun, options, flat
-        self._static = _static_arguments(fun, options)
+        self._static = static_arguments(fun, options)
         self._known: dict[Any, list[_Planned]] = {}
         self._programs: dict[Any, Callable[..., Any]] = {}
         self._calls = 0  # of plans that are estimates
         self._recent: _Planned | None = None
         self._inside: Any = None
         # The arguments of the last call, and the program that was right for them.
-        self._last: tuple[Any, ...] | None = None
+        self.last: tuple[Any, ...] | None = None
         self._last_weak: tuple[Any, ...] | None = None
-        self._program: Any = None
+        self.program: Any = None
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        last = self._last
+        last = self.last
         if last is None and self._last_weak is not None:
             last = tuple([r() for r in self._last_weak])
-        if last is not None and not kwargs and len(args) == len(last):
+        if (
+            last is not None
+            and not kwargs
+            and len(args) == len(last)
             # One argument is compared at once: 0.2 us less than by `map`.
-            if args[0] is last[0] if len(args) == 1 else all(map(is_, args, last)):
-                return self._program(*args)
+            and (args[0] is last[0] if len(args) == 1 else all(map(is_, args, last)))
+        ):
+            return self.program(*args)
         if self._flat:
             leaves: Sequence[Any] = args
             treedef: Any = len(args)
@@ -120,7 +124,7 @@ class Guard:
         self._known.clear()
         self._programs.clear()
         self.plans.clear()
-        self._last = self._last_weak = self._recent = None
+        self.last = self._last_weak = self._recent = None
 
     def _dynamic(self, args: Any, kwargs: Any) -> Any:
         if self._static is None:
@@ -147,10 +151,13 @@ class Guard:
 
     def _call(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Any:
         """A call for which the plan of the last one may not be right."""
+        before = len(self.plans)
         found = self._found(leaves, treedef, args, kwargs)
         if found is None:
             return self.jitted(*args, **kwargs)
         plan = found[0].plan
+        if len(self.plans) > before and plan and plan.expects_finite and not plan.has_effects:
+            return self._first(found, leaves, args, kwargs)
         if plan and plan.is_estimate and not plan.has_effects:
             return self._checked(found, leaves, args, kwargs)
         self._remember(found[0], args, kwargs)
@@ -166,7 +173,7 @@ class Guard:
 
         self._inside = inside
         x64 = _wide()  # Python numbers have another dtype then
-        key = (treedef, self._statics(args, kwargs), tuple(map(_signature, leaves)), x64)
+        key = (treedef, self._statics(args, kwargs), tuple(map(signature, leaves)), x64)
         try:
             found = self._known.setdefault(key, [])
         except TypeError:  # a static argument that cannot be hashed: JAX says so
@@ -187,13 +194,13 @@ class Guard:
             return
         if self._static is None:
             self._recent = planned
-        self._program, self._last, self._last_weak = planned.program, None, None
+        self.program, self.last, self._last_weak = planned.program, None, None
         if kwargs or not all(map(_is_immutable, args)):
             return
         if any([type(x) in (float, complex) for x in args]):
-            self._program = self._in_this_precision(planned.program)
+            self.program = self._in_this_precision(planned.program)
         if planned.keeps:
-            self._last = args
+            self.last = args
         elif all([type(x) in _arrays for x in args]):
             self._last_weak = tuple(map(weakref.ref, args))
 
@@ -206,7 +213,7 @@ class Guard:
     # -- making a plan ------------------------------------------------------------------------
 
     def _plan(
-        self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any, thorough: bool = False
+        self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any, **how: Any
     ) -> _Planned:
         from tanjax.scale import _call, _literals, _measure, _plan
 
@@ -218,15 +225,15 @@ class Guard:
         )
         try:
             plan = _plan.plan(
-                closed, leaves, free_leaves(out), restored=restored, notes=notes, thorough=thorough
+                closed, leaves, free_leaves(out), restored=restored, notes=notes, **how
             )
         except Exception as error:  # whatever JAX can run is run, and our fault is no secret
             warnings.warn(_failed(self._fun, error), ScaleWarning, stacklevel=4)
-            return _Planned(treedef, tuple(map(_signature, leaves)), (), self.jitted, None, False)
+            return _Planned(treedef, tuple(map(signature, leaves)), (), self.jitted, None, False)
         self.plans.append(plan)
         program = self.jitted
         if not plan.identity:
-            key = (id(closed), plan.exponents)
+            key = (id(closed), plan.exponents, plan.method)
             if key not in self._programs:
                 self._programs[key] = self._replayed(plan, jax.tree.structure(out), closed)
             program = self._programs[key]
@@ -235,7 +242,7 @@ class Guard:
         together = None
         if len(watched) >= _TOGETHER and all(_measure.Together.can(leaves[i]) for i, _ in watched):
             together = _measure.Together([window for _, window in watched])
-        avals = tuple(map(_signature, leaves))
+        avals = tuple(map(signature, leaves))
         is_pure = not plan.has_effects and not self._donates()
         return _Planned(treedef, avals, watched, program, plan, keeps, together, is_pure)
 
@@ -270,17 +277,29 @@ class Guard:
 
     def _kept(self, args: Any, kwargs: Any) -> Any:
         """Arguments for another run, also where the first one takes them away."""
-        return jax.tree.map(_copied, (args, kwargs)) if self._donates() else (args, kwargs)
+        return jax.tree.map(copied, (args, kwargs)) if self._donates() else (args, kwargs)
 
     def _donates(self) -> bool:
         names = ("donate_argnums", "donate_argnames")
         return any(self._options.get(name) is not None for name in names)  # 0 is a place
 
+    def _first(self, found: list[_Planned], leaves: Any, args: Any, kwargs: Any) -> Any:
+        """The first results of a plan that knows them to be finite: if not, XLA rewrote them."""
+        kept, planned = self._kept(args, kwargs), found[0]
+        out = planned.program(*args, **kwargs)
+        if not all_finite(out) and all(map(is_finite, leaves)):
+            args, kwargs = kept
+            leaves = args if self._flat else jax.tree.leaves(self._dynamic(args, kwargs))
+            found[0] = planned = self._plan(leaves, planned.treedef, args, kwargs, hide=True)
+            out = planned.program(*self._kept(args, kwargs)[0], **kwargs)
+        self._remember(planned, args, kwargs)
+        return out
+
     def _alarmed(self, found: list[_Planned], leaves: Any, args: Any, kwargs: Any) -> Any:
         """An estimate says that plain JAX loses something: run it, and believe what it gives."""
-        kept, finite, planned = self._kept(args, kwargs), all(map(_is_finite, leaves)), found[0]
+        kept, finite, planned = self._kept(args, kwargs), all(map(is_finite, leaves)), found[0]
         out = self.jitted(*args, **kwargs)
-        if not finite or (_all_finite(out) and not planned.plan.is_missed(jax.tree.leaves(out))):
+        if not finite or (all_finite(out) and not planned.plan.is_missed(jax.tree.leaves(out))):
             plan = planned.plan.believed()
             self.plans[-1] = plan
             watched = tuple((i, plan.windows[i]) for i, _ in planned.watched)
@@ -303,9 +322,9 @@ class Guard:
         if self._calls & (self._calls - 1):
             return planned.program(*args, **kwargs)
         kept = self._kept(args, kwargs)
-        finite = all(map(_is_finite, leaves))
+        finite = all(map(is_finite, leaves))
         out = planned.program(*args, **kwargs)
-        if not finite or _all_finite(out):
+        if not finite or all_finite(out):
             self._remember(planned, args, kwargs)
             return out
         args, kwargs = kept
@@ -335,31 +354,6 @@ def _is_immutable(x: Any) -> bool:
     return kind in _arrays or kind in _NUMBERS
 
 
-def _copied(x: Any) -> Any:
-    return x.copy() if hasattr(x, "copy") and hasattr(x, "dtype") else x
-
-
-def _static_arguments(
-    fun: Callable[..., Any], options: dict[str, Any]
-) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
-    """Positions and names of static arguments, each found from the other as `jax.jit` does."""
-    numbers, names = options.get("static_argnums"), options.get("static_argnames")
-    if numbers is None and names is None:
-        return None
-    places = () if numbers is None else (numbers,) if isinstance(numbers, int) else tuple(numbers)
-    called = () if names is None else (names,) if isinstance(names, str) else tuple(names)
-    try:
-        parameters = list(inspect.signature(fun).parameters.values())
-    except (TypeError, ValueError):
-        return places, called
-    positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    if numbers is None:
-        places = tuple(i for i, p in enumerate(positional) if p in called)
-    if names is None:
-        called = tuple(positional[i] for i in places if -len(positional) <= i < len(positional))
-    return places, called
-
-
 def _can_be_looked_at(x: Any) -> bool:
     if isinstance(x, jax.Array):
         if isinstance(x, jax.core.Tracer):
@@ -367,20 +361,3 @@ def _can_be_looked_at(x: Any) -> bool:
         _arrays.add(type(x))
         return x.is_fully_addressable  # type: ignore[no-any-return]
     return isinstance(x, np.ndarray | np.generic | int | float | complex)
-
-
-def _signature(x: Any) -> Any:
-    aval = getattr(x, "aval", None)
-    if aval is not None:
-        return aval
-    return (x.shape, x.dtype) if hasattr(x, "dtype") else type(x)
-
-
-def _is_finite(x: Any) -> bool:
-    if not hasattr(x, "dtype") or not jax.numpy.issubdtype(x.dtype, jax.numpy.inexact):
-        return True
-    return bool(jax.numpy.isfinite(x).all())
-
-
-def _all_finite(out: Any) -> bool:
-    return all(map(_is_finite, jax.tree.leaves(out)))
