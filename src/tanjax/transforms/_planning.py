@@ -223,6 +223,8 @@ class Guard:
         restored, notes = _call.restored_constants(
             closed, self._leaves_function(args, kwargs), leaves, crushed.seen
         )
+        for note in notes:  # a constant that is lost: JAX says nothing, and the result is wrong
+            warnings.warn(f"tj.jit of {_name(self._fun)}: {note}", ScaleWarning, stacklevel=5)
         try:
             plan = _plan.plan(
                 closed, leaves, free_leaves(out), restored=restored, notes=notes, **how
@@ -235,6 +237,8 @@ class Guard:
         if not plan.identity:
             key = (id(closed), plan.exponents, plan.method)
             if key not in self._programs:
+                if len(self._programs) >= 2 * _PLANS:  # the oldest goes
+                    del self._programs[next(iter(self._programs))]
                 self._programs[key] = self._replayed(plan, jax.tree.structure(out), closed)
             program = self._programs[key]
         watched = tuple((i, w) for i, w in enumerate(plan.windows) if w is not None)
@@ -341,9 +345,13 @@ def _wide() -> bool:
     return jax.config.jax_enable_x64  # type: ignore[attr-defined,no-any-return]
 
 
+def _name(fun: Any) -> Any:
+    return getattr(fun, "__name__", fun)
+
+
 def _failed(fun: Any, error: Exception) -> str:
     return message(
-        f"tj.jit: {getattr(fun, '__name__', fun)} could not be planned, and runs as with jax.jit.",
+        f"tj.jit: {_name(fun)} could not be planned, and runs as with jax.jit.",
         f"{type(error).__name__}: {error}",
         hint="numbers may over- or underflow; please report this, or pass `scale=False`.",
     )
