@@ -133,7 +133,7 @@ def test_magnitudes():
 @pytest.mark.parametrize(
     ("place", "short"),
     [
-        ("/home/x/orbit.py:12:8 (step.<locals>.force)", "orbit.py:12 (force)"),
+        ("/data/orbit.py:12:8 (step.<locals>.force)", "orbit.py:12 (force)"),
         ("C:/x/orbit.py:12 (force)", "orbit.py:12 (force)"),
         ("an equation of the traced function", "an equation of the traced function"),
         ("", ""),

@@ -158,12 +158,10 @@ def plan(
         advance(count // 8)
         if lost:
             solved = _assigned(graph, reference, arguments, free_outputs, time_limit, said)
-            said += _unholdable(graph)
         else:
             solved = _as_it_is(graph, said)
         if hide:
-            guard_all(graph)
-            solved = (solved or Solved())._replace(method="guarded")
+            solved = _hidden(graph, solved)
         advance(count // 4)
         windows = _window.windows(graph)
     found = Plan(
@@ -176,11 +174,16 @@ def plan(
         bool(closed.effects),
         *(solved or Solved()),
         seconds=time.perf_counter() - start,
-        expects_finite=_expects_finite(graph, reference),
+        expects_finite=not (lost and solved is None) and _expects_finite(graph, reference),
         is_confirmed=not reference.complete and bool(lost) and _is_settled(graph),
     )
     log.info("planned %d uses: %s, %.3f s", count, found.method, found.seconds)
     return found
+
+
+def _hidden(graph: ScaleGraph, solved: Solved | None) -> Solved:
+    guard_all(graph)
+    return (solved or Solved())._replace(method="guarded")
 
 
 def _expects_finite(graph: ScaleGraph, reference: Evaluation) -> bool:
@@ -294,6 +297,7 @@ def _assigned(
     said: list[str],
 ) -> Solved | None:
     """Exponents that hold, or None if none are better than plain floating point."""
+    said += _unholdable(graph)
     best: tuple[float, Assignment] | None = None
     start = time.perf_counter()
     for demand in _problem.DEMANDS:

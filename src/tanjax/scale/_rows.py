@@ -187,7 +187,7 @@ def kind_of(value: Value) -> str:
 
 
 def place_in_short(place: str) -> str:
-    """`/home/x/orbit.py:12:8 (step.<locals>.force)` as `orbit.py:12 (force)`."""
+    """`/data/orbit.py:12:8 (step.<locals>.force)` as `orbit.py:12 (force)`."""
     where, _, function = place.partition(" (")
     line = ":".join(pathlib.PurePath(where).name.split(":")[:2])  # without the column
     inside = function.rstrip(")").rpartition("<locals>.")[2]
