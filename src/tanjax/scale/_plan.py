@@ -160,8 +160,7 @@ def plan(
             solved = _assigned(graph, reference, arguments, free_outputs, time_limit, said)
         else:
             solved = _as_it_is(graph, said)
-        if hide:
-            solved = _hidden(graph, solved)
+        solved = _hidden(graph, solved) if hide else solved
         advance(count // 4)
         windows = _window.windows(graph)
     found = Plan(
