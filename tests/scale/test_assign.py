@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tanjax.scale._assign import ANY, FREE, Assignment, Problem, assign, evaluate
 from tanjax.scale._cells import unsolvable
 from tanjax.scale._conflicts import Bounds
-from tanjax.scale._cover import exact, greedy
+from tanjax.scale._cover import exact, greedy, packing
 from tanjax.scale._integer_program import solve
 from tanjax.scale._presolve import System
 
@@ -341,6 +341,21 @@ def test_a_large_program_is_proven_best_to_a_percent():
     assert found.method in ("presolve", "rounding")
     assert found.gap <= 0.01
     assert found.violations == 0
+
+
+def test_covers_are_cheapest_and_packings_no_more_than_that():
+    draw = random.Random(0)
+    for _ in range(30):
+        cost = [draw.choice([1.0, 2.0, 5.0]) for _ in range(8)]
+        conflicts = [frozenset(draw.sample(range(8), draw.randint(1, 4))) for _ in range(6)]
+        subsets = ({v for v in range(8) if k >> v & 1} for k in range(2**8))
+        covers = {
+            sum(cost[v] for v in c): c for c in subsets if all(map(c.intersection, conflicts))
+        }
+        found, bound = exact(conflicts, cost, time_limit=5.0)
+        assert all(map(found.intersection, conflicts))
+        assert sum(cost[v] for v in found) == pytest.approx(min(covers)) == bound
+        assert packing(conflicts, cost) <= min(covers)
 
 
 def test_without_time_the_answer_says_so_and_protects_what_it_can():

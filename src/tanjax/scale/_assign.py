@@ -12,7 +12,8 @@ Constants are converted at planning time, for nothing. The choice is an integer 
    where to convert, at once or by a small covering problem for HiGHS (`_conflicts`, `_cover`).
 3. The exponents follow, equation by equation (`_cells`). If the cost is that of the bound, they are
    proven best; if not, HiGHS solves the integer program: the whole of small problems, of large ones
-   the surroundings of conversions for which no conflict asks (`_integer_program`).
+   the surroundings of conversions, first of those for which no conflict asks
+   (`_integer_program`).
 
     assign(problem).values  # array([0, 0, 20])
 
@@ -26,7 +27,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -35,13 +36,16 @@ from jaxtyping import Int
 
 from ._cells import construct, unsolvable
 from ._conflicts import STEPS, Bounds
-from ._cover import exact, greedy
+from ._cover import exact, greedy, packing
 from ._integer_program import improve, least_violation, solve
 from ._presolve import ANY as ANY, FREE as FREE, Cell, Problem as Problem, System
 
 TINY = 1e-30
 GAP = 1e-9  # below this an assignment counts as proven best
-ROUNDS = 12  # of the greedy cover; the first few find nearly all conflicts
+ENDS = 500  # rows at which conflicts are looked for first; some tens of steps of a simulation
+GRACE = 10  # visits per row without which exponents would be chosen blindly: 50 us, once
+FEW = 50  # conflicts whose cheapest cover takes HiGHS some milliseconds
+ROUNDS = 12  # of covers; the first few find nearly all conflicts
 WINDOW = 30  # cells that are solved exactly together
 OFTEN = 8  # readings beyond which a value no longer belongs to one place
 SMALL = 400  # variables up to which the whole program goes to HiGHS
@@ -113,7 +117,7 @@ class _Search:
             system.widened = found or {}
             self.lost += self.problem.weight() * math.ceil(bits - 1e-6)
         bounds = Bounds(system, self._until(0.5))
-        method = "presolve" if self._covered_greedily(bounds) else "rounding"
+        method = "presolve" if self._covered(bounds) else "rounding"
         if system.size <= SMALL:
             best = self._construct(bounds, "presolve")
             return self._whole(best) if best.gap > GAP and self.left > 0 else best
@@ -134,18 +138,35 @@ class _Search:
         """The time at which a part of the rest of the time is over."""
         return time.thread_time() + part * self.left
 
-    def _covered_greedily(self, bounds: Bounds) -> bool:
-        """Cover the conflicts until there are no new ones; whether at the least possible cost."""
+    def _covered(self, bounds: Bounds) -> bool:
+        """Cover the conflicts until there are no new ones; whether at the least possible cost.
+
+        First those at both ends of the program: what has to be converted in each of many equal
+        steps, unless it is before the first and after the last, is found there in little time.
+        """
+        for ends in (ENDS, math.inf):
+            for _ in range(ROUNDS):
+                new = bounds.settle(ends)
+                if new:
+                    self.cover = self._cheapest(bounds.conflicts)
+                    bounds.choose(self.cover)
+                if not new or bounds.exhausted:
+                    break
+        return self._price(self.cover) <= self.bound * (1 + GAP)
+
+    def _cheapest(self, conflicts: list[frozenset[int]]) -> set[int]:
+        """A cheap cover of some conflicts, the cheapest if they are few."""
         cost = self.system.cost
-        bounds.settle()
-        # The conflicts of the first round are disjoint.
-        self.bound = sum(min(cost[v] for v in conflict) for conflict in bounds.conflicts)
-        for _ in range(ROUNDS):
-            self.cover = greedy(bounds.conflicts, cost)
-            bounds.choose(self.cover)
-            if not bounds.settle() or bounds.exhausted:
-                break
-        return sum(cost[v] for v in self.cover) <= self.bound * (1 + GAP)
+        cover = greedy(conflicts, cost)
+        self.bound = max(self.bound, packing(conflicts, cost))
+        if len(conflicts) <= FEW and self._price(cover) > self.bound * (1 + GAP) and self.left > 0:
+            found, bound = exact(conflicts, cost, time_limit=self.left)
+            self.bound = max(self.bound, bound)
+            return cover if found is None else found
+        return cover
+
+    def _price(self, values: set[int]) -> float:
+        return sum(self.system.cost[v] for v in values)
 
     def _cover_exactly(self, bounds: Bounds) -> None:
         """The same with the cheapest cover, whose cost is a better bound."""
@@ -169,27 +190,36 @@ class _Search:
         return self._offer(solution.values, solution.uses, "integer program")
 
     def _polish(self, best: Assignment) -> Assignment:
-        """Solve exactly around conversions that the conflicts do not ask for, one by one."""
+        """Solve exactly around conversions, one by one, until they cost no more than the bound."""
         system = self.system
         cells = system.cells
         cell_of = {x: c for c, (_, variables) in enumerate(cells) for x in variables}
         at = [*best.values.tolist(), *best.uses.tolist()]
         weight, n = self.problem.weight(), system.n
         alone = [x for x in range(n, system.size) if x not in cell_of and not system.pinned[x]]
-        for x in range(n, system.size):
-            v = system.owner[x]
-            extra = v not in self.cover or at[x] not in self._first(at, v)
-            if at[x] != at[v] and system.cost[v] > 0 and extra and x in cell_of:
-                if self.left <= 0:
-                    break
+        for x in self._converted(at):
+            if self.left <= 0 or best.gap <= GAP:
+                break
+            if x in cell_of:
                 near = [cells[c] for c in _around(system, cells, cell_of, cell_of[x])]
                 found = improve(system, weight, near, at, time_limit=self.left)
                 for y, exponent in (found or {}).items():
                     at[y] = exponent
                 for y in alone if found else ():
                     at[y] = at[system.owner[y]]
-        exponents = np.array(at, dtype=np.int64)
-        return self._offer(exponents[:n], exponents[n:], best.method)
+                exponents = np.array(at, dtype=np.int64)
+                best = self._offer(exponents[:n], exponents[n:], best.method)
+        return best
+
+    def _converted(self, at: list[int]) -> Iterator[int]:
+        """The readings that are converted while `at` changes, those of no conflict first."""
+        for covered in (False, True):
+            for x in range(self.system.n, self.system.size):
+                v = self.system.owner[x]
+                if at[x] != at[v] and self.system.cost[v] > 0:
+                    asked = v in self.cover and at[x] in self._first(at, v)
+                    if asked is covered:
+                        yield x
 
     def _first(self, at: list[int], v: int) -> list[int]:
         """The first exponent, if any, to which `v` is converted."""
@@ -223,8 +253,8 @@ class _Search:
     ) -> Assignment:
         if bounds.exhausted:
             method = "propagation"
-        bounds.deadline = self._until(0.5)
-        bounds.steps = STEPS * len(self.system.rows)
+        rows = len(self.system.rows)
+        bounds.deadline, bounds.steps, bounds.grace = self._until(0.5), STEPS * rows, GRACE * rows
         bounds.share([v for v, cost in enumerate(self.system.cost) if cost and bounds.freed[v]])
         exponents = np.array(construct(self.system, bounds, dict(wishes)), dtype=np.int64)
         return self._offer(exponents[: self.system.n], exponents[self.system.n :], method)

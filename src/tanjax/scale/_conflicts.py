@@ -31,6 +31,8 @@ from ._presolve import Row, System
 
 STEPS = 1000  # visits per row, on average; a long chain needs about six
 OWN, SHARED, APART = 0, 1, 2  # readings of a value: as it is, converted once, each by itself
+FORGOTTEN = 4  # bounds that are forgotten in the time of one visit
+NEAR = 100  # bounds behind a contradiction among which one is chosen to give way
 MOVES = 12  # a bound that still moves then is creeping, and no longer followed
 Entries = tuple[int, ...]
 
@@ -41,7 +43,7 @@ class Bounds:
     **Fields:** `low`, `high`: per variable (of a value that is not freed, those of the value count
     for its uses); `freed`: per value, `OWN`, `SHARED` or `APART`; `conflicts`: sets of values;
     `exhausted`: whether it stopped before all bounds were settled, because of `deadline` (by
-    `time.thread_time`) or because they creep.
+    `time.thread_time`; `grace` visits later) or because they creep.
     """
 
     def __init__(self, system: System, deadline: float = math.inf) -> None:
@@ -67,6 +69,7 @@ class Bounds:
         self._by_row: list[list[int]] = [[] for _ in self._rows]
         # Bounds may creep (around a loop that multiplies, say): then the rest is left as it is.
         self.steps = STEPS * len(self._rows) + 1000
+        self.grace = 0
         self._moves: dict[int, int] = {}
         self._diving = False
         self._waiting = set(range(len(self._rows)))
@@ -94,10 +97,13 @@ class Bounds:
                 self._join(v, SHARED)
                 self._waiting.update(self._woken(readings[0]))
 
-    def settle(self) -> int:
-        """Propagate, free all values of each conflict on the way; how many there were."""
+    def settle(self, ends: float = math.inf) -> int:
+        """Propagate, free all values of each conflict on the way; how many there were.
+
+        **Arguments:** `ends`: how many of the first and of the last rows count; others wait.
+        """
         before = len(self.conflicts)
-        self._propagate()
+        self._propagate(ends, len(self._rows) - ends)
         return len(self.conflicts) - before
 
     def fix(self, exponents: dict[int, int], decided: Sequence[int | None]) -> None:
@@ -122,16 +128,16 @@ class Bounds:
                 self._waiting.update(self._woken(y))
         self._propagate()
 
-    def _propagate(self) -> None:
+    def _propagate(self, first: float = math.inf, last: float = -math.inf) -> None:
         if not self._waiting or self.exhausted:
             return
         self._moves.clear()
-        forth, back = sorted(self._waiting), list[int]()
         waiting = self._waiting
+        forth, back = sorted(r for r in waiting if r < first or r >= last), list[int]()
         while (forth or back) and self.steps > 0:
             self.steps -= 1
             if self.steps % 256 == 0 and time.thread_time() > self.deadline:
-                self.steps = 0
+                self.steps, self.deadline = min(self.steps, self.grace), math.inf
             r = heapq.heappop(forth) if forth else -heapq.heappop(back)
             if r not in waiting:
                 continue
@@ -139,7 +145,10 @@ class Bounds:
             for q in self._visit(r):
                 if q not in waiting:
                     waiting.add(q)
-                    heapq.heappush(*((forth, q) if q > r else (back, -q)))
+                    if q < first or q >= last:
+                        heapq.heappush(*((forth, q) if q > r else (back, -q)))
+        if not waiting:
+            self._waiting = set()  # walking a set takes the time of the most it ever held
 
     def choose(self, values: set[int]) -> None:
         """Free just the given values (and those that cost nothing)."""
@@ -161,7 +170,7 @@ class Bounds:
         for v in values:
             self._join(v, APART)
         dead = set(stack)
-        while stack:
+        while stack and not (self._diving and self.exhausted):
             e = stack.pop()
             for child in self._children[e]:
                 if child not in dead:
@@ -177,6 +186,7 @@ class Bounds:
                 rows.update(self._woken(x))
         for r in cut:
             self._by_row[r].clear()
+        self.steps -= len(dead) // FORGOTTEN
         return rows
 
     def _join(self, v: int, state: int) -> None:
@@ -272,7 +282,7 @@ class Bounds:
         values = set(self._broken_by(r))
         seen: set[int] = set()
         stack = list(support)
-        while stack:
+        while stack and not (self._diving and values and len(seen) > NEAR):
             e = stack.pop()
             if e >= 0 and e not in seen:
                 seen.add(e)
@@ -299,7 +309,7 @@ def _rows_in_order(system: System) -> tuple[list[Row], list[int]]:
     """The rows, and one between each value and each pinned reading of it; whose pin it is or -1."""
     keyed: list[tuple[float, Row, int]] = [(r, row, -1) for r, row in enumerate(system.rows)]
     for v in range(system.n):
-        for x in system.uses_of[v]:
+        for x in system.uses_of[v] if system.cost[v] else ():  # others are freed always
             if system.pinned[x] and not (system.pinned[v] and system.low[v] == system.low[x]):
                 first = system.rows_of[v][0] if system.rows_of[v] else len(system.rows)
                 keyed.append((first + 0.5, ((1, v), (-1, x)), v))

@@ -3,6 +3,7 @@
 A greedy choice takes the value that meets the most conflicts for its cost, and drops in the end
 what later choices have made needless. HiGHS makes it exact. Conflicts along a chain are
 intervals, for which the linear relaxation is exact already; those of programs are not far from it.
+A packing bounds the cost from below at once, and often meets it.
 
     >>> greedy([{1, 2}, {2, 3}], [1.0, 1.0, 1.0, 1.0])
     {2}
@@ -52,6 +53,22 @@ def greedy(conflicts: Sequence[Collection[int]], cost: Sequence[float]) -> set[i
     return needed
 
 
+def packing(conflicts: Sequence[Collection[int]], cost: Sequence[float]) -> float:
+    """A lower bound of what any such set costs: each conflict takes what its values have left.
+
+    >>> packing([{1, 2}, {2, 3}, {4}], [1.0, 1.0, 3.0, 1.0, 5.0])
+    7.0
+    """
+    left = {v: cost[v] for conflict in conflicts for v in conflict}
+    bound = 0.0
+    for conflict in conflicts:
+        paid = min(left[v] for v in conflict)
+        bound += paid
+        for v in conflict:
+            left[v] -= paid
+    return bound
+
+
 def exact(
     conflicts: Sequence[Collection[int]], cost: Sequence[float], *, time_limit: float
 ) -> tuple[set[int] | None, float]:
@@ -59,10 +76,11 @@ def exact(
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
 
-    values = sorted(set().union(*conflicts))
+    values = _worth(conflicts, cost)
     column = {v: i for i, v in enumerate(values)}
-    starts = np.cumsum([0, *map(len, conflicts)])
-    indices = np.array([column[v] for conflict in conflicts for v in conflict])
+    inside = [[column[v] for v in conflict if v in column] for conflict in conflicts]
+    starts = np.cumsum([0, *map(len, inside)])
+    indices = np.concatenate(inside)
     shape = (len(conflicts), len(values))
     matrix = csr_array((np.ones(len(indices)), indices, starts), shape=shape)
     price = np.array([cost[v] for v in values])
@@ -79,3 +97,17 @@ def exact(
     if result.x is None:
         return None, bound
     return {v for v, x in zip(values, result.x, strict=True) if x > 0.5}, bound
+
+
+def _worth(conflicts: Sequence[Collection[int]], cost: Sequence[float]) -> list[int]:
+    """The cheapest (and last) of all values that meet the same conflicts."""
+    met_by: dict[int, list[int]] = {}
+    for k, conflict in enumerate(conflicts):
+        for v in conflict:
+            met_by.setdefault(v, []).append(k)
+    best: dict[tuple[int, ...], int] = {}
+    for v in sorted(met_by):
+        met = tuple(met_by[v])
+        if met not in best or cost[v] <= cost[best[met]]:
+            best[met] = v
+    return sorted(best.values())

@@ -1,0 +1,53 @@
+"""Many equal steps: what converts the first and the last place is the same for all between."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tanjax.scale import _plan, _problem
+from tanjax.scale._assign import assign, evaluate
+
+GRAVITY, SUN, EARTH = 6.6743e-11, 1.98892e30, 5.9722e24
+
+
+def orbit(count):
+    """A planet's way in SI units: its plan, and the integer program of that.
+
+    Every step needs the place at an exponent of 10 or more. The place has three coordinates and
+    the square of its distance one number, so that it is cheapest to convert the latter in a single
+    step, but not in many.
+    """
+
+    def program(x):
+        v = jnp.array([0.0, 2.98e4, 0.0], x.dtype)
+        for _ in range(count):
+            force = GRAVITY * (SUN * (EARTH * -x)) / jnp.sum(x * x) ** 1.5
+            v = v + 3600.0 * (force / EARTH)
+            x = x + 3600.0 * v
+        return x
+
+    x = jnp.array([1.5e11, 1e9, 0.0], jnp.float32)
+    plan = _plan.plan(jax.make_jaxpr(program)(x), [x], [False])
+    return plan, _problem.problem_of(plan.graph, [False], _problem.DEMANDS[0])
+
+
+@pytest.mark.parametrize("count", [60, 200])
+def test_only_what_enters_and_leaves_is_converted(count):
+    """Three numbers each, to one exponent. That nothing is cheaper is proven."""
+    plan, problem = orbit(count)
+    assert (plan.method, plan.conversions, plan.gap) == ("presolve", 2, 0.0)
+    found = assign(problem, time_limit=20.0)
+    assert (found.cost, found.bound, found.violations) == (6.0, 6.0, 0)
+    assert len(set(found.uses[problem.use_value == 0].tolist()) - {0}) == 1
+
+
+def test_without_time_each_step_is_converted_at_most_once():
+    _, problem = orbit(200)
+    found = assign(problem, time_limit=0.0)
+    assert (found.method, found.violations) == ("propagation", 0)
+    assert found.conversions <= 201
+    exponents = [*found.values.tolist(), *found.uses.tolist()]
+    assert not any(sum(c * exponents[x] for c, x in row) for row in problem.rows)
+    zero = np.zeros(len(problem.low), int), np.zeros(len(problem.use_value), int)
+    assert evaluate(problem, *zero)[2] >= 200
