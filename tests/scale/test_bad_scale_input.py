@@ -238,3 +238,14 @@ def test_bounds_that_fail_are_a_planner_that_fails(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ScaleWarning)
         same_bits(f(x), x * 2)
+
+
+def test_a_unit_stands_in_for_numbers_that_are_not_there():
+    """They are taken to be near 1 in it; of an abstract array without unit nothing is known."""
+    abstract = jax.ShapeDtypeStruct((), jnp.float16)
+    sun, earth = (tj.Unitful(abstract, "kg", scale=k) for k in (96, 78))
+    view = tj.scale_graph(lambda a, b: a * a * b / b)(sun, earth)
+    assert view.plan.is_estimate
+    assert not view.plan.identity
+    assert {v.magnitude for v in view.graph.inputs} == {(-10.0, 10.0, False)}
+    assert tj.scale_graph(lambda a: a * a)(abstract).plan.identity

@@ -8,16 +8,18 @@ from typing import Any
 
 import jax
 
-from tanjax.arrays import planned
+from tanjax.arrays import Unitful, planned
 
 from ._packing import free_leaves
+from ._units import is_quantity
 
 
 def scale_graph(fun: Callable[..., Any]) -> Callable[..., Any]:
     """The scale graph of a function: what plain JAX would lose, and what `tj.jit` does about it.
 
     **Arguments:** `fun`, as for `tj.jit`: of arrays, quantities, structured arrays and trees of
-    them; a gradient is `tj.scale_graph(tj.grad(f))`.
+    them; a gradient is `tj.scale_graph(tj.grad(f))`. Arguments may be abstract: the numbers of a
+    quantity of a `jax.ShapeDtypeStruct` are taken to be near 1 in its unit, times its power of two.
 
     **Returns:** a function of the same arguments that returns a view of the graph: print it for a
     table, or use `.report()`, `.plot()`, `.to_dot()`, `.to_html()`, `.plan`, `.assign()`.
@@ -48,7 +50,7 @@ def scale_graph(fun: Callable[..., Any]) -> Callable[..., Any]:
             Traced(
                 getattr(fun, "__name__", "fun"),
                 closed,
-                tuple(leaves),
+                tuple(_numbers((args, kwargs))),
                 tuple(free_leaves(shapes[0])),
                 restored,
                 notes,
@@ -58,6 +60,23 @@ def scale_graph(fun: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     return view
+
+
+# Numbers that nobody can look at: a unit (with its power of two) is chosen so that they are near 1.
+_NEAR_ONE = -10.0, 10.0
+
+
+def _numbers(arguments: Any) -> list[Any]:
+    """The leaves of arguments; for abstract ones with a unit, the magnitude that it suggests."""
+    from tanjax.scale import Magnitude
+
+    found: list[Any] = []
+    for x in jax.tree.leaves(arguments, is_leaf=is_quantity):
+        near = Magnitude(*_NEAR_ONE) if type(x) is Unitful else None
+        for leaf in jax.tree.leaves(x):
+            abstract = isinstance(leaf, jax.ShapeDtypeStruct)
+            found.append(near if near and abstract else leaf)
+    return found
 
 
 def _argument_names(fun: Callable[..., Any], args: Any, kwargs: Any) -> tuple[str, ...]:
