@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from tanjax._errors import ScaleWarning, message
@@ -96,7 +95,3 @@ def warn_too_wide(operation: str, low: float, high: float, dtype: Any) -> None:
         ScaleWarning,
         stacklevel=4,
     )
-
-
-def is_traced(*values: Any) -> bool:
-    return any(isinstance(v, jax.core.Tracer) for v in values)

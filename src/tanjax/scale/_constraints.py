@@ -214,10 +214,6 @@ def _select_and_scatter_add(node: Node) -> Iterator[Row]:
     return equal([node.uses[0], *node.outputs])
 
 
-def _only_results(node: Node) -> Iterator[Row]:
-    return zero(node.outputs)
-
-
 # -- nested jaxprs ----------------------------------------------------------------------------
 
 

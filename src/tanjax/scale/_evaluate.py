@@ -27,11 +27,12 @@ import numpy as np
 from . import _rule_families  # noqa: F401 (registers the rules)
 from ._graph import Magnitude, Node, ScaleGraph, Use, Value
 from ._losses import Loss, losses
+from ._measure import measure
 from ._nested import NESTED
 from ._numpy_rules import RULES, WORK
 from ._numpy_rules_reduce import SUMS, parts_overflow
 from ._range import is_reciprocal, vanishes
-from ._wide import Wide, clamp_to, inverse, magnitude_of, measure, rounded_to, settle, wide
+from ._wide import Wide, clamp_to, inverse, magnitude_of, rounded_to, settle, wide
 
 __all__ = [
     "RULES",

@@ -157,14 +157,12 @@ def _joins(node: Node) -> bool:
 
 
 def _results(node: Node, operands: list[Any]) -> list[Any]:
-    special = IDENTITIES.get(node.primitive)
-    if special is not None:
-        return special(node, operands)
     if node.graphs:
         return _NESTED.get(node.primitive, _inlined)(node, operands)
     if node.primitive == "div" and node.uses[1].value.kind == "constant":
         operands = apart(*operands)
-    results = _compat.bind(node.equation, operands)
+    special = IDENTITIES.get(node.primitive)
+    results = special(node, operands) if special else _compat.bind(node.equation, operands)
     return list(map(opaque, results)) if node.guarded else results
 
 

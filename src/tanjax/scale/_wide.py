@@ -182,11 +182,6 @@ def magnitude_of(x: Wide) -> Magnitude:
     return Magnitude(math.log2(low) + x.exponent, math.log2(high) + x.exponent, True)
 
 
-def measure(x: Any) -> Magnitude:
-    """The bounds in log2 of the magnitudes of an array; zeros, NaN and infinities do not count."""
-    return magnitude_of(wide(x))
-
-
 class Limits(NamedTuple):
     """What a floating type can store: from `least` to `largest`, with `bits` of mantissa."""
 

@@ -295,7 +295,7 @@ class Guard:
             args, kwargs = kept
             leaves = args if self._flat else jax.tree.leaves(self._dynamic(args, kwargs))
             found[0] = planned = self._plan(leaves, planned.treedef, args, kwargs, hide=True)
-            out = planned.program(*self._kept(args, kwargs)[0], **kwargs)
+            out = planned.program(*args, **kwargs)
         self._remember(planned, args, kwargs)
         return out
 

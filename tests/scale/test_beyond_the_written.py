@@ -1,0 +1,148 @@
+"""What is right only because a plan knows more than the numbers that a program mentions.
+
+XLA joins denominators and constants to numbers that nobody wrote; contractions and sums have parts
+that no value shows; bounds and sampled loops raise alarms about nothing. Each is planned for.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+from tanjax.scale import _plan
+from tanjax.scale._graph import Magnitude, build
+from tanjax.scale._replay import replay
+from tanjax.scale._rewrites import guard_all
+
+HUGE, TINY, SMALL = 1e30, np.float32(1e-30), 1e-19
+
+
+def full(number, shape=(3,)):
+    return jnp.full(shape, number, jnp.float32)
+
+
+def last(f):
+    return f.plans[-1]
+
+
+JOINED = {
+    "x / y / z": (lambda x, y, z: x / y / z, (HUGE, 1e25, 1e25), 1e-20),
+    "x / (y / z)": (lambda x, y, z: x / (y / z), (HUGE, 1e25, 1e25), 1e30),
+    "x c c d": (lambda x: x * TINY * TINY * np.float32(HUGE), (1e25,), 1e-5),
+    "x / c d": (lambda x: x / np.float32(7.7e-29) * np.float32(7.7e14), (1e-20,), 1e23),
+}
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+@pytest.mark.parametrize("name", JOINED)
+def test_what_xla_would_join_is_hidden_from_it(name, shape):
+    """No number that is written leaves the range, so no exponent is needed either."""
+    program, numbers, want = JOINED[name]
+    f = tj.jit(program)
+    np.testing.assert_allclose(f(*(full(n, shape) for n in numbers)), want, rtol=1e-6)
+    assert last(f).method == "guarded"
+    assert not any(v.exponent for v in last(f).graph.values)
+
+
+def test_a_first_result_that_should_be_finite_is_not_believed(monkeypatch):
+    """What XLA rewrites without our knowing shows in the first results: then all is hidden."""
+    program, numbers, want = JOINED["x / (y / z)"]
+    arguments = [full(n) for n in numbers]
+    monkeypatch.setattr(_plan, "guard", lambda graph: [])
+    assert np.isinf(jax.jit(program)(*arguments)).all()
+    f = tj.jit(program)
+    np.testing.assert_allclose(f(*arguments), want, rtol=1e-6)
+    assert [p.identity for p in f.plans] == [True, False]
+    np.testing.assert_allclose(f(*(a * 2 for a in arguments)), 2 * want, rtol=1e-6)
+
+
+def test_a_power_is_hidden_like_a_product():
+    graph = build(jax.make_jaxpr(lambda x: x**7)(full(1.5)))
+    guard_all(graph)
+    hidden = jax.make_jaxpr(lambda x: replay(graph)([x]))(full(1.5))
+    assert hidden.eqns[-1].primitive.name == "optimization_barrier"
+
+
+def test_a_contraction_of_numbers_whose_products_vanish():
+    """The result, 8e-38, is a normal number; its parts are not, and XLA flushes them."""
+    x = jnp.linspace(0.5, 1.5, 8, dtype=jnp.float32) * np.float32(SMALL)
+    want = np.sum(np.asarray(x, np.float64) ** 2)
+    f = tj.jit(lambda x: x @ x)
+    np.testing.assert_allclose(f(x), want, rtol=3e-7)
+    assert not last(f).identity
+    harmless = tj.jit(lambda x: 1.0 + x @ x)
+    assert harmless(x) == 1.0
+    assert last(harmless).identity
+
+
+def test_a_sum_whose_parts_are_too_large():
+    x = jnp.float32([3e38, 3e38, -3e38, -3e38, 1e30])
+    f = tj.jit(jnp.sum)
+    np.testing.assert_allclose(f(x), 1e30, rtol=1e-6)
+    mean = tj.jit(jnp.mean)
+    np.testing.assert_allclose(mean(full(3e36, (1000,))), 3e36, rtol=1e-6)
+
+
+BEYOND = {
+    "solve": (lambda a, b: jnp.linalg.solve(a * 1e28, b * b) * 1e38 * 1e20, 1e-20),
+    "prod": (lambda a, b: jnp.prod(b * 1e25) * 1e-35, 1.0),
+    "log2": (lambda a, b: jnp.log2(b * b), 1e25),
+    "log": (lambda a, b: jnp.log(b * b), 1e25),
+    "exp": (lambda a, b: jnp.exp(b) * 1e-30, 100.0),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_functions_beyond_the_range(name):
+    f, size = BEYOND[name]
+    a = np.array([[4, 1], [1, 3]], np.float32)
+    b = np.array([1.25, -0.5] if name == "solve" else [1.25, 1.5], np.float32) * np.float32(size)
+    want = f(a.astype(np.float64), b.astype(np.float64))
+    g = tj.jit(f)
+    assert not np.array_equal(jax.jit(f)(a, b), np.asarray(want, np.float32), equal_nan=True)
+    np.testing.assert_allclose(g(jnp.asarray(a), jnp.asarray(b)), want, rtol=1e-6)
+    assert not last(g).identity
+
+
+# -- alarms of estimates --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alarming(monkeypatch):
+    """Nothing is run on numbers, and bounds say that every result is far too large or small."""
+
+    def bound(magnitude):
+        def claim(graph, arguments):
+            for value in graph.values:
+                known = Magnitude(-2.0, 2.0) if value.kind != "result" else magnitude
+                value.magnitude = value.magnitude or known
+
+        monkeypatch.setattr(_plan, "BUDGET", 0.0)
+        monkeypatch.setattr(_plan, "ALARM_BUDGET", 0.0)
+        monkeypatch.setattr(_plan, "bound", claim)
+
+    return bound
+
+
+@pytest.mark.parametrize("magnitude", [Magnitude(-2.0, 300.0), Magnitude(-300.0, -200.0)])
+def test_a_false_alarm_changes_nothing(alarming, magnitude):
+    alarming(magnitude)
+    f, x = tj.jit(lambda x: x * 0.3 + 1.0), full(1.5)
+    plain = jax.jit(lambda x: x * 0.3 + 1.0)
+    for y in (x, x * 1.1, x * 3):
+        assert np.array_equal(f(y), plain(y))
+    assert last(f).identity
+    assert any("false alarm" in note for note in last(f).notes)
+
+
+def test_a_true_alarm_is_confirmed_by_what_plain_jax_misses(alarming):
+    """All zeros where the estimate has numbers: the exponents are used."""
+    alarming(Magnitude(-201.0, -198.0))
+    f = tj.jit(lambda x: (x * x) * 1e-20 / x)
+    x = full(1e-30)
+    assert (jax.jit(lambda x: (x * x) * 1e-20 / x)(x) == 0).all()
+    f(x)
+    assert not last(f).identity
+    (planned,) = next(iter(f._compiled._known.values()))
+    assert planned.plan.is_confirmed
