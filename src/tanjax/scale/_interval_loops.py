@@ -143,7 +143,7 @@ def _all_iterations(step: Step, start: Records, trips: float) -> Records:
     """The carry over all iterations, without continuing anything; unknown where that ends."""
     is_short = 0 < trips <= _FOLLOWED
     whole, carry = list(start), list(start)
-    for i in range(int(trips) if is_short else _TRIES):
+    for _ in range(int(trips) if is_short else _TRIES):
         if all(map(_covers, whole, step(whole))):
             return whole
         carry = step(carry)

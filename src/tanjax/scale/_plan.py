@@ -56,11 +56,12 @@ class Plan(NamedTuple):
     """The exponents of a graph (in the graph), and what is to be said about them.
 
     **Fields:** `identity`: the program runs as it is; `is_estimate`: not everything was run on
-    numbers; `lost`: by index of a value, what plain JAX would do there; `has_effects`: it prints or calls back; `conversions`, `method`,
-    `gap`, `seconds`: of the assignment; `is_confirmed`: plain JAX was seen to miss what is
-    estimated, or must; `expects_finite`: results that are not finite are wrong; `free_outputs`:
-    as given; `grade`: what is known of the numbers of the last call, `"proved"`, `"seen"` or
-    `"guessed"`; `looks`: on how many calls the plan was compared with the numbers.
+    numbers; `lost`: by index of a value, what plain JAX would do there; `has_effects`: it prints or
+    calls back; `conversions`, `method`, `gap`, `seconds`: of the assignment; `is_confirmed`: plain
+    JAX was seen to miss what is estimated, or must; `expects_finite`: results that are not finite
+    are wrong; `free_outputs`: as given; `grade`: what is known of the numbers of the last call,
+    `"proved"`, `"seen"` or `"guessed"`; `looks`: on how many calls it was compared with the
+    numbers; `alarms`: what may be wrong in the results all the same.
     """
 
     graph: ScaleGraph
@@ -78,6 +79,7 @@ class Plan(NamedTuple):
     free_outputs: tuple[bool, ...] = ()
     grade: str = "seen"
     looks: int = 1
+    alarms: tuple[str, ...] = ()
 
     def is_missed(self, results: Sequence[Any]) -> bool:
         """Whether results of plain JAX are all zero where this estimate has something else."""
@@ -91,7 +93,7 @@ class Plan(NamedTuple):
         )
 
     def believed(self) -> Plan:
-        """The identity instead: plain JAX was run, and nothing was missing. For inputs like these."""
+        """The identity instead: plain JAX was run, and nothing was missing."""
         _problem.clear(self.graph)
         said = "bounds or a sampled loop raised a false alarm: plain JAX was run, and is right."
         return self._replace(

@@ -1,4 +1,4 @@
-"""Whether a plan is right for all numbers of some magnitudes, and not only for those it was seen on.
+"""Whether a plan is right for all numbers of some magnitudes, not only for those it was seen on.
 
 A plan is made by looking at the numbers of one call. The next call has others, and looking at each
 of them costs more than the call. So bounds that hold for *any* numbers are run through the graph,
@@ -37,8 +37,9 @@ def widest(
 ) -> list[Window | None] | None:
     """The widest proved windows around magnitudes of the inputs; None if there are none.
 
-    **Arguments:** `seen`: per input; None where it is not floating. **Returns:** per input a window,
-    None where it may be anything. **Cost:** about 10 µs per equation and distance.
+    **Arguments:** `seen`: per input; None where it is not floating.
+    **Returns:** per input a window, None where it may be anything.
+    **Cost:** about 10 µs per equation and distance.
     """
     bounds = Bounds(graph, True, measured=False)
     with worst_case():

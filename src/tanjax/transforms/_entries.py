@@ -1,13 +1,13 @@
 """A plan of one program, and what is known of the numbers for which it is right.
 
 Knowledge has three grades. *Proved*: bounds that hold for any numbers in a window say that nothing
-leaves its range. *Seen*: the program was run on these very numbers in a wide range. *Guessed*: loops
-were sampled, or numbers were too many to be run at every call. A proof is tried first, because
-nothing need be looked at afterwards but the magnitudes of the arguments.
+leaves its range. *Seen*: the program was run on these very numbers in a wide range. *Guessed*:
+loops were sampled, or numbers were too many to be run at every call. A proof is tried first,
+because nothing need be looked at afterwards but the magnitudes of the arguments.
 
-Sharp edges. What is guessed is limited to programs whose look costs more than `DEAR`; the results of
-such calls are looked at on calls 1, 2, 4, 8, …, and numbers farther away than `_UP` and `_DOWN` bits
-are looked at, at first.
+Sharp edges. What is guessed is limited to programs whose look costs more than `DEAR`; the results
+of such calls are looked at on calls 1, 2, 4, 8, …, and so are numbers farther away than `_UP` and
+`_DOWN` bits.
 """
 
 from __future__ import annotations
