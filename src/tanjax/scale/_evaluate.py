@@ -26,10 +26,10 @@ import numpy as np
 
 from . import _rule_families  # noqa: F401 (registers the rules)
 from ._graph import Magnitude, Node, ScaleGraph, Use, Value
-from ._losses import Loss, losses
+from ._losses import Loss, losses, lost_entries
 from ._measure import measure
 from ._nested import NESTED
-from ._numpy_rules import RULES, WORK
+from ._numpy_rules import RULES, WORK, applied
 from ._numpy_rules_reduce import SUMS, parts_overflow
 from ._range import is_reciprocal, vanishes
 from ._wide import Wide, clamp_to, inverse, magnitude_of, rounded_to, settle, wide
@@ -42,6 +42,7 @@ __all__ = [
     "Loss",
     "evaluate",
     "losses",
+    "lost_entries",
     "measure",
     "unsupported",
 ]
@@ -246,7 +247,7 @@ class Run:
                 self.skip(node, "over budget")
                 continue
             try:
-                results = rule(node, xs)  # type: ignore[arg-type]
+                results = applied(node, rule, xs)  # type: ignore[arg-type]
             except Exception as error:  # an estimate must not stop the user's program
                 self.skip(node, f"{type(error).__name__}: {error}")
                 continue

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from ._graph import Magnitude, Node, ScaleGraph, Value
 from ._numpy_rules import is_float
-from ._wide import Wide, magnitude_of
+from ._wide import Wide, magnitude_of, settle
 
 # The share of what is left of the budget that a loop may take, outermost and inside of another.
 _SHARE, _INNER_SHARE = 0.9, 0.1
@@ -167,6 +167,6 @@ def _continue_carry(
             down = growth(-one.high, -two.high, -three.high, steps, end)
             if up is None or down is None:
                 return None
-            x = Wide(x.array, x.exponent + round(up - down), x.extent)
+            x = settle(Wide(x.array, x.exponent + round(up - down)))
         moved.append(x)
     return moved

@@ -13,7 +13,14 @@ is fatal: an inf, or a relative error of one. An output entry is lost if it diff
 
     losses(graph, evaluate(graph, args), evaluate(graph, args, simulate=True))
 
-Sharp edges: of what happens inside one equation, only sums whose parts are too large are seen. With
+Which entries these are is what a planner has to know: a plan must not lose what plain floating
+point has right, however much it saves elsewhere.
+
+    plain, planned = (lost_entries(graph, reference, run) for run in (plain_run, planned_run))
+    any(np.any(b & ~a) for a, b in zip(plain, planned))  # then the plan makes something worse
+
+Numbers are compared at an exponent per entry, so that any two may stand in one array. Sharp edges:
+of what happens inside one equation, only sums whose parts are too large are seen. With
 a sampled loop, only zeros and infinities count as losses.
 """
 
@@ -26,7 +33,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._graph import ScaleGraph
-from ._wide import Wide, align, clamp_to, limits, magnitude_of
+from ._numpy_rules import is_float
+from ._spread import common, is_spread
+from ._wide import Wide, clamp_to, is_number, limits, magnitude_of
 
 # Rounding errors may happen to be small in the one run that measures them.
 _NOISE = 8.0
@@ -59,51 +68,102 @@ def losses(
     **Cost:** one pass over the outputs; one more run if something finite looks lost,
     which is kept in the reference.
     """
-    if not simulated.events:  # nothing was clamped: the runs are the same
-        return []
-    with np.errstate(all="ignore"):
-        found = _compare(graph, reference, simulated, None, free)
-        if found:
-            if "precision" not in reference.again:
-                from ._evaluate import _evaluate  # it imports this module
-
-                run = graph, reference.arguments, reference.budget
-                reference.again["precision"] = _evaluate(*run, "precision")
-            rounded = reference.again["precision"]
-            found = _compare(graph, reference, simulated, rounded, free)
+    found = []
+    for i, compared in enumerate(_compare(graph, reference, simulated, free)):
+        if compared is not None and (entries := int(np.count_nonzero(compared.lost))):
+            found.append(Loss(i, entries, float(np.max(compared.error[compared.lost]))))
     return found
+
+
+def lost_entries(
+    graph: ScaleGraph,
+    reference: Any,
+    simulated: Any,
+    *,
+    free: Sequence[bool] | None = None,
+    strict: bool = False,
+) -> list[np.ndarray[Any, Any] | None]:
+    """Per output, which of its entries are lost, by the same criterion; None where unknown.
+
+    **Arguments:** `free`: as for `losses`; `strict`: what the exponent at which an output leaves
+    cannot hold is lost, too. That tells what a simulated run has right.
+    **Returns:** boolean arrays of the outputs' shapes. A complex entry is lost if a part of it is.
+    """
+    masks: list[Any] = []
+    compared = _compare(graph, reference, simulated, free, strict)
+    for x, found in zip(reference.outputs, compared, strict=True):
+        if found is None:
+            masks.append(None)
+            continue
+        lost = found.lost
+        if x.array.dtype.kind == "c":
+            lost = lost.reshape(-1, 2).any(1)
+        masks.append(lost.reshape(np.shape(x.array)))
+    return masks
+
+
+class _Compared(NamedTuple):
+    """Of one output, flat and with complex numbers as two: which are lost, and relative errors."""
+
+    lost: Any
+    error: Any
 
 
 def _compare(
     graph: ScaleGraph,
     reference: Any,
     simulated: Any,
+    free: Sequence[bool] | None,
+    strict: bool = False,
+) -> list[_Compared | None]:
+    """All outputs; rounding is measured only if something is lost without it."""
+    with np.errstate(all="ignore"):
+        compare = lambda rounded: [
+            _compare_output(graph, i, reference, simulated, rounded, free, strict)
+            for i in range(len(graph.outputs))
+        ]
+        found = compare(None)
+        if any(c is not None and np.any(c.lost) for c in found):
+            if "precision" not in reference.again:
+                from ._evaluate import _evaluate  # it imports this module
+
+                run = graph, reference.arguments, reference.budget
+                reference.again["precision"] = _evaluate(*run, "precision")
+            found = compare(reference.again["precision"])
+    return found
+
+
+def _compare_output(
+    graph: ScaleGraph,
+    i: int,
+    reference: Any,
+    simulated: Any,
     rounded: Any,
     free: Sequence[bool] | None,
-) -> list[Loss]:
-    found = []
-    for i, use in enumerate(graph.outputs):
-        true, got = reference.outputs[i], simulated.outputs[i]
-        if true is None or got is None:
-            continue
-        noisy = None if rounded is None else rounded.outputs[i]
-        dtype, exponent = use.value.aval.dtype, 0 if simulated.plain else use.exponent
-        if free is not None and free[i] and simulated.plain:
-            exponent = _own_exponent(true, dtype)
-        lost, error = _lost(true, got, noisy, dtype, exponent)
-        if reference.estimated or simulated.estimated:  # numbers of sampled loops are approximate
-            lost = lost & np.atleast_1d(_gone(got))
-        if entries := int(np.count_nonzero(lost)):
-            found.append(Loss(i, entries, float(np.max(error[lost]))))
-    return found
+    strict: bool,
+) -> _Compared | None:
+    true, got, use = reference.outputs[i], simulated.outputs[i], graph.outputs[i]
+    if true is None or got is None:
+        return None
+    if not simulated.events and not strict:  # nothing was clamped: the runs are the same
+        size = true.array.size * (2 if true.array.dtype.kind == "c" else 1)
+        return _Compared(np.zeros(size, bool), np.zeros(size))
+    noisy = None if rounded is None else rounded.outputs[i]
+    dtype, exponent = use.value.aval.dtype, 0 if simulated.plain else use.exponent
+    if free is not None and free[i] and simulated.plain:
+        exponent = _own_exponent(true, dtype)
+    held = true
+    if not strict and is_float(true):
+        held = clamp_to(true, dtype, exponent).value
+    lost, error = _lost(true, got, noisy, held, dtype)
+    if reference.estimated or simulated.estimated:  # numbers of sampled loops are approximate
+        lost = lost & np.atleast_1d(_gone(got))
+    return _Compared(lost, error)
 
 
 def _gone(x: Wide) -> Any:
     """Which entries are zero or not finite, in the order in which they are compared."""
-    if x.array.dtype.kind not in "fc":
-        return False
-    parts = _parts(x.array)
-    return (parts == 0) | ~np.isfinite(parts)
+    return ~is_number(_flat(x).array) if is_float(x) else False
 
 
 def _own_exponent(x: Wide, dtype: Any) -> int:
@@ -116,16 +176,17 @@ def _own_exponent(x: Wide, dtype: Any) -> int:
     return 0 if inside else math.floor(largest)
 
 
-def _lost(true: Wide, got: Wide, noisy: Wide | None, dtype: Any, exponent: int) -> tuple[Any, Any]:
-    """Which entries are lost, and all relative errors."""
-    if true.array.dtype.kind not in "fc":
-        lost = np.atleast_1d(true.array != got.array)
+def _lost(true: Wide, got: Wide, noisy: Wide | None, held: Wide, dtype: Any) -> tuple[Any, Any]:
+    """Which entries are lost, and all relative errors.
+
+    **Arguments:** `held`: what the type of the output makes of the true numbers.
+    """
+    if not is_float(true):
+        lost = np.ravel(true.array != got.array)
         if noisy is not None:
-            lost &= np.atleast_1d(true.array == noisy.array)
+            lost &= np.ravel(true.array == noisy.array)
         return lost, np.where(lost, np.inf, 0.0)
-    held = clamp_to(true, dtype, exponent).value
-    parts = [_parts(a) for a in align([true, got, held] + ([] if noisy is None else [noisy]))[0]]
-    reference, result, kept = parts[:3]
+    reference, result, kept = _together(true, got, held)
     same = (result == kept) | (result == reference) | (np.isnan(result) & np.isnan(kept))
     difference = np.abs(result - reference)
     finite = np.isfinite(result) & np.isfinite(reference)
@@ -134,13 +195,27 @@ def _lost(true: Wide, got: Wide, noisy: Wide | None, dtype: Any, exponent: int) 
     error = np.where(np.isnan(error) | ~(finite | same), np.inf, error)
     # Below 2^-44 the two runs may differ by the order of float64 operations.
     lost = ~same & (error > max(2.0 ** -(limits(dtype).bits + 2), 2.0**-44))
-    if noisy is not None:
-        noise = np.abs(parts[3] - reference)
+    if noisy is not None and np.any(lost):
+        reference, result, rounded = _together(true, got, noisy)
+        noise = np.abs(rounded - reference)
+        difference = np.abs(result - reference)
         lost &= ~(finite & np.isfinite(noise) & (difference <= _NOISE * noise))
     return lost, error
 
 
-def _parts(a: Any) -> Any:
-    """Real numbers: a complex one as two."""
-    a = np.ascontiguousarray(a).reshape(-1)
-    return a.view(np.float64) if a.dtype.kind == "c" else a
+def _together(*xs: Wide) -> list[Any]:
+    """Real numbers of several arrays as float64, those of one place at one exponent."""
+    flat = [_flat(x) for x in xs]
+    power = flat[0].exponent
+    if all(type(x.exponent) is int and x.exponent == power for x in flat):
+        return [x.array for x in flat]
+    return common(flat)[0]
+
+
+def _flat(x: Wide) -> Wide:
+    """One axis of real numbers: a complex one as two."""
+    array = np.ascontiguousarray(x.array).reshape(-1)
+    power = np.broadcast_to(x.exponent, np.shape(x.array)).reshape(-1) if is_spread(x) else x.exponent
+    if array.dtype.kind != "c":
+        return Wide(array, power)
+    return Wide(array.view(np.float64), np.repeat(power, 2) if is_spread(x) else power)

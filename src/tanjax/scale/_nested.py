@@ -22,7 +22,8 @@ from tanjax import _compat
 
 from . import _loops
 from ._graph import Node, build, callee_uses
-from ._wide import Wide, align, settle, wide
+from ._spread import choose, is_spread, parts_of
+from ._wide import Apart, Wide, align, settle, wide
 
 Runner = Callable[[Any, Node, list[Any]], list[Any]]
 
@@ -50,7 +51,7 @@ def _scan(run: Any, node: Node, xs: list[Any]) -> list[Any]:
     stacked: list[list[Any]] = []
 
     def step(carry: list[Any], i: int) -> list[Any] | None:
-        row = [None if x is None else Wide(x.array[order[i]], x.exponent) for x in rows]
+        row = [None if x is None else _row(x, order[i]) for x in rows]
         out = run.body(node.graphs[0], [*fixed, *carry, *row])
         if out and all(x is None for x in out):
             return None
@@ -70,13 +71,21 @@ def _scan(run: Any, node: Node, xs: list[Any]) -> list[Any]:
     return [*done, *itertools.starmap(_stack, zip(columns, avals, strict=True))]
 
 
+def _row(x: Wide, i: int) -> Wide:
+    return Wide(x.array[i], x.exponent[i] if is_spread(x) else x.exponent)
+
+
 def _stack(column: Sequence[Any], aval: Any) -> Wide | None:
     if not column:
         return wide(np.zeros(aval.shape, aval.dtype))
     if any(x is None for x in column):
         return None
-    arrays, power = align(list(column))
-    return Wide(np.stack(arrays), power)
+    try:
+        arrays, power = align(list(column))
+        return Wide(np.stack(arrays), power)
+    except Apart:
+        pairs = [parts_of(x) for x in column]
+        return Wide(np.stack([f for f, _ in pairs]), np.stack([p for _, p in pairs]))
 
 
 def _while(run: Any, node: Node, xs: list[Any]) -> list[Any]:
@@ -118,9 +127,12 @@ def _where(mask: Any, new: Wide | None, old: Wide | None) -> Wide | None:
     """The entries of one of two arrays, by a mask over their leading axes."""
     if new is None or old is None:
         return None
-    arrays, power = align([new, old])
-    mask = mask.reshape((*mask.shape, *(1 for _ in arrays[0].shape[mask.ndim :])))
-    return Wide(np.where(mask, *arrays), power)
+    mask = mask.reshape((*mask.shape, *(1 for _ in new.array.shape[mask.ndim :])))
+    try:
+        arrays, power = align([new, old])
+        return Wide(np.where(mask, *arrays), power)
+    except Apart:
+        return choose(mask, old, new)
 
 
 def _apart(run: Any, node: Node, jaxpr: Callable[[], Any], xs: list[Any]) -> list[Any]:

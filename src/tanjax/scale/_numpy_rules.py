@@ -5,14 +5,17 @@ overflows. Running it with JAX would compile every primitive (10 ms each) and co
 range of float64. So every primitive has a rule `(node, operands) -> results` on `Wide` arrays: a
 product adds exponents, a sum aligns them, and integers wrap around as they do in JAX.
 
-    @rule("mul")
+    @rule("mul", spread=True)
     def multiply(node, xs):
         (a, i), (b, j) = xs
         return [Wide(a * b, i + j)]
 
 This file: the table, arithmetic, comparison and rounding; its neighbours `_numpy_rules_*.py` have
-the other families. Sharp edge: a rule is called under
-`np.errstate(all="ignore")` and returns results that need not be settled.
+the other families. Most rules are for blocks; what they do for numbers too far apart for one
+exponent is in `SPREAD`, by the rule, and they raise `Apart` where they find that out themselves.
+
+Sharp edge: a rule is called under `np.errstate(all="ignore")`, on settled operands, and returns
+results that need not be settled.
 """
 
 from __future__ import annotations
@@ -24,7 +27,19 @@ from typing import Any
 import numpy as np
 
 from ._graph import Node
-from ._wide import Wide, align, as_float, scaled, settle, wide
+from ._spread import common, larger, plus, remainder_of, times
+from ._wide import (
+    Apart,
+    Wide,
+    align,
+    as_float,
+    complex_of,
+    is_number,
+    limits,
+    scaled,
+    settle,
+    wide,
+)
 
 Rule = Callable[[Node, list[Wide]], list[Wide]]
 
@@ -35,17 +50,52 @@ RULES: dict[str, Rule] = {}
 WORK: dict[str, float | Callable[[Node, list[Wide]], float]] = {}
 
 
-def rule(*names: str, work: Any = None) -> Callable[[Any], Any]:
-    """Register a function as the rule of some primitives."""
+# What a rule gives way to where its operands, or what it would make of them, do not fit in blocks.
+# By rule and not by name: a rule that somebody has replaced has none.
+SPREAD: dict[Rule, Rule] = {}
+
+
+def rule(*names: str, work: Any = None, spread: bool = False) -> Callable[[Any], Any]:
+    """Register a function as the rule of some primitives.
+
+    **Arguments:** `work`: per element; `spread`: it is right for spread operands as it stands.
+    """
 
     def register(function: Any) -> Any:
         for name in names:
             RULES[name] = function
             if work is not None:
                 WORK[name] = work
+        if spread:
+            SPREAD[function] = function
         return function
 
     return register
+
+
+def spread_rule(*rules: Rule) -> Callable[[Rule], Rule]:
+    """Register what some rules give way to where blocks do not hold the numbers."""
+
+    def register(function: Rule) -> Rule:
+        SPREAD.update(dict.fromkeys(rules, function))
+        return function
+
+    return register
+
+
+def applied(node: Node, run: Rule, xs: list[Wide]) -> list[Wide]:
+    """The results of a rule, or of what stands in for it where blocks do not hold the numbers."""
+    try:
+        for x in xs:
+            if type(x.exponent) is not int:
+                break
+        else:
+            return run(node, xs)
+    except Apart:
+        pass
+    if run not in SPREAD:
+        raise Apart
+    return SPREAD[run](node, xs)
 
 
 def dtype_of(node: Node, index: int = 0) -> Any:
@@ -63,7 +113,7 @@ def is_float(x: Wide) -> bool:
 # -- arithmetic -----------------------------------------------------------------------------------
 
 
-@rule("mul")
+@rule("mul", spread=True)
 def multiply(node: Node, xs: list[Wide]) -> list[Wide]:
     x, y = xs
     if x.array.dtype.kind == "b":
@@ -71,12 +121,12 @@ def multiply(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(x.array * y.array, x.exponent + y.exponent)]
 
 
-@rule("square")
+@rule("square", spread=True)
 def square(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(xs[0].array * xs[0].array, 2 * xs[0].exponent)]
 
 
-@rule("div")
+@rule("div", spread=True)
 def divide(node: Node, xs: list[Wide]) -> list[Wide]:
     x, y = xs
     if is_float(x):
@@ -106,17 +156,18 @@ def subtract(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(a - b, power)]
 
 
-@rule("neg")
+@rule("neg", spread=True)
 def negative(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(-xs[0].array, xs[0].exponent, xs[0].extent)]
 
 
-@rule("abs")
+@rule("abs", spread=True)
 def absolute(node: Node, xs: list[Wide]) -> list[Wide]:
-    return [Wide(np.abs(xs[0].array), xs[0].exponent, xs[0].extent)]
+    x = xs[0]
+    return [Wide(np.abs(x.array), x.exponent, None if x.array.dtype.kind == "c" else x.extent)]
 
 
-@rule("sign")
+@rule("sign", spread=True)
 def sign(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(np.sign(xs[0].array))]
 
@@ -146,7 +197,7 @@ def remainder(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(np.where(b == 0, a, np.fmod(a, np.where(b == 0, 1, b))).astype(a.dtype))]
 
 
-@rule("integer_pow")
+@rule("integer_pow", spread=True)
 def integer_power(node: Node, xs: list[Wide]) -> list[Wide]:
     return [whole_power(xs[0], node.params["y"])]
 
@@ -158,41 +209,37 @@ def whole_power(x: Wide, n: int) -> Wide:
     base, left, result = settle(x), abs(n), None
     while left:
         if left & 1:
-            result = base if result is None else _times(result, base)
+            result = base if result is None else times(result, base)
         left >>= 1
         if left:
-            base = _times(base, base)
+            base = times(base, base)
     if result is None:
         return Wide(np.ones_like(x.array))
     return result if n > 0 else Wide(1.0 / result.array, -result.exponent)
 
 
-def _times(x: Wide, y: Wide) -> Wide:
-    return settle(Wide(x.array * y.array, x.exponent + y.exponent))
-
-
-@rule("polynomial", work=4)
+@rule("polynomial", work=4, spread=True)
 def polynomial(node: Node, xs: list[Wide]) -> list[Wide]:
     """Horner's rule; coefficients from the lowest."""
     x, *coefficients = xs
     total = coefficients.pop()
     for coefficient in reversed(coefficients):
-        total = settle(add(node, [_times(total, x), coefficient])[0])
+        total = plus(times(total, x), coefficient)
     return [Wide(np.broadcast_to(total.array, shape_of(node)), total.exponent)]
 
 
-@rule("sqrt")
+@rule("sqrt", spread=True)
 def square_root(node: Node, xs: list[Wide]) -> list[Wide]:
     return [root(xs[0], 2, np.sqrt)]
 
 
-@rule("rsqrt")
+@rule("rsqrt", spread=True)
 def reciprocal_square_root(node: Node, xs: list[Wide]) -> list[Wide]:
     x = root(xs[0], 2, np.sqrt)
     return [Wide(1.0 / x.array, -x.exponent)]
 
 
-@rule("cbrt", work=4)
+@rule("cbrt", work=4, spread=True)
 def cube_root(node: Node, xs: list[Wide]) -> list[Wide]:
     return [root(xs[0], 3, np.cbrt)]
 
@@ -248,7 +295,7 @@ for _name, _function in {"eq_to": np.equal, "lt_to": np.less, "le_to": np.less_e
     RULES[_name] = _total(_function)
 
 
-@rule("is_finite")
+@rule("is_finite", spread=True)
 def is_finite(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(np.isfinite(xs[0].array))]
 
@@ -256,12 +303,6 @@ def is_finite(node: Node, xs: list[Wide]) -> list[Wide]:
 @rule("select_n")
 def select(node: Node, xs: list[Wide]) -> list[Wide]:
     which, cases = np.asarray(xs[0].array), xs[1:]
-    if any(c.exponent != cases[0].exponent for c in cases):
-        # Only what is taken decides about the exponent.
-        cases = [
-            settle(Wide(np.where(which == i, c.array, np.zeros_like(c.array)), c.exponent))
-            for i, c in enumerate(cases)
-        ]
     arrays, power = align(cases)
     if len(arrays) == 1:
         return [Wide(arrays[0], power)]
@@ -271,74 +312,29 @@ def select(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(np.choose(which, arrays), power)]
 
 
-# -- rounding -------------------------------------------------------------------------------------
-
-
-def _rounding(function: Any) -> Rule:
-    def run(node: Node, xs: list[Wide]) -> list[Wide]:
-        x = xs[0]
-        if not is_float(x) or x.exponent > 1400:  # every entry that is left is a whole number
-            return [x]
-        return [Wide(function(as_float(x)))]
-
-    return run
-
-
-RULES["floor"], RULES["ceil"] = _rounding(np.floor), _rounding(np.ceil)
-
-
-@rule("round")
-def round_(node: Node, xs: list[Wide]) -> list[Wide]:
-    method = str(node.params["rounding_method"])
-    if "EVEN" in method or method == "1":
-        return _rounding(np.rint)(node, xs)
-
-    def away(a: Any) -> Any:
-        whole = np.trunc(a)
-        return whole + np.where(np.abs(a - whole) >= 0.5, np.sign(a), 0.0)
-
-    return _rounding(away)(node, xs)
-
-
-@rule("nextafter")
-def next_after(node: Node, xs: list[Wide]) -> list[Wide]:
-    """The neighbour in the type of the program, not in float64."""
-    dtype = dtype_of(node)
-    a, b = (np.asarray(as_float(x)).astype(dtype) for x in xs)
-    return [wide(np.nextafter(a, b))]
-
-
-@rule("reduce_precision")
-def reduce_precision(node: Node, xs: list[Wide]) -> list[Wide]:
-    """Asked for explicitly: mantissa and range are cut as the program says."""
-    bits, exponent_bits = node.params["mantissa_bits"], node.params["exponent_bits"]
-    x = xs[0]
-    if bits >= 52 and exponent_bits >= 11:
-        return [x]
-    a = as_float(x)
-    high = a * (2.0 ** (52 - bits) + 1.0)
-    a = np.where(np.isfinite(a) & (bits < 52), high - (high - a), a)
-    bias = 2 ** (exponent_bits - 1) - 1
-    top, bottom = (2 - 2.0**-bits) * 2.0**bias, 2.0 ** (1 - bias)
-    a = np.where(np.abs(a) > top, np.copysign(np.inf, a), a)
-    return [Wide(np.where(np.abs(a) < bottom, np.copysign(0.0, a), a))]
-
-
 # -- complex --------------------------------------------------------------------------------------
 
-RULES["real"] = lambda node, xs: [Wide(np.real(xs[0].array), xs[0].exponent)]
-RULES["imag"] = lambda node, xs: [Wide(np.imag(xs[0].array), xs[0].exponent)]
-RULES["conj"] = lambda node, xs: [
-    Wide(np.conj(xs[0].array).astype(np.complex128), xs[0].exponent, xs[0].extent)
-]
+
+@rule("real", spread=True)
+def real(node: Node, xs: list[Wide]) -> list[Wide]:
+    return [Wide(np.real(xs[0].array), xs[0].exponent)]
+
+
+@rule("imag", spread=True)
+def imaginary(node: Node, xs: list[Wide]) -> list[Wide]:
+    return [Wide(np.imag(xs[0].array), xs[0].exponent)]
+
+
+@rule("conj", spread=True)
+def conjugate(node: Node, xs: list[Wide]) -> list[Wide]:
+    x = xs[0]
+    return [Wide(np.conj(x.array).astype(np.complex128), x.exponent, x.extent)]
 
 
 @rule("complex")
 def complex_(node: Node, xs: list[Wide]) -> list[Wide]:
-    (a, b), power = align(xs)
-    out = np.empty(np.shape(a), np.complex128)
-    out.real, out.imag = a, b
-    return [Wide(out, power)]
+    arrays, power = align(xs)
+    return [Wide(complex_of(*arrays), power)]
 
 
 LOG2 = math.log(2.0)

@@ -11,13 +11,15 @@ a scatter with a function of its own is not known (add, mul, min, max and overwr
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from ._graph import Node
-from ._numpy_rules import RULES, Rule, dtype_of, rule, shape_of
-from ._wide import Wide, align
+from ._numpy_rules import RULES, Rule, dtype_of, is_float, rule, shape_of, spread_rule
+from ._spread import parts_of
+from ._wide import Apart, Wide, align, extent
 
 
 def _along(values: Any, axes: list[int], rank: int) -> Any:
@@ -67,8 +69,25 @@ class _Places:
 @rule("gather")
 def gather(node: Node, xs: list[Wide]) -> list[Wide]:
     p, (x, where) = node.params, xs
-    d, shape = p["dimension_numbers"], shape_of(node)
-    array = np.asarray(x.array)
+    filled = "FILL" in str(p["mode"])
+    out, inside = _gathered(node, x, where)
+    if filled and not np.all(inside):
+        out = np.where(inside, out, _fill(p["fill_value"], out.dtype))
+    return [Wide(out, x.exponent)]
+
+
+@spread_rule(gather)
+def gather_spread(node: Node, xs: list[Wide]) -> list[Wide]:
+    fraction, powers = parts_of(xs[0])
+    (filled,) = gather(node, [Wide(fraction), xs[1]])
+    moved, inside = _gathered(node, Wide(powers), xs[1])
+    return [Wide(filled.array, np.where(inside, moved, 0))]
+
+
+def _gathered(node: Node, x: Wide, where: Wide) -> tuple[Any, Any]:
+    """The entries, those out of bounds clamped, and which are within."""
+    p, shape = node.params, shape_of(node)
+    d, array = p["dimension_numbers"], np.asarray(x.array)
     places = _Places(
         np.asarray(where.array),
         array.shape,
@@ -80,9 +99,7 @@ def gather(node: Node, xs: list[Wide]) -> list[Wide]:
         len(shape),
     )
     out = np.broadcast_to(array[tuple(places.places)] if array.ndim else array, shape)
-    if "FILL" in str(p["mode"]) and not np.all(places.inside):
-        out = np.where(places.inside, out, _fill(p["fill_value"], array.dtype))
-    return [Wide(out, x.exponent)]
+    return out, places.inside
 
 
 def _fill(given: Any, dtype: Any) -> Any:
@@ -100,40 +117,55 @@ def _scatter(combine: Any) -> Rule:
     """A scatter that writes (`combine` is None) or combines by a ufunc."""
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
-        p, where = node.params, np.asarray(xs[1].array)
-        d = p["dimension_numbers"]
+        if combine is np.multiply and is_float(xs[2]) and _may_leave(xs):
+            raise Apart
         power, (array, updates) = _operands(combine, xs)
-        batches = tuple(d.operand_batching_dims), tuple(d.scatter_indices_batching_dims)
-        dropped = tuple(d.inserted_window_dims)
-        sizes = [1] * array.ndim
-        kept = [i for i in range(array.ndim) if i not in dropped and i not in batches[0]]
-        for axis, along in zip(kept, d.update_window_dims, strict=True):
-            sizes[axis] = updates.shape[along]
-        places = _Places(
-            where, array.shape, sizes, tuple(d.update_window_dims), dropped,
-            tuple(d.scatter_dims_to_operand_dims), batches, updates.ndim,
-        )  # fmt: skip
         if array.ndim == 0:
-            out = updates if combine is None else combine(array, updates)
-            return [Wide(out, power)]
-        index = tuple(np.broadcast_to(i, updates.shape) for i in places.places)
-        if "CLIP" not in str(p["mode"]) and not np.all(places.inside):
-            inside = np.broadcast_to(places.inside, updates.shape)
-            index, updates = tuple(i[inside] for i in index), updates[inside]
+            return [Wide(updates if combine is None else combine(array, updates), power)]
+        index, kept = places_of_updates(node, array.shape, xs[1].array, updates)
         out = np.array(array)
         if combine is None:
-            out[index] = updates
+            out[index] = updates[kept]
         else:
-            combine.at(out, index, updates)
+            combine.at(out, index, updates[kept])
         return [Wide(out, power)]
 
     return run
 
 
+def places_of_updates(
+    node: Node, shape: tuple[int, ...], where: Any, updates: Any
+) -> tuple[Any, Any]:
+    """The index of each update of a scatter in the operand, and which updates are not dropped."""
+    p = node.params
+    d = p["dimension_numbers"]
+    batches = tuple(d.operand_batching_dims), tuple(d.scatter_indices_batching_dims)
+    dropped = tuple(d.inserted_window_dims)
+    sizes = [1] * len(shape)
+    kept = [i for i in range(len(shape)) if i not in dropped and i not in batches[0]]
+    for axis, along in zip(kept, d.update_window_dims, strict=True):
+        sizes[axis] = updates.shape[along]
+    places = _Places(
+        np.asarray(where), shape, sizes, tuple(d.update_window_dims), dropped,
+        tuple(d.scatter_dims_to_operand_dims), batches, updates.ndim,
+    )  # fmt: skip
+    index = tuple(np.broadcast_to(i, updates.shape) for i in places.places)
+    if "CLIP" in str(p["mode"]) or np.all(places.inside):
+        return index, ...
+    inside = np.broadcast_to(places.inside, updates.shape)
+    return tuple(i[inside] for i in index), inside
+
+
+def _may_leave(xs: list[Wide]) -> bool:
+    """Whether the products that a scatter makes may leave the range of float64."""
+    if xs[2].exponent:
+        return True
+    low, high = extent(xs[2].array)
+    return high > 0.0 and xs[2].array.size * max(-math.log2(low), math.log2(high)) > 600
+
+
 def _operands(combine: Any, xs: list[Wide]) -> tuple[int, list[Any]]:
     """Operand and updates at one exponent, but for products, whose factors are pure numbers."""
-    if combine is np.multiply and xs[2].exponent:
-        raise NotImplementedError("scatter-mul by factors out of float64's range")
     pair = [xs[0], xs[2]]
     if combine is np.multiply:
         return xs[0].exponent, [np.asarray(x.array) for x in pair]

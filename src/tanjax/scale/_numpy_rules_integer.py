@@ -18,12 +18,13 @@ import numpy as np
 
 from ._graph import Node
 from ._numpy_rules import RULES, Rule, dtype_of, rule, shape_of
+from ._numpy_rules_rounding import stored_as
 from ._wide import Wide, as_float, wide
 
 # -- conversion -----------------------------------------------------------------------------------
 
 
-@rule("convert_element_type")
+@rule("convert_element_type", spread=True)
 def convert(node: Node, xs: list[Wide]) -> list[Wide]:
     return [converted(xs[0], node.params["new_dtype"])]
 
@@ -53,11 +54,11 @@ def converted(x: Wide, dtype: Any) -> Wide:
     return Wide(np.where(fits, inside, outside))
 
 
-@rule("bitcast_convert_type")
+@rule("bitcast_convert_type", spread=True)
 def bitcast(node: Node, xs: list[Wide]) -> list[Wide]:
     """Bits as another type: floats are first put into their own type."""
     source, target = node.uses[0].value.aval.dtype, np.dtype(dtype_of(node))
-    a = np.ascontiguousarray(np.asarray(as_float(xs[0])).astype(source))
+    a = np.ascontiguousarray(stored_as(xs[0], source))
     shape = shape_of(node)
     return [wide(a.reshape(-1).view(target).reshape(shape))]
 

@@ -1,12 +1,17 @@
 """Factorisations, triangular systems and Fourier transforms on numbers with an exponent.
 
 A factorisation is homogeneous: of `A·2^s`, Cholesky's factor has exponent s/2, singular values and
-eigenvalues s, orthogonal factors 0. Where two factors are packed into one matrix (LU) the numbers
-themselves are used. LAPACK through NumPy and SciPy; a matrix that is not positive definite gives
-NaN as in JAX, and no error.
+eigenvalues s, orthogonal factors 0. Where two factors are packed into one matrix (LU), each has its
+own exponent. LAPACK through NumPy and SciPy; a matrix that is not positive definite gives NaN as in
+JAX, and no error.
 
-Sharp edge: signs of vectors and the order of operations are LAPACK's; they may differ from those of
-another backend, their magnitudes do not.
+    >>> _packed(np.ones((2, 2)), 700, 0).exponent
+    array([[700, 700],
+           [  0, 700]])
+
+Sharp edges: signs of vectors and the order of operations are LAPACK's; they may differ from those
+of another backend, their magnitudes do not. A matrix of numbers too far apart for one exponent is
+refused, but for the triangle of a packed one that is meant.
 """
 
 from __future__ import annotations
@@ -19,7 +24,8 @@ import numpy as np
 from ._graph import Node
 from ._numpy_rules import dtype_of, rule
 from ._numpy_rules_index import permutation
-from ._wide import Wide, as_float, scaled
+from ._spread import is_spread, plus, times
+from ._wide import Apart, Wide, align, in_float64, scaled, settle
 
 
 def _cube(node: Node, xs: list[Wide]) -> float:
@@ -30,6 +36,25 @@ def _cube(node: Node, xs: list[Wide]) -> float:
 
 def _matrices(array: Any) -> Any:
     return array.reshape(-1, *array.shape[-2:])
+
+
+def _packed(array: Any, upper: int, lower: int) -> Wide:
+    """Two triangles in one matrix, the diagonal in the upper one, with an exponent each."""
+    below = np.tri(*array.shape[-2:], -1, bool)
+    powers = np.where(np.broadcast_to(below, array.shape), lower, upper)
+    return settle(Wide(array, powers if upper != lower else upper))
+
+
+def _triangle(x: Wide, lower: bool, unit: bool) -> Wide:
+    """The part of a matrix that a triangular solve reads; zeros elsewhere."""
+    rows, columns = x.array.shape[-2:]
+    keep = np.tri(rows, columns, -1 if unit else 0, bool)
+    if not lower:
+        keep = ~np.tri(rows, columns, 0 if unit else -1, bool)
+    x = settle(Wide(np.where(keep, x.array, 0.0), x.exponent))
+    if is_spread(x):
+        raise Apart
+    return x
 
 
 @rule("cholesky", work=_cube)
@@ -47,12 +72,15 @@ def cholesky(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(out, half)]
 
 
-@rule("triangular_solve", work=_cube)
+@rule("triangular_solve", work=_cube, spread=True)
 def triangular_solve(node: Node, xs: list[Wide]) -> list[Wide]:
     p = node.params
-    a, power = np.asarray(xs[0].array), xs[1].exponent - xs[0].exponent
+    if is_spread(xs[1]):
+        raise Apart
+    matrix = _triangle(xs[0], p["lower"], p["unit_diagonal"])
+    a, power = np.asarray(matrix.array), xs[1].exponent - matrix.exponent
     if p["unit_diagonal"]:
-        a, power = np.asarray(as_float(xs[0])), xs[1].exponent
+        a, power = np.asarray(in_float64(matrix)), xs[1].exponent
     b, lower = np.asarray(xs[1].array), p["lower"]
     if p["transpose_a"]:
         a, lower = np.swapaxes(a, -1, -2), not lower
@@ -79,7 +107,7 @@ def _substitute(a: Any, b: Any, lower: bool, unit: bool) -> Any:
 def lu(node: Node, xs: list[Wide]) -> list[Wide]:
     import scipy.linalg
 
-    array = np.asarray(as_float(xs[0]))
+    array = np.asarray(xs[0].array)
     rows, columns = array.shape[-2:]
     out = np.empty_like(array)
     pivots = np.empty((*array.shape[:-2], min(rows, columns)), np.int32)
@@ -87,7 +115,8 @@ def lu(node: Node, xs: list[Wide]) -> list[Wide]:
     for i, one in enumerate(_matrices(array)):
         getrf = scipy.linalg.get_lapack_funcs("getrf", (one,))
         _matrices(out)[i], flat[i], _ = getrf(one)
-    return [Wide(out), Wide(pivots), Wide(permutation(pivots, rows).astype(np.int32))]
+    packed = _packed(out, xs[0].exponent, 0)
+    return [packed, Wide(pivots), Wide(permutation(pivots, rows).astype(np.int32))]
 
 
 @rule("qr", work=_cube)
@@ -108,10 +137,11 @@ def qr(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(q), Wide(r, xs[0].exponent)]
 
 
-@rule("householder_product", work=_cube)
+@rule("householder_product", work=_cube, spread=True)
 def householder_product(node: Node, xs: list[Wide]) -> list[Wide]:
     """The first columns of a product of reflections `1 - tau v v*`."""
-    a, taus = (np.asarray(as_float(x)) for x in xs)
+    reflections = _triangle(xs[0], True, True)  # above them, there may be another factor
+    a, taus = (np.asarray(in_float64(x)) for x in (reflections, xs[1]))
     rows, columns = a.shape[-2:]
     out = np.zeros_like(a)
     out[..., :, :] = np.eye(rows, columns)
@@ -127,10 +157,11 @@ def householder_product(node: Node, xs: list[Wide]) -> list[Wide]:
 def geqrf(node: Node, xs: list[Wide]) -> list[Wide]:
     import scipy.linalg
 
-    array = np.asarray(as_float(xs[0]))
+    array = np.asarray(xs[0].array)
     found = [scipy.linalg.get_lapack_funcs("geqrf", (one,))(one)[:2] for one in _matrices(array)]
     packed, taus = (np.stack(part) for part in zip(*found, strict=True))
-    return [Wide(packed.reshape(array.shape)), Wide(taus.reshape(*array.shape[:-2], -1))]
+    factors = _packed(packed.reshape(array.shape), xs[0].exponent, 0)
+    return [factors, Wide(taus.reshape(*array.shape[:-2], -1))]
 
 
 @rule("svd", work=lambda node, xs: 10 * _cube(node, xs))
@@ -167,22 +198,23 @@ def eig(node: Node, xs: list[Wide]) -> list[Wide]:
 
 @rule("tridiagonal_solve", work=_cube)
 def tridiagonal_solve(node: Node, xs: list[Wide]) -> list[Wide]:
-    low, diagonal, high = (np.asarray(as_float(x)) for x in xs[:3])
+    (low, diagonal, high), power = align(xs[:3])
     size = diagonal.shape[-1]
-    matrix = np.zeros((*diagonal.shape, size))
+    matrix = np.zeros((*np.shape(diagonal), size), np.result_type(diagonal))
     i = np.arange(size)
     matrix[..., i, i] = diagonal
     matrix[..., i[1:], i[:-1]] = low[..., 1:]
     matrix[..., i[:-1], i[1:]] = high[..., :-1]
-    return [Wide(np.linalg.solve(matrix, np.asarray(xs[3].array)), xs[3].exponent)]
+    return [Wide(np.linalg.solve(matrix, np.asarray(xs[3].array)), xs[3].exponent - power)]
 
 
 @rule("symmetric_product", work=_cube)
 def symmetric_product(node: Node, xs: list[Wide]) -> list[Wide]:
     """`alpha a aᵀ + beta c`."""
-    a, c = (np.asarray(as_float(x)) for x in xs)
-    p = node.params
-    return [Wide(p["alpha"] * (a @ np.swapaxes(a, -1, -2)) + p["beta"] * c)]
+    x, c = xs
+    square = settle(Wide(x.array @ np.swapaxes(x.array, -1, -2), 2 * x.exponent))
+    alpha, beta = (settle(Wide(np.float64(node.params[name]))) for name in ("alpha", "beta"))
+    return [plus(times(square, alpha), times(c, beta))]
 
 
 @rule("fft", work=32)

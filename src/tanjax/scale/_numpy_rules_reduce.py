@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from ._graph import Node
-from ._numpy_rules import RULES, Rule, dtype_of, is_float, rule
-from ._wide import Wide, as_float, extent, limits, scaled
+from ._numpy_rules import RULES, Rule, applied, dtype_of, is_float, rule, spread_rule
+from ._spread import is_spread, multiply_matrices, parts_of, plus, product_over
+from ._wide import Wide, extent, in_float64, limits, magnitude_of, settle, split
 
 # -- reductions -----------------------------------------------------------------------------------
 
 
-def _axes(node: Node) -> tuple[int, ...]:
+def axes_of(node: Node) -> tuple[int, ...]:
     return tuple(int(a) for a in node.params["axes"])
 
 
@@ -32,12 +33,12 @@ def _axes(node: Node) -> tuple[int, ...]:
 def reduce_sum(node: Node, xs: list[Wide]) -> list[Wide]:
     x = xs[0]
     dtype = None if is_float(x) else dtype_of(node)
-    return [Wide(np.add.reduce(x.array, _axes(node), dtype), x.exponent)]
+    return [Wide(np.add.reduce(x.array, axes_of(node), dtype), x.exponent)]
 
 
-@rule("reduce_prod")
+@rule("reduce_prod", spread=True)
 def reduce_prod(node: Node, xs: list[Wide]) -> list[Wide]:
-    x, axes = xs[0], _axes(node)
+    x, axes = xs[0], axes_of(node)
     if not is_float(x):
         return [Wide(np.multiply.reduce(x.array, axes, dtype_of(node)))]
     return [product(x, axes)]
@@ -45,37 +46,21 @@ def reduce_prod(node: Node, xs: list[Wide]) -> list[Wide]:
 
 def product(x: Wide, axes: tuple[int, ...]) -> Wide:
     """The product over some axes, in any range."""
-    array = np.asarray(x.array)
-    count = math.prod(array.shape[a] for a in axes)
-    power = x.exponent * count
-    low, high = extent(array)
-    if high == 0.0 or count * max(abs(math.log2(low)), abs(math.log2(high))) < 900:
-        return Wide(np.multiply.reduce(array, axes), power)
-    if array.dtype.kind == "c":
-        array = scaled(array, -round(math.log2(high)))
-        return Wide(np.multiply.reduce(array, axes), power + count * round(math.log2(high)))
-    rest = tuple(a for a in range(array.ndim) if a not in axes)
-    rows = np.transpose(array, (*rest, *axes)).reshape(*(array.shape[a] for a in rest), count)
-    fraction, exponents = np.frexp(rows)
-    powers = exponents.sum(-1, dtype=np.int64)
-    total = np.ones(fraction.shape[:-1])
-    for i in range(0, count, 256):  # a product of 256 fractions is at least 2^-256
-        total, more = np.frexp(total * np.multiply.reduce(fraction[..., i : i + 256], -1))
-        powers = powers + more
-    return _gathered(total, powers, power)
+    count = math.prod(x.array.shape[a] for a in axes)
+    if not is_spread(x) and not _may_leave(x, count):
+        return Wide(np.multiply.reduce(x.array, axes), x.exponent * count)
+    return product_over(*parts_of(x), axes)
 
 
-def _gathered(fraction: Any, powers: Any, power: int) -> Wide:
-    """Entries with an exponent each as a block."""
-    alive = (fraction != 0) & np.isfinite(fraction)
-    top = int(np.max(powers[alive])) if np.any(alive) else 0
-    moves = np.clip(powers - top, -2000, 1000).astype(np.int64)
-    return Wide(np.ldexp(fraction, np.where(alive, moves, 0)), power + top)
+def _may_leave(x: Wide, count: int) -> bool:
+    """Whether a product of so many of these numbers may leave the range of float64."""
+    low, high = extent(x.array)
+    return high > 0.0 and count * max(abs(math.log2(low)), abs(math.log2(high))) >= 900
 
 
 def _reduction(function: Any) -> Rule:
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
-        return [Wide(function.reduce(xs[0].array, _axes(node)), xs[0].exponent)]
+        return [Wide(function.reduce(xs[0].array, axes_of(node)), xs[0].exponent)]
 
     return run
 
@@ -87,7 +72,7 @@ RULES["reduce_xor"] = _reduction(np.bitwise_xor)
 
 def _position(function: Any) -> Rule:
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
-        (axis,) = _axes(node)
+        (axis,) = axes_of(node)
         return [Wide(np.asarray(function(xs[0].array, axis)).astype(node.params["index_dtype"]))]
 
     return run
@@ -114,12 +99,11 @@ def parts_overflow(
     """
     dtype = dtype_of(node)
     largest = math.log2(limits(_SUM_RANGE.get(str(dtype), dtype)).largest) + exponent
-    tops = [(math.log2(high) + x.exponent) for x in xs if (high := extent(x.array)[1]) > 0.0]
-    if len(tops) < len(xs) or sum(tops) + math.log2(max(2, xs[0].array.size)) < largest:
+    tops = [magnitude_of(x).high for x in xs]
+    if sum(tops) + math.log2(max(2, xs[0].array.size)) < largest:
         return results, 0
-    (sizes,) = run(node, [Wide(np.abs(x.array), x.exponent) for x in xs])
-    power = largest - sizes.exponent
-    bad = np.log2(sizes.array) > power
+    (sizes,) = applied(node, run, [settle(Wide(np.abs(x.array), x.exponent)) for x in xs])
+    bad = np.log2(sizes.array) > largest - sizes.exponent
     out = results[0]
     bad &= np.isfinite(out.array)
     if not np.any(bad):
@@ -155,41 +139,33 @@ RULES["cumsum"] = _cumulative(np.add)
 RULES["cummax"], RULES["cummin"] = _cumulative(np.maximum), _cumulative(np.minimum)
 
 
-@rule("cumlogsumexp", work=16)
+@rule("cumlogsumexp", work=16, spread=True)
 def cumlogsumexp(node: Node, xs: list[Wide]) -> list[Wide]:
-    array = np.asarray(as_float(xs[0]))
+    array = np.asarray(in_float64(xs[0]))
     return [Wide(_along(node, array, lambda a, axis: np.logaddexp.accumulate(a, axis)))]
 
 
-@rule("cumprod", work=4)
+@rule("cumprod", work=4, spread=True)
 def cumprod(node: Node, xs: list[Wide]) -> list[Wide]:
-    x = xs[0]
-    array, axis = np.asarray(x.array), node.params["axis"]
-    low, high = extent(array)
-    count = array.shape[axis]
+    x, axis = xs[0], node.params["axis"]
+    array = np.asarray(x.array)
     if not is_float(x) or (
-        x.exponent == 0
-        and (high == 0.0 or count * max(abs(math.log2(low)), abs(math.log2(high))) < 900)
+        not is_spread(x) and x.exponent == 0 and not _may_leave(x, array.shape[axis])
     ):
         multiply = np.multiply
-        out = _along(node, array, lambda a, i: multiply.accumulate(a, i, dtype=array.dtype))
-        return [Wide(out)]
-    powers = np.empty(array.shape, np.int64)
-
-    def run(a: Any, axis: int) -> Any:
-        rows, out = np.moveaxis(a, axis, 0), np.empty_like(np.moveaxis(a, axis, 0))
-        kept = np.moveaxis(powers, axis, 0)
-        total, power = np.ones(rows.shape[1:]), np.zeros(rows.shape[1:], np.int64)
-        for i, row in enumerate(rows):
-            total, more = np.frexp(total * row)
-            power = power + more + x.exponent
-            out[i], kept[i] = total, power
-        return np.moveaxis(out, 0, axis)
-
-    fraction = _along(node, array, run)
-    if node.params["reverse"]:
-        powers = np.flip(powers, axis)
-    return [_gathered(fraction, powers, 0)]
+        return [
+            Wide(_along(node, array, lambda a, i: multiply.accumulate(a, i, dtype=array.dtype)))
+        ]
+    out, kept = (np.array(a) for a in parts_of(x))
+    rows, exponents = np.moveaxis(out, axis, 0), np.moveaxis(kept, axis, 0)
+    order = range(len(rows))[:: -1 if node.params["reverse"] else 1]
+    before: Any = None
+    for i in order:
+        if before is not None:
+            rows[i], more = split(rows[i] * rows[before])
+            exponents[i] += exponents[before] + more
+        before = i
+    return [Wide(out, kept)]
 
 
 # -- contractions ---------------------------------------------------------------------------------
@@ -212,20 +188,42 @@ def dot_general(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(contract(a, b, numbers), x.exponent + y.exponent)]
 
 
+def contract_spread(x: tuple[Any, Any], y: tuple[Any, Any], numbers: Any) -> Wide:
+    """`contract` of fractions and exponents."""
+    left, right, shape = _matrices(x[0], y[0], numbers)
+    powers = _matrices(x[1], y[1], numbers)
+    out = multiply_matrices((left, powers[0]), (right, powers[1]))
+    return Wide(out.array.reshape(shape), np.broadcast_to(out.exponent, out.array.shape).reshape(shape))
+
+
+@spread_rule(dot_general)
+def dot_general_spread(node: Node, xs: list[Wide]) -> list[Wide]:
+    x, y = (p if is_float(p) else Wide(np.asarray(p.array).astype(np.float64)) for p in xs)
+    return [contract_spread(parts_of(x), parts_of(y), node.params["dimension_numbers"])]
+
+
 def contract(a: Any, b: Any, numbers: Any) -> Any:
     """The product of two arrays over some axes: batches first, then what is left of each."""
     (inner_a, inner_b), (batch_a, batch_b) = numbers
     if a.ndim == b.ndim == 2 and not batch_a and (*inner_a, *inner_b) == (1, 0):
         return a @ b
+    left, right, shape = _matrices(a, b, numbers)
+    return np.matmul(left, right).reshape(shape)
+
+
+def _matrices(a: Any, b: Any, numbers: Any) -> tuple[Any, Any, tuple[int, ...]]:
+    """The operands of a contraction as batches of matrices, and the shape of its result."""
+    (inner_a, inner_b), (batch_a, batch_b) = numbers
     free_a = [i for i in range(a.ndim) if i not in inner_a and i not in batch_a]
     free_b = [i for i in range(b.ndim) if i not in inner_b and i not in batch_b]
     batch = [a.shape[i] for i in batch_a]
     left = [a.shape[i] for i in free_a]
     right = [b.shape[i] for i in free_b]
     k = math.prod(a.shape[i] for i in inner_a)
-    a = np.transpose(a, (*batch_a, *free_a, *inner_a)).reshape((*batch, math.prod(left), k))
-    b = np.transpose(b, (*batch_b, *inner_b, *free_b)).reshape((*batch, k, math.prod(right)))
-    return np.matmul(a, b).reshape((*batch, *left, *right))
+    many = math.prod(batch)
+    a = np.transpose(a, (*batch_a, *free_a, *inner_a)).reshape((many, math.prod(left), k))
+    b = np.transpose(b, (*batch_b, *inner_b, *free_b)).reshape((many, k, math.prod(right)))
+    return a, b, (*batch, *left, *right)
 
 
 @rule("tanjax_symmetric_outer", work=4)
@@ -234,3 +232,10 @@ def symmetric_outer(node: Node, xs: list[Wide]) -> list[Wide]:
     (a, i), (b, j) = (x[:2] for x in xs)
     half = a @ b.T
     return [Wide(half + b @ a.T, i + j)]
+
+
+@spread_rule(symmetric_outer)
+def symmetric_outer_spread(node: Node, xs: list[Wide]) -> list[Wide]:
+    a, b = (parts_of(x) for x in xs)
+    numbers = (((1,), (1,)), ((), ()))
+    return [plus(settle(contract_spread(a, b, numbers)), settle(contract_spread(b, a, numbers)))]

@@ -18,8 +18,8 @@ import jax
 import numpy as np
 
 from ._graph import Node
-from ._numpy_rules import RULES, dtype_of, rule, shape_of
-from ._wide import Wide, align, as_float
+from ._numpy_rules import RULES, SPREAD, dtype_of, rule, shape_of
+from ._wide import Wide, align
 
 
 def moved(x: Wide, array: Any) -> Wide:
@@ -52,6 +52,7 @@ for _name in (
     "mesh_cast",
 ):
     RULES[_name] = _same
+SPREAD[_same] = _same
 
 
 @rule("reshape", "squeeze", "expand_dims")
@@ -236,8 +237,3 @@ def dynamic_update_slice(node: Node, xs: list[Wide]) -> list[Wide]:
     array = np.array(array)
     array[_starts(xs[2:], array.shape, update.shape)] = update
     return [Wide(array, power)]
-
-
-def index_float(x: Wide) -> Any:
-    """Numbers for a place where a float at its true value is wanted."""
-    return np.asarray(as_float(x))

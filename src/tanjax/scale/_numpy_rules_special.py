@@ -1,14 +1,15 @@
 """Transcendental and special functions on numbers in a wide range.
 
-`exp(1000)` is an ordinary number here, and `log` of it is 1000 again. The exponential splits its
+`exp(1000)` is an ordinary number here, and `log` of it is 1000 again. Where float64 will do, a
+function is NumPy's. Elsewhere it is put together entry by entry: the exponential splits its
 argument into a power of two and a rest; the logarithm adds `exponent * log 2`; functions that are
-linear at zero (sin, tanh, log1p, erf, ...) keep arguments that float64 cannot hold; everything else
-is evaluated at its true value, where arguments beyond float64 saturate.
+linear at zero (sin, tanh, log1p, erf, ...) keep arguments that float64 cannot hold.
 
-    >>> exp_of(np.float64(1000.0)).exponent
-    1442
+    >>> exp_of(np.array([1.0, 1000.0])).exponent
+    array([   1, 1443])
 
-Sharp edge: within one array, `exp` keeps entries to 2^-1022 of the largest, others become zero.
+All rules here are for blocks and spread numbers alike. Sharp edge: a function with no known form
+far from 1 (zeta, the incomplete gammas) is unknown for arguments beyond float64.
 """
 
 from __future__ import annotations
@@ -19,107 +20,127 @@ from typing import Any
 import numpy as np
 
 from ._graph import Node
-from ._numpy_rules import LOG2, RULES, WORK, Rule, is_float, rule, whole_power
-from ._wide import Wide, align, as_float, extent, scaled
+from ._numpy_rules import LOG2, RULES, SPREAD, WORK, is_float, rule, whole_power
+from ._spread import choose, common, is_spread, plus, times
+from ._wide import Wide, as_float, complex_of, extent, in_float64, inverse, is_number, settle
 
 # log 2 in two parts, the first with 32 zero bits at its end, so that k * _LOG2_HIGH is exact.
 _LOG2_HIGH, _LOG2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _COSTLY = 8.0  # a transcendental function takes about as long as so many products
+_FARTHEST = 2.0**52  # larger powers of two are infinite or zero even here
+_TINY, _HUGE = 2.0**-1000, 2.0**1000  # between them, float64 is comfortable
+
+# -- where float64 will do ------------------------------------------------------------------------
+
+
+def _ends(x: Wide) -> tuple[float, float]:
+    """Bounds in log2 of the magnitudes, cheaply; (0, 0) if there are none."""
+    if is_spread(x):
+        return -math.inf, math.inf
+    low, high = x.extent or extent(x.array)
+    return (math.log2(low) + x.exponent, math.log2(high) + x.exponent) if high else (0.0, 0.0)
+
+
+def _is_near(x: Wide) -> bool:
+    """Whether float64 holds all numbers with room to spare."""
+    if type(x.exponent) is int and x.exponent == 0:
+        return True
+    low, high = _ends(x)
+    return low > -1000 and high < 1000
+
+
+def _piecewise(which: Any, rest: Wide, other: Any) -> Wide:
+    """`other()` where a condition holds, else the rest."""
+    return choose(which, rest, other()) if np.any(which) else rest
+
 
 # -- exponential and logarithm --------------------------------------------------------------------
-
-
-def _largest(t: Any) -> float:
-    """The largest finite number, 0 if there is none."""
-    finite = t[np.isfinite(t)] if t.ndim else t
-    if finite.size == 0 or not np.isfinite(top := finite.max()):
-        return 0.0
-    return float(top)
 
 
 def exp_of(t: Any) -> Wide:
     """`exp(t)` for float64 or complex numbers of any size."""
     t = np.asarray(t)
-    top = _largest(t.real)
-    if -200.0 < top < 700.0:
+    if np.all(np.abs(t.real) < 700.0):
         return Wide(np.exp(t))
-    if abs(top) > 2.0**60:  # not even the whole part of the exponent is known any more
-        return Wide(np.where(t < top, 0.0, np.where(t == top, 1.0, t)), int(top / LOG2))
-    k = math.floor(top / LOG2)
-    return Wide(np.exp((t - k * _LOG2_HIGH) - k * _LOG2_LOW), k)
+    real = np.clip(t.real, -_FARTHEST, _FARTHEST)
+    k = np.where(np.isfinite(t.real), np.rint(real / LOG2), 0.0)
+    rest = np.where(np.isfinite(t.real), (real - k * _LOG2_HIGH) - k * _LOG2_LOW, t.real)
+    if t.dtype.kind == "c":
+        rest = complex_of(rest, t.imag)
+    return Wide(np.exp(rest), k.astype(np.int64))
 
 
 def exp2_of(t: Any) -> Wide:
     """`2**t` for float64 numbers of any size."""
     t = np.asarray(t)
-    top = _largest(t.real)
-    k = 0 if -200.0 < top < 700.0 else math.floor(top)
-    return Wide(np.exp2(t - k), k)
+    if np.all(np.abs(t) < 1000.0):
+        return Wide(np.exp2(t))
+    near = np.clip(t, -_FARTHEST, _FARTHEST)
+    k = np.where(np.isfinite(t), np.rint(near), 0.0)
+    return Wide(np.exp2(np.where(np.isfinite(t), near - k, t)), k.astype(np.int64))
 
 
-def log_of(x: Wide) -> Any:
-    """The natural logarithm in float64."""
-    out = np.log(x.array)
-    return out if x.exponent == 0 else out + x.exponent * LOG2
+def log_of(x: Wide, function: Any = np.log, unit: float = LOG2) -> Any:
+    """The logarithm in float64, to full precision also near one."""
+    if _is_near(x):
+        return function(as_float(x))
+    out = function(x.array) + np.where(is_number(x.array), x.exponent, 0) * unit
+    t = as_float(x)
+    size = np.abs(t)
+    return np.where((size > _TINY) & (size < _HUGE), function(t), out)
 
 
-@rule("exp", work=_COSTLY)
+@rule("exp", work=_COSTLY, spread=True)
 def exponential(node: Node, xs: list[Wide]) -> list[Wide]:
-    return [exp_of(as_float(xs[0]))]
+    x = xs[0]
+    if _ends(x)[1] < 9.0:  # at most 512
+        return [Wide(np.exp(as_float(x)))]
+    return [exp_of(as_float(x))]
 
 
-@rule("exp2", work=_COSTLY)
+@rule("exp2", work=_COSTLY, spread=True)
 def exponential_2(node: Node, xs: list[Wide]) -> list[Wide]:
     t = as_float(xs[0])
     return [exp_of(t * LOG2) if t.dtype.kind == "c" else exp2_of(t)]
 
 
-@rule("log", work=_COSTLY)
+@rule("log", work=_COSTLY, spread=True)
 def logarithm(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(log_of(xs[0]))]
 
 
-@rule("log2", work=_COSTLY)
+@rule("log2", work=_COSTLY, spread=True)
 def logarithm_2(node: Node, xs: list[Wide]) -> list[Wide]:
-    return [Wide(np.log2(xs[0].array) + xs[0].exponent)]
+    return [Wide(log_of(xs[0], np.log2, 1.0))]
 
 
-@rule("logistic", work=_COSTLY)
+@rule("logistic", work=_COSTLY, spread=True)
 def logistic(node: Node, xs: list[Wide]) -> list[Wide]:
     t = np.asarray(as_float(xs[0]))
-    if t.dtype.kind == "f" and _largest(t) < -200.0 and np.all(t < 0):
-        return [exp_of(t)]
-    return [Wide(1.0 / (1.0 + np.exp(-t)))]
+    low = t.real < -40.0  # exp(t) to the precision of float64
+    return [_piecewise(low, Wide(1.0 / (1.0 + np.exp(-t))), lambda: exp_of(np.where(low, t, 0.0)))]
 
 
 # -- functions that are linear at zero ------------------------------------------------------------
 
 
-def _below(x: Wide, power: int) -> bool:
-    """Whether every entry is less than 2^power, cheaply if the exponent is 0."""
-    if x.exponent > power:
-        return False
-    high = (x.extent or extent(x.array))[1]
-    return high > 0.0 and math.log2(high) + x.exponent < power
-
-
-def _linear_at_zero(function: Any, slope: float = 1.0) -> Rule:
-    """A rule for an odd function: below 2^-60, its value is `slope * x` to float64's precision."""
+def _register(name: str, function: Any, slope: float = 1.0) -> None:
+    """A function that is `slope * x` below 2^-60, to float64's precision."""
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         x = xs[0]
-        if x.exponent < 0 and _below(x, -60):
+        if _is_near(x):
+            return [function(x)]
+        if _ends(x)[1] < -60:
             return [Wide(x.array * slope, x.exponent)]
-        return [function(x)]
+        tiny = np.abs(as_float(x)) < 2.0**-60
+        return [_piecewise(tiny, function(x), lambda: times(x, Wide(np.float64(slope))))]
 
-    return run
-
-
-def _register(name: str, function: Any, slope: float = 1.0) -> None:
-    RULES[name], WORK[name] = _linear_at_zero(function, slope), _COSTLY
+    RULES[name], WORK[name] = run, _COSTLY
+    SPREAD[run] = run
 
 
-for _name in ("sin", "tan", "tanh", "asin", "atan", "atanh"):
+for _name in ("tan", "tanh", "asin", "atan", "atanh"):
     _numpy = getattr(np, {"asin": "arcsin", "atan": "arctan", "atanh": "arctanh"}.get(_name, _name))
     _register(_name, lambda x, f=_numpy: Wide(f(as_float(x))))
 
@@ -141,86 +162,113 @@ _register("erf_inv", lambda x: Wide(_scipy("erfinv")(as_float(x))), math.sqrt(ma
 
 def _expm1(x: Wide) -> Wide:
     t = np.asarray(as_float(x))
-    if _largest(t.real) < 700.0:
-        return Wide(np.expm1(t))
-    big = exp_of(t)
-    return Wide(big.array - scaled(np.ones_like(big.array), -big.exponent), big.exponent)
+    return _piecewise(t.real > 700.0, Wide(np.expm1(t)), lambda: exp_of(t))
 
 
 def _log1p(x: Wide) -> Wide:
     t = as_float(x)
-    if x.exponent <= 0:
-        return Wide(np.log1p(t))
-    return Wide(np.where(np.abs(t) > 1e300, log_of(x), np.log1p(t)))
+    if t.dtype.kind == "c":  # NumPy's is inexact where the result is small
+        real = np.log1p(t.real * (2.0 + t.real) + t.imag * t.imag) / 2
+        near = complex_of(real, np.arctan2(t.imag, 1.0 + t.real))
+        near = np.where(np.abs(t) > 0.5, np.log(1.0 + t), near)
+    else:
+        near = np.log1p(t)
+    if _is_near(x) and _ends(x)[1] < 900:
+        return Wide(near)
+    return Wide(np.where(np.abs(t) > 1e300, log_of(x), near))
 
 
 def _asinh(x: Wide) -> Wide:
     t = as_float(x)
-    if x.exponent <= 0 or t.dtype.kind == "c":
-        return Wide(np.arcsinh(t))
-    large = np.sign(t) * (log_of(Wide(np.abs(x.array), x.exponent)) + LOG2)
-    return Wide(np.where(np.abs(t) > 1e300, large, np.arcsinh(t)))
+    near = np.arcsinh(t)
+    if _is_near(x):
+        return Wide(near)
+    side = np.where(t.real < 0, -1.0, 1.0)
+    large = side * (log_of(Wide(side * x.array, x.exponent)) + LOG2)
+    return Wide(np.where(np.abs(t) > 1e300, large, near))
 
 
 def _hyperbolic(function: Any, even: bool) -> Any:
-    def run(x: Wide) -> Wide:
-        t = np.asarray(as_float(x))
-        if t.dtype.kind == "c" or max(_largest(t), _largest(-t)) < 700.0:
-            return Wide(function(t))
-        big = exp_of(np.abs(t))
-        side = 0.5 if even else np.copysign(0.5, t)
-        near = scaled(function(np.clip(t, -700.0, 700.0)), -big.exponent)
-        return Wide(np.where(np.abs(t) < 700.0, near, big.array * side), big.exponent)
+    def run(t: Any) -> Wide:
+        t = np.asarray(t)
+        far = np.abs(t.real) >= 700.0
+
+        def grown() -> Wide:
+            side = np.where(t.real < 0, -1.0, 1.0)
+            big = exp_of(side * t)
+            return Wide(big.array * (0.5 if even else 0.5 * side), big.exponent)
+
+        return _piecewise(far, Wide(function(t)), grown)
 
     return run
 
 
+_sinh, _cosh = _hyperbolic(np.sinh, even=False), _hyperbolic(np.cosh, even=True)
+
+
+def _sin(x: Wide) -> Wide:
+    t = as_float(x)
+    if t.dtype.kind != "c":
+        return Wide(np.sin(t))
+    turned = _sinh(complex_of(-t.imag, t.real))  # sin z = -i sinh(iz)
+    return Wide(complex_of(turned.array.imag, -turned.array.real), turned.exponent)
+
+
+_register("sin", _sin)
 _register("expm1", _expm1)
 _register("log1p", _log1p)
 _register("asinh", _asinh)
-_register("sinh", _hyperbolic(np.sinh, even=False))
+_register("sinh", lambda x: _sinh(as_float(x)))
 
 
 # -- the others -----------------------------------------------------------------------------------
 
 
-@rule("cosh", work=_COSTLY)
+@rule("cosh", work=_COSTLY, spread=True)
 def cosh(node: Node, xs: list[Wide]) -> list[Wide]:
-    return [_hyperbolic(np.cosh, even=True)(xs[0])]
+    return [_cosh(as_float(xs[0]))]
 
 
-@rule("acosh", work=_COSTLY)
+@rule("cos", work=_COSTLY, spread=True)
+def cos(node: Node, xs: list[Wide]) -> list[Wide]:
+    t = as_float(xs[0])
+    return [_cosh(complex_of(-t.imag, t.real)) if t.dtype.kind == "c" else Wide(np.cos(t))]
+
+
+@rule("acosh", work=_COSTLY, spread=True)
 def acosh(node: Node, xs: list[Wide]) -> list[Wide]:
     x, t = xs[0], as_float(xs[0])
-    if x.exponent <= 0 or t.dtype.kind == "c":
-        return [Wide(np.arccosh(t))]
-    return [Wide(np.where(t > 1e300, log_of(x) + LOG2, np.arccosh(t)))]
+    near = np.arccosh(t)
+    if _is_near(x):
+        return [Wide(near)]
+    return [Wide(np.where(np.abs(t) > 1e300, log_of(x) + LOG2, near))]
 
 
-@rule("atan2", work=_COSTLY)
+@rule("atan2", work=_COSTLY, spread=True)
 def atan2(node: Node, xs: list[Wide]) -> list[Wide]:
     y, x = xs
-    if x.exponent > y.exponent and np.all(x.array > 0) and _below(_quotient(xs), -60):
-        return [_quotient(xs)]
-    arrays, _ = align(xs, saturate=True)
-    return [Wide(np.arctan2(*arrays))]
+    if not is_spread(y) and not is_spread(x) and y.exponent == x.exponent:
+        return [Wide(np.arctan2(y.array, x.array))]
+    (a, b), _ = common(xs)
+    small = is_number(y.array) & (np.abs(a) < 2.0**-60 * np.abs(b)) & (b > 0)
+    return [_piecewise(small, Wide(np.arctan2(a, b)), lambda: times(y, inverse(x)))]
 
 
-def _quotient(xs: list[Wide]) -> Wide:
-    return Wide(xs[0].array / xs[1].array, xs[0].exponent - xs[1].exponent)
-
-
-@rule("erfc", work=_COSTLY)
+@rule("erfc", work=_COSTLY, spread=True)
 def erfc(node: Node, xs: list[Wide]) -> list[Wide]:
     t = np.asarray(as_float(xs[0]))
-    if not (t.size and np.all(t > 20.0)):
-        return [Wide(_scipy("erfc")(t))]
-    t = np.minimum(t, 1e150)
-    small = exp_of(-t * t)
-    return [Wide(small.array * _scipy("erfcx")(t), small.exponent)]
+
+    def tail() -> Wide:
+        u = np.clip(t, 0.0, 1e30)
+        high = u.astype(np.float32).astype(np.float64)  # whose square is exact
+        power = exp_of(-high * high)
+        rest = np.exp((high - u) * (high + u)) if u.max() < 1e4 else 1.0
+        return settle(Wide(power.array * rest * _scipy("erfcx")(u), power.exponent))
+
+    return [_piecewise(t > 20.0, Wide(_scipy("erfc")(t)), tail)]
 
 
-@rule("pow", work=2 * _COSTLY)
+@rule("pow", work=2 * _COSTLY, spread=True)
 def power(node: Node, xs: list[Wide]) -> list[Wide]:
     """`x**y`: by products for one whole exponent, else by the logarithm where float64 ends."""
     x, y = xs
@@ -229,34 +277,63 @@ def power(node: Node, xs: list[Wide]) -> list[Wide]:
     t = np.asarray(as_float(y))
     if t.size == 1 and t.dtype.kind in "fiu" and (n := t.item()) == n // 1 and abs(n) < 2**20:
         return [whole_power(x, int(n))]
-    a = np.asarray(x.array)
-    direct = np.power(a, t) if x.exponent == 0 else None
-    if a.dtype.kind == "c" or t.dtype.kind == "c":
-        return [Wide(np.power(as_float(x), t))]
-    lost = True
-    if direct is not None:
-        lost = bool(np.any((a != 0) & np.isfinite(a) & ((direct == 0) | np.isinf(direct))))
-    if not lost:
+    a = np.asarray(as_float(x))
+    direct = np.power(a, t)
+    sizes = np.abs(a), np.abs(direct)
+    lost = is_number(a) & ~np.isnan(direct) & ~np.isinf(t)
+    lost &= np.logical_or.reduce([(s < _TINY) | (s > _HUGE) for s in np.broadcast_arrays(*sizes)])
+    if not np.any(lost):
         return [Wide(direct)]
-    size = exp2_of(np.where(t == 0, 0.0, t * (np.log2(np.abs(a)) + x.exponent)))
-    return [Wide(size.array * np.power(np.where(a < 0, -1.0, 1.0), t), size.exponent)]
+    return [choose(lost, Wide(direct), _power_by_logarithm(x, t))]
 
 
-def _plain(name: str, function: Any) -> None:
-    """A function evaluated at its true value."""
+def _power_by_logarithm(x: Wide, t: Any) -> Wide:
+    if x.array.dtype.kind == "c" or t.dtype.kind == "c":
+        return exp_of(np.where(t == 0, 0.0, t * log_of(x)))
+    size = exp2_of(np.where(t == 0, 0.0, t * log_of(Wide(np.abs(x.array), x.exponent), np.log2, 1.0)))
+    return Wide(size.array * np.power(np.where(x.array < 0, -1.0, 1.0), t), size.exponent)
+
+
+@rule("one_minus_square", spread=True)
+def one_minus_square(node: Node, xs: list[Wide]) -> list[Wide]:
+    one, x = Wide(np.float64(1.0), 0, (1.0, 1.0)), xs[0]
+    return [times(plus(one, Wide(-x.array, x.exponent, x.extent)), plus(one, x))]
+
+
+def _plain(name: str, function: Any, far: Any = None) -> None:
+    """A function evaluated at its true value.
+
+    **Arguments:** `far`: what it is, for one operand, where that is out of float64's range.
+    """
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
-        return [Wide(function(*[np.asarray(as_float(x)) for x in xs]))]
+        if all(map(_is_near, xs)):
+            return [Wide(function(*[np.asarray(as_float(x)) for x in xs]))]
+        if far is None:
+            return [Wide(function(*[np.asarray(in_float64(x)) for x in xs]))]
+        size = np.abs(as_float(xs[0]))
+        outside = is_number(xs[0].array) & ((size < _TINY) | (size > _HUGE))
+        return [_piecewise(outside, Wide(function(as_float(xs[0]))), lambda: far(xs[0], size > 1))]
 
     RULES[name], WORK[name] = run, _COSTLY
+    SPREAD[run] = run
 
 
-_plain("cos", np.cos)
+def _digamma_far(x: Wide, large: Any) -> Wide:
+    return choose(large, inverse(Wide(-x.array, x.exponent)), Wide(log_of(x)))
+
+
+def _lgamma_far(x: Wide, large: Any) -> Wide:
+    """`-log|x|` near zero; Stirling's `x (log x - 1)` far away, infinite at negative numbers."""
+    logs = log_of(Wide(np.abs(x.array), x.exponent))
+    grown = times(x, Wide(np.where(x.array > 0, logs - 1.0, -np.inf)))
+    return choose(large, Wide(-logs), grown)
+
+
 _plain("acos", np.arccos)
-_plain("one_minus_square", lambda t: (1.0 - t) * (1.0 + t))
+_plain("lgamma", _scipy("gammaln"), _lgamma_far)
+_plain("digamma", _scipy("digamma"), _digamma_far)
 for _name, _function in {
-    "lgamma": "gammaln",
-    "digamma": "digamma",
     "polygamma": "polygamma",
     "zeta": "zeta",
     "igamma": "gammainc",

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from ._graph import Node
-from ._numpy_rules import Rule, dtype_of, rule
-from ._numpy_rules_reduce import contract
+from ._numpy_rules import Rule, dtype_of, is_float, rule
+from ._numpy_rules_reduce import contract, contract_spread
 from ._numpy_rules_shape import padded
-from ._wide import Wide, align, scaled
+from ._wide import Apart, Wide, align
 
 
 def windows(
@@ -41,7 +41,8 @@ def windows(
     return view[tuple(slice(None, None, s) for s in steps)]
 
 
-def _of_node(node: Node, array: Any, fill: Any) -> Any:
+def windows_of(node: Node, array: Any, fill: Any) -> Any:
+    """The windows of a node's operand."""
     p = node.params
     ones = (1,) * array.ndim
     return windows(
@@ -53,6 +54,11 @@ def _of_node(node: Node, array: Any, fill: Any) -> Any:
         p.get("window_dilation") or ones,
         fill,
     )
+
+
+def inner_axes(array: Any) -> tuple[int, ...]:
+    """The axes within windows, in a view of the windows of an array."""
+    return tuple(range(array.ndim, 2 * array.ndim))
 
 
 def _lowest(dtype: Any) -> Any:
@@ -70,8 +76,8 @@ def _work(node: Node, xs: list[Wide]) -> float:
 def _pool(function: Any, fill: Any) -> Rule:
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         array = np.asarray(xs[0].array)
-        view = _of_node(node, array, fill(array.dtype))
-        axes = tuple(range(array.ndim, 2 * array.ndim))
+        view = windows_of(node, array, fill(array.dtype))
+        axes = inner_axes(array)
         options = {"dtype": array.dtype} if function is np.add else {}
         return [Wide(function.reduce(view, axes, **options), xs[0].exponent)]
 
@@ -94,7 +100,7 @@ _FUNCTIONS: dict[str, tuple[Any, Any]] = {
 }
 
 
-def _function_of(node: Node) -> tuple[Any, Any]:
+def function_of(node: Node) -> tuple[Any, Any]:
     """The NumPy function that a jaxpr of one equation is, and its neutral element."""
     jaxpr = node.params["jaxpr"]
     names = [e.primitive.name for e in getattr(jaxpr, "jaxpr", jaxpr).eqns]
@@ -104,38 +110,39 @@ def _function_of(node: Node) -> tuple[Any, Any]:
 
 
 def _in_common(function: Any, xs: list[Wide]) -> tuple[list[Any], int]:
-    """Operand and initial value; factors of a product are taken as numbers."""
-    if function is not np.multiply:
-        return align(xs)
-    return [scaled(np.asarray(x.array), x.exponent) if x.exponent else x.array for x in xs], 0
+    """Operand and initial value at one exponent."""
+    if function is np.multiply and is_float(xs[0]):
+        raise Apart  # a product of many may be anywhere
+    return align(xs)
 
 
 @rule("reduce")
 def reduce(node: Node, xs: list[Wide]) -> list[Wide]:
     if len(xs) != 2:
         raise NotImplementedError("reduce of several operands")
-    function, _ = _function_of(node)
+    function, _ = function_of(node)
     (array, start), power = _in_common(function, xs)
     out = function.reduce(array, tuple(node.params["dimensions"]))
     out = function(out, start)
-    return [Wide(out if out.dtype.kind in "fc" else out.astype(dtype_of(node)), power)]
+    kept = out.dtype.kind in "fc" or node.outputs[0].is_floating  # then by rank
+    return [Wide(out if kept else out.astype(dtype_of(node)), power)]
 
 
 @rule("reduce_window", work=_work)
 def reduce_window(node: Node, xs: list[Wide]) -> list[Wide]:
     if len(xs) != 2:
         raise NotImplementedError("reduce_window of several operands")
-    function, neutral = _function_of(node)
+    function, neutral = function_of(node)
     (array, start), power = _in_common(function, xs)
-    view = _of_node(node, np.asarray(array), neutral(array.dtype))
-    out = function.reduce(view, tuple(range(array.ndim, 2 * array.ndim)))
+    view = windows_of(node, np.asarray(array), neutral(array.dtype))
+    out = function.reduce(view, inner_axes(np.asarray(array)))
     return [Wide(function(out, start).astype(view.dtype), power)]
 
 
 # -- what was selected in a window ----------------------------------------------------------------
 
 
-def _selected(node: Node, array: Any) -> tuple[Any, Any]:
+def selected(node: Node, array: Any) -> tuple[Any, Any]:
     """The index, in the padded array, of the entry that each window selects, and that array."""
     largest = node.params["select_prim"].name in ("ge", "gt")
     fill = _lowest(array.dtype) if largest else _highest(array.dtype)
@@ -155,7 +162,7 @@ def _selected(node: Node, array: Any) -> tuple[Any, Any]:
 @rule("select_and_scatter_add", work=_work)
 def select_and_scatter_add(node: Node, xs: list[Wide]) -> list[Wide]:
     source, operand = (np.asarray(x.array) for x in xs)
-    index, full = _selected(node, operand)
+    index, full = selected(node, operand)
     out = np.zeros(full.size, source.dtype)
     np.add.at(out, index.reshape(-1), source.reshape(-1))
     config = [(-int(lo), -int(hi), 0) for lo, hi in node.params["padding"]]
@@ -165,7 +172,7 @@ def select_and_scatter_add(node: Node, xs: list[Wide]) -> list[Wide]:
 @rule("select_and_gather_add", work=_work)
 def select_and_gather_add(node: Node, xs: list[Wide]) -> list[Wide]:
     tangents, operand = (np.asarray(x.array) for x in xs)
-    index, _ = _selected(node, operand)
+    index, _ = selected(node, operand)
     config = [(int(lo), int(hi), 0) for lo, hi in node.params["padding"]]
     return [Wide(padded(tangents, 0, config).reshape(-1)[index], xs[0].exponent)]
 
@@ -181,36 +188,57 @@ def _conv_work(node: Node, xs: list[Wide]) -> float:
 
 @rule("conv_general_dilated", work=_conv_work)
 def convolution(node: Node, xs: list[Wide]) -> list[Wide]:
+    x, y = xs
+    out = convolved(node, (x.array, None), (y.array, None))
+    return [Wide(out.array, x.exponent + y.exponent)]
+
+
+def convolved(node: Node, x: tuple[Any, Any], y: tuple[Any, Any]) -> Wide:
+    """The convolution of fractions and exponents, which are None for blocks."""
     p = node.params
-    numbers, groups = p["dimension_numbers"], p["feature_group_count"]
-    a = np.transpose(xs[0].array, numbers.lhs_spec)  # batch, features, space
-    b = np.transpose(xs[1].array, numbers.rhs_spec)  # results, features, space
-    parts = p["batch_group_count"]
-    pieces = [
-        _convolved(x, y, p, groups)
-        for x, y in zip(np.split(a, parts, 0), np.split(b, parts, 0), strict=True)
-    ]
-    out = np.concatenate(pieces, 1)
-    return [Wide(np.transpose(out, np.argsort(numbers.out_spec)), xs[0].exponent + xs[1].exponent)]
+    numbers, parts = p["dimension_numbers"], p["batch_group_count"]
+
+    def split(pair: tuple[Any, Any], spec: Any) -> Any:
+        """In the order (batch, features, space) or (results, features, space)."""
+        ordered = [None if a is None else np.transpose(a, spec) for a in pair]
+        return zip(*([None] * parts if a is None else np.split(a, parts) for a in ordered))
+
+    pairs = zip(split(x, numbers.lhs_spec), split(y, numbers.rhs_spec), strict=True)
+    pieces = [_piece(a, b, p) for a, b in pairs]
+    order = np.argsort(numbers.out_spec)
+    array = np.transpose(np.concatenate([q.array for q in pieces], 1), order)
+    if x[1] is None:
+        return Wide(array)
+    return Wide(array, np.transpose(np.concatenate([q.exponent for q in pieces], 1), order))
 
 
-def _convolved(a: Any, b: Any, p: Any, groups: int) -> Any:
+def _piece(x: tuple[Any, Any], y: tuple[Any, Any], p: Any) -> Wide:
     """The convolution of (batch, features, space) with (results, features, space)."""
-    space, kernel = a.ndim - 2, b.shape[2:]
-    view = windows(
-        a,
-        (1, 1, *kernel),
-        (1, 1, *p["window_strides"]),
-        ((0, 0), (0, 0), *p["padding"]),
-        (1, 1, *p["lhs_dilation"]),
-        (1, 1, *p["rhs_dilation"]),
-        0,
-    )
-    places = view.shape[2 : 2 + space]
-    view = view.reshape(a.shape[0], groups, b.shape[1], *places, *kernel)
-    b = b.reshape(groups, b.shape[0] // groups, *b.shape[1:])
+    a, b = x[0], y[0]
+    groups, space, kernel = p["feature_group_count"], a.ndim - 2, b.shape[2:]
+
+    def view(a: Any) -> Any:
+        out = windows(
+            a,
+            (1, 1, *kernel),
+            (1, 1, *p["window_strides"]),
+            ((0, 0), (0, 0), *p["padding"]),
+            (1, 1, *p["lhs_dilation"]),
+            (1, 1, *p["rhs_dilation"]),
+            0,
+        )
+        return out.reshape(a.shape[0], groups, b.shape[1], *out.shape[2 : 2 + space], *kernel)
+
+    def result(out: Any) -> Any:
+        # (group, batch, *places, results of a group)
+        out = np.moveaxis(np.moveaxis(out, -1, 1), 2, 0)
+        return out.reshape(a.shape[0], -1, *out.shape[3:])
+
     inner = tuple(range(3 + space, 3 + 2 * space))
-    out = contract(view, b, (((2, *inner), tuple(range(2, 3 + space))), ((1,), (0,))))
-    # (group, batch, *places, results of a group)
-    out = np.moveaxis(np.moveaxis(out, -1, 1), 2, 0)
-    return out.reshape(a.shape[0], -1, *places)
+    numbers = ((2, *inner), tuple(range(2, 3 + space))), ((1,), (0,))
+    kernels = [None if c is None else c.reshape(groups, -1, *b.shape[1:]) for c in y]
+    if x[1] is None:
+        return Wide(result(contract(view(a), kernels[0], numbers)))
+    both = (view(a), view(x[1])), (kernels[0], kernels[1])
+    out = contract_spread(*both, numbers)
+    return Wide(result(out.array), result(out.exponent))

@@ -14,7 +14,9 @@ from . import (
     _numpy_rules_linalg as _numpy_rules_linalg,
     _numpy_rules_random as _numpy_rules_random,
     _numpy_rules_reduce as _numpy_rules_reduce,
+    _numpy_rules_rounding as _numpy_rules_rounding,
     _numpy_rules_shape as _numpy_rules_shape,
     _numpy_rules_special as _numpy_rules_special,
+    _numpy_rules_spread as _numpy_rules_spread,
     _numpy_rules_window as _numpy_rules_window,
 )

@@ -9,10 +9,16 @@ exponent for all of it, so that a product costs one NumPy product and one intege
     >>> settle(Wide(x.array * x.array, 2 * x.exponent)).exponent > 1000
     True
 
-Sharp edges: entries more than 2^1022 below the largest of the *same* array become zero, as no
-single exponent can hold them together; integers and booleans keep their own type and
-have exponent 0; a random key is one 64-bit integer. The array of a `Wide` may be a NumPy scalar or
-a read-only view: never write to it.
+Numbers too far apart for one exponent get one each: then `exponent` is an array, too. `settle`
+goes over to that form and back, so that a block's numbers are always within 2^±300 of its exponent
+and no product of three of them is lost. What is done with such arrays is in `_spread.py`.
+
+    >>> settle(Wide(np.array([1e-200, 1e200]))).exponent
+    array([-664,  665])
+
+Sharp edges: a complex number has one exponent, so that a part more than 2^1000 below the other may
+vanish; integers and booleans keep their own type and have exponent 0; a random key is one 64-bit
+integer. The array of a `Wide` may be a NumPy scalar or a read-only view: never write to it.
 """
 
 from __future__ import annotations
@@ -27,9 +33,11 @@ import numpy as np
 from ._graph import ZERO, Magnitude, is_floating
 
 INF = math.inf
-# The largest entry is kept within 2^±300, so that a product of three arrays and a sum over 2^100
-# entries stay within float64 before they are settled.
+# Entries are kept within 2^±300, so that a product of three arrays and a sum over 2^100 entries
+# stay within float64 before they are settled.
 _SMALL, _LARGE = 2.0**-300, 2.0**300
+_ROOM = 590  # the most binary orders of magnitude that one exponent is given
+_FARTHEST_MOVE = 700  # by which a block can be moved and stay normal in float64
 # Beyond it, numbers are infinite or zero even here: an exponent must stay exact as a float.
 _FARTHEST = 2**50
 _BIGGEST, _LEAST = float(np.finfo(np.float64).max), 5e-324
@@ -38,13 +46,21 @@ _BIGGEST, _LEAST = float(np.finfo(np.float64).max), 5e-324
 class Wide(NamedTuple):
     """The numbers `array * 2**exponent`.
 
-    `extent`: smallest and largest magnitude of the nonzero finite entries of `array`, or None if
-    not yet measured; `(inf, 0.0)` if there are none.
+    `exponent`: an integer, or an integer array of the shape of `array` ("spread"); `extent`:
+    smallest and largest magnitude of the nonzero finite entries of `array`, or None if not yet
+    measured; `(inf, 0.0)` if there are none; of a spread array that is settled, `(0.5, 1.0)`.
     """
 
     array: Any
-    exponent: int = 0
+    exponent: Any = 0
     extent: tuple[float, float] | None = None
+
+
+class Apart(ArithmeticError):
+    """Numbers too far apart for one exponent: the rule for blocks has to give way."""
+
+    def __init__(self) -> None:
+        super().__init__("numbers too far apart for one exponent")
 
 
 def wide(x: Any) -> Wide:
@@ -91,24 +107,80 @@ def extent(array: Any) -> tuple[float, float]:
 
 
 def settle(x: Wide) -> Wide:
-    """The same numbers with their extent measured and the largest entry near 1 if it was far."""
+    """The same numbers with their extent measured, in a block if they fit in one, else spread."""
     array, exponent, span = x
+    if type(exponent) is not int:
+        return _settle_spread(array, exponent)
     if span is None:
         span = extent(array)
-    high = span[1]
+    low, high = span
     if high == 0.0 or array.dtype.kind not in "fc":
         return Wide(array, 0, span)
-    if _SMALL <= high <= _LARGE and -_FARTHEST <= exponent <= _FARTHEST:
+    if _SMALL <= low and high <= _LARGE and -_FARTHEST <= exponent <= _FARTHEST:
         return Wide(array, exponent, span)
-    move = math.frexp(high)[1]
+    return _settle_far(array, exponent, low, high)
+
+
+def _settle_far(array: Any, exponent: int, low: float, high: float) -> Wide:
+    """Settle a block whose exponent does not suit its numbers."""
+    if not -_FARTHEST <= exponent <= _FARTHEST:
+        array = scaled(array, 5000 if exponent > 0 else -5000)
+        return Wide(array, 0, extent(array))
+    bottom, top = math.frexp(low)[1], math.frexp(high)[1]
+    if top - bottom > _ROOM:
+        return _settle_spread(array, np.full(np.shape(array), exponent, np.int64))
+    move = top if top - bottom < 250 else (top + bottom) // 2
     array, exponent = scaled(array, -move), exponent + move
-    if abs(exponent) > _FARTHEST:
-        array, exponent = scaled(array, 5000 if exponent > 0 else -5000), 0
     return Wide(array, exponent, extent(array))
 
 
-def scaled(array: Any, power: int) -> Any:
-    """`array * 2**power` in float64, which may overflow or lose small entries."""
+def _settle_spread(array: Any, exponent: Any) -> Wide:
+    """Settle numbers with an exponent each."""
+    if array.dtype.kind not in "fc":
+        return Wide(array, 0, extent(array))
+    fraction, powers = split(array)
+    powers = powers + np.where(is_number(fraction), exponent, 0)
+    if powers.size and (np.max(powers) > _FARTHEST or np.min(powers) < -_FARTHEST):
+        far = np.where(np.abs(powers) > _FARTHEST, np.sign(powers) * 5000, 0)
+        fraction, powers = scaled(fraction, far), np.where(far, 0, powers)
+    counts = is_number(fraction)
+    known = powers[counts]
+    if known.size == 0:
+        return Wide(fraction, 0, (INF, 0.0))
+    bottom, top = int(known.min()), int(known.max())
+    if top - bottom > _ROOM:
+        return Wide(fraction, powers, (0.5, 1.0))
+    middle = top if top - bottom < 250 else (top + bottom) // 2
+    block = scaled(fraction, np.where(counts, powers - middle, 0))
+    return Wide(block, middle, extent(block))
+
+
+def is_number(array: Any) -> Any:
+    """Which entries are neither zero nor infinite nor NaN."""
+    return (array != 0) & np.isfinite(array)
+
+
+def split(array: Any) -> tuple[Any, Any]:
+    """Fractions of 0.5 to 1 and powers of two; 0 is the power of what is no number.
+
+    Of a complex number, the larger part is such a fraction.
+    """
+    array = np.asarray(array)
+    if array.dtype.kind == "c":
+        size = np.maximum(np.abs(array.real), np.abs(array.imag))
+        powers = np.where(is_number(size), np.frexp(size)[1], 0).astype(np.int64)
+        return scaled(array, -powers), powers
+    fraction, powers = np.frexp(array)
+    return fraction, np.where(is_number(fraction), powers, 0).astype(np.int64)
+
+
+def scaled(array: Any, power: Any) -> Any:
+    """`array * 2**power` in float64, which may overflow or lose small entries.
+
+    **Arguments:** `power`: an integer, or one for each entry.
+    """
+    if type(power) is not int:
+        return _scaled_each(array, power)
     power = max(-5000, min(5000, power))
     if power == 0:
         return array
@@ -122,24 +194,53 @@ def scaled(array: Any, power: int) -> Any:
         return array * 2.0**power
 
 
+def _scaled_each(array: Any, power: Any) -> Any:
+    array, power = np.broadcast_arrays(array, np.clip(power, -5000, 5000).astype(np.int32))
+    with np.errstate(all="ignore"):
+        if array.dtype.kind != "c":
+            return np.ldexp(array, power)
+        parts = np.ascontiguousarray(array).reshape(-1).view(np.float64)
+        out = np.ldexp(parts, np.repeat(power.reshape(-1), 2))
+        return out.view(np.complex128).reshape(array.shape)
+
+
 def as_float(x: Wide) -> Any:
     """The numbers in float64; those out of its range stay nonzero and finite (saturated)."""
     array, power = x.array, x.exponent
-    if power == 0:
+    if type(power) is int and power == 0:
         return array
     return _saturated(array, scaled(array, power))
 
 
+def in_float64(x: Wide) -> Any:
+    """The numbers in float64, for a function that has no other form.
+
+    **Raises:** `NotImplementedError` if some are too large for that.
+    """
+    moved = scaled(x.array, x.exponent)
+    if np.any(np.isinf(moved) & np.isfinite(x.array)):
+        raise NotImplementedError("numbers beyond float64")
+    return _saturated(x.array, moved)
+
+
 def _saturated(array: Any, moved: Any) -> Any:
     if array.dtype.kind == "c":
-        parts = _saturated(array.real, moved.real), _saturated(array.imag, moved.imag)
-        return parts[0] + 1j * parts[1]
+        return complex_of(
+            _saturated(array.real, moved.real), _saturated(array.imag, moved.imag)
+        )
     lost = (moved == 0) & (array != 0)
     over = np.isinf(moved) & np.isfinite(array)
     if np.any(lost) or np.any(over):
         moved = np.where(lost, np.copysign(_LEAST, array), moved)
         moved = np.where(over, np.copysign(_BIGGEST, array), moved)
     return moved
+
+
+def complex_of(real: Any, imag: Any) -> Any:
+    """Complex numbers of two parts; a sum would make NaN of an infinite one."""
+    out = np.empty(np.shape(real), np.complex128)
+    out.real, out.imag = real, imag
+    return out
 
 
 def inverse(x: Wide) -> Wide:
@@ -155,24 +256,34 @@ def has_numbers(x: Wide) -> bool:
 
 
 def align(xs: list[Wide], saturate: bool = False) -> tuple[list[Any], int]:
-    """The arrays of several Wides at one exponent, that of the largest.
+    """The arrays of several blocks at one exponent, the largest.
 
     **Arguments:** `saturate`: nonzero entries stay nonzero, as comparisons need.
+    **Raises:** `Apart` if entries would be lost.
     """
     power = xs[0].exponent
-    if all(x.exponent == power for x in xs):
+    if type(power) is int and all(type(x.exponent) is int and x.exponent == power for x in xs):
         return [x.array for x in xs], power
+    if any(type(x.exponent) is not int for x in xs):
+        raise Apart
     known = [x.exponent for x in xs if has_numbers(x)]
     power = max(known) if known else 0
     arrays = []
     for x in xs:
-        moved = x.array if not has_numbers(x) else scaled(x.array, x.exponent - power)
+        if not has_numbers(x):
+            arrays.append(x.array)
+            continue
+        if x.exponent < power - _FARTHEST_MOVE and not saturate:
+            raise Apart
+        moved = scaled(x.array, x.exponent - power)
         arrays.append(_saturated(x.array, moved) if saturate else moved)
     return arrays, power
 
 
 def magnitude_of(x: Wide) -> Magnitude:
     """The bounds in log2 of the magnitudes of a Wide."""
+    if type(x.exponent) is not int:
+        return _magnitude_of_spread(x)
     low, high = x.extent or extent(x.array)
     if high == 0.0:
         return ZERO
@@ -180,6 +291,14 @@ def magnitude_of(x: Wide) -> Magnitude:
         one = math.log2(high) + x.exponent
         return Magnitude(one, one, True)
     return Magnitude(math.log2(low) + x.exponent, math.log2(high) + x.exponent, True)
+
+
+def _magnitude_of_spread(x: Wide) -> Magnitude:
+    counts = is_number(x.array)
+    sizes = np.log2(np.abs(x.array[counts])) + np.broadcast_to(x.exponent, counts.shape)[counts]
+    if sizes.size == 0:
+        return ZERO
+    return Magnitude(float(sizes.min()), float(sizes.max()), True)
 
 
 class Limits(NamedTuple):
@@ -224,24 +343,34 @@ def clamp_to(x: Wide, dtype: Any, exponent: int) -> Clamped:
     """The numbers as a type stores them at an exponent, in range only: precision is kept."""
     if x.extent is None:
         x = settle(x)
-    low, high = x.extent  # type: ignore[misc]
-    room = limits(dtype)
-    shift = exponent - x.exponent
-    top = room.largest if shift == 0 else _ldexp(room.largest, shift)
-    bottom = room.least if shift == 0 else _ldexp(room.least, shift)
-    if high == 0.0 or (high <= top and low >= bottom and x.array.dtype.kind != "c"):
-        return Clamped(x, 0, 0)
-    array = np.array(x.array)
-    parts = np.atleast_1d(array).view(np.float64) if array.dtype.kind == "c" else array
-    sizes = np.abs(parts)
-    over = (sizes > top) & (sizes < INF)
-    under = (sizes < bottom) & (sizes > 0)
+    room, shift, array = limits(dtype), exponent - x.exponent, x.array
+    if type(shift) is int:
+        low, high = x.extent  # type: ignore[misc]
+        top = room.largest if shift == 0 else _ldexp(room.largest, shift)
+        bottom = room.least if shift == 0 else _ldexp(room.least, shift)
+        if high == 0.0 or (high <= top and low >= bottom and array.dtype.kind != "c"):
+            return Clamped(x, 0, 0)
+        sizes = np.abs(_real_parts(array))
+    else:
+        top, bottom = room.largest, room.least
+        sizes = np.abs(_real_parts(scaled(array, -shift)))
+    exact = np.abs(_real_parts(array))
+    over = (sizes > top) & (exact < INF)
+    under = (sizes < bottom) & (exact > 0)
     counts = int(np.count_nonzero(over)), int(np.count_nonzero(under))
     if counts == (0, 0):
         return Clamped(x, 0, 0)
+    array = np.array(array, order="C")
+    parts = _real_parts(array)  # a view
     parts[over] = np.copysign(INF, parts[over])
     parts[under] = 0.0
     return Clamped(settle(Wide(array, x.exponent)), *counts)
+
+
+def _real_parts(array: Any) -> Any:
+    """The parts of complex numbers side by side; a view of an array that is contiguous."""
+    array = np.atleast_1d(array)
+    return np.ascontiguousarray(array).view(np.float64) if array.dtype.kind == "c" else array
 
 
 def rounded_to(x: Wide, dtype: Any) -> Wide:
@@ -251,8 +380,8 @@ def rounded_to(x: Wide, dtype: Any) -> Wide:
         return x
     array = x.array
     if array.dtype.kind == "c":
-        parts = [rounded_to(Wide(p, x.exponent), dtype).array for p in (array.real, array.imag)]
-        return Wide(parts[0] + 1j * parts[1], x.exponent)
+        parts = [rounded_to(Wide(p), dtype).array for p in (array.real, array.imag)]
+        return Wide(complex_of(*parts), x.exponent)
     high = array * (2.0 ** (52 - bits) + 1.0)
     rounded = high - (high - array)
     return Wide(np.where(np.isfinite(array), rounded, array), x.exponent)
