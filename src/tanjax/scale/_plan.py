@@ -30,9 +30,9 @@ from . import _problem, _range
 from ._assign import Assignment
 from ._constraints import is_known
 from ._evaluate import Evaluation, evaluate
-from ._graph import Magnitude, ScaleGraph, Value, build
+from ._graph import Magnitude, Node, ScaleGraph, Value, build
 from ._intervals import bound
-from ._losses import losses
+from ._losses import losses, lost_entries
 from ._measure import measure
 from ._progress import progress
 from ._rewrites import guard, guard_all
@@ -180,7 +180,7 @@ def plan(
     given = [None if isinstance(x, jax.ShapeDtypeStruct) else x for x in arguments]
     arguments = [None if isinstance(x, Magnitude) else x for x in given]
     graph = build(closed, restored)
-    said = [*notes, *_unknown_primitives(graph)]
+    said, alarms = [*notes, *_unknown_primitives(graph)], list[str]()
     count = len(graph.uses)
     with progress(count, "planning") as advance:
         reference = _magnitudes(graph, arguments, given, thorough)
@@ -188,7 +188,7 @@ def plan(
         lost = lost_in_plain(graph, reference, arguments, free_outputs)
         advance(count // 8)
         if lost:
-            solved = _assigned(graph, reference, arguments, free_outputs, time_limit, said)
+            solved = _assigned(graph, reference, arguments, free_outputs, time_limit, said, alarms)
         else:
             solved = _as_it_is(graph, said)
         solved = _hidden(graph, solved) if hide else solved
@@ -205,6 +205,7 @@ def plan(
         expects_finite=not (lost and solved is None) and _expects_finite(graph, reference),
         is_confirmed=not reference.complete and bool(lost) and _is_settled(graph),
         free_outputs=tuple(free_outputs),
+        alarms=(*alarms, *_unseen(reference)),
     )
     log.info("planned %d uses: %s, %.3f s", count, found.method, found.seconds)
     return found
@@ -320,31 +321,40 @@ def _assigned(
     free_outputs: Sequence[bool],
     time_limit: float,
     said: list[str],
+    alarms: list[str],
 ) -> Solved | None:
-    """Exponents that hold, or None if none are better than plain floating point."""
+    """Exponents that hold, or None if none are better than plain floating point.
+
+    Exponents that lose an entry which plain JAX has right are worse, whatever else they hold.
+    """
     said += _unholdable(graph)
-    best: tuple[float, Assignment] | None = None
+    plain = _Judged.of(graph, reference, arguments, None)
+    best: tuple[_Judged, Assignment] | None = None
     start = time.perf_counter()
     for demand in _problem.DEMANDS:
         left = max(time_limit / 10, time_limit - (time.perf_counter() - start))
         solution = _problem.assign_exponents(graph, free_outputs, demand, left)
-        badness = _badness(graph, reference, arguments)
-        if best is None or badness < best[0]:
-            best = badness, solution
-        if badness == 0:
+        judged = _Judged.of(graph, reference, arguments, plain)
+        if best is None or judged.badness < best[0].badness:
+            best = judged, solution
+        if judged.badness == (0, 0):
             break
     assert best is not None
-    badness, solution = best
-    if badness and badness >= (
-        _badness(graph, reference, arguments, plain=True) + _misfits(graph, free_outputs)
-    ):
+    judged, solution = best
+    misfits = _misfits(graph, free_outputs)
+    is_worse = judged.worse or (judged.lost and judged.lost >= plain.lost + misfits)
+    if is_worse:
         said.append("no exponents hold these numbers together: plain floating point is kept.")
         _problem.clear(graph)
-        return None
-    if badness:
+        judged = plain
+    elif judged.lost:
         said.append(
             "some numbers are lost at any exponents: their range is too wide for the dtype."
         )
+    if judged.lost:
+        alarms += [f"{judged.lost} entries of the results are wrong: {note}" for note in said[-2:]]
+    if is_worse:
+        return None
     if solution.method == "propagation":
         said.append(
             "the integer program ran out of time; exponents were propagated instead, so there may "
@@ -355,14 +365,58 @@ def _assigned(
     return Solved(solution.conversions, solution.method, solution.gap)
 
 
-def _badness(
-    graph: ScaleGraph, reference: Evaluation, arguments: Sequence[Any], plain: bool = False
-) -> float:
-    """How many entries of the results are lost at the exponents of the graph (or at none)."""
-    if not reference.complete:
-        return 0.0 if not plain else 1.0
-    simulated = evaluate(graph, arguments, budget=reference.budget, simulate=True, plain=plain)
-    return float(sum(loss.entries for loss in losses(graph, reference, simulated)))
+class _Judged(NamedTuple):
+    """What exponents (or none) do to the results.
+
+    **Fields:** `lost`: entries of the results that are wrong; `worse`: of those, how many plain JAX
+    has right; `right`: per output, which entries are as the dtype holds them.
+    """
+
+    lost: int
+    worse: int
+    right: list[Any]
+
+    @property
+    def badness(self) -> tuple[int, int]:
+        return self.worse, self.lost
+
+    @classmethod
+    def of(
+        cls,
+        graph: ScaleGraph,
+        reference: Evaluation,
+        arguments: Sequence[Any],
+        plain: _Judged | None,
+    ) -> _Judged:
+        """Run the program at the exponents of the graph, or at none if `plain` is not known yet."""
+        none = [None] * len(graph.outputs)
+        if not reference.complete:
+            return cls(int(plain is None), 0, none)
+        simulated = evaluate(
+            graph, arguments, budget=reference.budget, simulate=True, plain=plain is None
+        )
+        wrong = lost_entries(graph, reference, simulated, strict=True)
+        right = [None if mask is None else ~mask for mask in wrong]
+        before = none if plain is None else plain.right
+        worse = sum(
+            int(np.count_nonzero(was & ~now))
+            for was, now in zip(before, right, strict=True)
+            if was is not None and now is not None
+        )
+        return cls(sum(loss.entries for loss in losses(graph, reference, simulated)), worse, right)
+
+
+def _unseen(reference: Evaluation) -> list[str]:
+    """Equations that could not be run, and of whose numbers nothing is known."""
+    return [
+        f"the numbers of `{node.primitive}`{_at(node)} could not be looked at ({reason})."
+        for node, reason in reference.skipped
+        if any(v.is_floating and v.magnitude is None for v in node.outputs)
+    ][:3]
+
+
+def _at(node: Node) -> str:
+    return f" at {node.source}" if node.source else ""
 
 
 def _unknown_primitives(graph: ScaleGraph) -> list[str]:
