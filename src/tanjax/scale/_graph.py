@@ -26,6 +26,8 @@ import numpy as np
 
 from tanjax import _compat
 
+from ._folding import folded_number
+
 
 class Magnitude(NamedTuple):
     """`2^low <= |x| <= 2^high` for every entry of a value that is neither zero nor non-finite.
@@ -202,6 +204,20 @@ def trips(equation: Any) -> float:
     return ASSUMED_TRIPS if equation.primitive.name == "while" else 1.0
 
 
+def number_of(value: Value) -> Any:
+    """The one number that every entry of a value is known to be at planning time, or None."""
+    while value.constant is None and value.node is not None:
+        if value.node.primitive not in ("broadcast_in_dim", "convert_element_type", "copy"):
+            return None
+        value = value.node.uses[0].value
+    if value.constant is None or not value.size or not isinstance(value.aval.dtype, np.dtype):
+        return None
+    array = np.asarray(value.constant)
+    wide = np.complex128 if np.iscomplexobj(array) else np.float64
+    numbers = np.unique(array.astype(wide))
+    return numbers[0].item() if len(numbers) == 1 and np.isfinite(numbers[0]) else None
+
+
 class _Builder:
     """Makes the graphs of a jaxpr and of those nested in it, over one list of values."""
 
@@ -213,6 +229,12 @@ class _Builder:
     def constant(self, v: Any, number: Any) -> Value:
         new = self.value(v.aval, "constant", 0.0, constant=self.restored.get(id(v), number))
         new.restored = id(v) in self.restored
+        return new
+
+    def computed(self, v: Any, number: Any) -> Value:
+        """A constant that the trace computes from others, one for each reading."""
+        new = self.value(v.aval, "constant", 0.0, constant=number)
+        new.restored = number.dtype != v.aval.dtype
         return new
 
     def value(self, aval: Any, kind: str, computed: float, **more: Any) -> Value:
@@ -237,10 +259,21 @@ class _Builder:
         def read(v: Any) -> Value:
             if hasattr(v, "val"):  # a literal carries its value
                 return self.constant(v, v.val)
+            if v in numbers:
+                return self.computed(v, numbers[v])
             return known[v]
 
+        def number(v: Any) -> Any:
+            if hasattr(v, "val") and not v.aval.shape:
+                return np.asarray(self.restored.get(id(v), v.val))
+            return None if hasattr(v, "val") else numbers.get(v)
+
         nodes = []
+        numbers: dict[Any, Any] = {}
         for equation in _compat.needed_equations(jaxpr):
+            if (found := folded_number(equation, list(map(number, equation.invars)))) is not None:
+                numbers[equation.outvars[0]] = found
+                continue
             node = Node(equation, equation.primitive.name, [], [], computed=computed)
             node.uses = [self.use(read(v), node, i) for i, v in enumerate(equation.invars)]
             node.graphs = self.nested(equation, computed)
