@@ -26,6 +26,7 @@ import numpy as np
 
 from tanjax import _compat
 
+from ._expansions import expansion, is_expanded
 from ._folding import folded_number
 
 
@@ -171,6 +172,8 @@ def nested_jaxprs(equation: Any) -> tuple[Any, ...]:
     params, name = equation.params, equation.primitive.name
     if name == "tanjax_linear":
         return (_compat.linear_jaxpr(equation),)
+    if is_expanded(equation):
+        return (expansion(equation),)
     if name == "while":
         return params["cond_jaxpr"], params["body_jaxpr"]
     if name == "cond":
@@ -274,7 +277,8 @@ class _Builder:
             if (found := folded_number(equation, list(map(number, equation.invars)))) is not None:
                 numbers[equation.outvars[0]] = found
                 continue
-            node = Node(equation, equation.primitive.name, [], [], computed=computed)
+            name = "closed_call" if is_expanded(equation) else equation.primitive.name
+            node = Node(equation, name, [], [], computed=computed)
             node.uses = [self.use(read(v), node, i) for i, v in enumerate(equation.invars)]
             node.graphs = self.nested(equation, computed)
             node.outputs = [

@@ -113,7 +113,7 @@ def _halvings(node: Node, s: int, exact: Fraction | None) -> int:
 
 def reduce_prod(node: Node, operands: list[Any]) -> list[Any]:
     use, out = node.uses[0], node.outputs[0]
-    if not (use.exponent or out.exponent):
+    if not (use.exponent or out.exponent or node.guarded):  # some of its products may not fit
         return _compat.bind(node.equation, operands)
     x, axes = wider(operands[0]), tuple(node.params["axes"])
     x = jnp.moveaxis(x, axes, range(len(axes)))
@@ -133,7 +133,7 @@ def reduce_prod(node: Node, operands: list[Any]) -> list[Any]:
 
 def cumprod(node: Node, operands: list[Any]) -> list[Any]:
     use, out = node.uses[0], node.outputs[0]
-    if not (use.exponent or out.exponent):
+    if not (use.exponent or out.exponent or node.guarded):  # some of its products may not fit
         return _compat.bind(node.equation, operands)
     m, e = split(wider(operands[0]))
 

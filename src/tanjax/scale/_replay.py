@@ -25,6 +25,7 @@ from tanjax import _compat
 
 from ._graph import Node, ScaleGraph, Use, Value, callee_uses
 from ._identities import IDENTITIES
+from ._parts import plain_parts
 from ._powers_of_two import convert
 from ._rewrites import apart, opaque
 
@@ -115,8 +116,8 @@ def _run(graph: ScaleGraph, arguments: Sequence[Any]) -> list[Any]:
     for value in graph.constants:
         env.write(value, folded(value, value.exponent))
     untouched = list(map(is_untouched, graph.nodes))
-    is_plain = all(untouched)
-    for node, as_it_was in zip(graph.nodes, untouched, strict=True):
+    plain = plain_parts(graph, untouched)
+    for node, as_it_was, is_plain in zip(graph.nodes, untouched, plain, strict=True):
         if as_it_was and (is_plain or not _joins(node)):
             results = _compat.bind(node.equation, list(map(env.as_it_is, node.uses)))
         else:
