@@ -7,6 +7,7 @@ has. What is in no group here and in no table works on the numbers themselves, w
 from __future__ import annotations
 
 from . import _constraints as c
+from . import _lu
 from ._graph import CALLS
 
 _GROUPS: dict[str, str] = {
@@ -33,7 +34,7 @@ _GROUPS: dict[str, str] = {
         lgamma digamma polygamma igamma igammac igamma_grad_a zeta
         regularized_incomplete_beta bessel_i0e bessel_i1e
         nextafter cumlogsumexp bitcast_convert_type
-        lu geqrf geqp3 qr householder_product hessenberg tridiagonal ormqr
+        lu geqrf geqp3 householder_product hessenberg tridiagonal ormqr
         reduce_and reduce_or reduce_xor and or xor not population_count clz shift_left
         shift_right_arithmetic shift_right_logical mulhi random_bits random_seed random_split
         random_fold_in random_wrap random_unwrap random_clone threefry2x32 rng_bit_generator
@@ -58,7 +59,7 @@ def fill() -> None:
     for name, ratio in powers.items():
         table[name] = c.Constraint(f"power {'/'.join(map(str, ratio))}", c.power(*ratio))
     table["cholesky"] = table["sqrt"]
-    for name, place in (("eigh", 1), ("eig", 0), ("svd", 0), ("schur", 0)):
+    for name, place in (("eigh", 1), ("eig", 0), ("svd", 0), ("schur", 0), ("qr", 1)):
         table[name] = c.Constraint("spectral", c._spectral(place))
     for name, rule in (
         ("integer_pow", c._integer_power),
@@ -83,3 +84,4 @@ def fill() -> None:
         ("cond", c._cond),
     ):
         table[name] = c.Constraint(rule.__name__.strip("_"), rule)
+    c.register_constraint(_lu.NAME, _lu.rows, evaluate=_lu.evaluate, interval=_lu.interval)

@@ -26,8 +26,10 @@ import numpy as np
 
 from tanjax import _compat
 
+from . import _lu
 from ._expansions import expansion, is_expanded
 from ._folding import folded_number
+from ._lu import Factors
 
 
 class Magnitude(NamedTuple):
@@ -253,41 +255,14 @@ class _Builder:
 
     def graph(self, jaxpr: Any, consts: Sequence[Any], kind: str, computed: float) -> ScaleGraph:
         jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
-        known: dict[Any, Value] = {}
         inputs = [self.value(v.aval, kind, computed) for v in jaxpr.invars]
         constants = [self.constant(v, c) for v, c in zip(jaxpr.constvars, consts, strict=True)]
-        known.update(zip(jaxpr.invars, inputs, strict=True))
-        known.update(zip(jaxpr.constvars, constants, strict=True))
-
-        def read(v: Any) -> Value:
-            if hasattr(v, "val"):  # a literal carries its value
-                return self.constant(v, v.val)
-            if v in numbers:
-                return self.computed(v, numbers[v])
-            return known[v]
-
-        def number(v: Any) -> Any:
-            if hasattr(v, "val") and not v.aval.shape:
-                return np.asarray(self.restored.get(id(v), v.val))
-            return None if hasattr(v, "val") else numbers.get(v)
-
-        nodes = []
-        numbers: dict[Any, Any] = {}
-        for equation in _compat.needed_equations(jaxpr):
-            if (found := folded_number(equation, list(map(number, equation.invars)))) is not None:
-                numbers[equation.outvars[0]] = found
-                continue
-            name = "closed_call" if is_expanded(equation) else equation.primitive.name
-            node = Node(equation, name, [], [], computed=computed)
-            node.uses = [self.use(read(v), node, i) for i, v in enumerate(equation.invars)]
-            node.graphs = self.nested(equation, computed)
-            node.outputs = [
-                self.value(v.aval, "result", computed, node=node) for v in equation.outvars
-            ]
-            known.update(zip(equation.outvars, node.outputs, strict=True))
-            nodes.append(node)
-        outputs = [self.use(read(v), None, i) for i, v in enumerate(jaxpr.outvars)]
-        return ScaleGraph(inputs, constants, nodes, outputs, self.values, self.uses)
+        body = _Body(self, computed)
+        body.known.update(zip(jaxpr.invars, inputs, strict=True))
+        body.known.update(zip(jaxpr.constvars, constants, strict=True))
+        body.run(jaxpr)
+        outputs = [self.use(body.read(v), None, i) for i, v in enumerate(jaxpr.outvars)]
+        return ScaleGraph(inputs, constants, body.nodes, outputs, self.values, self.uses)
 
     def nested(self, equation: Any, computed: float) -> tuple[ScaleGraph, ...]:
         often = computed * trips(equation)
@@ -295,6 +270,81 @@ class _Builder:
             self.graph(inner, getattr(inner, "consts", ()), "inner", often)
             for inner in nested_jaxprs(equation)
         )
+
+
+class _Body:
+    """The nodes of one graph while they are made, and what its variables stand for.
+
+    **Fields:** `known`: values by variable; `numbers`: those that the trace computes from numbers;
+    `factors`: the parts of packed factorisations (`_lu.py`).
+    """
+
+    def __init__(self, builder: _Builder, computed: float) -> None:
+        self.builder, self.computed = builder, computed
+        self.nodes: list[Node] = []
+        self.known: dict[Any, Value] = {}
+        self.numbers: dict[Any, Any] = {}
+        self.factors: dict[Any, Factors] = {}
+
+    def read(self, v: Any) -> Value:
+        if hasattr(v, "val"):  # a literal carries its value
+            return self.builder.constant(v, v.val)
+        if v in self.numbers:
+            return self.builder.computed(v, self.numbers[v])
+        return self.known[v]
+
+    def number(self, v: Any) -> Any:
+        if not hasattr(v, "val"):
+            return self.numbers.get(v)
+        return None if v.aval.shape else np.asarray(self.builder.restored.get(id(v), v.val))
+
+    def run(self, jaxpr: Any) -> None:
+        for equation in _compat.needed_equations(jaxpr):
+            found = folded_number(equation, list(map(self.number, equation.invars)))
+            if found is not None:
+                self.numbers[equation.outvars[0]] = found
+            elif not self.entered(equation):
+                self.add(equation)
+
+    def add(self, equation: Any) -> None:
+        name = "closed_call" if is_expanded(equation) else equation.primitive.name
+        name = _lu.NAME if name == "lu" else name
+        node = Node(equation, name, [], [], computed=self.computed)
+        new = self.builder.value
+        for i, v in enumerate(equation.invars):
+            factors = None if hasattr(v, "val") else self.factors.get(v)
+            part = factors.part_for(equation) if factors else None
+            node.uses.append(self.builder.use(part or self.read(v), node, i))
+        node.graphs = self.builder.nested(equation, self.computed)
+        avals = [v.aval for v in equation.outvars]
+        if name == _lu.NAME:
+            avals += [avals[0], avals[0]]
+        node.outputs = [new(aval, "result", self.computed, node=node) for aval in avals]
+        self.known.update(zip(equation.outvars, node.outputs, strict=False))
+        if name == _lu.NAME:
+            self.factors[equation.outvars[0]] = Factors(node.outputs[0], *node.outputs[-2:])
+        self.nodes.append(node)
+
+    def entered(self, equation: Any) -> bool:
+        """Run a call here that a factorisation is handed to, so that its readers are seen."""
+        handed = [v for v in equation.invars if not hasattr(v, "val") and v in self.factors]
+        call = _lu.called(equation) if handed else None
+        if call is None or any(self.factors[v].part_for(equation) for v in handed):
+            return False
+        inner, places = call
+        jaxpr = getattr(inner, "jaxpr", inner)
+        body = _Body(self.builder, self.computed)
+        body.nodes = self.nodes
+        for v, i in zip(jaxpr.invars, places, strict=True):
+            outside = equation.invars[i]
+            body.known[v] = self.read(outside)
+            if outside in handed:
+                body.factors[v] = self.factors[outside]
+        for v, c in zip(jaxpr.constvars, getattr(inner, "consts", ()), strict=True):
+            body.known[v] = self.builder.constant(v, c)
+        body.run(jaxpr)
+        self.known.update(zip(equation.outvars, map(body.read, jaxpr.outvars), strict=True))
+        return True
 
 
 def build(closed: Any, restored: Mapping[int, Any] | None = None) -> ScaleGraph:

@@ -28,6 +28,7 @@ from jax import lax
 from tanjax import _compat
 
 from . import _identities_powers as powers
+from . import _lu
 from ._graph import Node, is_floating
 from ._powers_of_two import convert, product_error, times_power, wider
 
@@ -261,6 +262,7 @@ IDENTITIES: dict[str, Identity] = {
     "atan2": _atan2,
     "convert_element_type": _convert_element_type,
     "gather": _gather,
+    _lu.NAME: _lu.identity,
     "integer_pow": powers.integer_pow,
     "pow": powers.pow_,
     "reduce_prod": powers.reduce_prod,

@@ -120,6 +120,8 @@ def _run(graph: ScaleGraph, arguments: Sequence[Any]) -> list[Any]:
     for node, as_it_was, is_plain in zip(graph.nodes, untouched, plain, strict=True):
         if as_it_was and (is_plain or not _joins(node)):
             results = _compat.bind(node.equation, list(map(env.as_it_is, node.uses)))
+            # Parts of a packed factorisation are the array itself (`_lu.py`).
+            results += results[:1] * (len(node.outputs) - len(results))
         else:
             results = _results(node, list(map(env.read, node.uses)))
         for value, array in zip(node.outputs, results, strict=True):
