@@ -14,6 +14,7 @@ from . import _range
 from ._assign import ANY, FREE, Assignment, Problem, assign
 from ._constraints import Row, rows_of
 from ._graph import ScaleGraph, Use, Value
+from ._parts import needs_nothing
 
 Interval = tuple[int, int]
 
@@ -89,6 +90,9 @@ def problem_of(graph: ScaleGraph, free_outputs: Sequence[bool], demand: Demand) 
     for use in uses:
         if not use.value.is_floating:
             use_pin[use.index] = 0
+    calm, read_by_calm = needs_nothing(graph)
+    value_pin[[v.index for v in calm]] = 0
+    use_pin[[u.index for u in read_by_calm]] = 0
     rows: list[tuple[tuple[int, int], ...]] = []
     for node in graph.walk():
         for row in rows_of(node):
