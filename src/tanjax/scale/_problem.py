@@ -22,7 +22,8 @@ Interval = tuple[int, int]
 class Demand(NamedTuple):
     """What is asked of exponents: of every number, and how much room is left on both sides.
 
-    `tails`: of a value with ordinary numbers, others may be infinite (`1 / (1 + exp(x))`).
+    `tails`: where no exponent holds all numbers of a value, and some are ordinary, the others may
+    be infinite (`1 / (1 + exp(x))`).
     """
 
     strict: bool
@@ -60,8 +61,9 @@ def interval(value: Value, demand: Demand) -> Interval:
     smallest, largest = _range.normal_range(dtype)
     if not demand.strict and high < 0 and smallest <= magnitude.high <= largest:
         return low, 0
-    if demand.tails and low > 0 and smallest <= magnitude.low <= largest:
-        return 0, high
+    is_wide = demand.tails and low > 0 and not _range.holds_together(value)
+    if is_wide and smallest <= magnitude.low <= largest:
+        return 0, 0
     return low, high
 
 

@@ -116,7 +116,7 @@ def settle(x: Wide) -> Wide:
     low, high = span
     if high == 0.0 or array.dtype.kind not in "fc":
         return Wide(array, 0, span)
-    if _SMALL <= low and high <= _LARGE and -_FARTHEST <= exponent <= _FARTHEST:
+    if low >= _SMALL and high <= _LARGE and -_FARTHEST <= exponent <= _FARTHEST:
         return Wide(array, exponent, span)
     return _settle_far(array, exponent, low, high)
 
