@@ -117,9 +117,36 @@ def _linear_solve(run: Any, node: Node, xs: list[Any]) -> list[Any]:
     return run.body(node.graphs[0], [xs[use.position] for use in callee_uses(node)])  # type: ignore[no-any-return]
 
 
+def _with_rule(run: Any, node: Node, xs: list[Any]) -> list[Any]:
+    """A call; but one of `jnp.frexp` works on bits, which numbers out of range do not have."""
+    before = dict(run.skipped)
+    out = _call(run, node, xs)
+    if node.params.get("name") != "_frexp" or xs[0] is None or None not in out:
+        return out
+    run.skipped = before
+    return _frexp(xs)
+
+
+def _frexp(xs: list[Any]) -> list[Any]:
+    fraction, powers = parts_of(xs[0])
+    return [Wide(fraction), Wide(np.asarray(powers).astype(np.int32))]
+
+
+def _ldexp(xs: list[Any]) -> list[Any]:
+    (x, n) = xs
+    return [settle(Wide(x.array, x.exponent + np.asarray(n.array).astype(np.int64)))]
+
+
+# Of those primitives of JAX 0.12 that are defined by a function, the ones that work on bits.
+_ON_BITS = {"Ldexp": _ldexp, "Frexp": _frexp}
+
+
 def _expanded(run: Any, node: Node, xs: list[Any]) -> list[Any]:
     """A primitive of JAX 0.12 that is defined by a function: traced for this run."""
     inner = node.params["_prim"]
+    direct = _ON_BITS.get(type(inner).__name__)
+    if direct is not None and None not in xs:
+        return direct(xs)
     return _apart(run, node, lambda: jax.make_jaxpr(inner.expand)(*inner.in_avals), xs)
 
 
@@ -166,7 +193,6 @@ for _name in (
     "remat",
     "remat2",
     "checkpoint",
-    "custom_jvp_call",
     "custom_vjp_call",
     "custom_vjp_call_jaxpr",
     "custom_vmap_call",
@@ -175,3 +201,4 @@ for _name in (
     "tanjax_linear",
 ):
     NESTED[_name] = _call
+NESTED["custom_jvp_call"] = _with_rule
