@@ -29,7 +29,15 @@ Runner = Callable[[Any, Node, list[Any]], list[Any]]
 
 
 def _call(run: Any, node: Node, xs: list[Any]) -> list[Any]:
-    return run.body(node.graphs[0], xs)
+    before = len(run.skipped)
+    out: list[Any] = run.body(node.graphs[0], xs)
+    if len(run.skipped) == before or None in xs or None not in out:
+        return out
+    if _compat.jax_function_of(node.equation) == "frexp":
+        # Up to JAX 0.10 it is a jaxpr on bits, which numbers out of the range of a type do not have.
+        run.skipped = dict(list(run.skipped.items())[:before])
+        return _frexp(xs)
+    return out
 
 
 def _cond(run: Any, node: Node, xs: list[Any]) -> list[Any]:
@@ -117,16 +125,6 @@ def _linear_solve(run: Any, node: Node, xs: list[Any]) -> list[Any]:
     return run.body(node.graphs[0], [xs[use.position] for use in callee_uses(node)])  # type: ignore[no-any-return]
 
 
-def _with_rule(run: Any, node: Node, xs: list[Any]) -> list[Any]:
-    """A call; but one of `jnp.frexp` works on bits, which numbers out of range do not have."""
-    before = dict(run.skipped)
-    out = _call(run, node, xs)
-    if node.params.get("name") != "_frexp" or xs[0] is None or None not in out:
-        return out
-    run.skipped = before
-    return _frexp(xs)
-
-
 def _frexp(xs: list[Any]) -> list[Any]:
     fraction, powers = parts_of(xs[0])
     return [Wide(fraction), Wide(np.asarray(powers).astype(np.int32))]
@@ -193,6 +191,7 @@ for _name in (
     "remat",
     "remat2",
     "checkpoint",
+    "custom_jvp_call",
     "custom_vjp_call",
     "custom_vjp_call_jaxpr",
     "custom_vmap_call",
@@ -201,4 +200,3 @@ for _name in (
     "tanjax_linear",
 ):
     NESTED[_name] = _call
-NESTED["custom_jvp_call"] = _with_rule
