@@ -379,6 +379,14 @@ def scan_counts(params: Any) -> tuple[int, int]:
     return len(consts), len(carry)
 
 
+def higher_primitive(eqn: Any) -> Any:
+    """What a `call_hi_primitive` equation runs; `None` for every other equation.
+
+    JAX 0.12 made `ldexp`, `frexp` and `searchsorted` primitives that are defined by a function.
+    """
+    return eqn.params.get("_prim") if eqn.primitive.name == "call_hi_primitive" else None
+
+
 def jax_function_of(eqn: Any) -> str | None:
     """The name of JAX's own function that a call equation runs; `None` for everybody else's."""
     info = getattr(getattr(eqn.params.get("jaxpr"), "jaxpr", None), "debug_info", None)

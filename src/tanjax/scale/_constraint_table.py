@@ -7,6 +7,7 @@ has. What is in no group here and in no table works on the numbers themselves, w
 from __future__ import annotations
 
 from . import _constraints as c
+from . import _lu
 from ._graph import CALLS
 
 _GROUPS: dict[str, str] = {
@@ -24,14 +25,16 @@ _GROUPS: dict[str, str] = {
         reduced_vary_cast reduced_vary_cast_p preduced""",
     "product": "mul dot_general conv_general_dilated tanjax_symmetric_outer ragged_dot_general",
     "quotient": "div",
-    "compared": "eq ne lt le gt ge eq_to lt_to le_to atan2",
+    "compared": "eq ne lt le gt ge eq_to lt_to le_to",
+    "free": """
+        sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh expm1 log1p logistic erf erfc
+        erf_inv round floor ceil reduce_prod cumprod""",
     "any": "sign is_finite argmax argmin",
     "at_zero": """
-        sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh expm1 log1p logistic erf erfc
-        erf_inv lgamma digamma polygamma igamma igammac igamma_grad_a zeta
-        regularized_incomplete_beta bessel_i0e bessel_i1e round floor ceil
-        nextafter cumlogsumexp cumprod  reduce reduce_window bitcast_convert_type
-        lu geqrf geqp3 qr householder_product hessenberg tridiagonal ormqr
+        lgamma digamma polygamma igamma igammac igamma_grad_a zeta
+        regularized_incomplete_beta bessel_i0e bessel_i1e
+        nextafter cumlogsumexp bitcast_convert_type
+        lu geqrf geqp3 householder_product hessenberg tridiagonal ormqr
         reduce_and reduce_or reduce_xor and or xor not population_count clz shift_left
         shift_right_arithmetic shift_right_logical mulhi random_bits random_seed random_split
         random_fold_in random_wrap random_unwrap random_clone threefry2x32 rng_bit_generator
@@ -56,16 +59,18 @@ def fill() -> None:
     for name, ratio in powers.items():
         table[name] = c.Constraint(f"power {'/'.join(map(str, ratio))}", c.power(*ratio))
     table["cholesky"] = table["sqrt"]
-    for name, place in (("eigh", 1), ("eig", 0), ("svd", 0), ("schur", 0)):
+    for name, place in (("eigh", 1), ("eig", 0), ("svd", 0), ("schur", 0), ("qr", 1)):
         table[name] = c.Constraint("spectral", c._spectral(place))
     for name, rule in (
         ("integer_pow", c._integer_power),
         ("pow", c._general_power),
-        ("reduce_prod", c._product_of_all),
-        ("exp", c._free_result),
-        ("exp2", c._free_result),
-        ("log", c._free_operand),
-        ("log2", c._free_operand),
+        ("reduce", c._reduction),
+        ("reduce_window", c._reduction),
+        ("exp", c._complex_too),
+        ("exp2", c._complex_too),
+        ("log", c._complex_too),
+        ("log2", c._complex_too),
+        ("atan2", c._angle),
         ("gather", c._gather),
         ("select_n", c._select),
         ("reduce_precision", c._reduce_precision),
@@ -79,3 +84,4 @@ def fill() -> None:
         ("cond", c._cond),
     ):
         table[name] = c.Constraint(rule.__name__.strip("_"), rule)
+    c.register_constraint(_lu.NAME, _lu.rows, evaluate=_lu.evaluate, interval=_lu.interval)

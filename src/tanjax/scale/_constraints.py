@@ -27,7 +27,8 @@ import numpy as np
 from tanjax import _compat
 from tanjax._errors import ScaleError, message
 
-from ._graph import CALLS, Node, Use, Value, callee_uses, is_floating
+from ._graph import CALLS, Node, Use, Value, callee_uses, is_floating, number_of
+from ._identities_powers import meant
 from ._range import fits_at_zero
 
 Term = tuple[int, Use | Value]
@@ -112,44 +113,53 @@ def _integer_power(node: Node) -> Iterator[Row]:
     use, out = node.uses[0], node.outputs[0]
     if abs(n) <= 3 or (fits_at_zero(use.value) and fits_at_zero(out)):
         yield (n, use), (-1, out)
-        return  # otherwise by repeated squaring, at any exponent
 
 
 def _general_power(node: Node) -> Iterator[Row]:
+    """Base and result at any exponents if they must; the power itself is a plain number."""
     base, exponent, out = *node.uses, node.outputs[0]
-    ratio = simple_ratio(exponent.value)
-    if not is_floating(exponent.value.aval) or ratio is None:
-        yield from zero(node.uses)
-        if fits_at_zero(out):
-            yield from zero([out])
-        return
     yield from zero([exponent])
+    if not _is_complex(node):
+        yield from fitting([base, out])
+        return
+    number = number_of(exponent.value)
+    ratio = Fraction(0) if number is None else meant(complex(number).real, exponent.value.aval.dtype)
+    if complex(number or 0).imag or not ratio:
+        yield from zero([base, out])
+        return
     yield (ratio.numerator, base), (-ratio.denominator, out)
 
 
-def simple_ratio(value: Value) -> Fraction | None:
-    """The exponent of a power that is known at planning time, if it is a simple fraction."""
-    if value.constant is None:
-        return None
-    numbers = np.unique(np.asarray(value.constant, dtype=np.float64))
-    if len(numbers) != 1 or not np.isfinite(numbers[0]):
-        return None
-    ratio = Fraction(float(numbers[0])).limit_denominator(64)
-    return ratio if float(ratio) == numbers[0] and abs(ratio) < 64 else None
+def fitting(things: Iterable[Any]) -> Iterator[Row]:
+    """All exponents are 0 of what plain numbers hold; others may be any (`_identities.py`)."""
+    for thing in things:
+        if fits_at_zero(thing.value if type(thing) is Use else thing):
+            yield from zero([thing])
 
 
-def _free_result(node: Node) -> Iterator[Row]:
-    """`exp`: of the number itself; the result at any exponent if it must (`_identities.py`)."""
-    yield from zero(node.uses)
+def _is_complex(node: Node) -> bool:
+    return any(np.issubdtype(v.aval.dtype, np.complexfloating) for v in floating(node.outputs))
+
+
+def free(node: Node) -> Iterator[Row]:
+    """The numbers themselves where they fit, else any exponents: functions with a law of their own.
+
+    An operand may be too large or too small to be stored as it is: infinity and zero have the right
+    limits, or the law looks at the stored number.
+    """
+    return at_zero(node) if _is_complex(node) else fitting([*node.uses, *node.outputs])
+
+
+def _complex_too(node: Node) -> Iterator[Row]:
+    """The same for complex numbers: `exp`, `log`."""
+    return fitting([*node.uses, *node.outputs])
+
+
+def _angle(node: Node) -> Iterator[Row]:
+    """`atan2`: of numbers at one exponent, unless the result is too small."""
     if fits_at_zero(node.outputs[0]):
-        yield from zero(node.outputs)
-
-
-def _free_operand(node: Node) -> Iterator[Row]:
-    """`log`: of a number at any exponent if it must; the result is the number itself."""
-    if fits_at_zero(node.uses[0].value):
-        yield from zero(node.uses)
-    yield from zero(node.outputs)
+        return compared(node)
+    return iter(())
 
 
 def _select(node: Node) -> Iterator[Row]:
@@ -157,8 +167,8 @@ def _select(node: Node) -> Iterator[Row]:
 
 
 def _gather(node: Node) -> Iterator[Row]:
-    """A rearrangement, unless it fills in a number of its own where an index is out of bounds."""
-    return at_zero(node) if node.params["fill_value"] not in (None, 0) else same(node)
+    """A rearrangement; a number that is filled in has the exponent of the result."""
+    return same(node)
 
 
 def _reduce_precision(node: Node) -> Iterator[Row]:
@@ -171,7 +181,7 @@ def _reduce_precision(node: Node) -> Iterator[Row]:
 def _convert(node: Node) -> Iterator[Row]:
     if is_floating(node.uses[0].value.aval) and node.outputs[0].is_floating:
         return same(node)
-    return at_zero(node)
+    return fitting(floating([*node.uses, *node.outputs]))
 
 
 def _triangular_solve(node: Node) -> Iterator[Row]:
@@ -181,11 +191,12 @@ def _triangular_solve(node: Node) -> Iterator[Row]:
         yield from zero([a])
 
 
-def _product_of_all(node: Node) -> Iterator[Row]:
-    """A product of n entries has n times their exponent."""
-    use, out = node.uses[0], node.outputs[0]
-    if use.value.is_floating and out.size:
-        yield (use.value.size // out.size, use), (-1, out)
+def _reduction(node: Node) -> Iterator[Row]:
+    """`reduce` and `reduce_window` by a function: one exponent if that is a sum or a choice."""
+    body = node.params["jaxpr"]
+    equations = getattr(body, "jaxpr", body).eqns
+    known = len(equations) == 1 and equations[0].primitive.name in ("add", "max", "min")
+    return same(node) if known else at_zero(node)
 
 
 def _spectral(place: int) -> Rule:
@@ -263,6 +274,7 @@ KINDS: dict[str, Rule] = {
     "at_zero": at_zero,
     "any": any_operands,
     "compared": compared,
+    "free": free,
     "product": product,
     "quotient": quotient,
     "call": call,
@@ -281,7 +293,7 @@ def register_constraint(
     """Say how a primitive treats exponents.
 
     **Arguments:** `primitive`: a JAX primitive or its name. `rule`: the name of a kind (`"same"`,
-    `"pairwise"`, `"product"`, `"quotient"`, `"compared"`, `"any"`, `"at_zero"`, `"call"`), or a
+    `"pairwise"`, `"product"`, `"quotient"`, `"compared"`, `"any"`, `"free"`, `"at_zero"`, `"call"`), or a
     function from a `Node` to rows of `(coefficient, use or value)`. `evaluate`: the primitive on
     wide numbers, `(node, operands) -> results`; `interval`: its bounds. Without them magnitudes
     behind the primitive are unknown, and values there keep exponent 0.

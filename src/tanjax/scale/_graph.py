@@ -26,6 +26,11 @@ import numpy as np
 
 from tanjax import _compat
 
+from . import _lu
+from ._expansions import expansion, is_expanded
+from ._folding import folded_number
+from ._lu import Factors
+
 
 class Magnitude(NamedTuple):
     """`2^low <= |x| <= 2^high` for every entry of a value that is neither zero nor non-finite.
@@ -169,6 +174,8 @@ def nested_jaxprs(equation: Any) -> tuple[Any, ...]:
     params, name = equation.params, equation.primitive.name
     if name == "tanjax_linear":
         return (_compat.linear_jaxpr(equation),)
+    if is_expanded(equation):
+        return (expansion(equation),)
     if name == "while":
         return params["cond_jaxpr"], params["body_jaxpr"]
     if name == "cond":
@@ -202,6 +209,20 @@ def trips(equation: Any) -> float:
     return ASSUMED_TRIPS if equation.primitive.name == "while" else 1.0
 
 
+def number_of(value: Value) -> Any:
+    """The one number that every entry of a value is known to be at planning time, or None."""
+    while value.constant is None and value.node is not None:
+        if value.node.primitive not in ("broadcast_in_dim", "convert_element_type", "copy"):
+            return None
+        value = value.node.uses[0].value
+    if value.constant is None or not value.size or not isinstance(value.aval.dtype, np.dtype):
+        return None
+    array = np.asarray(value.constant)
+    wide = np.complex128 if np.iscomplexobj(array) else np.float64
+    numbers = np.unique(array.astype(wide))
+    return numbers[0].item() if len(numbers) == 1 and np.isfinite(numbers[0]) else None
+
+
 class _Builder:
     """Makes the graphs of a jaxpr and of those nested in it, over one list of values."""
 
@@ -213,6 +234,12 @@ class _Builder:
     def constant(self, v: Any, number: Any) -> Value:
         new = self.value(v.aval, "constant", 0.0, constant=self.restored.get(id(v), number))
         new.restored = id(v) in self.restored
+        return new
+
+    def computed(self, v: Any, number: Any) -> Value:
+        """A constant that the trace computes from others, one for each reading."""
+        new = self.value(v.aval, "constant", 0.0, constant=number)
+        new.restored = number.dtype != v.aval.dtype
         return new
 
     def value(self, aval: Any, kind: str, computed: float, **more: Any) -> Value:
@@ -228,29 +255,14 @@ class _Builder:
 
     def graph(self, jaxpr: Any, consts: Sequence[Any], kind: str, computed: float) -> ScaleGraph:
         jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
-        known: dict[Any, Value] = {}
         inputs = [self.value(v.aval, kind, computed) for v in jaxpr.invars]
         constants = [self.constant(v, c) for v, c in zip(jaxpr.constvars, consts, strict=True)]
-        known.update(zip(jaxpr.invars, inputs, strict=True))
-        known.update(zip(jaxpr.constvars, constants, strict=True))
-
-        def read(v: Any) -> Value:
-            if hasattr(v, "val"):  # a literal carries its value
-                return self.constant(v, v.val)
-            return known[v]
-
-        nodes = []
-        for equation in _compat.needed_equations(jaxpr):
-            node = Node(equation, equation.primitive.name, [], [], computed=computed)
-            node.uses = [self.use(read(v), node, i) for i, v in enumerate(equation.invars)]
-            node.graphs = self.nested(equation, computed)
-            node.outputs = [
-                self.value(v.aval, "result", computed, node=node) for v in equation.outvars
-            ]
-            known.update(zip(equation.outvars, node.outputs, strict=True))
-            nodes.append(node)
-        outputs = [self.use(read(v), None, i) for i, v in enumerate(jaxpr.outvars)]
-        return ScaleGraph(inputs, constants, nodes, outputs, self.values, self.uses)
+        body = _Body(self, computed)
+        body.known.update(zip(jaxpr.invars, inputs, strict=True))
+        body.known.update(zip(jaxpr.constvars, constants, strict=True))
+        body.run(jaxpr)
+        outputs = [self.use(body.read(v), None, i) for i, v in enumerate(jaxpr.outvars)]
+        return ScaleGraph(inputs, constants, body.nodes, outputs, self.values, self.uses)
 
     def nested(self, equation: Any, computed: float) -> tuple[ScaleGraph, ...]:
         often = computed * trips(equation)
@@ -258,6 +270,81 @@ class _Builder:
             self.graph(inner, getattr(inner, "consts", ()), "inner", often)
             for inner in nested_jaxprs(equation)
         )
+
+
+class _Body:
+    """The nodes of one graph while they are made, and what its variables stand for.
+
+    **Fields:** `known`: values by variable; `numbers`: those that the trace computes from numbers;
+    `factors`: the parts of packed factorisations (`_lu.py`).
+    """
+
+    def __init__(self, builder: _Builder, computed: float) -> None:
+        self.builder, self.computed = builder, computed
+        self.nodes: list[Node] = []
+        self.known: dict[Any, Value] = {}
+        self.numbers: dict[Any, Any] = {}
+        self.factors: dict[Any, Factors] = {}
+
+    def read(self, v: Any) -> Value:
+        if hasattr(v, "val"):  # a literal carries its value
+            return self.builder.constant(v, v.val)
+        if v in self.numbers:
+            return self.builder.computed(v, self.numbers[v])
+        return self.known[v]
+
+    def number(self, v: Any) -> Any:
+        if not hasattr(v, "val"):
+            return self.numbers.get(v)
+        return None if v.aval.shape else np.asarray(self.builder.restored.get(id(v), v.val))
+
+    def run(self, jaxpr: Any) -> None:
+        for equation in _compat.needed_equations(jaxpr):
+            found = folded_number(equation, list(map(self.number, equation.invars)))
+            if found is not None:
+                self.numbers[equation.outvars[0]] = found
+            elif not self.entered(equation):
+                self.add(equation)
+
+    def add(self, equation: Any) -> None:
+        name = "closed_call" if is_expanded(equation) else equation.primitive.name
+        name = _lu.NAME if name == "lu" else name
+        node = Node(equation, name, [], [], computed=self.computed)
+        new = self.builder.value
+        for i, v in enumerate(equation.invars):
+            factors = None if hasattr(v, "val") else self.factors.get(v)
+            part = factors.part_for(equation) if factors else None
+            node.uses.append(self.builder.use(part or self.read(v), node, i))
+        node.graphs = self.builder.nested(equation, self.computed)
+        avals = [v.aval for v in equation.outvars]
+        if name == _lu.NAME:
+            avals += [avals[0], avals[0]]
+        node.outputs = [new(aval, "result", self.computed, node=node) for aval in avals]
+        self.known.update(zip(equation.outvars, node.outputs, strict=False))
+        if name == _lu.NAME:
+            self.factors[equation.outvars[0]] = Factors(node.outputs[0], *node.outputs[-2:])
+        self.nodes.append(node)
+
+    def entered(self, equation: Any) -> bool:
+        """Run a call here that a factorisation is handed to, so that its readers are seen."""
+        handed = [v for v in equation.invars if not hasattr(v, "val") and v in self.factors]
+        call = _lu.called(equation) if handed else None
+        if call is None or any(self.factors[v].part_for(equation) for v in handed):
+            return False
+        inner, places = call
+        jaxpr = getattr(inner, "jaxpr", inner)
+        body = _Body(self.builder, self.computed)
+        body.nodes = self.nodes
+        for v, i in zip(jaxpr.invars, places, strict=True):
+            outside = equation.invars[i]
+            body.known[v] = self.read(outside)
+            if outside in handed:
+                body.factors[v] = self.factors[outside]
+        for v, c in zip(jaxpr.constvars, getattr(inner, "consts", ()), strict=True):
+            body.known[v] = self.builder.constant(v, c)
+        body.run(jaxpr)
+        self.known.update(zip(equation.outvars, map(body.read, jaxpr.outvars), strict=True))
+        return True
 
 
 def build(closed: Any, restored: Mapping[int, Any] | None = None) -> ScaleGraph:

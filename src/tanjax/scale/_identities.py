@@ -1,16 +1,18 @@
-"""Functions with an exact law for powers of two: exponentials, logarithms, powers.
+"""Functions with a law for powers of two: what they are of numbers that no plain number holds.
 
 `exp(x)` can be stored at any exponent: `x = n·log 2 + r` with an integer `n` and a small `r`, so
-that `exp(x)·2^-s = exp(r)·2^(n-s)`. `log(v·2^t) = log v + t·log 2`. `(v·2^t)^n` is a chain of
-products whose exponents are chosen anew after every one. They are used only where a plan needs
+that `exp(x)·2^-s = exp(r)·2^(n-s)`. `log(v·2^t) = log v + t·log 2`. A sine of a tiny number is the
+number, an inverse hyperbolic sine of a huge one a logarithm, and a hyperbolic tangent 1: there an
+operand may overflow, since infinity has the right limit. They are used only where a plan needs
 them, because they cost several operations; everywhere else the primitive itself runs.
 
-Numbers of 16 bits are computed in float32 and rounded once. A chain of products doubles the
-relative error with each squaring (33 units in the last place for `1.2^100`); it is carried along
-with its rounding errors as a second number, which leaves one unit.
+    IDENTITIES["log1p"](node, [stored])  # at the exponents of the node's use and result
 
-**References:** Cody and Waite 1980 for the reduction by a logarithm of two in two parts; Dekker
-1971 for the product of numbers of double length.
+Numbers of 16 bits are computed in float32 and rounded once.
+
+Sharp edge: a sine of a number that does not fit is NaN as in plain JAX; none of its digits is known.
+
+**References:** Cody and Waite 1980 for the reduction by a logarithm of two in two parts.
 """
 
 from __future__ import annotations
@@ -25,173 +27,244 @@ from jax import lax
 
 from tanjax import _compat
 
-from ._graph import Node
+from . import _identities_powers as powers
+from . import _lu
+from ._graph import Node, is_floating
+from ._powers_of_two import convert, product_error, times_power, wider
 
 # log 2 in two parts: the first has so few digits that its product with an integer is exact.
 _LOG2_PARTS = {
     np.dtype(np.float32): (0.693359375, -2.1219444005469057e-04),
     np.dtype(np.float64): (6.93147180369123816490e-01, 1.90821492927058770002e-10),
 }
+Identity = Callable[[Node, list[Any]], list[Any]]
 
 
-def _wider(x: Any) -> Any:
-    return x.astype(jnp.float32) if x.dtype.itemsize == 2 else x
+def _number(value: float, like: Any) -> Any:
+    return jnp.asarray(value, like.dtype)
 
 
-def _power_of_two(n: Any, dtype: Any) -> Any:
-    """`2^n` for integers in a floating dtype, exact; beyond its normal numbers 0 or inf."""
-    info = jnp.finfo(dtype)
-    bias, digits = info.maxexp - 1, info.nmant
-    integer = np.dtype(f"int{info.bits}")
-    field = jnp.clip(n, -bias, bias + 1).astype(integer) + np.asarray(bias, integer)
-    return lax.bitcast_convert_type(field << np.asarray(digits, integer), dtype)
+def _of_one(law: Callable[[Any, Any, int, int, Any], Any]) -> Identity:
+    """A law `(stored, plain, t, s, f)`, its result at `s`, for equations with any exponent.
+
+    `plain` is the true number, 0 or inf where it does not fit; `f` the primitive itself.
+    """
+
+    def identity(node: Node, operands: list[Any]) -> list[Any]:
+        use, out = node.uses[0], node.outputs[0]
+        if not (use.exponent or out.exponent):
+            return _compat.bind(node.equation, operands)
+        stored = wider(operands[0])
+        plain = convert(stored, use.exponent)
+        apply = lambda x: _compat.bind(node.equation, [x])[0]
+        result = law(stored, plain, use.exponent, out.exponent, apply)
+        return [result.astype(out.aval.dtype)]
+
+    return identity
 
 
-def _times_power(x: Any, n: Any) -> Any:
-    """`x · 2^n` for an array of integers: in two steps, because `2^n` alone may not fit."""
-    half = n // 2
-    return x * _power_of_two(half, x.dtype) * _power_of_two(n - half, x.dtype)
+# -- exponentials -------------------------------------------------------------------------------
 
 
-def _exp(node: Node, operands: list[Any]) -> list[Any]:
-    out = node.outputs[0]
-    if not out.exponent:
-        return _compat.bind(node.equation, operands)
-    x = _wider(operands[0])
+def exp_at(x: Any, s: int) -> Any:
+    """`exp(x) · 2^-s`."""
     high, low = _LOG2_PARTS[np.dtype(x.dtype)]
-    lift = lambda v: jnp.asarray(v, x.dtype)
-    limit = 4.0 * jnp.finfo(x.dtype).maxexp + abs(out.exponent)
-    n = jnp.clip(jnp.round(x * lift(1 / math.log(2))), lift(-limit), lift(limit))
-    r = (x - n * lift(high)) - n * lift(low)
-    whole = jnp.where(jnp.isfinite(n), n, 0).astype(np.int32) - np.int32(out.exponent)
-    return [_times_power(jnp.exp(r), whole).astype(out.aval.dtype)]
+    limit = 4.0 * jnp.finfo(x.dtype).maxexp + abs(s)
+    n = jnp.clip(jnp.round(x * _number(1 / math.log(2), x)), -limit, limit)
+    r = (x - n * _number(high, x)) - n * _number(low, x)
+    return times_power(jnp.exp(r), _integer(n) - np.int32(s))
 
 
-def _exp2(node: Node, operands: list[Any]) -> list[Any]:
-    out = node.outputs[0]
-    if not out.exponent:
-        return _compat.bind(node.equation, operands)
-    x = _wider(operands[0])
-    limit = 4.0 * jnp.finfo(x.dtype).maxexp + abs(out.exponent)
-    n = jnp.clip(jnp.round(x), jnp.asarray(-limit, x.dtype), jnp.asarray(limit, x.dtype))
-    whole = jnp.where(jnp.isfinite(n), n, 0).astype(np.int32) - np.int32(out.exponent)
-    return [_times_power(jnp.exp2(x - n), whole).astype(out.aval.dtype)]
+def exp2_at(x: Any, s: int) -> Any:
+    """`2^x · 2^-s`."""
+    limit = 4.0 * jnp.finfo(x.dtype).maxexp + abs(s)
+    n = jnp.clip(jnp.round(x), -limit, limit)
+    return times_power(jnp.exp2(x - n), _integer(n) - np.int32(s))
 
 
-def _log(node: Node, operands: list[Any]) -> list[Any]:
-    from ._replay import convert
+def _integer(n: Any) -> Any:
+    return jnp.where(jnp.isfinite(n), n, 0).astype(np.int32)
 
-    exponent, dtype = node.uses[0].exponent, node.outputs[0].aval.dtype
-    if not exponent:
-        return _compat.bind(node.equation, operands)
-    stored = _wider(operands[0])
-    plain = convert(stored, exponent)
-    info = jnp.finfo(dtype if stored.dtype.itemsize == 2 else stored.dtype)
-    # Near 1 the two terms would cancel; there the number itself fits.
-    fits = jnp.isfinite(plain) & (jnp.abs(plain) >= jnp.asarray(info.smallest_normal, plain.dtype))
-    binary = node.primitive == "log2"
+
+def _exponential(of_real: Callable[[Any, int], Any], unit: float) -> Identity:
+    """The size of a complex exponential is that of its real part; the rest is an angle."""
+
+    def law(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+        if not s:
+            return f(x)
+        if not jnp.iscomplexobj(x):
+            return of_real(x, s)
+        size, angle = of_real(x.real, s), x.imag * _number(unit, x.imag)
+        return lax.complex(size * jnp.cos(angle), size * jnp.sin(angle))
+
+    return _of_one(law)
+
+
+def _expm1(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+    one = convert(jnp.ones_like(x), -s)
+    return jnp.where(x > 2, exp_at(x, s) - one, _near_zero(v, x, t, s, f, 1)) if s else f(x)
+
+
+def _sinh(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+    near = _near_zero(v, x, t, s, f, 2)
+    if not s:
+        return near
+    size = jnp.abs(x)
+    far = exp_at(size, s + 1) - exp_at(-size, s + 1)
+    return jnp.where(size > 2, jnp.copysign(far, x), near)
+
+
+def _cosh(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+    return exp_at(x, s + 1) + exp_at(-x, s + 1) if s else f(x)
+
+
+def _logistic(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+    if not s:
+        return f(x)
+    return jnp.where(x < 0, exp_at(x, s) / (1 + jnp.exp(-jnp.abs(x))), convert(f(x), -s))
+
+
+def _erfc(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+    """Of large numbers by the asymptotic series, which has all digits of float32 from 8 on."""
+    single = x.dtype == jnp.float32
+    if not s or not single:
+        return convert(f(x), -s)
+    far = jnp.clip(x, 8.0, 1e9)
+    square = far * far
+    rest = product_error(far, far, square)
+    q = 1 / (2 * square)
+    series = 1 - q * (1 - q * (3 - q * (15 - q * (105 - q * 945))))
+    size = exp_at(-square, s) * jnp.exp(-rest) / (far * _number(math.sqrt(math.pi), x))
+    return jnp.where(x > 8, size * series, convert(f(x), -s))
+
+
+# -- logarithms and what grows like them --------------------------------------------------------
+
+
+def _log_of(v: Any, x: Any, t: int, binary: bool = False) -> Any:
+    """The logarithm of `v · 2^t`, which is `x` where that fits."""
     log, unit = (jnp.log2, 1.0) if binary else (jnp.log, math.log(2))
-    shifted = log(stored) + jnp.asarray(exponent * unit, stored.dtype)
-    return [jnp.where(fits, log(plain), shifted).astype(dtype)]
+    size = jnp.maximum(jnp.abs(x.real), jnp.abs(x.imag)) if jnp.iscomplexobj(x) else jnp.abs(x)
+    # Near 1 the two terms would cancel; there the number itself fits.
+    fits = jnp.isfinite(x) & (size >= jnp.finfo(x.dtype).smallest_normal)
+    shift = jnp.asarray(t * unit, size.dtype)
+    return jnp.where(fits, log(x), log(v) + shift)
 
 
-class _Scaled:
-    """A number stored at an exponent, while a power is computed: `(array + rest) · 2^exponent`."""
-
-    def __init__(self, array: Any, rest: Any, exponent: int) -> None:
-        self.array, self.rest, self.exponent = array, rest, exponent
-
-    def at(self, exponent: int) -> _Scaled:
-        from ._replay import convert
-
-        shift = self.exponent - exponent
-        return _Scaled(convert(self.array, shift), convert(self.rest, shift), exponent)
-
-    def times(self, other: _Scaled, exponent: int) -> _Scaled:
-        product = self.array * other.array
-        error = _product_error(self.array, other.array, product)
-        error += self.array * other.rest + self.rest * other.array
-        total = product + error
-        rest = error - (total - product)
-        return _Scaled(total, rest, self.exponent + other.exponent).at(exponent)
-
-    def inverse(self) -> _Scaled:
-        quotient = 1 / self.array
-        error = (1 - quotient * self.array) - _product_error(
-            quotient, self.array, quotient * self.array
-        )
-        return _Scaled(quotient, (error - quotient * self.rest) * quotient, -self.exponent)
+def _log(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+    return convert(_log_of(v, x, t), -s)
 
 
-def _halves(x: Any) -> tuple[Any, Any]:
-    """A number as the sum of two of half its length, whose products are exact."""
-    integer = np.dtype(f"uint{x.dtype.itemsize * 8}")
-    short = (jnp.finfo(x.dtype).nmant + 2) // 2
-    mask = np.asarray(np.iinfo(integer).max << short & np.iinfo(integer).max, integer)
-    upper = lax.bitcast_convert_type(lax.bitcast_convert_type(x, integer) & mask, x.dtype)
-    return upper, x - upper
+def _log2(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+    return convert(_log_of(v, x, t, binary=True), -s)
 
 
-def _product_error(x: Any, y: Any, product: Any) -> Any:
-    """What rounding took from a product."""
-    (a, b), (c, d) = _halves(x), _halves(y)
-    return ((a * c - product) + a * d + b * c) + b * d
+def _log1p(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+    near = _near_zero(v, x, t, s, f, 1)
+    return jnp.where(x > 2.0**60, convert(_log_of(v, x, t), -s), near)
 
 
-def _integer_pow(node: Node, operands: list[Any]) -> list[Any]:
-    """By repeated squaring, every product brought back to the middle of its range."""
-    n, out, use = node.params["y"], node.outputs[0], node.uses[0]
-    if out.exponent == n * use.exponent and abs(n) <= 3:
+def _asinh(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+    near = _near_zero(v, x, t, s, f, 2)
+    far = _log_of(jnp.abs(v), jnp.abs(x), t) + _number(math.log(2), x)
+    return jnp.where(jnp.abs(x) > 2.0**60, jnp.copysign(convert(far, -s), v), near)
+
+
+def _acosh(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+    far = _log_of(v, x, t) + _number(math.log(2), x)
+    return convert(jnp.where(x > 2.0**60, far, f(x)), -s)
+
+
+# -- functions that are linear at zero, and others ----------------------------------------------
+
+
+def _near_zero(
+    v: Any, x: Any, t: int, s: int, f: Any, order: int, slope: float = 1.0
+) -> Any:
+    """`f(x) · 2^-s` where `f(x) = slope · x` up to a share of `x^order`."""
+    small = 2.0 ** -((jnp.finfo(x.dtype).nmant + 2) // order)
+    tiny = convert(v if slope == 1.0 else v * _number(slope, v), t - s)
+    return jnp.where(jnp.abs(x) < small, tiny, convert(f(x), -s))
+
+
+def _odd(slope: float = 1.0) -> Identity:
+    return _of_one(lambda v, x, t, s, f: _near_zero(v, x, t, s, f, 2, slope))
+
+
+def _plain(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+    """What is the same of 0 and of a tiny number, of infinity and of a huge one."""
+    return convert(f(x), -s)
+
+
+def _whole(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+    """`floor`, `ceil`, `round`: a huge number is whole, and a tiny one has a sign."""
+    huge = ~(jnp.abs(x) < 2.0 ** jnp.finfo(x.dtype).nmant)
+    smallest = jnp.copysign(_number(float(jnp.finfo(x.dtype).smallest_normal), x), v)
+    seen = jnp.where((jnp.abs(x) < jnp.abs(smallest)) & (v != 0), smallest, x)
+    return jnp.where(huge, convert(v, t - s), convert(f(seen), -s))
+
+
+def _atan2(node: Node, operands: list[Any]) -> list[Any]:
+    """Of numbers at exponents of their own; far to the right of 0 it is their quotient."""
+    out, (i, j) = node.outputs[0], (use.exponent for use in node.uses)
+    if i == j and not out.exponent:
         return _compat.bind(node.equation, operands)
-    magnitude = use.value.magnitude
-    known = magnitude is not None and not magnitude.is_zero
-    low = magnitude.low if known else float(use.exponent)  # type: ignore[union-attr]
-    high = magnitude.high if known else float(use.exponent)  # type: ignore[union-attr]
-    middle = (max(low, high - 60.0) + high) / 2
-    stored = _wider(operands[0])
-    base = _Scaled(stored, jnp.zeros_like(stored), use.exponent).at(round(middle))
-    total, done, step = None, 0, 1
-    left = abs(n)
-    while left:
-        if left & 1:
-            done += step
-            total = base if total is None else total.times(base, round(done * middle))
-        left >>= 1
-        if left:
-            step *= 2
-            base = base.times(base, round(step * middle))
-            # XLA would compute every square anew wherever it is used: 2^n operations.
-            array, rest = lax.optimization_barrier((base.array, base.rest))
-            base = _Scaled(array, rest, base.exponent)
-    assert total is not None
-    if n < 0:
-        total = total.inverse()
-    return [total.at(out.exponent).array.astype(out.aval.dtype)]
+    y, x = map(wider, operands)
+    top, s = max(i, j), out.exponent
+    angle = _compat.bind(node.equation, [convert(y, i - top), convert(x, j - top)])[0]
+    quotient = y / x
+    ratio = convert(quotient, i - j)
+    is_small = (jnp.abs(ratio) < 2.0 ** -(jnp.finfo(x.dtype).nmant // 2 + 1)) & (x > 0)
+    result = jnp.where(is_small, convert(quotient, i - j - s), convert(angle, -s))
+    return [result.astype(out.aval.dtype)]
 
 
-def _pow(node: Node, operands: list[Any]) -> list[Any]:
-    """With a power not known at planning time: a root of the result, squared again and again."""
-    base, out = node.uses[0], node.outputs[0]
-    if base.exponent or not out.exponent:  # a known power: the rows made the exponents right
+def _convert_element_type(node: Node, operands: list[Any]) -> list[Any]:
+    """To booleans and integers, of a number at any exponent; from integers, to any exponent."""
+    use, out = node.uses[0], node.outputs[0]
+    if out.is_floating and use.value.is_floating or not (use.exponent or out.exponent):
         return _compat.bind(node.equation, operands)
-    dtype = out.aval.dtype
-    x, y = map(_wider, operands)
-    largest = abs(out.magnitude.high) + abs(out.exponent) if out.magnitude else abs(out.exponent)
-    halvings = max(1, math.ceil(math.log2(max(2.0, largest / (jnp.finfo(x.dtype).maxexp * 0.9)))))
-    step = 2**halvings
-    root = jnp.power(jnp.abs(x), y / jnp.asarray(float(step), y.dtype))
-    total = _Scaled(root, jnp.zeros_like(root), 0).at(round(out.exponent / step))
-    for k in range(halvings):
-        total = total.times(total, round(out.exponent / 2 ** (halvings - 1 - k)))
-    sign = jnp.where(x < 0, jnp.power(jnp.sign(x), y), jnp.ones_like(x))
-    return [(total.array * sign).astype(dtype)]
+    if not out.is_floating:
+        is_flag = out.aval.dtype == np.bool_
+        x = operands[0] if is_flag else convert(wider(operands[0]), use.exponent)
+        return _compat.bind(node.equation, [x])
+    dtype = jnp.promote_types(out.aval.dtype, jnp.float32)
+    return [convert(operands[0].astype(dtype), -out.exponent).astype(out.aval.dtype)]
 
 
-IDENTITIES: dict[str, Callable[[Node, list[Any]], list[Any]]] = {
-    "exp": _exp,
-    "exp2": _exp2,
-    "log": _log,
-    "log2": _log,
-    "integer_pow": _integer_pow,
-    "pow": _pow,
+def _gather(node: Node, operands: list[Any]) -> list[Any]:
+    """A number that is filled in is stored at the exponent of the result."""
+    fill, s = node.params["fill_value"], node.outputs[0].exponent
+    if fill is None or not s or not is_floating(node.outputs[0].aval):
+        return _compat.bind(node.equation, operands)
+    params = {**node.params, "fill_value": np.ldexp(fill, -s)}
+    return _compat.bind(node.equation.replace(params=params), operands)
+
+
+IDENTITIES: dict[str, Identity] = {
+    "exp": _exponential(exp_at, 1.0),
+    "exp2": _exponential(exp2_at, math.log(2)),
+    "expm1": _of_one(_expm1),
+    "sinh": _of_one(_sinh),
+    "cosh": _of_one(_cosh),
+    "logistic": _of_one(_logistic),
+    "erfc": _of_one(_erfc),
+    "log": _of_one(_log),
+    "log2": _of_one(_log2),
+    "log1p": _of_one(_log1p),
+    "asinh": _of_one(_asinh),
+    "acosh": _of_one(_acosh),
+    "erf": _odd(2 / math.sqrt(math.pi)),
+    "erf_inv": _odd(math.sqrt(math.pi) / 2),
+    **dict.fromkeys(("sin", "tan", "tanh", "asin", "atan", "atanh"), _odd()),
+    **dict.fromkeys(("cos", "acos"), _of_one(_plain)),
+    **dict.fromkeys(("floor", "ceil", "round"), _of_one(_whole)),
+    "atan2": _atan2,
+    "convert_element_type": _convert_element_type,
+    "gather": _gather,
+    _lu.NAME: _lu.identity,
+    "integer_pow": powers.integer_pow,
+    "pow": powers.pow_,
+    "reduce_prod": powers.reduce_prod,
+    "cumprod": powers.cumprod,
 }

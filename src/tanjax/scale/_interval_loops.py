@@ -19,14 +19,21 @@ its condition compares a counter with a known number; otherwise nothing is conti
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from tanjax import _compat
 
-from ._graph import Node
-from ._interval_record import Record, Records, log_add, log_subtract, union
+from ._graph import Node, Value
+from ._interval_record import (
+    Record,
+    Records,
+    is_worst_case,
+    log_add,
+    log_subtract,
+    union,
+)
 
 if TYPE_CHECKING:
     from ._intervals import Bounds
@@ -46,9 +53,16 @@ def bound_scan(bounds: Bounds, node: Node, operands: Records) -> Records:
     def step(carry: Records) -> Records:
         return bounds.run(body, [*fixed, *carry, *rest])
 
+    if is_worst_case() and length > _FOLLOWED:
+        start = _without_integers(start, body.inputs[consts : consts + carries])
     results = _iterate(bounds, lambda c: step(c)[:carries], start, length)
     outputs = [bounds.records[use.value.index] for use in body.outputs]
     return [*results, *outputs[carries:]]
+
+
+def _without_integers(carry: Records, values: Sequence[Value]) -> Records:
+    """Counters may have any value: they would never come to an end."""
+    return [r if v.is_floating else None for r, v in zip(carry, values, strict=True)]
 
 
 def bound_while(bounds: Bounds, node: Node, operands: Records) -> Records:
@@ -58,6 +72,8 @@ def bound_while(bounds: Bounds, node: Node, operands: Records) -> Records:
     fixed = operands[of_condition : of_condition + of_body]
     bounds.run(condition, [*operands[:of_condition], *start])
     trips = _trips(bounds, node)
+    if is_worst_case() and not 0 < trips <= _FOLLOWED:
+        start = _without_integers(start, body.inputs[of_body:])
     results = _iterate(bounds, lambda c: bounds.run(body, [*fixed, *c]), start, trips)
     bounds.run(condition, [*operands[:of_condition], *results])
     return results
@@ -91,6 +107,8 @@ def _iterate(bounds: Bounds, step: Step, start: Records, trips: float) -> Record
     What grows is held at its whole range, while the others start again: they may grow with it.
     Within another loop there is one round only, so that nesting does not multiply the rounds.
     """
+    if is_worst_case():
+        return _all_iterations(step, start, trips)
     held: dict[int, Record | None] = {}
 
     def with_held(carry: Records) -> Records:
@@ -114,6 +132,26 @@ def _iterate(bounds: Bounds, step: Step, start: Records, trips: float) -> Record
     step(wide)
     bounds.depth -= 1
     return wide
+
+
+# So many iterations are followed one by one where a bound must hold.
+_FOLLOWED = 32
+_TRIES = 3  # of longer loops: their carry may have its whole range after some
+
+
+def _all_iterations(step: Step, start: Records, trips: float) -> Records:
+    """The carry over all iterations, without continuing anything; unknown where that ends."""
+    is_short = 0 < trips <= _FOLLOWED
+    whole, carry = list(start), list(start)
+    for _ in range(int(trips) if is_short else _TRIES):
+        if all(map(_covers, whole, step(whole))):
+            return whole
+        carry = step(carry)
+        whole = [_union(*pair) for pair in zip(whole, carry, strict=True)]
+    if not is_short:
+        whole = [None] * len(start)
+    step(whole)
+    return whole
 
 
 def _covers(a: Record | None, b: Record | None) -> bool:

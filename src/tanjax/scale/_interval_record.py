@@ -18,8 +18,10 @@ outside.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 from ._graph import Node
@@ -304,10 +306,34 @@ def reciprocal(a: Record) -> Record:
 MIXED_SIGNS = 0.5
 
 
+class _Mode(threading.local):
+    """Whether bounds must hold, or may be what is to be expected."""
+
+    proves = False
+
+
+_mode = _Mode()
+
+
+@contextlib.contextmanager
+def worst_case() -> Iterator[None]:
+    """Bounds that hold for any numbers: for proofs, not for estimates."""
+    _mode.proves = True
+    try:
+        yield
+    finally:
+        _mode.proves = False
+
+
+def is_worst_case() -> bool:
+    return _mode.proves
+
+
 def growth(r: Record, count: float) -> float:
     """By how many bits a sum of `count` entries exceeds the largest."""
     bits = math.log2(max(count, 1))
-    return bits * MIXED_SIGNS if r.has_plus and r.has_minus else bits
+    mixed = r.has_plus and r.has_minus and not _mode.proves
+    return bits * MIXED_SIGNS if mixed else bits
 
 
 def sum_of(r: Record, count: float) -> Record:

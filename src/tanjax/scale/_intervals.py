@@ -85,12 +85,12 @@ def unsupported() -> list[str]:
 class Bounds:
     """The records of all values of a graph, filled in by running it on records."""
 
-    def __init__(self, graph: ScaleGraph, cancellation: bool) -> None:
+    def __init__(self, graph: ScaleGraph, cancellation: bool, measured: bool = True) -> None:
         self.records: Records = [None] * len(graph.values)
         self.cancellation = cancellation
         self.depth = 0  # of loops
         self.kinds: dict[Any, tuple[str, int, Record | None]] = {}
-        self.measured = [value.magnitude for value in graph.values]
+        self.measured = [value.magnitude if measured else None for value in graph.values]
         for value in graph.values:
             if value.kind == "constant":
                 self.records[value.index] = self.argument(value.constant, value)

@@ -215,7 +215,9 @@ def _together(*xs: Wide) -> list[Any]:
 def _flat(x: Wide) -> Wide:
     """One axis of real numbers: a complex one as two."""
     array = np.ascontiguousarray(x.array).reshape(-1)
-    power = np.broadcast_to(x.exponent, np.shape(x.array)).reshape(-1) if is_spread(x) else x.exponent
+    power = (
+        np.broadcast_to(x.exponent, np.shape(x.array)).reshape(-1) if is_spread(x) else x.exponent
+    )
     if array.dtype.kind != "c":
         return Wide(array, power)
     return Wide(array.view(np.float64), np.repeat(power, 2) if is_spread(x) else power)

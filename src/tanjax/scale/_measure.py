@@ -10,7 +10,8 @@ the largest, and the window's ends are integers too.
     >>> inside(np.array([0.0, 4.0]), Window(1.0, 3.0))
     True
 
-Sharp edges: zeros, infinities and NaN are not looked at: any exponent is right for them. For a
+Sharp edges: zeros are not looked at, infinities and NaN only if the window says so: any exponent is
+right for them. For a
 complex number `inside` takes the larger part, up to half a bit below the absolute value. An array
 of which this process holds only a part counts as inside. Window ends are rounded outwards by a
 millionth of a bit.
@@ -31,10 +32,14 @@ from ._graph import ZERO, Magnitude
 
 
 class Window(NamedTuple):
-    """Binary logarithms of magnitudes for which a plan stays right."""
+    """Binary logarithms of magnitudes for which a plan stays right.
+
+    `finite`: there must be no inf and no nan; otherwise they are not looked at.
+    """
 
     low: float
     high: float
+    finite: bool = False
 
 
 ANYWHERE = Window(-math.inf, math.inf)
@@ -87,7 +92,7 @@ def inside(x: Any, window: Window) -> bool:
         return _contains(window, _magnitude(*_extremes(a)))
     is_complex = a.dtype.kind == "c"
     bits = (np.ascontiguousarray(a) if is_complex else a).view(unsigned)
-    low, high, infinite = _ends(window, a.dtype)
+    low, high, infinite, _ = _ends(window, a.dtype)
     if bits.size >= _LARGE and not is_complex:
         largest, least = _doubled_extremes(bits)
         doubled = bits + bits if least == 0 else bits
@@ -102,7 +107,7 @@ def inside(x: Any, window: Window) -> bool:
         doubled -= unsigned.type(1)
         least = doubled.item(doubled.argmin()) + 1
     if largest >= infinite:
-        return _contains(window, _magnitude(*_extremes(a)))
+        return not window.finite and _contains(window, _magnitude(*_extremes(a)))
     return largest == 0 or (low <= least and largest <= high)
 
 
@@ -151,16 +156,16 @@ class Together:
         return jnp.any(jnp.stack(found))
 
 
-def _any_outside(x: jax.Array, ends: Sequence[tuple[int, int, int]]) -> jax.Array:
+def _any_outside(x: jax.Array, ends: Sequence[tuple[int, ...]]) -> jax.Array:
     """Whether any entry of `x[i]` is out of the `i`-th window, given as doubled bits."""
     unsigned = _UNSIGNED[x.dtype.char]
     is_complex = x.dtype.kind == "c"
     parts = [x.real, x.imag] if is_complex else [x]
     doubled = [2 * jax.lax.bitcast_convert_type(p, unsigned) for p in parts]
     size = jnp.maximum(*doubled) if is_complex else doubled[0]
-    column = np.array(ends, unsigned).T.reshape(3, len(ends), *[1] * (x.ndim - 1))
-    low, high, infinite = column
-    return jnp.any(((size < low) | (size > high)) & (size != 0) & (size < infinite))
+    column = np.array(ends, unsigned).T.reshape(4, len(ends), *[1] * (x.ndim - 1))
+    low, high, _, ignored = column
+    return jnp.any(((size < low) | (size > high)) & (size != 0) & (size < ignored))
 
 
 def is_on_host(x: jax.Array) -> bool:
@@ -178,8 +183,8 @@ def _has_only_cpus() -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _ends(window: Window, dtype: Any) -> tuple[int, int, int]:
-    """The window's ends and infinity as doubled bits of a dtype."""
+def _ends(window: Window, dtype: Any) -> tuple[int, int, int, int]:
+    """The window's ends, infinity, and from where on nothing counts, as doubled bits."""
     info = jnp.finfo(dtype)  # of a complex dtype: that of its parts
     unsigned = _UNSIGNED[dtype.char]
 
@@ -193,7 +198,9 @@ def _ends(window: Window, dtype: Any) -> tuple[int, int, int]:
     largest = top if high >= math.log2(top) else 2.0**high if high > -1074 else 0.0
     least = bottom if low <= math.log2(bottom) else 2.0**low if low < 1024 else math.inf
     with np.errstate(over="ignore", under="ignore"):
-        return doubled(least), doubled(largest), doubled(math.inf)
+        infinite = doubled(math.inf)
+        ignored = int(np.iinfo(unsigned).max) if window.finite else infinite
+        return doubled(least), doubled(largest), infinite, ignored
 
 
 def _doubled_extremes(bits: Any) -> tuple[int, int]:
@@ -213,7 +220,7 @@ def _doubled_extremes(bits: Any) -> tuple[int, int]:
 def _is_number_inside(x: Any, window: Window) -> bool:
     size = abs(x)
     if not 0.0 < size < math.inf:
-        return True
+        return size == 0.0 or not window.finite
     return window.low - _SLACK <= math.log2(size) <= window.high + _SLACK
 
 
@@ -267,4 +274,6 @@ def _extremes_on_device(x: Any) -> tuple[Any, Any]:
 def _is_inside_on_device(x: jax.Array, window: Window) -> bool:
     if not x.is_fully_addressable:
         return True
+    if window.finite and not bool(jnp.isfinite(x).all()):
+        return False
     return _contains(window, _magnitude(*(float(v) for v in _extremes_on_device(x))))

@@ -193,7 +193,9 @@ def contract_spread(x: tuple[Any, Any], y: tuple[Any, Any], numbers: Any) -> Wid
     left, right, shape = _matrices(x[0], y[0], numbers)
     powers = _matrices(x[1], y[1], numbers)
     out = multiply_matrices((left, powers[0]), (right, powers[1]))
-    return Wide(out.array.reshape(shape), np.broadcast_to(out.exponent, out.array.shape).reshape(shape))
+    return Wide(
+        out.array.reshape(shape), np.broadcast_to(out.exponent, out.array.shape).reshape(shape)
+    )
 
 
 @spread_rule(dot_general)

@@ -290,7 +290,9 @@ def power(node: Node, xs: list[Wide]) -> list[Wide]:
 def _power_by_logarithm(x: Wide, t: Any) -> Wide:
     if x.array.dtype.kind == "c" or t.dtype.kind == "c":
         return exp_of(np.where(t == 0, 0.0, t * log_of(x)))
-    size = exp2_of(np.where(t == 0, 0.0, t * log_of(Wide(np.abs(x.array), x.exponent), np.log2, 1.0)))
+    size = exp2_of(
+        np.where(t == 0, 0.0, t * log_of(Wide(np.abs(x.array), x.exponent), np.log2, 1.0))
+    )
     return Wide(size.array * np.power(np.where(x.array < 0, -1.0, 1.0), t), size.exponent)
 
 

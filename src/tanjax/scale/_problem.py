@@ -14,19 +14,26 @@ from . import _range
 from ._assign import ANY, FREE, Assignment, Problem, assign
 from ._constraints import Row, rows_of
 from ._graph import ScaleGraph, Use, Value
+from ._parts import needs_nothing
 
 Interval = tuple[int, int]
 
 
 class Demand(NamedTuple):
-    """What is asked of exponents: of every number, and how much room is left on both sides."""
+    """What is asked of exponents: of every number, and how much room is left on both sides.
+
+    `tails`: of a value with ordinary numbers, others may be infinite (`1 / (1 + exp(x))`).
+    """
 
     strict: bool
     room: int  # this part of the width of an interval
+    tails: bool = False
 
 
 # In this order, until nothing is lost.
-DEMANDS = Demand(False, 3), Demand(True, 3), Demand(False, 40), Demand(True, 40)
+DEMANDS = (
+    Demand(False, 3), Demand(True, 3), Demand(False, 40), Demand(True, 40), Demand(False, 40, True)
+)  # fmt: skip
 
 
 def interval(value: Value, demand: Demand) -> Interval:
@@ -48,10 +55,13 @@ def interval(value: Value, demand: Demand) -> Interval:
         min(low + room, max(low, 0)) if low <= 0 <= high else low + room,
         max(high - room, min(high, 0)) if low <= 0 <= high else high - room,
     )
-    if not demand.strict and magnitude is not None and high < 0:
-        smallest, largest = _range.normal_range(dtype)
-        if smallest <= magnitude.high <= largest:
-            return low, 0
+    if magnitude is None:
+        return low, high
+    smallest, largest = _range.normal_range(dtype)
+    if not demand.strict and high < 0 and smallest <= magnitude.high <= largest:
+        return low, 0
+    if demand.tails and low > 0 and smallest <= magnitude.low <= largest:
+        return 0, high
     return low, high
 
 
@@ -80,6 +90,9 @@ def problem_of(graph: ScaleGraph, free_outputs: Sequence[bool], demand: Demand) 
     for use in uses:
         if not use.value.is_floating:
             use_pin[use.index] = 0
+    calm, read_by_calm = needs_nothing(graph)
+    value_pin[[v.index for v in calm]] = 0
+    use_pin[[u.index for u in read_by_calm]] = 0
     rows: list[tuple[tuple[int, int], ...]] = []
     for node in graph.walk():
         for row in rows_of(node):

@@ -8,8 +8,8 @@ converted here and now.
     graph = build(jax.make_jaxpr(lambda x: x + 1)(2.0))
     replay(graph)([np.float32(2.0)])  # [Array(3., dtype=float32)]
 
-Sharp edges. A factor that is no normal number of the dtype is applied in several steps; a barrier
-keeps XLA from joining them.
+Sharp edge: equal numbers share a barrier, so a constant may be hidden from XLA where one of its
+readers would not need that.
 """
 
 from __future__ import annotations
@@ -25,34 +25,14 @@ from tanjax import _compat
 
 from ._graph import Node, ScaleGraph, Use, Value, callee_uses
 from ._identities import IDENTITIES
-from ._range import normal_range
+from ._parts import plain_parts
+from ._powers_of_two import convert
 from ._rewrites import apart, opaque
 
 
 def replay(graph: ScaleGraph) -> Callable[[Sequence[Any]], list[Any]]:
     """The program of a graph: from inputs to outputs, stored at the exponents of the graph."""
     return lambda arguments: _run(graph, arguments)
-
-
-def convert(x: Any, shift: int) -> Any:
-    """`x · 2^shift`, exact unless the result leaves the range of the dtype."""
-    dtype = x.dtype
-    smallest, largest = normal_range(dtype)
-    step = int(min(-smallest, largest))
-    while shift:
-        part = max(-step, min(step, shift))
-        x = lax.mul(x, _filled(np.ldexp(1.0, part), x, dtype))
-        shift -= part
-    return x
-
-
-def _filled(number: float, like: Any, dtype: Any) -> Any:
-    """A factor that XLA does not know to be a constant.
-
-    It would join it with others: `(x·2^-62)·(y·2^-62)` became `(x·y)·2^-124` up to JAX 0.10. The
-    barrier is around one number; arrays are computed as before.
-    """
-    return lax.full_like(like, lax.optimization_barrier(np.asarray(number, dtype)))
 
 
 def is_untouched(node: Node) -> bool:
@@ -136,10 +116,12 @@ def _run(graph: ScaleGraph, arguments: Sequence[Any]) -> list[Any]:
     for value in graph.constants:
         env.write(value, folded(value, value.exponent))
     untouched = list(map(is_untouched, graph.nodes))
-    is_plain = all(untouched)
-    for node, as_it_was in zip(graph.nodes, untouched, strict=True):
+    plain = plain_parts(graph, untouched)
+    for node, as_it_was, is_plain in zip(graph.nodes, untouched, plain, strict=True):
         if as_it_was and (is_plain or not _joins(node)):
             results = _compat.bind(node.equation, list(map(env.as_it_is, node.uses)))
+            # Parts of a packed factorisation are the array itself (`_lu.py`).
+            results += results[:1] * (len(node.outputs) - len(results))
         else:
             results = _results(node, list(map(env.read, node.uses)))
         for value, array in zip(node.outputs, results, strict=True):

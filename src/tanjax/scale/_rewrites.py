@@ -69,8 +69,9 @@ def guard(graph: ScaleGraph) -> list[Value]:
 
 def guard_all(graph: ScaleGraph) -> None:
     """Guard every product, quotient and power: no list of what XLA rewrites is complete."""
+    names = ("mul", "div", "integer_pow", "reduce_prod", "cumprod")
     for node in graph.walk():
-        if node.primitive in ("mul", "div", "integer_pow") and node.outputs[0].is_floating:
+        if node.primitive in names and node.outputs[0].is_floating:
             node.guarded = True
 
 

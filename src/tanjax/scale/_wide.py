@@ -227,9 +227,7 @@ def in_float64(x: Wide, tiny: bool = False) -> Any:
 
 def _saturated(array: Any, moved: Any) -> Any:
     if array.dtype.kind == "c":
-        return complex_of(
-            _saturated(array.real, moved.real), _saturated(array.imag, moved.imag)
-        )
+        return complex_of(_saturated(array.real, moved.real), _saturated(array.imag, moved.imag))
     lost = (moved == 0) & (array != 0)
     over = np.isinf(moved) & np.isfinite(array)
     if np.any(lost) or np.any(over):

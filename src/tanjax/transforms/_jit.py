@@ -26,7 +26,7 @@ from tanjax.registry import note_unit_dependence, watching
 from tanjax.units import conversion
 
 from ._packing import Packed
-from ._planning import Guard
+from ._planning import PlannedFunction
 from ._units import is_quantity
 
 _MANY = 4  # quantities from which on it pays to take them apart, or put together, in Python
@@ -93,7 +93,7 @@ class Compiled:
         self._fun = fun
         self._scale = scale
         self._jit: Any = jax.jit(fun, **options)
-        self._aot: Any = Guard(fun, options) if scale else self._jit
+        self._aot: Any = PlannedFunction(fun, options) if scale else self._jit
         self._packs = not options
         self._compiled: Any = self._planned(self._checking(fun), options)
         self._one_scale = True  # whether every call so far was in the units of a first call
@@ -147,7 +147,7 @@ class Compiled:
         return _unpack(self._compiled(*args, **kwargs))
 
     def _planned(self, fun: Callable[..., Any], options: dict[str, Any], flat: bool = False) -> Any:
-        return Guard(fun, options, flat=flat) if self._scale else jax.jit(fun, **options)
+        return PlannedFunction(fun, options, flat=flat) if self._scale else jax.jit(fun, **options)
 
     def _checking(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """The function to be traced: it refuses units that can be converted to known ones."""
@@ -237,8 +237,8 @@ class Compiled:
     @property
     def plans(self) -> list[Any]:
         """The plans made so far, oldest first: `identity`, `conversions`, `notes` and more."""
-        guards = [g for g in (self._compiled, self._aot, *self._known.values()) if type(g) is Guard]
-        return [plan for guard in guards for plan in guard.plans]
+        planned = (self._compiled, self._aot, *self._known.values())
+        return [plan for p in planned if type(p) is PlannedFunction for plan in p.plans]
 
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """`jax.jit(fun).eval_shape`."""

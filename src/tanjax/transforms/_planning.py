@@ -1,9 +1,9 @@
 """Calls of a compiled function, each with the exponents that its numbers need.
 
-A program is planned when its arguments are first seen, and again when their magnitudes leave the
-windows of the plan. What must be cheap is every other call: arrays are immutable, so a call with
-the very arrays of the last one needs no look at them (0.1 us each); others are looked at on the
-host.
+A program is planned when its arguments are first seen. What must be cheap is every other call:
+arrays are immutable, so a call with the very arrays of the last one needs no look at them (0.1 us
+each); of others the magnitudes are compared with those for which a plan is proved; only where that
+does not do are numbers looked at again (`_entries.py`).
 
 Sharp edges. Under a trace (`jax.grad`, `jax.vmap`, an outer `jit`) no number is known and the
 program is JAX's own: write `tj.jit(tj.grad(f))`, not `tj.grad(tj.jit(f))`. Arrays that live on
@@ -13,6 +13,7 @@ other hosts cannot be looked at either.
 from __future__ import annotations
 
 import functools
+import logging
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -30,36 +31,38 @@ from ._packing import free_leaves, relabelled
 
 _SMALL = 1 << 16  # bytes of arguments that may be kept alive in order to recognise them
 _PLANS = 16  # of one program; the oldest goes
-_TOGETHER = 16  # floating arguments from which on they are looked at by a program of their own
 _NUMBERS = (float, int, complex, bool, str, type(None))
 _arrays: set[type] = set()  # the types of JAX's arrays that hold numbers, as they are met
 
+log = logging.getLogger("tanjax.scale")
 
-class _Planned(NamedTuple):
-    """A program, the arrays for which it was made, and the magnitudes for which it is right.
 
-    **Fields:** `treedef` and `avals` of the arguments; `watched`: place and window of those that
-    have one; `program`; `plan`; `keeps`: whether the arguments are small enough to be kept alive;
-    `together`: looks at many of them at once; `is_pure`: a run leaves nothing but results.
+class _Case(NamedTuple):
+    """Arguments of one kind: their program, and its plans so far, the last one used first.
+
+    **Fields:** `treedef` and `avals` of the arguments; `traced`: the program; `entries`; `keeps`:
+    whether the arguments are small enough to be kept alive; `is_pure`: a run leaves nothing but
+    results.
     """
 
     treedef: Any
     avals: tuple[Any, ...]
-    watched: tuple[tuple[int, Any], ...]
-    program: Callable[..., Any]
-    plan: Any
+    traced: Any
+    entries: list[Any]
     keeps: bool
-    together: Any = None
-    is_pure: bool = False
-
-    def takes(self, leaves: Sequence[Any], inside: Callable[[Any, Any], bool]) -> bool:
-        """Whether the magnitudes of these arguments are in the windows."""
-        if self.together is not None:
-            return bool(self.together.inside([leaves[place] for place, _ in self.watched]))
-        return all([inside(leaves[place], window) for place, window in self.watched])
+    is_pure: bool
 
 
-class Guard:
+class _Traced(NamedTuple):
+    """A program as JAX traced it, its results, and the constants that tracing lost."""
+
+    closed: Any
+    out: Any
+    restored: Any
+    notes: tuple[str, ...]
+
+
+class PlannedFunction:
     """A function of `jax.jit` that is planned: called, it runs the program that its numbers need.
 
     **Arguments:** `fun` and the `options` of `jax.jit`; `flat`: all arguments are arrays.
@@ -69,18 +72,22 @@ class Guard:
 
     def __init__(self, fun: Callable[..., Any], options: dict[str, Any], *, flat: bool = False):
         self.jitted: Any = jax.jit(fun, **options)
-        self.plans: list[Any] = []  # every plan made, oldest first
         self._fun, self._options, self._flat = fun, options, flat
         self._static = static_arguments(fun, options)
-        self._known: dict[Any, list[_Planned]] = {}
+        self._known: dict[Any, _Case] = {}
         self._programs: dict[Any, Callable[..., Any]] = {}
+        self._made: list[Any] = []  # an entry for every plan made, oldest first
         self._calls = 0  # of plans that are estimates
-        self._recent: _Planned | None = None
-        self._inside: Any = None
+        self._recent: _Case | None = None
         # The arguments of the last call, and the program that was right for them.
         self.last: tuple[Any, ...] | None = None
         self._last_weak: tuple[Any, ...] | None = None
         self.program: Any = None
+
+    @property
+    def plans(self) -> list[Any]:
+        """Every plan made, oldest first, with what is known of it now."""
+        return [e.plan._replace(grade=e.grade, looks=e.looks) for e in self._made]
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         last = self.last
@@ -105,25 +112,26 @@ class Guard:
             known = all(
                 [type(x) in _arrays and x.aval is a for x, a in zip(leaves, recent.avals)]  # noqa: B905
             )
-            estimate = recent.plan.is_estimate  # looked at on calls 1, 2, 4, …, see `_checked`
-            if known and not (estimate and not self._calls & (self._calls + 1)):
+            entry = recent.entries[0]
+            guessed = entry.grade == "guessed"  # looked at on calls 1, 2, 4, …, see `_checked`
+            if known and not (guessed and not self._calls & (self._calls + 1)):
                 # Started before its arguments are looked at, which waits for them: 40 us less in a
                 # loop. Safe because a result that does not count is dropped without a trace.
                 try:
-                    out = recent.program(*args, **kwargs) if recent.is_pure else None
+                    out = entry.program(*args, **kwargs) if recent.is_pure else None
                 except FloatingPointError:  # `jax_debug_nans`, of a result that may not count
                     return self._call(leaves, treedef, args, kwargs)
-                if recent.takes(leaves, self._inside):
-                    self._calls += estimate
+                if entry.covers(leaves):
+                    self._calls += guessed
                     self._remember(recent, args, kwargs)
-                    return out if recent.is_pure else recent.program(*args, **kwargs)
+                    return out if recent.is_pure else entry.program(*args, **kwargs)
         return self._call(leaves, treedef, args, kwargs)
 
     def clear_cache(self) -> None:
         self.jitted.clear_cache()
         self._known.clear()
         self._programs.clear()
-        self.plans.clear()
+        self._made.clear()
         self.last = self._last_weak = self._recent = None
 
     def _dynamic(self, args: Any, kwargs: Any) -> Any:
@@ -145,61 +153,108 @@ class Guard:
     def lower(self, /, *args: Any, **kwargs: Any) -> Any:
         """Ahead-of-time compilation: of the planned program, if the arguments are numbers."""
         leaves, treedef = jax.tree.flatten(self._dynamic(args, kwargs))
-        found = self._found(leaves, treedef, args, kwargs)
-        program: Any = found[0].program if found else self.jitted
+        case = self._case(leaves, treedef, args, kwargs)
+        program: Any = case.entries[0].program if case else self.jitted
         return program.lower(*args, **kwargs)
 
     def _call(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Any:
         """A call for which the plan of the last one may not be right."""
-        before = len(self.plans)
-        found = self._found(leaves, treedef, args, kwargs)
-        if found is None:
+        before = len(self._made)
+        case = self._case(leaves, treedef, args, kwargs)
+        if case is None:
             return self.jitted(*args, **kwargs)
-        plan = found[0].plan
-        if len(self.plans) > before and plan and plan.expects_finite and not plan.has_effects:
-            return self._first(found, leaves, args, kwargs)
-        if plan and plan.is_estimate and not plan.has_effects:
-            return self._checked(found, leaves, args, kwargs)
-        self._remember(found[0], args, kwargs)
-        return found[0].program(*args, **kwargs)
+        plan, grade = case.entries[0].plan, case.entries[0].grade
+        if len(self._made) > before and plan.expects_finite and not plan.has_effects:
+            return self._first(case, leaves, args, kwargs)
+        if grade == "guessed" and not plan.has_effects:
+            return self._checked(case, leaves, args, kwargs)
+        self._remember(case, args, kwargs)
+        return case.entries[0].program(*args, **kwargs)
 
-    def _found(
-        self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any
-    ) -> list[_Planned] | None:
+    def _case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> _Case | None:
         """The plans for such arguments, that for these first; None if they cannot be looked at."""
         if not all(map(_can_be_looked_at, leaves)):
             return None
-        from tanjax.scale._window import inside
-
-        self._inside = inside
         x64 = _wide()  # Python numbers have another dtype then
         key = (treedef, self._statics(args, kwargs), tuple(map(signature, leaves)), x64)
         try:
-            found = self._known.setdefault(key, [])
+            case = self._known.get(key)
         except TypeError:  # a static argument that cannot be hashed: JAX says so
             return None
-        planned = next((p for p in found if p.takes(leaves, inside)), None)
-        if planned is None:
-            planned = self._plan(leaves, treedef, args, kwargs)
-            found.insert(0, planned)
-            del found[_PLANS:]
-        elif planned is not found[0]:
-            found.remove(planned)
-            found.insert(0, planned)
-        return found
+        if case is None:
+            case = self._known[key] = self._new_case(leaves, treedef, args, kwargs)
+        if case.traced is None:
+            return None
+        try:
+            entry = self._entry(case, leaves)
+        except Exception as error:  # whatever JAX can run is run, and our fault is no secret
+            warnings.warn(_failed(self._fun, error), ScaleWarning, stacklevel=4)
+            self._known[key] = case._replace(traced=None)
+            return None
+        if entry in case.entries:
+            case.entries.remove(entry)
+        case.entries.insert(0, entry)
+        del case.entries[_PLANS:]
+        return case
 
-    def _remember(self, planned: _Planned, args: Any, kwargs: Any) -> None:
+    def _entry(self, case: _Case, leaves: Sequence[Any]) -> Any:
+        """The plan for these numbers: one that is proved, seen to be right, or a new one."""
+        from . import _entries
+
+        for entry in case.entries:
+            if entry.covers(leaves):
+                return entry
+        if not case.entries:
+            return self._plan(case, leaves)
+        seen = _entries.look(leaves)
+        known = sorted(case.entries, key=lambda e: not e.plan.identity)
+        if not known[0].plan.identity:
+            known.insert(0, self._identity(case, leaves))
+        for entry in known:
+            if entry.prove(leaves, seen):
+                return self._used(entry, "proved for numbers around these")
+        for entry in known:
+            if not entry.plan.is_estimate and entry.is_right(leaves):
+                if entry.plan.identity and entry.seconds > _entries.DEAR:
+                    entry.trust(leaves, seen)
+                return self._used(entry, "looked at, and right")
+        entry = self._plan(case, leaves)
+        same = next((e for e in known if e.plan.identity and entry.plan.identity), None)
+        if same is None:
+            return entry
+        self._made.remove(entry)
+        same.plan, same.looks = entry.plan, same.looks + 1
+        if entry.plan.is_estimate or same.seconds > _entries.DEAR:
+            same.trust(leaves, seen)
+        return same
+
+    def _identity(self, case: _Case, leaves: Sequence[Any]) -> Any:
+        """JAX's own program, which is right for numbers that need no exponents."""
+        from tanjax.scale import _plan
+
+        from ._entries import Entry
+
+        closed, out, restored, notes = case.traced
+        plan = _plan.identity(closed, free_leaves(out), restored, notes)
+        return Entry(plan, self.jitted, leaves)
+
+    def _used(self, entry: Any, what: str) -> Any:
+        log.info("%s: %s plan, %s", _name(self._fun), entry.plan.method, what)
+        if entry not in self._made:
+            self._made.append(entry)
+        return entry
+
+    def _remember(self, case: _Case, args: Any, kwargs: Any) -> None:
         """Keep what the next call is compared with; only immutable arguments can be recognised."""
-        if planned.plan is None:
-            return
+        program = case.entries[0].program
         if self._static is None:
-            self._recent = planned
-        self.program, self.last, self._last_weak = planned.program, None, None
+            self._recent = case
+        self.program, self.last, self._last_weak = program, None, None
         if kwargs or not all(map(_is_immutable, args)):
             return
         if any([type(x) in (float, complex) for x in args]):
-            self.program = self._in_this_precision(planned.program)
-        if planned.keeps:
+            self.program = self._in_this_precision(program)
+        if case.keeps:
             self.last = args
         elif all([type(x) in _arrays for x in args]):
             self._last_weak = tuple(map(weakref.ref, args))
@@ -212,10 +267,8 @@ class Guard:
 
     # -- making a plan ------------------------------------------------------------------------
 
-    def _plan(
-        self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any, **how: Any
-    ) -> _Planned:
-        from tanjax.scale import _call, _literals, _measure, _plan
+    def _new_case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> _Case:
+        from tanjax.scale import _call, _literals
 
         with planned(), _literals.Crushed() as crushed:
             traced = self.jitted.trace(*args, **kwargs)
@@ -224,15 +277,20 @@ class Guard:
             closed, self._leaves_function(args, kwargs), leaves, crushed.seen
         )
         for note in notes:  # a constant that is lost: JAX says nothing, and the result is wrong
-            warnings.warn(f"tj.jit of {_name(self._fun)}: {note}", ScaleWarning, stacklevel=5)
-        try:
-            plan = _plan.plan(
-                closed, leaves, free_leaves(out), restored=restored, notes=notes, **how
-            )
-        except Exception as error:  # whatever JAX can run is run, and our fault is no secret
-            warnings.warn(_failed(self._fun, error), ScaleWarning, stacklevel=4)
-            return _Planned(treedef, tuple(map(signature, leaves)), (), self.jitted, None, False)
-        self.plans.append(plan)
+            warnings.warn(f"tj.jit of {_name(self._fun)}: {note}", ScaleWarning, stacklevel=6)
+        keeps = sum(getattr(x, "nbytes", 8) for x in leaves) <= _SMALL
+        is_pure = not closed.effects and not self._donates()
+        avals = tuple(map(signature, leaves))
+        return _Case(treedef, avals, _Traced(closed, out, restored, notes), [], keeps, is_pure)
+
+    def _plan(self, case: _Case, leaves: Sequence[Any], **how: Any) -> Any:
+        """A new plan for these numbers."""
+        from tanjax.scale import _plan
+
+        from ._entries import Entry
+
+        closed, out, restored, notes = case.traced
+        plan = _plan.plan(closed, leaves, free_leaves(out), restored=restored, notes=notes, **how)
         program = self.jitted
         if not plan.identity:
             key = (id(closed), plan.exponents, plan.method)
@@ -241,14 +299,9 @@ class Guard:
                     del self._programs[next(iter(self._programs))]
                 self._programs[key] = self._replayed(plan, jax.tree.structure(out), closed)
             program = self._programs[key]
-        watched = tuple((i, w) for i, w in enumerate(plan.windows) if w is not None)
-        keeps = sum(getattr(x, "nbytes", 8) for x in leaves) <= _SMALL
-        together = None
-        if len(watched) >= _TOGETHER and all(_measure.Together.can(leaves[i]) for i, _ in watched):
-            together = _measure.Together([window for _, window in watched])
-        avals = tuple(map(signature, leaves))
-        is_pure = not plan.has_effects and not self._donates()
-        return _Planned(treedef, avals, watched, program, plan, keeps, together, is_pure)
+        entry = Entry(plan, program, leaves)
+        self._made.append(entry)
+        return entry
 
     def _replayed(self, plan: Any, out: Any, closed: Any) -> Callable[..., Any]:
         from tanjax.scale import replay
@@ -287,57 +340,52 @@ class Guard:
         names = ("donate_argnums", "donate_argnames")
         return any(self._options.get(name) is not None for name in names)  # 0 is a place
 
-    def _first(self, found: list[_Planned], leaves: Any, args: Any, kwargs: Any) -> Any:
+    def _leaves_of(self, args: Any, kwargs: Any) -> Sequence[Any]:
+        return args if self._flat else jax.tree.leaves(self._dynamic(args, kwargs))
+
+    def _first(self, case: _Case, leaves: Any, args: Any, kwargs: Any) -> Any:
         """The first results of a plan that knows them to be finite: if not, XLA rewrote them."""
-        kept, planned = self._kept(args, kwargs), found[0]
-        out = planned.program(*args, **kwargs)
+        kept = self._kept(args, kwargs)
+        out = case.entries[0].program(*args, **kwargs)
         if not all_finite(out) and all(map(is_finite, leaves)):
             args, kwargs = kept
-            leaves = args if self._flat else jax.tree.leaves(self._dynamic(args, kwargs))
-            found[0] = planned = self._plan(leaves, planned.treedef, args, kwargs, hide=True)
-            out = planned.program(*args, **kwargs)
-        self._remember(planned, args, kwargs)
+            case.entries[0] = self._plan(case, self._leaves_of(args, kwargs), hide=True)
+            out = case.entries[0].program(*args, **kwargs)
+        self._remember(case, args, kwargs)
         return out
 
-    def _alarmed(self, found: list[_Planned], leaves: Any, args: Any, kwargs: Any) -> Any:
+    def _alarmed(self, case: _Case, leaves: Any, args: Any, kwargs: Any) -> Any:
         """An estimate says that plain JAX loses something: run it, and believe what it gives."""
-        kept, finite, planned = self._kept(args, kwargs), all(map(is_finite, leaves)), found[0]
+        kept, finite, entry = self._kept(args, kwargs), all(map(is_finite, leaves)), case.entries[0]
         out = self.jitted(*args, **kwargs)
-        if not finite or (all_finite(out) and not planned.plan.is_missed(jax.tree.leaves(out))):
-            plan = planned.plan.believed()
-            self.plans[-1] = plan
-            watched = tuple((i, plan.windows[i]) for i, _ in planned.watched)
-            found[0] = planned._replace(
-                plan=plan, program=self.jitted, watched=watched, together=None
-            )
+        if not finite or (all_finite(out) and not entry.plan.is_missed(jax.tree.leaves(out))):
+            entry.believe(self.jitted, self._leaves_of(*kept))
             return out
-        found[0] = planned._replace(plan=planned.plan._replace(is_confirmed=True))
-        return found[0].program(*kept[0], **kept[1])
+        entry.plan = entry.plan._replace(is_confirmed=True)
+        return entry.program(*kept[0], **kept[1])
 
-    def _checked(self, found: list[_Planned], leaves: Any, args: Any, kwargs: Any) -> Any:
+    def _checked(self, case: _Case, leaves: Any, args: Any, kwargs: Any) -> Any:
         """The results of an estimated plan, or of a better one if they are not finite.
 
         Looked at on calls 1, 2, 4, 8, … of estimated plans, so that the cost vanishes.
         """
-        planned = found[0]
-        if not (planned.plan.identity or planned.plan.is_confirmed):
-            return self._alarmed(found, leaves, args, kwargs)
+        entry = case.entries[0]
+        if not (entry.plan.identity or entry.plan.is_confirmed):
+            return self._alarmed(case, leaves, args, kwargs)
         self._calls += 1
         if self._calls & (self._calls - 1):
-            return planned.program(*args, **kwargs)
+            return entry.program(*args, **kwargs)
         kept = self._kept(args, kwargs)
         finite = all(map(is_finite, leaves))
-        out = planned.program(*args, **kwargs)
+        out = entry.program(*args, **kwargs)
         if not finite or all_finite(out):
-            self._remember(planned, args, kwargs)
+            self._remember(case, args, kwargs)
             return out
         args, kwargs = kept
-        leaves = args if self._flat else jax.tree.leaves(self._dynamic(args, kwargs))
         self._recent = None
-        better = self._plan(leaves, planned.treedef, args, kwargs, thorough=True)
-        if better.plan is not None:
-            better = better._replace(plan=better.plan._replace(is_estimate=False))
-        found[0] = better
+        better = self._plan(case, self._leaves_of(args, kwargs), thorough=True)
+        better.plan, better.grade = better.plan._replace(is_estimate=False), "seen"
+        case.entries[0] = better
         return better.program(*args, **kwargs)
 
 

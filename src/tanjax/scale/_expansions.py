@@ -1,0 +1,78 @@
+"""Primitives that stand for a program: a polynomial, `ldexp`, `searchsorted`.
+
+They have no law of their own, but what they stand for has. The graph treats such an equation as a
+call of that program; where no exponent touches it, the primitive itself runs as before.
+
+    expansion(equation)  # of `polynomial x a b c`: the jaxpr of (a x + b) x + c
+
+Sharp edge: where it is touched, a polynomial is rounded as Horner's scheme in the dtype rounds it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tanjax import _compat
+
+
+def _polynomial(x: Any, *coefficients: Any) -> Any:
+    """Horner's scheme; the constant coefficient is the first."""
+    total, *rest = coefficients[::-1]
+    total = jnp.broadcast_to(total, jnp.shape(x))
+    for coefficient in rest:
+        total = total * x + coefficient
+    return total
+
+
+def _symmetric_product(a: Any, c: Any, *, alpha: Any, beta: Any, **_: Any) -> Any:
+    product = alpha * (a @ jnp.swapaxes(a, -1, -2))
+    return product + beta * c if beta else product
+
+
+def _ldexp(x: Any, n: Any) -> Any:
+    """By a power of 2, which has a law; of 16 bits by one in float32, since 2^n may be large."""
+    dtype = jnp.promote_types(x.dtype, jnp.float32)
+    two = jnp.power(jnp.asarray(2.0, dtype), n.astype(dtype))
+    return (x.astype(dtype) * two).astype(x.dtype)
+
+
+def _frexp(x: Any) -> tuple[Any, Any]:
+    """By a logarithm, which may be off by one next to a power of two."""
+    dtype = jnp.promote_types(x.dtype, jnp.float32)
+    ordinary = jnp.isfinite(x) & (x != 0)
+    y = jnp.where(ordinary, x, jnp.ones_like(x)).astype(dtype)
+    e = jnp.floor(jnp.log2(jnp.abs(y))).astype(jnp.int32) + 1
+    m = y * jnp.power(jnp.asarray(2.0, dtype), -e.astype(dtype))
+    over, under = jnp.abs(m) >= 1, jnp.abs(m) < 0.5
+    m = jnp.where(over, m * 0.5, jnp.where(under, m * 2, m)).astype(x.dtype)
+    e = e + over.astype(jnp.int32) - under.astype(jnp.int32)
+    return jnp.where(ordinary, m, x), jnp.where(ordinary, e, 0)
+
+
+_PROGRAMS: dict[str, Callable[..., Any]] = {
+    "polynomial": _polynomial,
+    "symmetric_product": _symmetric_product,
+}
+_HIGHER: dict[str, Callable[..., Any]] = {"Ldexp": _ldexp, "Frexp": _frexp}
+
+
+def is_expanded(equation: Any) -> bool:
+    """Whether an equation stands for a program."""
+    return equation.primitive.name in _PROGRAMS or _compat.higher_primitive(equation) is not None
+
+
+def expansion(equation: Any) -> Any:
+    """The closed jaxpr of the program that an equation stands for."""
+    higher = _compat.higher_primitive(equation)
+    if higher is None:
+        run = functools.partial(_PROGRAMS[equation.primitive.name], **equation.params)
+    else:
+        run = _HIGHER.get(type(higher).__name__, higher.expand)
+    avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        return jax.make_jaxpr(run)(*avals)

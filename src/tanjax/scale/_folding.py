@@ -1,0 +1,41 @@
+"""Numbers that a trace computes from numbers: `sub 1.5 1.0`, which gradients of powers are full of.
+
+A power that is known at planning time has a law of its own, so the builder of the graph computes
+equations whose operands are all numbers, as XLA would: in the dtype, rounded once. Where one of
+them is a number that did not fit in its dtype and was kept as it was written, so is the result.
+
+    folded_number(equation, [np.float32(1.5), np.float32(1.0)])  # [float32(0.5)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+_FOLDED: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "add_any": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "neg": np.negative,
+    "convert_element_type": np.asarray,
+}
+
+
+def folded_number(equation: Any, numbers: Sequence[Any]) -> Any:
+    """The result of an equation of single numbers, or None if it is not one to be folded.
+
+    **Arguments:** `numbers`: of the operands, each a number of any dtype or None.
+    """
+    function = _FOLDED.get(equation.primitive.name)
+    if function is None or any(n is None or np.ndim(n) for n in numbers):
+        return None
+    dtype = equation.outvars[0].aval.dtype
+    if not isinstance(dtype, np.dtype) or dtype.kind == "b":
+        return None
+    kept = any(n.dtype != v.aval.dtype for n, v in zip(numbers, equation.invars, strict=True))
+    with np.errstate(all="ignore"):
+        result = np.asarray(function(*numbers))
+    return result if kept else result.astype(dtype)

@@ -1,0 +1,80 @@
+"""Which parts of a program a plan leaves alone.
+
+`(x * x / x, y / 1.1 / 1.3)` has two parts: where `x` is huge, the first needs exponents. The second
+must keep plain JAX's bits, so its exponents are 0 and its constants visible to XLA, which joins
+them. Parts are connected by results; an input that two of them read does not connect them, since
+it is read at an exponent of each reader's own.
+
+    needs_nothing(graph)  # the values and uses whose exponents may as well be 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from . import _range
+from ._graph import Node, ScaleGraph, Use, Value
+
+
+class _Joined:
+    """Things, of which those that belong together have the same `root`."""
+
+    def __init__(self) -> None:
+        self.parent: dict[Hashable, Hashable] = {}
+
+    def root(self, x: Hashable) -> Hashable:
+        parent = self.parent
+        parent.setdefault(x, x)
+        while parent[x] != x:
+            parent[x] = parent[parent[x]]
+            x = parent[x]
+        return x
+
+    def join(self, things: Sequence[Hashable]) -> None:
+        first, *others = things or [None]
+        for x in others:
+            self.parent[self.root(x)] = self.root(first)
+
+
+def _connects(value: Value) -> bool:
+    return value.is_floating and value.kind in ("result", "inner")
+
+
+def _members(node: Node) -> list[int]:
+    """The values that an equation connects, with the arguments and results of nested graphs."""
+    values: list[Value] = [*(use.value for use in node.uses), *node.outputs]
+    for inner in node.graphs:
+        values += [*inner.inputs, *(use.value for use in inner.outputs)]
+    return [v.index for v in values if _connects(v)]
+
+
+def needs_nothing(graph: ScaleGraph) -> tuple[list[Value], list[Use]]:
+    """The values of those parts in which plain numbers hold everything, and their readings."""
+    joined, nodes = _Joined(), list(graph.walk())
+    members = [_members(node) for node in nodes]
+    for values in members:
+        joined.join(values)
+    needy = {joined.root(v.index) for v in graph.values if _connects(v) and not _is_calm(v)}
+    calm = [v for v in graph.values if _connects(v) and joined.root(v.index) not in needy]
+    uses = [u for v in calm for u in v.uses]
+    for node, values in zip(nodes, members, strict=True):
+        if values and joined.root(values[0]) not in needy:
+            uses += [u for u in node.uses if not _connects(u.value)]
+    return calm, uses
+
+
+def _is_calm(value: Value) -> bool:
+    return _range.fits_at_zero(value) and _range.needed_by_parts(value) <= 0
+
+
+def plain_parts(graph: ScaleGraph, untouched: Sequence[bool]) -> list[bool]:
+    """Per node of a graph, whether nothing is touched in its part."""
+    if all(untouched):
+        return [True] * len(graph.nodes)
+    joined: Any = _Joined()
+    for i, node in enumerate(graph.nodes):
+        values = [use.value for use in node.uses] + node.outputs
+        joined.join([-1 - i, *(v.index for v in values if v.node and v.is_floating)])
+    touched = {joined.root(-1 - i) for i, as_it_was in enumerate(untouched) if not as_it_was}
+    return [joined.root(-1 - i) not in touched for i in range(len(graph.nodes))]

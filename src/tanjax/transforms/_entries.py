@@ -1,0 +1,177 @@
+"""A plan of one program, and what is known of the numbers for which it is right.
+
+Knowledge has three grades. *Proved*: bounds that hold for any numbers in a window say that nothing
+leaves its range. *Seen*: the program was run on these very numbers in a wide range. *Guessed*:
+loops were sampled, or numbers were too many to be run at every call. A proof is tried first,
+because nothing need be looked at afterwards but the magnitudes of the arguments.
+
+Sharp edges. What is guessed is limited to programs whose look costs more than `DEAR`; the results
+of such calls are looked at on calls 1, 2, 4, 8, …, and so are numbers farther away than `_UP` and
+`_DOWN` bits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from tanjax.scale import Magnitude, Plan, _measure, _plan, _proof
+from tanjax.scale._measure import Window, inside, measure
+
+DEAR = 1e-3  # seconds that a look may take at every call
+_UP, _DOWN = 16.0, 64.0  # bits around numbers for which JAX's own program was seen to be right
+_BELIEVED = 8.0  # bits around numbers for which an alarm was false
+_WINDOWS = 4  # proved ones, of one plan
+_TOGETHER = 16  # floating arguments from which on they are looked at by a program of their own
+
+Look = list[Magnitude | None]  # per argument; None where it has no magnitude
+
+
+def look(leaves: Sequence[Any]) -> Look:
+    """The magnitudes of the arguments that have numbers."""
+    return [measure(x) if _has_magnitude(x) else None for x in leaves]
+
+
+def _has_magnitude(x: Any) -> bool:
+    if isinstance(x, float | complex):
+        return True
+    dtype = getattr(x, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jnp.inexact)
+
+
+def _joined(a: Look, b: Look) -> Look:
+    def both(m: Magnitude | None, n: Magnitude | None) -> Magnitude | None:
+        if m is None or n is None:
+            return None
+        return Magnitude(min(m.low, n.low), max(m.high, n.high))
+
+    return [both(m, n) for m, n in zip(a, b, strict=True)]
+
+
+class Watch:
+    """Windows on some of the arguments, and whether numbers are in them."""
+
+    def __init__(self, windows: Sequence[Window | None], leaves: Sequence[Any]) -> None:
+        self.pairs = [(i, w) for i, w in enumerate(windows) if w is not None]
+        can = _measure.Together.can
+        many = len(self.pairs) >= _TOGETHER and all(can(leaves[i]) for i, _ in self.pairs)
+        self._together = _measure.Together([w for _, w in self.pairs]) if many else None
+
+    def takes(self, leaves: Sequence[Any]) -> bool:
+        if self._together is not None:
+            return self._together.inside([leaves[i] for i, _ in self.pairs])
+        return all([inside(leaves[i], window) for i, window in self.pairs])
+
+
+class Entry:
+    """One plan, its program, and the numbers for which it is right.
+
+    **Fields:** `plan`, `program`; `grade`: `"seen"`, `"proved"` or `"guessed"`, of the last call
+    that it took; `looks`: how often its numbers were looked at.
+    """
+
+    def __init__(self, plan: Plan, program: Callable[..., Any], leaves: Sequence[Any]) -> None:
+        self.plan, self.program = plan, program
+        self.grade = "guessed" if plan.is_estimate else "seen"
+        self.looks, self.seconds = 1, 0.0
+        self.proved: list[Watch] = []
+        self.trusted: Watch | None = None
+        self._others: tuple[Any, ...] = ()
+        self._failures = 0
+        self._hull: Look | None = None
+        if plan.is_estimate:
+            seen = look(leaves)
+            if not self.prove(leaves, seen):
+                self._others = _others(leaves)
+                self.trusted = Watch(_proof.expected(plan.graph, seen), leaves)
+
+    def covers(self, leaves: Sequence[Any]) -> bool:
+        """Whether nothing need be looked at but the magnitudes of the arguments."""
+        for watch in self.proved:
+            if watch.takes(leaves):
+                self.grade = "proved"
+                return True
+        trusted = self.trusted is not None and self.trusted.takes(leaves)
+        if trusted and self._others == _others(leaves):
+            self.grade = "guessed"
+            return True
+        return False
+
+    def prove(self, leaves: Sequence[Any], seen: Look) -> bool:
+        """Try to prove that the plan is right for these numbers, and for others around them.
+
+        On misses 1, 2, 4, 8, … only, where that failed before.
+        """
+        self._failures += 1
+        if self._failures & (self._failures - 1):
+            return False
+        hull = seen if self._hull is None else _joined(self._hull, seen)
+        windows = _proof.widest(self.plan.graph, hull) or (
+            _proof.widest(self.plan.graph, seen) if self._hull is not None else None
+        )
+        self._hull = hull
+        if windows is None:
+            return False
+        watch = Watch(windows, leaves)
+        if not watch.takes(leaves):  # inf or nan among them
+            return False
+        self._failures = 0
+        self.proved.insert(0, watch)
+        del self.proved[_WINDOWS:]
+        self.grade = "proved"
+        return True
+
+    def is_right(self, leaves: Sequence[Any]) -> bool:
+        """Whether the plan loses nothing of these numbers, on which the program is run."""
+        start = time.perf_counter()
+        right = _plan.is_right(self.plan, leaves)
+        self.seconds = time.perf_counter() - start
+        if right:
+            self.looks += 1
+            self.grade = "seen"
+        return right
+
+    def believe(self, program: Callable[..., Any], leaves: Sequence[Any]) -> None:
+        """JAX's own program instead: it was run, and nothing was missing."""
+        self.plan, self.program = self.plan.believed(), program
+        near = [m and Window(m.low - _BELIEVED, m.high + _BELIEVED) for m in look(leaves)]
+        self.trusted = Watch(near, leaves)
+
+    def trust(self, leaves: Sequence[Any], seen: Look) -> None:
+        """Take JAX's own program for numbers like these, which is too dear to be looked at again.
+
+        The windows grow with every look.
+        """
+        hull = seen if self._hull is None else _joined(self._hull, seen)
+        self.trusted = Watch([_around(m, self.looks) for m in hull], leaves)
+        self._hull, self._others = hull, _others(leaves)
+
+
+def _around(m: Magnitude | None, times: int) -> Window | None:
+    if m is None:
+        return None
+    low, high = (0.0, 0.0) if m.is_zero else (m.low, m.high)
+    return Window(low - _DOWN * times, high + _UP * times)
+
+
+def _others(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """Flags and the order of magnitude of counts: a program may take another branch for others."""
+    found: list[Any] = []
+    for i, x in enumerate(leaves):
+        if isinstance(x, int) or (getattr(x, "size", 0) == 1 and not _has_magnitude(x)):
+            number = _whole(x)
+            if number is not None:
+                found.append(
+                    (i, number if isinstance(number, bool) else abs(number).bit_length() // 6)
+                )
+    return tuple(found)
+
+
+def _whole(x: Any) -> int | None:
+    if isinstance(x, int):
+        return x
+    kind = getattr(x.dtype, "kind", "V")
+    return x.item() if kind in "biu" else None

@@ -1,0 +1,148 @@
+"""Magnitudes of numbers, and whether they are in a window."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tanjax.scale import _measure
+from tanjax.scale._graph import ZERO, Magnitude
+from tanjax.scale._measure import ANYWHERE, Window, inside, measure
+from tanjax.scale._range import normal_range
+
+DTYPES = ["float16", "bfloat16", "float32", "float64"]
+COMPLEX = ["complex64", "complex128"]
+
+
+def numbers(dtype, *values):
+    return np.array(values).astype(dtype)
+
+
+# -- measure ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES + COMPLEX)
+@pytest.mark.parametrize("make", [lambda x: x, jnp.asarray], ids=["numpy", "jax"])
+def test_measure_sees_the_least_and_the_largest(dtype, make):
+    x = make(numbers(dtype, 0, -8, 0.25, np.inf, np.nan, 2))
+    assert measure(x) == Magnitude(-2.0, 3.0, True)
+    assert measure(x[:1]) == measure(x[3:5]) == measure(x[:0]) == ZERO
+    assert measure(x.reshape(2, 3)[:, ::-1]) == Magnitude(-2.0, 3.0, True)
+
+
+def test_measure_of_the_ends_of_the_range():
+    for dtype in DTYPES:
+        info = jnp.finfo(dtype)
+        m = measure(numbers(dtype, float(info.max), float(info.smallest_subnormal)))
+        assert m.high == pytest.approx(normal_range(dtype)[1], abs=1e-2)
+        assert m.low == math.log2(float(info.smallest_subnormal))
+
+
+def test_measure_takes_numbers_integers_and_things_that_are_neither():
+    assert measure(3) == measure(3.0) == measure(np.array([3, 0])) == measure(np.int8(-3))
+    assert measure(True) == Magnitude(0.0, 0.0, True)
+    assert measure(0) == measure(math.inf) == measure(jax.random.key(0)) == ZERO
+    assert measure(3 + 4j) == Magnitude(math.log2(5), math.log2(5), True)
+    assert measure(np.array([4.0], jnp.float8_e4m3fn)) == Magnitude(2.0, 2.0, True)
+
+
+# -- inside ----------------------------------------------------------------------------------------
+
+sizes = st.sampled_from([0, 1, 2, 7, 100])
+ends = st.floats(-30, 30)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_inside_agrees_with_measure(dtype):
+    @settings(max_examples=60, deadline=None, derandomize=True)
+    @given(st.integers(0, 2**32), sizes, ends, ends, st.booleans())
+    def run(seed, size, low, high, spoil):
+        rng = np.random.default_rng(seed)
+        x = rng.choice([-1.0, 1.0], size) * 2.0 ** rng.uniform(-12, 12, size)
+        if spoil:
+            x[::3] = rng.choice([0.0, np.nan, np.inf, -np.inf, -0.0], len(x[::3]))
+        x = numbers(dtype, *x)
+        m, window = measure(x), Window(low, high)
+        assert inside(x, window) == (m.is_zero or low <= m.low <= m.high <= high)
+        assert inside(x, Window(m.low, m.high))
+
+    run()
+
+
+@pytest.mark.parametrize("dtype", DTYPES + COMPLEX)
+@pytest.mark.parametrize("size", [1, 3, 1 << 17])
+def test_each_end_counts_alone(dtype, size):
+    """An entry of either sign that is a little too large or too small is seen, wherever it is."""
+    x = np.ones(size).astype(dtype)
+    window = Window(-3.0, 3.0)
+    assert inside(x, window)
+    for where in (0, size - 1):
+        for sign in (-1, 1):
+            for value, fits in ((7.9, True), (8.1, False), (0.13, True), (0, True), (np.inf, True)):
+                y = x.copy()
+                y[where] = sign * value
+                assert inside(y, window) is fits
+            y[where] = sign * (0.08 if np.dtype(dtype).kind == "c" else 0.12)
+            assert inside(y, window) is False
+            assert inside(jnp.asarray(y), window) is False
+
+
+def test_the_window_of_an_array_holds_it():
+    for dtype in DTYPES + COMPLEX:
+        x = numbers(dtype, 3 + 3j if dtype in COMPLEX else 3, 0.3)
+        m = measure(x)
+        assert inside(x, Window(m.low, m.high))
+        assert inside(x, ANYWHERE)
+        assert not inside(x, Window(20.0, 30.0))
+        assert not inside(x, Window(-3000.0, -2000.0))
+        assert not inside(x, Window(2000.0, 3000.0))
+
+
+def test_scalars_and_python_numbers():
+    for x in (2.0, np.float32(2), jnp.bfloat16(-2.0), np.array(2.0), 2j):
+        assert inside(x, Window(0.5, 1.5))
+        assert not inside(x, Window(1.5, 2.5))
+    assert inside(0.0, Window(1.0, 2.0))
+    assert inside(math.nan, Window(1.0, 2.0))
+
+
+def test_arrays_on_several_devices_are_looked_at_where_they_are():
+    mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    place = jax.NamedSharding(mesh, jax.sharding.PartitionSpec("i"))
+    x = jax.device_put(jnp.array([1.0, 0.0, -4.0, jnp.inf]), place)
+    assert measure(x) == Magnitude(0.0, 2.0, True)
+    assert inside(x, Window(0.0, 2.0))
+    assert not inside(x, Window(0.0, 1.5))
+    assert not inside(x, Window(0.5, 2.5))
+    assert inside(x * 0, Window(0.5, 2.5))
+    z = jax.device_put(jnp.array([1.0 + 1j, 0.0, 0.0, 0.0]), place)
+    assert inside(z, Window(0.0, 0.6))
+
+
+@pytest.mark.parametrize("dtype", DTYPES + COMPLEX)
+@pytest.mark.parametrize("size", [1, 5, 1 << 17])
+def test_a_window_may_ask_for_finite_numbers(dtype, size):
+    """A proof says nothing of inf and nan, wherever they are."""
+    x = np.ones(size).astype(dtype)
+    window = Window(-3.0, 3.0, True)
+    for where in (0, size - 1):
+        for value in (0, 7.9, np.inf, -np.inf, np.nan):
+            y = x.copy()
+            y[where] = value
+            assert inside(y, window) is bool(np.isfinite(value))
+            assert inside(jnp.asarray(y), window) is bool(np.isfinite(value))
+    for value in (math.inf, math.nan):
+        assert not inside(value, window)
+        assert inside(value, window._replace(finite=False))
+
+
+def test_a_wrong_bit_is_found(monkeypatch):
+    """The tests of `inside` fail if the sign bit stays."""
+    monkeypatch.setattr(_measure, "_ends", lambda window, dtype: (0, 2**64, 2**65, 2**65))
+    with pytest.raises(AssertionError):
+        test_each_end_counts_alone("float32", 3)
