@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tanjax.scale._evaluate import evaluate, losses
+from tanjax.scale._evaluate import evaluate, losses, lost_entries
 from tanjax.scale._graph import build
-from tanjax.scale._wide import as_float, wide
+from tanjax.scale._wide import Wide, as_float, wide
 
 
 def lost_in_plain(f, *args):
@@ -202,3 +202,65 @@ def test_complex_and_boolean_results_of_several_axes():
         simulated = evaluate(graph, [x], simulate=True)
         found = losses(graph, reference, simulated)
         assert [(loss.output, loss.entries) for loss in found] == lost
+
+
+def test_a_plan_that_loses_what_plain_arithmetic_has_right():
+    """Fermi's function: exp(1000) needs an exponent at which ordinary numbers are zero."""
+    x = jnp.array([-1.0, 0.0, 1.0, 1000.0], "f4")
+    graph = build(jax.make_jaxpr(lambda x: 1 / (1 + jnp.exp(x)))(x))
+    reference = evaluate(graph, [x])
+    plain = evaluate(graph, [x], simulate=True)
+    assert plain.events
+    assert losses(graph, reference, plain) == []
+    assert [m.tolist() for m in lost_entries(graph, reference, plain)] == [[False] * 4]
+    power = next(n for n in graph.nodes if n.primitive == "exp").outputs[0]
+    total = power.uses[0].node.outputs[0]
+    for value in (power, total):
+        value.exponent = 1400
+        for use in value.uses:
+            use.exponent = 1400
+    planned = evaluate(graph, [x], simulate=True, plain=False)
+    assert [m.tolist() for m in lost_entries(graph, reference, planned)] == [[True] * 3 + [False]]
+    assert [(loss.output, loss.entries) for loss in losses(graph, reference, planned)] == [(0, 3)]
+
+
+def test_lost_entries_have_the_shapes_of_outputs():
+    x = jnp.array([[1e-30, 1.0, 1e30], [0.0, 2.0, 1e-25]], "f4")
+
+    def f(x):
+        y = jax.pure_callback(lambda v: v, jax.typeof(x), x)
+        z = lax.complex(x, jnp.ones_like(x))
+        return jnp.sqrt(x * x), jnp.sum(x), x * x > 0, y, jnp.sqrt(z * jnp.conj(z)), x[0, 0] ** 2
+
+    graph = build(jax.make_jaxpr(f)(x))
+    reference = evaluate(graph, [x])
+    masks = lost_entries(graph, reference, evaluate(graph, [x], simulate=True))
+    lost = [[True, False, True], [False, False, True]]
+    assert masks[0].tolist() == lost
+    assert not masks[1]
+    assert masks[2].tolist() == [[True, False, False], [False, False, True]]
+    assert masks[3] is None
+    assert masks[4].tolist() == [[False, False, True], [False] * 3]
+    assert not masks[5]  # 1e-60 is no float32 in any case
+    plain = evaluate(graph, [x], simulate=True)
+    assert lost_entries(graph, reference, plain, strict=True)[5]
+    assert lost_entries(graph, reference, plain, free=[True] * 6)[5]
+    counted = {loss.output: loss.entries for loss in losses(graph, reference, plain)}
+    assert {i: counted.get(i, 0) for i in (0, 1, 2, 5)} == {0: 3, 1: 0, 2: 2, 5: 0}
+
+
+@pytest.mark.parametrize("power", [0, 3000, -3000])
+def test_numbers_are_compared_one_by_one(power):
+    """Beside 2^±3000, a relative error of 1e-3 in an ordinary entry is seen."""
+    shape = jax.ShapeDtypeStruct((3,), jnp.float32)
+    graph = build(jax.make_jaxpr(lambda x: jnp.sqrt(x * x))(shape))
+    x = Wide(np.array([0.75, 0.5, 0.625]), np.array([power, -70, 3]))
+    reference = evaluate(graph, [x])
+    simulated = evaluate(graph, [x], simulate=True)
+    (got,) = lost_entries(graph, reference, simulated)
+    assert got.tolist() == [False, True, False]  # what is out of its own type's range is excused
+    for wrong in (1e-3, 2.0**-60):
+        shaken = Wide(x.array * np.array([1, 1, 1 + wrong]), x.exponent)
+        changed = simulated._replace(outputs=[shaken])
+        (got,) = lost_entries(graph, reference, changed, strict=True)
+        assert got.tolist() == [False, False, wrong == 1e-3]

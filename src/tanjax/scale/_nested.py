@@ -29,7 +29,15 @@ Runner = Callable[[Any, Node, list[Any]], list[Any]]
 
 
 def _call(run: Any, node: Node, xs: list[Any]) -> list[Any]:
-    return run.body(node.graphs[0], xs)
+    before = len(run.skipped)
+    out: list[Any] = run.body(node.graphs[0], xs)
+    if len(run.skipped) == before or None in xs or None not in out:
+        return out
+    if _compat.jax_function_of(node.equation) == "frexp":
+        # Up to JAX 0.10 it is a jaxpr on bits, which numbers out of the range of a type do not have.
+        run.skipped = dict(list(run.skipped.items())[:before])
+        return _frexp(xs)
+    return out
 
 
 def _cond(run: Any, node: Node, xs: list[Any]) -> list[Any]:
@@ -117,9 +125,26 @@ def _linear_solve(run: Any, node: Node, xs: list[Any]) -> list[Any]:
     return run.body(node.graphs[0], [xs[use.position] for use in callee_uses(node)])  # type: ignore[no-any-return]
 
 
+def _frexp(xs: list[Any]) -> list[Any]:
+    fraction, powers = parts_of(xs[0])
+    return [Wide(fraction), Wide(np.asarray(powers).astype(np.int32))]
+
+
+def _ldexp(xs: list[Any]) -> list[Any]:
+    (x, n) = xs
+    return [settle(Wide(x.array, x.exponent + np.asarray(n.array).astype(np.int64)))]
+
+
+# Of those primitives of JAX 0.12 that are defined by a function, the ones that work on bits.
+_ON_BITS = {"Ldexp": _ldexp, "Frexp": _frexp}
+
+
 def _expanded(run: Any, node: Node, xs: list[Any]) -> list[Any]:
     """A primitive of JAX 0.12 that is defined by a function: traced for this run."""
     inner = node.params["_prim"]
+    direct = _ON_BITS.get(type(inner).__name__)
+    if direct is not None and None not in xs:
+        return direct(xs)
     return _apart(run, node, lambda: jax.make_jaxpr(inner.expand)(*inner.in_avals), xs)
 
 

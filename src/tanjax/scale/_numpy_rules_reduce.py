@@ -141,7 +141,7 @@ RULES["cummax"], RULES["cummin"] = _cumulative(np.maximum), _cumulative(np.minim
 
 @rule("cumlogsumexp", work=16, spread=True)
 def cumlogsumexp(node: Node, xs: list[Wide]) -> list[Wide]:
-    array = np.asarray(in_float64(xs[0]))
+    array = np.asarray(in_float64(xs[0], tiny=True))
     return [Wide(_along(node, array, lambda a, axis: np.logaddexp.accumulate(a, axis)))]
 
 

@@ -302,17 +302,18 @@ def one_minus_square(node: Node, xs: list[Wide]) -> list[Wide]:
     return [times(plus(one, Wide(-x.array, x.exponent, x.extent)), plus(one, x))]
 
 
-def _plain(name: str, function: Any, far: Any = None) -> None:
+def _plain(name: str, function: Any, far: Any = None, tiny: bool = False) -> None:
     """A function evaluated at its true value.
 
-    **Arguments:** `far`: what it is, for one operand, where that is out of float64's range.
+    **Arguments:** `far`: what it is, for one operand, where that is out of float64's range; `tiny`:
+    it is as good as constant at zero.
     """
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         if all(map(_is_near, xs)):
             return [Wide(function(*[np.asarray(as_float(x)) for x in xs]))]
         if far is None:
-            return [Wide(function(*[np.asarray(in_float64(x)) for x in xs]))]
+            return [Wide(function(*[np.asarray(in_float64(x, tiny)) for x in xs]))]
         size = np.abs(as_float(xs[0]))
         outside = is_number(xs[0].array) & ((size < _TINY) | (size > _HUGE))
         return [_piecewise(outside, Wide(function(as_float(xs[0]))), lambda: far(xs[0], size > 1))]
@@ -332,7 +333,8 @@ def _lgamma_far(x: Wide, large: Any) -> Wide:
     return choose(large, Wide(-logs), grown)
 
 
-_plain("acos", np.arccos)
+_plain("acos", np.arccos, tiny=True)
+_plain("bessel_i0e", _scipy("i0e"), tiny=True)
 _plain("lgamma", _scipy("gammaln"), _lgamma_far)
 _plain("digamma", _scipy("digamma"), _digamma_far)
 for _name, _function in {
@@ -341,7 +343,6 @@ for _name, _function in {
     "igamma": "gammainc",
     "igammac": "gammaincc",
     "regularized_incomplete_beta": "betainc",
-    "bessel_i0e": "i0e",
     "bessel_i1e": "i1e",
 }.items():
     _plain(_name, _scipy(_function))

@@ -64,7 +64,7 @@ def _moving(rule: Rule) -> Rule:
 _by_moving(
     *("reshape", "transpose", "rev", "broadcast_in_dim", "broadcast_to", "tile", "slice"),
     *("concatenate", "stack", "unstack", "split", "pad", "dynamic_slice", "dynamic_update_slice"),
-    *("select_n", "scatter", "select_and_gather_add"),
+    *("select_n", "scatter"),
 )
 
 
@@ -243,6 +243,14 @@ def select_and_scatter_add(node: Node, xs: list[Wide]) -> list[Wide]:
     return [
         Wide(*(_shape.padded(a.reshape(full.shape), 0, config) for a in (out.array, out.exponent)))
     ]
+
+
+@spread_rule(RULES["select_and_gather_add"])
+def select_and_gather_add(node: Node, xs: list[Wide]) -> list[Wide]:
+    (place,), _ = ranks([xs[1]], 1)
+    rule = RULES["select_and_gather_add"]
+    pair = [rule(node, [Wide(a), Wide(place)])[0].array for a in parts_of(xs[0])]
+    return [Wide(*pair)]
 
 
 @spread_rule(RULES["conv_general_dilated"])

@@ -212,14 +212,16 @@ def as_float(x: Wide) -> Any:
     return _saturated(array, scaled(array, power))
 
 
-def in_float64(x: Wide) -> Any:
+def in_float64(x: Wide, tiny: bool = False) -> Any:
     """The numbers in float64, for a function that has no other form.
 
-    **Raises:** `NotImplementedError` if some are too large for that.
+    **Arguments:** `tiny`: to the function, what float64 cannot tell from zero is as good as zero.
+    **Raises:** `NotImplementedError` if float64 does not hold them.
     """
     moved = scaled(x.array, x.exponent)
-    if np.any(np.isinf(moved) & np.isfinite(x.array)):
-        raise NotImplementedError("numbers beyond float64")
+    lost = is_number(x.array) & ~is_number(moved)
+    if np.any(lost & (moved != 0)) or not tiny and np.any(lost):
+        raise NotImplementedError("numbers out of the range of float64")
     return _saturated(x.array, moved)
 
 
