@@ -215,14 +215,14 @@ class Guard:
     def _plan(
         self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any, **how: Any
     ) -> _Planned:
-        from tanjax.scale import _call, _literals, _measure, _plan
+        from tanjax.scale import _literals, _measure, _plan
 
-        with planned(), _literals.Crushed() as crushed:
-            traced = self.jitted.trace(*args, **kwargs)
-        closed, out = traced.jaxpr, traced.out_info
-        restored, notes = _call.restored_constants(
-            closed, self._leaves_function(args, kwargs), leaves, crushed.seen
-        )
+        with planned():
+            closed, out, restored, notes = _literals.trace(
+                lambda: self.jitted.trace(*args, **kwargs),
+                self._leaves_function(args, kwargs),
+                leaves,
+            )
         for note in notes:  # a constant that is lost: JAX says nothing, and the result is wrong
             warnings.warn(f"tj.jit of {_name(self._fun)}: {note}", ScaleWarning, stacklevel=5)
         try:
