@@ -1,0 +1,171 @@
+"""Watching JAX round constants: `1.112e-68 * k` has the literal 0 in float32 before there is a graph.
+
+JAX casts a Python number to the dtype of its partner while it traces. While a trace is watched, a
+cast that would crush its number (to 0, inf or a subnormal) is not done at once: it stays in the
+jaxpr as an equation `convert_element_type 1.112e-68`, which any compiler turns into the same 0, and
+from which the scale graph reads the number as it was written. Casts that NumPy does on its own (of
+arrays and NumPy scalars) are noticed by its floating-point flags.
+
+    with Watch() as watch:
+        closed = jax.make_jaxpr(f)(x)
+    watch.places  # where something was crushed all the same
+
+Sharp edges. Only what is traced in this thread while it is watched is kept; JAX remembers the
+traces of helpers, see `_literals.trace`. What nothing is known of is `is_unknown`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax import _compat
+
+from ._graph import is_inexact
+
+_JAX = str(Path(jax.__file__).parent)
+_NOT_THE_USERS = (_JAX, str(Path(np.__file__).parent), str(Path(__file__).parent.parent))
+
+_local = threading.local()
+_lock = threading.Lock()
+_open = 0  # watches of all threads
+
+# What is known of constants that look crushed: None if they are what was written, otherwise the
+# number that was, by the `id` of an array that is alive as long as the entry.
+_known: dict[int, tuple[weakref.ref[Any], Any]] = {}
+
+
+class Watch:
+    """A context in which constants keep their numbers. `places`: where some did not."""
+
+    def __init__(self) -> None:
+        self.places: list[str] = []
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Watch:
+        self._stack.enter_context(_watching())
+        self._stack.enter_context(np.errstate(over="call", under="call", call=self._note))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.close()
+
+    def _note(self, *_: Any) -> None:
+        """NumPy raised a flag: it counts if JAX was casting, and not the user's own arithmetic."""
+        frame: Any = sys._getframe(1)
+        if not frame.f_code.co_filename.startswith(_JAX):
+            return
+        while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+            frame = frame.f_back
+        if frame is not None:
+            place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            if place not in self.places:
+                self.places.append(place)
+
+
+@contextlib.contextmanager
+def _watching() -> Iterator[None]:
+    global _open
+    with _lock:
+        if not _open:
+            _compat.replace_casts(_fold, _cast)
+        _open += 1
+    _local.depth = getattr(_local, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _local.depth -= 1
+        with _lock:
+            _open -= 1
+            if not _open:
+                _compat.restore_casts()
+
+
+def _fold(original: Any, consts: Any, params: Any, out_avals: Any) -> Any:
+    """JAX's rule that casts scalar constants; `None`: the cast stays an equation."""
+    if not getattr(_local, "depth", 0) or not is_inexact(params["new_dtype"]):
+        return original(consts, params, out_avals)
+    if _is_kept(consts[0], params["new_dtype"]):
+        return None
+    out = original(consts, params, out_avals)
+    if out is not None:
+        _note_exact(out[0], consts[0])
+    return out
+
+
+def _cast(convert: Any, stage: Any, operand: Any, dtype: Any) -> Any:
+    """JAX's function that casts anything to a dtype: `convert` of one argument."""
+    watched = getattr(_local, "depth", 0) and type(operand) in (int, float, complex)
+    if not watched or not is_inexact(dtype):
+        return convert(operand)
+    if _is_kept(operand, dtype):
+        staged = stage(operand)
+        if isinstance(staged, jax.core.Tracer):
+            return convert(staged)
+    out = convert(operand)
+    _note_exact(getattr(getattr(out, "val", None), "val", None), operand)
+    return out
+
+
+def _is_kept(number: Any, dtype: Any) -> bool:
+    """Whether a cast crushes a number that would survive in the jaxpr as it is."""
+    if np.ndim(number) or isinstance(number, int | np.integer | np.bool_):
+        return False
+    return bool(is_crushed(number, dtype))
+
+
+def is_crushed(number: Any, dtype: Any) -> bool:
+    """Whether a cast makes 0, inf or an inexact subnormal of a number."""
+    wide = np.asarray(number)
+    if wide.dtype.kind not in "fc" and not is_inexact(wide.dtype):
+        return False
+    with np.errstate(all="ignore"):
+        narrow = wide.astype(dtype).astype(np.complex128)
+        wide = wide.astype(np.complex128)
+    suspect = looks_crushed(narrow, dtype)
+    return bool((suspect & (narrow != wide) & np.isfinite(wide)).any())
+
+
+def looks_crushed(array: Any, dtype: Any) -> Any:
+    """Which numbers are 0, infinite or subnormal in a dtype; of complex ones, as a whole."""
+    tiny = float(jnp.finfo(dtype).smallest_normal)
+    whole = np.asarray(array)
+    if whole.dtype.kind not in "fc":  # bfloat16
+        whole = whole.astype(np.float32 if is_inexact(whole.dtype) else np.float64)
+    small = np.abs(whole.real) < tiny
+    if whole.dtype.kind == "c":
+        small &= np.abs(whole.imag) < tiny
+    return small | np.isinf(whole)
+
+
+def _note_exact(array: Any, number: Any) -> None:
+    if isinstance(array, np.ndarray) and looks_crushed(array, array.dtype).any():
+        if not is_crushed(number, array.dtype):
+            learn(array, None)
+
+
+def learn(array: Any, wide: Any) -> None:
+    """Remember what a constant that looks crushed was: `None` if it was just that."""
+    key = id(array)
+    with contextlib.suppress(TypeError):  # what cannot be remembered is looked at again
+        _known[key] = weakref.ref(array, lambda _: _known.pop(key, None)), wide
+
+
+def is_unknown(array: Any) -> bool:
+    entry = _known.get(id(array))
+    return entry is None or entry[0]() is not array
+
+
+def known_as(array: Any) -> Any:
+    """The number that a constant was before it was crushed, None if there is none."""
+    entry = _known.get(id(array))
+    return entry[1] if entry is not None and entry[0]() is array else None
