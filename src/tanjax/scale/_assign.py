@@ -126,8 +126,9 @@ class _Search:
             best = self._descend()
             if best.gap <= GOOD:
                 return best
-            if self.left <= 0:
-                return best._replace(method="propagation")
+            if self.left <= 0:  # some grace: blindly chosen exponents cost too much later
+                self.deadline = time.thread_time() + 4 * EFFORT * len(system.rows)
+                return self._construct(bounds, "propagation")._replace(method="propagation")
             bounds.resume(self._until(0.5))
             covered = self._covered(bounds)
         if not covered and self.left > 0:
