@@ -119,6 +119,7 @@ class _Search:
         if system.size <= SMALL:
             self._covered(bounds)
             best = self._construct(bounds, "presolve")
+            best = self._descend() if best.excess > GAP else best
             return self._whole(best) if best.excess > GAP and self.left > 0 else best
         bounds.deadline = min(bounds.deadline, time.thread_time() + EFFORT * len(system.rows))
         covered = self._covered(bounds)
