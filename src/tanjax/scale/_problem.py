@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +31,27 @@ class Demand(NamedTuple):
     strict: bool
     room: int  # this part of the width of an interval
     tails: bool = False
+
+
+class Solved(NamedTuple):
+    """A problem and what was found."""
+
+    problem: Problem
+    solution: Assignment
+
+
+_solved: contextvars.ContextVar[list[Solved] | None] = contextvars.ContextVar("solved", default=None)
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[list[Solved]]:
+    """Keep what is solved here, with its bounds: a plan keeps only what a call needs."""
+    found: list[Solved] = []
+    token = _solved.set(found)
+    try:
+        yield found
+    finally:
+        _solved.reset(token)
 
 
 # In this order, until nothing is lost.
@@ -118,6 +141,9 @@ def assign_exponents(
     problem = problem_of(graph, free_outputs, demand)
     solution = assign(problem, time_limit=time_limit)
     _verify(problem, solution)
+    record = _solved.get()
+    if record is not None:
+        record.append(Solved(problem, solution))
     write(graph, solution.values, solution.uses)
     return solution
 
