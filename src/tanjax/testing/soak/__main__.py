@@ -43,9 +43,7 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
     console = console or Console()
     chosen = options(arguments)
     first = int(time.time()) % 1_000_000 if chosen.seed is None else chosen.seed
-    seeds = (
-        itertools.count(first) if chosen.programs is None else range(first, first + chosen.programs)
-    )
+    seeds = itertools.islice(itertools.count(first), chosen.programs)
     end = time.monotonic() + 60 * chosen.minutes
     tally, families, errors, programs = Tally(), Counter[str](), 0, 0
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())

@@ -105,7 +105,7 @@ class _Maker:
             kinds = [self.kinds[o] for o in names]
             if gives == "x":
                 gives = "v" if "v" in kinds else "s"
-                if "xs>x" == signature and kinds == ["s", "v"]:
+                if signature == "xs>x" and kinds == ["s", "v"]:
                     continue
             self.add(op, self.filled(text), names, gives)
             return
@@ -128,9 +128,7 @@ class _Maker:
         self.kinds[name] = kind
 
     def program(self, outputs: tuple[str, ...]) -> Program:
-        used = " ".join(s.text for s in self.steps) + " ".join(
-            o for s in self.steps for o in s.operands
-        )
+        used = " ".join(s.line() for s in self.steps)
         arguments = [a for a in self.arguments if a.is_float or a.name in used]
         wrap = self.wrap
         if wrap == "jvp" and not all(a.is_float for a in arguments):
@@ -160,7 +158,7 @@ class _Maker:
 
     def home(self, name: str, at: float) -> str:
         """Steps that bring a value of magnitude 10^`at` into the range of the dtype."""
-        low, high = _RANGES[self.dtype]
+        high = _RANGES[self.dtype][1]
         way = self.random.integers(4)
         kind = self.kinds[name]
         if way == 0:

@@ -1,8 +1,8 @@
 """One program after the other until the time is over; what is found is put in families.
 
 A hunt that stops at its first failure finds one fault, one that prints every failure buries the
-second under the first. Each failure is shrunk, and filed under what is left of it: the promise, what
-the wrong entries look like, the transformation, and the operations.
+second under the first. Each failure is shrunk, and filed under what is left of it: the promise,
+what the wrong entries look like, the transformation, and the operations.
 
     for outcome in hunt("float32", seeds=range(100)):
         if outcome.failure is not None: print(report(outcome.failure))

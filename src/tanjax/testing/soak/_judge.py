@@ -40,8 +40,8 @@ class Reference:
         with jax.enable_x64(True):
             given = [
                 self._aval(a.is_float, v)
-                for a, v in zip(program.arguments, program.calls[0].values)
-            ]  # noqa: B905,E501
+                for a, v in zip(program.arguments, program.calls[0].values, strict=True)
+            ]
             self.closed = jax.make_jaxpr(program.build(jnp.float64))(*given)
 
     @staticmethod
@@ -49,22 +49,25 @@ class Reference:
         value = np.asarray(value)
         return jax.ShapeDtypeStruct(value.shape, np.float64 if is_float else value.dtype)
 
-    def run(self, call: Call, seed: int | None) -> list[Any]:
-        """Results of one run; with a seed, rounded."""
-        given = [wide(v) for v in call.values]
-        return evaluate(self.closed, given, Sample(self.eps, seed), self.dtype)
+    def run(self, call: Call, sample: Sample) -> list[Any]:
+        """Results of one run."""
+        return evaluate(self.closed, [wide(v) for v in call.values], sample, self.dtype)
 
     def bands(self, call: Call, samples: int = 5) -> list[Band]:
         """A band for each result."""
-        runs = [self.run(call, seed or None) for seed in range(samples)]
+        rounding = [Sample(self.eps, seed or None) for seed in range(samples)]
+        runs = [self.run(call, sample) for sample in rounding]
+        replaced = any(sample.replaced for sample in rounding)
         return [
-            Band(self.dtype, np.stack([np.asarray(r) for r in runs_of])) for runs_of in zip(*runs)
-        ]  # noqa: B905,E501
+            Band(self.dtype, np.stack([np.asarray(r) for r in results]), replaced)
+            for results in zip(*runs, strict=True)
+        ]
 
 
 def exact_results(program: Program, call: Call) -> list[Any]:
     """The results without roundings."""
-    return [np.asarray(r) for r in Reference(program).run(call, None)]
+    reference = Reference(program)
+    return [np.asarray(r) for r in reference.run(call, Sample(reference.eps, None))]
 
 
 @dataclasses.dataclass
@@ -73,10 +76,15 @@ class Band:
 
     dtype: Any
     runs: Any
+    replaced: bool = False  # whether something stood for numbers beyond the reference
 
     def __post_init__(self) -> None:
         runs = self.runs
         self.exact = runs[0]
+        info = jnp.finfo(self.dtype)
+        self.eps, self.max = float(info.eps), float(info.max)
+        # XLA flushes subnormal float32 and bfloat16; float16 keeps them, with few digits.
+        self.floor = 2.0**-22 if self.dtype == jnp.float16 else float(info.tiny) * 1.01
         if runs.dtype.kind != "f":
             self.judged = (runs == runs[0]).all(axis=0)
             return
@@ -85,13 +93,16 @@ class Band:
             self.all_nan = nan.all(axis=0)
             self.all_inf = inf.all(axis=0) & (np.sign(runs) == np.sign(runs[0])).all(axis=0)
             finite = ~(nan | inf).any(axis=0)
-            self.judged = self.all_nan | self.all_inf | finite
             clean = np.where(np.isfinite(runs), runs, 0)
             self.spread = np.max(np.abs(clean - clean[0]), axis=0)
-        info = jnp.finfo(self.dtype)
-        self.eps, self.max = float(info.eps), float(info.max)
-        # XLA flushes subnormal float32 and bfloat16; float16 keeps them, with few digits.
-        self.floor = 2.0**-22 if self.dtype == jnp.float16 else float(info.tiny) * 1.01
+            if self.replaced:  # the runs must agree, be all tiny, or all too large
+                finite &= (
+                    (self.spread <= 0.01 * np.abs(clean[0]))
+                    | (np.abs(runs) < self.floor).all(axis=0)
+                    | (runs > self.max).all(axis=0)
+                    | (runs < -self.max).all(axis=0)
+                )
+            self.judged = self.all_nan | self.all_inf | finite
 
     def _within(self, y: Any, times: float) -> Any:
         y = np.asarray(y)

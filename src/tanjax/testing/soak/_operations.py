@@ -2,8 +2,8 @@
 
 A template has its operands as `{0}`, `{1}`; `<c>` becomes a constant, `<n>` a small whole number,
 `<i>`, `<k>`, `<b>` an argument that is an index, a count or a flag, `<h>` a helper and `<a>` a
-closed-over array. The kinds of its operands and of its result are written as `vs>v`: "v" is an array
-of the shape of the program, "s" a scalar, "x" any, and the result has the widest kind.
+closed-over array. The kinds of its operands and of its result are written as `vs>v`: "v" is an
+array of the shape of the program, "s" a scalar, "x" any, and the result has the widest kind.
 """
 
 from __future__ import annotations
@@ -55,8 +55,10 @@ OPERATIONS: dict[str, tuple[float, tuple[tuple[str, str], ...]]] = {
     ),
     "real power": (
         3,
-        tuple(("x>x", f"jnp.abs({{0}})**{p}") for p in ("1.5", "(1 / 3)", "0.7", "-2.5", "0.5"))
-        + (("xs>x", "jnp.abs({0})**jnp.tanh({1})"),),
+        (
+            *(("x>x", f"jnp.abs({{0}})**{p}") for p in ("1.5", "(1 / 3)", "0.7", "-2.5", "0.5")),
+            ("xs>x", "jnp.abs({0})**jnp.tanh({1})"),
+        ),
     ),
     "exp": (
         3,

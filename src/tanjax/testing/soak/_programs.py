@@ -17,7 +17,6 @@ import functools
 import textwrap
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -154,9 +153,11 @@ class Program:
         )
 
 
+_IMPORTS = """\
+import jax, jax.numpy as jnp, numpy as np, tanjax as tj
+"""
 _SCRIPT = """\
-import jax, jax.numpy as jnp, numpy as np, warnings
-import tanjax as tj
+import jax, jax.numpy as jnp, numpy as np, tanjax as tj, warnings
 warnings.simplefilter("always")
 nan = inf = float("inf"); nan = inf - inf
 
@@ -186,8 +187,6 @@ def numbers(x: Any) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _compiled(source: str) -> Any:
-    import tanjax as tj
-
-    space: dict[str, Any] = {"jax": jax, "jnp": jnp, "tj": tj, "np": np}
-    exec(compile(source, "<soak>", "exec"), space)
+    space: dict[str, Any] = {}
+    exec(compile(_IMPORTS + source, "<soak>", "exec"), space)
     return space["make"]

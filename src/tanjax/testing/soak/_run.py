@@ -1,16 +1,17 @@
 """One program is called as its sequence says, and every entry of every result is judged.
 
-Plain JAX runs beside `tj.jit`, since the promises speak of it: an entry that plain JAX has right must
-be right (a failure is `worse`); one that it loses must be found, unless a `ScaleWarning` of this or an
-earlier call of the same function has said that something cannot be held (`lost`). Where a failing
-call is right in a fresh `tj.jit`, the sequence is at fault (`history`), warned or not. A result that
-no number of the dtype holds should be infinite; `beyond` is where it is neither that nor warned of.
+Plain JAX runs beside `tj.jit`, since the promises speak of it: an entry that plain JAX has right
+must be right (a failure is `worse`); one that it loses must be found, unless a `ScaleWarning` of
+this or an earlier call of the same function has said that something cannot be held (`lost`). Where
+a failing call is right in a fresh `tj.jit`, the sequence is at fault (`history`), warned or not. A
+result that no number of the dtype holds should be infinite; `beyond` is where it is neither that
+nor warned of.
 
     for failure in run(program):
         print(failure.promise, failure.call)
 
-Sharp edges. Plain JAX's own results are bits of the machine; a suspicion is confirmed with many runs
-of the reference before it counts.
+Sharp edges. Plain JAX's own results are bits of the machine; a suspicion is confirmed with many
+runs of the reference before it counts.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from typing import Any
 
 import jax
 import numpy as np
+
+from tanjax import transforms
+from tanjax._errors import ScaleWarning
 
 from ._judge import Band, Reference
 from ._primitives import Unusable
@@ -54,17 +58,14 @@ class Failure:
             y, want = np.broadcast_arrays(np.asarray(y, float), np.asarray(want, float))
             with np.errstate(all="ignore"):
                 off = ~(np.isclose(y, want, rtol=0.2, atol=0) | (np.isnan(y) & np.isnan(want)))
-            for bad in y[off].ravel():
-                kinds.add(
-                    "nan"
-                    if np.isnan(bad)
-                    else "inf"
-                    if np.isinf(bad)
-                    else "0"
-                    if bad == 0
-                    else "finite"
-                )
+            kinds |= {_kind(bad) for bad in y[off].ravel()}
         return "+".join(sorted(kinds)) or "digits"
+
+
+def _kind(y: float) -> str:
+    if not np.isfinite(y):
+        return "nan" if np.isnan(y) else "inf"
+    return "0" if y == 0 else "finite"
 
 
 @dataclasses.dataclass
@@ -91,19 +92,15 @@ def leaves(out: Any) -> list[Any]:
 
 def _warned(function: Any, args: Any) -> tuple[Any, bool]:
     """Results, and whether there was a `ScaleWarning`."""
-    import tanjax as tj
-
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         out = leaves(function(*args))
-    return out, any(issubclass(w.category, tj.ScaleWarning) for w in seen)
+    return out, any(issubclass(w.category, ScaleWarning) for w in seen)
 
 
 def _fresh(program: Program, args: Any) -> list[Any] | None:
-    import tanjax as tj
-
     try:
-        return _warned(tj.jit(program.build(DTYPES[program.dtype])), args)[0]
+        return _warned(transforms.jit(program.build(DTYPES[program.dtype])), args)[0]
     except Exception:
         return None
 
@@ -113,19 +110,17 @@ def run(program: Program, tally: Tally | None = None, *, last_only: bool = False
 
     **Arguments:** `tally`: counts to add to; `last_only`: judge the last call alone.
     """
-    import tanjax as tj
-
     tally = tally if tally is not None else Tally()
     try:
         reference = Reference(program)
-        reference.run(program.calls[0], None)
+        reference.bands(program.calls[0], 1)
     except Unusable:
         tally.unusable += 1
         return None
     dtype = DTYPES[program.dtype]
     function = program.build(dtype)
     plain = jax.jit(function if program.traced else program.build(dtype))
-    compiled, warned = tj.jit(function), False
+    compiled, warned = transforms.jit(function), False
     for i, args in enumerate(program.arrays()):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,8 +1,8 @@
 """Arguments of random programs, and how they change from call to call.
 
-Faults of a planner hide in magnitudes and in sequences: numbers over the whole range of a dtype, one
-huge entry in the tail, a call that differs from the last one in a flag only. Numbers are chosen by
-their logarithm and are exactly those of the dtype, so that the reference has the same.
+Faults of a planner hide in magnitudes and in sequences: numbers over the whole range of a dtype,
+one huge entry in the tail, a call that differs from the last one in a flag only. Numbers are chosen
+by their logarithm and are exactly those of the dtype, so that the reference has the same.
 
     values = ordinary(random, "float32", "v", (3,))
     change(random, "drift", values, ...)

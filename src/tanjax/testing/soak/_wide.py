@@ -10,7 +10,8 @@ so that `1 / (1 + exp(1e30))` is 0 in all runs, and `log(exp(1e30))` differs and
     Sample(eps=2.0**-23, seed=None)   # exact
     Sample(eps=2.0**-23, seed=1)      # one possible rounding
 
-Sharp edges. Where `longdouble` is `float64` (some platforms) fewer entries are judged, none wrongly.
+Sharp edges. Where `longdouble` is `float64` (some platforms) fewer entries are judged, none
+wrongly.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Sample:
     def __init__(self, eps: float, seed: int | None) -> None:
         self.eps = eps
         self.exact = seed is None
+        self.replaced = False  # whether a number was beyond `longdouble`
         self.random = np.random.default_rng(seed)
 
     def noise(self, like: Any, amount: Any = 1.0) -> Any:
@@ -53,6 +55,7 @@ class Sample:
         for mask, sign in ((beyond, 1), (below, -1)):
             count = int(mask.sum())
             if count:
+                self.replaced = True
                 exponents = self.random.uniform(0.4 * _LIMIT, 0.97 * _LIMIT, count).astype(int)
                 out[mask] = np.copysign(np.ldexp(Wide(1), sign * exponents), out[mask])
         return out[()]
