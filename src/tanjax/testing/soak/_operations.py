@@ -95,7 +95,6 @@ OPERATIONS: dict[str, tuple[float, tuple[tuple[str, str], ...]]] = {
             ("xx>x", "jnp.where(jnp.abs({0}) < <c>, {0} * {0}, {1})"),
             ("xx>x", "jnp.where(<b>, {0} * {0}, {1})"),
             ("x>x", "jnp.where({0} > 0, jnp.log(jnp.abs({0})), {0})"),
-            ("xxx>x", "jax.lax.select_n({0} > {1}, {2} + 0 * {0}, {1} + 0 * {0} + 0 * {2})"),
         ),
     ),
     "hypot": (1, (("xx>x", "jnp.hypot({0}, {1})"),)),

@@ -25,6 +25,7 @@ from ._values import held
 
 # What an operation becomes where something simpler fails as well.
 _SIMPLE = ("{0} * {0}", "jnp.sqrt(jnp.abs({0}))", "{0} * {1}", "{0} / {1}", "{0} + {1}")
+_LARGE = 8  # entries from which on arrays are cut first: they make everything else slow
 
 
 def shrink(failure: Failure, seconds: float = 15.0) -> Failure:
@@ -77,6 +78,8 @@ def _candidates(program: Program) -> Iterator[Program]:
         for i in range(n - 1):
             rest = [j for j in range(n) if j != i]
             yield dataclasses.replace(program, calls=_kept(program.calls, rest))
+    if any(np.size(v) > _LARGE for c in program.calls for v in c.values):
+        yield from _fewer_entries(program)
     if len(program.outputs) > 1:
         for name in program.outputs:
             yield dataclasses.replace(program, outputs=(name,))
@@ -100,7 +103,7 @@ def _without_arguments(program: Program) -> Iterator[Program]:
         dataclasses.replace(c, values=tuple(itertools.compress(c.values, used)))
         for c in program.calls
     )
-    yield dataclasses.replace(program, arguments=arguments, calls=calls)
+    yield dataclasses.replace(program, arguments=arguments, calls=calls, steps=program.live())
 
 
 def _plain(program: Program) -> Program:
@@ -179,7 +182,7 @@ def _fewer_entries(program: Program) -> Iterator[Program]:
 
 
 def _subsets(size: int) -> Iterator[list[int]]:
-    if size > 8:
+    if size > _LARGE:
         for part in range(0, size, max(size // 4, 1)):
             yield list(range(part, min(part + max(size // 4, 1), size)))
         yield list(range(0, size, 4))
