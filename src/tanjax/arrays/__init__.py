@@ -47,6 +47,7 @@ from ._register import (
 from ._scaled import Scaled as Scaled
 from ._scaling import (
     common_label as common_label,
+    divisible_exponent as divisible_exponent,
     joined as joined,
     rooted as rooted,
     settle as settle,

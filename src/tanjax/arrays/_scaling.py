@@ -56,8 +56,27 @@ def centred(stored: Any, label: Unit, bits: Bits, span: Range) -> Unitful:
 
 def rooted(stored: Any, label: Unit, power: Fraction) -> tuple[Any, Unit]:
     """A number and its label whose exponent times `power` is whole: the square root of 2^3 x."""
-    rest = label.scale % power.denominator
-    return (shift(stored, rest), label.scaled(-rest)) if rest else (stored, label)
+    root = power.denominator
+    if not label.scale % root:
+        return stored, label
+    bits = measure(stored)
+    span = range_of(stored.dtype) if hasattr(stored, "dtype") else None
+    target = label.divisible(root)
+    if bits is not None and span is not None and bits[0] <= bits[1]:
+        at = bits[0] + label.scale, bits[1] + label.scale
+        target = label.plain.scaled(divisible_exponent(*at, target.scale, root, span))
+    return shift(stored, label.scale - target.scale), target
+
+
+def divisible_exponent(low: float, high: float, wanted: int, root: int, span: Range) -> int:
+    """The exponent divisible by `root` to take out of numbers, as near to `wanted` as they allow.
+
+    The largest number fits in any case.
+    """
+    least = -((span.highest - int(high)) // root) * root
+    most = (int(low) - span.lowest) // root * root
+    nearest = root * -((root - 2 * wanted) // (2 * root))
+    return max(least, min(nearest, most))
 
 
 def joined(known: Sequence[tuple[Bits, Unit]], unit: Unit) -> Bits:

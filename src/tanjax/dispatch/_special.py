@@ -121,7 +121,7 @@ def _simple_fraction(name: str, number: float) -> Fraction:
     return simple
 
 
-@special("numpy.power", "numpy.pow", "numpy.float_power", "lax.pow", "lax.integer_pow")
+@special("numpy.power", "numpy.pow", "numpy.float_power", "lax.integer_pow")
 def power(raw: Any, x: Any, y: Any, /) -> Any:
     """`x ** y`: the exponent is one known number, unless `x` is dimensionless."""
     name = raw.__name__
@@ -132,6 +132,13 @@ def power(raw: Any, x: Any, y: Any, /) -> Any:
     y = int(exponent) if exponent.denominator == 1 else float(exponent)
     value, unit = rooted(value, unit, exponent)
     return quantity(raw(value, y), unit**exponent)
+
+
+@special("lax.pow")
+def lax_power(raw: Any, x: Any, y: Any, /) -> Any:
+    """`x ** y` of `jax.lax`, which takes no exponent of another dtype."""
+    typed = lambda v, e: raw(v, jnp.asarray(e, v.dtype) if type(e) is float else e)
+    return power(functools.wraps(raw)(typed), x, y)
 
 
 def _count(shape: tuple[int, ...], axis: Any) -> int:
