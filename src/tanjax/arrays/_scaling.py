@@ -20,8 +20,9 @@ from fractions import Fraction
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
-from tanjax._errors import ScaleWarning, message
+from tanjax._errors import ScaleWarning, message, outside
 from tanjax.units import Unit
 
 from ._conversion import bits_in
@@ -55,16 +56,22 @@ def centred(stored: Any, label: Unit, bits: Bits, span: Range) -> Unitful:
 
 
 def rooted(stored: Any, label: Unit, power: Fraction) -> tuple[Any, Unit]:
-    """A number and its label whose exponent times `power` is whole: the square root of 2^3 x."""
+    """A number and its label whose exponent times `power` is whole: the square root of 2^3 x.
+
+    A power that the dtype rounds (bfloat16 has 0.668 for 2/3) is far off for numbers far from one,
+    so these are brought near it: of a power of two the power is exact.
+    """
     root = power.denominator
-    if not label.scale % root:
-        return stored, label
-    bits = measure(stored)
+    bits = measure(stored) if root > 1 else None
     span = range_of(stored.dtype) if hasattr(stored, "dtype") else None
-    target = label.divisible(root)
-    if bits is not None and span is not None and bits[0] <= bits[1]:
-        at = bits[0] + label.scale, bits[1] + label.scale
-        target = label.plain.scaled(divisible_exponent(*at, target.scale, root, span))
+    if bits is None or span is None or bits[0] > bits[1]:
+        target = label.divisible(root)
+    else:
+        low, high = bits[0] + label.scale, bits[1] + label.scale
+        rounding = abs(float(np.asarray(float(power), stored.dtype)) - float(power))
+        is_far = rounding * max(-bits[0], bits[1]) > 2.0**-span.digits
+        wanted = (low + high) // 2 if is_far else label.scale
+        target = label.plain.scaled(divisible_exponent(low, high, int(wanted), root, span))
     return shift(stored, label.scale - target.scale), target
 
 
@@ -112,5 +119,5 @@ def warn_too_wide(operation: str, low: float, high: float, dtype: Any) -> None:
             hint="use a wider dtype, or arrays of their own for the large and the small numbers.",
         ),
         ScaleWarning,
-        stacklevel=4,
+        stacklevel=outside(),
     )

@@ -19,7 +19,7 @@ import numpy as np
 from tanjax import units
 from tanjax._errors import UnitError, message
 from tanjax.arrays import Unitful, convert, rooted
-from tanjax.registry._careful import labelled as quantity
+from tanjax.registry._careful import home, labelled as quantity
 from tanjax.units import Unit, one
 from tanjax.units._signature import not_dimensionless, not_linear
 
@@ -130,8 +130,9 @@ def power(raw: Any, x: Any, y: Any, /) -> Any:
         return quantity(raw(pure(name, "base", x), pure(name, "exponent", y)), one)
     exponent = exponent_of(name, y)
     y = int(exponent) if exponent.denominator == 1 else float(exponent)
-    value, unit = rooted(value, unit, exponent)
-    return quantity(raw(value, y), unit**exponent)
+    value, label = rooted(value, unit, exponent)
+    result = quantity(raw(value, y), label**exponent)
+    return result if unit.scale else home(result)
 
 
 @special("lax.pow")

@@ -41,6 +41,8 @@ from tanjax.arrays import (
 )
 from tanjax.units import Unit, one
 
+from ._losses import checked
+
 _SEQUENCES = (list, tuple)
 _NEEDS_VALUES = (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError)
 
@@ -154,6 +156,11 @@ def run(call: Callable[..., Any], values: Any, named: Any) -> Any:
     pairs = zip(results, exponents, strict=True)
     done = [quantity(x, one.scaled(e)) if e else x for x, e in pairs]
     return jax.tree.unflatten(trees[0], done)
+
+
+def graph_of(call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call` through the scale graph: see `run`."""
+    return lambda *values, **named: run(call, values, named)
 
 
 def graphed(raw: Callable[..., Any], degree: float, spread: bool) -> Callable[..., Any]:
@@ -279,8 +286,10 @@ def centred_label(quantities: list[Any], unit: Unit, root: int = 1) -> Unit:
     return unit.plain.scaled(middle)
 
 
-def centred_arguments(args: Any, kwargs: Any) -> tuple[Any, Any, bool]:
-    """Arguments whose quantities lie around one, those of a dimension at one exponent.
+def centred_call(
+    operation: str, call: Callable[..., Any], args: Any, kwargs: Any
+) -> tuple[Any, bool]:
+    """`call` of arguments whose quantities lie around one, those of a dimension at one exponent.
 
     **Returns:** also whether none of them had an exponent before.
     """
@@ -291,17 +300,24 @@ def centred_arguments(args: Any, kwargs: Any) -> tuple[Any, Any, bool]:
             groups.setdefault(q.label.dimension, []).append(q)
     exponents = {d: centred_label(g, g[0].label).scale for d, g in groups.items()}
     plain = not any(q.label.scale for g in groups.values() for q in g)
+    places, labels = [], []
+    for i, q in enumerate(leaves):
+        known = type(q) is Unitful and q.label.is_linear and bits_of(q) is not None
+        if known and q.label.scale != exponents[q.label.dimension]:
+            places.append(i)
+            labels.append(q.label.plain.scaled(exponents[q.label.dimension]))
 
-    def moved(q: Any) -> Any:
-        if type(q) is not Unitful or q.label.dimension not in exponents:
-            return q
-        if not q.label.is_linear or bits_of(q) is None:
-            return q
-        label = q.label.plain.scaled(exponents[q.label.dimension])
-        return quantity(shift(q.stored, q.label.scale - label.scale), label)
+    def on_moved(*numbers: Any) -> Any:
+        new = list(leaves)
+        for i, number, label in zip(places, numbers, labels, strict=True):
+            new[i] = quantity(number, label)
+        args, kwargs = tree.unflatten(new)
+        return call(*args, **kwargs)
 
-    args, kwargs = tree.unflatten(map(moved, leaves))
-    return args, kwargs, plain
+    moved = [leaves[i] for i in places]
+    numbers = [shift(q.stored, q.scale - to.scale) for q, to in zip(moved, labels, strict=True)]
+    origins = [(q.stored, q.label, to) for q, to in zip(moved, labels, strict=True)]
+    return checked(operation, on_moved, numbers, origins, leaves), plain
 
 
 def home(result: Any) -> Any:

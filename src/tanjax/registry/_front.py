@@ -47,11 +47,12 @@ from ._careful import (
     home,
     look,
     needs_graph,
-    run,
+    graph_of,
     shifted,
     unscaled,
 )
 from ._labels import labeller
+from ._losses import checked_call
 from ._surroundings import innermost_lift
 
 _SEQUENCES = (list, tuple)
@@ -179,7 +180,10 @@ class Front:
         values, named = self._stripped(args, kwargs, operands, where, binding)
         call = self.structured if _kind(values) or (named and _kind(named.values())) else self.raw
         if inner or needs_graph(values, 2.0, self.spread):
-            result = run(shifted(call, inner), values, named)
+            call = graph_of(shifted(call, inner))
+        moved = _moves(operands, where, binding)
+        if moved:
+            result = checked_call(self.name, call, (args, kwargs), (values, named), moved)
         else:
             result = call(*values, **named)
         done = self._label(result, binding, operands)
@@ -248,6 +252,8 @@ def _moves(operands: list[Operand], where: Any, binding: Any) -> list[Move]:
     moves: list[Move] = []
     for (role, unit, _), place in zip(operands, where, strict=True):
         target = one if role.letter == "1" else binding.get(role.letter)
+        if unit is None and isinstance(target, Unit) and target.scale:
+            unit = one  # a pure number meets quantities at an exponent
         if isinstance(unit, Unit) and unit is not target and role.letter != "*":
             slot, index = place if type(place) is tuple else (place, None)
             moves.append((slot, index, unit, target))
