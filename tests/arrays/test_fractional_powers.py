@@ -120,7 +120,7 @@ def test_compiled_gradients(name, dtype):
         assert_close(got, want, dtype)
 
 
-# -- every label, every kind of root, every transformation ------------------------------------------
+# -- every label, every kind of root, every transformation -----------------------------------------
 
 two = lambda q: tnp.stack([q, 2 * q])
 ROOTS = {
