@@ -120,7 +120,7 @@ def test_compiled_gradients(name, dtype):
         assert_close(got, want, dtype)
 
 
-# -- every label, every kind of root, every transformation -------------------------------------------
+# -- every label, every kind of root, every transformation -----------------------------------------
 
 two = lambda q: tnp.stack([q, 2 * q])
 ROOTS = {
@@ -186,10 +186,10 @@ def test_cholesky_of_a_structured_array(dtype):
 
 
 def test_numbers_at_the_border_are_not_lost():
-    """float16 holds 30 binary digits; these need 29, so only one exponent in ten would do for 0.1."""
+    """float16 holds 30 binary digits; these need 29, so few exponents do."""
     q = tj.Unitful(jnp.asarray([2.0**-14, 2.0**14], "float16"), "m", 73)
     for power in (0.5, 1 / 3):
-        assert_close(q**power, in_float64(lambda q: q**power, [q]), "float16")
+        assert_close(q**power, in_float64(lambda q, p=power: q**p, [q]), "float16")
     assert_close(tnp.sqrt(q), in_float64(tnp.sqrt, [q]), "float16")
     assert_close(tnp.cbrt(q), in_float64(tnp.cbrt, [q]), "float16")
 

@@ -81,7 +81,9 @@ HARMLESS = {
 @pytest.mark.parametrize("name", LOSSY)
 def test_a_loss_is_said(name, dtype):
     given = far_apart(dtype)
-    with pytest.warns(ScaleWarning, match=rf"(?s){dtype}.*2\^1 to 2\^301|2\^2 to 2\^3.*Hint") as seen:
+    with pytest.warns(
+        ScaleWarning, match=rf"(?s){dtype}.*2\^1 to 2\^301|2\^2 to 2\^3.*Hint"
+    ) as seen:
         LOSSY[name](*given)
     assert all(w.filename == __file__ for w in seen)
 
@@ -97,7 +99,11 @@ def test_what_does_not_matter_is_not_said(name, dtype):
 def test_numbers_that_fit_together_are_kept(dtype):
     span = 24 if dtype == "float16" else 240
     low, high = (tj.Unitful(jnp.asarray(1.5, dtype), kg, e) for e in (300, 300 + span))
-    for q in (tnp.stack([low, high]), tnp.where(FIRST, low, high), tnp.stack([high, high]).at[0].set(low)):
+    for q in (
+        tnp.stack([low, high]),
+        tnp.where(FIRST, low, high),
+        tnp.stack([high, high]).at[0].set(low),
+    ):
         small, large = np.asarray(q.stored).astype(float).tolist()
         assert large == small * 2.0**span
         assert small * 2.0 ** (q.scale - 300) == 1.5

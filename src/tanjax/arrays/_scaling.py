@@ -14,6 +14,7 @@ units, and nothing is chosen.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Sequence
 from fractions import Fraction
@@ -68,11 +69,16 @@ def rooted(stored: Any, label: Unit, power: Fraction) -> tuple[Any, Unit]:
         target = label.divisible(root)
     else:
         low, high = bits[0] + label.scale, bits[1] + label.scale
-        rounding = abs(float(np.asarray(float(power), stored.dtype)) - float(power))
-        is_far = rounding * max(-bits[0], bits[1]) > 2.0**-span.digits
+        is_far = _rounding(power, stored.dtype) * max(-bits[0], bits[1]) > 2.0**-span.digits
         wanted = (low + high) // 2 if is_far else label.scale
         target = label.plain.scaled(divisible_exponent(low, high, int(wanted), root, span))
     return shift(stored, label.scale - target.scale), target
+
+
+@functools.cache
+def _rounding(power: Fraction, dtype: Any) -> float:
+    """By how much a dtype rounds a power."""
+    return abs(float(np.asarray(float(power), dtype)) - float(power))
 
 
 def divisible_exponent(low: float, high: float, wanted: int, root: int, span: Range) -> int:

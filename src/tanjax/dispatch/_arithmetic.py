@@ -157,7 +157,7 @@ def add(raw: Any, x: Any, y: Any) -> Any:
     found = _operands(x, y)
     if found is None:
         return NotImplemented
-    a, la, p, b, lb, q, span, dtype = found
+    a, la, p, b, lb, q, span, _ = found
     if la.dimension is not lb.dimension:
         return NotImplemented
     unit = la.plain

@@ -35,7 +35,6 @@ from ._lift_needs import NeedsCoherent, NeedsRoot
 from ._lift_structure import interpret
 from ._lift_units import PRIMITIVES, infer, literal_unit
 
-
 _Brought = Callable[[Any], Any]  # in which unit the code sees a quantity in a unit
 _MOST_ROOTS = 10**6  # no code that ends with a number takes as many roots of roots
 
@@ -162,9 +161,7 @@ def _divisible(root: int, unit: Any) -> Any:
     return unit.divisible(root)
 
 
-def _traced(
-    call: _Call, avals: Any, given: Any, fixed: dict[int, Any], brought: _Brought
-) -> Any:
+def _traced(call: _Call, avals: Any, given: Any, fixed: dict[int, Any], brought: _Brought) -> Any:
     count = len(avals) + len(fixed)
     results: list[Any] = []
 

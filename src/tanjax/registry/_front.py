@@ -44,10 +44,10 @@ from ._careful import (
     comfortable,
     distance,
     fitted,
+    graph_of,
     home,
     look,
     needs_graph,
-    graph_of,
     shifted,
     unscaled,
 )

@@ -10,8 +10,7 @@ so.
     checked("stack", stack, [sun, 0.0], [None, (brick, kg, kg.scaled(90))], [sun, brick])  # warns
 
 Sharp edges. The second call happens only if something is lost, which is known from the bits of the
-quantities in 1 us. Nothing is known of tracers, integers and structured arrays. A number that only
-has to be smaller than another, or not zero, is no longer compared rightly with others that are lost.
+quantities in 1 us. Nothing is known of tracers, integers and structured arrays.
 """
 
 from __future__ import annotations
