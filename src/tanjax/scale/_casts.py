@@ -20,7 +20,7 @@ import contextlib
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ _NOT_THE_USERS = (_JAX, str(Path(np.__file__).parent), str(Path(__file__).parent
 _local = threading.local()
 _lock = threading.Lock()
 _open = 0  # watches of all threads
+_restore: Callable[[], None] = lambda: None
 
 # What is known of constants that look crushed: None if they are what was written, otherwise the
 # number that was, by the `id` of an array that is alive as long as the entry.
@@ -99,10 +100,10 @@ class Watch:
 
 @contextlib.contextmanager
 def _watching() -> Iterator[None]:
-    global _open
+    global _open, _restore
     with _lock:
         if not _open:
-            _compat.replace_casts(_fold, _cast)
+            _restore = _compat.replace_casts(_fold, _cast)
         _open += 1
     _local.depth = getattr(_local, "depth", 0) + 1
     try:
@@ -112,7 +113,7 @@ def _watching() -> Iterator[None]:
         with _lock:
             _open -= 1
             if not _open:
-                _compat.restore_casts()
+                _restore()
 
 
 def _fold(original: Any, consts: Any, params: Any, out_avals: Any) -> Any:
@@ -151,8 +152,8 @@ def _is_kept(number: Any, dtype: Any) -> bool:
 def is_crushed(number: Any, dtype: Any) -> bool:
     """Whether a cast makes 0, inf or an inexact subnormal of a number."""
     wide = np.asarray(number)
-    if wide.dtype.kind not in "fc" and not is_inexact(wide.dtype):
-        return False
+    if not is_inexact(wide.dtype):
+        wide = wide.astype(np.float64)
     with np.errstate(all="ignore"):
         narrow = wide.astype(dtype).astype(np.complex128)
         wide = wide.astype(np.complex128)
