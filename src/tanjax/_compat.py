@@ -381,8 +381,9 @@ def replace_casts(fold: Callable[..., Any], cast: Callable[..., Any]) -> Callabl
     """
     try:
         from jax._src.interpreters.partial_eval import const_fold_rules as rules
-        from jax._src.lax import lax as module
+        from jax._src.lax import lax as private
 
+        module: Any = private
         primitive, stage = module.convert_element_type_p, module.stage
         old, convert = rules[primitive], module._convert_element_type
     except (ImportError, AttributeError, KeyError):
