@@ -132,6 +132,13 @@ def closed_over_in_a_helper(dtype):
     return lambda c: helper(c) * 1e10
 
 
+def two_numbers_beside_a_closed_over_array(dtype):
+    """Both are 0 in float32, so only who keeps each of them knows which is which."""
+    k = jnp.asarray(1e20, dtype)
+    helper = jax.jit(lambda c: c * (HBAR2 * k**2) + c * (3 * HBAR2 * k**2))
+    return lambda c: helper(c) * 1e10
+
+
 def closed_over_in_a_loop(dtype):
     k = jnp.asarray(1e20, dtype)
     body = lambda i, c: c + HBAR2 * k * k * 1e40
@@ -244,7 +251,8 @@ def constant_of_a_rule(dtype):
 PROGRAMS = [
     jitted_helper, helper_of_a_helper, scanned, scanned_results, while_loop, counted_loop, branch,
     one_of_three, own_derivative, own_pullback, checkpointed, checkpointed_loop, mapped,
-    mapped_one_by_one, closed_over_number, closed_over_in_a_helper, closed_over_in_a_loop,
+    mapped_one_by_one, closed_over_number, closed_over_in_a_helper,
+    two_numbers_beside_a_closed_over_array, closed_over_in_a_loop,
     numpy_number, numpy_array, array_of_numbers, array_of_a_dtype, filled_like, filled, chosen,
     written_into, over_a_huge_number, subnormal, static_number, number_as_argument, carried_number,
     power_of_planck, compiled_helper, compiled_gradient, partly_bound, constant_of_a_rule,
