@@ -137,13 +137,8 @@ def linear_call(
     """Bind the linear primitive: `forward(*residuals, *operands)`, transposed by `transpose`."""
     primitive = _linear_primitive()
     avals = tuple(a.to_tangent_aval() for a in out_avals)
-    return primitive.bind(
-        *residuals,
-        *operands,
-        linear=LinearMap(forward, transpose, name),
-        count=len(residuals),
-        out_avals=avals,
-    )
+    params = {"linear": LinearMap(forward, transpose, name), "count": len(residuals)}
+    return primitive.bind(*residuals, *operands, **params, out_avals=avals)
 
 
 def linear_jaxpr(eqn: Any) -> Any:
@@ -235,13 +230,12 @@ def _linear_transpose(
     return [None] * count + [b if m else None for b, m in zip(bars, moving, strict=True)]
 
 
-def _linear_batch(
-    primitive: Any, axis: Any, args: Any, dims: Any, *, linear: LinearMap, count: int, out_avals: Any
-) -> Any:
+def _linear_batch(primitive: Any, axis: Any, args: Any, dims: Any, **params: Any) -> Any:
     from jax.extend.core import unmapped_aval
 
+    linear, count, out_avals = params["linear"], params["count"], params["out_avals"]
     if all(d is None for d in dims):  # these batchers are called even if nothing is batched
-        out = primitive.bind(*args, linear=linear, count=count, out_avals=out_avals)
+        out = primitive.bind(*args, **params)
         return out, [None] * len(out)
     options = {
         "axis_size": axis.size,
@@ -384,34 +378,31 @@ def jax_function_of(eqn: Any) -> str | None:
 # -- constants while tracing ------------------------------------------------------------------
 
 # Part of the key of JAX's caches of traces; nothing reads it. Under it helpers that were traced
-# before are traced again. Without it `test_helpers_that_jax_has_traced` fails.
+# before are traced again. Without it `after_plain_jax` fails in `test_constants.py`.
 planning = jax.make_user_context(False)
-_casts: list[tuple[Any, ...]] = []  # JAX's own functions, while others stand in for them
 
 
-def replace_casts(fold: Callable[..., Any], cast: Callable[..., Any]) -> None:
-    """Stand in for the two functions with which JAX (0.10 to 0.12) rounds numbers in a trace.
+def replace_casts(fold: Callable[..., Any], cast: Callable[..., Any]) -> Callable[[], None]:
+    """Stand in for the two private functions with which JAX 0.10 to 0.12 rounds numbers in a trace.
 
-    They are private; where they are not found, `test_without_the_casts_of_jax` shows what is left.
+    **Returns:** what undoes it. Without them, `test_without_the_casts_of_jax` shows what is left.
     """
     try:
         from jax._src.interpreters.partial_eval import const_fold_rules as rules
-        from jax._src.lax import lax as module
+        from jax._src.lax import lax as private
 
+        module: Any = private
         primitive, stage = module.convert_element_type_p, module.stage
         old, convert = rules[primitive], module._convert_element_type
     except (ImportError, AttributeError, KeyError):
-        return
+        return lambda: None
 
-    def converted(x: Any, dtype: Any = None, weak_type: bool = False, *rest: Any, **more: Any) -> Any:
-        again = lambda x: convert(x, dtype, weak_type, *rest, **more)
+    def converted(x: Any, dtype: Any = None, weak_type: bool = False, *a: Any, **k: Any) -> Any:
+        again = lambda x: convert(x, dtype, weak_type, *a, **k)
         return again(x) if weak_type or dtype is None else cast(again, stage, x, dtype)
 
-    _casts.append((rules, primitive, old, module, convert))
-    rules[primitive], module._convert_element_type = functools.partial(fold, old), converted
-
-
-def restore_casts() -> None:
-    while _casts:
-        rules, primitive, old, module, convert = _casts.pop()
+    def restore() -> None:
         rules[primitive], module._convert_element_type = old, convert
+
+    rules[primitive], module._convert_element_type = functools.partial(fold, old), converted
+    return restore

@@ -1,4 +1,4 @@
-"""Watching JAX round constants: `1.112e-68 * k` has the literal 0 in float32 before there is a graph.
+"""Watching JAX round constants: `1.112e-68 * k` is `0 * k` in float32 before there is a graph.
 
 JAX casts a Python number to the dtype of its partner while it traces. While a trace is watched, a
 cast that would crush its number (to 0, inf or a subnormal) is not done at once: it stays in the
@@ -20,7 +20,7 @@ import contextlib
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,15 @@ _NOT_THE_USERS = (_JAX, str(Path(np.__file__).parent), str(Path(__file__).parent
 _local = threading.local()
 _lock = threading.Lock()
 _open = 0  # watches of all threads
+_restore: Callable[[], None] = lambda: None
 
 # What is known of constants that look crushed: None if they are what was written, otherwise the
 # number that was, by the `id` of an array that is alive as long as the entry.
 _known: dict[int, tuple[weakref.ref[Any], Any]] = {}
+
+
+class Lost:
+    """Stands for the number of a crushed constant of which nobody knows what it was."""
 
 
 class Watch:
@@ -49,6 +54,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.places: list[str] = []
+        self._arrays: list[Any] = []  # what JAX was casting there
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Watch:
@@ -64,6 +70,9 @@ class Watch:
         frame: Any = sys._getframe(1)
         if not frame.f_code.co_filename.startswith(_JAX):
             return
+        for value in frame.f_locals.values():
+            parts = value if isinstance(value, tuple | list) else [value]
+            self._arrays += [x for x in parts if isinstance(x, np.ndarray | np.floating)]
         while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
             frame = frame.f_back
         if frame is not None:
@@ -71,13 +80,30 @@ class Watch:
             if place not in self.places:
                 self.places.append(place)
 
+    def recognise(self, constant: Any) -> None:
+        """Learn what a constant was if JAX was seen to cast it; `Lost` if there are several.
+
+        JAX remembers how it cast an array, so that a trace in float64 shows no more of it.
+        """
+        dtype, narrow = constant.dtype, np.asarray(constant)
+        with np.errstate(all="ignore"):
+            alike = [
+                x
+                for x in map(np.asarray, self._arrays)
+                if x.shape == narrow.shape and (x.astype(dtype) == narrow).all()
+            ]
+        crushed = [x for x in alike if is_crushed(x, dtype)]
+        if crushed:
+            is_one = all((x == crushed[0]).all() for x in alike)
+            learn(constant, crushed[0] if is_one else Lost)
+
 
 @contextlib.contextmanager
 def _watching() -> Iterator[None]:
-    global _open
+    global _open, _restore
     with _lock:
         if not _open:
-            _compat.replace_casts(_fold, _cast)
+            _restore = _compat.replace_casts(_fold, _cast)
         _open += 1
     _local.depth = getattr(_local, "depth", 0) + 1
     try:
@@ -87,7 +113,7 @@ def _watching() -> Iterator[None]:
         with _lock:
             _open -= 1
             if not _open:
-                _compat.restore_casts()
+                _restore()
 
 
 def _fold(original: Any, consts: Any, params: Any, out_avals: Any) -> Any:
@@ -97,7 +123,7 @@ def _fold(original: Any, consts: Any, params: Any, out_avals: Any) -> Any:
     if _is_kept(consts[0], params["new_dtype"]):
         return None
     out = original(consts, params, out_avals)
-    if out is not None:
+    if out is not None and isinstance(consts[0], int | float | complex):
         _note_exact(out[0], consts[0])
     return out
 
@@ -126,8 +152,8 @@ def _is_kept(number: Any, dtype: Any) -> bool:
 def is_crushed(number: Any, dtype: Any) -> bool:
     """Whether a cast makes 0, inf or an inexact subnormal of a number."""
     wide = np.asarray(number)
-    if wide.dtype.kind not in "fc" and not is_inexact(wide.dtype):
-        return False
+    if not is_inexact(wide.dtype):
+        wide = wide.astype(np.float64)
     with np.errstate(all="ignore"):
         narrow = wide.astype(dtype).astype(np.complex128)
         wide = wide.astype(np.complex128)
@@ -148,9 +174,10 @@ def looks_crushed(array: Any, dtype: Any) -> Any:
 
 
 def _note_exact(array: Any, number: Any) -> None:
-    if isinstance(array, np.ndarray) and looks_crushed(array, array.dtype).any():
-        if not is_crushed(number, array.dtype):
-            learn(array, None)
+    """Learn that a constant that looks crushed is what was written, if it is."""
+    is_suspect = isinstance(array, np.ndarray) and looks_crushed(array, array.dtype).any()
+    if is_suspect and not is_crushed(number, array.dtype):
+        learn(array, None)
 
 
 def learn(array: Any, wide: Any) -> None:

@@ -23,23 +23,20 @@ import numpy as np
 
 from tanjax import _compat
 
-from ._casts import Watch, is_crushed, is_unknown, known_as, learn, looks_crushed
+from ._casts import Lost, Watch, is_crushed, is_unknown, known_as, learn, looks_crushed
 from ._graph import is_floating, nested_jaxprs
 
 
 class Traced(NamedTuple):
-    """A closed jaxpr, the shapes of its results, its crushed constants by the `id` of their place,
-    and what is to be said about those that are lost.
+    """A closed jaxpr and the shapes of its results, its crushed constants, notes of lost ones.
+
+    **Fields:** `restored`: numbers by the `id` of their place, a literal or a variable.
     """
 
     closed: Any
     out: Any
     restored: dict[int, Any]
     notes: tuple[str, ...] = ()
-
-
-class Lost:
-    """What a crushed constant was is not known: the number that no array is learned to be."""
 
 
 def trace(
@@ -57,7 +54,7 @@ def trace(
         with _compat.planning(True):
             again, _, places = _watched(make)
         unknown = _unknown(again, bool(places))
-        if unknown and places and not _read_off(again, fun, arguments):
+        if unknown and not _read_off(again, fun, arguments) and places:
             _learn(unknown, Lost)
         _learn(_unknown(again, False), None)
         if not (_restored(again) or any(map(_is_kept, _equations_of(again)))):
@@ -74,6 +71,8 @@ def _watched(make: Callable[[], Any]) -> tuple[Any, Any, list[str]]:
         traced = make()
         for _ in _jaxprs(traced.jaxpr):  # maps of linear rules are traced when looked at
             pass
+    for _, constant in _unknown(traced.jaxpr, False) if watch.places else ():
+        watch.recognise(constant)
     return traced.jaxpr, traced.out_info, watch.places
 
 
