@@ -34,7 +34,7 @@ _GROUPS: dict[str, str] = {
         lgamma digamma polygamma igamma igammac igamma_grad_a zeta
         regularized_incomplete_beta bessel_i0e bessel_i1e
         nextafter cumlogsumexp bitcast_convert_type
-        lu geqrf geqp3 householder_product hessenberg tridiagonal ormqr
+        geqrf geqp3 householder_product hessenberg tridiagonal ormqr
         reduce_and reduce_or reduce_xor and or xor not population_count clz shift_left
         shift_right_arithmetic shift_right_logical mulhi random_bits random_seed random_split
         random_fold_in random_wrap random_unwrap random_clone threefry2x32 rng_bit_generator

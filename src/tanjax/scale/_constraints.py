@@ -111,7 +111,7 @@ def power(numerator: int, denominator: int = 1) -> Rule:
 def _integer_power(node: Node) -> Iterator[Row]:
     n = node.params["y"]
     use, out = node.uses[0], node.outputs[0]
-    if abs(n) <= 3 or (fits_at_zero(use.value) and fits_at_zero(out)):
+    if abs(n) <= 3 or _is_complex(node) or (fits_at_zero(use.value) and fits_at_zero(out)):
         yield (n, use), (-1, out)
 
 

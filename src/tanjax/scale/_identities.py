@@ -147,7 +147,7 @@ def _log_of(v: Any, x: Any, t: int, binary: bool = False) -> Any:
     size = jnp.maximum(jnp.abs(x.real), jnp.abs(x.imag)) if jnp.iscomplexobj(x) else jnp.abs(x)
     # Near 1 the two terms would cancel; there the number itself fits.
     fits = jnp.isfinite(x) & (size >= jnp.finfo(x.dtype).smallest_normal)
-    shift = jnp.asarray(t * unit, size.dtype)
+    shift = jnp.asarray(t * unit, v.dtype)
     return jnp.where(fits, log(x), log(v) + shift)
 
 
@@ -228,8 +228,9 @@ def _convert_element_type(node: Node, operands: list[Any]) -> list[Any]:
         is_flag = out.aval.dtype == np.bool_
         x = operands[0] if is_flag else convert(wider(operands[0]), use.exponent)
         return _compat.bind(node.equation, [x])
-    dtype = jnp.promote_types(out.aval.dtype, jnp.float32)
-    return [convert(operands[0].astype(dtype), -out.exponent).astype(out.aval.dtype)]
+    dtype = out.aval.dtype
+    x = operands[0].astype(np.float32 if dtype.itemsize == 2 else dtype)
+    return [convert(x, -out.exponent).astype(dtype)]
 
 
 def _gather(node: Node, operands: list[Any]) -> list[Any]:
