@@ -6,8 +6,7 @@ has. What is in no group here and in no table works on the numbers themselves, w
 
 from __future__ import annotations
 
-from . import _constraints as c
-from . import _lu
+from . import _constraints as c, _lu
 from ._graph import CALLS
 
 _GROUPS: dict[str, str] = {
@@ -51,9 +50,10 @@ _GROUPS: dict[str, str] = {
 def fill() -> None:
     """Write the entries; called once, when the layer is imported."""
     table = c._table
+    kinds = {**c.KINDS, "free": c.free}  # it asks for an identity, so it is not for registration
     for kind, names in _GROUPS.items():
         for name in names.split():
-            table[name] = c.Constraint(kind, c.KINDS[kind])
+            table[name] = c.Constraint(kind, kinds[kind])
     CALLS.update(_GROUPS["call"].split())
     powers = {"sqrt": (1, 2), "rsqrt": (-1, 2), "cbrt": (1, 3), "square": (2, 1)}
     for name, ratio in powers.items():
