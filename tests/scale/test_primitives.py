@@ -33,9 +33,10 @@ WITHOUT_ENTRY = {
     "mutable arrays, whose contents have no place in a graph": """
         get swap addupdate new_ref freeze empty_ref free_ref accum_grad_in_ref""",
     "functions of the number itself that only special libraries use": """
-        one_minus_square polynomial erf_inv_grad""",
-    "several matrices behind one primitive, at several exponents": """
-        cholesky_update symmetric_product""",
+        one_minus_square erf_inv_grad""",
+    "programs to the graph (`_expansions.py`), or equations with more results (`_lu.py`)": """
+        polynomial symmetric_product lu""",
+    "several matrices behind one primitive, at several exponents": "cholesky_update",
     "a reduction by any function": "select_and_scatter",
     "rows whose sizes are data": "ragged_all_to_all",
     "programs that are not open to JAX": "stage",
@@ -43,7 +44,8 @@ WITHOUT_ENTRY = {
 # Names of one of the supported versions of JAX only, or of this library (made when first used).
 _OTHERS = """
     call closed_call checkpoint pjit remat pcast reduced_vary_cast reduced_vary_cast_p log2
-    vary_unreduced_cast vary_unreduced_cast_p tanjax_linear tanjax_symmetric_outer eval_jaxpr"""
+    vary_unreduced_cast vary_unreduced_cast_p tanjax_linear tanjax_symmetric_outer eval_jaxpr
+    tanjax_lu"""
 OF_OTHER_VERSIONS = set(_OTHERS.split())
 
 
@@ -343,6 +345,62 @@ CALLS = {
         X,
         Y,
     ),
+    "functions": (
+        lambda x, y: (
+            *(jnp.sin(x), jnp.cos(x), jnp.tan(x), jnp.asin(y / 2), jnp.acos(-y / 2), jnp.atan(x)),
+            *(jnp.sinh(x), jnp.cosh(x), jnp.tanh(x), jnp.asinh(x), jnp.acosh(1 + y), lax.expm1(x)),
+            *(jnp.atanh(y / 4), lax.log1p(y), lax.logistic(x), lax.erf(x), lax.erfc(x)),
+            *(lax.erf_inv(y / 4), jnp.floor(x * y), jnp.ceil(x * y), jnp.round(x * y)),
+            *(jnp.exp(x), jnp.exp2(x), jnp.log(y), jnp.log2(y), jnp.atan2(x, y), jnp.atan2(y, x)),
+        ),
+        X,
+        Y,
+    ),
+    "complex functions": (lambda z: (jnp.exp(z), jnp.log(z), z**2, jnp.sqrt(z), z**0.25), Z),
+    "powers of any kind": (
+        lambda x, y: (abs(x) ** y, x**7, x**-5, y**1.5, y**0.7, y ** (1 / 3), y**30.5, x**30),
+        X,
+        Y,
+    ),
+    "products of many": (
+        lambda x, m: (
+            *(jnp.prod(x), jnp.prod(m, 0), jnp.prod(m, (0, 1)), jnp.prod(m[:0], 0)),
+            *(lax.cumprod(x), lax.cumprod(m, 1, reverse=True)),
+        ),
+        X,
+        M,
+    ),
+    "other types": (
+        lambda x, y, n: (
+            *((x * y).astype(bool), (x * y).astype(int), (x * y).astype(jnp.int8)),
+            *(n.astype(float) * x, (x > y).astype(float) * x, (x * y).astype(complex)),
+        ),
+        X,
+        Y,
+        AT[:1],
+    ),
+    "custom solve": (
+        lambda x, y: lax.custom_linear_solve(
+            lambda v: x * v, y, lambda matvec, b: b / x, symmetric=True
+        ),
+        X,
+        Y,
+    ),
+    "expanded": (
+        lambda x, n: (jnp.polyval(x, Y), jnp.ldexp(x, n), *jnp.frexp(x), jnp.searchsorted(Y, x)),
+        X,
+        jnp.array([3, -2, 60]),
+    ),
+    "reductions by functions": (
+        lambda x, y: (
+            lax.reduce(x, y[0], lambda a, b: a + b, (0,)),
+            lax.reduce(x, y[0], lambda a, b: a * b, (0,)),
+            lax.reduce_window(x, y[0], lambda a, b: a + b, (2,), (1,), "SAME"),
+        ),
+        X,
+        Y,
+    ),
+    "orthogonal factors": (lambda m: tuple(map(abs, jnp.linalg.qr(m))), M),
     "calls": (
         lambda x: (
             *(jax.jit(lambda x: x * x)(x), jax.checkpoint(lambda x: x * x)(x), jax.nn.relu(x) * x),
@@ -385,6 +443,18 @@ def test_any_solution_of_the_rows_gives_the_program(name):
     assert moved > 2
 
 
+OF_FREE = ("functions", "complex functions", "powers", "powers of any kind", "products of many")
+
+
+@pytest.mark.parametrize("name", [*OF_FREE, "other types", "expanded", "indices", "out of bounds"])
+def test_functions_at_exponents_that_no_magnitude_asks_for(name, monkeypatch):
+    """Where numbers fit, rows pin them at 0; here none is said to fit."""
+    monkeypatch.setattr(_constraints, "fits_at_zero", lambda value: not value.is_floating)
+    wrong, moved = differences(CALLS[name])
+    assert not wrong
+    assert moved > 2
+
+
 # Entries without a call above: they need hardware, a mesh of another kind, or a version of JAX.
 _UNCALLED = """
     all_gather_invariant all_gather_reduced pbroadcast unreduced_psum unreduced_reduce_scatter
@@ -409,7 +479,7 @@ def test_every_entry_is_called():
     ("primitive", "kind"),
     [
         *(("mul", "same"), ("div", "product"), ("add", "product"), ("sqrt", "same"), ("lt", "any")),
-        *(("scatter-mul", "same"), ("dot_general", "same"), ("exp", "any"), ("sort", "any")),
+        *(("scatter-mul", "same"), ("dot_general", "same"), ("rem", "any"), ("sort", "any")),
         *(("triangular_solve", "product"), ("psum", "any"), ("cholesky", "same"), ("pow", "same")),
     ],
 )

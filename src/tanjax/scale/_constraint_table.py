@@ -33,7 +33,7 @@ _GROUPS: dict[str, str] = {
         lgamma digamma polygamma igamma igammac igamma_grad_a zeta
         regularized_incomplete_beta bessel_i0e bessel_i1e
         nextafter cumlogsumexp bitcast_convert_type
-        lu geqrf geqp3 householder_product hessenberg tridiagonal ormqr
+        geqrf geqp3 householder_product hessenberg tridiagonal ormqr
         reduce_and reduce_or reduce_xor and or xor not population_count clz shift_left
         shift_right_arithmetic shift_right_logical mulhi random_bits random_seed random_split
         random_fold_in random_wrap random_unwrap random_clone threefry2x32 rng_bit_generator
@@ -50,9 +50,10 @@ _GROUPS: dict[str, str] = {
 def fill() -> None:
     """Write the entries; called once, when the layer is imported."""
     table = c._table
+    kinds = {**c.KINDS, "free": c.free}  # it asks for an identity, so it is not for registration
     for kind, names in _GROUPS.items():
         for name in names.split():
-            table[name] = c.Constraint(kind, c.KINDS[kind])
+            table[name] = c.Constraint(kind, kinds[kind])
     CALLS.update(_GROUPS["call"].split())
     powers = {"sqrt": (1, 2), "rsqrt": (-1, 2), "cbrt": (1, 3), "square": (2, 1)}
     for name, ratio in powers.items():

@@ -27,7 +27,7 @@ import numpy as np
 from tanjax import _compat
 from tanjax._errors import ScaleError, message
 
-from ._graph import CALLS, Node, Use, Value, callee_uses, is_floating, number_of
+from ._graph import CALLS, Node, Use, Value, callee_uses, number_of
 from ._identities_powers import meant
 from ._range import fits_at_zero
 
@@ -111,7 +111,7 @@ def power(numerator: int, denominator: int = 1) -> Rule:
 def _integer_power(node: Node) -> Iterator[Row]:
     n = node.params["y"]
     use, out = node.uses[0], node.outputs[0]
-    if abs(n) <= 3 or (fits_at_zero(use.value) and fits_at_zero(out)):
+    if abs(n) <= 3 or _is_complex(node) or (fits_at_zero(use.value) and fits_at_zero(out)):
         yield (n, use), (-1, out)
 
 
@@ -181,9 +181,14 @@ def _reduce_precision(node: Node) -> Iterator[Row]:
 
 
 def _convert(node: Node) -> Iterator[Row]:
-    if is_floating(node.uses[0].value.aval) and node.outputs[0].is_floating:
+    """One exponent, unless it is moved on the way: in the wider type, which may hold more."""
+    use, out = node.uses[0], node.outputs[0]
+    fits = fits_at_zero(use.value) and fits_at_zero(out)
+    if fits and use.value.is_floating and out.is_floating:
         return same(node)
-    return fitting(floating([*node.uses, *node.outputs]))
+    if use.value.is_floating and out.is_floating:
+        return iter(())
+    return fitting(floating([use, out]))
 
 
 def _triangular_solve(node: Node) -> Iterator[Row]:
@@ -276,7 +281,6 @@ KINDS: dict[str, Rule] = {
     "at_zero": at_zero,
     "any": any_operands,
     "compared": compared,
-    "free": free,
     "product": product,
     "quotient": quotient,
     "call": call,
@@ -295,7 +299,7 @@ def register_constraint(
     """Say how a primitive treats exponents.
 
     **Arguments:** `primitive`: a JAX primitive or its name. `rule`: the name of a kind (`"same"`,
-    `"pairwise"`, `"product"`, `"quotient"`, `"compared"`, `"any"`, `"free"`, `"at_zero"`, `"call"`), or a
+    `"pairwise"`, `"product"`, `"quotient"`, `"compared"`, `"any"`, `"at_zero"`, `"call"`), or a
     function from a `Node` to rows of `(coefficient, use or value)`. `evaluate`: the primitive on
     wide numbers, `(node, operands) -> results`; `interval`: its bounds. Without them magnitudes
     behind the primitive are unknown, and values there keep exponent 0.

@@ -36,14 +36,14 @@ def _symmetric_product(a: Any, c: Any, *, alpha: Any, beta: Any, **_: Any) -> An
 
 def _ldexp(x: Any, n: Any) -> Any:
     """By a power of 2, which has a law; of 16 bits by one in float32, since 2^n may be large."""
-    dtype = jnp.promote_types(x.dtype, jnp.float32)
+    dtype = jnp.float32 if x.dtype.itemsize == 2 else x.dtype
     two = jnp.power(jnp.asarray(2.0, dtype), n.astype(dtype))
     return (x.astype(dtype) * two).astype(x.dtype)
 
 
 def _frexp(x: Any) -> tuple[Any, Any]:
     """By a logarithm, which may be off by one next to a power of two."""
-    dtype = jnp.promote_types(x.dtype, jnp.float32)
+    dtype = jnp.float32 if x.dtype.itemsize == 2 else x.dtype
     ordinary = jnp.isfinite(x) & (x != 0)
     y = jnp.where(ordinary, x, jnp.ones_like(x)).astype(dtype)
     e = jnp.floor(jnp.log2(jnp.abs(y))).astype(jnp.int32) + 1
@@ -74,5 +74,5 @@ def expansion(equation: Any) -> Any:
     else:
         run = _HIGHER.get(type(higher).__name__, higher.expand)
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+    with jax.numpy_rank_promotion("allow"):
         return jax.make_jaxpr(run)(*avals)

@@ -326,9 +326,9 @@ class _Body:
         self.nodes.append(node)
 
     def entered(self, equation: Any) -> bool:
-        """Run a call here that a factorisation is handed to, so that its readers are seen."""
+        """Run a call here that takes or returns a factorisation, so that its readers are seen."""
         handed = [v for v in equation.invars if not hasattr(v, "val") and v in self.factors]
-        call = _lu.called(equation) if handed else None
+        call = _lu.called(equation) if handed or _lu.hands_out(equation) else None
         if call is None or any(self.factors[v].part_for(equation) for v in handed):
             return False
         inner, places = call
@@ -343,7 +343,10 @@ class _Body:
         for v, c in zip(jaxpr.constvars, getattr(inner, "consts", ()), strict=True):
             body.known[v] = self.builder.constant(v, c)
         body.run(jaxpr)
-        self.known.update(zip(equation.outvars, map(body.read, jaxpr.outvars), strict=True))
+        for v, inner in zip(equation.outvars, jaxpr.outvars, strict=True):
+            self.known[v] = body.read(inner)
+            if not hasattr(inner, "val") and inner in body.factors:
+                self.factors[v] = body.factors[inner]
         return True
 
 

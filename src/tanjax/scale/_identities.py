@@ -10,7 +10,7 @@ them, because they cost several operations; everywhere else the primitive itself
 
 Numbers of 16 bits are computed in float32 and rounded once.
 
-Sharp edge: a sine of a number that does not fit is NaN as in plain JAX; none of its digits is known.
+Sharp edge: a sine of a huge number is NaN, as in plain JAX; none of its digits is known.
 
 **References:** Cody and Waite 1980 for the reduction by a logarithm of two in two parts.
 """
@@ -146,7 +146,7 @@ def _log_of(v: Any, x: Any, t: int, binary: bool = False) -> Any:
     size = jnp.maximum(jnp.abs(x.real), jnp.abs(x.imag)) if jnp.iscomplexobj(x) else jnp.abs(x)
     # Near 1 the two terms would cancel; there the number itself fits.
     fits = jnp.isfinite(x) & (size >= jnp.finfo(x.dtype).smallest_normal)
-    shift = jnp.asarray(t * unit, size.dtype)
+    shift = jnp.asarray(t * unit, v.dtype)
     return jnp.where(fits, log(x), log(v) + shift)
 
 
@@ -217,16 +217,17 @@ def _atan2(node: Node, operands: list[Any]) -> list[Any]:
 
 
 def _convert_element_type(node: Node, operands: list[Any]) -> list[Any]:
-    """To booleans and integers, of a number at any exponent; from integers, to any exponent."""
-    use, out = node.uses[0], node.outputs[0]
-    if (out.is_floating and use.value.is_floating) or not (use.exponent or out.exponent):
+    """Between types at any exponents, in the wider of the two."""
+    use, out, (x,) = node.uses[0], node.outputs[0], operands
+    t, s, dtype = use.exponent, out.exponent, out.aval.dtype
+    if not (t or s) or (t == s and use.value.is_floating and out.is_floating):
         return _compat.bind(node.equation, operands)
     if not out.is_floating:
-        is_flag = out.aval.dtype == np.bool_
-        x = operands[0] if is_flag else convert(wider(operands[0]), use.exponent)
-        return _compat.bind(node.equation, [x])
-    dtype = jnp.promote_types(out.aval.dtype, jnp.float32)
-    return [convert(operands[0].astype(dtype), -out.exponent).astype(out.aval.dtype)]
+        return _compat.bind(node.equation, [x if dtype == np.bool_ else convert(wider(x), t)])
+    if x.dtype.itemsize < dtype.itemsize or not use.value.is_floating:
+        wide = np.float32 if dtype.itemsize == 2 else dtype
+        return [convert(x.astype(wide), t - s).astype(dtype)]
+    return _compat.bind(node.equation, [convert(wider(x), t - s)])
 
 
 def _gather(node: Node, operands: list[Any]) -> list[Any]:

@@ -48,7 +48,7 @@ def integer_pow(node: Node, operands: list[Any]) -> list[Any]:
 
 def pow_(node: Node, operands: list[Any]) -> list[Any]:
     base, out = node.uses[0], node.outputs[0]
-    if not (base.exponent or out.exponent):
+    if not (base.exponent or out.exponent) or jnp.iscomplexobj(operands[0]):
         return _compat.bind(node.equation, operands)
     known = number_of(node.uses[1].value)
     exact = None
@@ -127,8 +127,9 @@ def reduce_prod(node: Node, operands: list[Any]) -> list[Any]:
         e = jnp.concatenate([e[:half] + e[half : 2 * half] + more, e_left])
         m = jnp.concatenate([m, left])
     shift = np.int32(count * use.exponent - out.exponent)
-    result = times_power(m[0], e[0] + shift) if count else jnp.ones(out.aval.shape, x.dtype)
-    return [result.astype(out.aval.dtype)]
+    if not count:
+        return [convert(jnp.ones(out.aval.shape, out.aval.dtype), -out.exponent)]
+    return [times_power(m[0], e[0] + shift).astype(out.aval.dtype)]
 
 
 def cumprod(node: Node, operands: list[Any]) -> list[Any]:

@@ -62,6 +62,21 @@ def called(equation: Any) -> tuple[Any, list[int]] | None:
     return (params["jaxpr"], places) if name in ("jit", "pjit") else None
 
 
+def hands_out(equation: Any) -> bool:
+    """Whether a call returns a packed factorisation: `lu_factor`, `solve` in a gradient."""
+    call = called(equation)
+    if call is None:
+        return False
+    jaxpr = getattr(call[0], "jaxpr", call[0])
+    results = {v for v in jaxpr.outvars if not hasattr(v, "val")}
+    return any(
+        inner.outvars[0] in results
+        if inner.primitive.name == "lu"
+        else not results.isdisjoint(inner.outvars) and hands_out(inner)
+        for inner in jaxpr.eqns
+    )
+
+
 def rows(node: Any) -> Iterator[Any]:
     from ._constraints import equal, zero
 

@@ -115,9 +115,6 @@ def problem_of(graph: ScaleGraph, free_outputs: Sequence[bool], demand: Demand) 
     for use in uses:
         if not use.value.is_floating:
             use_pin[use.index] = 0
-    calm, read_by_calm = needs_nothing(graph)
-    value_pin[[v.index for v in calm]] = 0
-    use_pin[[u.index for u in read_by_calm]] = 0
     rows: list[tuple[tuple[int, int], ...]] = []
     for node in graph.walk():
         for row in rows_of(node):
@@ -134,11 +131,20 @@ def _numbered(row: Row, count: int) -> tuple[tuple[int, int], ...]:
     return tuple((c, x.index + count if type(x) is Use else x.index) for c, x in row)
 
 
+def left_alone(problem: Problem, graph: ScaleGraph) -> Problem:
+    """The same problem with exponent 0 where nothing is needed (`_parts.py`)."""
+    values, uses = needs_nothing(graph)
+    value_pin, use_pin = problem.value_pin.copy(), problem.use_pin.copy()
+    value_pin[[v.index for v in values]] = 0
+    use_pin[[u.index for u in uses]] = 0
+    return problem._replace(value_pin=value_pin, use_pin=use_pin)
+
+
 def assign_exponents(
     graph: ScaleGraph, free_outputs: Sequence[bool], demand: Demand, time_limit: float
 ) -> Assignment:
     """Solve for the exponents of a graph and write them into its values and uses."""
-    problem = problem_of(graph, free_outputs, demand)
+    problem = left_alone(problem_of(graph, free_outputs, demand), graph)
     solution = assign(problem, time_limit=time_limit)
     _verify(problem, solution)
     record = _solved.get()
