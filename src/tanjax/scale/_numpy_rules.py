@@ -27,18 +27,14 @@ from typing import Any
 import numpy as np
 
 from ._graph import Node
-from ._spread import common, larger, plus, remainder_of, times
+from ._spread import plus, times
 from ._wide import (
     Apart,
     Wide,
     align,
-    as_float,
     complex_of,
-    is_number,
-    limits,
     scaled,
     settle,
-    wide,
 )
 
 Rule = Callable[[Node, list[Wide]], list[Wide]]

@@ -206,7 +206,7 @@ def dot_general_spread(node: Node, xs: list[Wide]) -> list[Wide]:
 
 def contract(a: Any, b: Any, numbers: Any) -> Any:
     """The product of two arrays over some axes: batches first, then what is left of each."""
-    (inner_a, inner_b), (batch_a, batch_b) = numbers
+    (inner_a, inner_b), (batch_a, _) = numbers
     if a.ndim == b.ndim == 2 and not batch_a and (*inner_a, *inner_b) == (1, 0):
         return a @ b
     left, right, shape = _matrices(a, b, numbers)

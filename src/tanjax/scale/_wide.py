@@ -116,7 +116,7 @@ def settle(x: Wide) -> Wide:
     low, high = span
     if high == 0.0 or array.dtype.kind not in "fc":
         return Wide(array, 0, span)
-    if _SMALL <= low and high <= _LARGE and -_FARTHEST <= exponent <= _FARTHEST:
+    if low >= _SMALL and high <= _LARGE and -_FARTHEST <= exponent <= _FARTHEST:
         return Wide(array, exponent, span)
     return _settle_far(array, exponent, low, high)
 
@@ -220,7 +220,7 @@ def in_float64(x: Wide, tiny: bool = False) -> Any:
     """
     moved = scaled(x.array, x.exponent)
     lost = is_number(x.array) & ~is_number(moved)
-    if np.any(lost & (moved != 0)) or not tiny and np.any(lost):
+    if np.any(lost & (moved != 0)) or (not tiny and np.any(lost)):
         raise NotImplementedError("numbers out of the range of float64")
     return _saturated(x.array, moved)
 
