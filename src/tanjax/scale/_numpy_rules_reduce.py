@@ -49,7 +49,7 @@ def product(x: Wide, axes: tuple[int, ...]) -> Wide:
     count = math.prod(x.array.shape[a] for a in axes)
     if not is_spread(x) and not _may_leave(x, count):
         return Wide(np.multiply.reduce(x.array, axes), x.exponent * count)
-    return product_over(*parts_of(x), axes)
+    return settle(product_over(*parts_of(x), axes))
 
 
 def _may_leave(x: Wide, count: int) -> bool:
