@@ -8,6 +8,8 @@ functions below are called in a `raise` statement and nowhere else.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -130,3 +132,15 @@ def incompatible(operation: str, left: str, right: str, hint: str = "") -> UnitE
             or "convert one side with `.to(...)`, or strip its unit with `.to_value(...)`.",
         )
     )
+
+
+_HERE = os.path.dirname(__file__)
+
+
+def outside() -> int:
+    """The `stacklevel` of a warning that names the line of the user who called the library."""
+    frame: Any = sys._getframe(1)
+    level = 1
+    while frame.f_back and frame.f_code.co_filename.startswith((_HERE, "<")):
+        frame, level = frame.f_back, level + 1
+    return level

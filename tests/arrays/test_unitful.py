@@ -521,3 +521,20 @@ def test_a_type_that_does_not_say_what_it_does_to_units():
 def test_a_zero_of_any_unit_is_free():
     assert_plain(tj.Zero((2, 2)).to_dense(), np.zeros((2, 2)))
     assert_quantity(tj.Sum(0.0 * jnp.eye(N) * m, tj.Diagonal(v * m)), "m", np.diag(v))
+
+
+def test_a_quantity_does_not_change_with_the_array_that_it_was_made_of():
+    buffer, history = np.zeros(2, np.float16), []
+    for i in range(3):
+        buffer[:] = i
+        history.append(buffer * tj.unit("m"))
+        history.append(tj.quantity(buffer, "m"))
+        history.append(buffer / tj.unit("1/m"))
+    assert [q.value.tolist() for q in history] == [
+        [float(i)] * 2 for i in range(3) for _ in range(3)
+    ]
+    q = buffer * tj.unit("m")
+    assert (q * q).scale == 0  # its magnitude is looked at and kept
+    buffer[0] = 6e4
+    assert (q * q).value.tolist() == [4.0, 4.0]
+    assert (buffer * tj.unit("m") * (buffer * tj.unit("m"))).scale != 0

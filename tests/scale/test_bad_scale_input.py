@@ -150,9 +150,11 @@ OTHERS = [lambda x: jnp.sin(x) + 1, lambda x: x + 3.0, lambda x: x * 3.0 + x]
 
 @pytest.mark.parametrize("wide", OTHERS)
 def test_a_constant_that_cannot_be_restored_is_reported(wide):
-    """In float64 this is another program, so the number cannot be read off there."""
-    f = lambda x: x * 6.67e-11 if x.dtype == jnp.float16 else wide(x)
-    x = jnp.float16(70.0)
+    """JAX rounds NumPy's arrays out of sight; in float64 this is another program."""
+    one, other = np.array([1e-50, 1e-60]), np.array([1e-55, 1e-52])
+    lost = lambda x: (jnp.asarray(one, jnp.float32) * x + jnp.asarray(other, jnp.float32) * x)[0]
+    f = lambda x: lost(x) if x.dtype == jnp.float32 else wide(x)
+    x = jnp.float32(70.0)
     view = tj.scale_graph(f)(x)
     assert any("constant" in note for note in view.plan.notes)
     with pytest.warns(tj.ScaleWarning, match="constant"):

@@ -31,6 +31,7 @@ from ._masked import Masked as Masked
 from ._outer import Outer as Outer
 from ._queries import pair as pair, without_unit as without_unit
 from ._range import (
+    NOTHING as NOTHING,
     Bits as Bits,
     Range as Range,
     measure as measure,
@@ -47,6 +48,7 @@ from ._register import (
 from ._scaled import Scaled as Scaled
 from ._scaling import (
     common_label as common_label,
+    divisible_exponent as divisible_exponent,
     joined as joined,
     rooted as rooted,
     settle as settle,

@@ -14,14 +14,16 @@ units, and nothing is chosen.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
-from tanjax._errors import ScaleWarning, message
+from tanjax._errors import ScaleWarning, message, outside
 from tanjax.units import Unit
 
 from ._conversion import bits_in
@@ -55,9 +57,39 @@ def centred(stored: Any, label: Unit, bits: Bits, span: Range) -> Unitful:
 
 
 def rooted(stored: Any, label: Unit, power: Fraction) -> tuple[Any, Unit]:
-    """A number and its label whose exponent times `power` is whole: the square root of 2^3 x."""
-    rest = label.scale % power.denominator
-    return (shift(stored, rest), label.scaled(-rest)) if rest else (stored, label)
+    """A number and its label whose exponent times `power` is whole: the square root of 2^3 x.
+
+    A power that the dtype rounds (bfloat16 has 0.668 for 2/3) is far off for numbers far from one,
+    so these are brought near it: of a power of two the power is exact.
+    """
+    root = power.denominator
+    bits = measure(stored) if root > 1 else None
+    span = range_of(stored.dtype) if hasattr(stored, "dtype") else None
+    if bits is None or span is None or bits[0] > bits[1]:
+        target = label.divisible(root)
+    else:
+        low, high = bits[0] + label.scale, bits[1] + label.scale
+        is_far = _rounding(power, stored.dtype) * max(-bits[0], bits[1]) > 2.0**-span.digits
+        wanted = (low + high) // 2 if is_far else label.scale
+        target = label.plain.scaled(divisible_exponent(low, high, int(wanted), root, span))
+    return shift(stored, label.scale - target.scale), target
+
+
+@functools.cache
+def _rounding(power: Fraction, dtype: Any) -> float:
+    """By how much a dtype rounds a power."""
+    return abs(float(np.asarray(float(power), dtype)) - float(power))
+
+
+def divisible_exponent(low: float, high: float, wanted: int, root: int, span: Range) -> int:
+    """The exponent divisible by `root` to take out of numbers, as near to `wanted` as they allow.
+
+    The largest number fits in any case.
+    """
+    least = -((span.highest - int(high)) // root) * root
+    most = (int(low) - span.lowest) // root * root
+    nearest = root * -((root - 2 * wanted) // (2 * root))
+    return max(least, min(nearest, most))
 
 
 def joined(known: Sequence[tuple[Bits, Unit]], unit: Unit) -> Bits:
@@ -93,5 +125,5 @@ def warn_too_wide(operation: str, low: float, high: float, dtype: Any) -> None:
             hint="use a wider dtype, or arrays of their own for the large and the small numbers.",
         ),
         ScaleWarning,
-        stacklevel=4,
+        stacklevel=outside(),
     )

@@ -371,6 +371,8 @@ def _make_quantity(x: Any, unit: Unit) -> Unitful:
         np.isscalar(x) or isinstance(x, list | tuple | np.ndarray | jax.Array) or array_type(x)
     ):
         raise UnitError(f"cannot give {type(x).__name__} the unit {unit}.")
+    if isinstance(x, np.ndarray):  # whoever has it may change it, and past quantities with it
+        x = x.copy()
     return quantity(jnp.asarray(x) if isinstance(x, list | tuple) else x, unit)
 
 

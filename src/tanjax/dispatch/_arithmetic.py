@@ -34,6 +34,7 @@ from tanjax.arrays import (
     split_unit,
     warn_too_wide,
 )
+from tanjax.registry._losses import checked
 from tanjax.units import Unit
 
 
@@ -151,18 +152,12 @@ def _split(p: Bits, q: Bits, middle: int, sign: int, span: Range) -> int | None:
     return int(low + high) // 2 if low <= high else None
 
 
-def _vanished(a: Any, left: Any, b: Any, right: Any) -> bool:
-    """Whether there is an entry of which both parts became zero, though they were not."""
-    was = (np.asarray(a) != 0) | (np.asarray(b) != 0)
-    return bool(np.any(was & (np.asarray(left) == 0) & (np.asarray(right) == 0)))
-
-
 def add(raw: Any, x: Any, y: Any) -> Any:
     """`x + y` or `x - y` in range, and `raw` of both at one exponent: see the module."""
     found = _operands(x, y)
     if found is None:
         return NotImplemented
-    a, la, p, b, lb, q, span, dtype = found
+    a, la, p, b, lb, q, span, _ = found
     if la.dimension is not lb.dimension:
         return NotImplemented
     unit = la.plain
@@ -181,12 +176,13 @@ def add(raw: Any, x: Any, y: Any) -> Any:
     if few and not (la.scale or lb.scale) and span.holds(low, high + 1):
         label, exponent = unit, 0  # plain arithmetic loses less
     left, right = convert(a, la, label), convert(b, lb, label)
-    result = raw(left, right)
+    if few:
+        result = checked(raw.__name__, raw, [left, right], [(a, la, label), (b, lb, label)], [x, y])
+    else:
+        result = raw(left, right)
     bits = measure(result)
     if bits is None:
         return quantity(result, label)
-    if few and _vanished(a, left, b, right):
-        warn_too_wide("add", low, high, dtype)
     inside = bits[0] + exponent, bits[1] + exponent
     if bits[0] > bits[1] or (not (la.scale or lb.scale) and span.holds(*inside)):
         return quantity(shift(result, exponent), unit, inside)

@@ -24,14 +24,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import units
+from tanjax._errors import UnitError
 from tanjax.arrays import Unitful, convert, is_structured, number_in, quantity
 from tanjax.registry import lifting
 from tanjax.units._signature import ANY, Signature
 
 from ._lift_code import surroundings, unchanged
 from ._lift_control import TAG, TAGGED
+from ._lift_needs import NeedsCoherent, NeedsRoot
 from ._lift_structure import interpret
-from ._lift_units import PRIMITIVES, NeedsCoherent, infer, literal_unit
+from ._lift_units import PRIMITIVES, infer, literal_unit
+
+_Brought = Callable[[Any], Any]  # in which unit the code sees a quantity in a unit
+_MOST_ROOTS = 10**6  # no code that ends with a number takes as many roots of roots
 
 
 def lift(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,29 +70,28 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
             result = _infer(call, avals, [found[i] for i in moving], fixed)
             if not any(isinstance(c, jax.core.Tracer) for c in result[3].consts):
                 inferred[key] = around, result  # code that closes over tracers is always another
-        out_tree, out_units, coherent, closed = result
-        numbers = [_in_code(coherent, v, u) for v, u in zip(values, found, strict=True)]
+        out_tree, out_units, brought, closed = result
+        numbers = [_in_code(brought, v, u) for v, u in zip(values, found, strict=True)]
         if any(map(is_structured, numbers)):
             results = interpret(closed.jaxpr, closed.consts, [numbers[i] for i in moving])
         else:
-            with lifting(functools.partial(_number, coherent)):
+            with lifting(functools.partial(_number, brought)):
                 out = call(numbers)
             results = jax.tree.leaves(out, is_leaf=is_structured)
         labelled = [
-            r if u is None else quantity(r.stored if type(r) is Unitful else r, u)
-            for r, u in zip(results, out_units, strict=True)
+            r if u is None else _labelled(r, u, own)
+            for r, (u, own) in zip(results, out_units, strict=True)
         ]
         return jax.tree.unflatten(out_tree, labelled)
 
     return lifted
 
 
-def _in_code(coherent: bool, value: Any, unit: Any) -> Any:
+def _in_code(brought: _Brought, value: Any, unit: Any) -> Any:
     """An argument as the code saw it when it was traced: of a quantity an array in a unit."""
     if unit is None:
         return value
-    if coherent:
-        value = _coherent_number(value, unit)
+    value = _brought_number(brought, value, unit)
     return jnp.asarray(value) if isinstance(value, int | float | complex) else value
 
 
@@ -128,22 +132,42 @@ def _aval(x: Any) -> jax.ShapeDtypeStruct:
 
 
 def _infer(call: _Call, avals: Any, given: list[Any], fixed: dict[int, Any]) -> Any:
-    """The units of the results, whether the code must run in coherent units, and its jaxpr."""
-    try:
-        return _traced(call, avals, given, fixed, coherent=False)
-    except NeedsCoherent:
-        degree, radian = units.unit("deg"), units.unit("rad")  # code may ask for degrees
-        given = [None if u is None else radian if u == degree else units.coherent(u) for u in given]
-        return _traced(call, avals, given, fixed, coherent=True)
+    """The units of the results, the units in which the code must run, and its jaxpr."""
+    brought, root = _as_given, 1
+    while True:
+        try:
+            units_in = [None if u is None else brought(u) for u in given]
+            return _traced(call, avals, units_in, fixed, brought)
+        except NeedsCoherent:
+            brought = _coherent
+        except NeedsRoot as needed:
+            # A root of a root needs the product of both, whichever is found first.
+            root *= needed.root
+            if root > _MOST_ROOTS:
+                raise UnitError(f"lift: no power of two has all of these roots: {root}.") from None
+            brought = functools.partial(_divisible, root)
 
 
-def _traced(call: _Call, avals: Any, given: Any, fixed: dict[int, Any], coherent: bool) -> Any:
+def _as_given(unit: Any) -> Any:
+    return unit
+
+
+def _coherent(unit: Any) -> Any:
+    degree, radian = units.unit("deg"), units.unit("rad")  # code may ask for degrees
+    return radian if unit == degree else units.coherent(unit)
+
+
+def _divisible(root: int, unit: Any) -> Any:
+    return unit.divisible(root)
+
+
+def _traced(call: _Call, avals: Any, given: Any, fixed: dict[int, Any], brought: _Brought) -> Any:
     count = len(avals) + len(fixed)
     results: list[Any] = []
 
     def on_moving(*moving: Any) -> Any:
         rest = iter(moving)
-        with lifting(functools.partial(_tagged, coherent)):
+        with lifting(functools.partial(_tagged, brought)):
             out = call([fixed[i] if i in fixed else next(rest) for i in range(count)])
         leaves, tree = jax.tree.flatten(out, is_leaf=is_structured)
         results[:] = [tree, [x.label if type(x) is Unitful else None for x in leaves]]
@@ -152,7 +176,18 @@ def _traced(call: _Call, avals: Any, given: Any, fixed: dict[int, Any], coherent
     closed = jax.make_jaxpr(on_moving)(*avals)
     tree, own = results
     outs = infer(closed.jaxpr, list(map(literal_unit, closed.consts)), given)
-    return tree, [_product(u, o) for u, o in zip(outs, own, strict=True)], coherent, closed
+    labels = [(_product(u, o), o) for u, o in zip(outs, own, strict=True)]
+    return tree, labels, brought, closed
+
+
+def _labelled(result: Any, unit: Any, own: Any) -> Any:
+    """A result of the code in its unit; `own` is what it carried openly when it was traced.
+
+    Outside of a trace a quantity that the code closes over may have chosen another exponent.
+    """
+    if type(result) is not Unitful:
+        return quantity(result, unit)
+    return quantity(result.stored, unit.scaled(result.label.scale - (own.scale if own else 0)))
 
 
 def _product(inferred: Any, own: Any) -> Any:
@@ -164,22 +199,26 @@ def _product(inferred: Any, own: Any) -> Any:
     return inferred * own
 
 
-def _tagged(coherent: bool, q: Unitful) -> Any:
+def _tagged(brought: _Brought, q: Unitful) -> Any:
     """A quantity from outside as a number in the code, marked with its unit for `infer`."""
-    unit = units.coherent(q.label) if coherent else q.label
+    unit = brought(q.label)
     mark = lambda value: value
-    mark.__name__ = f"{TAG}{unit}"
+    mark.__name__ = f"{TAG}{unit!r}"
     TAGGED[mark.__name__] = unit
     return jax.jit(mark)(q.stored)
 
 
-def _number(coherent: bool, q: Unitful) -> Any:
+def _number(brought: _Brought, q: Unitful) -> Any:
     """A quantity from outside as a number in the code."""
-    return _coherent_number(q.stored, q.label) if coherent else q.stored
+    return _brought_number(brought, q.stored, q.label)
 
 
-def _coherent_number(value: Any, unit: Any) -> Any:
-    """A number in the coherent unit. **Raises:** `ScaleError` if its dtype does not hold it."""
-    if unit.scale:
-        return number_in(quantity(value, unit), units.coherent(unit))
-    return convert(value, unit, units.coherent(unit))
+def _brought_number(brought: _Brought, value: Any, unit: Any) -> Any:
+    """The number in a unit. **Raises:** `ScaleError` if its dtype does not hold it at exponent 0.
+
+    At exponent 0 is what runs in coherent units, where the code may add anything to anything.
+    """
+    target = brought(unit)
+    if brought is _coherent and unit.scale:
+        return number_in(quantity(value, unit), target)
+    return convert(value, unit, target)

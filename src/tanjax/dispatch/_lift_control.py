@@ -14,7 +14,8 @@ from tanjax._errors import UnitError, message
 from tanjax.units import Unit
 from tanjax.units._signature import ANY, Signature, describe_unit
 
-from ._lift_units import NeedsCoherent, apply_signature, infer, literal_unit, rule
+from ._lift_needs import NeedsCoherent
+from ._lift_units import apply_signature, infer, literal_unit, rule
 from .tables import TABLES
 
 TAG = "tanjax_unit:"

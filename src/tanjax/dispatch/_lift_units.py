@@ -32,7 +32,11 @@ from tanjax.units._signature import (
     Signature,
     bind,
     not_dimensionless,
+    roots,
 )
+from tanjax.units._unit import exponent as exponent_of
+
+from ._lift_needs import require_equal, require_root
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -40,10 +44,6 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 _SMALL = 64  # larger constants are not looked at: that would copy them from a device
-
-
-class NeedsCoherent(Exception):
-    """Two operands differ by a prefix: the program is right only in coherent units."""
 
 
 _SHAPES = _words(  # also right for points of an affine scale
@@ -206,7 +206,10 @@ def apply_signature(name: str, signature: Signature, operands: list[Any], count:
     for role, unit, _ in triples:
         target = one if role.letter == "1" else binding.get(role.letter)
         if isinstance(unit, Unit) and isinstance(target, Unit) and role.letter != "*":
-            _require_equal(unit, target)
+            require_equal(unit, target)
+    for letter, root in roots(signature.out).items():
+        if isinstance(binding.get(letter), Unit):
+            require_root(binding[letter], root)
     free = {
         role.letter
         for role, unit, _ in triples
@@ -215,11 +218,6 @@ def apply_signature(name: str, signature: Signature, operands: list[Any], count:
         and all(u is ANY for r, u, _ in triples if r.letter == role.letter)
     }
     return _out_units(signature.out, binding, free, operands, count)[:count]
-
-
-def _require_equal(unit: Unit, target: Unit) -> None:
-    if unit != target:
-        raise NeedsCoherent
 
 
 def _out_units(out: Any, binding: Any, free: set[str], operands: list[Any], count: int) -> Any:
@@ -293,15 +291,20 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
     if isinstance(exponent, Unit) and not exponent.is_dimensionless:
         raise not_dimensionless("pow", "exponent", exponent)
     if isinstance(exponent, Unit):
-        _require_equal(exponent, one)
+        require_equal(exponent, one)
     if not isinstance(base, Unit) or base.is_dimensionless:
         if isinstance(base, Unit):
-            _require_equal(base, one)
+            require_equal(base, one)
         return [one if isinstance(base, Unit) or isinstance(exponent, Unit) else None]
     value = getattr(eqn.invars[1], "val", None)
     if value is None:
         raise UnitError(f"pow: the exponent of a quantity in {base} must be a known number.")
-    return [base ** Fraction(float(value)).limit_denominator(1000)]
+    try:
+        power = exponent_of(np.asarray(value)[()])  # as it was meant: in bfloat16, 0.1 is 0.1001
+    except UnitError:
+        power = Fraction(float(value)).limit_denominator(1000)
+    require_root(base, power.denominator)
+    return [base**power]
 
 
 @rule("reduce_prod", "cumprod")
@@ -312,7 +315,7 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
     if eqn.primitive.name == "cumprod":
         if not unit.is_dimensionless:
             raise not_dimensionless("cumprod", "a", unit)
-        _require_equal(unit, one)
+        require_equal(unit, one)
         return [one]
     shape = eqn.invars[0].aval.shape
     return [unit ** math.prod(shape[a] for a in eqn.params["axes"])]
@@ -366,7 +369,7 @@ def _plain_if_pure(operands: list[Any]) -> list[Any]:
     (unit,) = operands
     if not (isinstance(unit, Unit) and unit.is_dimensionless):
         return operands
-    _require_equal(unit, one)
+    require_equal(unit, one)
     return [None]
 
 

@@ -21,7 +21,7 @@ from tanjax.registry import Front, note_unit_dependence, refused
 from tanjax.registry._careful import (
     SELECTING,
     at_degree,
-    centred_arguments,
+    centred_call,
     comfortable,
     graphed,
     home,
@@ -144,8 +144,8 @@ def _special(name: str, special: Callable[..., Any], raw: Callable[..., Any]) ->
             degree = degree_of(*args, **kwargs)
             if at_degree((*args, *kwargs.values()), degree, spread):
                 return special(raw, *args, **kwargs)
-        args, kwargs, plain = centred_arguments(args, kwargs)
-        result = special(graphed(raw, degree, spread), *args, **kwargs)
+        on_quantities = functools.partial(special, graphed(raw, degree, spread))
+        result, plain = centred_call(name, on_quantities, args, kwargs)
         return home(result) if plain else result
 
     return call

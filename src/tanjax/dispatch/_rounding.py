@@ -14,7 +14,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from tanjax.arrays import Unitful, bits_of, quantity, range_of, settle, shift
-from tanjax.registry._careful import centred_label, home
+from tanjax.arrays._abstract import as_array
+from tanjax.registry._careful import home
+from tanjax.registry._losses import checked
 
 # What these give depends on the unit that a number is in; `tj.jit` compiles them per unit.
 UNIT_DEPENDENT = (
@@ -32,7 +34,7 @@ def in_its_unit(name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> 
         if name in _CASTS:
             dtype = args[1] if len(args) > 1 else kwargs.get("dtype", kwargs.get("new_dtype"))
             if dtype is not None:
-                return _cast(call, q, dtype, args[2:], kwargs)
+                return _cast(name, call, q, dtype, args[2:], kwargs)
         if q.label.scale and name == "ones_like":
             return call(quantity(q.stored, q.unit), *args[1:], **kwargs)
         if q.label.scale and name in _ROUNDING and _is_whole(q):
@@ -51,7 +53,9 @@ def _is_whole(q: Unitful) -> bool:
     return bits is not None and span is not None and bits[0] + q.scale >= span.digits
 
 
-def _cast(call: Callable[..., Any], q: Unitful, dtype: Any, rest: Any, kwargs: Any) -> Any:
+def _cast(
+    name: str, call: Callable[..., Any], q: Unitful, dtype: Any, rest: Any, kwargs: Any
+) -> Any:
     """Another dtype; numbers that it does not hold at this exponent are moved first."""
     kwargs = {k: v for k, v in kwargs.items() if k not in ("dtype", "new_dtype")}
     span, bits = range_of(jnp.dtype(dtype)), bits_of(q)
@@ -59,10 +63,13 @@ def _cast(call: Callable[..., Any], q: Unitful, dtype: Any, rest: Any, kwargs: A
         q = quantity(q.value, q.unit) if q.label.scale else q
         return call(q, dtype, *rest, **kwargs)
     if bits[0] <= bits[1] and not span.holds(*bits):
-        label = centred_label([q], q.label)
-        result = call(
-            quantity(shift(q.stored, q.scale - label.scale), label), dtype, *rest, **kwargs
-        )
-        return settle(result.stored, result.label) if q.label.scale else home(result)
+        middle = span.centre(*bits[:2])
+        label = q.label.scaled(int(bits[1]) - span.highest if middle is None else middle)
+        moved = shift(as_array(q.stored), q.scale - label.scale)
+        number = call(moved, dtype, *rest, **kwargs)
+        origin = q.stored, q.label, label
+        number = checked(name, lambda x: x, [number], [origin], [q, number])
+        result = settle(number, label)
+        return result if q.label.scale else home(result)
     result = call(q, dtype, *rest, **kwargs)
     return settle(result.stored, result.label) if q.label.scale else result

@@ -19,7 +19,7 @@ import numpy as np
 from tanjax import units
 from tanjax._errors import UnitError, message
 from tanjax.arrays import Unitful, convert, rooted
-from tanjax.registry._careful import labelled as quantity
+from tanjax.registry._careful import home, labelled as quantity
 from tanjax.units import Unit, one
 from tanjax.units._signature import not_dimensionless, not_linear
 
@@ -121,7 +121,7 @@ def _simple_fraction(name: str, number: float) -> Fraction:
     return simple
 
 
-@special("numpy.power", "numpy.pow", "numpy.float_power", "lax.pow", "lax.integer_pow")
+@special("numpy.power", "numpy.pow", "numpy.float_power", "lax.integer_pow")
 def power(raw: Any, x: Any, y: Any, /) -> Any:
     """`x ** y`: the exponent is one known number, unless `x` is dimensionless."""
     name = raw.__name__
@@ -130,8 +130,16 @@ def power(raw: Any, x: Any, y: Any, /) -> Any:
         return quantity(raw(pure(name, "base", x), pure(name, "exponent", y)), one)
     exponent = exponent_of(name, y)
     y = int(exponent) if exponent.denominator == 1 else float(exponent)
-    value, unit = rooted(value, unit, exponent)
-    return quantity(raw(value, y), unit**exponent)
+    value, label = rooted(value, unit, exponent)
+    result = quantity(raw(value, y), label**exponent)
+    return result if unit.scale else home(result)
+
+
+@special("lax.pow")
+def lax_power(raw: Any, x: Any, y: Any, /) -> Any:
+    """`x ** y` of `jax.lax`, which takes no exponent of another dtype."""
+    typed = lambda v, e: raw(v, jnp.asarray(e, v.dtype) if type(e) is float else e)
+    return power(functools.wraps(raw)(typed), x, y)
 
 
 def _count(shape: tuple[int, ...], axis: Any) -> int:

@@ -21,10 +21,10 @@ from tanjax.arrays import (
     quantity,
     range_of,
     settle,
-    warn_too_wide,
 )
 from tanjax.arrays._abstract import as_array
 from tanjax.registry._careful import centred_label, home, labelled, needs_graph, run
+from tanjax.registry._losses import checked
 from tanjax.units._signature import describe_unit, not_linear
 
 
@@ -48,11 +48,12 @@ class At:
         return _convert_for(f"at[...].{name}", values, self.q.label)
 
     def _same(self, name: str, values: Any, kwargs: Any) -> Unitful:
-        moved = self._together(name, values)
-        if moved is not None:
-            number = convert(values.stored, values.label, moved.label)
-            at = as_array(moved.stored).at[self.index]
-            result = settle(getattr(at, name)(number, **kwargs), moved.label)
+        zero = type(values) in (int, float) and values == 0
+        if type(values) is not Unitful and self.q.label.scale and self.q.label.is_dimensionless:
+            values = values if zero else quantity(values, units.one)
+        label = self._together(name, values)
+        if label is not None:
+            result = settle(self._at_label(name, values, label, kwargs), label)
             return result if self.q.label.scale else home(result)
         if name in ("add", "subtract") and not self.q.label.is_linear:
             # To a point of a scale only a difference can be added.
@@ -65,8 +66,15 @@ class At:
             number = self._number(name, values)
         return quantity(getattr(self._at(), name)(number, **kwargs), self.q.label)
 
-    def _together(self, name: str, values: Any) -> Unitful | None:
-        """The array under a label that suits old and new values; None if its own does."""
+    def _at_label(self, name: str, values: Unitful, label: Any, kwargs: Any) -> Any:
+        """The updated numbers under a label; it says so if some are lost that they depend on."""
+        pairs = [(x.stored, x.label, label) for x in (self.q, values)]
+        numbers = [convert(*pair) for pair in pairs]
+        call = lambda x, y: getattr(as_array(x).at[self.index], name)(y, **kwargs)
+        return checked(f"at[...].{name}", call, numbers, pairs, [self.q, values])
+
+    def _together(self, name: str, values: Any) -> Any:
+        """The label that suits old and new values; None if that of the array does."""
         q = self.q
         if type(values) is not Unitful or values.label.dimension is not q.label.dimension:
             return None
@@ -78,10 +86,7 @@ class At:
         low, high = joined([(bits, q.label), (more, values.label)], q.label)
         if low > high or span.holds(low, high + (name in ("add", "subtract"))):
             return None
-        if high - low > span.highest - span.lowest:
-            warn_too_wide(f"at[...].{name}", low + q.scale, high + q.scale, q.dtype)
-        label = centred_label([q, values], q.label)
-        return quantity(convert(q.stored, q.label, label), label)
+        return centred_label([q, values], q.label)
 
     def _pure(self, name: str, values: Any, kwargs: Any) -> Unitful:
         if not self.q.label.is_linear:

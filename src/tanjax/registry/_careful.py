@@ -29,6 +29,7 @@ from tanjax.arrays import (
     bits_in,
     bits_of,
     common_label,
+    divisible_exponent,
     is_structured,
     joined,
     measure,
@@ -39,6 +40,8 @@ from tanjax.arrays import (
     shift,
 )
 from tanjax.units import Unit, one
+
+from ._losses import checked
 
 _SEQUENCES = (list, tuple)
 _NEEDS_VALUES = (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError)
@@ -58,7 +61,6 @@ SELECTING = frozenset(
     )
     for name in names.split()
 )
-_ROOTS = 6  # square and cube roots of a power of two with such an exponent have whole ones
 
 
 def comfortable(values: Iterable[Any], spread: bool = False, stretch: float = 0.0) -> bool:
@@ -156,6 +158,11 @@ def run(call: Callable[..., Any], values: Any, named: Any) -> Any:
     return jax.tree.unflatten(trees[0], done)
 
 
+def graph_of(call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call` through the scale graph: see `run`."""
+    return lambda *values, **named: run(call, values, named)
+
+
 def graphed(raw: Callable[..., Any], degree: float, spread: bool) -> Callable[..., Any]:
     """`raw`, through the scale graph where its numbers are near the ends of the range."""
 
@@ -213,13 +220,19 @@ def distance(a: Unit, b: Unit) -> float:
 
 
 def fitted(
-    args: Any, kwargs: Any, operands: Any, where: Any, binding: dict[str, Any]
+    args: Any,
+    kwargs: Any,
+    operands: Any,
+    where: Any,
+    binding: dict[str, Any],
+    roots: dict[str, int],
 ) -> tuple[dict[str, Any], dict[Any, int]]:
     """Labels at which the operands of each letter lie around one, and exponents of pure numbers.
 
     A function that has a meaning on quantities is homogeneous in each of its units, so a power of
     two may be taken out of the numbers: the laws of units say where it comes back.
 
+    **Arguments:** `roots`: what divides the exponents of the labels of some letters.
     **Returns:** the binding with such labels; and for operands that must be pure numbers, but do
     not fit as such, by which power of two they are smaller than they should be, by place.
     """
@@ -236,7 +249,8 @@ def fitted(
         if letter == "1":
             inner.update(_pure(members))
         elif isinstance(binding.get(letter), Unit):
-            new[letter] = centred_label([q for _, q in members], binding[letter], _ROOTS)
+            of = [q for _, q in members]
+            new[letter] = centred_label(of, binding[letter], roots.get(letter, 1))
     return new, inner
 
 
@@ -249,28 +263,33 @@ def meeting(quantities: list[Any], unit: Unit) -> Unit:
     return centred_label(quantities, unit)
 
 
-def centred_label(quantities: list[Any], unit: Unit, roots: int = 1) -> Unit:
+def centred_label(quantities: list[Any], unit: Unit, root: int = 1) -> Unit:
     """The label at which quantities lie around one, together.
 
-    **Arguments:** `roots`: its exponent is a multiple of this.
+    **Arguments:** `root`: its exponent is a multiple of this.
     **Returns:** if nobody knows where they lie, the label of the largest scale among them.
     """
     known = [(bits_of(q), q.label) for q in quantities]
     spans = [range_of(q.dtype) for q in quantities]
     if any(bits is None for bits, _ in known) or None in spans:
-        return max((unit, *(q.label for q in quantities)), key=lambda label: label.scale)
+        scales = (unit.scale, *(q.label.scale for q in quantities))
+        return unit.plain.scaled(max(scales)).divisible(root)
     span = min(spans, key=lambda s: s.highest)  # type: ignore[union-attr,arg-type,return-value]
     low, high = joined(known, unit.plain)  # type: ignore[arg-type]
     if low > high:
         return unit.plain
     middle = span.centre(low, high)  # type: ignore[union-attr]
     if middle is None:
-        return common_label(known, unit, span)  # type: ignore[arg-type]
-    return unit.plain.scaled(middle - middle % roots)
+        middle = common_label(known, unit, span).scale  # type: ignore[arg-type]
+    if root > 1:
+        middle = divisible_exponent(low, high, middle, root, span)  # type: ignore[arg-type]
+    return unit.plain.scaled(middle)
 
 
-def centred_arguments(args: Any, kwargs: Any) -> tuple[Any, Any, bool]:
-    """Arguments whose quantities lie around one, those of a dimension at one exponent.
+def centred_call(
+    operation: str, call: Callable[..., Any], args: Any, kwargs: Any
+) -> tuple[Any, bool]:
+    """`call` of arguments whose quantities lie around one, those of a dimension at one exponent.
 
     **Returns:** also whether none of them had an exponent before.
     """
@@ -281,17 +300,24 @@ def centred_arguments(args: Any, kwargs: Any) -> tuple[Any, Any, bool]:
             groups.setdefault(q.label.dimension, []).append(q)
     exponents = {d: centred_label(g, g[0].label).scale for d, g in groups.items()}
     plain = not any(q.label.scale for g in groups.values() for q in g)
+    places, labels = [], []
+    for i, q in enumerate(leaves):
+        known = type(q) is Unitful and q.label.is_linear and bits_of(q) is not None
+        if known and q.label.scale != exponents[q.label.dimension]:
+            places.append(i)
+            labels.append(q.label.plain.scaled(exponents[q.label.dimension]))
 
-    def moved(q: Any) -> Any:
-        if type(q) is not Unitful or q.label.dimension not in exponents:
-            return q
-        if not q.label.is_linear or bits_of(q) is None:
-            return q
-        label = q.label.plain.scaled(exponents[q.label.dimension])
-        return quantity(shift(q.stored, q.label.scale - label.scale), label)
+    def on_moved(*numbers: Any) -> Any:
+        new = list(leaves)
+        for i, number, label in zip(places, numbers, labels, strict=True):
+            new[i] = quantity(number, label)
+        args, kwargs = tree.unflatten(new)
+        return call(*args, **kwargs)
 
-    args, kwargs = tree.unflatten(map(moved, leaves))
-    return args, kwargs, plain
+    moved = [leaves[i] for i in places]
+    numbers = [shift(q.stored, q.scale - to.scale) for q, to in zip(moved, labels, strict=True)]
+    origins = [(q.stored, q.label, to) for q, to in zip(moved, labels, strict=True)]
+    return checked(operation, on_moved, numbers, origins, leaves), plain
 
 
 def home(result: Any) -> Any:

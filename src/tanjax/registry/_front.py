@@ -14,11 +14,9 @@ pattern of arguments (`_call_plan.py`); most of what is here runs once for each.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,7 +32,9 @@ from tanjax.units._signature import (
     Role,
     Signature,
     bind,
+    divisible,
     not_linear,
+    roots,
     unexpected,
 )
 
@@ -44,74 +44,22 @@ from ._careful import (
     comfortable,
     distance,
     fitted,
+    graph_of,
     home,
     look,
     needs_graph,
-    run,
     shifted,
     unscaled,
 )
 from ._labels import labeller
+from ._losses import checked_call
+from ._surroundings import innermost_lift
 
 _SEQUENCES = (list, tuple)
 _NO_ROLE = Role("-")
 _NO_PLAN: Any = (None, 0.0)
 _MOST_PLANS = 1024  # a pattern of a sequence holds its length, so their number has no bound
 Structured = Callable[..., Any]
-
-
-class _Lifting(threading.local):
-    """Who turns quantities into numbers, innermost last; JAX traces per thread."""
-
-    def __init__(self) -> None:
-        self.stack: list[Callable[[Unitful], Any]] = []
-
-
-_LIFTING = _Lifting()
-
-
-@contextlib.contextmanager
-def lifting(number: Callable[[Unitful], Any]) -> Iterator[None]:
-    """Inside, a quantity that does not fit a plain number is one: `number(quantity)`.
-
-    For code whose units are tracked elsewhere, and which closes over quantities.
-    """
-    _LIFTING.stack.append(number)
-    try:
-        yield
-    finally:
-        _LIFTING.stack.pop()
-
-
-class _Watched(threading.local):
-    """The traces under way that want to know whether a result depends on the unit of a number."""
-
-    def __init__(self) -> None:
-        self.traces: list[list[bool]] = []
-
-
-_WATCHED = _Watched()
-
-
-@contextlib.contextmanager
-def watching() -> Iterator[list[bool]]:
-    """Gives a list that is empty at the end unless something asked for a number in its own unit.
-
-    Rounding does: half a kilometre and five hundred metres round to different lengths. A program
-    that rounds must not be reused for other units.
-    """
-    found: list[bool] = []
-    _WATCHED.traces.append(found)
-    try:
-        yield found
-    finally:
-        _WATCHED.traces.pop()
-
-
-def note_unit_dependence() -> None:
-    """Tell the traces under way that their result depends on the units of the arguments."""
-    for found in _WATCHED.traces:
-        found.append(True)
 
 
 class Front:
@@ -142,6 +90,7 @@ class Front:
         self.guarded = name not in SELECTING
         self.spread = not isinstance(getattr(np, name, None), np.ufunc)
         self._label = labeller(self.signature.out)
+        self._roots = roots(self.signature.out)
         self._plans: dict[Any, tuple[Plan, float]] = {}
         self._programs: dict[Any, Callable[..., Any]] = {}
 
@@ -186,10 +135,12 @@ class Front:
             points = (isinstance(u, Unit) and not u.is_linear for _, u, _ in operands)
             if self.on_scale and any(points):
                 return self.on_scale(self.raw, *args, **kwargs)
-            if not _LIFTING.stack:
+            lift = innermost_lift()
+            if lift is None:
                 raise
-            lift = _LIFTING.stack[-1]
             return self.raw(*(lift(a) if type(a) is Unitful else a for a in args), **kwargs)
+        if self._roots:
+            binding = divisible(binding, self._roots)
         if self.guarded:
             stretch = _stretch(_moves(operands, where, binding))
             fits = self._comfortable(args, kwargs, stretch)
@@ -224,12 +175,15 @@ class Front:
             result = self.careful(self.raw, *args)
             if result is not NotImplemented:
                 return result
-        binding, inner = fitted(args, kwargs, operands, where, binding)
+        binding, inner = fitted(args, kwargs, operands, where, binding, self._roots)
         args, kwargs = unscaled(args, kwargs, inner)
         values, named = self._stripped(args, kwargs, operands, where, binding)
         call = self.structured if _kind(values) or (named and _kind(named.values())) else self.raw
         if inner or needs_graph(values, 2.0, self.spread):
-            result = run(shifted(call, inner), values, named)
+            call = graph_of(shifted(call, inner))
+        moved = _moves(operands, where, binding)
+        if moved:
+            result = checked_call(self.name, call, (args, kwargs), (values, named), moved)
         else:
             result = call(*values, **named)
         done = self._label(result, binding, operands)
@@ -298,6 +252,8 @@ def _moves(operands: list[Operand], where: Any, binding: Any) -> list[Move]:
     moves: list[Move] = []
     for (role, unit, _), place in zip(operands, where, strict=True):
         target = one if role.letter == "1" else binding.get(role.letter)
+        if unit is None and isinstance(target, Unit) and target.scale:
+            unit = one  # a pure number meets quantities at an exponent
         if isinstance(unit, Unit) and unit is not target and role.letter != "*":
             slot, index = place if type(place) is tuple else (place, None)
             moves.append((slot, index, unit, target))

@@ -34,16 +34,18 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from ._cells import construct, unsolvable
+from ._cells import construct, loosen, unsolvable
 from ._conflicts import STEPS, Bounds
 from ._cover import exact, greedy, packing
 from ._integer_program import improve, least_violation, solve
+from ._moves import descend
 from ._presolve import ANY as ANY, FREE as FREE, Cell, Problem as Problem, System
 
 TINY = 1e-30
 GAP = 1e-9  # below this an assignment counts as proven best
 ENDS = 500  # rows at which conflicts are looked for first; some tens of steps of a simulation
-GRACE = 10  # visits per row without which exponents would be chosen blindly: 50 us, once
+EFFORT = 2e-5  # seconds per row for bounds, and for the search; then a proven gap of `GOOD` is good enough
+GOOD = 0.01
 FEW = 50  # conflicts whose cheapest cover takes HiGHS some milliseconds
 ROUNDS = 12  # of covers; the first few find nearly all conflicts
 WINDOW = 30  # cells that are solved exactly together
@@ -54,10 +56,11 @@ SMALL = 400  # variables up to which the whole program goes to HiGHS
 class Assignment(NamedTuple):
     """Exponents of values and uses, what they cost, and how good that is known to be.
 
-    **Fields:** `cost`: the objective; `bound`: proven lower bound; `gap`: `(cost - bound) / cost`
-    (of `cost` without what readings cost that are pinned out of range);
-    `conversions`, `violations`: how many; `method`: what the result comes from (`"identity"`,
-    `"presolve"`, `"integer program"`, `"rounding"`, `"propagation"`: the time was up); `seconds`.
+    **Fields:** `cost`: the objective; `bound`: proven lower bound; `gap`: `(cost - bound) / cost`;
+    `excess`: the same of what conversions cost, without the violations that nothing can avoid, next
+    to which conversions hardly count; `conversions`, `violations`: how many; `method`: what the
+    result comes from (`"identity"`, `"presolve"`, `"integer program"`, `"rounding"`, `"search"`,
+    `"propagation"`: the time was up before the gap was small); `seconds`.
     """
 
     values: Int[np.ndarray, " n"]
@@ -65,6 +68,7 @@ class Assignment(NamedTuple):
     cost: float
     bound: float
     gap: float
+    excess: float
     conversions: int
     violations: int
     method: str
@@ -83,7 +87,7 @@ def assign(problem: Problem, *, time_limit: float = 1.0) -> Assignment:
         lost = problem.unavoidable()
         count = int(np.count_nonzero(problem.use_pin != FREE)) if lost else 0
         return Assignment(
-            *zeros, lost, lost, 0.0, 0, count, "identity", time.perf_counter() - start
+            *zeros, lost, lost, 0.0, 0.0, 0, count, "identity", time.perf_counter() - start
         )
     collecting = gc.isenabled()
     gc.disable()  # many small lists, no cycles: collections would take a third of the time
@@ -110,25 +114,52 @@ class _Search:
 
     def run(self) -> Assignment:
         system = self.system
-        hopeless = unsolvable(system)
-        if hopeless:
-            system.loose = {x for _, xs in hopeless for x in xs if not system.pinned[x]}
-            found, bits = least_violation(system, hopeless, time_limit=self.left / 2)
-            system.widened = found or {}
-            self.lost += self.problem.weight() * math.ceil(bits - 1e-6)
+        self._violate()
         bounds = Bounds(system, self._until(0.5))
-        method = "presolve" if self._covered(bounds) else "rounding"
         if system.size <= SMALL:
+            self._covered(bounds)
             best = self._construct(bounds, "presolve")
-            return self._whole(best) if best.gap > GAP and self.left > 0 else best
-        if method == "rounding" and self.left > 0:
+            best = self._descend() if best.excess > GAP else best
+            return self._whole(best) if best.excess > GAP and self.left > 0 else best
+        bounds.deadline = min(bounds.deadline, time.thread_time() + EFFORT * len(system.rows))
+        covered = self._covered(bounds)
+        if bounds.exhausted:
+            best = self._descend()
+            if best.gap <= GOOD:
+                return best
+            if self.left <= 0:  # some grace: blindly chosen exponents cost too much later
+                self.deadline = time.thread_time() + 4 * EFFORT * len(system.rows)
+                return self._construct(bounds, "propagation")._replace(method="propagation")
+            bounds.resume(self._until(0.5))
+            covered = self._covered(bounds)
+        if not covered and self.left > 0:
             self._cover_exactly(bounds)
-        best = self._construct(bounds, method)
-        if best.gap > GAP and self.left > 0:
-            best = self._agree(best)
-        if best.gap > GAP and self.left > 0:
-            best = self._polish(best)
+        best = self._construct(bounds, "presolve" if covered else "rounding")
+        for improve in (self._agree, self._polish, self._descend):
+            if best.excess > GAP and self.left > 0:
+                best = improve(best)
         return best
+
+    def _violate(self) -> None:
+        """Let variables violate their intervals where some have to, by as little as they can."""
+        system = self.system
+        hopeless = unsolvable(system)
+        bits, others = loosen(system, hopeless)
+        if others:
+            given = [x for _, xs in others for x in xs]
+            system.loose.update((x, (-ANY, ANY)) for x in given if not system.pinned[x])
+            found, proven = least_violation(system, others, time_limit=self.left / 2)
+            system.widened.update(found or {})
+            bits += math.ceil(proven - 1e-6)
+        self.lost += self.problem.weight() * bits
+
+    def _descend(self, best: Assignment | None = None) -> Assignment:
+        """The cheapest exponents that a short local search finds."""
+        until = min(self.deadline, time.thread_time() + EFFORT * len(self.system.rows))
+        start = best and [*best.values.tolist(), *best.uses.tolist()]
+        found = np.array(descend(self.system, until=until, start=start), dtype=np.int64)
+        n = self.system.n
+        return self._offer(found[:n], found[n:], best.method if best else "search")
 
     @property
     def left(self) -> float:
@@ -198,7 +229,7 @@ class _Search:
         weight, n = self.problem.weight(), system.n
         alone = [x for x in range(n, system.size) if x not in cell_of and not system.pinned[x]]
         for x in self._converted(at):
-            if self.left <= 0 or best.gap <= GAP:
+            if self.left <= 0 or best.excess <= GAP:
                 break
             if x in cell_of:
                 near = [cells[c] for c in _around(system, cells, cell_of, cell_of[x])]
@@ -206,7 +237,7 @@ class _Search:
                 for y, exponent in (found or {}).items():
                     at[y] = exponent
                 for y in alone if found else ():
-                    at[y] = at[system.owner[y]]
+                    at[y] = min(max(at[system.owner[y]], system.low[y]), system.high[y])
                 exponents = np.array(at, dtype=np.int64)
                 best = self._offer(exponents[:n], exponents[n:], best.method)
         return best
@@ -229,7 +260,7 @@ class _Search:
         """Once more, where readings of one value ended at several exponents, with one of them."""
         for choice in (max, min):
             several = self._several(best)
-            if not several or self.left <= 0 or best.gap <= GAP:
+            if not several or self.left <= 0 or best.excess <= GAP:
                 break
             bounds = Bounds(self.system, self._until(0.5))
             bounds.choose(self.cover)
@@ -254,7 +285,7 @@ class _Search:
         if bounds.exhausted:
             method = "propagation"
         rows = len(self.system.rows)
-        bounds.deadline, bounds.steps, bounds.grace = self._until(0.5), STEPS * rows, GRACE * rows
+        bounds.deadline, bounds.steps = self._until(0.5), STEPS * rows
         bounds.share([v for v, cost in enumerate(self.system.cost) if cost and bounds.freed[v]])
         exponents = np.array(construct(self.system, bounds, dict(wishes)), dtype=np.int64)
         return self._offer(exponents[: self.system.n], exponents[self.system.n :], method)
@@ -266,13 +297,16 @@ class _Search:
         cost, conversions, violations = evaluate(self.problem, values, uses)
         if self.best is None or cost < self.best.cost:
             self.best = Assignment(
-                values, uses, cost, 0.0, 0.0, conversions, violations, method, 0.0
+                values, uses, cost, 0.0, 0.0, 0.0, conversions, violations, method, 0.0
             )
         cost = self.best.cost
         bound = float(min(self.lost + self.bound, cost))
-        gap = (cost - bound) / max(cost - self.lost, TINY)
-        seconds = time.perf_counter() - self.start
-        self.best = self.best._replace(bound=bound, gap=max(gap, 0.0), seconds=seconds)
+        self.best = self.best._replace(
+            bound=bound,
+            gap=(cost - bound) / max(cost, TINY),
+            excess=(cost - bound) / max(cost - self.lost, TINY),
+            seconds=time.perf_counter() - self.start,
+        )
         return self.best
 
 

@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ._conflicts import SHARED, Bounds
-from ._presolve import ANY, Cell, System
+from ._presolve import ANY, Cell, Row, System
 
 Bound = dict[int, int]  # by variable
+LEVEL = 64  # new exponents are multiples of it, where they can: sums then meet, roots are even
 PASSES = 200  # bounds that still move then are creeping: as good as a contradiction
 
 
@@ -46,7 +47,8 @@ def construct(system: System, bounds: Bounds, wishes: Bound) -> list[int]:
         builder.cell(rows, variables)
     for x in range(system.n, system.size):
         if not inside[x]:
-            builder.set(x, system.low[x] if system.pinned[x] else builder.of(system.owner[x]))
+            own = builder.of(system.owner[x])  # which may be out of range: that is not read as it is
+            builder.set(x, min(max(own, system.low[x]), system.high[x]))
     return [builder.of(x) for x in range(system.size)]
 
 
@@ -57,10 +59,75 @@ def unsolvable(system: System) -> list[Cell]:
     found = []
     for rows, variables in system.cells:
         if any(away[x] for x in variables) and not _clearly_solvable(system, rows, variables):
+            given = [system.rows[r] for r in rows]
             bounds = {x: low[x] for x in variables}, {x: high[x] for x in variables}
-            if _solve(system, rows, *bounds, lambda x, a, b: min(max(0, a), b)) is None:
+            if solve(given, *bounds, lambda x, a, b: min(max(0, a), b)) is None:
                 found.append((rows, variables))
     return found
+
+
+def loosen(system: System, cells: list[Cell]) -> tuple[int, list[Cell]]:
+    """Let cells violate intervals by as few bits as can be: how many, and cells of other forms.
+
+    Where all variables are equal, their exponent is a median of the ends of all intervals. Where
+    the least sum is too large, or the largest too small, somebody has to bear the difference.
+    """
+    bits, others = 0, []
+    for rows, variables in cells:
+        given = [system.rows[r] for r in rows]
+        free = [x for x in variables if not system.pinned[x]]
+        if all_equal(given):
+            low, high = common(system, variables)
+            e = nearest(low, high)
+            bits += sum(max(system.low[x] - e, e - system.high[x], 0) for x in free)
+            system.loose.update((x, (low, high)) for x in free)
+            system.widened.update(dict.fromkeys(free, e))
+        elif len(rows) == 1 and len(given[0]) == len(variables) and free and (
+            all(abs(c) == 1 for c, _ in given[0])
+        ):
+            bits += _share(system, given[0], free[-1])
+        else:
+            others.append((rows, variables))
+    return bits, others
+
+
+def _share(system: System, row: Row, bearer: int) -> int:
+    """The exponents of a sum that cannot be 0; one variable bears the bits that are too many."""
+    low, high = system.low, system.high
+    least = sum(low[x] if c > 0 else -high[x] for c, x in row)
+    most = sum(high[x] if c > 0 else -low[x] for c, x in row)
+    excess = least if least > 0 else most
+    for c, x in row:
+        end = low[x] if (c > 0) == (excess > 0) else high[x]
+        borne = end - c * excess
+        system.widened[x] = borne if x == bearer else end
+        if not system.pinned[x]:
+            system.loose[x] = min(end, borne), max(end, borne)
+    return abs(excess)
+
+
+def all_equal(rows: list[Row]) -> bool:
+    """Whether rows say that all their variables have the same exponent."""
+    return all(len(row) == 2 and row[0][0] == -row[1][0] for row in rows)
+
+
+def common(system: System, variables: list[int]) -> tuple[int, int]:
+    """The exponents at which all variables are in range; if there are none, as few bits out."""
+    low = max(system.low[x] for x in variables)
+    high = min(system.high[x] for x in variables)
+    pins = [system.low[x] for x in variables if system.pinned[x]]
+    if low <= high or pins:
+        return (low, high) if low <= high else (pins[0], pins[0])
+    ends = sorted(e for x in variables for e in (system.low[x], system.high[x]))
+    return ends[len(variables) - 1], ends[len(variables)]
+
+
+def nearest(low: int, high: int) -> int:
+    """The exponent of an interval that is the nearest to 0, a multiple of `LEVEL` if it can be."""
+    if low <= 0 <= high:
+        return 0
+    e = -(-low // LEVEL) * LEVEL if low > 0 else high // LEVEL * LEVEL
+    return e if low <= e <= high else low if low > 0 else high
 
 
 def _clearly_solvable(system: System, rows: list[int], variables: list[int]) -> bool:
@@ -72,7 +139,7 @@ def _clearly_solvable(system: System, rows: list[int], variables: list[int]) -> 
         return least <= 0 <= most and any(
             abs(c) == 1 and system.high[x] - system.low[x] >= 8 for c, x in row
         )
-    if all(len(row) == 2 and row[0][0] == -row[1][0] for row in map(system.rows.__getitem__, rows)):
+    if all_equal([system.rows[r] for r in rows]):
         return max(system.low[x] for x in variables) <= min(system.high[x] for x in variables)
     return False
 
@@ -122,8 +189,9 @@ class _Builder:
             for x in variables:
                 self.exponent[x] = 0
             return
+        given = [self.system.rows[r] for r in rows]
         for low, high in self._tries(variables):
-            solution = _solve(self.system, rows, low, high, self.pick)
+            solution = solve(given, low, high, self.pick)
             if solution is not None:
                 break
         else:
@@ -175,30 +243,29 @@ class _Builder:
         return not self.bounds.freed[v], self.system.cost[v]
 
 
-def _solve(
-    system: System, rows: list[int], low: Bound, high: Bound, pick: Callable[[int, int, int], int]
+def solve(
+    rows: list[Row], low: Bound, high: Bound, pick: Callable[[int, int, int], int]
 ) -> Bound | None:
     """Exponents of one cell within the given bounds, or None. Overwrites the bounds."""
-    if any(low[x] > high[x] for x in low) or not _narrow(system, rows, low, high):
+    if any(low[x] > high[x] for x in low) or not _narrow(rows, low, high):
         return None
     most = dict.fromkeys(low, 1)
-    for r in rows:
-        for c, x in system.rows[r]:
+    for row in rows:
+        for c, x in row:
             most[x] = max(most[x], abs(c))
     for x in sorted(low, key=lambda x: (-most[x], x)):
         if low[x] < high[x]:
             low[x] = high[x] = pick(x, low[x], high[x])
-            if not _narrow(system, rows, low, high):
+            if not _narrow(rows, low, high):
                 return None
     return low
 
 
-def _narrow(system: System, rows: list[int], low: Bound, high: Bound) -> bool:
+def _narrow(rows: list[Row], low: Bound, high: Bound) -> bool:
     """Tighten the bounds by each other until nothing changes; whether they leave anything."""
     for _ in range(PASSES):
         moved = False
-        for r in rows:
-            row = system.rows[r]
+        for row in rows:
             least = sum(c * (low[x] if c > 0 else high[x]) for c, x in row)
             most = sum(c * (high[x] if c > 0 else low[x]) for c, x in row)
             if least > 0 or most < 0:

@@ -43,7 +43,7 @@ class Bounds:
     **Fields:** `low`, `high`: per variable (of a value that is not freed, those of the value count
     for its uses); `freed`: per value, `OWN`, `SHARED` or `APART`; `conflicts`: sets of values;
     `exhausted`: whether it stopped before all bounds were settled, because of `deadline` (by
-    `time.thread_time`; `grace` visits later) or because they creep.
+    `time.thread_time`) or because they creep.
     """
 
     def __init__(self, system: System, deadline: float = math.inf) -> None:
@@ -69,7 +69,6 @@ class Bounds:
         self._by_row: list[list[int]] = [[] for _ in self._rows]
         # Bounds may creep (around a loop that multiplies, say): then the rest is left as it is.
         self.steps = STEPS * len(self._rows) + 1000
-        self.grace = 0
         self._moves: dict[int, int] = {}
         self._diving = False
         self._waiting = set(range(len(self._rows)))
@@ -77,6 +76,10 @@ class Bounds:
     @property
     def exhausted(self) -> bool:
         return self.steps <= 0
+
+    def resume(self, deadline: float) -> None:
+        """Go on where it stopped."""
+        self.deadline, self.steps = deadline, STEPS * len(self._rows) + 1000
 
     def representative(self, x: int) -> int:
         """The variable whose bounds are those of `x`: the value that it reads, unless freed."""
@@ -137,7 +140,7 @@ class Bounds:
         while (forth or back) and self.steps > 0:
             self.steps -= 1
             if self.steps % 256 == 0 and time.thread_time() > self.deadline:
-                self.steps, self.deadline = min(self.steps, self.grace), math.inf
+                self.steps, self.deadline = 0, math.inf
             r = heapq.heappop(forth) if forth else -heapq.heappop(back)
             if r not in waiting:
                 continue

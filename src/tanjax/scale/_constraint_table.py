@@ -6,8 +6,7 @@ has. What is in no group here and in no table works on the numbers themselves, w
 
 from __future__ import annotations
 
-from . import _constraints as c
-from . import _lu
+from . import _constraints as c, _lu
 from ._graph import CALLS
 
 _GROUPS: dict[str, str] = {

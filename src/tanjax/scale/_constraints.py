@@ -123,7 +123,9 @@ def _general_power(node: Node) -> Iterator[Row]:
         yield from fitting([base, out])
         return
     number = number_of(exponent.value)
-    ratio = Fraction(0) if number is None else meant(complex(number).real, exponent.value.aval.dtype)
+    ratio = (
+        Fraction(0) if number is None else meant(complex(number).real, exponent.value.aval.dtype)
+    )
     if complex(number or 0).imag or not ratio:
         yield from zero([base, out])
         return

@@ -155,11 +155,11 @@ class ScaleGraph:
 
 
 def is_floating(aval: Any) -> bool:
-    return _is_inexact(getattr(aval, "dtype", None))
+    return is_inexact(getattr(aval, "dtype", None))
 
 
 @functools.cache  # it is asked some twenty times per equation: 0.1 us instead of 0.7
-def _is_inexact(dtype: Any) -> bool:
+def is_inexact(dtype: Any) -> bool:
     return dtype is not None and bool(jnp.issubdtype(dtype, jnp.inexact))
 
 

@@ -27,8 +27,7 @@ from jax import lax
 
 from tanjax import _compat
 
-from . import _identities_powers as powers
-from . import _lu
+from . import _identities_powers as powers, _lu
 from ._graph import Node, is_floating
 from ._powers_of_two import convert, product_error, times_power, wider
 
@@ -178,9 +177,7 @@ def _acosh(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
 # -- functions that are linear at zero, and others ----------------------------------------------
 
 
-def _near_zero(
-    v: Any, x: Any, t: int, s: int, f: Any, order: int, slope: float = 1.0
-) -> Any:
+def _near_zero(v: Any, x: Any, t: int, s: int, f: Any, order: int, slope: float = 1.0) -> Any:
     """`f(x) · 2^-s` where `f(x) = slope · x` up to a share of `x^order`."""
     small = 2.0 ** -((jnp.finfo(x.dtype).nmant + 2) // order)
     tiny = convert(v if slope == 1.0 else v * _number(slope, v), t - s)
@@ -222,7 +219,7 @@ def _atan2(node: Node, operands: list[Any]) -> list[Any]:
 def _convert_element_type(node: Node, operands: list[Any]) -> list[Any]:
     """To booleans and integers, of a number at any exponent; from integers, to any exponent."""
     use, out = node.uses[0], node.outputs[0]
-    if out.is_floating and use.value.is_floating or not (use.exponent or out.exponent):
+    if (out.is_floating and use.value.is_floating) or not (use.exponent or out.exponent):
         return _compat.bind(node.equation, operands)
     if not out.is_floating:
         is_flag = out.aval.dtype == np.bool_

@@ -1,9 +1,11 @@
-"""Constants that did not survive tracing: `6.67e-11 * x` with `x` in float16.
+"""Constants that would not survive tracing: `6.67e-11 * x` with `x` in float16.
 
-JAX rounds a Python number to the dtype of its partner while it traces, so `6.67e-11` is 0 before
-any graph is made. NumPy notices (a floating-point flag of the cast); then the function is traced
-once more with float64 in place of its floating arguments, and the two jaxprs are read side by side:
-where a literal became 0, inf or subnormal, the number of the wide trace takes its place.
+JAX rounds a Python number to the dtype of its partner while it traces, and remembers what it
+traced: a helper under `jax.jit`, a loop's body, a gradient may have lost a constant long before
+anybody looks. So a program is traced under a watch (`_casts.py`) that keeps constants. If it holds
+zeros, infinities or subnormals of which nothing is known, from traces that JAX remembered, it is
+traced again under a key of our own, where JAX remembers only what was watched. What NumPy rounded
+is read off a trace with float64 in place of floating arguments, side by side with the narrow one.
 
 Sharp edges. A function that asks for the dtype of its arguments may be another program in float64;
 if the jaxprs differ by more than conversions of dtypes nothing is restored, and the report says so.
@@ -12,8 +14,8 @@ if the jaxprs differ by more than conversions of dtypes nothing is restored, and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,30 +23,155 @@ import numpy as np
 
 from tanjax import _compat
 
+from ._casts import Lost, Watch, is_crushed, is_unknown, known_as, learn, looks_crushed
 from ._graph import is_floating, nested_jaxprs
 
 
-class Crushed:
-    """Whether a number was crushed by a cast while this context was open."""
+class Traced(NamedTuple):
+    """A closed jaxpr and the shapes of its results, its crushed constants, notes of lost ones.
 
-    def __init__(self) -> None:
-        self.seen = False
-        self._state: Any = None
+    **Fields:** `restored`: numbers by the `id` of their place, a literal or a variable.
+    """
 
-    def _note(self, *_: Any) -> None:
-        self.seen = True
+    closed: Any
+    out: Any
+    restored: dict[int, Any]
+    notes: tuple[str, ...] = ()
 
-    def __enter__(self) -> Crushed:
-        self._state = np.errstate(over="call", under="call", call=self._note)
-        self._state.__enter__()
-        return self
 
-    def __exit__(self, *error: Any) -> None:
-        self._state.__exit__(*error)
+def trace(
+    make: Callable[[], Any], fun: Callable[..., Any] | None, arguments: Sequence[Any]
+) -> Traced:
+    """Trace, and find the constants that are not what was written.
+
+    **Arguments:** `make`: traces: `lambda: jax.jit(f).trace(*args)`; `fun`: the function of flat
+    `arguments`, for a trace in float64.
+    **Cost:** one trace; a second where JAX remembered traces with zeros that nobody watched; one
+    in float64 where NumPy crushed something.
+    """
+    closed, out, places = _watched(make)
+    if _unknown(closed, bool(places)) and not (places and _read_off(closed, fun, arguments)):
+        with _compat.planning(True):
+            again, _, places = _watched(make)
+        unknown = _unknown(again, bool(places))
+        if unknown and not _read_off(again, fun, arguments) and places:
+            _learn(unknown, Lost)
+        _learn(_unknown(again, False), None)
+        if not (_restored(again) or any(map(_is_kept, _equations_of(again)))):
+            _learn(_unknown(closed, False), None)  # the zeros that JAX remembered are right
+        closed = again
+    restored = _restored(closed)
+    is_lost = any(wide is Lost for wide in restored.values())
+    kept = {place: wide for place, wide in restored.items() if wide is not Lost}
+    return Traced(closed, out, kept, (_said(places),) if is_lost else ())
+
+
+def _watched(make: Callable[[], Any]) -> tuple[Any, Any, list[str]]:
+    with Watch() as watch:
+        traced = make()
+        for _ in _jaxprs(traced.jaxpr):  # maps of linear rules are traced when looked at
+            pass
+    for _, constant in _unknown(traced.jaxpr, False) if watch.places else ():
+        watch.recognise(constant)
+    return traced.jaxpr, traced.out_info, watch.places
+
+
+def _said(places: Sequence[str]) -> str:
+    where = f" ({', '.join(places)})" if places else ""
+    return (
+        f"a constant{where} does not fit in the dtype of its partner and was rounded to 0 or inf "
+        "while tracing; write it as a quantity, or multiply in two steps."
+    )
+
+
+# -- the constants of a jaxpr ---------------------------------------------------------------------
+
+
+def _jaxprs(closed: Any, seen: set[int] | None = None) -> Iterator[Any]:
+    """A closed jaxpr and those nested in it, each once."""
+    seen = set() if seen is None else seen
+    if id(closed) not in seen:
+        seen.add(id(closed))
+        yield closed
+        for equation in getattr(closed, "jaxpr", closed).eqns:
+            for inner in nested_jaxprs(equation):
+                yield from _jaxprs(inner, seen)
+
+
+def _equations_of(closed: Any) -> Iterator[Any]:
+    return (e for inner in _jaxprs(closed) for e in getattr(inner, "jaxpr", inner).eqns)
+
+
+def _is_kept(equation: Any) -> bool:
+    """Whether an equation is the cast of a number that it would crush."""
+    if equation.primitive.name != "convert_element_type":
+        return False
+    (v,), (out,) = equation.invars, equation.outvars
+    return hasattr(v, "val") and is_floating(out.aval) and is_crushed(v.val, out.aval.dtype)
+
+
+def _constants(closed: Any) -> Iterator[tuple[Any, Any]]:
+    """Floating constants: place (a literal, or a variable of the jaxpr) and number."""
+    for inner in _jaxprs(closed):
+        jaxpr = getattr(inner, "jaxpr", inner)
+        yield from zip(jaxpr.constvars, getattr(inner, "consts", ()), strict=False)
+        for equation in jaxpr.eqns:
+            yield from ((v, v.val) for v in equation.invars if hasattr(v, "val"))
+        yield from ((v, v.val) for v in jaxpr.outvars if hasattr(v, "val"))
+
+
+def _unknown(closed: Any, arrays: bool) -> list[tuple[Any, Any]]:
+    """Constants that look crushed and may be; `arrays`: also those that JAX made arrays of."""
+    kinds = (np.ndarray, jax.Array) if arrays else (np.ndarray,)
+    return [
+        (place, c)
+        for place, c in _constants(closed)
+        if is_floating(place.aval)
+        and isinstance(c, kinds)
+        and is_unknown(c)
+        and looks_crushed(c, place.aval.dtype).any()
+    ]
+
+
+def _learn(constants: Sequence[tuple[Any, Any]], wide: Any) -> None:
+    for _, c in constants:
+        learn(c, wide)
+
+
+def _restored(closed: Any) -> dict[int, Any]:
+    """The numbers of crushed constants by the `id` of their place; some may be `Lost`."""
+    found = {}
+    for place, c in _constants(closed):
+        if not is_floating(place.aval):
+            continue
+        if (wide := known_as(c)) is not None:
+            found[id(place)] = wide
+        elif not isinstance(c, np.ndarray | jax.Array) and is_crushed(c, place.aval.dtype):
+            found[id(place)] = np.asarray(c)
+    return found
+
+
+# -- a trace in float64 beside the narrow one -----------------------------------------------------
 
 
 class _Differs(Exception):
     """The wide trace is another program."""
+
+
+def _read_off(closed: Any, fun: Callable[..., Any] | None, arguments: Sequence[Any]) -> bool:
+    """Learn all unknown constants from a trace in float64; False if that is another program."""
+    if fun is None:
+        return False
+    unknown = _unknown(closed, True)
+    try:
+        found = restored_literals(closed, wide_trace(fun, list(arguments)))
+    except Exception:  # the function is not made for float64: whatever it raises says no more
+        return False
+    if found is None:
+        return False
+    for place, c in unknown:
+        learn(c, found.get(id(place)))
+    return True
 
 
 def wide_trace(fun: Callable[..., Any], arguments: list[Any]) -> Any:
@@ -131,9 +258,5 @@ def _compare(place: Any, narrow: Any, wide: Any, found: dict[int, Any]) -> None:
     """Note the wide number of a constant whose narrow one is 0, inf or subnormal instead."""
     if not (is_floating(place.aval) and np.shape(narrow) == np.shape(wide)):
         return
-    a = np.asarray(narrow).astype(np.complex128)
-    b = np.asarray(wide).astype(np.complex128)
-    tiny = float(jnp.finfo(place.aval.dtype).smallest_normal)
-    crushed = (np.isinf(a) & np.isfinite(b)) | ((np.abs(a) < tiny) & (b != 0))
-    if crushed.any():
+    if is_crushed(wide, place.aval.dtype) and looks_crushed(narrow, place.aval.dtype).any():
         found[id(place)] = np.asarray(wide)

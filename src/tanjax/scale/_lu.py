@@ -55,7 +55,10 @@ def called(equation: Any) -> tuple[Any, list[int]] | None:
     if name == "custom_linear_solve":
         counts = params["const_lengths"]
         start = counts.matvec + counts.vecmat
-        return params["jaxprs"].solve, [*places[start : start + counts.solve], *places[sum(counts) :]]
+        return params["jaxprs"].solve, [
+            *places[start : start + counts.solve],
+            *places[sum(counts) :],
+        ]
     return (params["jaxpr"], places) if name in ("jit", "pjit") else None
 
 

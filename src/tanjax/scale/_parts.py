@@ -56,6 +56,9 @@ def needs_nothing(graph: ScaleGraph) -> tuple[list[Value], list[Use]]:
     for values in members:
         joined.join(values)
     needy = {joined.root(v.index) for v in graph.values if _connects(v) and not _is_calm(v)}
+    for node, values in zip(nodes, members, strict=True):  # a constant that tracing lost
+        if values and not all(_is_calm(u.value) for u in node.uses if u.value.kind == "constant"):
+            needy.add(joined.root(values[0]))
     calm = [v for v in graph.values if _connects(v) and joined.root(v.index) not in needy]
     uses = [u for v in calm for u in v.uses]
     for node, values in zip(nodes, members, strict=True):

@@ -86,7 +86,8 @@ class System:
         self.cost: list[float] = problem.cost.tolist()
         self.rows = problem.rows
         self.widened: dict[int, int] = {}  # exponents out of range that cost the least
-        self.loose: set[int] = set()  # variables of cells that cannot do without violations
+        # Variables of cells that cannot do without violations, and where they may be then.
+        self.loose: dict[int, tuple[int, int]] = {}
         self.uses_of: list[list[int]] = [[] for _ in range(n)]
         for x in range(n, n + m):
             self.uses_of[self.owner[x]].append(x)
@@ -96,13 +97,13 @@ class System:
                 self.rows_of[x].append(r)
 
     def widest(self) -> tuple[list[int], list[int]]:
-        """The intervals with which bounds are proven: none for variables that may violate theirs.
+        """The intervals with which bounds are proven: wider ones for variables that may violate.
 
         Which of them does, and how far, is open as long as the sum is the least.
         """
         low, high = list(self.low), list(self.high)
-        for x in self.loose:
-            low[x], high[x] = -ANY, ANY
+        for x, (a, b) in self.loose.items():
+            low[x], high[x] = a, b
         return low, high
 
     @functools.cached_property

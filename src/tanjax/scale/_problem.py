@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,12 +24,34 @@ Interval = tuple[int, int]
 class Demand(NamedTuple):
     """What is asked of exponents: of every number, and how much room is left on both sides.
 
-    `tails`: of a value with ordinary numbers, others may be infinite (`1 / (1 + exp(x))`).
+    `tails`: where no exponent holds all numbers of a value, and some are ordinary, the others may
+    be infinite (`1 / (1 + exp(x))`).
     """
 
     strict: bool
     room: int  # this part of the width of an interval
     tails: bool = False
+
+
+class Solved(NamedTuple):
+    """A problem and what was found."""
+
+    problem: Problem
+    solution: Assignment
+
+
+_solved: contextvars.ContextVar[list[Solved] | None] = contextvars.ContextVar("solved", default=None)
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[list[Solved]]:
+    """Keep what is solved here, with its bounds: a plan keeps only what a call needs."""
+    found: list[Solved] = []
+    token = _solved.set(found)
+    try:
+        yield found
+    finally:
+        _solved.reset(token)
 
 
 # In this order, until nothing is lost.
@@ -60,8 +84,9 @@ def interval(value: Value, demand: Demand) -> Interval:
     smallest, largest = _range.normal_range(dtype)
     if not demand.strict and high < 0 and smallest <= magnitude.high <= largest:
         return low, 0
-    if demand.tails and low > 0 and smallest <= magnitude.low <= largest:
-        return 0, high
+    is_wide = demand.tails and low > 0 and not _range.holds_together(value)
+    if is_wide and smallest <= magnitude.low <= largest:
+        return 0, 0
     return low, high
 
 
@@ -116,6 +141,9 @@ def assign_exponents(
     problem = problem_of(graph, free_outputs, demand)
     solution = assign(problem, time_limit=time_limit)
     _verify(problem, solution)
+    record = _solved.get()
+    if record is not None:
+        record.append(Solved(problem, solution))
     write(graph, solution.values, solution.uses)
     return solution
 

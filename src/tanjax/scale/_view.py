@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from typing import IO, Any, NamedTuple
 
+from ._exponents import Exponents, exponents_of
 from ._graph import ScaleGraph
 from ._plan import TIME_LIMIT, Plan, plan
+from ._problem import recorded
 
 
 class Traced(NamedTuple):
@@ -33,29 +35,34 @@ class GraphView:
         self._traced = traced
         self._plan: Plan | None = None
 
-    def assign(self, *, time_limit: float = TIME_LIMIT, thorough: bool = False) -> GraphView:
+    def assign(self, *, time_limit: float = TIME_LIMIT, thorough: bool = False) -> Exponents:
         """Estimate magnitudes and solve for exponents, also if that was done before.
 
         **Arguments:** `time_limit`: seconds for the integer program, after which exponents are
         propagated instead; `thorough`: run on numbers what would be bounded only.
+        **Returns:** integers by name, with objective, bound and gap.
         """
         t = self._traced
-        self._plan = plan(
-            t.closed,
-            t.arguments,
-            t.free_outputs,
-            restored=t.restored,
-            notes=t.notes,
-            thorough=thorough,
-            time_limit=time_limit,
-        )
-        return self
+        with recorded() as solved:
+            self._plan = plan(
+                t.closed,
+                t.arguments,
+                t.free_outputs,
+                restored=t.restored,
+                notes=t.notes,
+                thorough=thorough,
+                time_limit=time_limit,
+            )
+        from ._rows import names_of
+
+        names = names_of(self._plan.graph, self._facts())
+        return exponents_of(self._plan.graph, names, solved, self._plan.method)
 
     @property
     def plan(self) -> Plan:
         """The plan: `identity`, `conversions`, `method`, `gap`, `notes` and more."""
         if self._plan is None:
-            self.assign()
+            self.assign()  # which keeps it
         assert self._plan is not None
         return self._plan
 

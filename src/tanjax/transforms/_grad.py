@@ -14,6 +14,7 @@ from tanjax import arrays
 from tanjax._errors import message
 from tanjax.arrays import is_inexact, is_structured
 
+from ._eager import planned_if_lost
 from ._natural import (
     destructured_tree,
     natural_tree,
@@ -40,8 +41,7 @@ def value_and_grad(
     **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate.
     """
 
-    @functools.wraps(f)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: Any, **kwargs: Any) -> Any:
         _check_differentiable("grad", args, argnums)
         held, moving, restore = _hold_fixed(f, args, argnums)
         stripped = Stripped(held, has_aux)
@@ -57,6 +57,11 @@ def value_and_grad(
         loss, aux = value if has_aux else (value, None)
         loss = arrays.quantity(loss, unit)
         return (loss, aux) if has_aux else loss, times_unit(gradient, unit.delta)
+
+    @functools.wraps(f)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        result = derivative(*args, **kwargs)
+        return planned_if_lost("value_and_grad", derivative, args, kwargs, result)
 
     return wrapped
 
@@ -117,7 +122,9 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     moved, rate = _structural_tangents("jvp", primals, tangents)
     stripped = Stripped(f)
     out, structural = jax.jvp(stripped, tuple(primals), moved)
-    return stripped.units.label(out), stripped.units.rates(_push_tree(out, structural), rate)
+    result = stripped.units.label(out), stripped.units.rates(_push_tree(out, structural), rate)
+    again = lambda primals, tangents: jvp(f, primals, tangents)
+    return planned_if_lost("jvp", again, (tuple(primals), tuple(tangents)), {}, result)  # type: ignore[no-any-return]
 
 
 def _structural_tangents(where: str, primals: Any, tangents: Any) -> tuple[Any, Any]:
@@ -193,8 +200,7 @@ def hessian(f: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
 def _jacobian(
     mode: Any, f: Callable[..., Any], argnums: Argnums, has_aux: bool
 ) -> Callable[..., Any]:
-    @functools.wraps(f)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: Any, **kwargs: Any) -> Any:
         _check_differentiable("jacobian", args, argnums)
         chosen = [args[i] for i in _tuple(argnums)]
         leaves, join = _inexact(chosen)
@@ -218,6 +224,11 @@ def _jacobian(
         label = lambda block, unit: block if unit is None else times_unit(block, unit.delta)
         rows = stripped.units.map(rows, label)
         return (rows, aux) if has_aux else rows
+
+    @functools.wraps(f)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        result = derivative(*args, **kwargs)
+        return planned_if_lost("jacobian", derivative, args, kwargs, result)
 
     return wrapped
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -268,16 +269,16 @@ class PlannedFunction:
     # -- making a plan ------------------------------------------------------------------------
 
     def _new_case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> _Case:
-        from tanjax.scale import _call, _literals
+        from tanjax.scale import _literals
 
-        with planned(), _literals.Crushed() as crushed:
-            traced = self.jitted.trace(*args, **kwargs)
-        closed, out = traced.jaxpr, traced.out_info
-        restored, notes = _call.restored_constants(
-            closed, self._leaves_function(args, kwargs), leaves, crushed.seen
-        )
+        with planned():
+            closed, out, restored, notes = _literals.trace(
+                lambda: self.jitted.trace(*args, **kwargs),
+                self._leaves_function(args, kwargs),
+                leaves,
+            )
         for note in notes:  # a constant that is lost: JAX says nothing, and the result is wrong
-            warnings.warn(f"tj.jit of {_name(self._fun)}: {note}", ScaleWarning, stacklevel=6)
+            self._warn(note)
         keeps = sum(getattr(x, "nbytes", 8) for x in leaves) <= _SMALL
         is_pure = not closed.effects and not self._donates()
         avals = tuple(map(signature, leaves))
@@ -299,9 +300,19 @@ class PlannedFunction:
                     del self._programs[next(iter(self._programs))]
                 self._programs[key] = self._replayed(plan, jax.tree.structure(out), closed)
             program = self._programs[key]
+        for alarm in plan.alarms:
+            self._warn(alarm)
         entry = Entry(plan, program, leaves)
         self._made.append(entry)
         return entry
+
+    def _warn(self, what: str) -> None:
+        """Numbers may be wrong: said where the function is called."""
+        level = 2
+        frame = sys._getframe(1)
+        while frame is not None and frame.f_globals.get("__name__", "").startswith("tanjax."):
+            frame, level = frame.f_back, level + 1  # type: ignore[assignment]
+        warnings.warn(f"tj.jit of {_name(self._fun)}: {what}", ScaleWarning, stacklevel=level)
 
     def _replayed(self, plan: Any, out: Any, closed: Any) -> Callable[..., Any]:
         from tanjax.scale import replay

@@ -31,7 +31,7 @@ def scale_graph(fun: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def view(*args: Any, **kwargs: Any) -> Any:
-        from tanjax.scale._call import trace
+        from tanjax.scale._literals import trace
         from tanjax.scale._view import GraphView, Traced
 
         leaves, treedef = jax.tree.flatten((args, kwargs))
@@ -40,12 +40,13 @@ def scale_graph(fun: Callable[..., Any]) -> Callable[..., Any]:
         def on_leaves(*given: Any) -> Any:
             a, k = jax.tree.unflatten(treedef, given)
             out = fun(*a, **k)
-            if not shapes:  # the wide trace of crushed constants comes second
+            if not shapes:  # other traces, for crushed constants, come after
                 shapes.append(out)
             return out
 
         with planned():
-            closed, restored, notes = trace(on_leaves, leaves)
+            make = lambda: jax.jit(on_leaves).trace(*leaves)
+            closed, _, restored, notes = trace(make, on_leaves, leaves)
         return GraphView(
             Traced(
                 getattr(fun, "__name__", "fun"),

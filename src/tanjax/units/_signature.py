@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -196,6 +197,33 @@ def _split(text: str) -> Iterable[str]:
             start = i + 1
     if text[start:].strip():
         yield text[start:].strip()
+
+
+def roots(out: Any) -> dict[str, int]:
+    """For each letter of which results have a root, a multiple of the denominators of its powers.
+
+    A label with a power of two has such a root only if its exponent is divisible by this.
+    """
+    if isinstance(out, Several):
+        found: dict[str, int] = {}
+        for item in out.items:
+            for letter, root in roots(item).items():
+                found[letter] = math.lcm(root, found.get(letter, 1))
+        return found
+    if isinstance(out, Many):
+        return roots(out.item)
+    powers = out.powers if isinstance(out, Monomial) else ()
+    return {letter: power.denominator for letter, power in powers if power.denominator > 1}
+
+
+def divisible(binding: dict[str, Any], needed: dict[str, int]) -> dict[str, Any]:
+    """A binding whose labels have the roots that are needed: see `Unit.divisible`."""
+    changed = {
+        letter: binding[letter].divisible(root)
+        for letter, root in needed.items()
+        if isinstance(binding.get(letter), Unit)
+    }
+    return {**binding, **changed}
 
 
 Operand = tuple[Role, Any, str]  # role; `Unit`, `None` (plain) or `ANY`; the name of the operand

@@ -217,6 +217,11 @@ class Unit:
         """`2^exponent` of this unit: the label of numbers that are stored so much smaller."""
         return self * _power_of_two(exponent) if exponent else self
 
+    def divisible(self, root: int) -> Unit:
+        """This label at the nearest exponent that `root` divides, of two the lower one."""
+        rest = self.scale % root
+        return self.scaled(root - rest if 2 * rest > root else -rest) if rest else self
+
     def __reduce__(self) -> tuple[object, ...]:
         point: object = self.point and (type(self.point), tuple(self.point))
         return _restore, (self.dimension, self.factor, self.symbols, point)

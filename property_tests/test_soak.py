@@ -1,0 +1,154 @@
+"""Random programs and sequences of calls: no promise of the scale graph is broken.
+
+The oracle comes first: it agrees with JAX in float64, and faults planted in results are seen.
+"""
+
+import io
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rich.console import Console
+
+from tanjax import transforms
+from tanjax.testing.soak import Reference, generate
+from tanjax.testing.soak.__main__ import main
+from tanjax.testing.soak._hunt import one, report
+from tanjax.testing.soak._judge import Band
+from tanjax.testing.soak._programs import Argument, Call, Program, Step
+from tanjax.testing.soak._run import expected, run
+from tanjax.testing.soak._shrink import shrink
+
+PER_TEST = 10
+SEEDS = {
+    "float32": range(0, 120, PER_TEST),
+    "float16": range(0, 60, PER_TEST),
+    "bfloat16": range(0, 30, PER_TEST),
+}
+
+
+def squares(*, calls, text="{0} * {0}", traced=False):
+    """A program of one operation."""
+    step = Step("v0", "arithmetic", text, ("x0",), "v")
+    made = tuple(Call((np.array(c, np.float32).astype(float),), "given") for c in calls)
+    return Program(0, "float32", (Argument("x0", "v"),), (), (), (step,), ("v0",), "plain", made)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_reference_agrees_with_float64(seed):
+    program = generate(seed, "float32")
+    reference = Reference(program)
+    with jax.enable_x64(True):
+        f = jax.jit(program.build(jnp.float64))
+        for call in program.calls:
+            given = [jnp.asarray(v) for v in call.values]
+            for band, got in zip(reference.bands(call, 8), jax.tree.leaves(f(*given)), strict=True):
+                got = np.asarray(got)
+                if got.dtype.kind != "f":
+                    continue
+                # Where float64 does not leave its range itself, it is within the float32 band.
+                fits = np.isfinite(got) & (np.abs(got) > 1e-300) & (np.abs(got) < 1e38)
+                assert not (band.wrong(got) & fits).any()
+
+
+def band(*runs):
+    return Band(jnp.float32, np.array(runs, np.longdouble))
+
+
+def test_bands_accept_what_a_dtype_can_hold():
+    assert band([1.0, 1e50, 1e-50, np.inf, np.nan]).right([1, np.inf, 0, np.inf, np.nan]).all()
+    assert band([1.0, 1e50, 1e-50, np.inf]).wrong([1.01, 1.0, 1e-20, np.nan]).all()
+    assert band([1e50, -1e50, 1e30]).wrong([np.nan, np.inf, np.inf]).all()
+
+
+def test_bands_do_not_judge_what_rounding_decides():
+    unsure = band([1.0, np.inf, 1.0], [1.2, 3.0, np.nan])
+    assert not unsure.wrong([1.3, 7.0, 7.0]).any()
+    assert unsure.judged.tolist() == [True, False, False]
+
+
+def test_cancellation_widens_the_band():
+    program = squares(calls=[[1.0, 3.0]], text="({0} + 1e4) - 1e4")
+    noisy = Reference(program).bands(program.calls[0], 20)[0]
+    assert noisy.right(np.array([1.0005, 3.0])).all()
+    assert noisy.wrong(np.array([1.1, 3.0])).tolist() == [True, False]
+
+
+def test_numbers_beyond_the_reference_are_not_judged():
+    program = squares(calls=[[1e30]], text="jnp.log(jnp.exp({0}))")
+    assert not Reference(program).bands(program.calls[0])[0].wrong(np.array([np.inf])).any()
+    program = squares(calls=[[1e30]], text="1 / (1 + jnp.exp({0}))")
+    assert Reference(program).bands(program.calls[0])[0].wrong(np.array([1.0])).all()
+
+
+class Planted:
+    """`tj.jit` with a fault in its results."""
+
+    def __init__(self, fault):
+        self.fault = fault
+
+    def __call__(self, f):
+        compiled, count = jax.jit(f), iter(range(1000))
+        return lambda *a: self.fault(next(count), compiled(*a))
+
+
+@pytest.mark.parametrize(
+    ("fault", "promise"),
+    [
+        (lambda i, y: y * 1.001, "worse"),
+        (lambda i, y: y.at[1].set(0), "worse"),
+        (lambda i, y: y.at[1].set(jnp.inf), "worse"),
+        (lambda i, y: y.at[0].set(jnp.nan), "worse"),
+        (lambda i, y: y if i < 2 else y * 2, "history"),
+    ],
+)
+def test_planted_fault_is_found(monkeypatch, fault, promise):
+    program = squares(calls=[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    assert run(program) is None
+    monkeypatch.setattr(transforms, "jit", Planted(fault))
+    assert run(program).promise == promise
+
+
+def test_lost_numbers_are_found(monkeypatch):
+    program = squares(calls=[[1e30, 2e30]], text="{0} * {0} / {0}")
+    monkeypatch.setattr(transforms, "jit", jax.jit)
+    failure = run(program)
+    assert (failure.promise, failure.looks) == ("lost", "inf")
+
+
+def test_crash_is_found(monkeypatch):
+    def refuse(i, y):
+        raise KeyError("no")
+
+    monkeypatch.setattr(transforms, "jit", Planted(refuse))
+    assert run(squares(calls=[[1.0]])).promise == "crash"
+
+
+def test_failure_is_shrunk_and_its_script_runs(monkeypatch, capsys):
+    monkeypatch.setattr(transforms, "jit", Planted(lambda i, y: y if i else y * 2))
+    calls = [[3.0, 5.0, 7.0], [2.0, 2.0, 2.0]]
+    failure = shrink(run(squares(calls=calls)), 20)
+    assert len(failure.program.calls) == 1
+    assert failure.program.calls[0].values[0].tolist() == [1.0]
+    exec(failure.program.script(expected(failure.program)), {})
+    assert "want  [1.0]" in capsys.readouterr().out
+    assert "promise broken: worse" in report(failure)
+
+
+def test_command(tmp_path):
+    out, log = Console(file=io.StringIO(), width=200), tmp_path / "log"
+    arguments = ["--programs", "1", "--seed", "3", "--dtype", "float32", "--log", str(log)]
+    status = main([*arguments, "--quiet", "--shrink", "1"], out)
+    assert status == ("0 failures" not in out.file.getvalue())
+    assert log.read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "first"), [(d, first) for d, firsts in SEEDS.items() for first in firsts]
+)
+def test_promises(dtype, first):
+    for seed in range(first, first + PER_TEST):
+        outcome = one(seed, dtype)
+        assert outcome.error is None, outcome.error
+        assert outcome.failure is None, report(outcome.failure)

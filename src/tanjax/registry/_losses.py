@@ -1,0 +1,178 @@
+"""Entries that are lost where quantities are brought to one exponent.
+
+An array has one power of two, so a sun and a brick cannot both stand in one float16: where they are
+brought together the brick becomes zero. Mostly that does not matter (their sum is that of the sun,
+and so is their maximum), and sometimes it does (both are stacked). Which of the two it is differs
+from function to function, but can be seen: the function is called a second time, with the smallest
+number that there is in the place of each lost one, and if that changes its result, a warning says
+so.
+
+    checked("stack", stack, [sun, 0.0], [None, (brick, kg, kg.scaled(90))], [sun, brick])  # warns
+
+Sharp edges. The second call happens only if something is lost, which is known from the bits of the
+quantities in 1 us. Nothing is known of tracers, integers and structured arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from tanjax.arrays import (
+    NOTHING,
+    Range,
+    Unitful,
+    bits_in,
+    convert,
+    is_structured,
+    measure,
+    range_of,
+    warn_too_wide,
+)
+from tanjax.units import Unit, one
+
+Origin = tuple[Any, Unit, Unit] | None  # a number as it was, its label, the label it was brought to
+
+
+def checked(
+    operation: str,
+    call: Callable[..., Any],
+    numbers: Sequence[Any],
+    origins: Sequence[Origin],
+    given: Any,
+) -> Any:
+    """`call(*numbers)`; a warning if something was lost that its result depends on.
+
+    **Arguments:** `origins`: where each number comes from, `None` if it is as it was; `given`: a
+    tree of all that the user gave, for the dtype of Python's numbers and for the message.
+    """
+    result = call(*numbers)
+    found = _lost(numbers, origins, given)
+    if not found:
+        return result
+    nearly = [found.get(i, x) for i, x in enumerate(numbers)]
+    if _differ(result, call(*nearly)):
+        _warn(operation, given)
+    return result
+
+
+def checked_call(
+    operation: str, call: Callable[..., Any], given: Any, brought: Any, moves: Sequence[Any]
+) -> Any:
+    """`call` of positional and named numbers, as `checked`.
+
+    **Arguments:** `given`: the arguments before; `brought`: as they are handed to `call`; `moves`:
+    which of them were brought to another label: place, index in a sequence, from, to.
+    """
+
+    def at(arguments: Any, slot: Any, index: Any) -> Any:
+        holder = arguments[0] if type(slot) is int else arguments[1]
+        value = holder[slot] if index is None else holder[slot][index]
+        return value.stored if type(value) is Unitful else value
+
+    def on_moved(*numbers: Any) -> Any:
+        args, kwargs = list(brought[0]), dict(brought[1])
+        for number, (slot, index, _, _) in zip(numbers, moves, strict=True):
+            holder: Any = args if type(slot) is int else kwargs
+            if index is not None:
+                holder[slot] = list(holder[slot])
+                holder, slot = holder[slot], index
+            holder[slot] = number
+        return call(*args, **kwargs)
+
+    numbers = [at(brought, slot, index) for slot, index, _, _ in moves]
+    origins = [(at(given, slot, index), a, b) for slot, index, a, b in moves]
+    return checked(operation, on_moved, numbers, origins, given)
+
+
+def _warn(operation: str, given: Any) -> None:
+    low, high = NOTHING
+    for x in _leaves(given):
+        stored, label = (x.stored, x.label) if type(x) is Unitful else (x, one)
+        bits = measure(stored)
+        if bits is not None and bits[0] <= bits[1] and label.is_linear:
+            own = bits_in(bits, label, label.plain)
+            low, high = min(low, own[0]), max(high, own[1])
+    warn_too_wide(operation, low, high, _narrowest(given))
+
+
+def _lost(numbers: Sequence[Any], origins: Sequence[Origin], given: Any) -> dict[int, Any]:
+    """The numbers of which some entries are lost, with the smallest number in these places."""
+    found: dict[int, Any] = {}
+    for i, (number, origin) in enumerate(zip(numbers, origins, strict=True)):
+        if origin is None:
+            continue
+        was, a, b = origin
+        bits = measure(was)
+        if bits is None or bits[0] > bits[1] or a is b or not (a.is_linear and b.is_linear):
+            continue
+        # A Python number takes the dtype of its partners.
+        dtype = number.dtype if hasattr(number, "dtype") else _narrowest(given)
+        span = range_of(dtype) if dtype is not None else None
+        if span is None or bits_in(bits, a, b)[0] >= span.lowest:
+            continue
+        nearly = _with_the_smallest(was, number, a, b, span)
+        if nearly is not None:
+            found[i] = nearly
+    return found
+
+
+def _narrowest(given: Any) -> Any:
+    """The floating dtype with the least range among arrays, `None` without any."""
+    arrays = [x.stored if type(x) is Unitful else x for x in _leaves(given)]
+    dtypes = [x.dtype for x in arrays if hasattr(x, "dtype") and range_of(x.dtype)]
+    return min(dtypes, key=lambda d: range_of(d).highest, default=None)  # type: ignore[union-attr]
+
+
+def _with_the_smallest(was: Any, number: Any, a: Unit, b: Unit, span: Range) -> Any:
+    """A number with the smallest normal one in the place of what was lost; `None` if nothing was.
+
+    What is exact as a subnormal number is not lost.
+    """
+    with jax.ensure_compile_time_eval():
+        old, new = _wide(was), _wide(number)
+    with np.errstate(all="ignore"):
+        least = math.ldexp(1.0, span.lowest)
+        exact = _wide(convert(old, a, b))
+        close = abs(new - exact) <= abs(exact) * 2.0 ** (2 - span.digits)
+        gone = (new == 0) | ~close if hasattr(number, "dtype") else True
+        lost = (old != 0) & np.isfinite(old) & (abs(new) < least) & gone
+        if not np.any(lost):
+            return None
+        nearly = np.where(lost, old / np.where(lost, abs(old), 1.0) * least, new)
+    return nearly.astype(number.dtype) if hasattr(number, "dtype") else nearly.item()
+
+
+def _wide(x: Any) -> Any:
+    array = np.asarray(x)
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def _differ(result: Any, other: Any) -> bool:
+    """Whether two results differ by more than rounding."""
+    pairs = zip(_leaves(result), _leaves(other), strict=True)
+    return any(_differs(x, y) for x, y in pairs)
+
+
+def _leaves(tree: Any) -> list[Any]:
+    return jax.tree.leaves(tree, is_leaf=lambda x: type(x) is Unitful)
+
+
+def _differs(x: Any, y: Any) -> bool:
+    span = range_of(x.dtype) if hasattr(x, "dtype") else None
+    shift = 0
+    if type(x) is Unitful and type(y) is Unitful:
+        x, y, shift = x.stored, y.stored, y.scale - x.scale
+    if is_structured(x):
+        return False  # nothing is looked at
+    a, b = np.asarray(x), np.asarray(y)
+    if span is None or a.shape != b.shape:
+        return a.shape != b.shape or bool(np.any(a != b))
+    with np.errstate(all="ignore"):
+        a, b = _wide(a), _wide(b) * np.exp2(shift)  # in float64, which holds both
+        near = abs(a - b) <= np.maximum(abs(a), abs(b)) * 2.0 ** (3 - span.digits)
+        return bool(np.any(~(near | (a == b) | (np.isnan(a) & np.isnan(b)))))

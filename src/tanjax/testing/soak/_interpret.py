@@ -1,0 +1,114 @@
+"""A program is run on wide numbers: an interpreter of jaxprs that shares nothing with the planner.
+
+The planner must not be its own judge, so this knows JAX's primitives anew, and only those that
+random programs have. Structure (loops, branches, calls) is run as it stands.
+
+    closed = jax.make_jaxpr(f)(*float64_arguments)
+    evaluate(closed, arguments, Sample(eps, seed), dtype)
+
+Sharp edges. Unknown primitives raise `Unusable`, so do loops that do not end; the program is then
+not judged, and counted as such.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tanjax._compat import scan_counts
+
+from ._primitives import RULES, Unusable
+from ._wide import Sample, Wide, constant
+
+_MANY = 2000  # turns of a loop
+
+
+def evaluate(closed: Any, arguments: list[Any], sample: Sample, dtype: Any) -> list[Any]:
+    """Results of a closed jaxpr on NumPy arrays; numbers are `longdouble`, integers themselves.
+
+    **Raises:** `Unusable` for a primitive that has no rule here.
+    """
+    with np.errstate(all="ignore"):
+        return _Run(sample, dtype).closed(closed, arguments)
+
+
+def wide(x: Any) -> Any:
+    """Floating-point numbers as `longdouble`, others as they are."""
+    x = np.asarray(x)
+    return x.astype(Wide) if x.dtype.kind not in "biu" else x
+
+
+class _Run:
+    def __init__(self, sample: Sample, dtype: Any) -> None:
+        self.sample = sample
+        self.dtype = dtype
+
+    def _constant(self, x: Any) -> Any:
+        x = np.asarray(x)
+        return x if x.dtype.kind in "biu" else constant(self.sample, x, self.dtype)
+
+    def closed(self, closed: Any, arguments: Any) -> list[Any]:
+        return self.jaxpr(closed.jaxpr, [self._constant(c) for c in closed.consts], arguments)
+
+    def jaxpr(self, jaxpr: Any, consts: Any, arguments: Any) -> list[Any]:
+        known: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+        known.update(zip(jaxpr.invars, arguments, strict=True))
+
+        def read(atom: Any) -> Any:
+            return self._constant(atom.val) if hasattr(atom, "val") else known[atom]
+
+        for eqn in jaxpr.eqns:
+            values = [read(atom) for atom in eqn.invars]
+            known.update(zip(eqn.outvars, self.equation(eqn, values), strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def equation(self, eqn: Any, values: list[Any]) -> list[Any]:
+        name, params = eqn.primitive.name, eqn.params
+        if name in ("scan", "while", "cond"):
+            return getattr(self, name + "_")(params, values)  # type: ignore[no-any-return]
+        for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+            if key in params:
+                inner = params[key]
+                if hasattr(inner, "consts"):
+                    return self.closed(inner, values)
+                return self.jaxpr(inner, [], values)
+        if name not in RULES:
+            raise Unusable(f"the reference has no rule for {name}")
+        return RULES[name](self.sample, eqn, *values)
+
+    def scan_(self, params: Any, values: list[Any]) -> list[Any]:
+        fixed, n = scan_counts(params)
+        consts, carry, xs = values[:fixed], values[fixed : fixed + n], values[fixed + n :]
+        order = range(params["length"])
+        rows: list[list[Any]] = [[] for _ in params["jaxpr"].jaxpr.outvars[n:]]
+        for i in reversed(order) if params["reverse"] else order:
+            out = self.closed(params["jaxpr"], [*consts, *carry, *(x[i] for x in xs)])
+            carry = out[:n]
+            for row, y in zip(rows, out[n:], strict=True):
+                row.append(y)
+        if params["reverse"]:
+            rows = [row[::-1] for row in rows]
+        avals = params["jaxpr"].out_avals[n:]
+        return [*carry, *(_stacked(row, a) for row, a in zip(rows, avals, strict=True))]
+
+    def while_(self, params: Any, values: list[Any]) -> list[Any]:
+        m, n = params["cond_nconsts"], params["body_nconsts"]
+        of_cond, of_body, carry = values[:m], values[m : m + n], values[m + n :]
+        for _ in range(_MANY):
+            if not np.all(self.closed(params["cond_jaxpr"], [*of_cond, *carry])[0]):
+                return list(carry)
+            carry = self.closed(params["body_jaxpr"], [*of_body, *carry])
+        raise Unusable("a loop does not end")
+
+    def cond_(self, params: Any, values: list[Any]) -> list[Any]:
+        branches = params["branches"]
+        index = int(np.clip(int(values[0]), 0, len(branches) - 1))
+        return self.closed(branches[index], values[1:])
+
+
+def _stacked(row: list[Any], aval: Any) -> Any:
+    if row:
+        return np.stack(row)
+    kind = aval.dtype if aval.dtype.kind in "biu" else Wide
+    return np.zeros((0, *aval.shape), kind)

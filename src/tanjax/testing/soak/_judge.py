@@ -1,0 +1,148 @@
+"""What a result should be, and how far it may be off: bands from several runs of the reference.
+
+Results of random programs lose digits to cancellation, and comparisons flip between neighbours; a
+fixed tolerance would cry wolf, or sleep. The reference is run once exactly and several times with
+random roundings; the band of an entry is what they span, a few times wider, and some units in the
+last place. A suspicion is confirmed with many more runs before anything is called wrong.
+
+    bands = Reference(program).bands(call, samples=5)
+    bands[0].right(result), bands[0].wrong(result)
+
+Sharp edges. Between `right` and `wrong` lies a strip that is neither. An entry whose runs disagree
+about nan or infinity is not judged.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._interpret import evaluate, wide
+from ._programs import DTYPES, Call, Program
+from ._wide import Sample
+
+_WIDER = 4.0  # the band is so many times what the runs span
+_ULPS = 6.0
+_WRONG = 3.0  # wrong is so many times outside of what is right
+
+
+class Reference:
+    """A program traced in float64, run on wide numbers."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.dtype = DTYPES[program.dtype]
+        self.eps = float(jnp.finfo(self.dtype).eps)
+        with jax.enable_x64(True):
+            given = [
+                self._aval(a.is_float, v)
+                for a, v in zip(program.arguments, program.calls[0].values, strict=True)
+            ]
+            self.closed = jax.make_jaxpr(program.build(jnp.float64))(*given)
+
+    @staticmethod
+    def _aval(is_float: bool, value: Any) -> Any:
+        value = np.asarray(value)
+        return jax.ShapeDtypeStruct(value.shape, np.float64 if is_float else value.dtype)
+
+    def run(self, call: Call, sample: Sample) -> list[Any]:
+        """Results of one run."""
+        return evaluate(self.closed, [wide(v) for v in call.values], sample, self.dtype)
+
+    def bands(self, call: Call, samples: int = 5) -> list[Band]:
+        """A band for each result."""
+        rounding = [Sample(self.eps, seed or None) for seed in range(samples)]
+        runs = [self.run(call, sample) for sample in rounding]
+        replaced = any(sample.replaced for sample in rounding)
+        return [
+            Band(self.dtype, np.stack([np.asarray(r) for r in results]), replaced)
+            for results in zip(*runs, strict=True)
+        ]
+
+
+def exact_results(program: Program, call: Call) -> list[Any]:
+    """The results without roundings."""
+    reference = Reference(program)
+    return [np.asarray(r) for r in reference.run(call, Sample(reference.eps, None))]
+
+
+@dataclasses.dataclass
+class Band:
+    """What the entries of one result may be: the runs of the reference, and the dtype."""
+
+    dtype: Any
+    runs: Any
+    replaced: bool = False  # whether something stood for numbers beyond the reference
+
+    def __post_init__(self) -> None:
+        runs = self.runs
+        self.exact = runs[0]
+        info = jnp.finfo(self.dtype)
+        self.eps, self.max = float(info.eps), float(info.max)
+        # XLA flushes subnormal float32 and bfloat16; float16 keeps them, with few digits.
+        self.floor = 2.0**-22 if self.dtype == jnp.float16 else float(info.tiny) * 1.01
+        if runs.dtype.kind != "f":
+            self.judged = (runs == runs[0]).all(axis=0)
+            return
+        nan, inf = np.isnan(runs), np.isinf(runs)
+        with np.errstate(all="ignore"):
+            self.all_nan = nan.all(axis=0)
+            self.all_inf = inf.all(axis=0) & (np.sign(runs) == np.sign(runs[0])).all(axis=0)
+            finite = ~(nan | inf).any(axis=0)
+            clean = np.where(np.isfinite(runs), runs, 0)
+            self.spread = np.max(np.abs(clean - clean[0]), axis=0)
+            if self.replaced:  # the runs must agree, be all tiny, or all too large
+                finite &= (
+                    (self.spread <= 0.01 * np.abs(clean[0]))
+                    | (np.abs(runs) < self.floor).all(axis=0)
+                    | (runs > self.max).all(axis=0)
+                    | (runs < -self.max).all(axis=0)
+                )
+            self.judged = self.all_nan | self.all_inf | finite
+
+    def _within(self, y: Any, times: float) -> Any:
+        y = np.asarray(y)
+        if self.runs.dtype.kind != "f":
+            return (y == self.exact) | ~self.judged
+        with np.errstate(all="ignore"):
+            exact = np.where(np.isfinite(self.exact), self.exact, 0)
+            tolerance = _WIDER * self.spread + _ULPS * self.eps * np.abs(exact) + self.floor
+            tolerance = times * tolerance
+            low, high = exact - tolerance, exact + tolerance
+            edge = self.max * (1 - 2 * self.eps)
+            fits = np.where(
+                np.isinf(y),
+                np.where(y > 0, high >= edge, low <= -edge),
+                ((low <= y) & (y <= high))
+                | ((high > edge) & (y >= edge))
+                | ((low < -edge) & (y <= -edge)),
+            )
+        fits = np.where(self.all_inf, y == self.exact, np.where(self.all_nan, np.isnan(y), fits))
+        return fits | ~self.judged
+
+    def right(self, y: Any) -> Any:
+        """Entries that are right beyond doubt, or not judged."""
+        return self._within(y, 1.0)
+
+    def wrong(self, y: Any) -> Any:
+        """Entries that are wrong beyond doubt."""
+        return ~self._within(y, _WRONG)
+
+    @property
+    def beyond(self) -> Any:
+        """Entries that are finite, and too large for the dtype."""
+        if self.runs.dtype.kind != "f":
+            return np.zeros(np.shape(self.exact), bool)
+        return np.isfinite(self.exact) & (np.abs(self.exact) > self.max)
+
+    @property
+    def sharp(self) -> Any:
+        """Entries whose band is narrower than themselves: those where a fault would show."""
+        if self.runs.dtype.kind != "f":
+            return self.judged
+        small = _WIDER * self.spread < 0.3 * np.abs(self.exact)
+        return self.judged & (self.all_nan | self.all_inf | small | (self.exact == 0))

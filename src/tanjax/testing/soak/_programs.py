@@ -1,0 +1,192 @@
+"""A random program: steps that are lines of Python, and a sequence of calls.
+
+A failure must be a script that somebody can run, so a program *is* its text: every step is a line,
+and what is run is what is printed. Steps keep their operands apart from their text, so that the
+shrinker can take them out.
+
+    program.source()   # def make(dtype): ... return f
+    program.build(jnp.float32)
+
+Sharp edges. Text must not depend on shapes: the shrinker makes arrays smaller.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import textwrap
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+Array = Any
+DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": jnp.float16}
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """`name = text` with the operands filled in; `kind` is "v" for an array, "s" for a scalar."""
+
+    name: str
+    op: str
+    text: str
+    operands: tuple[str, ...]
+    kind: str
+
+    def line(self) -> str:
+        return f"{self.name} = {self.text.format(*self.operands)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """A parameter of the program: `kind` as of a step, or "index", "count", "flag"."""
+
+    name: str
+    kind: str
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind in ("v", "s")
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """The arguments of a call; `same` is the earlier call whose very arrays are given again."""
+
+    values: tuple[Array, ...]
+    mode: str
+    same: int | None = None
+
+
+WRAPS = {
+    "plain": "f",
+    "grad": "jax.grad(lambda *a: jnp.sum(f(*a)), {floats})",
+    "value_and_grad": "jax.value_and_grad(lambda *a: jnp.sum(f(*a)), {floats})",
+    "vmap": "jax.vmap(f, {axes})",
+    "vmap_grad": "jax.vmap(jax.grad(lambda *a: jnp.sum(f(*a)), {floats}), {axes})",
+    "jvp": "lambda *a: jax.jvp(f, a, tuple(jnp.ones_like(x) for x in a))",
+    "jit": "jax.jit(f)",
+    "tj": "lambda *a: tj.jit(f)(*a)",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """What is run, in which dtype, and with which sequence of arguments.
+
+    `closed`: arrays that the function closes over; `helpers`: definitions before it; `traced`:
+    whether plain JAX runs the very function before `tj.jit` sees it.
+    """
+
+    seed: int
+    dtype: str
+    arguments: tuple[Argument, ...]
+    closed: tuple[tuple[str, Array], ...]
+    helpers: tuple[tuple[str, str], ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[str, ...]
+    wrap: str
+    calls: tuple[Call, ...]
+    traced: bool = False
+
+    def live(self) -> tuple[Step, ...]:
+        """The steps that an output needs."""
+        needed, kept = set(self.outputs), []
+        for step in reversed(self.steps):
+            if step.name in needed:
+                kept.append(step)
+                needed |= set(step.operands)
+        return tuple(reversed(kept))
+
+    def source(self) -> str:
+        """The program as a function of the dtype."""
+        text = "\n".join(s.line() for s in self.live())
+        lines = [f"{n} = jnp.array({numbers(v)}, dtype)" for n, v in self.closed if n in text]
+        for name, helper in self.helpers:
+            if name in text:
+                lines += helper.splitlines()
+        lines.append(f"def f({', '.join(a.name for a in self.arguments)}):")
+        body = [*text.splitlines(), f"return {', '.join(self.outputs)}"]
+        lines += [textwrap.indent(line, "    ") for line in body]
+        floats = tuple(i for i, a in enumerate(self.arguments) if a.is_float)
+        axes = tuple(0 if a.is_float else None for a in self.arguments)
+        lines.append(f"return {WRAPS[self.wrap].format(floats=floats, axes=axes)}")
+        return "def make(dtype):\n" + textwrap.indent("\n".join(lines), "    ") + "\n"
+
+    def build(self, dtype: Any) -> Any:
+        """The function, made anew."""
+        return _compiled(self.source())(dtype)
+
+    def arrays(self) -> list[tuple[Any, ...]]:
+        """The arguments of every call as JAX arrays; calls that repeat share them."""
+        made: list[tuple[Any, ...]] = []
+        for call in self.calls:
+            if call.same is not None and call.same < len(made):
+                made.append(made[call.same])
+            else:
+                made.append(tuple(self.array(a, v) for a, v in zip(self.arguments, call.values)))  # noqa: B905
+        return made
+
+    def array(self, argument: Argument, value: Any) -> Any:
+        """One argument for JAX."""
+        if argument.is_float:
+            return jnp.asarray(np.asarray(value).astype(DTYPES[self.dtype]))
+        return jnp.asarray(value, bool if argument.kind == "flag" else jnp.int32)
+
+    def script(self, expected: list[Any]) -> str:
+        """A program that shows every call, alone."""
+        calls = []
+        for call, want in zip(self.calls, expected, strict=True):
+            given = ", ".join(
+                f"jnp.array({numbers(v)}" + (", dtype)" if a.is_float else ")")
+                for a, v in zip(self.arguments, call.values, strict=True)
+            )
+            again = "" if call.same is None else f", the very arrays of call {call.same}"
+            calls.append(f"    (({given},), {want!r}),  # {call.mode}{again}")
+        return _SCRIPT.format(
+            source=self.source(),
+            dtype=self.dtype,
+            calls="\n".join(calls),
+            same=[c.same for c in self.calls],
+            first="f" if self.traced else "make(dtype)",
+        )
+
+
+_IMPORTS = """\
+import jax, jax.numpy as jnp, numpy as np, tanjax as tj
+"""
+_SCRIPT = """\
+import jax, jax.numpy as jnp, numpy as np, tanjax as tj, warnings
+warnings.simplefilter("always")
+nan = inf = float("inf"); nan = inf - inf
+
+{source}
+dtype = jnp.{dtype}
+calls = [  # arguments, and what is right
+{calls}
+]
+same = {same}  # calls with the very arrays of an earlier one
+f = make(dtype)
+plain, J = jax.jit({first}), tj.jit(f)
+given = []
+for i, ((args, want), s) in enumerate(zip(calls, same)):
+    given.append(args if s is None else given[s])
+    print("call", i, "\\n  plain", plain(*given[-1]), "\\n  tj   ", J(*given[-1]))
+    print("  fresh", tj.jit(make(dtype))(*given[-1]), "\\n  want ", want)
+"""
+
+
+def numbers(x: Any) -> str:
+    """Numbers as text that Python reads back."""
+    x = np.asarray(x)
+    if x.dtype.kind in "biu":
+        return repr(x.tolist())
+    return repr(x.astype(np.float64).tolist())
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(source: str) -> Any:
+    space: dict[str, Any] = {}
+    exec(compile(_IMPORTS + source, "<soak>", "exec"), space)
+    return space["make"]

@@ -1,0 +1,201 @@
+"""One program is called as its sequence says, and every entry of every result is judged.
+
+Plain JAX runs beside `tj.jit`, since the promises speak of it: an entry that plain JAX has right
+must be right (a failure is `worse`); one that it loses must be found, unless a `ScaleWarning` of
+this or an earlier call of the same function has said that something cannot be held (`lost`). Where
+a failing call is right in a fresh `tj.jit`, the sequence is at fault (`history`), warned or not. A
+result that no number of the dtype holds should be infinite; `beyond` is where it is neither that
+nor warned of.
+
+    for failure in run(program):
+        print(failure.promise, failure.call)
+
+Sharp edges. Plain JAX's own results are bits of the machine; a suspicion is confirmed with many
+runs of the reference before it counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+
+from tanjax import transforms
+from tanjax._errors import ScaleWarning
+
+from ._judge import Band, Reference
+from ._primitives import Unusable
+from ._programs import DTYPES, Program
+
+PROMISES = ("worse", "lost", "history", "crash", "beyond")
+_CONFIRM = 60  # runs of the reference before something is called wrong
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A broken promise, at the first call of a program that breaks one."""
+
+    program: Program
+    promise: str
+    call: int
+    warned: bool
+    got: list[Any]
+    fresh: list[Any] | None
+    plain: list[Any]
+    want: list[Any]
+    message: str = ""
+
+    @property
+    def looks(self) -> str:
+        """What the wrong entries look like: `inf`, `nan`, `0`, or `finite`."""
+        if self.promise == "crash":
+            return self.message.split(":")[0]
+        kinds = set()
+        for y, want in zip(self.got, self.want, strict=True):
+            y, want = np.broadcast_arrays(np.asarray(y, float), np.asarray(want, float))
+            with np.errstate(all="ignore"):
+                off = ~(np.isclose(y, want, rtol=0.2, atol=0) | (np.isnan(y) & np.isnan(want)))
+            kinds |= {_kind(bad) for bad in y[off].ravel()}
+        return "+".join(sorted(kinds)) or "digits"
+
+
+def _kind(y: float) -> str:
+    if not np.isfinite(y):
+        return "nan" if np.isnan(y) else "inf"
+    return "0" if y == 0 else "finite"
+
+
+@dataclasses.dataclass
+class Tally:
+    """What was looked at."""
+
+    calls: int = 0
+    entries: int = 0
+    sharp: int = 0
+    found: int = 0  # right in tj.jit, wrong in plain JAX
+    excused: int = 0  # wrong in both, with a warning
+    unusable: int = 0
+
+    def add(self, other: Tally) -> None:
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+
+def leaves(out: Any) -> list[Any]:
+    """Results as NumPy arrays: float64 (which holds every dtype here), integers, flags."""
+    arrays = [np.asarray(x) for x in jax.tree.leaves(out)]
+    return [a if a.dtype.kind in "biu" else a.astype(np.float64) for a in arrays]
+
+
+def _warned(function: Any, args: Any) -> tuple[Any, bool]:
+    """Results, and whether there was a `ScaleWarning`."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        out = leaves(function(*args))
+    return out, any(issubclass(w.category, ScaleWarning) for w in seen)
+
+
+def _fresh(program: Program, args: Any) -> list[Any] | None:
+    try:
+        return _warned(transforms.jit(program.build(DTYPES[program.dtype])), args)[0]
+    except Exception:
+        return None
+
+
+def run(program: Program, tally: Tally | None = None, *, last_only: bool = False) -> Failure | None:
+    """Run a program; the first broken promise, if any.
+
+    **Arguments:** `tally`: counts to add to; `last_only`: judge the last call alone.
+    """
+    tally = tally if tally is not None else Tally()
+    try:
+        reference = Reference(program)
+        reference.bands(program.calls[0], 1)
+    except Unusable:
+        tally.unusable += 1
+        return None
+    dtype = DTYPES[program.dtype]
+    function = program.build(dtype)
+    plain = jax.jit(function if program.traced else program.build(dtype))
+    compiled, warned = transforms.jit(function), False
+    for i, args in enumerate(program.arrays()):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            by_plain = leaves(plain(*args))
+        try:
+            got, now = _warned(compiled, args)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            return Failure(program, "crash", i, warned, [], None, by_plain, [], text)
+        warned = warned or now
+        if last_only and i < len(program.calls) - 1:
+            continue
+        tally.calls += 1
+        failure = _judged(program, reference, i, args, got, by_plain, warned, tally)
+        if failure is not None:
+            return failure
+    return None
+
+
+def _judged(
+    program: Program,
+    reference: Reference,
+    i: int,
+    args: Any,
+    got: list[Any],
+    plain: list[Any],
+    warned: bool,
+    tally: Tally,
+) -> Failure | None:
+    call = program.calls[i]
+    try:
+        bands = reference.bands(call)
+    except Unusable:
+        tally.unusable += 1
+        return None
+    _count(tally, bands, got, plain)
+    if not any(band.wrong(y).any() for band, y in zip(bands, got, strict=True)):
+        return None
+    bands = reference.bands(call, _CONFIRM)
+    wrong = [band.wrong(y) for band, y in zip(bands, got, strict=True)]
+    if not any(w.any() for w in wrong):
+        return None
+    fine = [band.right(y) for band, y in zip(bands, plain, strict=True)]
+    worse = any((w & f).any() for w, f in zip(wrong, fine, strict=True))
+    fresh = _fresh(program, args)
+    history = fresh is not None and all(
+        not (w & band.wrong(y)).any() for w, band, y in zip(wrong, bands, fresh, strict=True)
+    )
+    if warned and not worse and not history:
+        tally.excused += sum(int(w.sum()) for w in wrong)
+        return None
+    beyond = all((band.beyond | ~w).all() for w, band in zip(wrong, bands, strict=True))
+    promise = "history" if history else "worse" if worse else "beyond" if beyond else "lost"
+    want = [_number(band) for band in bands]
+    return Failure(program, promise, i, warned, got, fresh, plain, want)
+
+
+def _number(band: Band) -> Any:
+    exact = np.asarray(band.exact)
+    with np.errstate(all="ignore"):
+        return exact if exact.dtype.kind != "f" else exact.astype(np.float64)
+
+
+def _count(tally: Tally, bands: list[Band], got: list[Any], plain: list[Any]) -> None:
+    for band, y, p in zip(bands, got, plain, strict=True):
+        tally.entries += int(np.size(y))
+        tally.sharp += int(np.sum(band.sharp))
+        tally.found += int(np.sum(band.right(y) & band.wrong(p) & band.judged))
+
+
+def expected(program: Program) -> list[Any]:
+    """What every call should give, for a script."""
+    reference = Reference(program)
+    out = []
+    for call in program.calls:
+        values = [_number(band).tolist() for band in reference.bands(call, 1)]
+        out.append(values[0] if len(values) == 1 else values)
+    return out

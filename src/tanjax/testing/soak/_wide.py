@@ -1,0 +1,217 @@
+"""Numbers for the reference: wider and finer than any program needs, with the dtype's roundings.
+
+A reference in float64 over- and underflows itself, and one number does not say how far a float32
+result may be off. Here a program is run in `numpy.longdouble` (exponents to ±16000), once exactly
+and a few times with a random rounding of the dtype's size after every operation: what the results
+differ by is what rounding may do to this program on these numbers. The same trick covers what even
+`longdouble` does not hold: such a number is replaced by another random huge or tiny one each time,
+so that `1 / (1 + exp(1e30))` is 0 in all runs, and `log(exp(1e30))` differs and is not judged.
+
+    Sample(eps=2.0**-23, seed=None)   # exact
+    Sample(eps=2.0**-23, seed=1)      # one possible rounding
+
+Sharp edges. Where `longdouble` is `float64` (some platforms) fewer entries are judged, none
+wrongly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Wide = np.longdouble
+_LIMIT = np.finfo(Wide).maxexp  # 16384 with 80 bits
+
+
+class Sample:
+    """One run: how operations round, and what stands for numbers beyond `longdouble`.
+
+    **Arguments:** `eps`: of the dtype that is imitated; `seed`: `None` for a run without roundings.
+    """
+
+    def __init__(self, eps: float, seed: int | None) -> None:
+        self.eps = eps
+        self.exact = seed is None
+        self.replaced = False  # whether a number was beyond `longdouble`
+        self.random = np.random.default_rng(seed)
+
+    def noise(self, like: Any, amount: Any = 1.0) -> Any:
+        """Numbers around 0, at most `amount` units in the last place of 1."""
+        if self.exact:
+            return Wide(0)
+        return self.random.uniform(-1, 1, np.shape(like)).astype(Wide) * (self.eps * amount)
+
+    def rounded(self, x: Any, amount: Any = 1.0) -> Any:
+        """A result of an operation as the dtype might have rounded it."""
+        return x if self.exact else x * (1 + self.noise(x, amount))
+
+    def held(self, out: Any, finite: Any, nonzero: Any) -> Any:
+        """Replace infinities that should be `finite`, and zeros that should be `nonzero`."""
+        if np.isfinite(out).all() and (out != 0).all():
+            return out
+        out = np.array(out, dtype=Wide)
+        beyond, below = np.isinf(out) & finite, (out == 0) & nonzero
+        for mask, sign in ((beyond, 1), (below, -1)):
+            count = int(mask.sum())
+            if count:
+                self.replaced = True
+                exponents = self.random.uniform(0.4 * _LIMIT, 0.97 * _LIMIT, count).astype(int)
+                out[mask] = np.copysign(np.ldexp(Wide(1), sign * exponents), out[mask])
+        return out[()]
+
+
+def constant(sample: Sample, x: Any, dtype: Any) -> Any:
+    """A constant of the program: rounded to the dtype where the dtype does not have it."""
+    wide = np.asarray(x, Wide)
+    if sample.exact or not np.isfinite(wide).all():
+        return wide
+    with np.errstate(all="ignore"):
+        held = np.asarray(x, np.float64).astype(dtype).astype(np.float64) == x
+    return np.where(held, wide, sample.rounded(wide))
+
+
+# -- operations on entries --------------------------------------------------------------------
+
+
+def _all(f: Any, *xs: Any) -> Any:
+    mask = f(xs[0])
+    for x in xs[1:]:
+        mask = mask & f(x)
+    return mask
+
+
+def finite(*xs: Any) -> Any:
+    """Where all are finite."""
+    return _all(np.isfinite, *xs)
+
+
+def _nonzero(x: Any) -> Any:
+    return (x != 0) & ~np.isnan(x)
+
+
+def multiply(sample: Sample, a: Any, b: Any) -> Any:
+    """A rounded product."""
+    out = a * b
+    return sample.rounded(sample.held(out, finite(a, b), _all(_nonzero, a, b)))
+
+
+def divide(sample: Sample, a: Any, b: Any) -> Any:
+    """A rounded quotient; 1/0 is infinite."""
+    return sample.rounded(sample.held(a / b, finite(a, b) & (b != 0), _nonzero(a) & np.isfinite(b)))
+
+
+def add(sample: Sample, a: Any, b: Any) -> Any:
+    """A rounded sum."""
+    return sample.rounded(sample.held(a + b, finite(a, b), False))
+
+
+def subtract(sample: Sample, a: Any, b: Any) -> Any:
+    """A rounded difference."""
+    return add(sample, a, -b)
+
+
+def integer_power(sample: Sample, x: Any, n: int) -> Any:
+    """Repeated squaring: as many roundings as factors."""
+    y = np.power(np.asarray(x, Wide), Wide(n))[()]
+    return sample.rounded(
+        sample.held(y, np.isfinite(x) & ((x != 0) | (n >= 0)), _nonzero(x) & np.isfinite(x)),
+        max(1.0, abs(n) / 2),
+    )
+
+
+def power(sample: Sample, x: Any, y: Any) -> Any:
+    """A real power; `y·log x` may be rounded on the way, as when a power of two moves through."""
+    x, y = np.asarray(x, Wide), np.asarray(y, Wide)
+    out = np.power(x, y)
+    poles = (x != 0) | (y >= 0)
+    out = sample.held(out, finite(x, y) & poles, finite(x, y) & (x != 0))
+    if sample.exact:
+        return out
+    steps = np.abs(y * np.log2(np.abs(np.where(x == 0, 1, x))))
+    amount = np.where(np.isfinite(steps), 2 + steps / 2, 2)
+    return out * np.exp(sample.noise(out, amount))
+
+
+def exponential(sample: Sample, x: Any, base: Any = None) -> Any:
+    """`exp`; an argument rounded to the dtype's last place is allowed."""
+    x = x * (1 + sample.noise(x, 0.5))
+    out = np.exp(x) if base is None else np.exp2(x)
+    return sample.rounded(sample.held(out, np.isfinite(x), np.isfinite(x)), 2)
+
+
+def exponential_less_one(sample: Sample, x: Any) -> Any:
+    """`expm1`."""
+    x = x * (1 + sample.noise(x, 0.5))
+    return sample.rounded(sample.held(np.expm1(x), np.isfinite(x), _nonzero(x)), 2)
+
+
+def logistic(sample: Sample, x: Any) -> Any:
+    """`1 / (1 + exp(-x))` without overflow."""
+    x = x * (1 + sample.noise(x, 0.5))
+    small = np.exp(-np.abs(x))
+    small = sample.held(small, True, np.isfinite(x))
+    return sample.rounded(np.where(x >= 0, 1 / (1 + small), small / (1 + small))[()], 2)
+
+
+def function(f: Any, amount: float = 2.0) -> Any:
+    """A function whose results neither over- nor underflow where its argument does not."""
+
+    def rounded(sample: Sample, x: Any) -> Any:
+        return sample.rounded(f(x), amount)
+
+    return rounded
+
+
+# -- reductions -------------------------------------------------------------------------------
+
+
+def total(sample: Sample, x: Any, axes: tuple[int, ...]) -> Any:
+    """A sum: every partial sum may be rounded."""
+    out = np.sum(x, axis=axes)
+    out = sample.held(out, np.isfinite(x).all(axis=axes), False)
+    if sample.exact:
+        return out
+    return out + np.sum(np.abs(x), axis=axes) * sample.noise(out, 2)
+
+
+def running_total(sample: Sample, x: Any, axis: int) -> Any:
+    """`cumsum`."""
+    out = np.cumsum(x, axis=axis)
+    out = sample.held(out, np.cumsum(~np.isfinite(x), axis=axis) == 0, False)
+    if sample.exact:
+        return out
+    return out + np.cumsum(np.abs(x), axis=axis) * sample.noise(out, 2)
+
+
+def product(sample: Sample, x: Any, axes: tuple[int, ...]) -> Any:
+    """A product of entries, one after the other."""
+    for axis in sorted(axes, reverse=True):
+        entries = np.moveaxis(x, axis, 0)
+        x = np.ones(entries.shape[1:], Wide)[()]
+        for entry in entries:
+            x = multiply(sample, x, entry)
+    return x
+
+
+def running_product(sample: Sample, x: Any, axis: int) -> Any:
+    """`cumprod`."""
+    entries, so_far, out = np.moveaxis(x, axis, 0), None, []
+    for entry in entries:
+        so_far = entry if so_far is None else multiply(sample, so_far, entry)
+        out.append(so_far)
+    return np.moveaxis(np.array(out, Wide), 0, axis)
+
+
+def contract(sample: Sample, a: Any, b: Any, dimensions: Any) -> Any:
+    """`dot_general`, by products and a sum."""
+    (ca, cb), (ba, bb) = dimensions
+    rest_a = [i for i in range(a.ndim) if i not in (*ca, *ba)]
+    rest_b = [i for i in range(b.ndim) if i not in (*cb, *bb)]
+    a = np.transpose(a, (*ba, *rest_a, *ca))
+    b = np.transpose(b, (*bb, *rest_b, *cb))
+    n = len(ba)
+    a = a.reshape(a.shape[: n + len(rest_a)] + (1,) * len(rest_b) + a.shape[n + len(rest_a) :])
+    b = b.reshape(b.shape[:n] + (1,) * len(rest_a) + b.shape[n:])
+    terms = multiply(sample, a, b)
+    return total(sample, terms, tuple(range(terms.ndim - len(ca), terms.ndim)))

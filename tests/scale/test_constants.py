@@ -1,0 +1,438 @@
+"""Constants that JAX rounds to 0 or inf while it traces: right in any order of calls.
+
+Every program is compared with itself in float64. Programs are made anew for every order, since what
+is tested is what JAX remembers of their helpers.
+"""
+
+import functools
+import threading
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import tanjax as tj
+from tanjax import _compat
+
+HBAR2 = 1.112e-68  # 0 in float32, as is every square of Planck's constant
+HUGE = 8.99e67  # inf in float32
+SIZES = (1e20, 3e17, 2e22, 1e20, 5e18)
+RELATIVE = {jnp.float32: 1e-5, jnp.bfloat16: 3e-2}
+
+
+@pytest.fixture(autouse=True)
+def as_users_have_it():
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def jitted_helper(dtype):
+    helper = jax.jit(lambda k: HBAR2 * k**2)
+    return lambda k: helper(k) * 1e30
+
+
+def helper_of_a_helper(dtype):
+    inner = jax.jit(lambda k: HBAR2 * k)
+    outer = jax.jit(lambda k: inner(k) * k)
+    return lambda k: outer(k) * 1e30
+
+
+def scanned(dtype):
+    def body(c, k):
+        return c + HBAR2 * k**2 * 1e30, None
+
+    return lambda k: lax.scan(body, jnp.zeros((), k.dtype), jnp.stack([k, k]))[0]
+
+
+def scanned_results(dtype):
+    def body(c, k):
+        return c, HBAR2 * k * c
+
+    return lambda k: lax.scan(body, k, jnp.stack([k, k]))[1].sum() * 1e30
+
+
+def while_loop(dtype):
+    more = lambda state: state[0] < 3
+    body = lambda state: (state[0] + 1, state[1] + HBAR2 * 1e60)
+    return lambda k: lax.while_loop(more, body, (0, k * 1e-28))[1]
+
+
+def counted_loop(dtype):
+    body = lambda i, c: c + HBAR2 * (c * 1e20) * 1e48
+    return lambda k: lax.fori_loop(0, 2, body, k)
+
+
+def branch(dtype):
+    yes = lambda k: HBAR2 * k * k
+    return lambda k: lax.cond(k > 0, yes, lambda k: k, k) * 1e30
+
+
+def one_of_three(dtype):
+    branches = [lambda k: k, lambda k: HBAR2 * k * k, lambda k: k / HUGE]
+    return lambda k: lax.switch(1, branches, k) * 1e30
+
+
+def own_derivative(dtype):
+    @jax.custom_jvp
+    def square(k):
+        return HBAR2 * k * k
+
+    @square.defjvp
+    def _(primals, tangents):
+        return square(*primals), 2 * HBAR2 * primals[0] * tangents[0]
+
+    helper = jax.jit(square)
+    return lambda k: helper(k) * 1e30
+
+
+def own_pullback(dtype):
+    @jax.custom_vjp
+    def square(k):
+        return HBAR2 * k * k
+
+    square.defvjp(lambda k: (square(k), k), lambda k, bar: (2 * HBAR2 * k * bar,))
+    helper = jax.jit(square)
+    return lambda k: helper(k) * 1e30
+
+
+def checkpointed(dtype):
+    helper = jax.checkpoint(lambda k: HBAR2 * k**2)
+    return lambda k: helper(k) * 1e30
+
+
+def checkpointed_loop(dtype):
+    @jax.checkpoint
+    def body(c, k):
+        return c + HBAR2 * k * k * 1e30, None
+
+    return lambda k: lax.scan(body, jnp.zeros((), k.dtype), jnp.stack([k, k]))[0]
+
+
+def mapped(dtype):
+    helper = jax.jit(lambda k: HBAR2 * k**2)
+    return lambda k: jax.vmap(helper)(jnp.stack([k, k])).sum() * 1e30
+
+
+def mapped_one_by_one(dtype):
+    body = lambda k: HBAR2 * k**2
+    return lambda k: lax.map(body, jnp.stack([k, k])).sum() * 1e30
+
+
+def closed_over_number(dtype):
+    k = jnp.asarray(1e20, dtype)
+    return lambda c: c * 1e-20 * (HBAR2 * k**2) * 1e30
+
+
+def closed_over_in_a_helper(dtype):
+    k = jnp.asarray([1e20, 2e20], dtype)
+    helper = jax.jit(lambda c: c * (HBAR2 * k**2).sum())
+    return lambda c: helper(c) * 1e10
+
+
+def two_numbers_beside_a_closed_over_array(dtype):
+    """Both are 0 in float32, so only who keeps each of them knows which is which."""
+    k = jnp.asarray(1e20, dtype)
+    helper = jax.jit(lambda c: c * (HBAR2 * k**2) + c * (3 * HBAR2 * k**2))
+    return lambda c: helper(c) * 1e10
+
+
+def closed_over_in_a_loop(dtype):
+    k = jnp.asarray(1e20, dtype)
+    body = lambda i, c: c + HBAR2 * k * k * 1e40
+    return lambda c: lax.fori_loop(0, 2, body, c * 1e-20)
+
+
+def numpy_number(dtype):
+    planck = np.sqrt(np.float64(HBAR2)) * np.float64(1e-20)
+    helper = jax.jit(lambda k: planck * k * k)
+    return lambda k: helper(k).astype(k.dtype) * 1e20
+
+
+def numpy_array(dtype):
+    squares = np.array([HBAR2, 2 * HBAR2])
+    helper = jax.jit(lambda k: (squares * k * k).sum())
+    return lambda k: helper(k).astype(k.dtype) * 1e30
+
+
+def array_of_numbers(dtype):
+    helper = jax.jit(lambda k: (jnp.array([HBAR2, 2 * HBAR2]) * k * k).sum())
+    return lambda k: helper(k).astype(k.dtype) * 1e30
+
+
+def array_of_a_dtype(dtype):
+    helper = jax.jit(lambda k: (jnp.array([HBAR2, 2 * HBAR2], k.dtype) * k * k).sum())
+    return lambda k: helper(k) * 1e30
+
+
+def filled_like(dtype):
+    helper = jax.jit(lambda k: jnp.full_like(k, HBAR2) * k * k)
+    return lambda k: helper(k) * 1e30
+
+
+def filled(dtype):
+    helper = jax.jit(lambda k: jnp.full((2,), HBAR2, dtype) * k * k)
+    return lambda k: helper(k).sum() * 1e30
+
+
+def chosen(dtype):
+    helper = jax.jit(lambda k: jnp.where(k > 0, HBAR2, k) * k * k)
+    return lambda k: helper(k) * 1e30
+
+
+def written_into(dtype):
+    helper = jax.jit(lambda k: (jnp.zeros(2, dtype).at[1].set(HBAR2) * k * k).sum())
+    return lambda k: helper(k) * 1e30
+
+
+def over_a_huge_number(dtype):
+    helper = jax.jit(lambda k: k * k / HUGE)
+    return lambda k: helper(k) * 1e30
+
+
+def subnormal(dtype):
+    helper = jax.jit(lambda k: 1.1e-41 * k * k)
+    return lambda k: helper(k) * 1e3
+
+
+def static_number(dtype):
+    helper = jax.jit(lambda c, k: c * k * k, static_argnums=0)
+    return lambda k: helper(HBAR2, k) * 1e30
+
+
+def number_as_argument(dtype):
+    helper = jax.jit(lambda c, k: c * k * k)
+    return lambda k: helper(HBAR2, k) * 1e30
+
+
+def carried_number(dtype):
+    body = lambda i, c: c * 1e20
+    return lambda k: k * lax.fori_loop(0, 2, body, jnp.asarray(HBAR2, k.dtype)) * 1e10
+
+
+def power_of_planck(dtype):
+    h = 6.62607015e-34
+    helper = jax.jit(lambda k: h**2 / (8 * k))
+    return lambda k: helper(k) * k * 1e30 * k
+
+
+def compiled_helper(dtype):
+    helper = tj.jit(lambda k: HBAR2 * k**2)
+    return lambda k: helper(k) * 1e30
+
+
+def compiled_gradient(dtype):
+    helper = tj.jit(jax.grad(lambda k: HBAR2 * k**3))
+    return lambda k: helper(k) * 1e30
+
+
+def partly_bound(dtype):
+    helper = jax.jit(functools.partial(lambda c, k: c * k * k, HBAR2))
+    return lambda k: helper(k) * 1e30
+
+
+def constant_of_a_rule(dtype):
+    @tj.operation
+    def squared(k):
+        return HBAR2 * k * k
+
+    @squared.natural_rule
+    def squared_rule(k):
+        def squared_pullback(bar):
+            return 2 * HBAR2 * k * bar
+
+        return squared(k), squared_pullback
+
+    return lambda k: squared(k) * 1e30
+
+
+PROGRAMS = [
+    jitted_helper, helper_of_a_helper, scanned, scanned_results, while_loop, counted_loop, branch,
+    one_of_three, own_derivative, own_pullback, checkpointed, checkpointed_loop, mapped,
+    mapped_one_by_one, closed_over_number, closed_over_in_a_helper,
+    two_numbers_beside_a_closed_over_array, closed_over_in_a_loop,
+    numpy_number, numpy_array, array_of_numbers, array_of_a_dtype, filled_like, filled, chosen,
+    written_into, over_a_huge_number, subnormal, static_number, number_as_argument, carried_number,
+    power_of_planck, compiled_helper, compiled_gradient, partly_bound, constant_of_a_rule,
+]  # fmt: skip
+
+
+def exact(make, size, gradient=False):
+    with jax.enable_x64(True):
+        f = make(jnp.float64)
+        return float((jax.grad(f) if gradient else f)(jnp.asarray(size, jnp.float64)))
+
+
+# -- orders of calls: each calls what it is given to check -----------------------------------------
+
+
+def fresh(f, x, check):
+    check(tj.jit(f)(x), x)
+
+
+def later_calls(f, x, check):
+    compiled = tj.jit(f)
+    for size in SIZES:
+        x = jnp.asarray(size, x.dtype)
+        check(compiled(x), x)
+
+
+def after_plain_jax(f, x, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's, of a cast to inf
+        jax.jit(f)(x)
+    check(tj.jit(f)(x), x)
+
+
+def after_another(f, x, check):
+    tj.jit(lambda x: f(x) + 1)(x)
+    check(tj.jit(f)(x), x)
+
+
+def after_a_look(f, x, check):
+    compiled = tj.jit(f)
+    tj.scale_graph(f)(x)
+    tj.scale_graph(compiled)(x)
+    check(compiled(x), x)
+
+
+def nested(f, x, check):
+    inner = tj.jit(f)
+    inner(x)
+    check(tj.jit(lambda x: inner(x) * 1)(x), x)
+
+
+def after_eager(f, x, check):
+    """Eager JAX fills the caches of helpers and of loops."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        f(x)
+        jax.vmap(f)(x[None])
+    check(tj.jit(f)(x), x)
+
+
+ORDERS = [fresh, later_calls, after_plain_jax, after_another, after_a_look, nested, after_eager]
+
+
+# JAX keeps its cast of a NumPy array with the array: what plain JAX rounded stays rounded.
+KEPT_BY_JAX = {(numpy_array, after_plain_jax), (numpy_array, after_eager)}
+CASES = [(p, o) for p in PROGRAMS for o in ORDERS if (p, o) not in KEPT_BY_JAX]
+
+
+@pytest.mark.parametrize(("make", "order"), CASES, ids=lambda f: f.__name__)
+def test_values(make, order):
+    def check(got, x):
+        np.testing.assert_allclose(float(got), exact(make, float(x)), rtol=1e-5)
+
+    order(make(jnp.float32), jnp.float32(1e20), check)
+
+
+NUMBERS = [p for p in PROGRAMS if p not in (while_loop, one_of_three, numpy_array)]
+
+
+@pytest.mark.parametrize("make", NUMBERS, ids=lambda f: f.__name__)
+def test_gradients_after_values(make):
+    f, x = make(jnp.float32), jnp.float32(1e20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        jax.jit(f)(x)
+    tj.jit(f)(x)
+    want = exact(make, float(x), gradient=True)
+    np.testing.assert_allclose(float(tj.jit(jax.grad(f))(x)), want, rtol=1e-5)
+
+
+def test_numpys_arrays_in_float64_mode():
+    """Python numbers are float64 there, and what is crushed is the cast to float32."""
+    helper = jax.jit(lambda k: HBAR2 * k**2)
+    with jax.enable_x64(True):
+        x = jnp.float32(1e20)
+        helper(x)
+        got = tj.jit(lambda k: helper(k) * 1e30)(x)
+    assert got.dtype == jnp.float32
+    np.testing.assert_allclose(float(got), 111.2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("make", [jitted_helper, scanned, branch, closed_over_number, filled_like])
+def test_bfloat16(make):
+    x = jnp.bfloat16(1e20)
+    f = make(jnp.bfloat16)
+    f(x)
+    np.testing.assert_allclose(float(tj.jit(f)(x)), exact(make, float(x)), rtol=3e-2)
+
+
+def test_float16_calls_of_one_function():
+    """Newton's constant is 0 in float16; every call has other magnitudes."""
+    newton = tj.jit(lambda a, b, r: 6.67e-11 * a * b / r**2 * 1e8)
+    for a, b, r in ((70, 60, 1), (6e4, 5e4, 30), (3, 2, 0.01), (1e-3, 5e4, 0.1), (70, 60, 2)):
+        args = [jnp.float16(x) for x in (a, b, r)]
+        want = 6.67e-11 * float(args[0]) * float(args[1]) / float(args[2]) ** 2 * 1e8
+        np.testing.assert_allclose(float(newton(*args)), want, rtol=1e-2)
+
+
+def test_integers_in_float16():
+    for f in (lambda x: x * 1000000 / 1e5, lambda x: jnp.full_like(x, 10**6) * x / 1e5):
+        np.testing.assert_allclose(float(tj.jit(f)(jnp.float16(70))), 700, rtol=2e-3)
+
+
+def test_threads():
+    """Each thread watches its own traces; a helper is shared by all."""
+    helper = jax.jit(lambda k: HBAR2 * k**2)
+    found = {}
+
+    def work(i):
+        with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+            found[i] = float(tj.jit(lambda k: helper(k) * 10.0 ** (28 + i))(jnp.float32(1e20)))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i in range(4):
+        np.testing.assert_allclose(found[i], 1.112 * 10.0**i, rtol=1e-5)
+
+
+def test_how_often_a_program_is_traced():
+    """Once; twice if JAX remembers a helper with a zero, and that zero is known from then on."""
+    count = []
+
+    def traced(f):
+        def counted(x):
+            count.append(1)
+            return f(x)
+
+        count.clear()
+        tj.jit(counted)(jnp.float32(1e20))
+        return len(count)
+
+    assert traced(lambda x: jnp.maximum(x, 0.0) + jnp.zeros(3)) == 1
+    assert traced(lambda x: HBAR2 * x * x) == 1
+    helper = jax.jit(lambda x: jnp.where(x > 0, x, 0.0))
+    helper(jnp.float32(1e20))
+    assert traced(lambda x: helper(x) + 1) == 2
+    assert traced(lambda x: helper(x) + 2) == 1
+
+
+@pytest.mark.parametrize("make", [jitted_helper, branch, scanned, filled_like, numpy_number])
+def test_without_the_casts_of_jax(monkeypatch, make):
+    """A JAX that rounds elsewhere: constants are read off a trace in float64."""
+    monkeypatch.setattr(_compat, "replace_casts", lambda fold, cast: lambda: None)
+    x = jnp.float32(1e20)
+    np.testing.assert_allclose(float(tj.jit(make(jnp.float32))(x)), exact(make, 1e20), rtol=1e-5)
+
+
+def test_a_lost_constant_names_its_line():
+    """Two arrays that are both 0 in float32: nobody knows which is which."""
+    one, other = np.array([1e-50, 1e-60]), np.array([1e-55, 1e-52])
+    f = tj.jit(lambda x: x * one + x * other)
+    with pytest.warns(tj.ScaleWarning, match=r"constant \(.*test_constants.py:\d+"):
+        f(jnp.float32(1.0))
+
+
+def test_numbers_that_numpy_loses_itself_are_no_constants():
+    """What the user's own NumPy rounds is as it was written; no warning, no other program."""
+    f = lambda x: x * np.float32(np.exp(-1000.0)) + np.float32(1e-20) * np.float32(1e-30)
+    assert tj.jit(f)(jnp.float32(1.0)) == 0
+    assert not tj.scale_graph(f)(jnp.float32(1.0)).plan.notes

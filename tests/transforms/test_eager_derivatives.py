@@ -1,0 +1,59 @@
+"""Derivatives outside of `tj.jit` are those of `tj.jit` where plain JAX gives no number."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+from tanjax import ScaleWarning
+
+NEWTON = lambda m, r: jnp.sum(6.674e-11 * m * m / r**2)
+MASS, FAR = jnp.float32(2e30), jnp.float32(1e15)
+SLOPE = 2 * 6.674e-11 * 2e30 / 1e30
+
+
+@pytest.fixture(autouse=True)
+def _no_x64():
+    with jax.enable_x64(False):
+        yield
+
+
+def test_a_gradient_that_overflows_is_planned():
+    assert not np.isfinite(jax.grad(NEWTON, 1)(MASS, FAR))
+    np.testing.assert_allclose(tj.grad(NEWTON, 1)(MASS, FAR), -SLOPE * 2e15, rtol=1e-6)
+    np.testing.assert_allclose(tj.grad(NEWTON)(MASS, FAR), SLOPE, rtol=1e-6)
+    value, slope = tj.value_and_grad(NEWTON)(MASS, FAR)
+    np.testing.assert_allclose([value, slope], [SLOPE * 1e30, SLOPE], rtol=1e-6)
+
+
+def test_other_derivatives():
+    np.testing.assert_allclose(tj.jacobian(NEWTON)(MASS, FAR), SLOPE, rtol=1e-6)
+    np.testing.assert_allclose(tj.jacfwd(NEWTON)(MASS, FAR), SLOPE, rtol=1e-6)
+    one, zero = jnp.float32(1.0), jnp.float32(0.0)
+    _, moved = tj.jvp(NEWTON, (MASS, FAR), (one, zero))
+    np.testing.assert_allclose(moved, SLOPE, rtol=1e-6)
+
+
+def test_quantities():
+    m, r = MASS * tj.unit("kg"), FAR * tj.unit("m")
+    got = tj.grad(lambda m, r: m * m / r**2)(m, r)
+    np.testing.assert_allclose(float(got.stored) * 2.0**got.scale, 2 * 2e30 / 1e30, rtol=1e-6)
+
+
+def test_code_that_cannot_be_compiled_says_so():
+    f = lambda x: x * x * 1e-30 if x > 0 else x
+    with pytest.warns(ScaleWarning, match="(?s)not finite.*Hint") as seen:
+        got = tj.grad(lambda x: f(x) * f(x) * f(x))(MASS)
+    assert not np.isfinite(got)
+    assert seen[0].filename == __file__
+
+
+def test_what_has_no_derivative_stays_what_it_is():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tj.grad(jnp.sqrt)(jnp.float32(0.0)) == np.inf
+        assert np.isnan(tj.grad(lambda x: x * x)(jnp.float32(np.nan)))
+        assert tj.grad(lambda x: x * x)(jnp.float32(3.0)) == 6.0
