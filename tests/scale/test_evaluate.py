@@ -85,12 +85,13 @@ UNSUPPORTED = {
     "no counterpart in SciPy": "igamma_grad_a",
     "gone before a program is complete": "custom_lin",
 }
-# Rules that no public function of this JAX leads to on one device.
+# Rules that no public function of this JAX leads to on one device, or not in a graph: `lu` is given
+# further results there, and what stands for a program is a call of it.
 OUT_OF_REACH = """
-    broadcast_to copy_p empty empty2 expand_dims geqrf iota_2x32_shape layout_constraint log2
+    broadcast_to copy_p empty empty2 expand_dims geqrf iota_2x32_shape layout_constraint log2 lu
     mesh_cast one_minus_square pbroadcast pcast polynomial pvary reduced_vary_cast
-    reduced_vary_cast_p reshard sharding_constraint threefry2x32 tile vary_unreduced_cast
-    vary_unreduced_cast_p with_memory_space_constraint zeros_like
+    reduced_vary_cast_p reshard sharding_constraint symmetric_product threefry2x32 tile
+    vary_unreduced_cast vary_unreduced_cast_p with_memory_space_constraint zeros_like
 """
 
 

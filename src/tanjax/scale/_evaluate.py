@@ -50,6 +50,8 @@ __all__ = [
 # How many equations are run at most, 5 µs each, and how many elementary operations of a larger
 # budget stand for one more.
 MOST_RUNS, _WORK_PER_RUN = 4000, 1500
+# What an equation takes in addition, per entry too, where each number has an exponent of its own.
+_SPREAD_RUNS, _SPREAD_WORK = 3, 6
 
 
 class Event(NamedTuple):
@@ -153,6 +155,9 @@ class Run:
         if x.extent is None:
             x = settle(x)
         self.env[value.index] = x
+        if type(x.exponent) is not int:
+            self.runs -= _SPREAD_RUNS
+            self.work -= _SPREAD_WORK * x.array.size
         new, old = magnitude_of(x), value.magnitude
         if old is None:
             value.magnitude = new

@@ -101,9 +101,9 @@ def evaluate(node: Any, xs: list[Any]) -> list[Any]:
     from ._wide import Wide
 
     packed, *pivots = RULES["lu"](node, xs)
-    lower, upper = np.tril(packed.array, -1), np.triu(packed.array)
+    triangles = np.tril(packed.array, -1), np.triu(packed.array)  # its exponent may be an array
     whole = packed if node.outputs[0].uses else Wide(np.zeros_like(packed.array))
-    return [whole, *pivots, Wide(lower), Wide(upper)]
+    return [whole, *pivots, *(Wide(a, packed.exponent) for a in triangles)]
 
 
 def interval(node: Any, operands: list[Any]) -> list[Any]:

@@ -34,7 +34,7 @@ def _call(run: Any, node: Node, xs: list[Any]) -> list[Any]:
     if len(run.skipped) == before or None in xs or None not in out:
         return out
     if _compat.jax_function_of(node.equation) == "frexp":
-        # Up to JAX 0.10 it is a jaxpr on bits, which numbers out of the range of a type do not have.
+        # Up to JAX 0.10, a jaxpr on bits, which numbers out of the range of a type do not have.
         run.skipped = dict(list(run.skipped.items())[:before])
         return _frexp(xs)
     return out

@@ -6,8 +6,8 @@ own exponent. LAPACK through NumPy and SciPy; a matrix that is not positive defi
 JAX, and no error.
 
     >>> _packed(np.ones((2, 2)), 700, 0).exponent
-    array([[700, 700],
-           [  0, 700]])
+    array([[701, 701],
+           [  1, 701]])
 
 Sharp edges: signs of vectors and the order of operations are LAPACK's; they may differ from those
 of another backend, their magnitudes do not. A matrix of numbers too far apart for one exponent is
@@ -40,7 +40,8 @@ def _matrices(array: Any) -> Any:
 
 def _packed(array: Any, upper: int, lower: int) -> Wide:
     """Two triangles in one matrix, the diagonal in the upper one, with an exponent each."""
-    below = np.tri(*array.shape[-2:], -1, bool)
+    rows, columns = array.shape[-2:]
+    below = np.tri(rows, columns, -1, bool)
     powers = np.where(np.broadcast_to(below, array.shape), lower, upper)
     return settle(Wide(array, powers if upper != lower else upper))
 

@@ -49,7 +49,7 @@ def product(x: Wide, axes: tuple[int, ...]) -> Wide:
     count = math.prod(x.array.shape[a] for a in axes)
     if not is_spread(x) and not _may_leave(x, count):
         return Wide(np.multiply.reduce(x.array, axes), x.exponent * count)
-    return product_over(*parts_of(x), axes)
+    return settle(product_over(*parts_of(x), axes))
 
 
 def _may_leave(x: Wide, count: int) -> bool:
@@ -206,7 +206,7 @@ def dot_general_spread(node: Node, xs: list[Wide]) -> list[Wide]:
 
 def contract(a: Any, b: Any, numbers: Any) -> Any:
     """The product of two arrays over some axes: batches first, then what is left of each."""
-    (inner_a, inner_b), (batch_a, batch_b) = numbers
+    (inner_a, inner_b), (batch_a, _) = numbers
     if a.ndim == b.ndim == 2 and not batch_a and (*inner_a, *inner_b) == (1, 0):
         return a @ b
     left, right, shape = _matrices(a, b, numbers)

@@ -111,12 +111,12 @@ def subtract(node: Node, xs: list[Wide]) -> list[Wide]:
 
 @spread_rule(RULES["max"])
 def maximum(node: Node, xs: list[Wide]) -> list[Wide]:
-    return [larger(*xs)]
+    return [larger(xs[0], xs[1])]
 
 
 @spread_rule(RULES["min"])
 def minimum(node: Node, xs: list[Wide]) -> list[Wide]:
-    return [larger(*xs, -1)]
+    return [larger(xs[0], xs[1], -1)]
 
 
 @spread_rule(RULES["clamp"])
@@ -181,8 +181,8 @@ def cumsum(node: Node, xs: list[Wide]) -> list[Wide]:
 
 @spread_rule(RULES["reduce_window_sum"])
 def reduce_window_sum(node: Node, xs: list[Wide]) -> list[Wide]:
-    pair = [_window.windows_of(node, a, 0) for a in parts_of(xs[0])]
-    return [sum_over(*pair, _window.inner_axes(xs[0].array))]
+    fraction, powers = (_window.windows_of(node, a, 0) for a in parts_of(xs[0]))
+    return [sum_over(fraction, powers, _window.inner_axes(xs[0].array))]
 
 
 @spread_rule(RULES["reduce"], RULES["reduce_window"])
@@ -208,7 +208,8 @@ def _scatter_add(sign: int) -> Rule:
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         x, where, updates = xs
         index, kept = _index.places_of_updates(node, x.array.shape, where.array, updates.array)
-        more = Wide(*(a[kept] for a in parts_of(updates)))
+        fraction, powers = parts_of(updates)
+        more = Wide(fraction[kept], powers[kept])
         return [add_at(x, index, more, sign)]
 
     return run
@@ -237,12 +238,13 @@ def select_and_scatter_add(node: Node, xs: list[Wide]) -> list[Wide]:
     (place,), _ = ranks([xs[1]], 1)
     index, full = _window.selected(node, place)
     zeros = Wide(np.zeros(full.size), 0)
-    flat = Wide(*(np.ravel(a) for a in parts_of(xs[0])))
-    out = add_at(zeros, (index.reshape(-1),), flat)
+    fraction, powers = map(np.ravel, parts_of(xs[0]))
+    out = add_at(zeros, (index.reshape(-1),), Wide(fraction, powers))
     config = [(-int(lo), -int(hi), 0) for lo, hi in node.params["padding"]]
-    return [
-        Wide(*(_shape.padded(a.reshape(full.shape), 0, config) for a in (out.array, out.exponent)))
-    ]
+    array, powers = (
+        _shape.padded(a.reshape(full.shape), 0, config) for a in (out.array, out.exponent)
+    )
+    return [Wide(array, powers)]
 
 
 @spread_rule(RULES["select_and_gather_add"])

@@ -200,8 +200,9 @@ def convolved(node: Node, x: tuple[Any, Any], y: tuple[Any, Any]) -> Wide:
 
     def split(pair: tuple[Any, Any], spec: Any) -> Any:
         """In the order (batch, features, space) or (results, features, space)."""
-        ordered = [None if a is None else np.transpose(a, spec) for a in pair]
-        return zip(*([None] * parts if a is None else np.split(a, parts) for a in ordered))
+        ordered = (None if a is None else np.transpose(a, spec) for a in pair)
+        pieces = ([None] * parts if a is None else np.split(a, parts) for a in ordered)
+        return zip(*pieces, strict=True)
 
     pairs = zip(split(x, numbers.lhs_spec), split(y, numbers.rhs_spec), strict=True)
     pieces = [_piece(a, b, p) for a, b in pairs]

@@ -6,7 +6,7 @@ entries moves both alike; a sum is aligned entry by entry, by the largest of *it
 row of small numbers beside a row of huge ones keeps its sum; and what depends on order alone works
 on the ranks of the numbers, which are integers.
 
-    >>> small, huge = wide(np.array([1.0, 3.0])), Wide(np.ones(2), np.array([0, 5000]))
+    >>> small, huge = Wide(np.array([1.0, 3.0])), Wide(np.ones(2), np.array([0, 5000]))
     >>> plus(small, huge).exponent
     array([   2, 5001])
 

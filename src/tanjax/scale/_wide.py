@@ -220,7 +220,7 @@ def in_float64(x: Wide, tiny: bool = False) -> Any:
     """
     moved = scaled(x.array, x.exponent)
     lost = is_number(x.array) & ~is_number(moved)
-    if np.any(lost & (moved != 0)) or not tiny and np.any(lost):
+    if np.any(lost & (moved != 0)) or (not tiny and np.any(lost)):
         raise NotImplementedError("numbers out of the range of float64")
     return _saturated(x.array, moved)
 
