@@ -18,6 +18,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from ._quiet import quiet
+
 
 def greedy(conflicts: Sequence[Collection[int]], cost: Sequence[float]) -> set[int]:
     """A cheap set with an element in each of `conflicts`. Later values win ties."""
@@ -85,13 +87,14 @@ def exact(
     matrix = csr_array((np.ones(len(indices)), indices, starts), shape=shape)
     price = np.array([cost[v] for v in values])
     scale = price.mean()  # HiGHS's tolerances are absolute
-    result = milp(
-        price / scale,
-        integrality=np.ones(len(values)),
-        bounds=Bounds(0, 1),
-        constraints=LinearConstraint(matrix, lb=1),
-        options={"time_limit": max(time_limit, 1e-3), "mip_rel_gap": 1e-6},
-    )
+    with quiet():
+        result = milp(
+            price / scale,
+            integrality=np.ones(len(values)),
+            bounds=Bounds(0, 1),
+            constraints=LinearConstraint(matrix, lb=1),
+            options={"time_limit": max(time_limit, 1e-3), "mip_rel_gap": 1e-6},
+        )
     bound = result.mip_dual_bound
     bound = float(bound) * scale if bound is not None and np.isfinite(bound) else 0.0
     if result.x is None:

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Int
 
 from ._presolve import Cell, System
+from ._quiet import quiet
 
 SHARED = 12  # uses of one value that may share conversions in every combination
 
@@ -77,13 +78,15 @@ class _Model:
         scale = max([1.0, *self.price]) / 1e3  # HiGHS's tolerances are absolute
         r, x, c = zip(*self.entries, strict=True) if self.entries else ((), (), ())
         matrix = csr_array((c, (r, x)), shape=(len(self.row_low), len(self.low)))
-        result = milp(
-            np.array(self.price) / scale,
-            integrality=np.ones(len(self.low)),
-            bounds=Bounds(np.array(self.low), np.array(self.high)),
-            constraints=LinearConstraint(matrix, np.array(self.row_low), np.array(self.row_high)),
-            options={"time_limit": max(time_limit, 1e-3), "mip_rel_gap": 0.0},
-        )
+        rows = LinearConstraint(matrix, np.array(self.row_low), np.array(self.row_high))
+        with quiet():
+            result = milp(
+                np.array(self.price) / scale,
+                integrality=np.ones(len(self.low)),
+                bounds=Bounds(np.array(self.low), np.array(self.high)),
+                constraints=rows,
+                options={"time_limit": max(time_limit, 1e-3), "mip_rel_gap": 0.0},
+            )
         bound = result.mip_dual_bound
         bound = float(bound) * scale if bound is not None and np.isfinite(bound) else 0.0
         found = None if result.x is None else np.rint(result.x[:count]).astype(np.int64)
