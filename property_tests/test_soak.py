@@ -23,9 +23,9 @@ from tanjax.testing.soak._shrink import shrink
 
 PER_TEST = 10
 SEEDS = {
-    "float32": range(0, 90, PER_TEST),
-    "float16": range(0, 50, PER_TEST),
-    "bfloat16": range(0, 30, PER_TEST),
+    "float32": range(0, 130, PER_TEST),
+    "float16": range(0, 70, PER_TEST),
+    "bfloat16": range(0, 40, PER_TEST),
 }
 
 
