@@ -3,6 +3,7 @@
 The oracle comes first: it agrees with JAX in float64, and faults planted in results are seen.
 """
 
+import dataclasses
 import io
 
 import jax
@@ -22,9 +23,9 @@ from tanjax.testing.soak._shrink import shrink
 
 PER_TEST = 10
 SEEDS = {
-    "float32": range(0, 120, PER_TEST),
-    "float16": range(0, 60, PER_TEST),
-    "bfloat16": range(0, 30, PER_TEST),
+    "float32": range(0, 130, PER_TEST),
+    "float16": range(0, 70, PER_TEST),
+    "bfloat16": range(0, 40, PER_TEST),
 }
 
 
@@ -115,6 +116,20 @@ def test_lost_numbers_are_found(monkeypatch):
     monkeypatch.setattr(transforms, "jit", jax.jit)
     failure = run(program)
     assert (failure.promise, failure.looks) == ("lost", "inf")
+
+
+def test_quantities_are_compared_with_bare_numbers(monkeypatch):
+    step = Step("v0", "arithmetic", "{0} * {1}", ("q0", "q1"), "s")
+    call = Call((np.array(1.5), np.array(2.0**90)), "given")
+    arguments = (Argument("q0", "s"), Argument("q1", "s"))
+    program = Program(
+        0, "float16", arguments, (), (), (step,), ("v0",), "plain", (call,), units=("m", "kg")
+    )
+    assert "scale=" in program.argument_text(1, call.values[1])
+    assert run(program) is None
+    twice = Planted(lambda i, q: dataclasses.replace(q, stored=2 * q.stored))
+    monkeypatch.setattr(transforms, "jit", twice)
+    assert run(program).promise == "worse"
 
 
 def test_crash_is_found(monkeypatch):

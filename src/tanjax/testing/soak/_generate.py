@@ -203,7 +203,7 @@ def _brought_home(maker: _Maker) -> Program | None:
         results = exact_results(program, program.calls[0])
     except Unusable:
         return None
-    flat = np.concatenate([np.abs(np.ravel(r)) for r in results if r.dtype.kind == "f"] or [[]])
+    flat = np.concatenate([np.abs(np.ravel(r)) for r in results])
     good = flat[np.isfinite(flat) & (flat > 0)]
     if good.size == 0:
         return None

@@ -23,6 +23,7 @@ import numpy as np
 
 from ._generate import generate
 from ._programs import Program
+from ._quantities import generate_quantities
 from ._run import Failure, Tally, expected, run
 from ._shrink import shrink
 
@@ -52,11 +53,16 @@ def hunt(
             yield one(seed, dtype, seconds)
 
 
+def program_of(seed: int, dtype: str) -> Program:
+    """Every fifth program is one on quantities."""
+    return generate_quantities(seed, dtype) if seed % 5 == 4 else generate(seed, dtype)
+
+
 def one(seed: int, dtype: str, seconds: float = 0.0) -> Outcome:
     """The outcome of one seed."""
     tally = Tally()
     try:
-        failure = run(generate(seed, dtype), tally)
+        failure = run(program_of(seed, dtype), tally)
         if failure is not None and seconds:
             failure = shrink(failure, seconds)
     except Exception:

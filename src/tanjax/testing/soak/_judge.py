@@ -42,7 +42,7 @@ class Reference:
                 self._aval(a.is_float, v)
                 for a, v in zip(program.arguments, program.calls[0].values, strict=True)
             ]
-            self.closed = jax.make_jaxpr(program.build(jnp.float64))(*given)
+            self.closed = jax.make_jaxpr(program.build(jnp.float64, bare=True))(*given)
 
     @staticmethod
     def _aval(is_float: bool, value: Any) -> Any:
@@ -53,14 +53,15 @@ class Reference:
         """Results of one run."""
         return evaluate(self.closed, [wide(v) for v in call.values], sample, self.dtype)
 
-    def bands(self, call: Call, samples: int = 5) -> list[Band]:
-        """A band for each result."""
+    def bands(self, call: Call, samples: int = 5, free: Any = None) -> list[Band]:
+        """A band for each result. `free`: which results are quantities, with any power of two."""
         rounding = [Sample(self.eps, seed or None) for seed in range(samples)]
         runs = [self.run(call, sample) for sample in rounding]
+        every = [False] * len(runs[0]) if free is None else free
         replaced = any(sample.replaced for sample in rounding)
         return [
-            Band(self.dtype, np.stack([np.asarray(r) for r in results]), replaced)
-            for results in zip(*runs, strict=True)
+            Band(self.dtype, np.stack([np.asarray(r) for r in results]), replaced, any_scale)
+            for results, any_scale in zip(zip(*runs, strict=True), every, strict=True)
         ]
 
 
@@ -77,6 +78,7 @@ class Band:
     dtype: Any
     runs: Any
     replaced: bool = False  # whether something stood for numbers beyond the reference
+    free: bool = False  # whether a power of two goes with the result
 
     def __post_init__(self) -> None:
         runs = self.runs
@@ -85,6 +87,10 @@ class Band:
         self.eps, self.max = float(info.eps), float(info.max)
         # XLA flushes subnormal float32 and bfloat16; float16 keeps them, with few digits.
         self.floor = 2.0**-22 if self.dtype == jnp.float16 else float(info.tiny) * 1.01
+        if self.free:  # what the largest entry leaves room for
+            sizes = np.abs(runs[0][np.isfinite(runs[0])])
+            self.floor *= float(np.max(sizes, initial=0.0) / self.max)
+            self.max = np.inf
         if runs.dtype.kind != "f":
             self.judged = (runs == runs[0]).all(axis=0)
             return

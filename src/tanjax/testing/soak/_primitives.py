@@ -308,7 +308,7 @@ for _name, _combine in (
     ("scatter-mul", _wide.multiply),
     ("scatter_mul", _wide.multiply),
 ):
-    rule(_name)(lambda s, params, *xs, f=_combine: _scatter(s, params, *xs, f))
+    rule(_name)(lambda s, params, x, at, new, f=_combine: _scatter(s, params, x, at, new, f))
 
 
 def _split(s: Sample, eqn: Any, x: Any) -> list[Any]:

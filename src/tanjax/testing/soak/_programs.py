@@ -89,6 +89,7 @@ class Program:
     wrap: str
     calls: tuple[Call, ...]
     traced: bool = False
+    units: tuple[str, ...] = ()  # of the arguments; none in programs on bare numbers
 
     def live(self) -> tuple[Step, ...]:
         """The steps that an output needs."""
@@ -111,12 +112,18 @@ class Program:
         lines += [textwrap.indent(line, "    ") for line in body]
         floats = tuple(i for i, a in enumerate(self.arguments) if a.is_float)
         axes = tuple(0 if a.is_float else None for a in self.arguments)
-        lines.append(f"return {WRAPS[self.wrap].format(floats=floats, axes=axes)}")
-        return "def make(dtype):\n" + textwrap.indent("\n".join(lines), "    ") + "\n"
+        wrap = WRAPS[self.wrap].format(floats=floats, axes=axes)
+        if self.units:
+            lines = [*_WITH_UNITS.splitlines(), *lines]
+            wrap = wrap.replace("jax.grad", "grad").replace("jnp.", "np_.")
+        lines.append(f"return {wrap}")
+        head = "def make(dtype, quantities=False):" if self.units else "def make(dtype):"
+        return f"{head}\n" + textwrap.indent("\n".join(lines), "    ") + "\n"
 
-    def build(self, dtype: Any) -> Any:
-        """The function, made anew."""
-        return _compiled(self.source())(dtype)
+    def build(self, dtype: Any, *, bare: bool = False) -> Any:
+        """The function, made anew; `bare`: of numbers, where it is one of quantities."""
+        make = _compiled(self.source())
+        return make(dtype, True) if self.units and not bare else make(dtype)
 
     def arrays(self) -> list[tuple[Any, ...]]:
         """The arguments of every call as JAX arrays; calls that repeat share them."""
@@ -125,23 +132,32 @@ class Program:
             if call.same is not None and call.same < len(made):
                 made.append(made[call.same])
             else:
-                made.append(tuple(self.array(a, v) for a, v in zip(self.arguments, call.values)))  # noqa: B905
+                made.append(tuple(self.array(i, v) for i, v in enumerate(call.values)))
         return made
 
-    def array(self, argument: Argument, value: Any) -> Any:
+    def array(self, place: int, value: Any) -> Any:
         """One argument for JAX."""
+        argument = self.arguments[place]
+        if self.units:
+            return eval(self.argument_text(place, value), _space() | {"dtype": DTYPES[self.dtype]})
         if argument.is_float:
             return jnp.asarray(np.asarray(value).astype(DTYPES[self.dtype]))
         return jnp.asarray(value, bool if argument.kind == "flag" else jnp.int32)
+
+    def argument_text(self, place: int, value: Any) -> str:
+        """An argument as Python."""
+        if not self.units:
+            last = ", dtype)" if self.arguments[place].is_float else ")"
+            return f"jnp.array({numbers(value)}{last}"
+        held, power = scaled(value, self.dtype)
+        scale = f", scale={power}" if power else ""
+        return f"tj.Unitful(jnp.array({numbers(held)}, dtype), {self.units[place]!r}{scale})"
 
     def script(self, expected: list[Any]) -> str:
         """A program that shows every call, alone."""
         calls = []
         for call, want in zip(self.calls, expected, strict=True):
-            given = ", ".join(
-                f"jnp.array({numbers(v)}" + (", dtype)" if a.is_float else ")")
-                for a, v in zip(self.arguments, call.values, strict=True)
-            )
+            given = ", ".join(self.argument_text(i, v) for i, v in enumerate(call.values))
             again = "" if call.same is None else f", the very arrays of call {call.same}"
             calls.append(f"    (({given},), {want!r}),  # {call.mode}{again}")
         return _SCRIPT.format(
@@ -149,17 +165,23 @@ class Program:
             dtype=self.dtype,
             calls="\n".join(calls),
             same=[c.same for c in self.calls],
-            first="f" if self.traced else "make(dtype)",
+            make="make(dtype, True)" if self.units else "make(dtype)",
+            first="f" if self.traced else "make(dtype, True)" if self.units else "make(dtype)",
         )
 
 
 _IMPORTS = """\
-import jax, jax.numpy as jnp, numpy as np, tanjax as tj
+import jax, jax.numpy as jnp, numpy as np, tanjax as tj, tanjax.numpy as tnp
+nan, inf = float("nan"), float("inf")
+"""
+_WITH_UNITS = """\
+np_, grad, unit = (tnp, tj.grad, tj.unit) if quantities else (jnp, jax.grad, lambda u: 1.0)
+G = 6.6743e-11 * unit("m3 / kg / s2")
 """
 _SCRIPT = """\
-import jax, jax.numpy as jnp, numpy as np, tanjax as tj, warnings
+import jax, jax.numpy as jnp, numpy as np, tanjax as tj, tanjax.numpy as tnp, warnings
 warnings.simplefilter("always")
-nan = inf = float("inf"); nan = inf - inf
+nan, inf = float("nan"), float("inf")
 
 {source}
 dtype = jnp.{dtype}
@@ -167,13 +189,13 @@ calls = [  # arguments, and what is right
 {calls}
 ]
 same = {same}  # calls with the very arrays of an earlier one
-f = make(dtype)
+f = {make}
 plain, J = jax.jit({first}), tj.jit(f)
 given = []
 for i, ((args, want), s) in enumerate(zip(calls, same)):
     given.append(args if s is None else given[s])
     print("call", i, "\\n  plain", plain(*given[-1]), "\\n  tj   ", J(*given[-1]))
-    print("  fresh", tj.jit(make(dtype))(*given[-1]), "\\n  want ", want)
+    print("  fresh", tj.jit({make})(*given[-1]), "\\n  want ", want)
 """
 
 
@@ -185,8 +207,29 @@ def numbers(x: Any) -> str:
     return repr(x.astype(np.float64).tolist())
 
 
+@functools.cache
+def _space() -> dict[str, Any]:
+    space: dict[str, Any] = {}
+    exec(_IMPORTS, space)
+    return space
+
+
 @functools.lru_cache(maxsize=64)
 def _compiled(source: str) -> Any:
-    space: dict[str, Any] = {}
-    exec(compile(_IMPORTS + source, "<soak>", "exec"), space)
+    space = dict(_space())
+    exec(compile(source, "<soak>", "exec"), space)
     return space["make"]
+
+
+def scaled(value: Any, dtype: str) -> tuple[Any, int]:
+    """Numbers and a power of two: 0 if the dtype holds them all."""
+    value = np.asarray(value, np.float64)
+    sizes = np.abs(value[np.isfinite(value) & (value != 0)])
+    if not sizes.size:
+        return value, 0
+    info = jnp.finfo(DTYPES[dtype])
+    low, high = float(info.tiny), 0.5 * float(info.max)
+    if sizes.max() < high and sizes.min() > low:
+        return value, 0
+    power = int(np.floor(np.log2(sizes.max()) - np.log2(high)))
+    return np.ldexp(value, -power), power

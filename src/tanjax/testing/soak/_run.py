@@ -25,10 +25,12 @@ import numpy as np
 
 from tanjax import transforms
 from tanjax._errors import ScaleWarning
+from tanjax.arrays import Unitful
 
 from ._judge import Band, Reference
 from ._primitives import Unusable
 from ._programs import DTYPES, Program
+from ._wide import Wide
 
 PROMISES = ("worse", "lost", "history", "crash", "beyond")
 _CONFIRM = 60  # runs of the reference before something is called wrong
@@ -44,7 +46,7 @@ class Failure:
     warned: bool
     got: list[Any]
     fresh: list[Any] | None
-    plain: list[Any]
+    plain: list[Any] | None
     want: list[Any]
     message: str = ""
 
@@ -85,22 +87,44 @@ class Tally:
 
 
 def leaves(out: Any) -> list[Any]:
-    """Results as NumPy arrays: float64 (which holds every dtype here), integers, flags."""
-    arrays = [np.asarray(x) for x in jax.tree.leaves(out)]
-    return [a if a.dtype.kind in "biu" else a.astype(np.float64) for a in arrays]
+    """Results as NumPy arrays: wide enough for every dtype and every power of two."""
+    return [_number_of(x) for x in _results(out)]
+
+
+def _results(out: Any) -> list[Any]:
+    return jax.tree.leaves(out, is_leaf=lambda x: type(x) is Unitful)
+
+
+def _number_of(x: Any) -> Any:
+    if type(x) is Unitful:
+        return np.ldexp(np.asarray(x.stored).astype(np.float64).astype(Wide), x.scale)
+    x = np.asarray(x)
+    return x if x.dtype.kind in "biu" else x.astype(np.float64)
 
 
 def _warned(function: Any, args: Any) -> tuple[Any, bool]:
-    """Results, and whether there was a `ScaleWarning`."""
+    """The result, and whether there was a `ScaleWarning`."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        out = leaves(function(*args))
+        out = jax.block_until_ready(function(*args))
     return out, any(issubclass(w.category, ScaleWarning) for w in seen)
+
+
+def _plainly(program: Program, plain: Any, args: Any) -> list[Any] | None:
+    """What plain JAX gives; `None` if it refuses quantities, whose scales it cannot choose."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return leaves(plain(*args))
+    except Exception:
+        if program.units:
+            return None
+        raise
 
 
 def _fresh(program: Program, args: Any) -> list[Any] | None:
     try:
-        return _warned(transforms.jit(program.build(DTYPES[program.dtype])), args)[0]
+        return leaves(_warned(transforms.jit(program.build(DTYPES[program.dtype])), args)[0])
     except Exception:
         return None
 
@@ -122,11 +146,9 @@ def run(program: Program, tally: Tally | None = None, *, last_only: bool = False
     plain = jax.jit(function if program.traced else program.build(dtype))
     compiled, warned = transforms.jit(function), False
     for i, args in enumerate(program.arrays()):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            by_plain = leaves(plain(*args))
+        by_plain = _plainly(program, plain, args)
         try:
-            got, now = _warned(compiled, args)
+            out, now = _warned(compiled, args)
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             return Failure(program, "crash", i, warned, [], None, by_plain, [], text)
@@ -134,7 +156,7 @@ def run(program: Program, tally: Tally | None = None, *, last_only: bool = False
         if last_only and i < len(program.calls) - 1:
             continue
         tally.calls += 1
-        failure = _judged(program, reference, i, args, got, by_plain, warned, tally)
+        failure = _judged(program, reference, i, args, out, by_plain, warned, tally)
         if failure is not None:
             return failure
     return None
@@ -145,25 +167,28 @@ def _judged(
     reference: Reference,
     i: int,
     args: Any,
-    got: list[Any],
-    plain: list[Any],
+    out: Any,
+    plain: list[Any] | None,
     warned: bool,
     tally: Tally,
 ) -> Failure | None:
-    call = program.calls[i]
+    call, got = program.calls[i], leaves(out)
+    free = [type(x) is Unitful for x in _results(out)]
     try:
-        bands = reference.bands(call)
+        bands = reference.bands(call, free=free)
     except Unusable:
         tally.unusable += 1
         return None
     _count(tally, bands, got, plain)
     if not any(band.wrong(y).any() for band, y in zip(bands, got, strict=True)):
         return None
-    bands = reference.bands(call, _CONFIRM)
+    bands = reference.bands(call, _CONFIRM, free)
     wrong = [band.wrong(y) for band, y in zip(bands, got, strict=True)]
     if not any(w.any() for w in wrong):
         return None
-    fine = [band.right(y) for band, y in zip(bands, plain, strict=True)]
+    fine = [w & False for w in wrong]
+    if plain is not None:
+        fine = [band.right(y) for band, y in zip(bands, plain, strict=True)]
     worse = any((w & f).any() for w, f in zip(wrong, fine, strict=True))
     fresh = _fresh(program, args)
     history = fresh is not None and all(
@@ -181,11 +206,12 @@ def _judged(
 def _number(band: Band) -> Any:
     exact = np.asarray(band.exact)
     with np.errstate(all="ignore"):
-        return exact if exact.dtype.kind != "f" else exact.astype(np.float64)
+        narrow = exact if exact.dtype.kind != "f" else exact.astype(np.float64)
+        return exact if np.isinf(narrow).any() and band.free else narrow
 
 
-def _count(tally: Tally, bands: list[Band], got: list[Any], plain: list[Any]) -> None:
-    for band, y, p in zip(bands, got, plain, strict=True):
+def _count(tally: Tally, bands: list[Band], got: list[Any], plain: list[Any] | None) -> None:
+    for band, y, p in zip(bands, got, plain or [np.nan] * len(got), strict=True):
         tally.entries += int(np.size(y))
         tally.sharp += int(np.sum(band.sharp))
         tally.found += int(np.sum(band.right(y) & band.wrong(p) & band.judged))

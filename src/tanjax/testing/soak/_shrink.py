@@ -103,7 +103,9 @@ def _without_arguments(program: Program) -> Iterator[Program]:
         dataclasses.replace(c, values=tuple(itertools.compress(c.values, used)))
         for c in program.calls
     )
-    yield dataclasses.replace(program, arguments=arguments, calls=calls, steps=program.live())
+    units = tuple(itertools.compress(program.units, used))
+    steps = program.live()
+    yield dataclasses.replace(program, arguments=arguments, calls=calls, steps=steps, units=units)
 
 
 def _plain(program: Program) -> Program:
@@ -128,7 +130,7 @@ def _without_steps(program: Program) -> Iterator[Program]:
     kinds = {a.name: a.kind for a in program.arguments} | {s.name: s.kind for s in live}
     for step in reversed(live):
         for operand in dict.fromkeys(step.operands):
-            if kinds[operand] == step.kind or step.name in program.outputs:
+            if (kinds[operand] == step.kind and not program.units) or step.name in program.outputs:
                 yield _renamed(program, step, operand)
     for step in live:
         for i, operand in enumerate(step.operands):
@@ -138,7 +140,11 @@ def _without_steps(program: Program) -> Iterator[Program]:
                     yield _replaced(program, step, dataclasses.replace(step, operands=operands))
     for step in live:
         for text in _SIMPLE:
-            if step.text not in _SIMPLE and len(step.operands) > text.count("{1}"):
+            if (
+                not program.units
+                and step.text not in _SIMPLE
+                and len(step.operands) > text.count("{1}")
+            ):
                 simple = dataclasses.replace(step, op="simple", text=text)
                 yield _replaced(program, step, simple)
 
@@ -209,7 +215,8 @@ def _rounder(program: Program) -> Iterator[Program]:
             calls = []
             for call in program.calls:
                 values = list(call.values)
-                values[i] = held(change(np.asarray(values[i], np.float64)), program.dtype)
+                change_of = change(np.asarray(values[i], np.float64))
+                values[i] = change_of if program.units else held(change_of, program.dtype)
                 calls.append(dataclasses.replace(call, values=tuple(values)))
             changed = dataclasses.replace(program, calls=tuple(calls))
             if _differs(program, changed):

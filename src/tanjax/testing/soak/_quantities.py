@@ -1,0 +1,151 @@
+"""Random programs on quantities: the same function on numbers with units, and on bare numbers.
+
+Units are a second judge that comes for free: a program of lengths, masses and times in SI is, with
+the units left out, the same arithmetic, which the reference can run. Results that are quantities
+keep a power of two where they need one, so here nothing is beyond the dtype.
+
+    program = generate_quantities(seed=7, dtype="float16")
+
+Sharp edges. Only coherent units: with km for m the bare numbers would differ.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ._programs import Argument, Call, Program, Step
+from ._values import sequence
+
+Dimension = tuple[Fraction, ...]  # powers of length, mass, time
+UNITS: dict[str, Dimension] = {
+    "m": (Fraction(1), Fraction(0), Fraction(0)),
+    "kg": (Fraction(0), Fraction(1), Fraction(0)),
+    "s": (Fraction(0), Fraction(0), Fraction(1)),
+    "m / s": (Fraction(1), Fraction(0), Fraction(-1)),
+    "J": (Fraction(2), Fraction(1), Fraction(-2)),
+}
+_NONE: Dimension = (Fraction(0),) * 3
+_OF_G: Dimension = (Fraction(3), Fraction(-1), Fraction(-2))
+
+# Text, how many powers of the first and second operand the result has, and what it asks for:
+# "same" dimensions, "array" operand, "number" without dimension.
+TEMPLATES: tuple[tuple[str, str, Any, Any, str], ...] = (
+    ("arithmetic", "{0} * {1}", 1, 1, ""),
+    ("arithmetic", "{0} / {1}", 1, -1, ""),
+    ("arithmetic", "1 / {0}", -1, 0, ""),
+    ("arithmetic", "{0} + {1}", 1, 0, "same"),
+    ("arithmetic", "{0} - 0.37 * {1}", 1, 0, "same"),
+    ("constant", "6.626e-34 * {0}", 1, 0, ""),
+    ("constant", "{0} / 1.38e-23", 1, 0, ""),
+    ("constant", "G * {0}", 1, 0, "G"),
+    ("constant", "G * {0} / {1}**2", 1, -2, "G"),
+    ("integer power", "{0}**2", 2, 0, ""),
+    ("integer power", "{0}**-3", -3, 0, ""),
+    ("root", "np_.sqrt(np_.abs({0}))", Fraction(1, 2), 0, ""),
+    ("root", "np_.sqrt({0} * {0} + {1} * {1})", 1, 0, "same"),
+    ("root", "np_.hypot({0}, {1})", 1, 0, "same"),
+    ("real power", "np_.abs({0})**1.5", Fraction(3, 2), 0, ""),
+    ("choice", "np_.maximum({0}, {1})", 1, 0, "same"),
+    ("choice", "np_.where({0} > {1}, {0}, {1})", 1, 0, "same"),
+    ("reduction", "np_.sum({0})", 1, 0, "array"),
+    ("reduction", "np_.mean({0})", 1, 0, "array"),
+    ("reduction", "np_.max(np_.abs({0}))", 1, 0, "array"),
+    ("reduction", "np_.linalg.norm({0})", 1, 0, "array"),
+    ("reduction", "np_.sum({0} * {1})", 1, 1, "array"),
+    ("indexing", "{0}[0]", 1, 0, "array"),
+    ("running", "np_.cumsum({0})", 1, 0, "running"),
+    ("exp", "np_.exp(-np_.abs({0} / {1}))", 0, 0, "same"),
+    ("log", "np_.log(np_.abs({0} / {1}))", 0, 0, "same"),
+    ("exp", "np_.tanh({0})", 0, 0, "number"),
+    ("log", "np_.log1p(np_.abs({0}))", 0, 0, "number"),
+)
+
+
+class _Maker:
+    """A program on quantities in the making."""
+
+    def __init__(self, seed: int, dtype: str) -> None:
+        self.random = np.random.default_rng([seed, 7])
+        self.dtype = dtype
+        shapes = ((), (), (3,), (4,), (300,))
+        self.shape: tuple[int, ...] = shapes[int(self.random.integers(len(shapes)))]
+        self.steps: list[Step] = []
+        count = int(self.random.integers(2, 4))
+        kinds = ["v" if self.shape and self.random.random() < 0.7 else "s" for _ in range(count)]
+        self.arguments = [Argument(f"q{i}", k) for i, k in enumerate(kinds)]
+        self.units = [str(self.random.choice(list(UNITS))) for _ in kinds]
+        self.known = {
+            a.name: (a.kind, UNITS[u]) for a, u in zip(self.arguments, self.units, strict=True)
+        }
+
+    def pick(self, allowed: Any) -> str | None:
+        names = [n for n, value in self.known.items() if allowed(*value)]
+        if not names:
+            return None
+        back = min(int(self.random.exponential(1.5)), len(names) - 1)
+        return names[-1 - back]
+
+    def step(self) -> None:
+        """Add an operation whose dimensions fit."""
+        op, text, first, second, asks = TEMPLATES[int(self.random.integers(len(TEMPLATES)))]
+        array = asks in ("array", "running")
+        a = self.pick(
+            lambda kind, d: (not array or kind == "v") and (asks != "number" or d == _NONE)
+        )
+        if a is None:
+            return
+        kind, dimension = self.known[a]
+        operands = [a]
+        if "{1}" in text:
+            b = self.pick(
+                lambda k, d: (not array or k == "v") and (asks != "same" or d == dimension)
+            )
+            if b is None:
+                return
+            operands.append(b)
+            kind = max(kind, self.known[b][0])
+        other = self.known[operands[-1]][1]
+        powers = tuple(first * x + second * y for x, y in zip(dimension, other, strict=True))
+        if asks == "G":
+            powers = tuple(x + g for x, g in zip(powers, _OF_G, strict=True))
+        name = f"v{len(self.steps)}"
+        gives = "s" if asks == "array" else kind
+        self.steps.append(Step(name, op, text, tuple(operands), gives))
+        self.known[name] = (gives, powers)
+
+
+def generate_quantities(seed: int, dtype: str) -> Program:
+    """The program of a seed."""
+    maker = _Maker(seed, dtype)
+    while len(maker.steps) < 2 + seed % 4:
+        maker.step()
+    size = int(np.prod(maker.shape))
+    calls = sequence(maker.random, dtype, maker.arguments, maker.shape, size, 6, None)
+    if dtype == "float16":  # quantities of any magnitude, by whole arrays
+        powers = maker.random.integers(-40, 40, (len(calls), len(maker.arguments)))
+        powers[:, maker.random.random(len(maker.arguments)) < 0.4] = 0
+        calls = tuple(_scaled(call, power) for call, power in zip(calls, powers, strict=True))
+    return Program(
+        seed,
+        dtype,
+        tuple(maker.arguments),
+        (),
+        (),
+        tuple(maker.steps),
+        (maker.steps[-1].name,),
+        str(maker.random.choice(["plain", "plain", "grad"])),
+        calls,
+        traced=False,
+        units=tuple(maker.units),
+    )
+
+
+def _scaled(call: Call, powers: Any) -> Call:
+    if call.same is not None:
+        return dataclasses.replace(call, same=None)
+    values = tuple(np.ldexp(v, int(p)) for v, p in zip(call.values, powers, strict=True))
+    return dataclasses.replace(call, values=values)
