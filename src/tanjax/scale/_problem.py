@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from tanjax._errors import ScaleError
@@ -24,13 +25,13 @@ Interval = tuple[int, int]
 class Demand(NamedTuple):
     """What is asked of exponents: of every number, and how much room is left on both sides.
 
-    `tails`: where no exponent holds all numbers of a value, and some are ordinary, the others may
-    be infinite (`1 / (1 + exp(x))`).
+    `kept`: what is held where no exponent holds all numbers of a value: `"largest"`, `"ordinary"`
+    (others may be infinite, as in `1 / (1 + exp(x))`) or `"smallest"`.
     """
 
     strict: bool
     room: int  # this part of the width of an interval
-    tails: bool = False
+    kept: str = "largest"
 
 
 class Solved(NamedTuple):
@@ -56,7 +57,8 @@ def recorded() -> Iterator[list[Solved]]:
 
 # In this order, until nothing is lost.
 DEMANDS = (
-    Demand(False, 3), Demand(True, 3), Demand(False, 40), Demand(True, 40), Demand(False, 40, True)
+    Demand(False, 3), Demand(True, 3), Demand(False, 40), Demand(True, 40),
+    Demand(False, 40, "ordinary"), Demand(False, 40, "smallest"),
 )  # fmt: skip
 
 
@@ -84,10 +86,12 @@ def interval(value: Value, demand: Demand) -> Interval:
     smallest, largest = _range.normal_range(dtype)
     if not demand.strict and high < 0 and smallest <= magnitude.high <= largest:
         return low, 0
-    is_wide = demand.tails and low > 0 and not _range.holds_together(value)
-    if is_wide and smallest <= magnitude.low <= largest:
-        return 0, 0
-    return low, high
+    if demand.kept == "largest" or _range.holds_together(value):
+        return low, high
+    if demand.kept == "smallest":
+        high = math.floor(magnitude.low - smallest)
+        return high - jnp.finfo(dtype).nmant - 1, high
+    return (0, 0) if low > 0 and smallest <= magnitude.low <= largest else (low, high)
 
 
 def problem_of(graph: ScaleGraph, free_outputs: Sequence[bool], demand: Demand) -> Problem:

@@ -10,7 +10,7 @@ must be hidden from the simplifier: its graph is replayed with *guarded* nodes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -39,31 +39,56 @@ def guard(graph: ScaleGraph) -> list[Value]:
     **Arguments:** `graph`, with magnitudes and exponents: what counts is the numbers as stored.
     **Returns:** the results that are guarded.
     """
-    denominators: dict[int, Magnitude] = {}  # by value, what it was divided by so far
+    fractions: dict[int, _Fraction] = {}  # by value, how XLA sees a quotient
     factors: dict[int, Magnitude] = {}  # by value, the constants that it was multiplied by so far
-    found = []
+    found: list[Value] = []
     for node in graph.walk():
         node.guarded = False
         if node.primitive not in ("div", "mul") or not node.outputs[0].is_floating:
             continue
-        chains = [(factors, _factor(node))]
+        found += _joined_factors(node, factors)
         if node.primitive == "div":
-            chains.append((denominators, _stored(node.uses[1])))
-        for known, own in chains:
-            for position, use in enumerate(node.uses):
-                if use.value.index not in known:
-                    continue
-                # x / y / z = x / (y z); but x / (y / z) = x z / y, where x z counts
-                divided = known is denominators and position == 1
-                total = _times(known[use.value.index], _stored(node.uses[0]) if divided else own)
-                if total and not _holds(node.outputs[0], total):
-                    assert use.value.node is not None
-                    use.value.node.guarded = True
-                    found.append(use.value)
-                elif total and not divided:
-                    own = total
-            if own is not None:
-                known[node.outputs[0].index] = own
+            found += _joined_fractions(node, fractions)
+    return found
+
+
+class _Fraction(NamedTuple):
+    """What XLA makes of quotients of quotients: one numerator over one denominator."""
+
+    above: Magnitude | None
+    below: Magnitude | None
+
+
+def _joined_fractions(node: Node, fractions: dict[int, _Fraction]) -> list[Value]:
+    """`(a / b) / (c / d)` is `(a d) / (b c)` to XLA: guard its operands if that does not fit."""
+    one = Magnitude(0.0, 0.0)
+    quotients = [use.value for use in node.uses if use.value.index in fractions]
+    given = [fractions.get(use.value.index, _Fraction(_stored(use), one)) for use in node.uses]
+    (a, b), (c, d) = given
+    joined = _Fraction(_times(a, d), _times(b, c))
+    fits = all(m is None or _holds(node.outputs[0], m) for m in joined)
+    if quotients and not fits:
+        for value in quotients:
+            assert value.node is not None
+            value.node.guarded = True
+        joined = _Fraction(_stored(node.uses[0]), _stored(node.uses[1]))
+    fractions[node.outputs[0].index] = joined
+    return [] if fits else quotients
+
+
+def _joined_factors(node: Node, factors: dict[int, Magnitude]) -> list[Value]:
+    """`x * c * d` is `x * (c * d)` to XLA: guard a product whose constants cannot be joined."""
+    own, found = _factor(node), []
+    for use in node.uses:
+        total = _times(factors.get(use.value.index), own)
+        if total and not _holds(node.outputs[0], total):
+            assert use.value.node is not None
+            use.value.node.guarded = True
+            found.append(use.value)
+        elif total:
+            own = total
+    if own is not None:
+        factors[node.outputs[0].index] = own
     return found
 
 

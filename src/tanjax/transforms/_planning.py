@@ -216,7 +216,7 @@ class PlannedFunction:
                 return self._used(entry, "proved for numbers around these")
         for entry in known:
             if not entry.plan.is_estimate and entry.is_right(leaves):
-                if entry.plan.identity and entry.seconds > _entries.DEAR:
+                if entry.plan.identity and entry.is_dear:
                     entry.trust(leaves, seen)
                 return self._used(entry, "looked at, and right")
         entry = self._plan(case, leaves)
@@ -225,7 +225,7 @@ class PlannedFunction:
             return entry
         self._made.remove(entry)
         same.plan, same.looks = entry.plan, same.looks + 1
-        if entry.plan.is_estimate or same.seconds > _entries.DEAR:
+        if entry.plan.is_estimate or same.is_dear:
             same.trust(leaves, seen)
         return same
 
