@@ -2,7 +2,7 @@
 
 from ._abstract import AbstractArray as AbstractArray, Dense as Dense, static_field as static_field
 from ._block_diagonal import BlockDiagonal as BlockDiagonal
-from ._conversion import bits_in as bits_in, planned as planned
+from ._conversion import bits_in as bits_in, is_planned as is_planned, planned as planned
 from ._default_maps import is_inexact as is_inexact
 from ._densify import densified as densified, densify as densify, densify_mode as densify_mode
 from ._diagonal import Diagonal as Diagonal

@@ -42,6 +42,11 @@ def planned() -> Iterator[None]:
         _planned.reset(token)
 
 
+def is_planned() -> bool:
+    """Whether what is traced here and now will be planned."""
+    return _planned.get()
+
+
 def convert(value: Any, a: Unit, b: Unit) -> Any:
     """A number in unit `a` as a number in unit `b`. **Raises:** `UnitError`."""
     if a is b:

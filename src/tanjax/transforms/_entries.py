@@ -12,6 +12,7 @@ of such calls are looked at on calls 1, 2, 4, 8, …, and so are numbers farther
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,11 +21,16 @@ import jax.numpy as jnp
 from tanjax.scale import Magnitude, Plan, _measure, _plan, _proof
 from tanjax.scale._measure import Window, inside, measure
 
+from ._packing import free_leaves
+
 DEAR = 1e-3  # seconds that a look may take at every call
 _UP, _DOWN = 16.0, 64.0  # bits around numbers for which JAX's own program was seen to be right
 _BELIEVED = 8.0  # bits around numbers for which an alarm was false
+_PLANS = 16  # of one program; the oldest goes
 _WINDOWS = 4  # proved ones, of one plan
 _TOGETHER = 16  # floating arguments from which on they are looked at by a program of their own
+
+log = logging.getLogger("tanjax.scale")
 
 Look = list[Magnitude | None]  # per argument; None where it has no magnitude
 
@@ -172,3 +178,73 @@ def _whole(x: Any) -> int | None:
         return x
     kind = getattr(x.dtype, "kind", "V")
     return x.item() if kind in "biu" else None
+
+
+class Case:
+    """Arguments of one kind (shapes, trees, static ones): their program, and its plans so far.
+
+    **Fields:** `closed`, `out`, `restored`, `notes`: the program as JAX traced it, its results, and
+    the constants that tracing lost; `entries`: the plans, the last one used first; `made`: a list
+    of all entries that were ever used; `treedef`, `avals` of the arguments; `keeps`: whether these
+    are small enough to be kept alive; `is_pure`: a run leaves nothing but results; `is_broken`: the
+    planner failed.
+    """
+
+    def __init__(
+        self, name: Any, closed: Any, out: Any, restored: Any, notes: Any, jitted: Any, made: Any
+    ) -> None:
+        self.name, self.closed, self.out, self.jitted = name, closed, out, jitted
+        self.restored, self.notes, self.free = restored, notes, free_leaves(out)
+        self.entries: list[Entry] = []
+        self.made: list[Entry] = made
+        self.treedef: Any = None
+        self.avals: tuple[Any, ...] = ()
+        self.keeps = self.is_pure = self.is_broken = False
+
+    def find(self, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Entry]) -> None:
+        """Bring the plan for these numbers to the front, made by `make` if there is none."""
+        entry = self._entry(leaves, make)
+        if entry in self.entries:
+            self.entries.remove(entry)
+        self.entries.insert(0, entry)
+        del self.entries[_PLANS:]
+
+    def _entry(self, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Entry]) -> Entry:
+        """A plan that is proved, one that was seen to be right, or a new one."""
+        for entry in self.entries:
+            if entry.covers(leaves):
+                return entry
+        if not self.entries:
+            return make(leaves)
+        seen = look(leaves)
+        known = sorted(self.entries, key=lambda e: not e.plan.identity)
+        if not known[0].plan.identity:
+            known.insert(0, self._identity(leaves))
+        for entry in known:
+            if entry.prove(leaves, seen):
+                return self._used(entry, "proved for numbers around these")
+        for entry in known:
+            if not entry.plan.is_estimate and entry.is_right(leaves):
+                if entry.plan.identity and entry.is_dear:
+                    entry.trust(leaves, seen)
+                return self._used(entry, "looked at, and right")
+        entry = make(leaves)
+        same = next((e for e in known if e.plan.identity and entry.plan.identity), None)
+        if same is None:
+            return entry
+        self.made.remove(entry)
+        same.plan, same.looks = entry.plan, same.looks + 1
+        if entry.plan.is_estimate or same.is_dear:
+            same.trust(leaves, seen)
+        return self._used(same, "looked at: no other does better")
+
+    def _identity(self, leaves: Sequence[Any]) -> Entry:
+        """JAX's own program, which is right for numbers that need no exponents."""
+        plan = _plan.identity(self.closed, self.free, self.restored, self.notes)
+        return Entry(plan, self.jitted, leaves)
+
+    def _used(self, entry: Entry, what: str) -> Entry:
+        log.info("%s: %s plan, %s", self.name, entry.plan.method, what)
+        if entry not in self.made:
+            self.made.append(entry)
+        return entry

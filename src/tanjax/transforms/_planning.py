@@ -13,13 +13,12 @@ other hosts cannot be looked at either.
 from __future__ import annotations
 
 import functools
-import logging
 import sys
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from operator import is_
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -28,39 +27,21 @@ from tanjax._errors import ScaleWarning, message
 from tanjax.arrays import Unitful, planned
 
 from ._arguments import all_finite, copied, is_finite, signature, static_arguments
-from ._packing import free_leaves, relabelled
+from ._packing import relabelled
 
+if TYPE_CHECKING:
+    from ._entries import Case
+
+_PROGRAMS = 32  # compiled ones; the oldest goes
 _SMALL = 1 << 16  # bytes of arguments that may be kept alive in order to recognise them
-_PLANS = 16  # of one program; the oldest goes
 _NUMBERS = (float, int, complex, bool, str, type(None))
 _arrays: set[type] = set()  # the types of JAX's arrays that hold numbers, as they are met
 
-log = logging.getLogger("tanjax.scale")
-
-
-class _Case(NamedTuple):
-    """Arguments of one kind: their program, and its plans so far, the last one used first.
-
-    **Fields:** `treedef` and `avals` of the arguments; `traced`: the program; `entries`; `keeps`:
-    whether the arguments are small enough to be kept alive; `is_pure`: a run leaves nothing but
-    results.
-    """
-
-    treedef: Any
-    avals: tuple[Any, ...]
-    traced: Any
-    entries: list[Any]
-    keeps: bool
-    is_pure: bool
-
-
-class _Traced(NamedTuple):
-    """A program as JAX traced it, its results, and the constants that tracing lost."""
-
-    closed: Any
-    out: Any
-    restored: Any
-    notes: tuple[str, ...]
+_ABSTRACT = (
+    "called under a trace of JAX (`jax.grad`, `jax.vmap`, `jax.jit`, a loop), where no number is "
+    "known, it is not planned: its numbers may leave their range unseen. Write "
+    "`tj.jit(jax.grad(f))`, or pass `scale=False` if that is meant."
+)
 
 
 class PlannedFunction:
@@ -75,11 +56,12 @@ class PlannedFunction:
         self.jitted: Any = jax.jit(fun, **options)
         self._fun, self._options, self._flat = fun, options, flat
         self._static = static_arguments(fun, options)
-        self._known: dict[Any, _Case] = {}
+        self._known: dict[Any, Case] = {}
         self._programs: dict[Any, Callable[..., Any]] = {}
         self._made: list[Any] = []  # an entry for every plan made, oldest first
         self._calls = 0  # of plans that are estimates
-        self._recent: _Case | None = None
+        self._said = False  # that it was called under a trace
+        self._recent: Case | None = None
         # The arguments of the last call, and the program that was right for them.
         self.last: tuple[Any, ...] | None = None
         self._last_weak: tuple[Any, ...] | None = None
@@ -163,6 +145,7 @@ class PlannedFunction:
         before = len(self._made)
         case = self._case(leaves, treedef, args, kwargs)
         if case is None:
+            self._note_abstract(leaves)
             return self.jitted(*args, **kwargs)
         plan, grade = case.entries[0].plan, case.entries[0].grade
         if len(self._made) > before and plan.expects_finite and not plan.has_effects:
@@ -172,7 +155,7 @@ class PlannedFunction:
         self._remember(case, args, kwargs)
         return case.entries[0].program(*args, **kwargs)
 
-    def _case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> _Case | None:
+    def _case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Case | None:
         """The plans for such arguments, that for these first; None if they cannot be looked at."""
         if not all(map(_can_be_looked_at, leaves)):
             return None
@@ -184,68 +167,17 @@ class PlannedFunction:
             return None
         if case is None:
             case = self._known[key] = self._new_case(leaves, treedef, args, kwargs)
-        if case.traced is None:
+        if case.is_broken:
             return None
         try:
-            entry = self._entry(case, leaves)
+            case.find(leaves, functools.partial(self._plan, case))
         except Exception as error:  # whatever JAX can run is run, and our fault is no secret
             warnings.warn(_failed(self._fun, error), ScaleWarning, stacklevel=4)
-            self._known[key] = case._replace(traced=None)
+            case.is_broken = True
             return None
-        if entry in case.entries:
-            case.entries.remove(entry)
-        case.entries.insert(0, entry)
-        del case.entries[_PLANS:]
         return case
 
-    def _entry(self, case: _Case, leaves: Sequence[Any]) -> Any:
-        """The plan for these numbers: one that is proved, seen to be right, or a new one."""
-        from . import _entries
-
-        for entry in case.entries:
-            if entry.covers(leaves):
-                return entry
-        if not case.entries:
-            return self._plan(case, leaves)
-        seen = _entries.look(leaves)
-        known = sorted(case.entries, key=lambda e: not e.plan.identity)
-        if not known[0].plan.identity:
-            known.insert(0, self._identity(case, leaves))
-        for entry in known:
-            if entry.prove(leaves, seen):
-                return self._used(entry, "proved for numbers around these")
-        for entry in known:
-            if not entry.plan.is_estimate and entry.is_right(leaves):
-                if entry.plan.identity and entry.is_dear:
-                    entry.trust(leaves, seen)
-                return self._used(entry, "looked at, and right")
-        entry = self._plan(case, leaves)
-        same = next((e for e in known if e.plan.identity and entry.plan.identity), None)
-        if same is None:
-            return entry
-        self._made.remove(entry)
-        same.plan, same.looks = entry.plan, same.looks + 1
-        if entry.plan.is_estimate or same.is_dear:
-            same.trust(leaves, seen)
-        return same
-
-    def _identity(self, case: _Case, leaves: Sequence[Any]) -> Any:
-        """JAX's own program, which is right for numbers that need no exponents."""
-        from tanjax.scale import _plan
-
-        from ._entries import Entry
-
-        closed, out, restored, notes = case.traced
-        plan = _plan.identity(closed, free_leaves(out), restored, notes)
-        return Entry(plan, self.jitted, leaves)
-
-    def _used(self, entry: Any, what: str) -> Any:
-        log.info("%s: %s plan, %s", _name(self._fun), entry.plan.method, what)
-        if entry not in self._made:
-            self._made.append(entry)
-        return entry
-
-    def _remember(self, case: _Case, args: Any, kwargs: Any) -> None:
+    def _remember(self, case: Case, args: Any, kwargs: Any) -> None:
         """Keep what the next call is compared with; only immutable arguments can be recognised."""
         program = case.entries[0].program
         if self._static is None:
@@ -268,8 +200,10 @@ class PlannedFunction:
 
     # -- making a plan ------------------------------------------------------------------------
 
-    def _new_case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> _Case:
+    def _new_case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Case:
         from tanjax.scale import _literals
+
+        from ._entries import Case
 
         with planned():
             closed, out, restored, notes = _literals.trace(
@@ -279,26 +213,29 @@ class PlannedFunction:
             )
         for note in notes:  # a constant that is lost: JAX says nothing, and the result is wrong
             self._warn(note)
-        keeps = sum(getattr(x, "nbytes", 8) for x in leaves) <= _SMALL
-        is_pure = not closed.effects and not self._donates()
-        avals = tuple(map(signature, leaves))
-        return _Case(treedef, avals, _Traced(closed, out, restored, notes), [], keeps, is_pure)
+        case = Case(_name(self._fun), closed, out, restored, notes, self.jitted, self._made)
+        case.treedef, case.avals = treedef, tuple(map(signature, leaves))
+        case.keeps = sum(getattr(x, "nbytes", 8) for x in leaves) <= _SMALL
+        case.is_pure = not closed.effects and not self._donates()
+        return case
 
-    def _plan(self, case: _Case, leaves: Sequence[Any], **how: Any) -> Any:
+    def _plan(self, case: Case, leaves: Sequence[Any], **how: Any) -> Any:
         """A new plan for these numbers."""
         from tanjax.scale import _plan
 
         from ._entries import Entry
 
-        closed, out, restored, notes = case.traced
-        plan = _plan.plan(closed, leaves, free_leaves(out), restored=restored, notes=notes, **how)
+        given = {"restored": case.restored, "notes": case.notes}
+        plan = _plan.plan(case.closed, leaves, case.free, **given, **how)
         program = self.jitted
         if not plan.identity:
-            key = (id(closed), plan.exponents, plan.method)
+            key = (id(case.closed), plan.exponents, plan.method)
             if key not in self._programs:
-                if len(self._programs) >= 2 * _PLANS:  # the oldest goes
+                if len(self._programs) >= _PROGRAMS:
                     del self._programs[next(iter(self._programs))]
-                self._programs[key] = self._replayed(plan, jax.tree.structure(out), closed)
+                self._programs[key] = self._replayed(
+                    plan, jax.tree.structure(case.out), case.closed
+                )
             program = self._programs[key]
         for alarm in plan.alarms:
             self._warn(alarm)
@@ -354,7 +291,7 @@ class PlannedFunction:
     def _leaves_of(self, args: Any, kwargs: Any) -> Sequence[Any]:
         return args if self._flat else jax.tree.leaves(self._dynamic(args, kwargs))
 
-    def _first(self, case: _Case, leaves: Any, args: Any, kwargs: Any) -> Any:
+    def _first(self, case: Case, leaves: Any, args: Any, kwargs: Any) -> Any:
         """The first results of a plan that knows them to be finite: if not, XLA rewrote them."""
         kept = self._kept(args, kwargs)
         out = case.entries[0].program(*args, **kwargs)
@@ -365,7 +302,7 @@ class PlannedFunction:
         self._remember(case, args, kwargs)
         return out
 
-    def _alarmed(self, case: _Case, leaves: Any, args: Any, kwargs: Any) -> Any:
+    def _alarmed(self, case: Case, leaves: Any, args: Any, kwargs: Any) -> Any:
         """An estimate says that plain JAX loses something: run it, and believe what it gives."""
         kept, finite, entry = self._kept(args, kwargs), all(map(is_finite, leaves)), case.entries[0]
         out = self.jitted(*args, **kwargs)
@@ -375,7 +312,7 @@ class PlannedFunction:
         entry.plan = entry.plan._replace(is_confirmed=True)
         return entry.program(*kept[0], **kept[1])
 
-    def _checked(self, case: _Case, leaves: Any, args: Any, kwargs: Any) -> Any:
+    def _checked(self, case: Case, leaves: Any, args: Any, kwargs: Any) -> Any:
         """The results of an estimated plan, or of a better one if they are not finite.
 
         Looked at on calls 1, 2, 4, 8, … of estimated plans, so that the cost vanishes.
