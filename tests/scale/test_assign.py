@@ -338,8 +338,9 @@ def test_a_large_program_is_proven_best_to_a_percent():
     assert len(problem.rows) > 1000
     found = assign(problem, time_limit=20.0)
     check(problem, found)
-    assert found.method in ("presolve", "rounding")
+    assert found.method in ("presolve", "rounding", "search")
     assert found.gap <= 0.01
+    assert found.excess <= 0.01
     assert found.violations == 0
 
 
