@@ -213,7 +213,7 @@ def growth(rows: list[Planning]) -> dict[str, float]:
     return found
 
 
-# -- programs that wander out of range at random ----------------------------------------------------
+# -- programs that wander out of range at random -----------------------------------------------
 
 HOSTILE_HEADER = ["equations", "assignment", "per equation", "method", "conversions", "violations",
                   "gap", "of conversions"]  # fmt: skip

@@ -5,9 +5,9 @@ import ctypes
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_assign import Program, check
 
 import tanjax as tj
+from assignment_problems import Program, check
 from hostile_programs import hostile, problem_of
 from tanjax.scale import _assign, _conflicts, _moves
 from tanjax.scale._assign import assign, evaluate

@@ -50,8 +50,8 @@ from ._presolve import ANY as ANY, FREE as FREE, Cell, Problem as Problem, Syste
 TINY = 1e-30
 GAP = 1e-9  # below this an assignment counts as proven best
 ENDS = 500  # rows at which conflicts are looked for first; some tens of steps of a simulation
-EFFORT = 2e-5  # seconds per row for bounds, and for the search; then a proven gap of `GOOD` is good enough
-GOOD = 0.01
+EFFORT = 2e-5  # seconds per row for bounds, and for the search
+GOOD = 0.01  # a proven gap that is good enough after that
 FEW = 50  # conflicts whose cheapest cover takes HiGHS some milliseconds
 ROUNDS = 12  # of covers; the first few find nearly all conflicts
 WINDOW = 30  # cells that are solved exactly together
