@@ -1,9 +1,17 @@
-"""How good plans are and how long they take: chains of known results, graphs of real programs."""
+"""How good plans are and how long they take: chains of known results, graphs of real programs.
+
+    python benchmarks/scale_plans.py [--check]
+
+assigns random programs that wander out of range, the worst there are; all else is measured by
+`bench_scale.py`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import pathlib
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,7 +23,7 @@ import numpy as np
 import scale_programs as programs
 
 import tanjax as tj
-from tanjax.scale import _plan, _problem
+from tanjax.scale import _assign, _plan, _problem
 
 PARTS = {"build": _plan, "evaluate": _plan, "bound": _plan, "assign_exponents": _problem}
 
@@ -203,3 +211,69 @@ def growth(rows: list[Planning]) -> dict[str, float]:
         last = max(mine, key=lambda row: row.equations)
         found[name] = (last.total / last.equations) / (first.total / first.equations)
     return found
+
+
+# -- programs that wander out of range at random -----------------------------------------------
+
+HOSTILE_HEADER = ["equations", "assignment", "per equation", "method", "conversions", "violations",
+                  "gap", "of conversions"]  # fmt: skip
+SECONDS = {1000: 0.1, 10_000: 1.0}  # by equations: processor seconds of a quiet core
+GAP, GROWTH = 0.01, 2.0  # proven; per equation, largest to 1000
+
+
+@dataclasses.dataclass
+class Hostile:
+    """One random program: the processor seconds of this thread, and what was found."""
+
+    equations: int
+    seconds: float
+    found: Any
+
+    def values(self) -> list[str]:
+        """The row as text."""
+        found, each = self.found, 1e6 * self.seconds / self.equations
+        counts = [f"{found.conversions:,}", f"{found.violations:,}"]
+        gaps = [f"{100 * found.gap:.4f} %", f"{100 * found.excess:.0f} %"]
+        return [f"{self.equations:,}", f"{self.seconds:.3f} s", f"{each:.0f} µs", found.method,
+                *counts, *gaps]  # fmt: skip
+
+    @property
+    def is_over(self) -> bool:
+        limit = SECONDS.get(self.equations)
+        return self.found.gap > GAP or (limit is not None and self.seconds > limit)
+
+
+def hostile_rows(sizes: tuple[int, ...] = (1000, 3000, 10_000, 30_000)) -> list[Hostile]:
+    """One random program of each size, assigned three times; the time is that of the fastest."""
+    import hostile_programs
+
+    rows = []
+    for size in sizes:
+        problem = hostile_programs.problem_of(*hostile_programs.hostile(size))
+        best: Hostile | None = None
+        for _ in range(3):
+            start = time.thread_time()
+            found = _assign.assign(problem, time_limit=60.0)  # it stops long before
+            row = Hostile(size, time.thread_time() - start, found)
+            best = row if best is None or row.seconds < best.seconds else best
+        assert best is not None
+        rows.append(best)
+        jax.clear_caches()
+    return rows
+
+
+def main() -> int:
+    """`python benchmarks/scale_plans.py [--check]`: the random programs; 1 if over budget."""
+    rows = hostile_rows()
+    print(" | ".join(HOSTILE_HEADER))
+    for row in rows:
+        print(" | ".join(row.values()), "OVER BUDGET" if row.is_over else "")
+    each = [row.seconds / row.equations for row in rows]
+    print(f"per equation, largest to smallest: {each[-1] / each[0]:.2f} × (budget {GROWTH:g} ×)")
+    over = each[-1] > GROWTH * each[0] or any(row.is_over for row in rows)
+    return int(over and "--check" in sys.argv)
+
+
+if __name__ == "__main__":
+    sys.path.append(str(pathlib.Path(__file__).parents[1] / "tests" / "support"))
+    sys.exit(main())

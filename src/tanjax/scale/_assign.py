@@ -7,19 +7,25 @@ it is converted, which costs its size; two readings at the same exponent share o
 Constants are converted at planning time, for nothing. The choice is an integer program.
 
 1. All zero is right for most programs: checked first, in microseconds.
-2. Otherwise bounds are propagated from the values that cannot stay at 0. Where they contradict each
-   other, one of the conversions on the way has to happen: such *conflicts* give a lower bound, and
-   where to convert, at once or by a small covering problem for HiGHS (`_conflicts`, `_cover`).
-3. The exponents follow, equation by equation (`_cells`). If the cost is that of the bound, they are
+2. Cells that nothing holds together violate as few bits as they can (`_cells.loosen`).
+3. Bounds are propagated from the values that cannot stay at 0. Where they contradict each other,
+   one of the conversions on the way has to happen: such *conflicts* give a lower bound, and where
+   to convert, at once or by a small covering problem for HiGHS (`_conflicts`, `_cover`).
+4. The exponents follow, equation by equation (`_cells`). If the cost is that of the bound, they are
    proven best; if not, HiGHS solves the integer program: the whole of small problems, of large ones
    the surroundings of conversions, first of those for which no conflict asks
    (`_integer_program`).
+5. Programs that wander out of range at random have more conflicts than there is time for. After
+   `EFFORT` a local search takes over, in linear time (`_moves`); if what it finds is proven good to
+   `GOOD`, that is the answer.
 
     assign(problem).values  # array([0, 0, 20])
 
 Sharp edges: a range violation is worse than all conversions together, but the program stays
 solvable; among equally good answers exponents near 0 are preferred, not guaranteed. `gap` is
-relative to `cost` and proven: `bound` is never above the best possible cost.
+relative to `cost` and proven: `bound` is never above the best possible cost. Where violations
+cannot be avoided, they are nearly all of `cost`, and `gap` says little about conversions: `excess`
+does, and may be large for such programs.
 """
 
 from __future__ import annotations
@@ -44,8 +50,8 @@ from ._presolve import ANY as ANY, FREE as FREE, Cell, Problem as Problem, Syste
 TINY = 1e-30
 GAP = 1e-9  # below this an assignment counts as proven best
 ENDS = 500  # rows at which conflicts are looked for first; some tens of steps of a simulation
-EFFORT = 2e-5  # seconds per row for bounds, and for the search; then a proven gap of `GOOD` is good enough
-GOOD = 0.01
+EFFORT = 2e-5  # seconds per row for bounds, and for the search
+GOOD = 0.01  # a proven gap that is good enough after that
 FEW = 50  # conflicts whose cheapest cover takes HiGHS some milliseconds
 ROUNDS = 12  # of covers; the first few find nearly all conflicts
 WINDOW = 30  # cells that are solved exactly together
@@ -135,9 +141,9 @@ class _Search:
         if not covered and self.left > 0:
             self._cover_exactly(bounds)
         best = self._construct(bounds, "presolve" if covered else "rounding")
-        for improve in (self._agree, self._polish, self._descend):
+        for better in (self._agree, self._polish, self._descend):
             if best.excess > GAP and self.left > 0:
-                best = improve(best)
+                best = better(best)
         return best
 
     def _violate(self) -> None:

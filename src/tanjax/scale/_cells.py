@@ -47,7 +47,9 @@ def construct(system: System, bounds: Bounds, wishes: Bound) -> list[int]:
         builder.cell(rows, variables)
     for x in range(system.n, system.size):
         if not inside[x]:
-            own = builder.of(system.owner[x])  # which may be out of range: that is not read as it is
+            own = builder.of(
+                system.owner[x]
+            )  # which may be out of range: that is not read as it is
             builder.set(x, min(max(own, system.low[x]), system.high[x]))
     return [builder.of(x) for x in range(system.size)]
 
@@ -82,8 +84,11 @@ def loosen(system: System, cells: list[Cell]) -> tuple[int, list[Cell]]:
             bits += sum(max(system.low[x] - e, e - system.high[x], 0) for x in free)
             system.loose.update((x, (low, high)) for x in free)
             system.widened.update(dict.fromkeys(free, e))
-        elif len(rows) == 1 and len(given[0]) == len(variables) and free and (
-            all(abs(c) == 1 for c, _ in given[0])
+        elif (
+            len(rows) == 1
+            and len(given[0]) == len(variables)
+            and free
+            and (all(abs(c) == 1 for c, _ in given[0]))
         ):
             bits += _share(system, given[0], free[-1])
         else:

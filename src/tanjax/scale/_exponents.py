@@ -76,9 +76,7 @@ def exponents_of(
     graph, if not plain floating point; `method`: of the plan.
     """
     values = {
-        names[v.index]: v.exponent
-        for v in graph.values
-        if v.is_floating and v.kind != "constant"
+        names[v.index]: v.exponent for v in graph.values if v.is_floating and v.kind != "constant"
     }
     uses = tuple(
         Reading(
@@ -107,6 +105,10 @@ def _in_graph(graph: ScaleGraph, solved: list[Solved]) -> Assignment | None:
     cost, conversions, violations = evaluate(problem, *zeros)
     gap = (cost - solution.bound) / cost if cost else 0.0
     return solution._replace(
-        cost=cost, gap=gap, excess=gap, conversions=conversions, violations=violations,
+        cost=cost,
+        gap=gap,
+        excess=gap,
+        conversions=conversions,
+        violations=violations,
         method="identity",
     )

@@ -41,7 +41,9 @@ class Solved(NamedTuple):
     solution: Assignment
 
 
-_solved: contextvars.ContextVar[list[Solved] | None] = contextvars.ContextVar("solved", default=None)
+_solved: contextvars.ContextVar[list[Solved] | None] = contextvars.ContextVar(
+    "solved", default=None
+)
 
 
 @contextlib.contextmanager
