@@ -193,3 +193,13 @@ def test_bits_of_numbers_out_of_range_are_unknown():
         found = evaluate(graph, [np.float32(x)])
         assert found.outputs == [None]
         assert "out of the range of float32" in found.skipped[0].reason
+
+
+def test_numbers_with_an_exponent_each_cost_more():
+    """A loop that ordinary numbers run to its end is sampled, as it would take too long."""
+    loop = lambda x: lax.fori_loop(0, 1500, lambda _, c: -c, x)
+    for x, sampled in ((Wide(FRACTIONS), False), (X, True)):
+        _, found = run(loop, x)
+        assert found.complete
+        assert found.estimated == sampled
+        assert_close(found.outputs[0], decimals(x), "negated twice")
