@@ -193,3 +193,38 @@ def test_bits_of_numbers_out_of_range_are_unknown():
         found = evaluate(graph, [np.float32(x)])
         assert found.outputs == [None]
         assert "out of the range of float32" in found.skipped[0].reason
+
+
+def test_numbers_with_an_exponent_each_cost_more():
+    """A loop that ordinary numbers run to its end is sampled, as it would take too long."""
+    loop = lambda x: lax.fori_loop(0, 1500, lambda _, c: -c, x)
+    for x, sampled in ((Wide(FRACTIONS), False), (X, True)):
+        _, found = run(loop, x)
+        assert found.complete
+        assert found.estimated == sampled
+        assert_close(found.outputs[0], decimals(x), "negated twice")
+
+
+def test_blocks_far_from_each_other_meet():
+    """Each of the two fits in a block; what is made of both does not."""
+    x, y = Wide(np.array([1.0, 3.0])), Wide(np.array([0.5, 0.75]), 5000)
+    mask = np.array([1.0, 0.0])
+
+    def f(x, y):
+        joined = jnp.concatenate([x, y]), jnp.stack([x, y]), lax.pad(x, y[0], ((1, 0, 0),))
+        chosen = jnp.where(mask > 0, x, y), jnp.minimum(x, y * mask), x.at[0].set(y[0])
+        sums = x + y * mask, x - y * mask, x.at[0].add(y[1]), x.at[:1].multiply(y[:1])
+        grown = lax.scan(lambda c, _: (c * y[1], c), x[0], None, length=3)[1]
+        return *joined, *chosen, *sums, grown, lax.dynamic_update_slice(x, y[:1], (1,))
+
+    _, found = run(f, x, y)
+    assert found.complete
+    (a, b), (c, d) = decimals(x), decimals(y)
+    wants = [
+        *([a, b, c, d], [[a, b], [c, d]], [c, a, b]),
+        *([a, d], [a, 0], [c, b]),
+        *([a + c, b], [a - c, b], [a + d, b], [a * c, b]),
+        *([a, a * d, a * d * d], [a, c]),
+    ]
+    for i, (got, want) in enumerate(zip(found.outputs, wants, strict=True)):
+        assert_close(got, np.array(want, object), f"{i}")
