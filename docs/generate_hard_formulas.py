@@ -23,9 +23,8 @@ INTRODUCTION = """\
 # Hard formulas
 
 Formulas of physics as they are written in SI, in float32, bfloat16 and float16. Written by
-`docs/generate_hard_formulas.py` from the formulas in `docs/examples/hard_formulas/`; measured with
-JAX {version} on a CPU. `python docs/examples/hard_formulas.py Saha Casimir` prints the same table of
-some.
+`docs/generate_hard_formulas.py` from the formulas in `docs/examples/hard_formulas/`, measured with
+JAX {version} on a CPU; `python docs/examples/hard_formulas.py Saha Casimir` prints some of them.
 
 Each cell is the largest error of the value or of the gradient by all arguments, in units in the
 last place of the dtype: by `tj.jit` (at most {allowed:.0f} in every cell, which is tested), and by

@@ -141,9 +141,9 @@ FORMULAS = [
     ),
     *both(
         "Planck's spectrum",
-        "2hν³/c² / expm1(hν/kT), a grid and 10¹⁷ Hz, 5800 K",
+        "2hν³/c² / expm1(hν/kT), a grid and 5·10¹⁶ Hz, 2900 K",
         planck,
-        [([1e14, 2e14, 3.5e14, 1e17], "Hz"), (5800.0, "K")],
+        [([5e13, 1e14, 1.8e14, 5e16], "Hz"), (2900.0, "K")],
         "ν in THz, T in kK, in nW/m²/sr/Hz",
         units=(1e12, 1e3),
         per=1e-9,
