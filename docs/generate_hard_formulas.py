@@ -23,8 +23,8 @@ INTRODUCTION = """\
 # Hard formulas
 
 Formulas of physics as they are written in SI, in float32, bfloat16 and float16. Written by
-`docs/generate_hard_formulas.py` from `docs/examples/hard_formulas.py`, which prints the same table;
-measured with JAX {version} on a CPU.
+`docs/generate_hard_formulas.py` from the formulas in `docs/examples/hard_formulas/`, measured with
+JAX {version} on a CPU; `python docs/examples/hard_formulas.py Saha Casimir` prints some of them.
 
 Each cell is the largest error of the value or of the gradient by all arguments, in units in the
 last place of the dtype: by `tj.jit` (at most {allowed:.0f} in every cell, which is tested), and by
@@ -34,11 +34,13 @@ dtype, and constants as they were written.
 
 *Quantities* may hold numbers that their dtype cannot, because they carry a power of two; the
 argument of 2·10³⁰ kg in float16 is one. *Plain* are arrays without unit, whose results must fit in
-the dtype, with Python's numbers as constants.
+the dtype, with Python's numbers as constants: also those of the units that the text names.
 
 - A formula may multiply the relative error of its constants: the Boltzmann factor does by E/kT. The
   arguments are such that this is about 3; at E/kT = 40 nobody can have 8 units in float16, because
   rounding `k` alone costs 20.
+- Grids of occupations have an entry in the tail, where exp(E/kT) is 10³⁵⁰: it and its gradient are
+  0 in every dtype, and the other entries must not suffer from it.
 - The chain of 240 roundings errs by itself: correctly rounded arithmetic without any limit of
   exponents is off by 6 units in float32, 3 in bfloat16 and 7 in float16 from the same numbers.
 - Where plain JAX is right, as in `jax.nn.softmax`, `tj.jit` runs the very same program.

@@ -32,6 +32,8 @@ def test_errors_are_seen():
     right = [np.array([1.0, 3.0])]
     assert ulps([np.array([1.0, 3.0 + 9 * 2.0**-22])], right, jnp.float32) == 9
     assert ulps([np.array([1.0, np.inf])], right, jnp.float32) == np.inf
+    assert ulps([np.array([1e-30])], [np.array([0.0])], jnp.float32) == np.inf
+    assert ulps([np.array([0.0])], [np.array([0.0])], jnp.float32) == 0
 
 
 def test_plain_arithmetic_is_not_enough():
