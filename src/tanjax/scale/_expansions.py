@@ -58,21 +58,40 @@ _PROGRAMS: dict[str, Callable[..., Any]] = {
     "polynomial": _polynomial,
     "symmetric_product": _symmetric_product,
 }
-_HIGHER: dict[str, Callable[..., Any]] = {"Ldexp": _ldexp, "Frexp": _frexp}
+# JAX's own functions of numbers taken apart, by the kinds of their operands and results. Up to
+# JAX 0.11 they are bit operations, which nothing but the number itself can go through.
+_BY_BITS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "ldexp": ("fi>f", _ldexp),
+    "frexp": ("f>fi", _frexp),
+}
+
+
+def _program(equation: Any) -> Callable[..., Any] | None:
+    params, name = equation.params, equation.primitive.name
+    if name in _PROGRAMS:
+        return functools.partial(_PROGRAMS[name], **params)
+    kinds, function = _BY_BITS.get(params.get("name", ""), ("", None))
+    if function and kinds == _kinds(equation) and _compat.jax_function_of(equation):
+        return function
+    higher = _compat.higher_primitive(equation)
+    return None if higher is None else higher.expand  # type: ignore[no-any-return]
+
+
+def _kinds(equation: Any) -> str:
+    """`fi>f`: a floating number and an integer to a number. Derivatives have the same name."""
+    kind = lambda v: "f" if jnp.issubdtype(v.aval.dtype, jnp.floating) else "i"
+    return "".join(map(kind, equation.invars)) + ">" + "".join(map(kind, equation.outvars))
 
 
 def is_expanded(equation: Any) -> bool:
     """Whether an equation stands for a program."""
-    return equation.primitive.name in _PROGRAMS or _compat.higher_primitive(equation) is not None
+    return _program(equation) is not None
 
 
 def expansion(equation: Any) -> Any:
     """The closed jaxpr of the program that an equation stands for."""
-    higher = _compat.higher_primitive(equation)
-    if higher is None:
-        run = functools.partial(_PROGRAMS[equation.primitive.name], **equation.params)
-    else:
-        run = _HIGHER.get(type(higher).__name__, higher.expand)
+    run = _program(equation)
+    assert run is not None
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
     with jax.numpy_rank_promotion("allow"):
         return jax.make_jaxpr(run)(*avals)

@@ -10,31 +10,29 @@ it is read at an exponent of each reader's own.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from . import _range
 from ._graph import Node, ScaleGraph, Use, Value
 
 
 class _Joined:
-    """Things, of which those that belong together have the same `root`."""
+    """Numbers below a count, of which those that belong together have the same `root`."""
 
-    def __init__(self) -> None:
-        self.parent: dict[Hashable, Hashable] = {}
+    def __init__(self, count: int) -> None:
+        self.parent = list(range(count))
 
-    def root(self, x: Hashable) -> Hashable:
+    def root(self, x: int) -> int:
         parent = self.parent
-        parent.setdefault(x, x)
         while parent[x] != x:
-            parent[x] = parent[parent[x]]
-            x = parent[x]
+            parent[x] = x = parent[parent[x]]
         return x
 
-    def join(self, things: Sequence[Hashable]) -> None:
-        first, *others = things or [None]
-        for x in others:
-            self.parent[self.root(x)] = self.root(first)
+    def join(self, members: Sequence[int]) -> None:
+        if members:
+            first = self.root(members[0])
+            for x in members[1:]:
+                self.parent[self.root(x)] = first
 
 
 def _connects(value: Value) -> bool:
@@ -51,7 +49,7 @@ def _members(node: Node) -> list[int]:
 
 def needs_nothing(graph: ScaleGraph) -> tuple[list[Value], list[Use]]:
     """The values of those parts in which plain numbers hold everything, and their readings."""
-    joined, nodes = _Joined(), list(graph.walk())
+    joined, nodes = _Joined(len(graph.values)), list(graph.walk())
     members = [_members(node) for node in nodes]
     for values in members:
         joined.join(values)
@@ -75,9 +73,10 @@ def plain_parts(graph: ScaleGraph, untouched: Sequence[bool]) -> list[bool]:
     """Per node of a graph, whether nothing is touched in its part."""
     if all(untouched):
         return [True] * len(graph.nodes)
-    joined: Any = _Joined()
+    count = len(graph.values)
+    joined = _Joined(count + len(graph.nodes))
     for i, node in enumerate(graph.nodes):
         values = [use.value for use in node.uses] + node.outputs
-        joined.join([-1 - i, *(v.index for v in values if v.node and v.is_floating)])
-    touched = {joined.root(-1 - i) for i, as_it_was in enumerate(untouched) if not as_it_was}
-    return [joined.root(-1 - i) not in touched for i in range(len(graph.nodes))]
+        joined.join([count + i, *(v.index for v in values if v.node and v.is_floating)])
+    touched = {joined.root(count + i) for i, as_it_was in enumerate(untouched) if not as_it_was}
+    return [joined.root(count + i) not in touched for i in range(len(graph.nodes))]
