@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from tanjax._errors import ScaleWarning, message
-from tanjax.arrays import Unitful, planned
+from tanjax.arrays import Unitful, is_planned, planned
 
 from ._arguments import all_finite, copied, is_finite, signature, static_arguments
 from ._packing import relabelled
@@ -60,6 +60,7 @@ class PlannedFunction:
         self._programs: dict[Any, Callable[..., Any]] = {}
         self._made: list[Any] = []  # an entry for every plan made, oldest first
         self._calls = 0  # of plans that are estimates
+        self._alarms: list[str] = []  # of plans just made
         self._said = False  # that it was called under a trace
         self._recent: Case | None = None
         # The arguments of the last call, and the program that was right for them.
@@ -155,6 +156,13 @@ class PlannedFunction:
         self._remember(case, args, kwargs)
         return case.entries[0].program(*args, **kwargs)
 
+    def _note_abstract(self, leaves: Sequence[Any]) -> None:
+        """Say once that a call could not be planned, because its numbers are not known."""
+        abstract = any(isinstance(x, jax.core.Tracer) for x in leaves)
+        if abstract and not self._said and not is_planned():
+            self._said = True
+            self._warn(_ABSTRACT)
+
     def _case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Case | None:
         """The plans for such arguments, that for these first; None if they cannot be looked at."""
         if not all(map(_can_be_looked_at, leaves)):
@@ -175,6 +183,9 @@ class PlannedFunction:
             warnings.warn(_failed(self._fun, error), ScaleWarning, stacklevel=4)
             case.is_broken = True
             return None
+        alarms, self._alarms = self._alarms, []
+        for alarm in alarms:
+            self._warn(alarm)
         return case
 
     def _remember(self, case: Case, args: Any, kwargs: Any) -> None:
@@ -237,8 +248,7 @@ class PlannedFunction:
                     plan, jax.tree.structure(case.out), case.closed
                 )
             program = self._programs[key]
-        for alarm in plan.alarms:
-            self._warn(alarm)
+        self._alarms += plan.alarms
         entry = Entry(plan, program, leaves)
         self._made.append(entry)
         return entry
