@@ -12,9 +12,9 @@ the largest, and the window's ends are integers too.
 
 Sharp edges: zeros are not looked at, infinities and NaN only if the window says so: any exponent is
 right for them. For a
-complex number `inside` takes the larger part, up to half a bit below the absolute value. An array
-of which this process holds only a part counts as inside. Window ends are rounded outwards by a
-millionth of a bit.
+complex number `inside` takes the larger part, up to half a bit below the absolute value. Arrays of
+which this process holds only a part are looked at as a whole, by all processes (`_hosts.py`).
+Window ends are rounded outwards by a millionth of a bit.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from . import _hosts
 from ._graph import ZERO, Magnitude
 
 
@@ -72,8 +73,11 @@ def measure(x: Any) -> Magnitude:
         return Magnitude(*(math.log2(size),) * 2, True) if 0.0 < size < math.inf else ZERO
     if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
         return ZERO
-    if isinstance(x, jax.Array) and not is_on_host(x):
-        return _magnitude(*(float(v) for v in _extremes_on_device(x)))
+    if isinstance(x, jax.Array):
+        if not is_on_host(x):
+            return _seen(x).magnitude if _hosts.is_spread(x) else _on_device(x)
+    elif type(x) is _hosts.Spread:
+        return x.magnitude
     return _magnitude(*_extremes(np.asarray(x)))
 
 
@@ -82,8 +86,11 @@ def inside(x: Any, window: Window) -> bool:
 
     Costs about 3 us up to 1000 entries: it runs for every input at every call of a plan.
     """
-    if isinstance(x, jax.Array) and not is_on_host(x):
-        return _is_inside_on_device(x, window)
+    if isinstance(x, jax.Array):
+        if not is_on_host(x):
+            return _is_inside_on_device(x, window)
+    elif type(x) is _hosts.Spread:
+        return (x.is_finite or not window.finite) and _contains(window, x.magnitude)
     a = np.asarray(x)
     if a.ndim == 0:
         return _is_number_inside(a.item(), window)
@@ -272,8 +279,17 @@ def _extremes_on_device(x: Any) -> tuple[Any, Any]:
 
 
 def _is_inside_on_device(x: jax.Array, window: Window) -> bool:
-    if not x.is_fully_addressable:
-        return True
+    if _hosts.is_spread(x):
+        return inside(_seen(x), window)
     if window.finite and not bool(jnp.isfinite(x).all()):
         return False
-    return _contains(window, _magnitude(*(float(v) for v in _extremes_on_device(x))))
+    return _contains(window, _on_device(x))
+
+
+def _on_device(x: jax.Array) -> Magnitude:
+    return _magnitude(*(float(v) for v in _extremes_on_device(x)))
+
+
+def _seen(x: jax.Array) -> Any:
+    found = _hosts.looked_at([x])
+    return _hosts.Spread(x, ZERO, True) if found is None else found[0]

@@ -6,8 +6,9 @@ each); of others the magnitudes are compared with those for which a plan is prov
 does not do are numbers looked at again (`_entries.py`).
 
 Sharp edges. Under a trace (`jax.grad`, `jax.vmap`, an outer `jit`) no number is known and the
-program is JAX's own: write `tj.jit(tj.grad(f))`, not `tj.grad(tj.jit(f))`. Arrays that live on
-other hosts cannot be looked at either.
+program is JAX's own: write `tj.jit(tj.grad(f))`, not `tj.grad(tj.jit(f))`. Calls with arrays on
+several hosts have plans of their own (`_over_hosts`): all processes have to run the same program,
+whatever each of them has computed alone in between.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ import numpy as np
 from tanjax._errors import ScaleWarning, message
 from tanjax.arrays import Unitful, planned
 
-from ._arguments import all_finite, copied, is_finite, signature, static_arguments
+from ._arguments import (
+    all_finite,
+    are_several,
+    copied,
+    is_finite,
+    is_on_several_hosts,
+    signature,
+    static_arguments,
+)
 from ._packing import free_leaves, relabelled
 
 _SMALL = 1 << 16  # bytes of arguments that may be kept alive in order to recognise them
@@ -70,7 +79,14 @@ class PlannedFunction:
     about 3 us for every floating argument, which is looked at.
     """
 
-    def __init__(self, fun: Callable[..., Any], options: dict[str, Any], *, flat: bool = False):
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        options: dict[str, Any],
+        *,
+        flat: bool = False,
+        over_hosts: bool = False,
+    ) -> None:
         self.jitted: Any = jax.jit(fun, **options)
         self._fun, self._options, self._flat = fun, options, flat
         self._static = static_arguments(fun, options)
@@ -79,6 +95,8 @@ class PlannedFunction:
         self._made: list[Any] = []  # an entry for every plan made, oldest first
         self._calls = 0  # of plans that are estimates
         self._recent: _Case | None = None
+        self._is_over_hosts = over_hosts
+        self._of_hosts: PlannedFunction | None = None
         # The arguments of the last call, and the program that was right for them.
         self.last: tuple[Any, ...] | None = None
         self._last_weak: tuple[Any, ...] | None = None
@@ -87,7 +105,8 @@ class PlannedFunction:
     @property
     def plans(self) -> list[Any]:
         """Every plan made, oldest first, with what is known of it now."""
-        return [e.plan._replace(grade=e.grade, looks=e.looks) for e in self._made]
+        made = [e.plan._replace(grade=e.grade, looks=e.looks) for e in self._made]
+        return made if self._of_hosts is None else made + self._of_hosts.plans
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         last = self.last
@@ -132,7 +151,7 @@ class PlannedFunction:
         self._known.clear()
         self._programs.clear()
         self._made.clear()
-        self.last = self._last_weak = self._recent = None
+        self.last = self._last_weak = self._recent = self._of_hosts = None
 
     def _dynamic(self, args: Any, kwargs: Any) -> Any:
         if self._static is None:
@@ -153,12 +172,20 @@ class PlannedFunction:
     def lower(self, /, *args: Any, **kwargs: Any) -> Any:
         """Ahead-of-time compilation: of the planned program, if the arguments are numbers."""
         leaves, treedef = jax.tree.flatten(self._dynamic(args, kwargs))
+        if are_several() and any(map(is_on_several_hosts, leaves)):
+            if not self._is_over_hosts:
+                return self._over_hosts().lower(*args, **kwargs)
+            leaves = self._leaves_of(args, kwargs)
         case = self._case(leaves, treedef, args, kwargs)
         program: Any = case.entries[0].program if case else self.jitted
         return program.lower(*args, **kwargs)
 
     def _call(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Any:
         """A call for which the plan of the last one may not be right."""
+        if are_several() and any(map(is_on_several_hosts, leaves)):
+            if not self._is_over_hosts:
+                return self._over_hosts()(*args, **kwargs)
+            leaves = self._leaves_of(args, kwargs)
         before = len(self._made)
         case = self._case(leaves, treedef, args, kwargs)
         if case is None:
@@ -170,6 +197,13 @@ class PlannedFunction:
             return self._checked(case, leaves, args, kwargs)
         self._remember(case, args, kwargs)
         return case.entries[0].program(*args, **kwargs)
+
+    def _over_hosts(self) -> PlannedFunction:
+        """The same function, for calls that all processes make together."""
+        if self._of_hosts is None:
+            how: Any = {"flat": self._flat, "over_hosts": True}
+            self._of_hosts = PlannedFunction(self._fun, self._options, **how)
+        return self._of_hosts
 
     def _case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> _Case | None:
         """The plans for such arguments, that for these first; None if they cannot be looked at."""
@@ -247,7 +281,8 @@ class PlannedFunction:
     def _remember(self, case: _Case, args: Any, kwargs: Any) -> None:
         """Keep what the next call is compared with; only immutable arguments can be recognised."""
         program = case.entries[0].program
-        if self._static is None:
+        # Of the arrays of several hosts, `aval` does not say that they are.
+        if self._static is None and not are_several():
             self._recent = case
         self.program, self.last, self._last_weak = program, None, None
         if kwargs or not all(map(_is_immutable, args)):
@@ -274,7 +309,8 @@ class PlannedFunction:
             traced = self.jitted.trace(*args, **kwargs)
         closed, out = traced.jaxpr, traced.out_info
         restored, notes = _call.restored_constants(
-            closed, self._leaves_function(args, kwargs), leaves, crushed.seen
+            closed, self._leaves_function(args, kwargs), jax.tree.leaves(
+                self._dynamic(args, kwargs)), crushed.seen
         )
         for note in notes:  # a constant that is lost: JAX says nothing, and the result is wrong
             warnings.warn(f"tj.jit of {_name(self._fun)}: {note}", ScaleWarning, stacklevel=6)
@@ -285,12 +321,14 @@ class PlannedFunction:
 
     def _plan(self, case: _Case, leaves: Sequence[Any], **how: Any) -> Any:
         """A new plan for these numbers."""
-        from tanjax.scale import _plan
+        from tanjax.scale import _hosts, _plan
 
         from ._entries import Entry
 
         closed, out, restored, notes = case.traced
-        plan = _plan.plan(closed, leaves, free_leaves(out), restored=restored, notes=notes, **how)
+        how |= {"restored": restored, "notes": notes}
+        ask = functools.partial(_plan.plan, closed, leaves, free_leaves(out), **how)
+        plan = _hosts.agreed(ask, leaves) if self._is_over_hosts else ask()
         program = self.jitted
         if not plan.identity:
             key = (id(closed), plan.exponents, plan.method)
@@ -341,7 +379,12 @@ class PlannedFunction:
         return any(self._options.get(name) is not None for name in names)  # 0 is a place
 
     def _leaves_of(self, args: Any, kwargs: Any) -> Sequence[Any]:
-        return args if self._flat else jax.tree.leaves(self._dynamic(args, kwargs))
+        leaves = args if self._flat else jax.tree.leaves(self._dynamic(args, kwargs))
+        if not self._is_over_hosts:
+            return leaves
+        from tanjax.scale import _hosts
+
+        return _hosts.looked_at(leaves) or leaves
 
     def _first(self, case: _Case, leaves: Any, args: Any, kwargs: Any) -> Any:
         """The first results of a plan that knows them to be finite: if not, XLA rewrote them."""
@@ -416,4 +459,5 @@ def _can_be_looked_at(x: Any) -> bool:
             return False
         _arrays.add(type(x))
         return x.is_fully_addressable  # type: ignore[no-any-return]
-    return isinstance(x, np.ndarray | np.generic | int | float | complex)
+    known = isinstance(x, np.ndarray | np.generic | int | float | complex)
+    return known or hasattr(x, "is_finite")  # looked at, on several hosts
