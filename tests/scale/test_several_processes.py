@@ -201,6 +201,47 @@ def quantities():
 
 
 @on_two_processes
+def random_keys():
+    """Of each process its own: they are gathered, too."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    import tanjax as tj
+
+    split = jax.jit(lambda: jax.random.split(jax.random.key(0), 8), out_shardings=placed("i"))
+    f = lambda k, x: jax.vmap(lambda k: jax.random.normal(k, dtype=jnp.float32))(k) * x * x / 1e30
+    keys, planned = split(), tj.jit(f)
+    normal = wide(jax.jit(lambda k: f(k, jnp.float32(1e15)))(keys))
+    errors = []
+    for kind in ("near", "far", "near"):
+        want = normal * wide(make(kind)) ** 2 / 1e30
+        errors.append(float(np.max(abs(gathered(planned(keys, make(kind))) / want - 1))))
+    return errors
+
+
+@on_two_processes
+def again():
+    """Arrays that are given to many calls are looked at once."""
+    import jax.numpy as jnp
+
+    import tanjax as tj
+    from tanjax.scale import _hosts
+
+    looked, look = [], _hosts._look
+    _hosts._look = lambda arrays: (looked.append(len(arrays)), look(arrays))
+    f = tj.jit(lambda w, x: w - 1e-2 * jnp.mean(jnp.tanh(x * w)))
+    x, w = make("near"), replicated(0.1, "float32")
+    try:
+        for _ in range(4):
+            w = f(w, x)
+        f(w, make("near"))
+    finally:
+        _hosts._look = look
+    return looked
+
+
+@on_two_processes
 def alone():
     """What one process computes for itself does not make it decide otherwise."""
     import jax
@@ -463,6 +504,15 @@ def test_what_one_process_computes_alone_does_not_matter(processes):
 
 def test_an_infinity_in_one_process_is_seen_by_both(processes):
     assert results(processes, "not_finite") == [True] * 4
+
+
+def test_random_keys(processes):
+    assert max(results(processes, "random_keys")) < 1e-6
+
+
+def test_an_array_is_looked_at_once(processes):
+    looked = results(processes, "again")
+    assert [count for count in looked if count] == [1, 1]
 
 
 def test_donated_arguments(processes):

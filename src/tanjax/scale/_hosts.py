@@ -18,6 +18,7 @@ as JAX asks. A process without any of the devices cannot look, and need not: it 
 from __future__ import annotations
 
 import math
+import weakref
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,53 +30,10 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ._graph import ZERO, Magnitude
+from ._measure import ANYWHERE, Spread, inside, is_spread, measure
 
 GATHERED = 1 << 18  # entries of all arguments whose numbers travel when a plan is made: 1 MB
-
-
-class Spread:
-    """An array that no process holds as a whole, and what all of them know of it.
-
-    **Fields:** `array`; `magnitude`, `is_finite`: of all of it; `aval`, `dtype`, `shape`, `size`,
-    `nbytes`: as of the array.
-    """
-
-    __slots__ = ("_numbers", "array", "aval", "dtype", "is_finite", "magnitude")
-
-    def __init__(self, array: Any, magnitude: Magnitude, is_finite: bool) -> None:
-        self.array, self.aval, self.dtype = array, array.aval, array.dtype
-        self.magnitude, self.is_finite = magnitude, is_finite
-        self._numbers: Any = array.addressable_data(0) if array.is_fully_replicated else None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.array.shape  # type: ignore[no-any-return]
-
-    @property
-    def size(self) -> int:
-        return self.array.size  # type: ignore[no-any-return]
-
-    @property
-    def nbytes(self) -> int:
-        return self.array.nbytes  # type: ignore[no-any-return]
-
-    @property
-    def travels(self) -> int:
-        """How many entries have to travel before the numbers are here."""
-        return 0 if self._numbers is not None else self.size
-
-    def numbers(self) -> Any:
-        """All of the array, in every process. None of random keys, which cannot travel."""
-        if self._numbers is None and not _is_key(self.array):
-            self._numbers = multihost_utils.process_allgather(self.array, tiled=True)
-        return self._numbers
-
-
-def is_spread(x: Any) -> bool:
-    """Whether an argument lies on devices of several processes."""
-    if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
-        return False
-    return not x.is_fully_addressable
+_FINITE = ANYWHERE._replace(finite=True)
 
 
 def looked_at(leaves: Sequence[Any]) -> list[Any] | None:
@@ -87,20 +45,67 @@ def looked_at(leaves: Sequence[Any]) -> list[Any] | None:
     spread = [x for x in leaves if is_spread(x)]
     if not all(x.sharding.addressable_devices for x in spread):
         return None
-    known = [x for x in spread if not _is_key(x)]
+    new = []
+    for x in spread:
+        if _is_key(x):
+            _keep(x, ZERO, True)
+        elif x.is_fully_replicated:
+            local = x.addressable_data(0)
+            _keep(x, measure(local), inside(local, _FINITE))
+        elif id(x) not in _seen:
+            new.append(x)
     try:
-        found = iter(_reduced(*known) if known else ())
+        _look(new)
     except ValueError:  # they lie on different devices: JAX says so when the program is run
         return None
-    return [
-        x if not is_spread(x) else _summary(x, None if _is_key(x) else next(found)) for x in leaves
-    ]
+    return [Spread(x, *_seen[id(x)][1:]) if is_spread(x) else x for x in leaves]
+
+
+# By the id of an array that was looked at: the same array is given to many calls. All processes
+# find the same ones here, because an array that is given to a call is alive, and so is its entry.
+_seen: dict[int, tuple[Any, Magnitude, bool]] = {}
+
+
+def _keep(x: Any, magnitude: Magnitude, is_finite: bool) -> None:
+    key = id(x)
+    _seen[key] = weakref.ref(x, lambda _: _seen.pop(key, None)), magnitude, is_finite
+
+
+def _look(arrays: Sequence[Any]) -> None:
+    """Look at arrays, of which some may be the same, by one program."""
+    arrays = list({id(x): x for x in arrays}.values())
+    if not arrays:
+        return
+    words = np.asarray(_reduced(*arrays))
+    for x in arrays:
+        kind = _float_of(x.dtype)
+        count = _WORDS[kind.itemsize]
+        bits, (is_finite,), words = words[:count], words[count : count + 1], words[count + 1 :]
+        if kind.itemsize == 2:
+            bits = bits.astype(np.uint16)
+        least, largest = bits.view(kind).astype(np.float64)
+        magnitude = ZERO
+        if 0.0 < least <= largest < math.inf:
+            # The larger part of a complex number is up to half a bit below the absolute value.
+            half = 0.5 if np.dtype(x.dtype).kind == "c" else 0.0
+            magnitude = Magnitude(math.log2(least), math.log2(largest) + half, True)
+        _keep(x, magnitude, bool(is_finite))
+
+
+def numbers_of(x: Spread) -> Any:
+    """All of an array, in every process."""
+    if x.local is not None:
+        return x.local
+    if not _is_key(x.array):
+        return multihost_utils.process_allgather(x.array, tiled=True)
+    words = multihost_utils.process_allgather(jax.random.key_data(x.array), tiled=True)
+    return jax.random.wrap_key_data(jnp.asarray(words), impl=jax.random.key_impl(x.array))
 
 
 def known_numbers(arguments: Sequence[Any]) -> list[Any]:
     """The arguments as they are planned with: numbers, or the magnitudes of what is too large.
 
-    Of a key whose parts are elsewhere nothing is known: None.
+    Of many random keys nothing is known: None.
     """
     if not any(type(x) is Spread or is_spread(x) for x in arguments):
         return list(arguments)
@@ -111,9 +116,10 @@ def known_numbers(arguments: Sequence[Any]) -> list[Any]:
     for i, x in enumerate(given):
         if type(x) is not Spread:
             continue
-        fits = x.travels <= left
-        left -= x.travels if fits else 0
-        given[i] = x.numbers() if fits or _is_key(x.array) else x.magnitude
+        travels = 0 if x.local is not None else x.size
+        fits = travels <= left
+        left -= travels if fits else 0
+        given[i] = numbers_of(x) if fits else None if _is_key(x.array) else x.magnitude
     return given
 
 
@@ -170,6 +176,7 @@ def _is_key(x: Any) -> bool:
 
 
 _UNSIGNED = {2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
+_WORDS = {2: 2, 4: 2, 8: 4}  # of 32 bits, for two numbers
 
 
 def _float_of(dtype: Any) -> Any:
@@ -182,12 +189,19 @@ def _float_of(dtype: Any) -> Any:
 
 
 @jax.jit
-def _reduced(*arrays: Any) -> list[tuple[Any, Any, Any]]:
+def _reduced(*arrays: Any) -> Any:
     """Of each array the least and the largest finite nonzero size, as bits, and if all is finite.
 
-    Bits, because XLA takes subnormal numbers for zeros when it compares them.
+    Bits, because XLA takes subnormal numbers for zeros when it compares them; in one array of
+    words, because each result takes a transfer of its own.
     """
-    return [_ends(x) for x in arrays]
+    return jnp.concatenate([_words(x) for ends in map(_ends, arrays) for x in ends])
+
+
+def _words(x: Any) -> Any:
+    if x.dtype == jnp.uint64:
+        return jax.lax.bitcast_convert_type(x, jnp.uint32)
+    return x.astype(jnp.uint32)[None]
 
 
 def _ends(x: Any) -> tuple[Any, Any, Any]:
@@ -212,15 +226,3 @@ def _mask(kind: Any) -> int:
 def _bits_of_infinity(kind: Any) -> int:
     return int(np.full(1, math.inf).astype(kind).view(f"u{kind.itemsize}")[0])
 
-
-def _summary(x: Any, found: Any) -> Spread:
-    if found is None:
-        return Spread(x, ZERO, True)
-    ends = np.array([np.asarray(end) for end in found[:2]])
-    least, largest = ends.view(_float_of(x.dtype)).astype(np.float64)
-    is_finite = bool(found[2])
-    if not 0.0 < least <= largest < math.inf:
-        return Spread(x, ZERO, is_finite)
-    # The larger part of a complex number is up to half a bit below the absolute value.
-    half = 0.5 if np.dtype(x.dtype).kind == "c" else 0.0
-    return Spread(x, Magnitude(math.log2(least), math.log2(largest) + half, True), is_finite)

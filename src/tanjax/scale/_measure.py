@@ -28,7 +28,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import _hosts
 from ._graph import ZERO, Magnitude
 
 
@@ -44,6 +43,29 @@ class Window(NamedTuple):
 
 
 ANYWHERE = Window(-math.inf, math.inf)
+
+
+class Spread:
+    """An array of several processes, as each of them knows it (`_hosts.py`).
+
+    **Fields:** `array`; `local`: all of it, if this process has a copy; `magnitude`, `is_finite`:
+    of all of it; `aval`, `dtype`, `size`, `nbytes`: as of the array.
+    """
+
+    __slots__ = ("array", "aval", "dtype", "is_finite", "local", "magnitude", "nbytes", "size")
+
+    def __init__(self, array: Any, magnitude: Magnitude, is_finite: bool) -> None:
+        self.array, self.aval, self.dtype = array, array.aval, array.dtype
+        self.size, self.nbytes = array.size, array.nbytes
+        self.magnitude, self.is_finite = magnitude, is_finite
+        self.local = array.addressable_data(0) if array.is_fully_replicated else None
+
+
+def is_spread(x: Any) -> bool:
+    """Whether an argument lies on devices of several processes."""
+    if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
+        return False
+    return not x.is_fully_addressable
 
 # By the letter of a dtype the integers of its width (of its parts), so that bits can be compared.
 # Dtypes of 8 bits have formats of their own and go the slow way.
@@ -75,8 +97,8 @@ def measure(x: Any) -> Magnitude:
         return ZERO
     if isinstance(x, jax.Array):
         if not is_on_host(x):
-            return _seen(x).magnitude if _hosts.is_spread(x) else _on_device(x)
-    elif type(x) is _hosts.Spread:
+            return _seen(x).magnitude if is_spread(x) else _on_device(x)
+    elif type(x) is Spread:
         return x.magnitude
     return _magnitude(*_extremes(np.asarray(x)))
 
@@ -89,7 +111,7 @@ def inside(x: Any, window: Window) -> bool:
     if isinstance(x, jax.Array):
         if not is_on_host(x):
             return _is_inside_on_device(x, window)
-    elif type(x) is _hosts.Spread:
+    elif type(x) is Spread:
         return (x.is_finite or not window.finite) and _contains(window, x.magnitude)
     a = np.asarray(x)
     if a.ndim == 0:
@@ -279,7 +301,7 @@ def _extremes_on_device(x: Any) -> tuple[Any, Any]:
 
 
 def _is_inside_on_device(x: jax.Array, window: Window) -> bool:
-    if _hosts.is_spread(x):
+    if is_spread(x):
         return inside(_seen(x), window)
     if window.finite and not bool(jnp.isfinite(x).all()):
         return False
@@ -291,5 +313,7 @@ def _on_device(x: jax.Array) -> Magnitude:
 
 
 def _seen(x: jax.Array) -> Any:
-    found = _hosts.looked_at([x])
-    return _hosts.Spread(x, ZERO, True) if found is None else found[0]
+    from ._hosts import looked_at  # which measures what is here
+
+    found = looked_at([x])
+    return Spread(x, ZERO, True) if found is None else found[0]

@@ -18,8 +18,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from tanjax.scale import Magnitude, Plan, _hosts, _measure, _plan, _proof
-from tanjax.scale._measure import Window, inside, measure
+from tanjax.scale import Magnitude, Plan, _measure, _plan, _proof
+from tanjax.scale._measure import Spread, Window, inside, measure
 
 DEAR = 1e-3  # seconds that a look may take at every call
 _SECONDS = 5e-6  # what a look takes for every use, about
@@ -130,7 +130,7 @@ class Entry:
         start = time.perf_counter()
         right = _plan.is_right(self.plan, leaves)
         self.seconds = time.perf_counter() - start
-        if any(type(x) is _hosts.Spread for x in leaves):  # clocks of several hosts differ
+        if any(type(x) is Spread for x in leaves):  # clocks of several hosts differ
             self.seconds = _SECONDS * len(self.plan.graph.uses)
         if right:
             self.looks += 1
@@ -164,7 +164,7 @@ def _others(leaves: Sequence[Any]) -> tuple[Any, ...]:
     """Flags and the order of magnitude of counts: a program may take another branch for others."""
     found: list[Any] = []
     for i, x in enumerate(leaves):
-        if type(x) is _hosts.Spread:
+        if type(x) is Spread:
             if not _has_magnitude(x):
                 found.append((i, -1 if x.magnitude.is_zero else int(x.magnitude.high) // 6))
         elif isinstance(x, int) or (getattr(x, "size", 0) == 1 and not _has_magnitude(x)):
