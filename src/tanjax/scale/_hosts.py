@@ -225,4 +225,3 @@ def _mask(kind: Any) -> int:
 
 def _bits_of_infinity(kind: Any) -> int:
     return int(np.full(1, math.inf).astype(kind).view(f"u{kind.itemsize}")[0])
-

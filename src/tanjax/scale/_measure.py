@@ -67,6 +67,7 @@ def is_spread(x: Any) -> bool:
         return False
     return not x.is_fully_addressable
 
+
 # By the letter of a dtype the integers of its width (of its parts), so that bits can be compared.
 # Dtypes of 8 bits have formats of their own and go the slow way.
 _UNSIGNED: dict[str, Any] = {

@@ -309,8 +309,10 @@ class PlannedFunction:
             traced = self.jitted.trace(*args, **kwargs)
         closed, out = traced.jaxpr, traced.out_info
         restored, notes = _call.restored_constants(
-            closed, self._leaves_function(args, kwargs), jax.tree.leaves(
-                self._dynamic(args, kwargs)), crushed.seen
+            closed,
+            self._leaves_function(args, kwargs),
+            jax.tree.leaves(self._dynamic(args, kwargs)),
+            crushed.seen,
         )
         for note in notes:  # a constant that is lost: JAX says nothing, and the result is wrong
             warnings.warn(f"tj.jit of {_name(self._fun)}: {note}", ScaleWarning, stacklevel=6)
