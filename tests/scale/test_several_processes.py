@@ -255,7 +255,7 @@ def alone():
 
     def f(x):
         loop = jax.lax.fori_loop(0, 20000, lambda i, c: jnp.cos(c) + 0.5, x / x)
-        return jnp.sum(x * x / 1e20) * jnp.max(loop) / jnp.min(loop)
+        return x * x / 1e20 * jnp.max(loop) / jnp.min(loop)
 
     planned = tj.jit(f)
     errors, grades = [], []
@@ -263,7 +263,7 @@ def alone():
         for k in range(3 * jax.process_index()):
             planned(jnp.full(8, 1.0 + i + k, jnp.float32))
         x = make(kind)
-        errors.append(float(abs(gathered(planned(x)) / np.sum(wide(x) ** 2 / 1e20) - 1)))
+        errors.append(float(np.max(abs(gathered(planned(x)) / (wide(x) ** 2 / 1e20) - 1))))
         grades += [p.grade for p in planned.plans]
     return [errors, "guessed" in grades]
 

@@ -105,10 +105,11 @@ def numbers_of(x: Spread) -> Any:
 def known_numbers(arguments: Sequence[Any]) -> list[Any]:
     """The arguments as they are planned with: numbers, or the magnitudes of what is too large.
 
-    Of many random keys nothing is known: None.
+    Of many random keys nothing is known, nor of what is abstract: None.
     """
+    arguments = [None if isinstance(x, jax.ShapeDtypeStruct) else x for x in arguments]
     if not any(type(x) is Spread or is_spread(x) for x in arguments):
-        return list(arguments)
+        return arguments
     given = looked_at(arguments)
     if given is None:
         return [None if is_spread(x) else x for x in arguments]

@@ -23,7 +23,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from . import _hosts, _problem, _range
@@ -176,9 +175,7 @@ def plan(
     estimated; `hide`: every product and quotient from XLA, because it made infinities.
     """
     start = time.perf_counter()
-    given = _hosts.known_numbers(
-        [None if isinstance(x, jax.ShapeDtypeStruct) else x for x in arguments]
-    )
+    given = _hosts.known_numbers(arguments)
     arguments = _numbers(given)
     graph = build(closed, restored)
     said = [*notes, *_unknown_primitives(graph)]

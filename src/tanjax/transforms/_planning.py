@@ -171,6 +171,7 @@ class PlannedFunction:
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Any:
         """Ahead-of-time compilation: of the planned program, if the arguments are numbers."""
+        leaves: Sequence[Any]
         leaves, treedef = jax.tree.flatten(self._dynamic(args, kwargs))
         if are_several() and any(map(is_on_several_hosts, leaves)):
             if not self._is_over_hosts:
