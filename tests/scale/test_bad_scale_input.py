@@ -130,7 +130,9 @@ def test_a_callback_is_said_to_be_unknown_or_keeps_its_numbers():
     f = lambda x: jax.pure_callback(np.asarray, jax.typeof(x), x) * 2
     plan = plan_of(f, full(1.0))
     assert plan.is_estimate
-    with pytest.warns(tj.ScaleWarning, match="numbers of `pure_callback` at .* could not be looked"):
+    with pytest.warns(
+        tj.ScaleWarning, match="numbers of `pure_callback` at .* could not be looked"
+    ):
         same_bits(tj.jit(f)(full(1.0)), full(2.0))
 
 

@@ -546,3 +546,16 @@ def test_structured_arrays_and_quantities_of_them():
     q = tj.Unitful(d, "kg")
     out = tj.jit(lambda q, v: q * v * v / v)(q, SPEED)
     np.testing.assert_allclose(np.asarray(out.stored.diag, float) * 2.0**out.scale, 3e33, rtol=1e-6)
+
+
+def test_numbers_of_which_only_an_upper_bound_is_known():
+    """They got exponents near 333,000, at which every result is zero."""
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    f = jax.shard_map(  # a `shard_map` is bounded, not run
+        lambda x, y: jnp.sin(x) * y * y / 1e30,
+        mesh=mesh,
+        in_specs=(P("i"), P("i")),
+        out_specs=P("i"),
+    )
+    x, y = array(3.0), array(LARGE)
+    same(tj.jit(f)(x, y), np.float32(np.sin(np.float64(3)) * np.float64(y) ** 2 / 1e30), ulps=8)

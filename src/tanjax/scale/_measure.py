@@ -12,9 +12,9 @@ the largest, and the window's ends are integers too.
 
 Sharp edges: zeros are not looked at, infinities and NaN only if the window says so: any exponent is
 right for them. For a
-complex number `inside` takes the larger part, up to half a bit below the absolute value. An array
-of which this process holds only a part counts as inside. Window ends are rounded outwards by a
-millionth of a bit.
+complex number `inside` takes the larger part, up to half a bit below the absolute value. Arrays of
+which this process holds only a part are looked at as a whole, by all processes (`_hosts.py`).
+Window ends are rounded outwards by a millionth of a bit.
 """
 
 from __future__ import annotations
@@ -44,6 +44,30 @@ class Window(NamedTuple):
 
 ANYWHERE = Window(-math.inf, math.inf)
 
+
+class Spread:
+    """An array of several processes, as each of them knows it (`_hosts.py`).
+
+    **Fields:** `array`; `local`: all of it, if this process has a copy; `magnitude`, `is_finite`:
+    of all of it; `aval`, `dtype`, `size`, `nbytes`: as of the array.
+    """
+
+    __slots__ = ("array", "aval", "dtype", "is_finite", "local", "magnitude", "nbytes", "size")
+
+    def __init__(self, array: Any, magnitude: Magnitude, is_finite: bool) -> None:
+        self.array, self.aval, self.dtype = array, array.aval, array.dtype
+        self.size, self.nbytes = array.size, array.nbytes
+        self.magnitude, self.is_finite = magnitude, is_finite
+        self.local = array.addressable_data(0) if array.is_fully_replicated else None
+
+
+def is_spread(x: Any) -> bool:
+    """Whether an argument lies on devices of several processes."""
+    if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
+        return False
+    return not x.is_fully_addressable
+
+
 # By the letter of a dtype the integers of its width (of its parts), so that bits can be compared.
 # Dtypes of 8 bits have formats of their own and go the slow way.
 _UNSIGNED: dict[str, Any] = {
@@ -72,8 +96,11 @@ def measure(x: Any) -> Magnitude:
         return Magnitude(*(math.log2(size),) * 2, True) if 0.0 < size < math.inf else ZERO
     if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
         return ZERO
-    if isinstance(x, jax.Array) and not is_on_host(x):
-        return _magnitude(*(float(v) for v in _extremes_on_device(x)))
+    if isinstance(x, jax.Array):
+        if not is_on_host(x):
+            return _seen(x).magnitude if is_spread(x) else _on_device(x)
+    elif type(x) is Spread:
+        return x.magnitude
     return _magnitude(*_extremes(np.asarray(x)))
 
 
@@ -82,8 +109,11 @@ def inside(x: Any, window: Window) -> bool:
 
     Costs about 3 us up to 1000 entries: it runs for every input at every call of a plan.
     """
-    if isinstance(x, jax.Array) and not is_on_host(x):
-        return _is_inside_on_device(x, window)
+    if isinstance(x, jax.Array):
+        if not is_on_host(x):
+            return _is_inside_on_device(x, window)
+    elif type(x) is Spread:
+        return (x.is_finite or not window.finite) and _contains(window, x.magnitude)
     a = np.asarray(x)
     if a.ndim == 0:
         return _is_number_inside(a.item(), window)
@@ -272,8 +302,19 @@ def _extremes_on_device(x: Any) -> tuple[Any, Any]:
 
 
 def _is_inside_on_device(x: jax.Array, window: Window) -> bool:
-    if not x.is_fully_addressable:
-        return True
+    if is_spread(x):
+        return inside(_seen(x), window)
     if window.finite and not bool(jnp.isfinite(x).all()):
         return False
-    return _contains(window, _magnitude(*(float(v) for v in _extremes_on_device(x))))
+    return _contains(window, _on_device(x))
+
+
+def _on_device(x: jax.Array) -> Magnitude:
+    return _magnitude(*(float(v) for v in _extremes_on_device(x)))
+
+
+def _seen(x: jax.Array) -> Any:
+    from ._hosts import looked_at  # which measures what is here
+
+    found = looked_at([x])
+    return Spread(x, ZERO, True) if found is None else found[0]

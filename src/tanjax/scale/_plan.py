@@ -23,10 +23,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from . import _problem, _range
+from . import _hosts, _problem, _range
 from ._assign import Assignment
 from ._constraints import is_known
 from ._evaluate import Evaluation, evaluate
@@ -135,6 +134,7 @@ def is_right(plan: Plan, arguments: Sequence[Any]) -> bool:
     graph = plan.graph
     magnitudes = [value.magnitude for value in graph.values]
     try:
+        arguments = _numbers(arguments)
         reference = evaluate(graph, arguments, budget=BUDGET)
         if not reference.complete or reference.estimated:
             return False
@@ -184,8 +184,8 @@ def plan(
     estimated; `hide`: every product and quotient from XLA, because it made infinities.
     """
     start = time.perf_counter()
-    given = [None if isinstance(x, jax.ShapeDtypeStruct) else x for x in arguments]
-    arguments = [None if isinstance(x, Magnitude) else x for x in given]
+    given = _hosts.known_numbers(arguments)
+    arguments = _numbers(given)
     graph = build(closed, restored)
     said, alarms = [*notes, *_unknown_primitives(graph)], list[str]()
     count = len(graph.uses)
@@ -216,6 +216,11 @@ def plan(
     )
     log.info("planned %d uses: %s, %.3f s", count, found.method, found.seconds)
     return found
+
+
+def _numbers(arguments: Sequence[Any]) -> list[Any]:
+    """The arguments that can be run; None for others."""
+    return [None if isinstance(x, Magnitude) else x for x in _hosts.known_numbers(arguments)]
 
 
 def _hidden(graph: ScaleGraph, solved: Solved | None) -> Solved:

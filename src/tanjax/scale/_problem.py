@@ -21,6 +21,8 @@ from ._parts import needs_nothing
 
 Interval = tuple[int, int]
 
+_ROOM = 4  # bits above numbers of which only an upper bound is known
+
 
 class Demand(NamedTuple):
     """What is asked of exponents: of every number, and how much room is left on both sides.
@@ -79,6 +81,8 @@ def interval(value: Value, demand: Demand) -> Interval:
     if _range.needed_by_parts(value) > low:
         low = min(high, math.ceil(_range.needed_by_parts(value)))
     room = (high - low) // demand.room
+    if magnitude is not None and magnitude.low == -math.inf:  # the interval has no end
+        room = min(room, _ROOM)
     low, high = (
         min(low + room, max(low, 0)) if low <= 0 <= high else low + room,
         max(high - room, min(high, 0)) if low <= 0 <= high else high - room,

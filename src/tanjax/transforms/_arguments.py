@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -42,9 +43,25 @@ def signature(x: Any) -> Any:
 
 
 def is_finite(x: Any) -> bool:
+    known = getattr(x, "is_finite", None)  # of an array on several hosts
+    if known is not None:
+        return bool(known)
     if not hasattr(x, "dtype") or not jax.numpy.issubdtype(x.dtype, jax.numpy.inexact):
         return True
     return bool(jax.numpy.isfinite(x).all())
+
+
+def is_on_several_hosts(x: Any) -> bool:
+    """Whether this process holds only a part of an argument, or none of it."""
+    if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
+        return False
+    return not x.is_fully_addressable
+
+
+@functools.cache  # asked when a program has run: nothing changes afterwards
+def are_several() -> bool:
+    """Whether this process is one of several."""
+    return jax.process_count() > 1
 
 
 def all_finite(out: Any) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from tanjax.scale import Magnitude, Plan, _measure, _plan, _proof
-from tanjax.scale._measure import Window, inside, measure
+from tanjax.scale._measure import Spread, Window, inside, measure
 
 from ._packing import free_leaves
 
@@ -164,7 +164,10 @@ def _others(leaves: Sequence[Any]) -> tuple[Any, ...]:
     """Flags and the order of magnitude of counts: a program may take another branch for others."""
     found: list[Any] = []
     for i, x in enumerate(leaves):
-        if isinstance(x, int) or (getattr(x, "size", 0) == 1 and not _has_magnitude(x)):
+        if type(x) is Spread:
+            if not _has_magnitude(x):
+                found.append((i, -1 if x.magnitude.is_zero else int(x.magnitude.high) // 6))
+        elif isinstance(x, int) or (getattr(x, "size", 0) == 1 and not _has_magnitude(x)):
             number = _whole(x)
             if number is not None:
                 found.append(

@@ -286,6 +286,9 @@ def jit(fun: Callable[..., Any] | None = None, /, *, scale: bool = True, **optio
     of an affine scale; and if the function rounds (`floor`, `round`, `astype`: half a kilometre and
     500 metres round differently).
 
+    **Several processes:** arrays that live on several hosts are looked at as a whole, and all
+    processes make the same plan, or none and say so. Larger ones are bounded, not run.
+
     **Cost:** the first call at most twice, a later one with the same arrays at most 1.2 times that
     of `jax.jit`; other arrays are looked at, 3 us each.
 

@@ -6,8 +6,9 @@ each); of others the magnitudes are compared with those for which a plan is prov
 does not do are numbers looked at again (`_entries.py`).
 
 Sharp edges. Under a trace (`jax.grad`, `jax.vmap`, an outer `jit`) no number is known and the
-program is JAX's own: write `tj.jit(tj.grad(f))`, not `tj.grad(tj.jit(f))`. Arrays that live on
-other hosts cannot be looked at either.
+program is JAX's own: write `tj.jit(tj.grad(f))`, not `tj.grad(tj.jit(f))`. Calls with arrays on
+several hosts have plans of their own (`_over_hosts`): all processes have to run the same program,
+whatever each of them has computed alone in between.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ import numpy as np
 from tanjax._errors import ScaleWarning, message
 from tanjax.arrays import Unitful, is_planned, planned
 
-from ._arguments import all_finite, copied, is_finite, signature, static_arguments
+from ._arguments import (
+    all_finite,
+    are_several,
+    copied,
+    is_finite,
+    is_on_several_hosts,
+    signature,
+    static_arguments,
+)
 from ._packing import relabelled
 
 if TYPE_CHECKING:
@@ -52,7 +61,14 @@ class PlannedFunction:
     about 3 us for every floating argument, which is looked at.
     """
 
-    def __init__(self, fun: Callable[..., Any], options: dict[str, Any], *, flat: bool = False):
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        options: dict[str, Any],
+        *,
+        flat: bool = False,
+        over_hosts: bool = False,
+    ) -> None:
         self.jitted: Any = jax.jit(fun, **options)
         self._fun, self._options, self._flat = fun, options, flat
         self._static = static_arguments(fun, options)
@@ -63,6 +79,8 @@ class PlannedFunction:
         self._alarms: list[str] = []  # of plans just made
         self._said = False  # that it was called under a trace
         self._recent: Case | None = None
+        self._is_over_hosts = over_hosts
+        self._of_hosts: PlannedFunction | None = None
         # The arguments of the last call, and the program that was right for them.
         self.last: tuple[Any, ...] | None = None
         self._last_weak: tuple[Any, ...] | None = None
@@ -71,7 +89,8 @@ class PlannedFunction:
     @property
     def plans(self) -> list[Any]:
         """Every plan made, oldest first, with what is known of it now."""
-        return [e.plan._replace(grade=e.grade, looks=e.looks) for e in self._made]
+        made = [e.plan._replace(grade=e.grade, looks=e.looks) for e in self._made]
+        return made if self._of_hosts is None else made + self._of_hosts.plans
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         last = self.last
@@ -116,7 +135,7 @@ class PlannedFunction:
         self._known.clear()
         self._programs.clear()
         self._made.clear()
-        self.last = self._last_weak = self._recent = None
+        self.last = self._last_weak = self._recent = self._of_hosts = None
 
     def _dynamic(self, args: Any, kwargs: Any) -> Any:
         if self._static is None:
@@ -136,13 +155,22 @@ class PlannedFunction:
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Any:
         """Ahead-of-time compilation: of the planned program, if the arguments are numbers."""
+        leaves: Sequence[Any]
         leaves, treedef = jax.tree.flatten(self._dynamic(args, kwargs))
+        if are_several() and any(map(is_on_several_hosts, leaves)):
+            if not self._is_over_hosts:
+                return self._over_hosts().lower(*args, **kwargs)
+            leaves = self._leaves_of(args, kwargs)
         case = self._case(leaves, treedef, args, kwargs)
         program: Any = case.entries[0].program if case else self.jitted
         return program.lower(*args, **kwargs)
 
     def _call(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Any:
         """A call for which the plan of the last one may not be right."""
+        if are_several() and any(map(is_on_several_hosts, leaves)):
+            if not self._is_over_hosts:
+                return self._over_hosts()(*args, **kwargs)
+            leaves = self._leaves_of(args, kwargs)
         before = len(self._made)
         case = self._case(leaves, treedef, args, kwargs)
         if case is None:
@@ -162,6 +190,13 @@ class PlannedFunction:
         if abstract and not self._said and not is_planned():
             self._said = True
             self._warn(_ABSTRACT)
+
+    def _over_hosts(self) -> PlannedFunction:
+        """The same function, for calls that all processes make together."""
+        if self._of_hosts is None:
+            how: Any = {"flat": self._flat, "over_hosts": True}
+            self._of_hosts = PlannedFunction(self._fun, self._options, **how)
+        return self._of_hosts
 
     def _case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Case | None:
         """The plans for such arguments, that for these first; None if they cannot be looked at."""
@@ -191,7 +226,8 @@ class PlannedFunction:
     def _remember(self, case: Case, args: Any, kwargs: Any) -> None:
         """Keep what the next call is compared with; only immutable arguments can be recognised."""
         program = case.entries[0].program
-        if self._static is None:
+        # Of the arrays of several hosts, `aval` does not say that they are.
+        if self._static is None and not are_several():
             self._recent = case
         self.program, self.last, self._last_weak = program, None, None
         if kwargs or not all(map(_is_immutable, args)):
@@ -220,7 +256,7 @@ class PlannedFunction:
             closed, out, restored, notes = _literals.trace(
                 lambda: self.jitted.trace(*args, **kwargs),
                 self._leaves_function(args, kwargs),
-                leaves,
+                jax.tree.leaves(self._dynamic(args, kwargs)),
             )
         for note in notes:  # a constant that is lost: JAX says nothing, and the result is wrong
             self._warn(note)
@@ -232,12 +268,13 @@ class PlannedFunction:
 
     def _plan(self, case: Case, leaves: Sequence[Any], **how: Any) -> Any:
         """A new plan for these numbers."""
-        from tanjax.scale import _plan
+        from tanjax.scale import _hosts, _plan
 
         from ._entries import Entry
 
-        given = {"restored": case.restored, "notes": case.notes}
-        plan = _plan.plan(case.closed, leaves, case.free, **given, **how)
+        how |= {"restored": case.restored, "notes": case.notes}
+        ask = functools.partial(_plan.plan, case.closed, leaves, case.free, **how)
+        plan = _hosts.agreed(ask, leaves) if self._is_over_hosts else ask()
         program = self.jitted
         if not plan.identity:
             key = (id(case.closed), plan.exponents, plan.method)
@@ -299,7 +336,12 @@ class PlannedFunction:
         return any(self._options.get(name) is not None for name in names)  # 0 is a place
 
     def _leaves_of(self, args: Any, kwargs: Any) -> Sequence[Any]:
-        return args if self._flat else jax.tree.leaves(self._dynamic(args, kwargs))
+        leaves = args if self._flat else jax.tree.leaves(self._dynamic(args, kwargs))
+        if not self._is_over_hosts:
+            return leaves
+        from tanjax.scale import _hosts
+
+        return _hosts.looked_at(leaves) or leaves
 
     def _first(self, case: Case, leaves: Any, args: Any, kwargs: Any) -> Any:
         """The first results of a plan that knows them to be finite: if not, XLA rewrote them."""
@@ -374,4 +416,5 @@ def _can_be_looked_at(x: Any) -> bool:
             return False
         _arrays.add(type(x))
         return x.is_fully_addressable  # type: ignore[no-any-return]
-    return isinstance(x, np.ndarray | np.generic | int | float | complex)
+    known = isinstance(x, np.ndarray | np.generic | int | float | complex)
+    return known or hasattr(x, "is_finite")  # looked at, on several hosts
