@@ -51,6 +51,7 @@ TINY = 1e-30
 GAP = 1e-9  # below this an assignment counts as proven best
 ENDS = 500  # rows at which conflicts are looked for first; some tens of steps of a simulation
 EFFORT = 2e-5  # seconds per row for bounds, and for the search
+GRACE = 8e-5  # seconds per row without which exponents would be chosen blindly
 GOOD = 0.01  # a proven gap that is good enough after that
 FEW = 50  # conflicts whose cheapest cover takes HiGHS some milliseconds
 ROUNDS = 12  # of covers; the first few find nearly all conflicts
@@ -133,8 +134,7 @@ class _Search:
             best = self._descend()
             if best.gap <= GOOD:
                 return best
-            if self.left <= 0:  # some grace: blindly chosen exponents cost too much later
-                self.deadline = time.thread_time() + 4 * EFFORT * len(system.rows)
+            if self.left <= 0:
                 return self._construct(bounds, "propagation")._replace(method="propagation")
             bounds.resume(self._until(0.5))
             covered = self._covered(bounds)
@@ -291,7 +291,8 @@ class _Search:
         if bounds.exhausted:
             method = "propagation"
         rows = len(self.system.rows)
-        bounds.deadline, bounds.steps = self._until(0.5), STEPS * rows
+        grace = time.thread_time() + GRACE * rows
+        bounds.deadline, bounds.steps = max(self._until(0.5), grace), STEPS * rows
         bounds.share([v for v, cost in enumerate(self.system.cost) if cost and bounds.freed[v]])
         exponents = np.array(construct(self.system, bounds, dict(wishes)), dtype=np.int64)
         return self._offer(exponents[: self.system.n], exponents[self.system.n :], method)
