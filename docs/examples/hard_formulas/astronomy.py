@@ -56,10 +56,6 @@ def bondi(c: Any, m: Any, density: Any, speed: Any) -> Any:
     return math.pi * c.G**2 * m**2 * density / speed**3
 
 
-def roche(c: Any, planet: Any, moon: Any, radius: Any) -> Any:
-    return radius * (2 * planet / moon) ** (1 / 3)
-
-
 def age(c: Any, hubble: Any, matter: Any) -> Any:
     """The age of a flat universe of matter and a cosmological constant."""
     rest = tnp.sqrt(1 - matter)
@@ -135,15 +131,6 @@ FORMULAS = [
         "solar masses, 10⁻²¹ kg/m³, km/s; in 10⁻¹¹ suns a year",
         units=(M_SUN, 1e-21, 1e3),
         per=1e-11 * M_SUN / YEAR,
-    ),
-    *both(
-        "Roche limit",
-        "r (2M/m)^(1/3), the earth and the moon",
-        roche,
-        [(5.972e24, "kg"), (7.346e22, "kg"), (1.7374e6, "m")],
-        "in 10²² kg and Mm",
-        units=(1e22, 1e22, 1e6),
-        per=1e6,
     ),
     *both(
         "Age of the universe",

@@ -33,10 +33,6 @@ def degeneracy(c: Any, density: Any) -> Any:
     return (3 * math.pi**2) ** (2 / 3) / 5 * c.hbar**2 / c.m_n * (density / c.m_n) ** (5 / 3)
 
 
-def hydrogen(c: Any, mass: Any, charge: Any) -> Any:
-    return mass * charge**4 / (8 * c.epsilon_0**2 * c.h**2)
-
-
 FORMULAS = [
     *both(
         "Casimir pressure",
@@ -79,14 +75,5 @@ FORMULAS = [
         "ρ in 10¹⁷ kg/m³, in 10³² Pa",
         units=(1e17,),
         per=1e32,
-    ),
-    *both(
-        "Energy of hydrogen",
-        "me⁴ / (8ε₀²h²)",
-        hydrogen,
-        [(9.109e-31, "kg"), (EV, "C")],
-        "in electron masses, charges, and eV",
-        units=(9.1093837e-31, EV),
-        per=EV,
     ),
 ]

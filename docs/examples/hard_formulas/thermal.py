@@ -76,10 +76,6 @@ def langevin(c: Any, moment: Any, field: Any, t: Any) -> Any:
     return 1 / tnp.tanh(x) - 1 / x
 
 
-def eyring(c: Any, energy: Any, t: Any) -> Any:
-    return c.k_B * t / c.h * tnp.exp(-energy / (c.N_A * c.k_B * t))
-
-
 def boltzmann_entropy(c: Any, numbers: Any) -> Any:
     """k (N ln N − Σ n ln n), Boltzmann's −kH, of numbers in cells."""
     total = tnp.sum(numbers)
@@ -90,11 +86,6 @@ def lennard_jones(c: Any, r: Any, depth: Any, size: Any) -> Any:
     """The force between two atoms."""
     ratio = size / r
     return 24 * depth / r * (2 * ratio**12 - ratio**6)
-
-
-def rayleigh(c: Any, diameter: Any, wave: Any, index: Any) -> Any:
-    material = (index**2 - 1) / (index**2 + 2)
-    return 2 * math.pi**5 / 3 * diameter**6 / wave**4 * material**2
 
 
 def kolmogorov(c: Any, viscosity: Any, dissipation: Any) -> Any:
@@ -177,15 +168,6 @@ FORMULAS = [
         units=(1e-21, 1.0, 1.0),
     ),
     *both(
-        "Eyring's rate",
-        "kT/h exp(−E/N_A kT), 7.5 kJ/mol",
-        eyring,
-        [(7500.0, "J / mol"), (300.0, "K")],
-        "E in kJ/mol, per ns",
-        units=(1e3, 1.0),
-        per=1e9,
-    ),
-    *both(
         "Boltzmann's H",
         "−k Σ n ln(n/N), a mole in four cells",
         boltzmann_entropy,
@@ -201,15 +183,6 @@ FORMULAS = [
         "in nm and 10⁻²¹ J, in pN",
         units=(1e-9, 1e-21, 1e-9),
         per=1e-12,
-    ),
-    *both(
-        "Rayleigh scattering",
-        "2π⁵d⁶/(3λ⁴) ((n²−1)/(n²+2))², glass of 50 nm",
-        rayleigh,
-        [(5e-8, "m"), (5e-7, "m"), (1.5, "")],
-        "in nm, cross section in nm²",
-        units=(1e-9, 1e-9, 1.0),
-        per=1e-18,
     ),
     *both(
         "Kolmogorov scale",
