@@ -27,12 +27,13 @@ import numpy as np
 
 from . import _hosts, _problem, _range
 from ._assign import Assignment
-from ._constraints import is_known
 from ._evaluate import Evaluation, evaluate
-from ._graph import Magnitude, Node, ScaleGraph, Value, build
+from ._graph import Magnitude, ScaleGraph, Value, build
 from ._intervals import bound
-from ._losses import losses, lost_entries
+from ._judged import Judged, unholdable, unknown_primitives, unseen
+from ._losses import losses
 from ._measure import measure
+from ._parts import needs_nothing
 from ._progress import progress
 from ._rewrites import guard, guard_all
 
@@ -187,7 +188,7 @@ def plan(
     given = _hosts.known_numbers(arguments)
     arguments = _numbers(given)
     graph = build(closed, restored)
-    said, alarms = [*notes, *_unknown_primitives(graph)], list[str]()
+    said, alarms = [*notes, *unknown_primitives(graph)], list[str]()
     count = len(graph.uses)
     with progress(count, "planning") as advance:
         reference = _magnitudes(graph, arguments, given, thorough)
@@ -212,7 +213,7 @@ def plan(
         expects_finite=not (lost and solved is None) and _expects_finite(graph, reference),
         is_confirmed=not reference.complete and bool(lost) and _is_settled(graph),
         free_outputs=tuple(free_outputs),
-        alarms=(*alarms, *_unseen(reference)),
+        alarms=(*alarms, *unseen(reference)),
     )
     log.info("planned %d uses: %s, %.3f s", count, found.method, found.seconds)
     return found
@@ -339,14 +340,15 @@ def _assigned(
 
     Exponents that lose an entry which plain JAX has right are worse, whatever else they hold.
     """
-    said += _unholdable(graph)
-    plain = _Judged.of(graph, reference, arguments, None)
-    best: tuple[_Judged, Assignment] | None = None
+    said += unholdable(graph)
+    plain = Judged.of(graph, reference, arguments, None)
+    best: tuple[Judged, Assignment] | None = None
+    alone = needs_nothing(graph)
     start = time.perf_counter()
     for demand in _problem.DEMANDS:
         left = max(time_limit / 10, time_limit - (time.perf_counter() - start))
-        solution = _problem.assign_exponents(graph, free_outputs, demand, left)
-        judged = _Judged.of(graph, reference, arguments, plain)
+        solution = _problem.assign_exponents(graph, free_outputs, demand, left, alone)
+        judged = Judged.of(graph, reference, arguments, plain)
         if best is None or judged.badness < best[0].badness:
             best = judged, solution
         if judged.badness == (0, 0):
@@ -375,76 +377,3 @@ def _assigned(
     _problem.write(graph, solution.values, solution.uses)
     guard(graph)
     return Solved(solution.conversions, solution.method, solution.gap)
-
-
-class _Judged(NamedTuple):
-    """What exponents (or none) do to the results.
-
-    **Fields:** `lost`: entries of the results that are wrong; `worse`: of those, how many plain JAX
-    has right; `right`: per output, which entries are as the dtype holds them.
-    """
-
-    lost: int
-    worse: int
-    right: list[Any]
-
-    @property
-    def badness(self) -> tuple[int, int]:
-        return self.worse, self.lost
-
-    @classmethod
-    def of(
-        cls,
-        graph: ScaleGraph,
-        reference: Evaluation,
-        arguments: Sequence[Any],
-        plain: _Judged | None,
-    ) -> _Judged:
-        """Run the program at the exponents of the graph, or at none if `plain` is not known yet."""
-        none = [None] * len(graph.outputs)
-        if not reference.complete:
-            return cls(int(plain is None), 0, none)
-        simulated = evaluate(
-            graph, arguments, budget=reference.budget, simulate=True, plain=plain is None
-        )
-        wrong = lost_entries(graph, reference, simulated, strict=True)
-        right = [None if mask is None else ~mask for mask in wrong]
-        before = none if plain is None else plain.right
-        worse = sum(
-            int(np.count_nonzero(was & ~now))
-            for was, now in zip(before, right, strict=True)
-            if was is not None and now is not None
-        )
-        return cls(sum(loss.entries for loss in losses(graph, reference, simulated)), worse, right)
-
-
-def _unseen(reference: Evaluation) -> list[str]:
-    """Equations that could not be run, and of whose numbers nothing is known."""
-    return [
-        f"the numbers of `{node.primitive}`{_at(node)} could not be looked at ({reason})."
-        for node, reason in reference.skipped
-        if any(v.is_floating and v.magnitude is None for v in node.outputs)
-    ][:3]
-
-
-def _at(node: Node) -> str:
-    return f" at {node.source}" if node.source else ""
-
-
-def _unknown_primitives(graph: ScaleGraph) -> list[str]:
-    names = sorted({n.primitive for n in graph.walk() if not is_known(n.primitive)})
-    return [
-        f"`{name}` has no entry in the table of constraints: it works on the numbers themselves "
-        "(`tj.scale.register_constraint`)."
-        for name in names
-    ]
-
-
-def _unholdable(graph: ScaleGraph) -> list[str]:
-    """What no exponent can hold, where that was found out on numbers."""
-    said = []
-    for value in graph.values:
-        if value.magnitude and value.magnitude.exact and not _range.holds_together(value):
-            where = (value.node.source or value.node.primitive) if value.node else value.kind
-            said.append(f"no exponent of {value.aval.dtype} holds every number of {where}.")
-    return said[:5]

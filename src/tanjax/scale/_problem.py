@@ -17,7 +17,6 @@ from . import _range
 from ._assign import ANY, FREE, Assignment, Problem, assign
 from ._constraints import Row, rows_of
 from ._graph import ScaleGraph, Use, Value
-from ._parts import needs_nothing
 
 Interval = tuple[int, int]
 
@@ -141,20 +140,23 @@ def _numbered(row: Row, count: int) -> tuple[tuple[int, int], ...]:
     return tuple((c, x.index + count if type(x) is Use else x.index) for c, x in row)
 
 
-def left_alone(problem: Problem, graph: ScaleGraph) -> Problem:
-    """The same problem with exponent 0 where nothing is needed (`_parts.py`)."""
-    values, uses = needs_nothing(graph)
-    value_pin, use_pin = problem.value_pin.copy(), problem.use_pin.copy()
-    value_pin[[v.index for v in values]] = 0
-    use_pin[[u.index for u in uses]] = 0
-    return problem._replace(value_pin=value_pin, use_pin=use_pin)
+Alone = tuple[Sequence[Value], Sequence[Use]]
 
 
 def assign_exponents(
-    graph: ScaleGraph, free_outputs: Sequence[bool], demand: Demand, time_limit: float
+    graph: ScaleGraph,
+    free_outputs: Sequence[bool],
+    demand: Demand,
+    time_limit: float,
+    alone: Alone = ((), ()),
 ) -> Assignment:
-    """Solve for the exponents of a graph and write them into its values and uses."""
-    problem = left_alone(problem_of(graph, free_outputs, demand), graph)
+    """Solve for the exponents of a graph and write them into its values and uses.
+
+    **Arguments:** `alone`: values and uses that stay at exponent 0 (`_parts.needs_nothing`).
+    """
+    problem = problem_of(graph, free_outputs, demand)
+    for pins, things in zip((problem.value_pin, problem.use_pin), alone, strict=True):
+        pins[[thing.index for thing in things]] = 0
     solution = assign(problem, time_limit=time_limit)
     _verify(problem, solution)
     record = _solved.get()

@@ -48,6 +48,8 @@ def is_finite(x: Any) -> bool:
         return bool(known)
     if not hasattr(x, "dtype") or not jax.numpy.issubdtype(x.dtype, jax.numpy.inexact):
         return True
+    if isinstance(x, jax.core.Tracer):  # a call with known numbers while something else is traced
+        return True
     return bool(jax.numpy.isfinite(x).all())
 
 
