@@ -51,6 +51,7 @@ def test_jax_s_transformations_see_the_structural_cotangent():
     assert_quantity(pull(jnp.ones(3) * km**2)[0], "km", 2 * V)
 
 
+@pytest.mark.filterwarnings("ignore:.*it is not planned")
 @pytest.mark.parametrize(
     "wrap", [jax.jit, tj.jit, tj.checkpoint, lambda f: f], ids=["jit", "tj.jit", "checkpoint", "-"]
 )

@@ -247,6 +247,7 @@ def test_export_of_structured_quantities_and_their_gradient():
 # -- around and inside of other transformations ----------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:.*it is not planned")
 def test_under_grad_vmap_and_itself():
     f, count = counted(lambda x, t: tnp.sum(x**2) / t)
     for name in PREFIXES:

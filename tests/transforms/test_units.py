@@ -439,6 +439,7 @@ def test_an_operation_with_a_wrong_dimension_inside_grad():
 gradient = tj.grad(on_quantities(energy), (0, 1))
 
 
+@pytest.mark.filterwarnings("ignore:.*it is not planned")
 def test_compositions_agree_with_the_gradient():
     want = gradient(x, t)
     f = on_quantities(energy)

@@ -28,7 +28,7 @@ from tanjax import _compat
 from tanjax._errors import ScaleError, message
 
 from ._graph import CALLS, Node, Use, Value, callee_uses, number_of
-from ._identities_powers import meant
+from ._identities_powers import SIMPLE, meant
 from ._range import fits_at_zero
 
 Term = tuple[int, Use | Value]
@@ -119,10 +119,15 @@ def _general_power(node: Node) -> Iterator[Row]:
     """Base and result at any exponents if they must; the power itself is a plain number."""
     base, exponent, out = *node.uses, node.outputs[0]
     yield from zero([exponent])
+    number = number_of(exponent.value)
     if not _is_complex(node):
+        exact = None if number is None else Fraction(float(number)).limit_denominator(SIMPLE)
+        is_plain = fits_at_zero(base.value) and fits_at_zero(out)
+        if is_plain and exact and float(exact) == number:  # a root of a stored number is a root
+            yield (exact.numerator, base), (-exact.denominator, out)
+            return
         yield from fitting([base, out])
         return
-    number = number_of(exponent.value)
     ratio = (
         Fraction(0) if number is None else meant(complex(number).real, exponent.value.aval.dtype)
     )

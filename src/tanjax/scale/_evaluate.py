@@ -54,6 +54,9 @@ MOST_RUNS, _WORK_PER_RUN = 4000, 1500
 _SPREAD_RUNS, _SPREAD_WORK = 3, 6
 
 
+OVER_BUDGET = "over budget"
+
+
 class Event(NamedTuple):
     """Entries that a type could not hold: of a value, or of a use at an exponent of its own."""
 
@@ -251,7 +254,7 @@ class Run:
             self.work -= (cost := _cost(node, xs))
             if self.work < 0 or self.runs < 0:
                 self.work += cost
-                self.skip(node, "over budget")
+                self.skip(node, OVER_BUDGET)
                 continue
             try:
                 results = applied(node, rule, xs)  # type: ignore[arg-type]

@@ -38,4 +38,4 @@ def folded_number(equation: Any, numbers: Sequence[Any]) -> Any:
     kept = any(n.dtype != v.aval.dtype for n, v in zip(numbers, equation.invars, strict=True))
     with np.errstate(all="ignore"):
         result = np.asarray(function(*numbers))
-    return result if kept else result.astype(dtype)
+        return result if kept else result.astype(dtype)

@@ -20,7 +20,7 @@ import numpy as np
 
 from . import _range
 from ._constraints import is_known
-from ._evaluate import Evaluation, evaluate
+from ._evaluate import OVER_BUDGET, Evaluation, evaluate
 from ._graph import Node, ScaleGraph
 from ._losses import losses, lost_entries
 
@@ -71,7 +71,8 @@ def unseen(reference: Evaluation) -> list[str]:
     return [
         f"the numbers of `{node.primitive}`{_at(node)} could not be looked at ({reason})."
         for node, reason in reference.skipped
-        if any(v.is_floating and v.magnitude is None for v in node.outputs)
+        if reason != OVER_BUDGET
+        and not all(v.is_floating and v.magnitude is not None for v in node.outputs)
     ][:3]
 
 

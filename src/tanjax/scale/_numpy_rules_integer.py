@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from ._graph import Node
-from ._numpy_rules import RULES, Rule, dtype_of, rule, shape_of
+from ._numpy_rules import RULES, Rule, dtype_of, is_float, rule, shape_of
 from ._numpy_rules_rounding import stored_as
-from ._wide import Wide, as_float, wide
+from ._wide import Wide, as_float, clamp_to, wide
 
 # -- conversion -----------------------------------------------------------------------------------
 
@@ -56,9 +56,10 @@ def converted(x: Wide, dtype: Any) -> Wide:
 
 @rule("bitcast_convert_type", spread=True)
 def bitcast(node: Node, xs: list[Wide]) -> list[Wide]:
-    """Bits as another type: floats are first put into their own type."""
+    """Bits as another type: floats are first put into their own, as the program has to do."""
     source, target = node.uses[0].value.aval.dtype, np.dtype(dtype_of(node))
-    a = np.ascontiguousarray(stored_as(xs[0], source))
+    x = clamp_to(xs[0], source, 0).value if is_float(xs[0]) else xs[0]
+    a = np.ascontiguousarray(stored_as(x, source))
     shape = shape_of(node)
     return [wide(a.reshape(-1).view(target).reshape(shape))]
 
