@@ -32,7 +32,7 @@ from ._nested import NESTED
 from ._numpy_rules import RULES, WORK, applied
 from ._numpy_rules_reduce import SUMS, parts_overflow
 from ._range import is_reciprocal, vanishes
-from ._wide import Wide, clamp_to, inverse, magnitude_of, rounded_to, settle, wide
+from ._wide import Wide, clamp_to, inverse, magnitude_of, rounded_to, saturated, settle, wide
 
 __all__ = [
     "RULES",
@@ -171,7 +171,9 @@ class Run:
             if is_reciprocal(value):
                 power = self.clamped(inverse(x), dtype, -exponent, value, value.node)
                 x = inverse(power)
-            x = self.clamped(x, dtype, exponent, value, value.node)
+            exact, x = x, self.clamped(x, dtype, exponent, value, value.node)
+            if value.node is not None and value.node.saturated and not exponent:
+                x = saturated(exact, x, dtype)
             if vanishes(value, exponent) and np.any(x.array):
                 self.count(value, "underflow", value.node, x.array.size)
                 x = Wide(np.zeros_like(x.array), 0)

@@ -104,7 +104,8 @@ class Use:
 class Node:
     """One equation: operands are `uses`, results `outputs`; `graphs` are its nested jaxprs.
 
-    `guarded`: its result must be hidden from XLA's simplifier (`_rewrites.py`).
+    `guarded`: its result must be hidden from XLA's simplifier (`_rewrites.py`); `saturated`: what
+    is too large becomes the largest number, not infinite.
     """
 
     equation: Any
@@ -114,6 +115,7 @@ class Node:
     graphs: tuple[ScaleGraph, ...] = ()
     computed: float = 1.0
     guarded: bool = False
+    saturated: bool = False
 
     def __repr__(self) -> str:
         return f"<{self.primitive}: {len(self.uses)} uses, {len(self.outputs)} outputs>"

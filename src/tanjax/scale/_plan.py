@@ -26,14 +26,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _hosts, _problem, _range
-from ._assign import Assignment
+from ._choice import Solved, assigned, misfits
 from ._evaluate import Evaluation, evaluate
 from ._graph import Magnitude, ScaleGraph, Value, build
 from ._intervals import bound
-from ._judged import Judged, unholdable, unknown_primitives, unseen
+from ._judged import unknown_primitives, unseen
 from ._losses import losses
 from ._measure import measure
-from ._parts import needs_nothing
 from ._progress import progress
 from ._rewrites import guard, guard_all
 
@@ -42,14 +41,6 @@ ALARM_BUDGET = 3e8  # and where the bounds say that something leaves the range: 
 TIME_LIMIT = 1.0  # seconds for the integer program
 
 log = logging.getLogger("tanjax.scale")
-
-
-class Solved(NamedTuple):
-    """What is known of an assignment of exponents."""
-
-    conversions: int = 0
-    method: str = "identity"
-    gap: float = 0.0
 
 
 class Plan(NamedTuple):
@@ -104,7 +95,9 @@ class Plan(NamedTuple):
     @property
     def exponents(self) -> tuple[tuple[int, ...], ...]:
         """All of them: two plans of one program with the same exponents are the same program."""
-        return tuple((v.exponent, *(u.exponent for u in v.uses)) for v in self.graph.values)
+        exponents = ((v.exponent, *(u.exponent for u in v.uses)) for v in self.graph.values)
+        marks = ((node.guarded, node.saturated) for node in self.graph.walk())
+        return (*exponents, *marks)
 
     @property
     def output_exponents(self) -> list[int]:
@@ -139,7 +132,7 @@ def is_right(plan: Plan, arguments: Sequence[Any]) -> bool:
         reference = evaluate(graph, arguments, budget=BUDGET)
         if not reference.complete or reference.estimated:
             return False
-        if _misfits(graph, plan.free_outputs) and plan.identity:
+        if misfits(graph, plan.free_outputs) and plan.identity:
             return False
         if plan.identity and all(map(_range.fits_at_zero, graph.values)):
             return not any(_range.needed_by_parts(v) > 0 for v in graph.values)
@@ -196,7 +189,7 @@ def plan(
         lost = lost_in_plain(graph, reference, arguments, free_outputs)
         advance(count // 8)
         if lost:
-            solved = _assigned(graph, reference, arguments, free_outputs, time_limit, said, alarms)
+            solved = assigned(graph, reference, arguments, free_outputs, time_limit, said, alarms)
         else:
             solved = _as_it_is(graph, said)
         solved = _hidden(graph, solved) if hide else solved
@@ -307,7 +300,7 @@ def lost_in_plain(
     out.update((v, "overflow") for v in graph.values if _range.needed_by_parts(v) > 0)
     if not out:
         return {}
-    if _misfits(graph, free_outputs):
+    if misfits(graph, free_outputs):
         return out
     if reference.complete:
         simulated = evaluate(graph, arguments, budget=reference.budget, simulate=True)
@@ -315,65 +308,7 @@ def lost_in_plain(
     return out if any(map(_alarming, graph.values)) else {}
 
 
-def _misfits(graph: ScaleGraph, free_outputs: Sequence[bool]) -> int:
-    """How many results could leave at an exponent, and do not fit without."""
-    pairs = zip(graph.outputs, free_outputs, strict=True)
-    return sum(free and not _range.fits_at_zero(use.value) for use, free in pairs)
-
-
 def _what(value: Value) -> str:
     _, largest = _range.normal_range(value.aval.dtype)
     assert value.magnitude is not None
     return "overflow" if value.magnitude.high > largest else "underflow"
-
-
-def _assigned(
-    graph: ScaleGraph,
-    reference: Evaluation,
-    arguments: Sequence[Any],
-    free_outputs: Sequence[bool],
-    time_limit: float,
-    said: list[str],
-    alarms: list[str],
-) -> Solved | None:
-    """Exponents that hold, or None if none are better than plain floating point.
-
-    Exponents that lose an entry which plain JAX has right are worse, whatever else they hold.
-    """
-    said += unholdable(graph)
-    plain = Judged.of(graph, reference, arguments, None)
-    best: tuple[Judged, Assignment] | None = None
-    alone = needs_nothing(graph)
-    start = time.perf_counter()
-    for demand in _problem.DEMANDS:
-        left = max(time_limit / 10, time_limit - (time.perf_counter() - start))
-        solution = _problem.assign_exponents(graph, free_outputs, demand, left, alone)
-        judged = Judged.of(graph, reference, arguments, plain)
-        if best is None or judged.badness < best[0].badness:
-            best = judged, solution
-        if judged.badness == (0, 0):
-            break
-    assert best is not None
-    judged, solution = best
-    misfits = _misfits(graph, free_outputs)
-    is_worse = judged.worse or (judged.lost and judged.lost >= plain.lost + misfits)
-    if is_worse:
-        said.append("no exponents hold these numbers together: plain floating point is kept.")
-        _problem.clear(graph)
-        judged = plain
-    elif judged.lost:
-        said.append(
-            "some numbers are lost at any exponents: their range is too wide for the dtype."
-        )
-    if judged.lost:
-        alarms += [f"{judged.lost} entries of the results are wrong: {note}" for note in said[-2:]]
-    if is_worse:
-        return None
-    if solution.method == "propagation":
-        said.append(
-            "the integer program ran out of time; exponents were propagated instead, so there may "
-            "be more conversions than needed."
-        )
-    _problem.write(graph, solution.values, solution.uses)
-    guard(graph)
-    return Solved(solution.conversions, solution.method, solution.gap)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -37,7 +38,7 @@ def replay(graph: ScaleGraph) -> Callable[[Sequence[Any]], list[Any]]:
 
 def is_untouched(node: Node) -> bool:
     """Whether an equation is run as it was: no exponent, conversion or restored constant in it."""
-    if node.guarded or any(o.exponent for o in node.outputs):
+    if node.guarded or node.saturated or any(o.exponent for o in node.outputs):
         return False
     if any(u.exponent or u.value.restored for u in node.uses):
         return False
@@ -145,6 +146,8 @@ def _results(node: Node, operands: list[Any]) -> list[Any]:
         operands = apart(*operands)
     special = IDENTITIES.get(node.primitive)
     results = special(node, operands) if special else _compat.bind(node.equation, operands)
+    if node.saturated:
+        results = [lax.min(x, lax.full_like(x, jnp.finfo(x.dtype).max)) for x in results]
     return list(map(opaque, results)) if node.guarded else results
 
 

@@ -373,6 +373,14 @@ def _real_parts(array: Any) -> Any:
     return np.ascontiguousarray(array).view(np.float64) if array.dtype.kind == "c" else array
 
 
+def saturated(exact: Wide, clamped: Wide, dtype: Any) -> Wide:
+    """The largest number of a type where it made infinities of finite numbers."""
+    array = as_float(clamped)
+    made = np.isinf(array) & np.isfinite(exact.array)
+    largest = float(jax.numpy.finfo(dtype).max)
+    return settle(Wide(np.where(made, np.copysign(largest, array), array)))
+
+
 def rounded_to(x: Wide, dtype: Any) -> Wide:
     """The numbers rounded to the mantissa of a type, at any range (Veltkamp's splitting)."""
     bits = limits(dtype).bits
