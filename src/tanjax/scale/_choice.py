@@ -77,7 +77,7 @@ def assigned(
             "some numbers are lost at any exponents: their range is too wide for the dtype."
         )
     if judged.lost:
-        alarms += [f"{judged.lost} entries of the results are wrong: {note}" for note in said[-2:]]
+        alarms.append(f"{judged.lost} entries of the results are wrong: {' '.join(said[-2:])}")
     if is_worse:
         return None
     if solution.method == "propagation":

@@ -38,4 +38,7 @@ def folded_number(equation: Any, numbers: Sequence[Any]) -> Any:
     kept = any(n.dtype != v.aval.dtype for n, v in zip(numbers, equation.invars, strict=True))
     with np.errstate(all="ignore"):
         result = np.asarray(function(*numbers))
-        return result if kept else result.astype(dtype)
+        narrow = result.astype(dtype)
+    # What a cast would crush is kept as it was written, as everywhere (`_literals.py`).
+    crushed = (result != 0) & np.isfinite(result) & ((narrow == 0) | ~np.isfinite(narrow))
+    return result if kept or crushed else narrow

@@ -151,7 +151,7 @@ def _digest(plan: Any) -> int:
     graph = plan.graph
     what = (
         (plan.identity, plan.method, plan.exponents),
-        (plan.is_estimate, plan.is_confirmed, plan.expects_finite, plan.has_effects),
+        (plan.is_estimate, plan.is_confirmed, plan.expected, plan.has_effects),
         [(node.primitive, node.guarded) for node in graph.walk()],
         [value.restored for value in graph.values],
     )

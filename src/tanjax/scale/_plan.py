@@ -32,9 +32,10 @@ from ._graph import Magnitude, ScaleGraph, Value, build
 from ._intervals import bound
 from ._judged import unknown_primitives, unseen
 from ._losses import losses
-from ._measure import measure
+from ._measure import count_nonzero, is_finite, measure
 from ._progress import progress
 from ._rewrites import guard, guard_all
+from ._wide import clamp_to
 
 BUDGET = 2e6  # elements · operations that are run on numbers without second thoughts: 5 ms
 ALARM_BUDGET = 3e8  # and where the bounds say that something leaves the range: about a second
@@ -49,10 +50,10 @@ class Plan(NamedTuple):
     **Fields:** `identity`: the program runs as it is; `is_estimate`: not everything was run on
     numbers; `lost`: by index of a value, what plain JAX would do there; `has_effects`: it prints or
     calls back; `conversions`, `method`, `gap`, `seconds`: of the assignment; `is_confirmed`: plain
-    JAX was seen to miss what is estimated, or must; `expects_finite`: results that are not finite
-    are wrong; `free_outputs`: as given; `grade`: what is known of the numbers of the last call,
-    `"proved"`, `"seen"` or `"guessed"`; `looks`: on how many calls it was compared with the
-    numbers; `alarms`: what may be wrong in the results all the same.
+    JAX was seen to miss what is estimated, or must; `expected`: how many entries of each result are
+    not zero, if all are known and finite; `free_outputs`: as given; `grade`: what is known of the
+    numbers of the last call, `"proved"`, `"seen"` or `"guessed"`; `looks`: on how many calls it was
+    compared with the numbers; `alarms`: what may be wrong in the results all the same.
     """
 
     graph: ScaleGraph
@@ -66,7 +67,7 @@ class Plan(NamedTuple):
     gap: float = 0.0
     seconds: float = 0.0
     is_confirmed: bool = False
-    expects_finite: bool = False
+    expected: tuple[int, ...] | None = None
     free_outputs: tuple[bool, ...] = ()
     grade: str = "seen"
     looks: int = 1
@@ -81,6 +82,14 @@ class Plan(NamedTuple):
             and not use.value.magnitude.is_zero
             and measure(x).is_zero
             for use, x in pairs
+        )
+
+    def is_short(self, results: Sequence[Any]) -> bool:
+        """Whether results are not finite, or zero, where something else is known to be right."""
+        counts = self.expected or ()
+        return any(
+            count and not (is_finite(x) and count_nonzero(x) >= count)
+            for count, x in zip(counts, results, strict=True)
         )
 
     def believed(self) -> Plan:
@@ -203,7 +212,7 @@ def plan(
         bool(closed.effects),
         *(solved or Solved()),
         seconds=time.perf_counter() - start,
-        expects_finite=not (lost and solved is None) and _expects_finite(graph, reference),
+        expected=None if alarms or (lost and solved is None) else _expected(graph, reference),
         is_confirmed=not reference.complete and bool(lost) and _is_settled(graph),
         free_outputs=tuple(free_outputs),
         alarms=(*alarms, *unseen(reference)),
@@ -222,19 +231,22 @@ def _hidden(graph: ScaleGraph, solved: Solved | None) -> Solved:
     return (solved or Solved())._replace(method="guarded")
 
 
-def _expects_finite(graph: ScaleGraph, reference: Evaluation) -> bool:
-    """Whether every result is known, finite, and held by its dtype."""
+def _expected(graph: ScaleGraph, reference: Evaluation) -> tuple[int, ...] | None:
+    """Per result how many entries are not zero; None unless all are known, finite, and fit."""
     if not reference.complete or reference.estimated:
-        return False
+        return None
+    counts = []
     for use, result in zip(graph.outputs, reference.outputs, strict=True):
-        m = use.value.magnitude
+        m, dtype = use.value.magnitude, use.value.aval.dtype
         if not use.value.is_floating:
+            counts.append(0)
             continue
         if m is None or result is None or not np.isfinite(result.array).all():
-            return False
-        if m.high - use.exponent > _range.normal_range(use.value.aval.dtype)[1]:
-            return False
-    return True
+            return None
+        if m.high - use.exponent > _range.normal_range(dtype)[1]:
+            return None
+        counts.append(int(np.count_nonzero(clamp_to(result, dtype, use.exponent).value.array)))
+    return tuple(counts)
 
 
 def _as_it_is(graph: ScaleGraph, said: list[str]) -> Solved | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 
 
 def copied(x: Any) -> Any:
@@ -48,9 +49,11 @@ def is_finite(x: Any) -> bool:
         return bool(known)
     if not hasattr(x, "dtype") or not jax.numpy.issubdtype(x.dtype, jax.numpy.inexact):
         return True
-    if isinstance(x, jax.core.Tracer):  # a call with known numbers while something else is traced
-        return True
-    return bool(jax.numpy.isfinite(x).all())
+    if not isinstance(x, jax.Array):
+        return bool(np.isfinite(x).all())
+    from tanjax.scale import _measure
+
+    return _measure.is_finite(x)
 
 
 def is_on_several_hosts(x: Any) -> bool:

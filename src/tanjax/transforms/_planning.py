@@ -177,7 +177,7 @@ class PlannedFunction:
             self._note_abstract(leaves)
             return self.jitted(*args, **kwargs)
         plan, grade = case.entries[0].plan, case.entries[0].grade
-        if len(self._made) > before and plan.expects_finite and not plan.has_effects:
+        if len(self._made) > before and plan.expected is not None and not plan.has_effects:
             return self._first(case, leaves, args, kwargs)
         if grade == "guessed" and not plan.has_effects:
             return self._checked(case, leaves, args, kwargs)
@@ -347,7 +347,8 @@ class PlannedFunction:
         """The first results of a plan that knows them to be finite: if not, XLA rewrote them."""
         kept = self._kept(args, kwargs)
         out = case.entries[0].program(*args, **kwargs)
-        if not all_finite(out) and all(map(is_finite, leaves)):
+        plan = case.entries[0].plan
+        if plan.is_short(jax.tree.leaves(out)) and all(map(is_finite, leaves)):
             args, kwargs = kept
             case.entries[0] = self._plan(case, self._leaves_of(args, kwargs), hide=True)
             out = case.entries[0].program(*args, **kwargs)
