@@ -42,9 +42,13 @@ def signature(x: Any) -> Any:
 
 
 def is_finite(x: Any) -> bool:
+    """Whether a number or an array has neither inf nor nan."""
     if not hasattr(x, "dtype") or not jax.numpy.issubdtype(x.dtype, jax.numpy.inexact):
         return True
-    return bool(jax.numpy.isfinite(x).all())
+    from tanjax.scale import _measure
+
+    # By NumPy where it can: JAX compiles two programs per shape for it, 50 ms of a first call.
+    return _measure.inside(x, _measure.ANYWHERE._replace(finite=True))
 
 
 def all_finite(out: Any) -> bool:

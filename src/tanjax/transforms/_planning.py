@@ -66,6 +66,7 @@ class PlannedFunction:
         # The arguments of the last call, and the program that was right for them.
         self.last: tuple[Any, ...] | None = None
         self._last_weak: tuple[Any, ...] | None = None
+        self._last_leaves: tuple[Any, ...] = ()  # weak, of arguments that are not arrays themselves
         self.program: Any = None
 
     @property
@@ -98,18 +99,27 @@ class PlannedFunction:
             )
             entry = recent.entries[0]
             guessed = entry.grade == "guessed"  # looked at on calls 1, 2, 4, …, see `_checked`
+            if known and self._are_last(leaves):
+                return self.program(*args, **kwargs)
             if known and not (guessed and not self._calls & (self._calls + 1)):
                 # Started before its arguments are looked at, which waits for them: 40 us less in a
                 # loop. Safe because a result that does not count is dropped without a trace.
+                begun = entry.begin(leaves) if recent.is_pure else None
                 try:
                     out = entry.program(*args, **kwargs) if recent.is_pure else None
                 except FloatingPointError:  # `jax_debug_nans`, of a result that may not count
                     return self._call(leaves, treedef, args, kwargs)
-                if entry.covers(leaves):
+                if entry.covers(leaves, begun):
                     self._calls += guessed
-                    self._remember(recent, args, kwargs)
+                    self._remember(recent, args, kwargs, leaves)
                     return out if recent.is_pure else entry.program(*args, **kwargs)
         return self._call(leaves, treedef, args, kwargs)
+
+    def _are_last(self, leaves: Sequence[Any]) -> bool:
+        """Whether dicts and lists, which can change, hold the very arrays of the last call."""
+        last = self._last_leaves
+        # The first is compared alone: in a loop it is another one, and nothing else is asked.
+        return bool(last) and last[0]() is leaves[0] and all([r() is x for r, x in zip(last, leaves)])  # noqa: B905,E501
 
     def clear_cache(self) -> None:
         self.jitted.clear_cache()
@@ -117,6 +127,7 @@ class PlannedFunction:
         self._programs.clear()
         self._made.clear()
         self.last = self._last_weak = self._recent = None
+        self._last_leaves = ()
 
     def _dynamic(self, args: Any, kwargs: Any) -> Any:
         if self._static is None:
@@ -188,13 +199,18 @@ class PlannedFunction:
             self._warn(alarm)
         return case
 
-    def _remember(self, case: Case, args: Any, kwargs: Any) -> None:
-        """Keep what the next call is compared with; only immutable arguments can be recognised."""
+    def _remember(self, case: Case, args: Any, kwargs: Any, leaves: Sequence[Any] = ()) -> None:
+        """Keep what the next call is compared with; only immutable arguments can be recognised.
+
+        **Arguments:** `leaves`: arrays, that can be recognised in dicts and lists.
+        """
         program = case.entries[0].program
         if self._static is None:
             self._recent = case
-        self.program, self.last, self._last_weak = program, None, None
+        self.program, self.last, self._last_weak, self._last_leaves = program, None, None, ()
         if kwargs or not all(map(_is_immutable, args)):
+            if self._static is None:
+                self._last_leaves = tuple(map(weakref.ref, leaves))
             return
         if any([type(x) in (float, complex) for x in args]):
             self.program = self._in_this_precision(program)
