@@ -154,6 +154,8 @@ class PlannedFunction:
 
     def _call(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Any:
         """A call for which the plan of the last one may not be right."""
+        if self._flat and not all(map(_can_be_looked_at, leaves)):  # structured arrays among them
+            leaves, treedef = jax.tree.flatten((args, kwargs))
         before = len(self._made)
         case = self._case(leaves, treedef, args, kwargs)
         if case is None:
@@ -284,7 +286,7 @@ class PlannedFunction:
 
         @functools.wraps(self._fun)
         def replayed(*args: Any, **kwargs: Any) -> Any:
-            leaves = args if self._flat else jax.tree.leaves(self._dynamic(args, kwargs))
+            leaves = jax.tree.leaves(self._dynamic(args, kwargs))
             results = jax.tree.unflatten(out, run(leaves))
             return relabelled(results, exponents)
 
@@ -315,7 +317,7 @@ class PlannedFunction:
         return any(self._options.get(name) is not None for name in names)  # 0 is a place
 
     def _leaves_of(self, args: Any, kwargs: Any) -> Sequence[Any]:
-        return args if self._flat else jax.tree.leaves(self._dynamic(args, kwargs))
+        return jax.tree.leaves(self._dynamic(args, kwargs))
 
     def _first(self, case: Case, leaves: Any, args: Any, kwargs: Any) -> Any:
         """The first results of a plan that knows them to be finite: if not, XLA rewrote them."""
