@@ -2,8 +2,9 @@
 
     python benchmarks/bench_scale.py [--quick] [--check] [--write docs/pages/benchmarks_scale.md]
 
-First and later calls of `tj.jit` (`--sections` picks some), training loops, compiled programs on a million numbers, how many conversions are
-inserted into chains, and how long graphs of up to 30,000 equations are planned. One process, one
+First and later calls of `tj.jit`, of synthetic programs and of such as people write, training
+loops, compiled programs on a million numbers, how many conversions are inserted into chains, and
+how long graphs of up to 30,000 equations are planned. `--sections` picks some. One process, one
 thread.
 """
 

@@ -162,7 +162,9 @@ def first_times(rounds: int, *, cold: bool) -> dict[str, Times]:
                 start = time.perf_counter()
                 jax.block_until_ready(jit(science.make())(*given))
                 taken[n].append(time.perf_counter() - start)
-        found[name] = Times({n: times[1:] for n, times in taken.items()})  # imports are in the first
+        found[name] = Times(
+            {n: times[1:] for n, times in taken.items()}
+        )  # imports are in the first
     return found
 
 

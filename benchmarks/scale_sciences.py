@@ -1,4 +1,4 @@
-"""Programs as people write them, for `bench_scale.py`: a network, attention, a convolution, planets.
+"""Programs as people write them, for `bench_scale.py`: networks, attention, planets, training.
 
 Each row is a function and a way to make its arguments; those of the n-th call are new arrays of
 like magnitudes. Loops hand their state on, as training does.
@@ -7,6 +7,7 @@ like magnitudes. Loops hand their state on, as training does.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -75,11 +76,13 @@ def _mlp_loss(parameters: Any, batch: Any) -> Any:
 
 
 def _layers(seed: int, widths: tuple[int, ...], dtype: Any = jnp.float32) -> list[Any]:
-    pairs = list(zip(widths, widths[1:], strict=False))
     return [
-        (normal(seed + i, n, m, size=n**-0.5, dtype=dtype), normal(seed + i + 50, m, size=0.1, dtype=dtype))
-        for i, (n, m) in enumerate(pairs, 100)
-    ]  # fmt: skip
+        (
+            normal(seed + i, n, m, size=n**-0.5, dtype=dtype),
+            normal(seed + i + 50, m, size=0.1, dtype=dtype),
+        )
+        for i, (n, m) in enumerate(itertools.pairwise(widths), 100)
+    ]
 
 
 def _mlp_arguments(seed: int) -> tuple[Any, ...]:

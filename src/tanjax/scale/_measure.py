@@ -194,7 +194,9 @@ class Together:
             for i in range(0, len(flags), _AT_ONCE)
         ]
         # On a CPU NumPy reduces them: XLA needs three kernels more for each, 20 us apiece.
-        return [functools.reduce(jax.lax.bitwise_or, map(jnp.any, found))] if self._reduces else found
+        return (
+            [functools.reduce(jax.lax.bitwise_or, map(jnp.any, found))] if self._reduces else found
+        )
 
 
 def _pieces(x: jax.Array) -> list[jax.Array]:

@@ -157,11 +157,11 @@ class Compiled:
             box = type(args[0]) if len(args) == 1 else None
             items = args if box not in _BOXES else args[0].values() if box is dict else args[0]
             given = None
-            if len(items) >= _MANY:
-                try:
+            try:
+                if len(items) >= _MANY:
                     given = [q._quantity_unit for q in items]
-                except AttributeError:  # something else is among them
-                    pass
+            except AttributeError:  # something else is among them
+                given = None
             if given is not None:
                 names, units, program = self._flat.get(box) or _NOTHING
                 layout = [*args[0]] if box is dict else len(given)
@@ -212,7 +212,9 @@ class Compiled:
             shape = _emptied(args[0])
 
             def on_values(*values: Any) -> Any:
-                given = _filled(shape, iter([_labelled(*x) for x in zip(values, units, strict=True)]))
+                given = _filled(
+                    shape, iter([_labelled(*x) for x in zip(values, units, strict=True)])
+                )
                 return _pack(self._watched(pattern, self._fun, given))
 
             on_values.__name__ = getattr(self._fun, "__name__", "fun")

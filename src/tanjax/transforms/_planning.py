@@ -119,7 +119,9 @@ class PlannedFunction:
         """Whether dicts and lists, which can change, hold the very arrays of the last call."""
         last = self._last_leaves
         # The first is compared alone: in a loop it is another one, and nothing else is asked.
-        return bool(last) and last[0]() is leaves[0] and all([r() is x for r, x in zip(last, leaves)])  # noqa: B905,E501
+        if not last or last[0]() is not leaves[0]:
+            return False
+        return all([r() is x for r, x in zip(last, leaves, strict=True)])
 
     def clear_cache(self) -> None:
         self.jitted.clear_cache()
