@@ -2,8 +2,9 @@
 
     python benchmarks/bench_scale.py [--quick] [--check] [--write docs/pages/benchmarks_scale.md]
 
-First and later calls of `tj.jit`, compiled programs on a million numbers, how many conversions are
-inserted into chains, and how long graphs of up to 30,000 equations are planned. One process, one
+First and later calls of `tj.jit`, of synthetic programs and of such as people write, training
+loops, compiled programs on a million numbers, how many conversions are inserted into chains, and
+how long graphs of up to 30,000 equations are planned. `--sections` picks some. One process, one
 thread.
 """
 
@@ -31,13 +32,14 @@ import scale_calls as calls  # noqa: E402
 import scale_plans as plans  # noqa: E402
 import scale_programs as programs  # noqa: E402
 import scale_report as report  # noqa: E402
+import scale_sciences  # noqa: E402
 import unit_report  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.progress import Progress  # noqa: E402
 from timing import interleave  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
-SECTIONS = ("first", "later", "run", "chains", "planning")
+SECTIONS = ("first", "later", "new", "sciences", "training", "run", "chains", "planning")
 JUDGED_SIZE = 500  # equations of the programs whose first calls have a budget
 PLANNED = (100, 1000, 3000, 10_000, 30_000)
 DISTURBED = 1.3  # medians and best times agree better than that if the machine was quiet
@@ -49,9 +51,12 @@ def main() -> int:
     options = parse()
     budget = tomllib.loads((HERE / "budgets.toml").read_text())["scale"]
     groups = measure_calls(options, budget)
+    if "sciences" in options.sections:
+        groups |= first_calls_of_sciences(options, budget)
     chains = plans.chains() if "chains" in options.sections else []
     plannings = measure_planning(options) if "planning" in options.sections else []
-    facts = [*facts_of_programs(options), *facts_of_plans(plannings, budget)]
+    facts = [*facts_of_programs(options), *facts_of_training(options, budget)]
+    facts += facts_of_plans(plannings, budget)
     console = Console(width=140)
     for group, rows in groups.items():
         console.print(unit_report.table(group, rows, ["tanjax", calls.WAITING]))
@@ -82,7 +87,7 @@ def parse() -> argparse.Namespace:
 
 def measure_calls(options: argparse.Namespace, budget: dict[str, float]) -> Groups:
     """Every row of every section that is asked for."""
-    later, first = budget["later_ratio"], budget["first_ratio"]
+    later, first, fresh = (budget[k] for k in ("later_ratio", "first_ratio", "fresh_ratio"))
     judged = lambda name: first if f"{JUDGED_SIZE} equations" in name else None
     always = lambda limit: lambda name: limit
     # Title, rows, the budget of a row, how many rounds, from which time on it is judged
@@ -91,9 +96,15 @@ def measure_calls(options: argparse.Namespace, budget: dict[str, float]) -> Grou
         ("later", "Later calls, the same array", lambda: calls.later_calls(False), always(later),
          options.rounds, 0.0),
         ("later", "Later calls, a new array each time", lambda: calls.later_calls(True),
-         always(later), options.rounds, budget["fresh_us"]),
+         always(fresh), options.rounds, budget["fresh_us"]),
         ("later", "Calls with 100 quantities", calls.quantity_calls,
          lambda name: later if name.startswith("the same") else None, options.rounds, 0.0),
+        ("new", "Loops with new arrays", calls.new_arrays, always(fresh), options.rounds,
+         budget["fresh_us"]),
+        ("sciences", "Sciences, the same arrays", lambda: calls.science_calls(False),
+         always(later), options.rounds, 0.0),
+        ("sciences", "Sciences, new arrays each time", lambda: calls.science_calls(True),
+         always(fresh), options.rounds, budget["fresh_us"]),
         ("run", "Compiled programs on 10⁶ numbers", calls.runs, always(budget["run_ratio"]),
          options.rounds, 0.0),
     ]  # fmt: skip
@@ -133,6 +144,37 @@ def make_row(
     minima = {other: times.ratio_of_minima(other, "plain") for other in others}
     limit = limit if plain_us >= least_us else None
     return unit_report.Row(title, name, plain_us, ratios, minima, limit)
+
+
+def first_calls_of_sciences(options: argparse.Namespace, budget: dict[str, float]) -> Groups:
+    """First calls with JAX's caches of traces and operations warm, and cleared before each."""
+    groups: Groups = {}
+    for cold in (False, True):
+        title = f"Sciences, first calls, caches {'cold' if cold else 'warm'}"
+        times = calls.first_times(max(3, options.rounds // 3), cold=cold)
+        groups[title] = [
+            make_row(title, name, t, budget["first_ratio"], 0.0) for name, t in times.items()
+        ]
+    return groups
+
+
+def facts_of_training(
+    options: argparse.Namespace, budget: dict[str, float]
+) -> list[unit_report.Fact]:
+    """How often ordinary loops of 1,000 steps are planned, and how much longer they take."""
+    if "training" not in options.sections:
+        return []
+    facts, most, limit = [], int(budget["training_plans"]), budget["training_ratio"]
+    for name, loop in scale_sciences.trainings().items():
+        times, made = calls.training(loop)
+        ratio, best = times.ratio("tanjax", "plain"), times.ratio_of_minima("tanjax", "plain")
+        in_all = sum(times.rounds["tanjax"]) / sum(times.rounds["plain"])
+        measured = f"plans: {made}, {ratio:.2f} × a step, {in_all:.2f} × with the first call"
+        over = made > most or min(ratio, best) > limit
+        facts.append(
+            unit_report.Fact(f"1,000 steps of {name}", measured, f"{most}, {limit:g} ×", over)
+        )
+    return facts
 
 
 def measure_planning(options: argparse.Namespace) -> list[plans.Planning]:

@@ -6,6 +6,7 @@ same program on the same arrays.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scale_programs as programs
+import scale_sciences
+from timing import Times
 from unit_libraries import Library, ours, plain
 from unit_programs import total
 
@@ -106,6 +109,78 @@ def _in_turn(f: Callable[..., Any], arguments: list[list[Any]]) -> Callable[[], 
         return f(*arguments[calls[0] % len(arguments)])
 
     return call
+
+
+def new_arrays() -> dict[str, Thunks]:
+    """Loops that hand their state on, and a nested dict of quantities that hands itself on."""
+    rows: dict[str, Thunks] = {}
+    for name, loop in scale_sciences.states().items():
+        row = rows[name] = {n: _looping(jit(loop.make()), loop) for n, jit in CONTENDERS.items()}
+        f = jax.jit(loop.make())
+        row[WAITING] = _looping(lambda *xs, f=f: jax.block_until_ready(f(*xs)), loop)
+    row = rows["a nested dict of 30 quantities"] = {}
+    for library in (plain(), ours()):
+        given = [scale_sciences.groups_of_quantities(library.wrap, i) for i in range(4)]
+        row[library.name] = _in_turn(
+            library.jit(lambda x: scale_sciences.squares(x)), [[g] for g in given]
+        )
+    return rows
+
+
+def _looping(f: Callable[..., Any], loop: scale_sciences.Loop) -> Callable[[], Any]:
+    state, calls = [loop.state], [0]
+
+    def step() -> Any:
+        calls[0] += 1
+        state[0] = f(state[0], loop.batches[calls[0] % len(loop.batches)])
+        return state[0]
+
+    return step
+
+
+def science_calls(fresh: bool) -> dict[str, Thunks]:
+    """Later calls of programs as people write them: the same arrays, or new ones by turns."""
+    rows: dict[str, Thunks] = {}
+    for name, science in scale_sciences.sciences().items():
+        given = [science.arguments(1000 * i) for i in range(scale_sciences.OTHERS if fresh else 1)]
+        rows[name] = {
+            n: _in_turn(jit(science.make()), given) for n, jit in CONTENDERS.items()
+        }  # fmt: skip
+    return rows
+
+
+def first_times(rounds: int, *, cold: bool) -> dict[str, Times]:
+    """First calls of programs as people write them, with JAX's caches warm, or cleared before."""
+    found = {}
+    for name, science in scale_sciences.sciences().items():
+        given, taken = science.arguments(0), {n: list[float]() for n in CONTENDERS}
+        for i in range(rounds + 1):
+            order = list(CONTENDERS.items())[:: 1 if i % 2 else -1]
+            for n, jit in order:
+                if cold:
+                    jax.clear_caches()
+                start = time.perf_counter()
+                jax.block_until_ready(jit(science.make())(*given))
+                taken[n].append(time.perf_counter() - start)
+        found[name] = Times(
+            {n: times[1:] for n, times in taken.items()}
+        )  # imports are in the first
+    return found
+
+
+def training(loop: scale_sciences.Loop, steps: int = 1000, block: int = 50) -> tuple[Times, int]:
+    """Blocks of steps of a training loop by turns, and how many plans were made in all of them."""
+    functions = {name: jit(loop.make()) for name, jit in CONTENDERS.items()}
+    thunks = {name: _looping(f, loop) for name, f in functions.items()}
+    taken = {name: list[float]() for name in thunks}
+    for i in range(steps // block):
+        for name in list(thunks)[:: 1 if i % 2 else -1]:
+            start = time.perf_counter()
+            for _ in range(block):
+                out = thunks[name]()
+            jax.block_until_ready(out)
+            taken[name].append(time.perf_counter() - start)
+    return Times(taken), len(functions["tanjax"].plans)
 
 
 def runs() -> dict[str, Thunks]:

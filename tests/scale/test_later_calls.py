@@ -105,3 +105,98 @@ def test_an_estimate_is_kept_for_the_same_arguments(size):
     for _ in range(3):
         assert f(x)[0] == 3.0
     assert f._compiled.last is not None or f._compiled._last_weak is not None
+
+
+def test_each_argument_out_of_its_window_is_found_by_the_compiled_look():
+    """Large ones, that are compared in slices, and small ones; too large, too small, inf, nan."""
+    sizes, window = (3, 3, 1000, (1 << 14) + 5, 1 << 15), Window(-3.0, 3.0, True)
+    dtypes = (jnp.float32, jnp.float16, jnp.float32, jnp.bfloat16, jnp.complex64)
+    ones = [jnp.ones(size, dtype) for size, dtype in zip(sizes, dtypes, strict=True)]
+    together = Together([window] * len(ones))
+    together._calls = Together.EAGER
+    assert together.inside(ones)
+    for i, x in enumerate(ones):
+        for where in {0, x.size // 2, x.size - 1}:
+            for value, fits in ((-0.0, True), (7.9, True), (-9.0, False), (0.05, False),
+                                (np.inf, False), (np.nan, False)):  # fmt: skip
+                given = [*ones]
+                given[i] = x.at[where].set(value)
+                assert together.begin(given) is not None
+                assert together.inside(given) is fits, (i, where, value)
+    assert together._calls > Together.EAGER
+
+
+def test_windows_that_reach_below_all_numbers_let_zeros_pass():
+    together = Together([Window(-200.0, 3.0, True)])
+    together._calls = Together.EAGER
+    assert together.inside([jnp.array([0.0, -0.0, 1e-45, 8.0], jnp.float32)])
+    assert not together.inside([jnp.array([0.0, 8.1], jnp.float32)])
+
+
+def test_a_large_argument_is_looked_at_by_a_program_that_is_started_before_its_own(monkeypatch):
+    order = []
+    begin = Together.begin
+    monkeypatch.setattr(Together, "begin", lambda *a: order.append("look") or begin(*a))
+    f = tj.jit(chain)
+    x = jnp.ones(1 << 19, jnp.float32)
+    for _ in range(30):
+        f(x * 1.0)
+    entry = f._compiled._recent.entries[0]
+    order.clear()
+    program = entry.program
+    entry.program = lambda *args: order.append("program") or program(*args)
+    f(x * 1.0)
+    assert order == ["look", "program"]
+    np.testing.assert_allclose(f(x * 1e6)[0], 1e21, rtol=1e-6)
+
+
+def test_the_very_arrays_of_the_last_call_are_recognised_in_dicts_and_lists(monkeypatch):
+    f = tj.jit(lambda p: [chain(x) for x in p["a"]])
+    p = {"a": [jnp.full(3, 1.0 + i, jnp.float32) for i in range(3)]}
+    f(p), f(p), f(p)
+    entry = f._compiled._recent.entries[0]
+    looks = []
+    covers = type(entry).covers
+    monkeypatch.setattr(type(entry), "covers", lambda *a: looks.append(1) or covers(*a))
+    f(p)
+    assert not looks
+    p["a"][2] = jnp.full(3, 1e6, jnp.float32)  # the same dict, another array in it
+    np.testing.assert_allclose(f(p)[2], np.float32(1e21), rtol=1e-6)
+    assert looks
+
+
+def test_numbers_of_eight_bits_that_are_not_finite_are_seen():
+    x = np.array([1.0, np.nan], jnp.float8_e4m3fn)
+    assert inside(x, Window(-3.0, 3.0))
+    assert not inside(x, Window(-3.0, 3.0, True))
+
+
+def test_structured_arrays_in_quantities_are_planned_however_many_there_are():
+    given = [tj.Unitful(tj.arrays.Diagonal(jnp.full(3, 2e30, jnp.float32)), "kg")] * 5
+    f = tj.jit(lambda *qs: [q.stored.diag * q.stored.diag * 1e-30 for q in qs])
+    np.testing.assert_allclose(f(*given)[4], 4e30, rtol=1e-6)
+
+
+def groups(size):
+    return {
+        "b": {"x": tj.Unitful(jnp.full(3, size, jnp.float32), "m"), "n": jnp.float32(2.0)},
+        "a": {"y": tj.Unitful(jnp.full(3, 2.0, jnp.float32), "s")},
+        "c": tj.Unitful(jnp.float32(3.0), "m"),
+    }
+
+
+def test_nested_dicts_of_quantities_are_taken_apart():
+    f = tj.jit(lambda d: {"v": d["b"]["x"] * d["b"]["n"] / d["a"]["y"], "c": d["c"]})
+    for size in (1.0, 2.0, 3.0):
+        out = f(groups(size))
+        assert str(out["v"].unit) == str(tj.unit("m/s"))
+        np.testing.assert_allclose(out["v"].value, size)
+    assert "nested" in f._flat
+    moved = groups(1.0)
+    moved["b"]["x"] = tj.Unitful(jnp.full(3, 1.0, jnp.float32), "km")
+    np.testing.assert_allclose(f(moved)["v"].to_value("m/s"), 1000.0, rtol=1e-6)
+    # Another tree of the same leaves is another program.
+    g = tj.jit(lambda d: sum(1 for x in d.values() if isinstance(x, dict)) * d["z"])
+    q = [tj.Unitful(jnp.float32(i + 1.0), "m") for i in range(4)]
+    assert g({"a": {"b": q[0], "c": q[1], "d": q[2]}, "z": q[3]}).value == 4.0
+    assert g({"a": {"b": q[0], "c": q[1]}, "d": {"e": q[2]}, "z": q[3]}).value == 8.0

@@ -186,8 +186,7 @@ def plan(
     may); `restored`: see `_literals.py`; `thorough`: run on numbers what a first plan only
     estimated; `hide`: every product and quotient from XLA, because it made infinities.
     """
-    start = time.perf_counter()
-    given = _hosts.known_numbers(arguments)
+    start, given = time.perf_counter(), _hosts.known_numbers(arguments)
     arguments = _numbers(given)
     graph = build(closed, restored)
     said, alarms = [*notes, *unknown_primitives(graph)], list[str]()

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 
 
-def copied(x: Any) -> Any:
+def _copied(x: Any) -> Any:
     return x.copy() if hasattr(x, "copy") and hasattr(x, "dtype") else x
 
 
-def static_arguments(
+def _static_arguments(
     fun: Callable[..., Any], options: dict[str, Any]
 ) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
     """Positions and names of static arguments, each found from the other as `jax.jit` does."""
@@ -34,6 +34,57 @@ def static_arguments(
     if names is None:
         called = tuple(positional[i] for i in places if -len(positional) <= i < len(positional))
     return places, called
+
+
+class Arguments:
+    """How a function takes its arguments: which are static, and which a call takes away.
+
+    **Fields:** `static`: positions and names of static arguments, None if there are none;
+    `donates`: whether JAX deletes some.
+    """
+
+    def __init__(self, fun: Callable[..., Any], options: dict[str, Any]) -> None:
+        self._fun = fun
+        self.static = _static_arguments(fun, options)
+        names = ("donate_argnums", "donate_argnames")
+        self.donates = any(options.get(name) is not None for name in names)  # 0 is a place
+
+    def dynamic(self, args: Any, kwargs: Any) -> Any:
+        """The arguments that are traced."""
+        if self.static is None:
+            return args, kwargs
+        places, names = self.static
+        static = {p % len(args) for p in places if -len(args) <= p < len(args)}
+        kept = tuple(x for i, x in enumerate(args) if i not in static)
+        return kept, {k: v for k, v in kwargs.items() if k not in names}
+
+    def statics(self, args: Any, kwargs: Any) -> Any:
+        """What of the static arguments is part of a key."""
+        if self.static is None:
+            return ()
+        places, names = self.static
+        given: list[Any] = [(p, args[p]) for p in places if -len(args) <= p < len(args)]
+        given += [(k, kwargs[k]) for k in names if k in kwargs]
+        return tuple((place, x, type(x)) for place, x in given)  # to JAX 1 is not 1.0 either
+
+    def on_leaves(self, args: Any, kwargs: Any) -> Callable[..., Any]:
+        """The function of the flat dynamic arguments, as it is traced in float64."""
+        dynamic = self.dynamic(args, kwargs)
+        places = self.static[0] if self.static else ()
+        treedef = jax.tree.structure(dynamic)
+        positions = {p % len(args) for p in places if -len(args) <= p < len(args)}
+
+        def on_leaves(*leaves: Any) -> Any:
+            given, named = jax.tree.unflatten(treedef, leaves)
+            rest = iter(given)
+            whole = [args[i] if i in positions else next(rest) for i in range(len(args))]
+            return self._fun(*whole, **{**kwargs, **named})
+
+        return on_leaves
+
+    def kept(self, args: Any, kwargs: Any) -> Any:
+        """Arguments for another run, also where the first one takes them away."""
+        return jax.tree.map(_copied, (args, kwargs)) if self.donates else (args, kwargs)
 
 
 def signature(x: Any) -> Any:

@@ -61,13 +61,20 @@ class Watch:
 
     def __init__(self, windows: Sequence[Window | None], leaves: Sequence[Any]) -> None:
         self.pairs = [(i, w) for i, w in enumerate(windows) if w is not None]
-        can = _measure.Together.can
-        many = len(self.pairs) >= _TOGETHER and all(can(leaves[i]) for i, _ in self.pairs)
-        self._together = _measure.Together([w for _, w in self.pairs]) if many else None
+        together, looked_at = _measure.Together, [leaves[i] for i, _ in self.pairs]
+        can = bool(looked_at) and all(map(together.can, looked_at))
+        worth = can and together.is_worth(looked_at, _TOGETHER)
+        self._together = together([w for _, w in self.pairs]) if worth else None
 
-    def takes(self, leaves: Sequence[Any]) -> bool:
+    def begin(self, leaves: Sequence[Any]) -> Any:
+        """Start looking, where a compiled program does that."""
+        if self._together is None:
+            return None
+        return self._together.begin([leaves[i] for i, _ in self.pairs])
+
+    def takes(self, leaves: Sequence[Any], begun: Any = None) -> bool:
         if self._together is not None:
-            return self._together.inside([leaves[i] for i, _ in self.pairs])
+            return self._together.inside([leaves[i] for i, _ in self.pairs], begun)
         return all([inside(leaves[i], window) for i, window in self.pairs])
 
 
@@ -93,13 +100,19 @@ class Entry:
                 self._others = _others(leaves)
                 self.trusted = Watch(_proof.expected(plan.graph, seen), leaves)
 
-    def covers(self, leaves: Sequence[Any]) -> bool:
+    def begin(self, leaves: Sequence[Any]) -> Any:
+        """Start looking at the magnitudes, before a device is given other work; for `covers`."""
+        watch = self.proved[0] if self.proved else self.trusted
+        return None if watch is None else watch.begin(leaves)
+
+    def covers(self, leaves: Sequence[Any], begun: Any = None) -> bool:
         """Whether nothing need be looked at but the magnitudes of the arguments."""
         for watch in self.proved:
-            if watch.takes(leaves):
+            if watch.takes(leaves, begun):
                 self.grade = "proved"
                 return True
-        trusted = self.trusted is not None and self.trusted.takes(leaves)
+            begun = None  # it was of the first watch
+        trusted = self.trusted is not None and self.trusted.takes(leaves, begun)
         if trusted and self._others == _others(leaves):
             self.grade = "guessed"
             return True

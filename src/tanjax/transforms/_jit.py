@@ -13,7 +13,7 @@ unit of the first call; `x.to_value("m")` is the same number whatever came first
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import is_
 from typing import Any
 
@@ -26,7 +26,7 @@ from tanjax.registry import note_unit_dependence, watching
 from tanjax.units import conversion
 
 from ._packing import Packed
-from ._planning import PlannedFunction
+from ._planning import PlannedFunction, _arrays
 from ._units import is_quantity
 
 _MANY = 4  # quantities from which on it pays to take them apart, or put together, in Python
@@ -85,6 +85,39 @@ def _pattern(args: Any, kwargs: Any) -> tuple[Any, list[Any], Any, list[Any]]:
     return (treedef, kinds), leaves, treedef, units
 
 
+def _take_apart(box: Any, layout: list[Any], units: list[Any], values: list[Any]) -> bool:
+    """Collect what nested dicts hold; whether that is nothing but quantities and arrays of JAX."""
+    layout.append((len(units), *box))  # so that no two trees have one layout
+    for x in box.values():
+        kind = type(x)
+        if kind is Unitful:
+            units.append(x._quantity_unit)
+            values.append(x.stored)
+        elif kind is dict:
+            if not _take_apart(x, layout, units, values):
+                return False
+        elif kind in _arrays:
+            units.append(None)
+            values.append(x)
+        else:
+            return False
+    return True
+
+
+def _emptied(box: Any) -> Any:
+    return {name: _emptied(x) if type(x) is dict else None for name, x in box.items()}
+
+
+def _filled(shape: Any, values: Iterator[Any]) -> Any:
+    """Values in the places of an emptied dict; the names sorted, as JAX gives dicts back."""
+    found = {k: next(values) if x is None else _filled(x, values) for k, x in shape.items()}
+    return {name: found[name] for name in sorted(found)}
+
+
+def _labelled(value: Any, label: Any) -> Any:
+    return value if label is None else quantity(value, label)
+
+
 class Compiled:
     """A function compiled by `tj.jit`: callable, with `lower`, `trace` and `eval_shape` of JAX."""
 
@@ -123,18 +156,23 @@ class Compiled:
             # made for is compared: the layout and the units.
             box = type(args[0]) if len(args) == 1 else None
             items = args if box not in _BOXES else args[0].values() if box is dict else args[0]
-            if len(items) >= _MANY:
-                try:
+            given = None
+            try:
+                if len(items) >= _MANY:
                     given = [q._quantity_unit for q in items]
-                except AttributeError:  # something else is among them
-                    given = None
-                if given is not None:
-                    names, units, program = self._flat.get(box) or _NOTHING
-                    layout = [*args[0]] if box is dict else len(given)
-                    if layout != names or given != units:
-                        args, _ = self._anchored(args, kwargs)
-                        program, items = self._remember(box, layout, args)
-                    return _unpack(program(*[q.stored for q in items]))
+            except AttributeError:  # something else is among them
+                given = None
+            if given is not None:
+                names, units, program = self._flat.get(box) or _NOTHING
+                layout = [*args[0]] if box is dict else len(given)
+                if layout != names or given != units:
+                    args, _ = self._anchored(args, kwargs)
+                    program, items = self._remember(box, layout, args)
+                return _unpack(program(*[q.stored for q in items]))
+            if box is dict and any([type(x) is dict for x in items]):
+                out = self._nested(args)
+                if out is not _NOTHING:
+                    return _unpack(out)
         if self._one_scale:
             # JAX finds the program by the units themselves, so nothing need be looked at before:
             # 0.3 us instead of 0.4 us per argument. Only a trace in other units ends here.
@@ -145,6 +183,44 @@ class Compiled:
                 self._one_scale = False
         args, kwargs = self._anchored(args, kwargs)
         return _unpack(self._compiled(*args, **kwargs))
+
+    def _nested(self, args: Any) -> Any:
+        """A call with quantities and arrays in nested dicts; `_NOTHING` if that is not all.
+
+        0.15 us per quantity. JAX takes 0.5 us to look into one, once here and once in the call.
+        """
+        layout: list[Any] = []
+        units: list[Any] = []
+        values: list[Any] = []
+        if not _take_apart(args[0], layout, units, values) or len(values) < _MANY:
+            return _NOTHING
+        known, anchor, program = self._flat.get("nested") or _NOTHING
+        if layout != known or units != anchor:
+            if not any(units):
+                return _NOTHING
+            args, _ = self._anchored(args, {})
+            layout, units, values = [], [], []
+            _take_apart(args[0], layout, units, values)
+            program = self._remember_nested(args, layout, units)
+        return program(*values)
+
+    def _remember_nested(self, args: Any, layout: Any, units: Any) -> Callable[..., Any]:
+        """A function of the values alone, in the order in which `_take_apart` finds them."""
+        key = ("nested", tuple(layout), tuple(units))
+        if key not in self._known:
+            pattern = _pattern(args, {})[0]
+            shape = _emptied(args[0])
+
+            def on_values(*values: Any) -> Any:
+                given = _filled(
+                    shape, iter([_labelled(*x) for x in zip(values, units, strict=True)])
+                )
+                return _pack(self._watched(pattern, self._fun, given))
+
+            on_values.__name__ = getattr(self._fun, "__name__", "fun")
+            self._known[key] = self._planned(on_values, {}, flat=True)
+        self._flat["nested"] = layout, units, self._known[key]
+        return self._known[key]
 
     def _planned(self, fun: Callable[..., Any], options: dict[str, Any], flat: bool = False) -> Any:
         return PlannedFunction(fun, options, flat=flat) if self._scale else jax.jit(fun, **options)

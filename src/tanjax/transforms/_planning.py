@@ -28,13 +28,12 @@ from tanjax._errors import ScaleWarning, message
 from tanjax.arrays import Unitful, is_planned, planned
 
 from ._arguments import (
+    Arguments,
     all_finite,
     are_several,
-    copied,
     is_finite,
     is_on_several_hosts,
     signature,
-    static_arguments,
 )
 from ._packing import relabelled
 
@@ -71,7 +70,7 @@ class PlannedFunction:
     ) -> None:
         self.jitted: Any = jax.jit(fun, **options)
         self._fun, self._options, self._flat = fun, options, flat
-        self._static = static_arguments(fun, options)
+        self._given = Arguments(fun, options)
         self._known: dict[Any, Case] = {}
         self._programs: dict[Any, Callable[..., Any]] = {}
         self._made: list[Any] = []  # an entry for every plan made, oldest first
@@ -84,6 +83,7 @@ class PlannedFunction:
         # The arguments of the last call, and the program that was right for them.
         self.last: tuple[Any, ...] | None = None
         self._last_weak: tuple[Any, ...] | None = None
+        self._last_leaves: tuple[Any, ...] = ()  # weak, of arguments that are not arrays themselves
         self.program: Any = None
 
     @property
@@ -108,7 +108,7 @@ class PlannedFunction:
             leaves: Sequence[Any] = args
             treedef: Any = len(args)
         else:
-            leaves, treedef = jax.tree.flatten(self._dynamic(args, kwargs))
+            leaves, treedef = jax.tree.flatten(self._given.dynamic(args, kwargs))
         recent = self._recent
         if recent is not None and treedef == recent.treedef:
             # The avals of JAX's arrays are interned, so that `is` is nearly always enough.
@@ -117,18 +117,29 @@ class PlannedFunction:
             )
             entry = recent.entries[0]
             guessed = entry.grade == "guessed"  # looked at on calls 1, 2, 4, …, see `_checked`
+            if known and self._are_last(leaves):
+                return self.program(*args, **kwargs)
             if known and not (guessed and not self._calls & (self._calls + 1)):
                 # Started before its arguments are looked at, which waits for them: 40 us less in a
                 # loop. Safe because a result that does not count is dropped without a trace.
+                begun = entry.begin(leaves) if recent.is_pure else None
                 try:
                     out = entry.program(*args, **kwargs) if recent.is_pure else None
                 except FloatingPointError:  # `jax_debug_nans`, of a result that may not count
                     return self._call(leaves, treedef, args, kwargs)
-                if entry.covers(leaves):
+                if entry.covers(leaves, begun):
                     self._calls += guessed
-                    self._remember(recent, args, kwargs)
+                    self._remember(recent, args, kwargs, leaves)
                     return out if recent.is_pure else entry.program(*args, **kwargs)
         return self._call(leaves, treedef, args, kwargs)
+
+    def _are_last(self, leaves: Sequence[Any]) -> bool:
+        """Whether dicts and lists, which can change, hold the very arrays of the last call."""
+        last = self._last_leaves
+        # The first is compared alone: in a loop it is another one, and nothing else is asked.
+        if not last or last[0]() is not leaves[0]:
+            return False
+        return all([r() is x for r, x in zip(last, leaves, strict=True)])
 
     def clear_cache(self) -> None:
         self.jitted.clear_cache()
@@ -136,27 +147,12 @@ class PlannedFunction:
         self._programs.clear()
         self._made.clear()
         self.last = self._last_weak = self._recent = self._of_hosts = None
-
-    def _dynamic(self, args: Any, kwargs: Any) -> Any:
-        if self._static is None:
-            return args, kwargs
-        places, names = self._static
-        static = {p % len(args) for p in places if -len(args) <= p < len(args)}
-        kept = tuple(x for i, x in enumerate(args) if i not in static)
-        return kept, {k: v for k, v in kwargs.items() if k not in names}
-
-    def _statics(self, args: Any, kwargs: Any) -> Any:
-        if self._static is None:
-            return ()
-        places, names = self._static
-        given: list[Any] = [(p, args[p]) for p in places if -len(args) <= p < len(args)]
-        given += [(k, kwargs[k]) for k in names if k in kwargs]
-        return tuple((place, x, type(x)) for place, x in given)  # to JAX 1 is not 1.0 either
+        self._last_leaves = ()
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Any:
         """Ahead-of-time compilation: of the planned program, if the arguments are numbers."""
         leaves: Sequence[Any]
-        leaves, treedef = jax.tree.flatten(self._dynamic(args, kwargs))
+        leaves, treedef = jax.tree.flatten(self._given.dynamic(args, kwargs))
         if are_several() and any(map(is_on_several_hosts, leaves)):
             if not self._is_over_hosts:
                 return self._over_hosts().lower(*args, **kwargs)
@@ -167,6 +163,8 @@ class PlannedFunction:
 
     def _call(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Any:
         """A call for which the plan of the last one may not be right."""
+        if self._flat and not all(map(_can_be_looked_at, leaves)):  # structured arrays among them
+            leaves, treedef = jax.tree.flatten((args, kwargs))
         if are_several() and any(map(is_on_several_hosts, leaves)):
             if not self._is_over_hosts:
                 return self._over_hosts()(*args, **kwargs)
@@ -203,7 +201,7 @@ class PlannedFunction:
         if not all(map(_can_be_looked_at, leaves)):
             return None
         x64 = _wide()  # Python numbers have another dtype then
-        key = (treedef, self._statics(args, kwargs), tuple(map(signature, leaves)), x64)
+        key = (treedef, self._given.statics(args, kwargs), tuple(map(signature, leaves)), x64)
         try:
             case = self._known.get(key)
         except TypeError:  # a static argument that cannot be hashed: JAX says so
@@ -223,14 +221,19 @@ class PlannedFunction:
             self._warn(alarm)
         return case
 
-    def _remember(self, case: Case, args: Any, kwargs: Any) -> None:
-        """Keep what the next call is compared with; only immutable arguments can be recognised."""
+    def _remember(self, case: Case, args: Any, kwargs: Any, leaves: Sequence[Any] = ()) -> None:
+        """Keep what the next call is compared with; only immutable arguments can be recognised.
+
+        **Arguments:** `leaves`: arrays, that can be recognised in dicts and lists.
+        """
         program = case.entries[0].program
         # Of the arrays of several hosts, `aval` does not say that they are.
-        if self._static is None and not are_several():
+        if self._given.static is None and not are_several():
             self._recent = case
-        self.program, self.last, self._last_weak = program, None, None
+        self.program, self.last, self._last_weak, self._last_leaves = program, None, None, ()
         if kwargs or not all(map(_is_immutable, args)):
+            if self._given.static is None:
+                self._last_leaves = tuple(map(weakref.ref, leaves))
             return
         if any([type(x) in (float, complex) for x in args]):
             self.program = self._in_this_precision(program)
@@ -242,7 +245,7 @@ class PlannedFunction:
     def _in_this_precision(self, program: Callable[..., Any]) -> Callable[..., Any]:
         """A program for Python numbers, which have another dtype once x64 is switched."""
         x64 = _wide()
-        again = lambda *args: self._call(*jax.tree.flatten(self._dynamic(args, {})), args, {})
+        again = lambda *args: self._call(*jax.tree.flatten(self._given.dynamic(args, {})), args, {})
         return lambda *args: (program if _wide() is x64 else again)(*args)
 
     # -- making a plan ------------------------------------------------------------------------
@@ -255,15 +258,15 @@ class PlannedFunction:
         with planned():
             closed, out, restored, notes = _literals.trace(
                 lambda: self.jitted.trace(*args, **kwargs),
-                self._leaves_function(args, kwargs),
-                jax.tree.leaves(self._dynamic(args, kwargs)),
+                self._given.on_leaves(args, kwargs),
+                jax.tree.leaves(self._given.dynamic(args, kwargs)),
             )
         for note in notes:  # a constant that is lost: JAX says nothing, and the result is wrong
             self._warn(note)
         case = Case(_name(self._fun), closed, out, restored, notes, self.jitted, self._made)
         case.treedef, case.avals = treedef, tuple(map(signature, leaves))
         case.keeps = sum(getattr(x, "nbytes", 8) for x in leaves) <= _SMALL
-        case.is_pure = not closed.effects and not self._donates()
+        case.is_pure = not closed.effects and not self._given.donates
         return case
 
     def _plan(self, case: Case, leaves: Sequence[Any], **how: Any) -> Any:
@@ -305,38 +308,15 @@ class PlannedFunction:
 
         @functools.wraps(self._fun)
         def replayed(*args: Any, **kwargs: Any) -> Any:
-            leaves = args if self._flat else jax.tree.leaves(self._dynamic(args, kwargs))
+            leaves = jax.tree.leaves(self._given.dynamic(args, kwargs))
             results = jax.tree.unflatten(out, run(leaves))
             return relabelled(results, exponents)
 
         replayed.closed = closed  # type: ignore[attr-defined]  # its id is part of a key
         return jax.jit(replayed, **self._options)
 
-    def _leaves_function(self, args: Any, kwargs: Any) -> Callable[..., Any]:
-        """The function of the flat dynamic arguments, as it is traced in float64."""
-        dynamic = self._dynamic(args, kwargs)
-        places = self._static[0] if self._static else ()
-        treedef = jax.tree.structure(dynamic)
-        positions = {p % len(args) for p in places if -len(args) <= p < len(args)}
-
-        def on_leaves(*leaves: Any) -> Any:
-            given, named = jax.tree.unflatten(treedef, leaves)
-            rest = iter(given)
-            whole = [args[i] if i in positions else next(rest) for i in range(len(args))]
-            return self._fun(*whole, **{**kwargs, **named})
-
-        return on_leaves
-
-    def _kept(self, args: Any, kwargs: Any) -> Any:
-        """Arguments for another run, also where the first one takes them away."""
-        return jax.tree.map(copied, (args, kwargs)) if self._donates() else (args, kwargs)
-
-    def _donates(self) -> bool:
-        names = ("donate_argnums", "donate_argnames")
-        return any(self._options.get(name) is not None for name in names)  # 0 is a place
-
     def _leaves_of(self, args: Any, kwargs: Any) -> Sequence[Any]:
-        leaves = args if self._flat else jax.tree.leaves(self._dynamic(args, kwargs))
+        leaves = jax.tree.leaves(self._given.dynamic(args, kwargs))
         if not self._is_over_hosts:
             return leaves
         from tanjax.scale import _hosts
@@ -345,7 +325,7 @@ class PlannedFunction:
 
     def _first(self, case: Case, leaves: Any, args: Any, kwargs: Any) -> Any:
         """The first results of a plan that knows them to be finite: if not, XLA rewrote them."""
-        kept = self._kept(args, kwargs)
+        kept = self._given.kept(args, kwargs)
         out = case.entries[0].program(*args, **kwargs)
         plan = case.entries[0].plan
         if plan.is_short(jax.tree.leaves(out)) and all(map(is_finite, leaves)):
@@ -357,7 +337,11 @@ class PlannedFunction:
 
     def _alarmed(self, case: Case, leaves: Any, args: Any, kwargs: Any) -> Any:
         """An estimate says that plain JAX loses something: run it, and believe what it gives."""
-        kept, finite, entry = self._kept(args, kwargs), all(map(is_finite, leaves)), case.entries[0]
+        kept, finite, entry = (
+            self._given.kept(args, kwargs),
+            all(map(is_finite, leaves)),
+            case.entries[0],
+        )
         out = self.jitted(*args, **kwargs)
         if not finite or (all_finite(out) and not entry.plan.is_missed(jax.tree.leaves(out))):
             entry.believe(self.jitted, self._leaves_of(*kept))
@@ -376,7 +360,7 @@ class PlannedFunction:
         self._calls += 1
         if self._calls & (self._calls - 1):
             return entry.program(*args, **kwargs)
-        kept = self._kept(args, kwargs)
+        kept = self._given.kept(args, kwargs)
         finite = all(map(is_finite, leaves))
         out = entry.program(*args, **kwargs)
         if not finite or all_finite(out):
