@@ -155,8 +155,8 @@ def assign_exponents(
     **Arguments:** `alone`: values and uses that stay at exponent 0 (`_parts.needs_nothing`).
     """
     problem = problem_of(graph, free_outputs, demand)
-    for pins, things in zip((problem.value_pin, problem.use_pin), alone, strict=True):
-        pins[[thing.index for thing in things]] = 0
+    problem.value_pin[[value.index for value in alone[0]]] = 0
+    problem.use_pin[[use.index for use in alone[1]]] = 0
     solution = assign(problem, time_limit=time_limit)
     _verify(problem, solution)
     record = _solved.get()

@@ -14,7 +14,6 @@ whatever each of them has computed alone in between.
 from __future__ import annotations
 
 import functools
-import sys
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from tanjax._errors import ScaleWarning, message
+from tanjax._errors import ScaleWarning, message, outside
 from tanjax.arrays import Unitful, is_planned, planned
 
 from ._arguments import (
@@ -213,7 +212,7 @@ class PlannedFunction:
         try:
             case.find(leaves, functools.partial(self._plan, case))
         except Exception as error:  # whatever JAX can run is run, and our fault is no secret
-            warnings.warn(_failed(self._fun, error), ScaleWarning, stacklevel=4)
+            warnings.warn(_failed(self._fun, error), ScaleWarning, stacklevel=outside())
             case.is_broken = True
             return None
         alarms, self._alarms = self._alarms, []
@@ -295,11 +294,7 @@ class PlannedFunction:
 
     def _warn(self, what: str) -> None:
         """Numbers may be wrong: said where the function is called."""
-        level = 2
-        frame = sys._getframe(1)
-        while frame is not None and frame.f_globals.get("__name__", "").startswith("tanjax."):
-            frame, level = frame.f_back, level + 1  # type: ignore[assignment]
-        warnings.warn(f"tj.jit of {_name(self._fun)}: {what}", ScaleWarning, stacklevel=level)
+        warnings.warn(f"tj.jit of {_name(self._fun)}: {what}", ScaleWarning, stacklevel=outside())
 
     def _replayed(self, plan: Any, out: Any, closed: Any) -> Callable[..., Any]:
         from tanjax.scale import replay
