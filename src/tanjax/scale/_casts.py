@@ -1,16 +1,14 @@
 """Watching JAX round constants: `1.112e-68 * k` is `0 * k` in float32 before there is a graph.
 
-JAX casts a Python number to the dtype of its partner while it traces. While a trace is watched, a
-cast that would crush its number (to 0, inf or a subnormal) is not done at once: it stays in the
-jaxpr as an equation `convert_element_type 1.112e-68`, which any compiler turns into the same 0, and
-from which the scale graph reads the number as it was written. Casts that NumPy does on its own (of
-arrays and NumPy scalars) are noticed by its floating-point flags.
+JAX casts a Python number to the dtype of its partner while it traces; NumPy does it, and says by a
+floating-point flag that the number did not survive. While a trace is watched, these flags are
+noted, with the user's line and the numbers that were cast.
 
     with Watch() as watch:
         closed = jax.make_jaxpr(f)(x)
     watch.places  # where something was crushed all the same
 
-Sharp edges. Only what is traced in this thread while it is watched is kept; JAX remembers the
+Sharp edges. Only what is traced in this thread while it is watched is seen; JAX remembers the
 traces of helpers, see `_literals.trace`. What nothing is known of is `is_unknown`.
 """
 
@@ -18,9 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 import weakref
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +24,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tanjax import _compat
-
 from ._graph import is_inexact
 
 _JAX = str(Path(jax.__file__).parent)
 _NOT_THE_USERS = (_JAX, str(Path(np.__file__).parent), str(Path(__file__).parent.parent))
 
-_local = threading.local()
-_lock = threading.Lock()
-_open = 0  # watches of all threads
-_restore: Callable[[], None] = lambda: None
+_NUMBERS = (np.ndarray, np.floating, float, complex)
 
 # What is known of constants that look crushed: None if they are what was written, otherwise the
 # number that was, by the `id` of an array that is alive as long as the entry.
@@ -55,15 +46,15 @@ class Watch:
     def __init__(self) -> None:
         self.places: list[str] = []
         self._arrays: list[Any] = []  # what JAX was casting there
-        self._stack = contextlib.ExitStack()
+        self._flags: Any = None
 
     def __enter__(self) -> Watch:
-        self._stack.enter_context(_watching())
-        self._stack.enter_context(np.errstate(over="call", under="call", call=self._note))
+        self._flags = np.errstate(over="call", under="call", call=self._note)
+        self._flags.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._stack.close()
+        self._flags.__exit__(*error)
 
     def _note(self, *_: Any) -> None:
         """NumPy raised a flag: it counts if JAX was casting, and not the user's own arithmetic."""
@@ -72,7 +63,7 @@ class Watch:
             return
         for value in frame.f_locals.values():
             parts = value if isinstance(value, tuple | list) else [value]
-            self._arrays += [x for x in parts if isinstance(x, np.ndarray | np.floating)]
+            self._arrays += [x for x in parts if isinstance(x, _NUMBERS)]
         while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
             frame = frame.f_back
         if frame is not None:
@@ -98,57 +89,6 @@ class Watch:
             learn(constant, crushed[0] if is_one else Lost)
 
 
-@contextlib.contextmanager
-def _watching() -> Iterator[None]:
-    global _open, _restore
-    with _lock:
-        if not _open:
-            _restore = _compat.replace_casts(_fold, _cast)
-        _open += 1
-    _local.depth = getattr(_local, "depth", 0) + 1
-    try:
-        yield
-    finally:
-        _local.depth -= 1
-        with _lock:
-            _open -= 1
-            if not _open:
-                _restore()
-
-
-def _fold(original: Any, consts: Any, params: Any, out_avals: Any) -> Any:
-    """JAX's rule that casts scalar constants; `None`: the cast stays an equation."""
-    if not getattr(_local, "depth", 0) or not is_inexact(params["new_dtype"]):
-        return original(consts, params, out_avals)
-    if _is_kept(consts[0], params["new_dtype"]):
-        return None
-    out = original(consts, params, out_avals)
-    if out is not None and isinstance(consts[0], int | float | complex):
-        _note_exact(out[0], consts[0])
-    return out
-
-
-def _cast(convert: Any, stage: Any, operand: Any, dtype: Any) -> Any:
-    """JAX's function that casts anything to a dtype: `convert` of one argument."""
-    watched = getattr(_local, "depth", 0) and type(operand) in (int, float, complex)
-    if not watched or not is_inexact(dtype):
-        return convert(operand)
-    if _is_kept(operand, dtype):
-        staged = stage(operand)
-        if isinstance(staged, jax.core.Tracer):
-            return convert(staged)
-    out = convert(operand)
-    _note_exact(getattr(getattr(out, "val", None), "val", None), operand)
-    return out
-
-
-def _is_kept(number: Any, dtype: Any) -> bool:
-    """Whether a cast crushes a number that would survive in the jaxpr as it is."""
-    if np.ndim(number) or isinstance(number, int | np.integer | np.bool_):
-        return False
-    return bool(is_crushed(number, dtype))
-
-
 def is_crushed(number: Any, dtype: Any) -> bool:
     """Whether a cast makes 0, inf or an inexact subnormal of a number."""
     wide = np.asarray(number)
@@ -171,13 +111,6 @@ def looks_crushed(array: Any, dtype: Any) -> Any:
     if whole.dtype.kind == "c":
         small &= np.abs(whole.imag) < tiny
     return small | np.isinf(whole)
-
-
-def _note_exact(array: Any, number: Any) -> None:
-    """Learn that a constant that looks crushed is what was written, if it is."""
-    is_suspect = isinstance(array, np.ndarray) and looks_crushed(array, array.dtype).any()
-    if is_suspect and not is_crushed(number, array.dtype):
-        learn(array, None)
 
 
 def learn(array: Any, wide: Any) -> None:

@@ -57,7 +57,7 @@ def trace(
         if unknown and not _read_off(again, fun, arguments) and places:
             _learn(unknown, Lost)
         _learn(_unknown(again, False), None)
-        if not (_restored(again) or any(map(_is_kept, _equations_of(again)))):
+        if not _restored(again):
             _learn(_unknown(closed, False), None)  # the zeros that JAX remembered are right
         closed = again
     restored = _restored(closed)
@@ -96,18 +96,6 @@ def _jaxprs(closed: Any, seen: set[int] | None = None) -> Iterator[Any]:
         for equation in getattr(closed, "jaxpr", closed).eqns:
             for inner in nested_jaxprs(equation):
                 yield from _jaxprs(inner, seen)
-
-
-def _equations_of(closed: Any) -> Iterator[Any]:
-    return (e for inner in _jaxprs(closed) for e in getattr(inner, "jaxpr", inner).eqns)
-
-
-def _is_kept(equation: Any) -> bool:
-    """Whether an equation is the cast of a number that it would crush."""
-    if equation.primitive.name != "convert_element_type":
-        return False
-    (v,), (out,) = equation.invars, equation.outvars
-    return hasattr(v, "val") and is_floating(out.aval) and is_crushed(v.val, out.aval.dtype)
 
 
 def _constants(closed: Any) -> Iterator[tuple[Any, Any]]:
