@@ -1,21 +1,26 @@
 """Watching JAX round constants: `1.112e-68 * k` is `0 * k` in float32 before there is a graph.
 
-JAX casts a Python number to the dtype of its partner while it traces; NumPy does it, and says by a
-floating-point flag that the number did not survive. While a trace is watched, these flags are
-noted, with the user's line and the numbers that were cast.
+JAX casts a Python number to the dtype of its partner while it traces, with NumPy. While a trace is
+watched, two signs tell that a function of JAX is casting: NumPy's floating-point flags, and the
+return of `np.asarray` or `np.array` (which lose a Python number without a flag), which Python
+reports to `sys.setprofile`. Nothing of JAX is replaced. Once that function returns, the array that
+it made and the number that it had are in its local variables, and are remembered together.
 
     with Watch() as watch:
         closed = jax.make_jaxpr(f)(x)
-    watch.places  # where something was crushed all the same
+    known_as(closed.eqns[0].invars[0].val)  # 1.112e-68
+    watch.places  # the user's lines where a flag was raised
 
 Sharp edges. Only what is traced in this thread while it is watched is seen; JAX remembers the
-traces of helpers, see `_literals.trace`. What nothing is known of is `is_unknown`.
+traces of helpers, see `_literals.trace`. What nothing is known of is `is_unknown`: so is everything
+that raises no flag while another profiler runs, until a trace in float64 tells.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 import weakref
 from pathlib import Path
 from typing import Any
@@ -29,7 +34,8 @@ from ._graph import is_inexact
 _JAX = str(Path(jax.__file__).parent)
 _NOT_THE_USERS = (_JAX, str(Path(np.__file__).parent), str(Path(__file__).parent.parent))
 
-_NUMBERS = (np.ndarray, np.floating, float, complex)
+_NUMBERS = (np.ndarray, np.floating, float, complex, int)
+_MAKERS = (np.asarray, np.array)
 
 # What is known of constants that look crushed: None if they are what was written, otherwise the
 # number that was, by the `id` of an array that is alive as long as the entry.
@@ -41,19 +47,28 @@ class Lost:
 
 
 class Watch:
-    """A context in which constants keep their numbers. `places`: where some did not."""
+    """A context in which JAX is seen to cast numbers. `places`: where some did not survive."""
 
     def __init__(self) -> None:
         self.places: list[str] = []
-        self._arrays: list[Any] = []  # what JAX was casting there
+        self._arrays: list[Any] = []  # what JAX was casting where a flag was raised
+        self._casting: dict[int, tuple[Any, list[Any]]] = {}  # frames by `id`, and their numbers
+        self._exact: set[int] = set()  # arrays that were made of arrays as they are
         self._flags: Any = None
+        self._is_profiling = False
 
     def __enter__(self) -> Watch:
         self._flags = np.errstate(over="call", under="call", call=self._note)
         self._flags.__enter__()
+        self._is_profiling = sys.getprofile() is None
+        if self._is_profiling:
+            sys.setprofile(self._profile)
         return self
 
     def __exit__(self, *error: Any) -> None:
+        if self._is_profiling:
+            sys.setprofile(None)
+        self._casting.clear()
         self._flags.__exit__(*error)
 
     def _note(self, *_: Any) -> None:
@@ -61,15 +76,46 @@ class Watch:
         frame: Any = sys._getframe(1)
         if not frame.f_code.co_filename.startswith(_JAX):
             return
-        for value in frame.f_locals.values():
-            parts = value if isinstance(value, tuple | list) else [value]
-            self._arrays += [x for x in parts if isinstance(x, _NUMBERS)]
+        self._arrays += self._seen(frame)
         while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
             frame = frame.f_back
         if frame is not None:
             place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
             if place not in self.places:
                 self.places.append(place)
+
+    def _profile(self, frame: Any, event: str, arg: Any) -> None:
+        if event == "c_return":
+            if arg in _MAKERS and frame.f_code.co_filename.startswith(_JAX):
+                self._seen(frame)
+        elif event == "return" and id(frame) in self._casting:
+            _, numbers = self._casting.pop(id(frame))
+            self._settle(numbers, [*frame.f_locals.values(), arg])
+
+    def _seen(self, frame: Any) -> list[Any]:
+        """Numbers in a frame that is casting, kept until it returns."""
+        found = [x for value in frame.f_locals.values() for x in _numbers_in(value)]
+        if self._is_profiling:
+            self._casting.setdefault(id(frame), (frame, []))[1].extend(found)
+        return found
+
+    def _settle(self, numbers: list[Any], values: list[Any]) -> None:
+        """Learn what the arrays were that a function of JAX made of numbers.
+
+        What looks exact to a function that was given an array is looked at again when its caller
+        returns, who may have made that array of a number.
+        """
+        before = {id(_owner(x)) for x in numbers}
+        for made in [x for v in values for x in (v if isinstance(v, tuple | list) else [v])]:
+            if not isinstance(made, np.ndarray) or id(_owner(made)) in before:
+                continue
+            if not is_inexact(made.dtype) or not looks_crushed(made, made.dtype).any():
+                continue
+            if is_unknown(made) or (id(_owner(made)) in self._exact and known_as(made) is None):
+                wide = _origin(made, numbers)
+                if wide is not None:
+                    learn(made, wide if is_crushed(wide, made.dtype) else None)
+                    self._exact.add(id(_owner(made)))
 
     def recognise(self, constant: Any) -> None:
         """Learn what a constant was if JAX was seen to cast it; `Lost` if there are several.
@@ -87,6 +133,50 @@ class Watch:
         if crushed:
             is_one = all((x == crushed[0]).all() for x in alike)
             learn(constant, crushed[0] if is_one else Lost)
+
+
+def _numbers_in(value: Any) -> list[Any]:
+    """What a local variable may give to a cast: a number, the entries of a list, the list."""
+    if isinstance(value, tuple | list):
+        whole = [np.asarray(value)] if value and _is_numbers(value) else []
+        return whole + [x for x in value if isinstance(x, _NUMBERS)]
+    return [value] if isinstance(value, _NUMBERS) and type(value) is not bool else []
+
+
+def _is_numbers(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_numbers, value))
+    return isinstance(value, np.number | float | complex | int)
+
+
+def _origin(made: Any, numbers: list[Any]) -> Any:
+    """The one number that a cast turned into an array, None if there are several or none."""
+    alike = _alike(made, [x for x in numbers if not isinstance(x, int)])
+    alike = alike or _alike(made, [x for x in numbers if isinstance(x, int)])
+    return alike[0] if alike and all((x == alike[0]).all() for x in alike) else None
+
+
+def _alike(made: Any, numbers: list[Any]) -> list[Any]:
+    """The numbers, as they were written, that a cast turns into an array."""
+    narrow, found = np.asarray(made), []
+    for x in numbers:
+        number = np.asarray(x if known_as(x) is None else known_as(x))
+        if number.shape != narrow.shape or number.dtype.kind in "OUSM":
+            continue
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of complex numbers that become real
+            is_alike = (number.astype(made.dtype) == narrow).all()
+        if is_alike and _is_a_remnant(x):
+            return []
+        if is_alike:
+            found.append(number)
+    return found
+
+
+def _is_a_remnant(x: Any) -> bool:
+    """Whether JAX made an array, in a trace that nobody watched, of who knows what."""
+    is_jaxs = isinstance(x, np.ndarray) and type(x) is not np.ndarray
+    return is_jaxs and is_inexact(x.dtype) and is_unknown(x) and looks_crushed(x, x.dtype).any()
 
 
 def is_crushed(number: Any, dtype: Any) -> bool:
@@ -115,17 +205,27 @@ def looks_crushed(array: Any, dtype: Any) -> Any:
 
 def learn(array: Any, wide: Any) -> None:
     """Remember what a constant that looks crushed was: `None` if it was just that."""
+    array = _owner(array)
     key = id(array)
     with contextlib.suppress(TypeError):  # what cannot be remembered is looked at again
         _known[key] = weakref.ref(array, lambda _: _known.pop(key, None)), wide
 
 
 def is_unknown(array: Any) -> bool:
+    array = _owner(array)
     entry = _known.get(id(array))
     return entry is None or entry[0]() is not array
 
 
 def known_as(array: Any) -> Any:
     """The number that a constant was before it was crushed, None if there is none."""
+    array = _owner(array)
     entry = _known.get(id(array))
     return entry[1] if entry is not None and entry[0]() is array else None
+
+
+def _owner(array: Any) -> Any:
+    """The array whose numbers these are: JAX wraps the arrays that NumPy makes as views of them."""
+    base = getattr(array, "base", None)
+    same = isinstance(base, np.ndarray) and (base.shape, base.dtype) == (array.shape, array.dtype)
+    return base if same else array
