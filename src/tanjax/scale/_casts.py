@@ -51,7 +51,6 @@ class Watch:
 
     def __init__(self) -> None:
         self.places: list[str] = []
-        self._arrays: list[Any] = []  # what JAX was casting where a flag was raised
         self._casting: dict[int, tuple[Any, list[Any]]] = {}  # frames by `id`, and their numbers
         self._exact: set[int] = set()  # arrays that were made of arrays as they are
         self._flags: Any = None
@@ -76,7 +75,7 @@ class Watch:
         frame: Any = sys._getframe(1)
         if not frame.f_code.co_filename.startswith(_JAX):
             return
-        self._arrays += self._seen(frame)
+        self._seen(frame)
         while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
             frame = frame.f_back
         if frame is not None:
@@ -91,13 +90,15 @@ class Watch:
         elif event == "return" and id(frame) in self._casting:
             _, numbers = self._casting.pop(id(frame))
             self._settle(numbers, [*frame.f_locals.values(), arg])
+        elif event == "call" and id(frame.f_back) in self._casting:  # hands on what it made
+            caller, numbers = self._casting[id(frame.f_back)]
+            self._settle(numbers, list(caller.f_locals.values()))
 
-    def _seen(self, frame: Any) -> list[Any]:
-        """Numbers in a frame that is casting, kept until it returns."""
-        found = [x for value in frame.f_locals.values() for x in _numbers_in(value)]
+    def _seen(self, frame: Any) -> None:
+        """Keep the numbers in a frame that is casting until it returns."""
         if self._is_profiling:
+            found = [x for value in frame.f_locals.values() for x in _numbers_in(value)]
             self._casting.setdefault(id(frame), (frame, []))[1].extend(found)
-        return found
 
     def _settle(self, numbers: list[Any], values: list[Any]) -> None:
         """Learn what the arrays were that a function of JAX made of numbers.
@@ -116,23 +117,6 @@ class Watch:
                 if wide is not None:
                     learn(made, wide if is_crushed(wide, made.dtype) else None)
                     self._exact.add(id(_owner(made)))
-
-    def recognise(self, constant: Any) -> None:
-        """Learn what a constant was if JAX was seen to cast it; `Lost` if there are several.
-
-        JAX remembers how it cast an array, so that a trace in float64 shows no more of it.
-        """
-        dtype, narrow = constant.dtype, np.asarray(constant)
-        with np.errstate(all="ignore"):
-            alike = [
-                x
-                for x in map(np.asarray, self._arrays)
-                if x.shape == narrow.shape and (x.astype(dtype) == narrow).all()
-            ]
-        crushed = [x for x in alike if is_crushed(x, dtype)]
-        if crushed:
-            is_one = all((x == crushed[0]).all() for x in alike)
-            learn(constant, crushed[0] if is_one else Lost)
 
 
 def _numbers_in(value: Any) -> list[Any]:

@@ -54,7 +54,7 @@ def trace(
         with _compat.planning(True):
             again, _, places = _watched(make)
         unknown = _unknown(again, bool(places))
-        if unknown and not _read_off(again, fun, arguments) and places:
+        if unknown and not _read_off(again, fun, arguments):
             _learn(unknown, Lost)
         _learn(_unknown(again, False), None)
         if not _restored(again):
@@ -71,8 +71,6 @@ def _watched(make: Callable[[], Any]) -> tuple[Any, Any, list[str]]:
         traced = make()
         for _ in _jaxprs(traced.jaxpr):  # maps of linear rules are traced when looked at
             pass
-    for _, constant in _unknown(traced.jaxpr, False) if watch.places else ():
-        watch.recognise(constant)
     return traced.jaxpr, traced.out_info, watch.places
 
 
