@@ -12,8 +12,8 @@ it made and the number that it had are in its local variables, and are remembere
     watch.places  # the user's lines where a flag was raised
 
 Sharp edges. Only what is traced in this thread while it is watched is seen; JAX remembers the
-traces of helpers, see `_literals.trace`. What nothing is known of is `is_unknown`: so is everything
-that raises no flag while another profiler runs, until a trace in float64 tells.
+traces of helpers, see `_literals.trace`. What nothing is known of is `is_unknown`. A profiler in C
+(`cProfile` before Python 3.12) leaves no room for ours: `is_blind`.
 """
 
 from __future__ import annotations
@@ -47,26 +47,32 @@ class Lost:
 
 
 class Watch:
-    """A context in which JAX is seen to cast numbers. `places`: where some did not survive."""
+    """A context in which JAX is seen to cast numbers.
+
+    `places`: the user's lines where some did not survive; `is_blind`: only flags are seen, because
+    a profiler that is not written in Python has the place of ours.
+    """
 
     def __init__(self) -> None:
+        self.is_blind = False
         self.places: list[str] = []
         self._casting: dict[int, tuple[Any, list[Any]]] = {}  # frames by `id`, and their numbers
         self._exact: set[int] = set()  # arrays that were made of arrays as they are
         self._flags: Any = None
-        self._is_profiling = False
+        self._other: Any = None  # somebody's profiler, which goes on
 
     def __enter__(self) -> Watch:
         self._flags = np.errstate(over="call", under="call", call=self._note)
         self._flags.__enter__()
-        self._is_profiling = sys.getprofile() is None
-        if self._is_profiling:
+        self._other = sys.getprofile()
+        self.is_blind = not (self._other is None or callable(self._other))
+        if not self.is_blind:
             sys.setprofile(self._profile)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self._is_profiling:
-            sys.setprofile(None)
+        if not self.is_blind:
+            sys.setprofile(self._other)
         self._casting.clear()
         self._flags.__exit__(*error)
 
@@ -84,6 +90,8 @@ class Watch:
                 self.places.append(place)
 
     def _profile(self, frame: Any, event: str, arg: Any) -> None:
+        if self._other is not None:
+            self._other(frame, event, arg)
         if event == "c_return":
             if arg in _MAKERS and frame.f_code.co_filename.startswith(_JAX):
                 self._seen(frame)
@@ -96,7 +104,7 @@ class Watch:
 
     def _seen(self, frame: Any) -> None:
         """Keep the numbers in a frame that is casting until it returns."""
-        if self._is_profiling:
+        if not self.is_blind:
             found = [x for value in frame.f_locals.values() for x in _numbers_in(value)]
             self._casting.setdefault(id(frame), (frame, []))[1].extend(found)
 
