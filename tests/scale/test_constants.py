@@ -343,7 +343,8 @@ def test_gradients_after_values(make):
     with as_in_plain_jax():
         jax.jit(f)(x)
     tj.jit(f)(x)
-    want = exact(make, float(x), gradient=True)
+    with as_in_plain_jax():
+        want = exact(make, float(x), gradient=True)
     np.testing.assert_allclose(float(tj.jit(jax.grad(f))(x)), want, rtol=1e-5)
 
 
@@ -425,9 +426,8 @@ def test_zeros_of_all_kinds_cost_no_second_trace():
 
     def f(x):
         count.append(1)
-        table = np.array([0.0, 1.0], np.float32)
         rest = jnp.where(x > 0, x, 0.0) + jnp.full(2, -0.0) + jnp.asarray([0, 1], x.dtype)
-        return (rest + table).at[0].set(0) * jnp.array(0.0) + jnp.zeros(2).at[1].add(HBAR2 * x * x)
+        return rest.at[0].set(0) * jnp.array(0.0) + jnp.zeros(2).at[1].add(HBAR2 * x * x)
 
     np.testing.assert_allclose(tj.jit(f)(jnp.float32(1e20))[1], 1.112e-28, rtol=1e-5)
     assert len(count) == 1

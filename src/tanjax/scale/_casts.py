@@ -51,10 +51,13 @@ class Watch:
 
     `places`: the user's lines where some did not survive; `is_blind`: only flags are seen, because
     a profiler that is not written in Python has the place of ours.
+
+    **Arguments:** `thorough`: look at every function of JAX that returns, and not only at those
+    that cast: JAX keeps a cast of a NumPy array with the array, and hands it out again.
     """
 
-    def __init__(self) -> None:
-        self.is_blind = False
+    def __init__(self, *, thorough: bool = False) -> None:
+        self.is_blind, self._is_thorough = False, thorough
         self.places: list[str] = []
         self._casting: dict[int, tuple[Any, list[Any]]] = {}  # frames by `id`, and their numbers
         self._exact: set[int] = set()  # arrays that were made of arrays as they are
@@ -92,15 +95,24 @@ class Watch:
     def _profile(self, frame: Any, event: str, arg: Any) -> None:
         if self._other is not None:
             self._other(frame, event, arg)
-        if event == "c_return":
-            if arg in _MAKERS and frame.f_code.co_filename.startswith(_JAX):
-                self._seen(frame)
-        elif event == "return" and id(frame) in self._casting:
-            _, numbers = self._casting.pop(id(frame))
-            self._settle(numbers, [*frame.f_locals.values(), arg])
-        elif event == "call" and id(frame.f_back) in self._casting:  # hands on what it made
-            caller, numbers = self._casting[id(frame.f_back)]
-            self._settle(numbers, list(caller.f_locals.values()))
+        is_jaxs = frame.f_code.co_filename.startswith
+        try:
+            if event == "c_return":
+                if arg in _MAKERS and is_jaxs(_JAX):
+                    self._seen(frame)
+            elif event == "call":
+                if id(frame.f_back) in self._casting:  # a function hands on what it has made
+                    caller, numbers = self._casting[id(frame.f_back)]
+                    self._settle(numbers, list(caller.f_locals.values()))
+            elif event == "return":
+                if id(frame) in self._casting:
+                    _, numbers = self._casting.pop(id(frame))
+                    self._settle(numbers, [*frame.f_locals.values(), arg])
+                if self._is_thorough and is_jaxs(_JAX):
+                    values = [*frame.f_locals.values(), arg]
+                    self._settle([x for x in _parts(values) if _is_numpys(x)], values)
+        except Exception:  # what cannot be looked at is unknown; the trace goes on
+            self._casting.pop(id(frame), None)
 
     def _seen(self, frame: Any) -> None:
         """Keep the numbers in a frame that is casting until it returns."""
@@ -115,7 +127,7 @@ class Watch:
         returns, who may have made that array of a number.
         """
         before = {id(_owner(x)) for x in numbers}
-        for made in [x for v in values for x in (v if isinstance(v, tuple | list) else [v])]:
+        for made in _parts(values) if numbers else ():
             if not isinstance(made, np.ndarray) or id(_owner(made)) in before:
                 continue
             if not is_inexact(made.dtype) or not looks_crushed(made, made.dtype).any():
@@ -125,6 +137,15 @@ class Watch:
                 if wide is not None:
                     learn(made, wide if is_crushed(wide, made.dtype) else None)
                     self._exact.add(id(_owner(made)))
+
+
+def _parts(values: list[Any]) -> list[Any]:
+    return [x for v in values for x in (v if isinstance(v, tuple | list) else [v])]
+
+
+def _is_numpys(x: Any) -> bool:
+    """Whether JAX was given it: its own arrays are of a subclass."""
+    return type(x) is np.ndarray or isinstance(x, np.floating)
 
 
 def _numbers_in(value: Any) -> list[Any]:

@@ -55,7 +55,7 @@ def trace(
     notes: list[str] = []
     if _unknown(closed, bool(watch.places)):
         with _compat.planning(True):
-            again, _, watch = _watched(make)
+            again, _, watch = _watched(make, thorough=True)
         unknown = _unknown(again, bool(watch.places))
         if unknown and watch.is_blind:
             notes.append(_BLIND)
@@ -73,8 +73,8 @@ def trace(
     return Traced(closed, out, kept, tuple(notes))
 
 
-def _watched(make: Callable[[], Any]) -> tuple[Any, Any, Watch]:
-    with Watch() as watch:
+def _watched(make: Callable[[], Any], **how: Any) -> tuple[Any, Any, Watch]:
+    with Watch(**how) as watch:
         traced = make()
         for _ in _jaxprs(traced.jaxpr):  # maps of linear rules are traced when looked at
             pass
