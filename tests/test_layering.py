@@ -100,7 +100,7 @@ def jax_internals(root: Path) -> list[str]:
     for path in modules(root):
         in_compat = path.name == "_compat.py"
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            if "jax._src" in line and not in_compat:
+            if "jax._src" in line:
                 faults.append(f"{path}:{number}: mentions a private module of JAX")
             if not in_compat and re.search(r"""version\(["']jax""", line):
                 faults.append(f"{path}:{number}: a switch on the version belongs in _compat.py")
@@ -205,7 +205,7 @@ def test_clean_tree_passes(tmp_path):
         (private_uses, "pack/bad.py", "import tanjax as tj\ntj.arrays._diagonal.Diagonal"),
         (private_uses, "pack/bad.py", "def f(a):\n    return a._storage"),
         (jax_internals, "pack/bad.py", "from jax._src import core"),
-        (jax_internals, "tanjax/arrays/bad.py", "import jax._src.core"),
+        (jax_internals, "tanjax/_compat.py", "import jax._src.core"),
         (jax_internals, "pack/bad.py", "from jax.interpreters import ad"),
         (jax_internals, "pack/bad.py", "from jax import extend"),
         (jax_internals, "pack/bad.py", "import jax\njax.extend.core.Primitive"),

@@ -380,29 +380,3 @@ def jax_function_of(eqn: Any) -> str | None:
 # Part of the key of JAX's caches of traces; nothing reads it. Under it helpers that were traced
 # before are traced again. Without it `after_plain_jax` fails in `test_constants.py`.
 planning = jax.make_user_context(False)
-
-
-def replace_casts(fold: Callable[..., Any], cast: Callable[..., Any]) -> Callable[[], None]:
-    """Stand in for the two private functions with which JAX 0.10 to 0.12 rounds numbers in a trace.
-
-    **Returns:** what undoes it. Without them, `test_without_the_casts_of_jax` shows what is left.
-    """
-    try:
-        from jax._src.interpreters.partial_eval import const_fold_rules as rules
-        from jax._src.lax import lax as private
-
-        module: Any = private
-        primitive, stage = module.convert_element_type_p, module.stage
-        old, convert = rules[primitive], module._convert_element_type
-    except (ImportError, AttributeError, KeyError):
-        return lambda: None
-
-    def converted(x: Any, dtype: Any = None, weak_type: bool = False, *a: Any, **k: Any) -> Any:
-        again = lambda x: convert(x, dtype, weak_type, *a, **k)
-        return again(x) if weak_type or dtype is None else cast(again, stage, x, dtype)
-
-    def restore() -> None:
-        rules[primitive], module._convert_element_type = old, convert
-
-    rules[primitive], module._convert_element_type = functools.partial(fold, old), converted
-    return restore

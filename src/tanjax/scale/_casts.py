@@ -1,26 +1,27 @@
 """Watching JAX round constants: `1.112e-68 * k` is `0 * k` in float32 before there is a graph.
 
-JAX casts a Python number to the dtype of its partner while it traces. While a trace is watched, a
-cast that would crush its number (to 0, inf or a subnormal) is not done at once: it stays in the
-jaxpr as an equation `convert_element_type 1.112e-68`, which any compiler turns into the same 0, and
-from which the scale graph reads the number as it was written. Casts that NumPy does on its own (of
-arrays and NumPy scalars) are noticed by its floating-point flags.
+JAX casts a Python number to the dtype of its partner while it traces, with NumPy. While a trace is
+watched, two signs tell that a function of JAX is casting: NumPy's floating-point flags, and the
+return of `np.asarray` or `np.array` (which lose a Python number without a flag), which Python
+reports to `sys.setprofile`. Nothing of JAX is replaced. Once that function returns, the array that
+it made and the number that it had are in its local variables, and are remembered together.
 
     with Watch() as watch:
         closed = jax.make_jaxpr(f)(x)
-    watch.places  # where something was crushed all the same
+    known_as(closed.eqns[0].invars[0].val)  # 1.112e-68
+    watch.places  # the user's lines where a flag was raised
 
-Sharp edges. Only what is traced in this thread while it is watched is kept; JAX remembers the
-traces of helpers, see `_literals.trace`. What nothing is known of is `is_unknown`.
+Sharp edges. Only what is traced in this thread while it is watched is seen; JAX remembers the
+traces of helpers, see `_literals.trace`. What nothing is known of is `is_unknown`. A profiler in C
+(`cProfile` before Python 3.12) leaves no room for ours: `is_blind`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-import threading
+import warnings
 import weakref
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +29,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tanjax import _compat
-
 from ._graph import is_inexact
 
 _JAX = str(Path(jax.__file__).parent)
 _NOT_THE_USERS = (_JAX, str(Path(np.__file__).parent), str(Path(__file__).parent.parent))
 
-_local = threading.local()
-_lock = threading.Lock()
-_open = 0  # watches of all threads
-_restore: Callable[[], None] = lambda: None
+_NUMBERS = (np.ndarray, np.floating, float, complex, int)
+_MAKERS = (np.asarray, np.array)
 
 # What is known of constants that look crushed: None if they are what was written, otherwise the
 # number that was, by the `id` of an array that is alive as long as the entry.
@@ -50,29 +47,44 @@ class Lost:
 
 
 class Watch:
-    """A context in which constants keep their numbers. `places`: where some did not."""
+    """A context in which JAX is seen to cast numbers.
 
-    def __init__(self) -> None:
+    `places`: the user's lines where some did not survive; `is_blind`: only flags are seen, because
+    a profiler that is not written in Python has the place of ours.
+
+    **Arguments:** `thorough`: look at every function of JAX that returns, and not only at those
+    that cast: JAX keeps a cast of a NumPy array with the array, and hands it out again.
+    """
+
+    def __init__(self, *, thorough: bool = False) -> None:
+        self.is_blind, self._is_thorough = False, thorough
         self.places: list[str] = []
-        self._arrays: list[Any] = []  # what JAX was casting there
-        self._stack = contextlib.ExitStack()
+        self._casting: dict[int, tuple[Any, list[Any]]] = {}  # frames by `id`, and their numbers
+        self._exact: set[int] = set()  # arrays that were made of arrays as they are
+        self._flags: Any = None
+        self._other: Any = None  # somebody's profiler, which goes on
 
     def __enter__(self) -> Watch:
-        self._stack.enter_context(_watching())
-        self._stack.enter_context(np.errstate(over="call", under="call", call=self._note))
+        self._flags = np.errstate(over="call", under="call", call=self._note)
+        self._flags.__enter__()
+        self._other = sys.getprofile()
+        self.is_blind = not (self._other is None or callable(self._other))
+        if not self.is_blind:
+            sys.setprofile(self._profile)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._stack.close()
+        if not self.is_blind:
+            sys.setprofile(self._other)
+        self._casting.clear()
+        self._flags.__exit__(*error)
 
     def _note(self, *_: Any) -> None:
         """NumPy raised a flag: it counts if JAX was casting, and not the user's own arithmetic."""
         frame: Any = sys._getframe(1)
         if not frame.f_code.co_filename.startswith(_JAX):
             return
-        for value in frame.f_locals.values():
-            parts = value if isinstance(value, tuple | list) else [value]
-            self._arrays += [x for x in parts if isinstance(x, np.ndarray | np.floating)]
+        self._seen(frame)
         while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
             frame = frame.f_back
         if frame is not None:
@@ -80,73 +92,104 @@ class Watch:
             if place not in self.places:
                 self.places.append(place)
 
-    def recognise(self, constant: Any) -> None:
-        """Learn what a constant was if JAX was seen to cast it; `Lost` if there are several.
+    def _profile(self, frame: Any, event: str, arg: Any) -> None:
+        if self._other is not None:
+            self._other(frame, event, arg)
+        is_jaxs = frame.f_code.co_filename.startswith
+        try:
+            if event == "c_return":
+                if arg in _MAKERS and is_jaxs(_JAX):
+                    self._seen(frame)
+            elif event == "call":
+                if id(frame.f_back) in self._casting:  # a function hands on what it has made
+                    caller, numbers = self._casting[id(frame.f_back)]
+                    self._settle(numbers, list(caller.f_locals.values()))
+            elif event == "return":
+                if id(frame) in self._casting:
+                    _, numbers = self._casting.pop(id(frame))
+                    self._settle(numbers, [*frame.f_locals.values(), arg])
+                if self._is_thorough and is_jaxs(_JAX):
+                    values = [*frame.f_locals.values(), arg]
+                    self._settle([x for x in _parts(values) if _is_numpys(x)], values)
+        except Exception:  # what cannot be looked at is unknown; the trace goes on
+            self._casting.pop(id(frame), None)
 
-        JAX remembers how it cast an array, so that a trace in float64 shows no more of it.
+    def _seen(self, frame: Any) -> None:
+        """Keep the numbers in a frame that is casting until it returns."""
+        if not self.is_blind:
+            found = [x for value in frame.f_locals.values() for x in _numbers_in(value)]
+            self._casting.setdefault(id(frame), (frame, []))[1].extend(found)
+
+    def _settle(self, numbers: list[Any], values: list[Any]) -> None:
+        """Learn what the arrays were that a function of JAX made of numbers.
+
+        What looks exact to a function that was given an array is looked at again when its caller
+        returns, who may have made that array of a number.
         """
-        dtype, narrow = constant.dtype, np.asarray(constant)
-        with np.errstate(all="ignore"):
-            alike = [
-                x
-                for x in map(np.asarray, self._arrays)
-                if x.shape == narrow.shape and (x.astype(dtype) == narrow).all()
-            ]
-        crushed = [x for x in alike if is_crushed(x, dtype)]
-        if crushed:
-            is_one = all((x == crushed[0]).all() for x in alike)
-            learn(constant, crushed[0] if is_one else Lost)
+        before = {id(_owner(x)) for x in numbers}
+        for made in _parts(values) if numbers else ():
+            if not isinstance(made, np.ndarray) or id(_owner(made)) in before:
+                continue
+            if not is_inexact(made.dtype) or not looks_crushed(made, made.dtype).any():
+                continue
+            if is_unknown(made) or (id(_owner(made)) in self._exact and known_as(made) is None):
+                wide = _origin(made, numbers)
+                if wide is not None:
+                    learn(made, wide if is_crushed(wide, made.dtype) else None)
+                    self._exact.add(id(_owner(made)))
 
 
-@contextlib.contextmanager
-def _watching() -> Iterator[None]:
-    global _open, _restore
-    with _lock:
-        if not _open:
-            _restore = _compat.replace_casts(_fold, _cast)
-        _open += 1
-    _local.depth = getattr(_local, "depth", 0) + 1
-    try:
-        yield
-    finally:
-        _local.depth -= 1
-        with _lock:
-            _open -= 1
-            if not _open:
-                _restore()
+def _parts(values: list[Any]) -> list[Any]:
+    return [x for v in values for x in (v if isinstance(v, tuple | list) else [v])]
 
 
-def _fold(original: Any, consts: Any, params: Any, out_avals: Any) -> Any:
-    """JAX's rule that casts scalar constants; `None`: the cast stays an equation."""
-    if not getattr(_local, "depth", 0) or not is_inexact(params["new_dtype"]):
-        return original(consts, params, out_avals)
-    if _is_kept(consts[0], params["new_dtype"]):
-        return None
-    out = original(consts, params, out_avals)
-    if out is not None and isinstance(consts[0], int | float | complex):
-        _note_exact(out[0], consts[0])
-    return out
+def _is_numpys(x: Any) -> bool:
+    """Whether JAX was given it: its own arrays are of a subclass."""
+    return type(x) is np.ndarray or isinstance(x, np.floating)
 
 
-def _cast(convert: Any, stage: Any, operand: Any, dtype: Any) -> Any:
-    """JAX's function that casts anything to a dtype: `convert` of one argument."""
-    watched = getattr(_local, "depth", 0) and type(operand) in (int, float, complex)
-    if not watched or not is_inexact(dtype):
-        return convert(operand)
-    if _is_kept(operand, dtype):
-        staged = stage(operand)
-        if isinstance(staged, jax.core.Tracer):
-            return convert(staged)
-    out = convert(operand)
-    _note_exact(getattr(getattr(out, "val", None), "val", None), operand)
-    return out
+def _numbers_in(value: Any) -> list[Any]:
+    """What a local variable may give to a cast: a number, the entries of a list, the list."""
+    if isinstance(value, tuple | list):
+        whole = [np.asarray(value)] if value and _is_numbers(value) else []
+        return whole + [x for x in value if isinstance(x, _NUMBERS)]
+    return [value] if isinstance(value, _NUMBERS) and type(value) is not bool else []
 
 
-def _is_kept(number: Any, dtype: Any) -> bool:
-    """Whether a cast crushes a number that would survive in the jaxpr as it is."""
-    if np.ndim(number) or isinstance(number, int | np.integer | np.bool_):
-        return False
-    return bool(is_crushed(number, dtype))
+def _is_numbers(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_numbers, value))
+    return isinstance(value, np.number | float | complex | int)
+
+
+def _origin(made: Any, numbers: list[Any]) -> Any:
+    """The one number that a cast turned into an array, None if there are several or none."""
+    alike = _alike(made, [x for x in numbers if not isinstance(x, int)])
+    alike = alike or _alike(made, [x for x in numbers if isinstance(x, int)])
+    return alike[0] if alike and all((x == alike[0]).all() for x in alike) else None
+
+
+def _alike(made: Any, numbers: list[Any]) -> list[Any]:
+    """The numbers, as they were written, that a cast turns into an array."""
+    narrow, found = np.asarray(made), []
+    for x in numbers:
+        number = np.asarray(x if known_as(x) is None else known_as(x))
+        if number.shape != narrow.shape or number.dtype.kind in "OUSM":
+            continue
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of complex numbers that become real
+            is_alike = (number.astype(made.dtype) == narrow).all()
+        if is_alike and _is_a_remnant(x):
+            return []
+        if is_alike:
+            found.append(number)
+    return found
+
+
+def _is_a_remnant(x: Any) -> bool:
+    """Whether JAX made an array, in a trace that nobody watched, of who knows what."""
+    is_jaxs = isinstance(x, np.ndarray) and type(x) is not np.ndarray
+    return is_jaxs and is_inexact(x.dtype) and is_unknown(x) and looks_crushed(x, x.dtype).any()
 
 
 def is_crushed(number: Any, dtype: Any) -> bool:
@@ -173,26 +216,29 @@ def looks_crushed(array: Any, dtype: Any) -> Any:
     return small | np.isinf(whole)
 
 
-def _note_exact(array: Any, number: Any) -> None:
-    """Learn that a constant that looks crushed is what was written, if it is."""
-    is_suspect = isinstance(array, np.ndarray) and looks_crushed(array, array.dtype).any()
-    if is_suspect and not is_crushed(number, array.dtype):
-        learn(array, None)
-
-
 def learn(array: Any, wide: Any) -> None:
     """Remember what a constant that looks crushed was: `None` if it was just that."""
+    array = _owner(array)
     key = id(array)
     with contextlib.suppress(TypeError):  # what cannot be remembered is looked at again
         _known[key] = weakref.ref(array, lambda _: _known.pop(key, None)), wide
 
 
 def is_unknown(array: Any) -> bool:
+    array = _owner(array)
     entry = _known.get(id(array))
     return entry is None or entry[0]() is not array
 
 
 def known_as(array: Any) -> Any:
     """The number that a constant was before it was crushed, None if there is none."""
+    array = _owner(array)
     entry = _known.get(id(array))
     return entry[1] if entry is not None and entry[0]() is array else None
+
+
+def _owner(array: Any) -> Any:
+    """The array whose numbers these are: JAX wraps the arrays that NumPy makes as views of them."""
+    base = getattr(array, "base", None)
+    same = isinstance(base, np.ndarray) and (base.shape, base.dtype) == (array.shape, array.dtype)
+    return base if same else array

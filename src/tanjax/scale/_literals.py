@@ -2,13 +2,15 @@
 
 JAX rounds a Python number to the dtype of its partner while it traces, and remembers what it
 traced: a helper under `jax.jit`, a loop's body, a gradient may have lost a constant long before
-anybody looks. So a program is traced under a watch (`_casts.py`) that keeps constants. If it holds
-zeros, infinities or subnormals of which nothing is known, from traces that JAX remembered, it is
-traced again under a key of our own, where JAX remembers only what was watched. What NumPy rounded
-is read off a trace with float64 in place of floating arguments, side by side with the narrow one.
+anybody looks. So a program is traced under a watch (`_casts.py`), which sees each number together
+with the constant that JAX makes of it. If the jaxpr holds zeros, infinities or subnormals of which
+nothing is known, from traces that JAX remembered, it is traced again under a key of our own, where
+JAX remembers only what was watched. Where JAX remembers even then (it keeps casts of NumPy's arrays
+with these), numbers are read off a trace with float64 in place of floating arguments, side by side
+with the narrow one.
 
 Sharp edges. A function that asks for the dtype of its arguments may be another program in float64;
-if the jaxprs differ by more than conversions of dtypes nothing is restored, and the report says so.
+if the jaxprs differ by more than conversions of dtypes nothing is restored, and a warning says so.
 """
 
 from __future__ import annotations
@@ -47,33 +49,42 @@ def trace(
     **Arguments:** `make`: traces: `lambda: jax.jit(f).trace(*args)`; `fun`: the function of flat
     `arguments`, for a trace in float64.
     **Cost:** one trace; a second where JAX remembered traces with zeros that nobody watched; one
-    in float64 where NumPy crushed something.
+    in float64 where the second does not know them either.
     """
-    closed, out, places = _watched(make)
-    if _unknown(closed, bool(places)) and not (places and _read_off(closed, fun, arguments)):
+    closed, out, watch = _watched(make)
+    notes: list[str] = []
+    if _unknown(closed, bool(watch.places)):
         with _compat.planning(True):
-            again, _, places = _watched(make)
-        unknown = _unknown(again, bool(places))
-        if unknown and not _read_off(again, fun, arguments) and places:
+            again, _, watch = _watched(make, thorough=True)
+        unknown = _unknown(again, bool(watch.places))
+        if unknown and watch.is_blind:
+            notes.append(_BLIND)
+        if unknown and not _read_off(again, fun, arguments):
             _learn(unknown, Lost)
         _learn(_unknown(again, False), None)
-        if not (_restored(again) or any(map(_is_kept, _equations_of(again)))):
+        if not _restored(again):
             _learn(_unknown(closed, False), None)  # the zeros that JAX remembered are right
         closed = again
     restored = _restored(closed)
-    is_lost = any(wide is Lost for wide in restored.values())
+    lost = {place for place, wide in restored.items() if wide is Lost}
+    if lost:
+        notes.append(_said(watch.places or _lines(closed, lost)))
     kept = {place: wide for place, wide in restored.items() if wide is not Lost}
-    return Traced(closed, out, kept, (_said(places),) if is_lost else ())
+    return Traced(closed, out, kept, tuple(notes))
 
 
-def _watched(make: Callable[[], Any]) -> tuple[Any, Any, list[str]]:
-    with Watch() as watch:
+def _watched(make: Callable[[], Any], **how: Any) -> tuple[Any, Any, Watch]:
+    with Watch(**how) as watch:
         traced = make()
         for _ in _jaxprs(traced.jaxpr):  # maps of linear rules are traced when looked at
             pass
-    for _, constant in _unknown(traced.jaxpr, False) if watch.places else ():
-        watch.recognise(constant)
-    return traced.jaxpr, traced.out_info, watch.places
+    return traced.jaxpr, traced.out_info, watch
+
+
+_BLIND = (
+    "a profiler is running, so that it cannot be seen which constants are 0 because they were "
+    "rounded while tracing; call the function once before it is profiled."
+)
 
 
 def _said(places: Sequence[str]) -> str:
@@ -82,6 +93,13 @@ def _said(places: Sequence[str]) -> str:
         f"a constant{where} does not fit in the dtype of its partner and was rounded to 0 or inf "
         "while tracing; write it as a quantity, or multiply in two steps."
     )
+
+
+def _lines(closed: Any, places: set[int]) -> list[str]:
+    """The user's lines that use constants."""
+    equations = (e for inner in _jaxprs(closed) for e in getattr(inner, "jaxpr", inner).eqns)
+    lines = [_compat.source_of(e) for e in equations if any(id(v) in places for v in e.invars)]
+    return [line for line in dict.fromkeys(lines) if line]
 
 
 # -- the constants of a jaxpr ---------------------------------------------------------------------
@@ -96,18 +114,6 @@ def _jaxprs(closed: Any, seen: set[int] | None = None) -> Iterator[Any]:
         for equation in getattr(closed, "jaxpr", closed).eqns:
             for inner in nested_jaxprs(equation):
                 yield from _jaxprs(inner, seen)
-
-
-def _equations_of(closed: Any) -> Iterator[Any]:
-    return (e for inner in _jaxprs(closed) for e in getattr(inner, "jaxpr", inner).eqns)
-
-
-def _is_kept(equation: Any) -> bool:
-    """Whether an equation is the cast of a number that it would crush."""
-    if equation.primitive.name != "convert_element_type":
-        return False
-    (v,), (out,) = equation.invars, equation.outvars
-    return hasattr(v, "val") and is_floating(out.aval) and is_crushed(v.val, out.aval.dtype)
 
 
 def _constants(closed: Any) -> Iterator[tuple[Any, Any]]:
