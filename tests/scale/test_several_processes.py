@@ -407,7 +407,7 @@ def _clashing(x):
     from tanjax.scale import _plan
 
     if jax.process_index():
-        _plan.guard = None  # called when exponents are written
+        _plan.evaluate = None  # called when a plan is made
     return x * x / 1e25
 
 
