@@ -118,20 +118,7 @@ def _fits(value: Value, r: Record | None) -> bool:
         return False
     if not is_worst_case():  # what a cancellation may leave is not expected, nor what is unknown
         return r.cancelled or r.low == -math.inf or r.low - max(exponents) >= smallest
-    return r.low - max(exponents) >= smallest + margin and _is_whole(value)
-
-
-def _is_whole(value: Value) -> bool:
-    """Whether an equation holds its numbers in its inner steps, too."""
-    node = value.node
-    if node is None or not _is_moved(node):
-        return True
-    # Chains of products are brought to exponents that were chosen for the numbers seen.
-    return node.primitive not in ("integer_pow", "pow")
-
-
-def _is_moved(node: Node) -> bool:
-    return any(u.exponent for u in node.uses) or any(o.exponent for o in node.outputs)
+    return r.low - max(exponents) >= smallest + margin
 
 
 def _products_fit(node: Node, bounds: Bounds) -> bool:
