@@ -52,7 +52,7 @@ class Watch:
     `places`: the user's lines where some did not survive; `is_blind`: only flags are seen, because
     a profiler that is not written in Python has the place of ours.
 
-    **Arguments:** `thorough`: look at every function of JAX that returns, and not only at those
+    **Arguments:** `thorough`: note the arrays given to any function of JAX, and not only to those
     that cast: JAX keeps a cast of a NumPy array with the array, and hands it out again.
     """
 
@@ -121,9 +121,7 @@ class Watch:
                 self._settle(numbers, [*frame.f_locals.values(), arg])
             if self._is_thorough and is_jaxs:
                 values = [*frame.f_locals.values(), arg]
-                given = [x for x in _parts(values) if _is_numpys(x)]
-                self._settle(given, values)
-                self._given |= {id(x): x for x in given if isinstance(x, np.ndarray)}
+                self._given |= {id(x): x for x in _parts(values) if _is_numpys(x)}
 
     def _seen(self, frame: Any) -> None:
         """Keep the numbers in a frame that is casting until it returns."""
