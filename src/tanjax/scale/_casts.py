@@ -52,7 +52,7 @@ class Watch:
     `places`: the user's lines where some did not survive; `is_blind`: only flags are seen, because
     a profiler that is not written in Python has the place of ours.
 
-    **Arguments:** `thorough`: look at every function of JAX that returns, and not only at those
+    **Arguments:** `thorough`: note the arrays given to any function of JAX, and not only to those
     that cast: JAX keeps a cast of a NumPy array with the array, and hands it out again.
     """
 
@@ -61,6 +61,7 @@ class Watch:
         self.places: list[str] = []
         self._casting: dict[int, tuple[Any, list[Any]]] = {}  # frames by `id`, and their numbers
         self._exact: set[int] = set()  # arrays that were made of arrays as they are
+        self._given: dict[int, Any] = {}  # the user's arrays, by `id`
         self._flags: Any = None
         self._other: Any = None  # somebody's profiler, which goes on
 
@@ -93,26 +94,34 @@ class Watch:
                 self.places.append(place)
 
     def _profile(self, frame: Any, event: str, arg: Any) -> None:
+        """Called thousands of times in a trace, so that what is frequent is dismissed first."""
         if self._other is not None:
             self._other(frame, event, arg)
-        is_jaxs = frame.f_code.co_filename.startswith
+        if event == "c_call" or (event == "c_return" and arg not in _MAKERS):
+            return
+        if event == "call" and not (self._casting and id(frame.f_back) in self._casting):
+            return
+        if event == "return" and not (self._is_thorough or id(frame) in self._casting):
+            return
         try:
-            if event == "c_return":
-                if arg in _MAKERS and is_jaxs(_JAX):
-                    self._seen(frame)
-            elif event == "call":
-                if id(frame.f_back) in self._casting:  # a function hands on what it has made
-                    caller, numbers = self._casting[id(frame.f_back)]
-                    self._settle(numbers, list(caller.f_locals.values()))
-            elif event == "return":
-                if id(frame) in self._casting:
-                    _, numbers = self._casting.pop(id(frame))
-                    self._settle(numbers, [*frame.f_locals.values(), arg])
-                if self._is_thorough and is_jaxs(_JAX):
-                    values = [*frame.f_locals.values(), arg]
-                    self._settle([x for x in _parts(values) if _is_numpys(x)], values)
+            self._look(frame, event, arg)
         except Exception:  # what cannot be looked at is unknown; the trace goes on
             self._casting.pop(id(frame), None)
+
+    def _look(self, frame: Any, event: str, arg: Any) -> None:
+        is_jaxs = frame.f_code.co_filename.startswith(_JAX)
+        if event == "c_return" and is_jaxs:
+            self._seen(frame)
+        elif event == "call":  # a function hands on what it has made
+            caller, numbers = self._casting[id(frame.f_back)]
+            self._settle(numbers, list(caller.f_locals.values()))
+        elif event == "return":
+            if id(frame) in self._casting:
+                _, numbers = self._casting.pop(id(frame))
+                self._settle(numbers, [*frame.f_locals.values(), arg])
+            if self._is_thorough and is_jaxs:
+                values = [*frame.f_locals.values(), arg]
+                self._given |= {id(x): x for x in _parts(values) if _is_numpys(x)}
 
     def _seen(self, frame: Any) -> None:
         """Keep the numbers in a frame that is casting until it returns."""
@@ -137,6 +146,16 @@ class Watch:
                 if wide is not None:
                     learn(made, wide if is_crushed(wide, made.dtype) else None)
                     self._exact.add(id(_owner(made)))
+
+    def recognise(self, constant: Any) -> None:
+        """Learn what an array was that JAX did not make now: one of the user's, or a kept cast."""
+        given = self._given.values()
+        if id(_owner(constant)) in self._given:
+            learn(constant, None)
+        elif isinstance(constant, np.ndarray) and (alike := _alike(constant, list(given))):
+            is_one = all((x == alike[0]).all() for x in alike)
+            crushed = is_crushed(alike[0], constant.dtype)
+            learn(constant, (alike[0] if crushed else None) if is_one else Lost)
 
 
 def _parts(values: list[Any]) -> list[Any]:

@@ -78,6 +78,8 @@ def _watched(make: Callable[[], Any], **how: Any) -> tuple[Any, Any, Watch]:
         traced = make()
         for _ in _jaxprs(traced.jaxpr):  # maps of linear rules are traced when looked at
             pass
+    for _, constant in _unknown(traced.jaxpr, False):
+        watch.recognise(constant)
     return traced.jaxpr, traced.out_info, watch
 
 
