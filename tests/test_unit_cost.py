@@ -194,6 +194,7 @@ def test_many_results_of_a_compiled_function():
                 assert_same(g, e)
 
 
+@pytest.mark.filterwarnings("ignore:.*it is not planned")
 def test_compiled_functions_inside_of_transformations():
     """Many quantities in and out, mapped, differentiated and compiled once more."""
     f = tj.jit(lambda *xs: tuple(x * x for x in xs))

@@ -153,13 +153,15 @@ def test_a_constant_crushed_while_tracing_is_restored():
 OTHERS = [lambda x: jnp.sin(x) + 1, lambda x: x + 3.0, lambda x: x * 3.0 + x]
 
 
+@pytest.mark.usefixtures("float32")
 @pytest.mark.parametrize("wide", OTHERS)
 def test_a_constant_that_cannot_be_restored_is_reported(wide):
-    """JAX rounds NumPy's arrays out of sight; in float64 this is another program."""
+    """JAX keeps its casts of NumPy's arrays with them; in float64 this is another program."""
     one, other = np.array([1e-50, 1e-60]), np.array([1e-55, 1e-52])
-    lost = lambda x: (jnp.asarray(one, jnp.float32) * x + jnp.asarray(other, jnp.float32) * x)[0]
+    lost = lambda x: (jax.lax.concatenate([one, other], 0) * x)[0]
     f = lambda x: lost(x) if x.dtype == jnp.float32 else wide(x)
     x = jnp.float32(70.0)
+    assert jax.jit(f)(x) == 0
     view = tj.scale_graph(f)(x)
     assert any("constant" in note for note in view.plan.notes)
     with pytest.warns(tj.ScaleWarning, match="constant"):

@@ -28,7 +28,7 @@ from tanjax import _compat
 from tanjax._errors import ScaleError, message
 
 from ._graph import CALLS, Node, Use, Value, callee_uses, number_of
-from ._identities_powers import SIMPLE, meant
+from ._identities_powers import meant
 from ._range import fits_at_zero
 
 Term = tuple[int, Use | Value]
@@ -121,9 +121,9 @@ def _general_power(node: Node) -> Iterator[Row]:
     yield from zero([exponent])
     number = number_of(exponent.value)
     if not _is_complex(node):
-        exact = None if number is None else Fraction(float(number)).limit_denominator(SIMPLE)
+        exact = None if number is None else Fraction(float(number)).limit_denominator(4)
         is_plain = fits_at_zero(base.value) and fits_at_zero(out)
-        if is_plain and exact and float(exact) == number:  # a root of a stored number is a root
+        if is_plain and exact and exact == number and abs(exact) <= 3:  # a root of a stored number
             yield (exact.numerator, base), (-exact.denominator, out)
             return
         yield from fitting([base, out])

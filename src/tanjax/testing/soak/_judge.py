@@ -15,6 +15,7 @@ about nan or infinity is not judged.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
 import jax
@@ -42,7 +43,9 @@ class Reference:
                 self._aval(a.is_float, v)
                 for a, v in zip(program.arguments, program.calls[0].values, strict=True)
             ]
-            self.closed = jax.make_jaxpr(program.build(jnp.float64, bare=True))(*given)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a helper under `tj.jit` is not planned here
+                self.closed = jax.make_jaxpr(program.build(jnp.float64, bare=True))(*given)
 
     @staticmethod
     def _aval(is_float: bool, value: Any) -> Any:
