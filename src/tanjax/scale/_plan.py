@@ -28,7 +28,7 @@ import numpy as np
 from . import _hosts, _problem, _range
 from ._choice import Solved, assigned, misfits
 from ._evaluate import Evaluation, evaluate
-from ._graph import Magnitude, ScaleGraph, Value, build
+from ._graph import Magnitude, ScaleGraph, Use, Value, build
 from ._intervals import bound
 from ._judged import unknown_primitives, unseen
 from ._losses import losses
@@ -129,6 +129,12 @@ def look_cost(graph: ScaleGraph) -> float:
     return 15e-6 * equations + 5e-9 * numbers
 
 
+def _leaves_well(use: Use) -> bool:
+    """Whether a result that may have any exponent fits at that which it has."""
+    low, high = _range.exponents(use.value)
+    return not use.value.is_floating or low <= use.exponent <= high
+
+
 def is_right(plan: Plan, arguments: Sequence[Any]) -> bool:
     """Whether a plan loses nothing of these numbers: False also where that cannot be said.
 
@@ -141,7 +147,8 @@ def is_right(plan: Plan, arguments: Sequence[Any]) -> bool:
         reference = evaluate(graph, arguments, budget=BUDGET)
         if not reference.complete or reference.estimated:
             return False
-        if misfits(graph, plan.free_outputs) and plan.identity:
+        pairs = zip(graph.outputs, plan.free_outputs, strict=True)
+        if any(free and not _leaves_well(use) for use, free in pairs):
             return False
         if plan.identity and all(map(_range.fits_at_zero, graph.values)):
             return not any(_range.needed_by_parts(v) > 0 for v in graph.values)
