@@ -50,6 +50,7 @@ from ._presolve import ANY as ANY, FREE as FREE, Cell, Problem as Problem, Syste
 TINY = 1e-30
 GAP = 1e-9  # below this an assignment counts as proven best
 ENDS = 500  # rows at which conflicts are looked for first; some tens of steps of a simulation
+FEW_ROWS = 800  # up to which time does not matter
 EFFORT = 2e-5  # seconds per row for bounds, and for the search
 GRACE = 8e-5  # seconds per row without which exponents would be chosen blindly
 GOOD = 0.01  # a proven gap that is good enough after that
@@ -128,9 +129,10 @@ class _Search:
             best = self._construct(bounds, "presolve")
             best = self._descend() if best.excess > GAP else best
             return self._whole(best) if best.excess > GAP and self.left > 0 else best
-        bounds.deadline = min(bounds.deadline, time.thread_time() + EFFORT * len(system.rows))
+        if len(system.rows) > FEW_ROWS:
+            bounds.deadline = min(bounds.deadline, time.thread_time() + EFFORT * len(system.rows))
         covered = self._covered(bounds)
-        if bounds.exhausted:
+        if bounds.exhausted and len(system.rows) > FEW_ROWS:
             best = self._descend()
             if best.gap <= GOOD:
                 return best
@@ -141,7 +143,10 @@ class _Search:
         if not covered and self.left > 0:
             self._cover_exactly(bounds)
         best = self._construct(bounds, "presolve" if covered else "rounding")
-        for better in (self._agree, self._polish, self._descend):
+        if best.method == "propagation":
+            best = self._descend()
+        last = (self._descend,) if len(system.rows) > FEW_ROWS else ()
+        for better in (self._agree, self._polish, *last):
             if best.excess > GAP and self.left > 0:
                 best = better(best)
         return best
@@ -150,7 +155,7 @@ class _Search:
         """Let variables violate their intervals where some have to, by as little as they can."""
         system = self.system
         hopeless = unsolvable(system)
-        bits, others = loosen(system, hopeless)
+        bits, others = loosen(system, hopeless) if len(system.rows) > FEW_ROWS else (0, hopeless)
         if others:
             given = [x for _, xs in others for x in xs]
             system.loose.update((x, (-ANY, ANY)) for x in given if not system.pinned[x])
