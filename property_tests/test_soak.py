@@ -28,8 +28,8 @@ SEEDS = {
     "bfloat16": range(0, 40, PER_TEST),
 }
 OPEN = [
-    ("float32", 4), ("float32", 54), ("float32", 74), ("float32", 109),
-    ("float16", 47), ("bfloat16", 4),
+    ("float32", 4), ("float32", 15), ("float32", 54), ("float32", 59), ("float32", 74),
+    ("float32", 109), ("float32", 112), ("float16", 20), ("float16", 47), ("bfloat16", 4),
 ]  # fmt: skip
 
 
