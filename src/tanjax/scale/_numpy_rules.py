@@ -260,14 +260,15 @@ def _comparison(function: Any) -> Rule:
     return run
 
 
-for _name, _function in {
+COMPARISONS = {
     "eq": np.equal,
     "ne": np.not_equal,
     "lt": np.less,
     "le": np.less_equal,
     "gt": np.greater,
     "ge": np.greater_equal,
-}.items():
+}
+for _name, _function in COMPARISONS.items():
     RULES[_name] = _comparison(_function)
 
 

@@ -24,7 +24,7 @@ from . import (
     _numpy_rules_window as _window,
 )
 from ._graph import Node
-from ._numpy_rules import RULES, SPREAD, Rule, is_float, spread_rule, total_order_key
+from ._numpy_rules import COMPARISONS, RULES, SPREAD, Rule, is_float, spread_rule, total_order_key
 from ._spread import (
     add_at,
     by_rank,
@@ -148,14 +148,7 @@ def _comparison(function: Any, key: Any = None) -> Rule:
     return run
 
 
-for _name, _function in {
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-}.items():
+for _name, _function in COMPARISONS.items():
     SPREAD[RULES[_name]] = _comparison(_function)
 for _name, _function in {"eq_to": np.equal, "lt_to": np.less, "le_to": np.less_equal}.items():
     SPREAD[RULES[_name]] = _comparison(_function, total_order_key)
