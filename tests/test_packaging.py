@@ -89,11 +89,12 @@ def wheel(tmp_path_factory):
 
 
 def test_wheel_contents(wheel):
-    """The wheel holds every module of the two packages, their type marks and nothing else."""
+    """The wheel holds every module of the two packages, their READMEs and type marks, nothing else."""
     names = set(zipfile.ZipFile(wheel).namelist())
     dist_info = wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info"
     assert {name.split("/")[0] for name in names} == {"tanjax", "tanjax_rules", dist_info}
-    sources = [path for path in (ROOT / "src", ROOT / "rules") for path in path.rglob("*.py")]
+    tops = (ROOT / "src", ROOT / "rules")
+    sources = [path for top in tops for kind in ("*.py", "README.md") for path in top.rglob(kind)]
     expected = {"/".join(path.relative_to(ROOT).parts[1:]) for path in sources}
     expected |= {"tanjax/py.typed", "tanjax_rules/py.typed"}
     assert {name for name in names if not name.startswith(dist_info)} == expected
