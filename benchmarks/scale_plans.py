@@ -23,7 +23,8 @@ import numpy as np
 import scale_programs as programs
 
 import tanjax as tj
-from tanjax.scale import _assign, _plan, _problem
+from tanjax.scale import _plan
+from tanjax.scale.assign import _assign, _problem
 
 PARTS = {"build": _plan, "evaluate": _plan, "bound": _plan, "assign_exponents": _problem}
 

@@ -89,7 +89,7 @@ def wheel(tmp_path_factory):
 
 
 def test_wheel_contents(wheel):
-    """The wheel holds every module of the two packages, their READMEs and type marks, nothing else."""
+    """The wheel holds every module of the two packages, READMEs, type marks, nothing else."""
     names = set(zipfile.ZipFile(wheel).namelist())
     dist_info = wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info"
     assert {name.split("/")[0] for name in names} == {"tanjax", "tanjax_rules", dist_info}

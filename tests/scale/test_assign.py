@@ -9,12 +9,12 @@ import pytest
 from hypothesis import strategies as st
 
 from assignment_problems import Program, check
-from tanjax.scale._assign import ANY, FREE, Problem, assign, evaluate
-from tanjax.scale._cells import unsolvable
-from tanjax.scale._conflicts import Bounds
-from tanjax.scale._cover import exact, greedy, packing
-from tanjax.scale._integer_program import solve
-from tanjax.scale._presolve import System
+from tanjax.scale.assign._assign import ANY, FREE, Problem, assign, evaluate
+from tanjax.scale.assign._cells import unsolvable
+from tanjax.scale.assign._conflicts import Bounds
+from tanjax.scale.assign._cover import exact, greedy, packing
+from tanjax.scale.assign._integer_program import solve
+from tanjax.scale.assign._presolve import System
 
 
 @st.composite

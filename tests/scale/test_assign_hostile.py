@@ -9,12 +9,12 @@ import pytest
 import tanjax as tj
 from assignment_problems import Program, check
 from hostile_programs import hostile, problem_of
-from tanjax.scale import _assign, _conflicts, _moves
-from tanjax.scale._assign import assign, evaluate
-from tanjax.scale._cells import construct, loosen, unsolvable
-from tanjax.scale._integer_program import least_violation
-from tanjax.scale._presolve import System
-from tanjax.scale._quiet import _stream, quiet
+from tanjax.scale.assign import _assign, _conflicts, _moves
+from tanjax.scale.assign._assign import assign, evaluate
+from tanjax.scale.assign._cells import construct, loosen, unsolvable
+from tanjax.scale.assign._integer_program import least_violation
+from tanjax.scale.assign._presolve import System
+from tanjax.scale.assign._quiet import _stream, quiet
 
 
 @pytest.mark.parametrize("seed", [0, 1])

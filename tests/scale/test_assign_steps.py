@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tanjax.scale import _plan, _problem
-from tanjax.scale._assign import assign, evaluate
+from tanjax.scale import _plan
+from tanjax.scale.assign import _problem
+from tanjax.scale.assign._assign import assign, evaluate
 
 GRAVITY, SUN, EARTH = 6.6743e-11, 1.98892e30, 5.9722e24
 

@@ -13,7 +13,8 @@ import pytest
 
 import tanjax as tj
 from tanjax._errors import ScaleWarning
-from tanjax.scale import _call, _evaluate, _intervals, _plan
+from tanjax.scale import _call, _plan
+from tanjax.scale.magnitudes import _evaluate, _intervals
 
 LARGE = 1e25
 
@@ -184,7 +185,7 @@ def test_without_time_exponents_are_propagated():
 
 def test_an_estimate_that_was_wrong_is_made_again(monkeypatch):
     """Bounds that say nothing is large let a program overflow: the results show it."""
-    from tanjax.scale._graph import Magnitude
+    from tanjax.scale.graph._graph import Magnitude
 
     def harmless(graph, arguments):
         for value in graph.values:

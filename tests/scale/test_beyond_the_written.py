@@ -11,9 +11,9 @@ import pytest
 
 import tanjax as tj
 from tanjax.scale import _plan
-from tanjax.scale._graph import Magnitude, build
-from tanjax.scale._replay import replay
-from tanjax.scale._rewrites import guard_all
+from tanjax.scale.graph._graph import Magnitude, build
+from tanjax.scale.replay._replay import replay
+from tanjax.scale.replay._rewrites import guard_all
 
 HUGE, TINY, SMALL = 1e30, np.float32(1e-30), 1e-19
 

@@ -12,9 +12,9 @@ import pytest
 from jax import lax
 
 from scale_cases import CASES, X, results_of
-from tanjax.scale._evaluate import RULES, evaluate, measure, unsupported
-from tanjax.scale._graph import build
-from tanjax.scale._wide import as_float
+from tanjax.scale.graph._graph import build
+from tanjax.scale.magnitudes._evaluate import RULES, evaluate, measure, unsupported
+from tanjax.scale.numbers._wide import as_float
 
 # Compiled one by one and without optimisation: together, a family takes XLA 40 s.
 FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}

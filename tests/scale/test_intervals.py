@@ -12,10 +12,11 @@ from hypothesis import given, settings, strategies as st
 from jax import lax
 
 from tanjax import _compat
-from tanjax.scale import _interval_record, _intervals
-from tanjax.scale._graph import Magnitude, ScaleGraph, build
-from tanjax.scale._intervals import bound, unsupported
-from tanjax.scale._measure import measure
+from tanjax.scale.graph._graph import Magnitude, ScaleGraph, build
+from tanjax.scale.magnitudes import _intervals
+from tanjax.scale.magnitudes._intervals import bound, unsupported
+from tanjax.scale.numbers import _interval_record
+from tanjax.scale.numbers._measure import measure
 
 TOLERANCE = 1e-6  # bits; rounding of float64 is far below
 

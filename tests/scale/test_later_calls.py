@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from tanjax.scale._measure import Together, Window, inside
+from tanjax.scale.numbers._measure import Together, Window, inside
 
 
 def chain(x):

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tanjax.scale._evaluate import evaluate, losses, lost_entries
-from tanjax.scale._graph import build
-from tanjax.scale._wide import Wide, as_float, wide
+from tanjax.scale.graph._graph import build
+from tanjax.scale.magnitudes._evaluate import evaluate, losses, lost_entries
+from tanjax.scale.numbers._wide import Wide, as_float, wide
 
 
 def lost_in_plain(f, *args):

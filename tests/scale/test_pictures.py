@@ -21,12 +21,12 @@ import pytest
 
 import tanjax as tj
 from tanjax.scale import Magnitude, build
-from tanjax.scale._dot import to_dot
-from tanjax.scale._draw import BAND, COLOURS, figure_size, nested_spans, plot
-from tanjax.scale._html import to_fragment, to_html
-from tanjax.scale._progress import LARGE, progress
-from tanjax.scale._report import left_out, report, select
-from tanjax.scale._rows import (
+from tanjax.scale.show._dot import to_dot
+from tanjax.scale.show._draw import BAND, COLOURS, figure_size, nested_spans, plot
+from tanjax.scale.show._html import to_fragment, to_html
+from tanjax.scale.show._progress import LARGE, progress
+from tanjax.scale.show._report import left_out, report, select
+from tanjax.scale.show._rows import (
     Facts,
     magnitude_in_tens,
     place_in_short,

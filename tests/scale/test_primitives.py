@@ -23,8 +23,11 @@ from jax.sharding import PartitionSpec as P
 
 import tanjax as tj
 from tanjax import _compat
-from tanjax.scale import _constraints, _evaluate, _replay, register_constraint
-from tanjax.scale._graph import Magnitude, Use, build
+from tanjax.scale import register_constraint
+from tanjax.scale.graph._graph import Magnitude, Use, build
+from tanjax.scale.laws import _constraints
+from tanjax.scale.magnitudes import _evaluate
+from tanjax.scale.replay import _replay
 
 # -- which there are ------------------------------------------------------------------------------
 
@@ -539,7 +542,7 @@ def test_a_primitive_without_entry_is_at_zero_and_said_so():
     ["product", lambda node: [((1, node.uses[0]), (1, node.uses[1]), (-1, node.outputs[0]))]],
 )
 def test_a_registered_primitive_is_planned(rule):
-    from tanjax.scale import _wide
+    from tanjax.scale.numbers import _wide
 
     times = lambda node, xs: [
         _wide.settle(_wide.Wide(xs[0].array * xs[1].array, xs[0].exponent + xs[1].exponent))

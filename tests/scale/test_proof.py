@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tanjax.scale import _interval_record
-from tanjax.scale._evaluate import evaluate
-from tanjax.scale._graph import Magnitude, build
-from tanjax.scale._interval_record import INTERVALS
-from tanjax.scale._measure import Window
 from tanjax.scale._proof import expected, proves, widest
-from tanjax.scale._range import range_of
+from tanjax.scale.graph._graph import Magnitude, build
+from tanjax.scale.magnitudes._evaluate import evaluate
+from tanjax.scale.numbers import _interval_record
+from tanjax.scale.numbers._interval_record import INTERVALS
+from tanjax.scale.numbers._measure import Window
+from tanjax.scale.numbers._range import range_of
 
 X, XS = np.float32(1), np.linspace(0.5, 2, 9, dtype=np.float32)
 

@@ -12,8 +12,9 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from tanjax import _compat
-from tanjax.scale import _assign, _problem, _replay
-from tanjax.scale._graph import build
+from tanjax.scale.assign import _assign, _problem
+from tanjax.scale.graph._graph import build
+from tanjax.scale.replay import _replay
 
 X = jnp.array([1.5, 2.0, 3.0])
 Y = jnp.array([0.3, 0.7, 2.0])

@@ -346,7 +346,7 @@ def measured():
     import jax
     import jax.numpy as jnp
 
-    from tanjax.scale._measure import Window, inside, measure
+    from tanjax.scale.numbers._measure import Window, inside, measure
 
     found = {}
     for dtype in ("float16", "bfloat16", "float32", "complex64", "int32"):

@@ -14,10 +14,10 @@ import pytest
 from jax import lax
 
 from spread_cases import CASES, CONTEXT, FRACTIONS, LN2, POWERS, P, X, decimals
-from tanjax.scale._evaluate import evaluate
-from tanjax.scale._graph import build
-from tanjax.scale._numpy_rules import RULES, SPREAD
-from tanjax.scale._wide import Wide, settle
+from tanjax.scale.graph._graph import build
+from tanjax.scale.laws._numpy_rules import RULES, SPREAD
+from tanjax.scale.magnitudes._evaluate import evaluate
+from tanjax.scale.numbers._wide import Wide, settle
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from tanjax.scale._assign import FREE, Assignment, Problem, evaluate
+from tanjax.scale.assign._assign import FREE, Assignment, Problem, evaluate
 
 
 class Program:

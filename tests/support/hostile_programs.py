@@ -12,7 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tanjax.scale import _graph, _plan, _problem
+from tanjax.scale import _plan
+from tanjax.scale.assign import _problem
+from tanjax.scale.graph import _graph
 
 REACH = 240
 SIZE = 4

@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 
 from tanjax import _compat
-from tanjax.scale._wide import Wide, settle
+from tanjax.scale.numbers._wide import Wide, settle
 
 CONTEXT = decimal.Context(prec=60, Emax=10**9, Emin=-(10**9))
 POWERS = np.array([[-2500, -600, 0, 40], [900, 3, 5000, -1100], [0, 2, 1, -70]])

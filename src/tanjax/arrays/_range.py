@@ -104,7 +104,7 @@ def measure(x: Any) -> Bits | None:
 
 def _of_array(x: Any) -> Bits | None:
     if math.prod(x.shape) > _SMALL:
-        from tanjax.scale._measure import measure as measure_many
+        from tanjax.scale.numbers._measure import measure as measure_many
 
         if isinstance(x, jax.Array) and not x.is_fully_addressable:
             return None

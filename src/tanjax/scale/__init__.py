@@ -5,9 +5,8 @@ belong together, and a plan says which to use. See `tanjax.jit` and `tanjax.scal
 """
 
 from ._call import run as run, scaled_call as scaled_call
-from ._constraint_table import fill as _fill
-from ._constraints import register_constraint as register_constraint
-from ._graph import (
+from ._plan import Plan as Plan, plan as plan
+from .graph._graph import (
     Magnitude as Magnitude,
     Node as Node,
     ScaleGraph as ScaleGraph,
@@ -15,9 +14,10 @@ from ._graph import (
     Value as Value,
     build as build,
 )
-from ._interval_record import Record as Record, span as span
-from ._plan import Plan as Plan, plan as plan
-from ._replay import replay as replay
-from ._wide import Wide as Wide
+from .laws._constraint_table import fill as _fill
+from .laws._constraints import register_constraint as register_constraint
+from .numbers._interval_record import Record as Record, span as span
+from .numbers._wide import Wide as Wide
+from .replay._replay import replay as replay
 
 _fill()

@@ -7,9 +7,9 @@ from typing import Any
 
 import jax
 
-from ._literals import trace
 from ._plan import Plan, plan
-from ._replay import replay
+from .graph._literals import trace
+from .replay._replay import replay
 
 
 def scaled_call(fun: Callable[..., Any], arguments: Sequence[Any]) -> tuple[list[Any], list[int]]:

@@ -15,13 +15,14 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from . import _problem, _range
-from ._assign import Assignment
-from ._evaluate import Evaluation
-from ._graph import Node, ScaleGraph
 from ._judged import Judged, unholdable
-from ._parts import needs_nothing
-from ._rewrites import guard
+from .assign import _problem
+from .assign._assign import Assignment
+from .graph._graph import Node, ScaleGraph
+from .magnitudes._evaluate import Evaluation
+from .magnitudes._parts import needs_nothing
+from .numbers import _range
+from .replay._rewrites import guard
 
 
 class Solved(NamedTuple):

@@ -29,8 +29,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from ._graph import ZERO, Magnitude
-from ._measure import ANYWHERE, Spread, inside, is_spread, measure
+from .graph._graph import ZERO, Magnitude
+from .numbers._measure import ANYWHERE, Spread, inside, is_spread, measure
 
 GATHERED = 1 << 18  # entries of all arguments whose numbers travel when a plan is made: 1 MB
 _FINITE = ANYWHERE._replace(finite=True)

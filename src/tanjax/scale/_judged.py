@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import _range
-from ._constraints import is_known
-from ._evaluate import OVER_BUDGET, Evaluation, evaluate
-from ._graph import Node, ScaleGraph
-from ._losses import losses, lost_entries
+from .graph._graph import Node, ScaleGraph
+from .laws._constraints import is_known
+from .magnitudes._evaluate import OVER_BUDGET, Evaluation, evaluate
+from .magnitudes._losses import losses, lost_entries
+from .numbers import _range
 
 
 class Judged(NamedTuple):

@@ -25,17 +25,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import _hosts, _problem, _range
+from . import _hosts
 from ._choice import Solved, assigned, misfits
-from ._evaluate import Evaluation, evaluate
-from ._graph import Magnitude, ScaleGraph, Use, Value, build
-from ._intervals import bound
 from ._judged import unknown_primitives, unseen
-from ._losses import losses
-from ._measure import count_nonzero, is_finite, measure
-from ._progress import progress
-from ._rewrites import guard, guard_all
-from ._wide import clamp_to
+from .assign import _problem
+from .graph._graph import Magnitude, ScaleGraph, Use, Value, build
+from .magnitudes._evaluate import Evaluation, evaluate
+from .magnitudes._intervals import bound
+from .magnitudes._losses import losses
+from .numbers import _range
+from .numbers._measure import count_nonzero, is_finite, measure
+from .numbers._wide import clamp_to
+from .replay._rewrites import guard, guard_all
+from .show._progress import progress
 
 BUDGET = 2e6  # elements · operations that are run on numbers without second thoughts: 5 ms
 ALARM_BUDGET = 3e8  # and where the bounds say that something leaves the range: about a second

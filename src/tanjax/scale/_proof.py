@@ -18,12 +18,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from . import _range
-from ._graph import Magnitude, Node, ScaleGraph, Value
-from ._interval_record import Record, is_worst_case, worst_case
-from ._intervals import Bounds
-from ._measure import Window
-from ._rewrites import guard
+from .graph._graph import Magnitude, Node, ScaleGraph, Value
+from .magnitudes._intervals import Bounds
+from .numbers import _range
+from .numbers._interval_record import Record, is_worst_case, worst_case
+from .numbers._measure import Window
+from .replay._rewrites import guard
 
 # Bits that rounding and the inner steps of functions may need: bounds are of exact arithmetic.
 _MARGIN = 0.5

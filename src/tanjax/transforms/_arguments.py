@@ -102,7 +102,7 @@ def is_finite(x: Any) -> bool:
         return True
     if not isinstance(x, jax.Array):
         return bool(np.isfinite(x).all())
-    from tanjax.scale import _measure
+    from tanjax.scale.numbers import _measure
 
     return _measure.is_finite(x)
 

@@ -18,8 +18,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from tanjax.scale import Magnitude, Plan, _measure, _plan, _proof
-from tanjax.scale._measure import Spread, Window, inside, measure
+from tanjax.scale import Magnitude, Plan, _plan, _proof
+from tanjax.scale.numbers import _measure
+from tanjax.scale.numbers._measure import Spread, Window, inside, measure
 
 from ._packing import free_leaves
 

@@ -250,7 +250,7 @@ class PlannedFunction:
     # -- making a plan ------------------------------------------------------------------------
 
     def _new_case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Case:
-        from tanjax.scale import _literals
+        from tanjax.scale.graph import _literals
 
         from ._entries import Case
 

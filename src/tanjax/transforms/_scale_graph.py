@@ -31,8 +31,8 @@ def scale_graph(fun: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def view(*args: Any, **kwargs: Any) -> Any:
-        from tanjax.scale._literals import trace
-        from tanjax.scale._view import GraphView, Traced
+        from tanjax.scale.graph._literals import trace
+        from tanjax.scale.show._view import GraphView, Traced
 
         leaves, treedef = jax.tree.flatten((args, kwargs))
         shapes: list[Any] = []

@@ -1,0 +1,1 @@
+"""Which exponents: rows, conversions, and the integer program."""

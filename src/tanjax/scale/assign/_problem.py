@@ -1,0 +1,191 @@
+"""From a graph to the integer program and back: intervals, costs, rows, pins."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax._errors import ScaleError
+
+from ..graph._graph import ScaleGraph, Use, Value
+from ..laws._constraints import Row, rows_of
+from ..numbers import _range
+from ._assign import ANY, FREE, Assignment, Problem, assign
+
+Interval = tuple[int, int]
+
+_ROOM = 4  # bits above numbers of which only an upper bound is known
+
+
+class Demand(NamedTuple):
+    """What is asked of exponents: of every number, and how much room is left on both sides.
+
+    `kept`: what is held where no exponent holds all numbers of a value: `"largest"`, `"ordinary"`
+    (others may be infinite, as in `1 / (1 + exp(x))`) or `"smallest"`.
+    """
+
+    strict: bool
+    room: int  # this part of the width of an interval
+    kept: str = "largest"
+
+
+class Solved(NamedTuple):
+    """A problem and what was found."""
+
+    problem: Problem
+    solution: Assignment
+
+
+_solved: contextvars.ContextVar[list[Solved] | None] = contextvars.ContextVar(
+    "solved", default=None
+)
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[list[Solved]]:
+    """Keep what is solved here, with its bounds: a plan keeps only what a call needs."""
+    found: list[Solved] = []
+    token = _solved.set(found)
+    try:
+        yield found
+    finally:
+        _solved.reset(token)
+
+
+# In this order, until nothing is lost.
+DEMANDS = (
+    Demand(False, 3), Demand(True, 3), Demand(False, 40), Demand(True, 40),
+    Demand(False, 40, "ordinary"), Demand(False, 40, "smallest"),
+)  # fmt: skip
+
+
+def interval(value: Value, demand: Demand) -> Interval:
+    """The exponents at which the numbers of a value are normal in its dtype.
+
+    Where only the smallest numbers of a value underflow, that is most often harmless (the tails of
+    an exponential); unless the demand is strict, such a value may stay at exponent 0.
+
+    The interval leaves room on both sides, but keeps exponent 0 if that is in it: so that the next
+    call may bring other numbers, and because XLA joins constants and takes their reciprocals, which
+    need some room too.
+    """
+    magnitude, dtype = value.magnitude, value.aval.dtype
+    low, high = _range.exponents(value)
+    if _range.needed_by_parts(value) > low:
+        low = min(high, math.ceil(_range.needed_by_parts(value)))
+    room = (high - low) // demand.room
+    if magnitude is not None and magnitude.low == -math.inf:  # the interval has no end
+        room = min(room, _ROOM)
+    low, high = (
+        min(low + room, max(low, 0)) if low <= 0 <= high else low + room,
+        max(high - room, min(high, 0)) if low <= 0 <= high else high - room,
+    )
+    if magnitude is None:
+        return low, high
+    smallest, largest = _range.normal_range(dtype)
+    if not demand.strict and high < 0 and smallest <= magnitude.high <= largest:
+        return low, 0
+    if demand.kept == "largest" or _range.holds_together(value):
+        return low, high
+    if demand.kept == "smallest":
+        high = math.floor(magnitude.low - smallest)
+        return high - jnp.finfo(dtype).nmant - 1, high
+    return (0, 0) if low > 0 and smallest <= magnitude.low <= largest else (low, high)
+
+
+def problem_of(graph: ScaleGraph, free_outputs: Sequence[bool], demand: Demand) -> Problem:
+    """The integer program of a graph.
+
+    **Arguments:** `free_outputs`: per output, whether it may leave at an exponent other than 0,
+    which it does if it does not fit.
+    """
+    values, uses, count = graph.values, graph.uses, len(graph.values)
+    low, high = np.full(count, -ANY), np.full(count, ANY)
+    value_pin, use_pin = np.full(count, FREE), np.full(len(uses), FREE)
+    cost = np.zeros(count)
+    for v in values:
+        if not v.is_floating:
+            value_pin[v.index] = 0
+            continue
+        low[v.index], high[v.index] = interval(v, demand)
+        if v.kind != "constant":
+            cost[v.index] = max(1.0, v.size * v.computed)
+        if v.kind == "input":
+            value_pin[v.index] = 0
+    for use, free in zip(graph.outputs, free_outputs, strict=True):
+        if not free or _range.fits_at_zero(use.value):
+            use_pin[use.index] = 0
+    for use in uses:
+        if not use.value.is_floating:
+            use_pin[use.index] = 0
+    rows: list[tuple[tuple[int, int], ...]] = []
+    for node in graph.walk():
+        for row in rows_of(node):
+            if len(row) == 1:
+                thing = row[0][1]
+                (use_pin if type(thing) is Use else value_pin)[thing.index] = 0
+            elif row:
+                rows.append(_numbered(row, count))
+    use_value = np.array([u.value.index for u in uses], dtype=np.int64)
+    return Problem(low, high, value_pin, cost, use_value, use_pin, rows)
+
+
+def _numbered(row: Row, count: int) -> tuple[tuple[int, int], ...]:
+    return tuple((c, x.index + count if type(x) is Use else x.index) for c, x in row)
+
+
+Alone = tuple[Sequence[Value], Sequence[Use]]
+
+
+def assign_exponents(
+    graph: ScaleGraph,
+    free_outputs: Sequence[bool],
+    demand: Demand,
+    time_limit: float,
+    alone: Alone = ((), ()),
+) -> Assignment:
+    """Solve for the exponents of a graph and write them into its values and uses.
+
+    **Arguments:** `alone`: values and uses that stay at exponent 0 (`_parts.needs_nothing`).
+    """
+    problem = problem_of(graph, free_outputs, demand)
+    problem.value_pin[[value.index for value in alone[0]]] = 0
+    problem.use_pin[[use.index for use in alone[1]]] = 0
+    solution = assign(problem, time_limit=time_limit)
+    _verify(problem, solution)
+    record = _solved.get()
+    if record is not None:
+        record.append(Solved(problem, solution))
+    write(graph, solution.values, solution.uses)
+    return solution
+
+
+def _verify(problem: Problem, solution: Assignment) -> None:
+    """A solution that breaks a row would change results: 1 us per row to be sure that none does."""
+    exponents = [*solution.values.tolist(), *solution.uses.tolist()]
+    pins = [*problem.value_pin.tolist(), *problem.use_pin.tolist()]
+    broken = sum(sum(c * exponents[i] for c, i in row) != 0 for row in problem.rows)
+    broken += sum(p not in (FREE, e) for p, e in zip(pins, exponents, strict=True))
+    if broken:
+        raise ScaleError(
+            f"the assignment ({solution.method}) breaks {broken} of its {len(pins)} constraints."
+        )
+
+
+def write(graph: ScaleGraph, values: Any, uses: Any) -> None:
+    """Write exponents, in the order of `graph.values` and `graph.uses`, into a graph."""
+    for value, exponent in zip(graph.values, values, strict=True):
+        value.exponent = int(exponent) if value.is_floating else 0
+    for use, exponent in zip(graph.uses, uses, strict=True):
+        use.exponent = int(exponent) if use.value.is_floating else 0
+
+
+def clear(graph: ScaleGraph) -> None:
+    """All exponents 0: the program as it was."""
+    write(graph, np.zeros(len(graph.values), int), np.zeros(len(graph.uses), int))

@@ -1,0 +1,113 @@
+"""Factorisations whose two factors share an array, read apart.
+
+`lu` packs `L`, whose entries are at most 1, and `U`, which is as large as the matrix, into one
+array: of a matrix of 1e50 no exponent holds both. But nobody wants both: a triangular solve with
+a unit diagonal reads the part below the diagonal, another one the rest, and a determinant the
+diagonal. So the graph gives the equation two more results, `lower` at exponent 0 and `upper` at
+that of the matrix. Both are the packed array of the matrix as it is stored; what lies in the other
+triangle is never read.
+
+    factors = Factors(packed=..., lower=..., upper=...)
+    factors.part_for(equation)  # which of them an equation reads in place of the packed array
+
+Sharp edge: who reads the packed array otherwise gets it at exponent 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax import _compat
+
+NAME = "tanjax_lu"  # of nodes whose equation is `lu`
+_OF_UPPER = ("diagonal", "triu")  # JAX's own functions that read nothing below the diagonal
+
+
+class Factors(NamedTuple):
+    """The values of a packed factorisation."""
+
+    packed: Any
+    lower: Any
+    upper: Any
+
+    def part_for(self, equation: Any) -> Any:
+        """The value that an equation reads in place of the packed array; None if all of it."""
+        if equation.primitive.name == "triangular_solve":
+            if equation.params["unit_diagonal"]:
+                return self.lower if equation.params["lower"] else None
+            return None if equation.params["lower"] else self.upper
+        if equation.params.get("name") in _OF_UPPER and _compat.jax_function_of(equation):
+            return self.upper
+        return None
+
+
+def called(equation: Any) -> tuple[Any, list[int]] | None:
+    """The jaxpr that a call runs and the places of its arguments among the operands.
+
+    Calls are followed as long as they hand a factorisation on; `solve` does so twice.
+    """
+    name, params = equation.primitive.name, equation.params
+    places = list(range(len(equation.invars)))
+    if name == "custom_linear_solve":
+        counts = params["const_lengths"]
+        start = counts.matvec + counts.vecmat
+        return params["jaxprs"].solve, [
+            *places[start : start + counts.solve],
+            *places[sum(counts) :],
+        ]
+    return (params["jaxpr"], places) if name in ("jit", "pjit") else None
+
+
+def hands_out(equation: Any) -> bool:
+    """Whether a call returns a packed factorisation: `lu_factor`, `solve` in a gradient."""
+    call = called(equation)
+    if call is None:
+        return False
+    jaxpr = getattr(call[0], "jaxpr", call[0])
+    results = {v for v in jaxpr.outvars if not hasattr(v, "val")}
+    return any(
+        inner.outvars[0] in results
+        if inner.primitive.name == "lu"
+        else not results.isdisjoint(inner.outvars) and hands_out(inner)
+        for inner in jaxpr.eqns
+    )
+
+
+def rows(node: Any) -> Iterator[Any]:
+    from ..laws._constraints import equal, zero
+
+    packed, *_, lower, upper = node.outputs
+    yield from equal([node.uses[0], upper])
+    yield from zero([packed, lower])
+
+
+def identity(node: Any, operands: list[Any]) -> list[Any]:
+    from ..laws._powers_of_two import convert
+
+    packed, *pivots = _compat.bind(node.equation, operands)
+    below = np.tril(np.ones(packed.shape[-2:], bool), -1)
+    exponent = node.uses[0].exponent
+    whole = jnp.where(below, packed, convert(packed, exponent)) if exponent else packed
+    return [whole, *pivots, packed, packed]
+
+
+def evaluate(node: Any, xs: list[Any]) -> list[Any]:
+    """On numbers: the two triangles; the packed array only where it is read."""
+    from ..magnitudes._evaluate import RULES
+    from ..numbers._wide import Wide
+
+    packed, *pivots = RULES["lu"](node, xs)
+    triangles = np.tril(packed.array, -1), np.triu(packed.array)  # its exponent may be an array
+    whole = packed if node.outputs[0].uses else Wide(np.zeros_like(packed.array))
+    return [whole, *pivots, *(Wide(a, packed.exponent) for a in triangles)]
+
+
+def interval(node: Any, operands: list[Any]) -> list[Any]:
+    from ..magnitudes._intervals import INTERVALS
+
+    packed, *pivots = INTERVALS["lu"](node, operands)
+    return [packed, *pivots, packed, packed]

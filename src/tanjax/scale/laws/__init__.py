@@ -1,0 +1,1 @@
+"""What every primitive does to numbers, bounds and exponents."""

@@ -1,0 +1,195 @@
+"""Gather and scatter: reading and writing at computed indices, as general as XLA has them.
+
+JAX expresses all of indexing by two operations with a description of dimensions. NumPy has fancy
+indexing, where one index array per axis broadcasts to the result's shape. The translation is the
+same for both: an axis of the operand is indexed by its start (from the index array, or by a batch
+axis) plus its place within the window.
+
+Out of bounds, a gather clamps its window or fills, and a scatter drops it, by the mode. Sharp edge:
+a scatter with a function of its own is not known (add, mul, min, max and overwriting are).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..graph._graph import Node
+from ..numbers._spread import parts_of
+from ..numbers._wide import Apart, Wide, align, extent
+from ._numpy_rules import RULES, Rule, dtype_of, is_float, rule, shape_of, spread_rule
+
+
+def _along(values: Any, axes: list[int], rank: int) -> Any:
+    """An array whose axes become the given ones of `rank`, so that it broadcasts over the rest."""
+    shape = [1] * rank
+    for axis, size in zip(axes, np.shape(values), strict=True):
+        shape[axis] = size
+    return np.reshape(values, shape)
+
+
+class _Places:
+    """Where each entry of the result (updates) of a gather (scatter) is in the operand."""
+
+    def __init__(
+        self,
+        indices: Any,
+        shape: tuple[int, ...],  # of the operand
+        sizes: list[int],  # of the window, per axis of the operand
+        window_axes: tuple[int, ...],  # of the result
+        dropped: tuple[int, ...],  # axes of the operand that have no axis in the window
+        index_map: tuple[int, ...],
+        batches: tuple[tuple[int, ...], tuple[int, ...]],  # of the operand, of the indices
+        rank: int,  # of the result
+    ) -> None:
+        rest = [i for i in range(rank) if i not in window_axes]
+        kept = [d for d in range(len(shape)) if d not in dropped and d not in batches[0]]
+        self.inside: Any = True
+        self.places, limits = [], []
+        for axis, size in enumerate(shape):
+            start: Any = 0
+            if axis in index_map:
+                start = _along(indices[..., index_map.index(axis)].astype(np.int64), rest, rank)
+                limits.append((axis, start, size - sizes[axis]))
+                self.inside = self.inside & (start >= 0) & (start <= size - sizes[axis])
+            elif axis in batches[0]:
+                along = rest[batches[1][batches[0].index(axis)]]
+                start = _along(np.arange(size), [along], rank)
+            if axis in kept:
+                offset = window_axes[kept.index(axis)]
+                start = np.clip(start, 0, size - sizes[axis])
+                start = start + _along(np.arange(sizes[axis]), [offset], rank)
+            else:
+                start = np.clip(start, 0, max(size - 1, 0))
+            self.places.append(start)
+
+
+@rule("gather")
+def gather(node: Node, xs: list[Wide]) -> list[Wide]:
+    p, (x, where) = node.params, xs
+    filled = "FILL" in str(p["mode"])
+    out, inside = _gathered(node, x, where)
+    if filled and not np.all(inside):
+        out = np.where(inside, out, _fill(p["fill_value"], out.dtype))
+    return [Wide(out, x.exponent)]
+
+
+@spread_rule(gather)
+def gather_spread(node: Node, xs: list[Wide]) -> list[Wide]:
+    fraction, powers = parts_of(xs[0])
+    (filled,) = gather(node, [Wide(fraction), xs[1]])
+    moved, inside = _gathered(node, Wide(powers), xs[1])
+    return [Wide(filled.array, np.where(inside, moved, 0))]
+
+
+def _gathered(node: Node, x: Wide, where: Wide) -> tuple[Any, Any]:
+    """The entries, those out of bounds clamped, and which are within."""
+    p, shape = node.params, shape_of(node)
+    d, array = p["dimension_numbers"], np.asarray(x.array)
+    places = _Places(
+        np.asarray(where.array),
+        array.shape,
+        list(p["slice_sizes"]),
+        tuple(d.offset_dims),
+        tuple(d.collapsed_slice_dims),
+        tuple(d.start_index_map),
+        (tuple(d.operand_batching_dims), tuple(d.start_indices_batching_dims)),
+        len(shape),
+    )
+    out = np.broadcast_to(array[tuple(places.places)] if array.ndim else array, shape)
+    return out, places.inside
+
+
+def _fill(given: Any, dtype: Any) -> Any:
+    """What a gather reads out of bounds: NaN, the least signed or the largest unsigned integer."""
+    if given is not None:
+        return np.asarray(given, dtype)
+    if dtype.kind == "b":
+        return np.True_
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
+    return np.asarray(np.nan, dtype)
+
+
+def _scatter(combine: Any) -> Rule:
+    """A scatter that writes (`combine` is None) or combines by a ufunc."""
+
+    def run(node: Node, xs: list[Wide]) -> list[Wide]:
+        if combine is np.multiply and is_float(xs[2]) and _may_leave(xs):
+            raise Apart
+        power, (array, updates) = _operands(combine, xs)
+        if array.ndim == 0:
+            return [Wide(updates if combine is None else combine(array, updates), power)]
+        index, kept = places_of_updates(node, array.shape, xs[1].array, updates)
+        out = np.array(array)
+        if combine is None:
+            out[index] = updates[kept]
+        else:
+            combine.at(out, index, updates[kept])
+        return [Wide(out, power)]
+
+    return run
+
+
+def places_of_updates(
+    node: Node, shape: tuple[int, ...], where: Any, updates: Any
+) -> tuple[Any, Any]:
+    """The index of each update of a scatter in the operand, and which updates are not dropped."""
+    p = node.params
+    d = p["dimension_numbers"]
+    batches = tuple(d.operand_batching_dims), tuple(d.scatter_indices_batching_dims)
+    dropped = tuple(d.inserted_window_dims)
+    sizes = [1] * len(shape)
+    kept = [i for i in range(len(shape)) if i not in dropped and i not in batches[0]]
+    for axis, along in zip(kept, d.update_window_dims, strict=True):
+        sizes[axis] = updates.shape[along]
+    places = _Places(
+        np.asarray(where), shape, sizes, tuple(d.update_window_dims), dropped,
+        tuple(d.scatter_dims_to_operand_dims), batches, updates.ndim,
+    )  # fmt: skip
+    index = tuple(np.broadcast_to(i, updates.shape) for i in places.places)
+    if "CLIP" in str(p["mode"]) or np.all(places.inside):
+        return index, ...
+    inside = np.broadcast_to(places.inside, updates.shape)
+    return tuple(i[inside] for i in index), inside
+
+
+def _may_leave(xs: list[Wide]) -> bool:
+    """Whether the products that a scatter makes may leave the range of float64."""
+    if xs[2].exponent:
+        return True
+    low, high = extent(xs[2].array)
+    return high > 0.0 and xs[2].array.size * max(-math.log2(low), math.log2(high)) > 600
+
+
+def _operands(combine: Any, xs: list[Wide]) -> tuple[int, list[Any]]:
+    """Operand and updates at one exponent, but for products, whose factors are pure numbers."""
+    pair = [xs[0], xs[2]]
+    if combine is np.multiply:
+        return xs[0].exponent, [np.asarray(x.array) for x in pair]
+    arrays, power = align(pair)
+    return power, [np.asarray(a) for a in arrays]
+
+
+RULES["scatter"] = _scatter(None)
+RULES["scatter-add"], RULES["scatter-sub"] = _scatter(np.add), _scatter(np.subtract)
+RULES["scatter-mul"] = _scatter(np.multiply)
+RULES["scatter-min"], RULES["scatter-max"] = _scatter(np.minimum), _scatter(np.maximum)
+
+
+@rule("lu_pivots_to_permutation")
+def pivots_to_permutation(node: Node, xs: list[Wide]) -> list[Wide]:
+    pivots = np.asarray(xs[0].array)
+    return [Wide(permutation(pivots, shape_of(node)[-1]).astype(dtype_of(node)))]
+
+
+def permutation(pivots: Any, size: int) -> Any:
+    """The permutation that a sequence of row swaps makes (LAPACK's pivots)."""
+    rows = pivots.reshape(-1, pivots.shape[-1])
+    out = np.tile(np.arange(size), (len(rows), 1))
+    for one, swaps in zip(out, rows, strict=True):
+        for i, j in enumerate(swaps):
+            one[i], one[j] = one[j], one[i]
+    return out.reshape(*pivots.shape[:-1], size)

@@ -1,0 +1,121 @@
+"""Random bits of JAX's default generator, in NumPy.
+
+A program that draws its own numbers would otherwise be unknown from the first draw on, and running
+the generator with JAX compiles. The generator is a counter-based hash of few lines (Threefry-2x32,
+20 rounds), so its bits are computed here exactly. A key is one 64-bit integer, and an array of keys
+an ordinary array of them.
+
+References: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011.
+Sharp edge: other generators, and the older order of counters (`jax_threefry_partitionable` off),
+are not known: what depends on them is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..graph._graph import Node
+from ..numbers._wide import Wide
+from ._numpy_rules import RULES, dtype_of, rule, shape_of
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = np.uint32(0x1BD11BDA)
+_COST = 60.0  # about five operations in each of 20 rounds
+
+
+def threefry(key: tuple[Any, Any], count: tuple[Any, Any]) -> tuple[Any, Any]:
+    """The hash of two counters under a key, all of them uint32 arrays."""
+    keys = [np.asarray(k, np.uint32) for k in key]
+    keys.append(keys[0] ^ keys[1] ^ _PARITY)
+    x, y = (np.asarray(c, np.uint32) + k for c, k in zip(count, keys, strict=False))
+    for i in range(5):
+        for turn in _ROTATIONS[i % 2]:
+            x = x + y
+            y = (y << np.uint32(turn)) | (y >> np.uint32(32 - turn))
+            y = x ^ y
+        x = x + keys[(i + 1) % 3]
+        y = y + keys[(i + 2) % 3] + np.uint32(i + 1)
+    return x, y
+
+
+def _halves(keys: Any) -> tuple[Any, Any]:
+    return (keys >> np.uint64(32)).astype(np.uint32), keys.astype(np.uint32)
+
+
+def _joined(high: Any, low: Any) -> Any:
+    return (np.asarray(high, np.uint64) << np.uint64(32)) | np.asarray(low, np.uint64)
+
+
+def _check(dtype: Any) -> None:
+    if "fry" not in str(dtype) or not getattr(jax.config, "jax_threefry_partitionable", True):
+        raise NotImplementedError(f"random keys of type {dtype}")
+
+
+def _counters(shape: tuple[int, ...]) -> tuple[Any, Any]:
+    return _halves(np.arange(math.prod(shape), dtype=np.uint64).reshape(shape))
+
+
+def _hashed(keys: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """The hashes of the counters of a shape under each key."""
+    spread = keys.reshape((*keys.shape, *(1 for _ in shape)))
+    return threefry(_halves(spread), _counters(shape))
+
+
+@rule("threefry2x32", work=_COST)
+def threefry2x32(node: Node, xs: list[Wide]) -> list[Wide]:
+    first, second, x, y = (x.array for x in xs)
+    return [Wide(out) for out in threefry((first, second), (x, y))]
+
+
+@rule("random_bits", work=_COST)
+def random_bits(node: Node, xs: list[Wide]) -> list[Wide]:
+    _check(node.uses[0].value.aval.dtype)
+    width = node.params["bit_width"]
+    high, low = _hashed(np.asarray(xs[0].array), tuple(node.params["shape"]))
+    bits = _joined(high, low) if width == 64 else high ^ low
+    return [Wide(bits.astype(dtype_of(node)))]
+
+
+@rule("random_split", work=_COST)
+def random_split(node: Node, xs: list[Wide]) -> list[Wide]:
+    _check(dtype_of(node))
+    return [Wide(_joined(*_hashed(np.asarray(xs[0].array), tuple(node.params["shape"]))))]
+
+
+@rule("random_fold_in", work=_COST)
+def random_fold_in(node: Node, xs: list[Wide]) -> list[Wide]:
+    _check(dtype_of(node))
+    keys, data = (np.asarray(x.array) for x in xs)
+    data = data.astype(np.uint32)
+    return [Wide(_joined(*threefry(_halves(keys), (np.zeros_like(data), data))))]
+
+
+@rule("random_seed")
+def random_seed(node: Node, xs: list[Wide]) -> list[Wide]:
+    _check(dtype_of(node))
+    seeds = np.asarray(xs[0].array)
+    return [Wide(seeds.view(f"u{seeds.dtype.itemsize}").astype(np.uint64))]
+
+
+@rule("random_wrap")
+def random_wrap(node: Node, xs: list[Wide]) -> list[Wide]:
+    _check(dtype_of(node))
+    words = np.asarray(xs[0].array)
+    return [Wide(_joined(words[..., 0], words[..., 1]))]
+
+
+@rule("random_unwrap")
+def random_unwrap(node: Node, xs: list[Wide]) -> list[Wide]:
+    return [Wide(np.stack(_halves(np.asarray(xs[0].array)), -1))]
+
+
+RULES["random_clone"] = lambda node, xs: list(xs)
+
+
+@rule("iota_2x32_shape")
+def iota_2x32(node: Node, xs: list[Wide]) -> list[Wide]:
+    return [Wide(part) for part in _counters(shape_of(node))]

@@ -1,0 +1,97 @@
+"""Products with powers of two that XLA cannot undo, and numbers taken apart into `m · 2^e`.
+
+A conversion between exponents is `x · 2^n`; a law of a function takes a number apart first, so that
+neither part can leave the range: `x = m · 2^e` with `m` near 1 and an integer `e` of any size.
+
+    m, e = split(x)
+    times_power(m, e)  # x again
+
+Sharp edges. A factor that is no normal number of the dtype is applied in several steps; a barrier
+keeps XLA from joining them. Zeros, subnormal numbers, infinities and NaN come whole out of `split`,
+with `e = 0`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..numbers._range import normal_range
+
+
+def convert(x: Any, shift: int) -> Any:
+    """`x · 2^shift`, exact unless the result leaves the range of the dtype."""
+    dtype = x.dtype
+    smallest, largest = normal_range(dtype)
+    step = int(min(-smallest, largest))
+    while shift:
+        part = max(-step, min(step, shift))
+        x = lax.mul(x, _filled(np.ldexp(1.0, part), x, dtype))
+        shift -= part
+    return x
+
+
+def _filled(number: float, like: Any, dtype: Any) -> Any:
+    """A factor that XLA does not know to be a constant.
+
+    It would join it with others: `(x·2^-62)·(y·2^-62)` became `(x·y)·2^-124` up to JAX 0.10. The
+    barrier is around one number; arrays are computed as before.
+    """
+    return lax.full_like(like, lax.optimization_barrier(np.asarray(number, dtype)))
+
+
+def wider(x: Any) -> Any:
+    """Numbers of 16 bits in float32, in which laws are computed and rounded once."""
+    return x.astype(jnp.float32) if x.dtype.itemsize == 2 else x
+
+
+def power_of_two(n: Any, dtype: Any) -> Any:
+    """`2^n` for integers in a floating dtype, exact; beyond its normal numbers 0 or inf."""
+    bias, digits, integer = _layout(dtype)
+    field = jnp.clip(n, -bias, bias + 1).astype(integer) + np.asarray(bias, integer)
+    return lax.bitcast_convert_type(field << np.asarray(digits, integer), dtype)
+
+
+def times_power(x: Any, n: Any) -> Any:
+    """`x · 2^n` for an array of integers: in two steps, because `2^n` alone may not fit."""
+    half = n // 2
+    return x * power_of_two(half, x.dtype) * power_of_two(n - half, x.dtype)
+
+
+def split(x: Any) -> tuple[Any, Any]:
+    """`m`, `e` with `x = m · 2^e` exactly, `√½ <= |m| < √2` and `e` of int32."""
+    bias, digits, integer = _layout(x.dtype)
+    bits = lax.bitcast_convert_type(x, integer)
+    field = (bits >> np.asarray(digits, integer)) & np.asarray(2 * bias + 1, integer)
+    mask = np.asarray((2 * bias + 1) << digits, integer)
+    one = lax.bitcast_convert_type((bits & ~mask) | np.asarray(bias << digits, integer), x.dtype)
+    large = jnp.abs(one) >= np.asarray(math.sqrt(2), x.dtype)
+    normal = (field > 0) & (field < 2 * bias + 1)
+    m = jnp.where(large, one * np.asarray(0.5, x.dtype), one)
+    e = (field - np.asarray(bias, integer)).astype(np.int32) + large.astype(np.int32)
+    return jnp.where(normal, m, x), jnp.where(normal, e, np.int32(0))
+
+
+def _layout(dtype: Any) -> tuple[int, int, Any]:
+    """The bias of exponents, the bits of the significand, and the integer type of a dtype."""
+    info = jnp.finfo(dtype)
+    return info.maxexp - 1, info.nmant, np.dtype(f"int{info.bits}")
+
+
+def product_error(x: Any, y: Any, product: Any) -> Any:
+    """What rounding took from a product (Dekker 1971)."""
+    (a, b), (c, d) = _halves(x), _halves(y)
+    return ((a * c - product) + a * d + b * c) + b * d
+
+
+def _halves(x: Any) -> tuple[Any, Any]:
+    """A number as the sum of two of half its length, whose products are exact."""
+    integer = np.dtype(f"uint{x.dtype.itemsize * 8}")
+    short = (jnp.finfo(x.dtype).nmant + 2) // 2
+    mask = np.asarray(np.iinfo(integer).max << short & np.iinfo(integer).max, integer)
+    upper = lax.bitcast_convert_type(lax.bitcast_convert_type(x, integer) & mask, x.dtype)
+    return upper, x - upper

@@ -1,0 +1,1 @@
+"""A program run on its numbers, or bounded, and what plain JAX loses."""

@@ -1,0 +1,335 @@
+"""Runs a scale graph on actual numbers, in a range where nothing overflows, and in the real one.
+
+Which of a program's values leave the range of float16 is best found out by running the program.
+JAX cannot: it has the range of its types, and compiles. So the graph is run in NumPy on `Wide`
+arrays, equation by equation, nested graphs and loops included. The reference run notes every
+value's magnitude. The simulated run does the same with every result clamped to the range (not
+the precision) of its type; `losses` compares the two and says what the range alone has cost.
+
+    reference = evaluate(graph, arguments)
+    plain = evaluate(graph, arguments, simulate=True)
+    losses(graph, reference, plain)  # empty: leave the program alone
+
+A node that is too large, has no rule or has effects (callbacks, printing) is not run: what depends
+on it is unknown (None), and `skipped` says why. A loop that is too long is sampled, see `_loops`.
+Sharp edge: with `estimated`, the two runs saw only the first iterations; trust the magnitudes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ..graph._graph import Magnitude, Node, ScaleGraph, Use, Value
+from ..laws import _rule_families  # noqa: F401 (registers the rules)
+from ..laws._numpy_rules import RULES, WORK, applied
+from ..laws._numpy_rules_reduce import SUMS, parts_overflow
+from ..numbers._measure import measure
+from ..numbers._range import is_reciprocal, vanishes
+from ..numbers._wide import (
+    Wide,
+    clamp_to,
+    inverse,
+    magnitude_of,
+    rounded_to,
+    saturated,
+    settle,
+    wide,
+)
+from ._losses import Loss, losses, lost_entries
+from ._nested import NESTED
+
+__all__ = [
+    "RULES",
+    "WORK",
+    "Evaluation",
+    "Event",
+    "Loss",
+    "evaluate",
+    "losses",
+    "lost_entries",
+    "measure",
+    "unsupported",
+]
+
+# How many equations are run at most, 5 µs each, and how many elementary operations of a larger
+# budget stand for one more.
+MOST_RUNS, _WORK_PER_RUN = 4000, 1500
+# What an equation takes in addition, per entry too, where each number has an exponent of its own.
+_SPREAD_RUNS, _SPREAD_WORK = 3, 6
+
+
+OVER_BUDGET = "over budget"
+
+
+class Event(NamedTuple):
+    """Entries that a type could not hold: of a value, or of a use at an exponent of its own."""
+
+    place: Value | Use
+    kind: str  # "overflow" or "underflow"
+    entries: int
+    node: Node | None
+
+
+class Skipped(NamedTuple):
+    """A node that was not run, and why."""
+
+    node: Node
+    reason: str
+
+
+class Evaluation(NamedTuple):
+    """What a run has found.
+
+    **Fields:** `outputs`: per output of the graph, None where unknown; `complete`: every node was
+    run; `estimated`: a loop was sampled; `events`: what a simulation clamped; `plain`, `arguments`,
+    `budget`: how it was run; `skipped`: nodes that were not run; `again`: further runs, kept by
+    those who compare with this one.
+    """
+
+    outputs: list[Wide | None]
+    complete: bool
+    estimated: bool
+    events: list[Event]
+    plain: bool
+    arguments: tuple[Any, ...]
+    budget: float
+    skipped: tuple[Skipped, ...]
+    again: dict[str, Any]
+
+
+def evaluate(
+    graph: ScaleGraph,
+    arguments: Sequence[Any],
+    *,
+    budget: float = 2e6,
+    simulate: bool = False,
+    plain: bool = True,
+) -> Evaluation:
+    """Run a graph on numbers.
+
+    **Arguments:** `arguments`: an array, number or `Wide` per input of the graph; `budget`: about
+    how many elementary operations may be spent (1e6 take some milliseconds); `simulate`: clamp
+    every result to the range of its type, at exponent 0 if `plain`, else at the exponents assigned.
+    Otherwise magnitudes are noted, and those that are not reached become None.
+    """
+    return _evaluate(graph, arguments, budget, "range" if simulate else "reference", plain)
+
+
+def _evaluate(
+    graph: ScaleGraph, arguments: Sequence[Any], budget: float, mode: str, plain: bool = True
+) -> Evaluation:
+    run = Run(len(graph.values), budget, mode, plain)
+    if mode == "reference":
+        for value in graph.values:
+            value.magnitude = None
+    with np.errstate(all="ignore"):
+        run.load_constants(graph)
+        for value, argument in zip(graph.inputs, arguments, strict=True):
+            run.load(value, argument)
+        run.graph(graph)
+        outputs = [run.read(use) for use in graph.outputs]
+    return Evaluation(
+        outputs,
+        not run.skipped and not run.refused,
+        run.estimated,
+        run.list_events(),
+        plain,
+        tuple(arguments),
+        budget,
+        tuple(run.skipped.values()),
+        {},
+    )
+
+
+class Run:
+    """The state of one run: the numbers known so far, and what is left of the budget."""
+
+    def __init__(self, count: int, budget: float, mode: str, plain: bool) -> None:
+        self.env: list[Wide | None] = [None] * count
+        self.work, self.runs = budget, max(MOST_RUNS, int(budget / 3000))
+        self.mode, self.plain = mode, plain
+        self.estimated, self.refused, self.depth = False, False, 0
+        self.skipped: dict[int, Skipped] = {}
+        self.events: dict[tuple[int, str], list[Any]] = {}
+        self.inner: dict[int, ScaleGraph] = {}
+        self.store = {"reference": self.note, "range": self.clamp, "precision": self.round}[mode]
+        self.by_use = mode == "range" and not plain
+
+    # -- values -----------------------------------------------------------------------------------
+
+    def note(self, value: Value, x: Wide) -> None:
+        """Keep a result of the reference, and what it says about the value's magnitude."""
+        if x.extent is None:
+            x = settle(x)
+        self.env[value.index] = x
+        if type(x.exponent) is not int:
+            self.runs -= _SPREAD_RUNS
+            self.work -= _SPREAD_WORK * x.array.size
+        new, old = magnitude_of(x), value.magnitude
+        if old is None:
+            value.magnitude = new
+        elif new.low < old.low or new.high > old.high:
+            value.magnitude = Magnitude(min(new.low, old.low), max(new.high, old.high), True)
+
+    def clamp(self, value: Value, x: Wide) -> None:
+        """Keep a result as its type stores it."""
+        if x.array.dtype.kind in "fc":
+            exponent, dtype = 0 if self.plain else value.exponent, value.aval.dtype
+            if is_reciprocal(value):
+                power = self.clamped(inverse(x), dtype, -exponent, value, value.node)
+                x = inverse(power)
+            exact, x = x, self.clamped(x, dtype, exponent, value, value.node)
+            if value.node is not None and value.node.saturated and not exponent:
+                x = saturated(exact, x, dtype)
+            if vanishes(value, exponent) and np.any(x.array):
+                self.count(value, "underflow", value.node, x.array.size)
+                x = Wide(np.zeros_like(x.array), 0)
+        self.env[value.index] = x
+
+    def clamped(self, x: Wide, dtype: Any, exponent: int, place: Any, node: Any) -> Wide:
+        x, over, under = clamp_to(x, dtype, exponent)
+        for kind, entries in (("overflow", over), ("underflow", under)):
+            if entries:
+                self.count(place, kind, node, entries)
+        return x
+
+    def count(self, place: Any, kind: str, node: Any, entries: int) -> None:
+        self.events.setdefault((id(place), kind), [place, node, 0])[2] += entries
+
+    def round(self, value: Value, x: Wide) -> None:
+        """Keep a result rounded to the precision of its type, in any range."""
+        if x.array.dtype.kind in "fc":
+            x = settle(rounded_to(settle(x), value.aval.dtype))
+        self.env[value.index] = x
+
+    def read(self, use: Use) -> Wide | None:
+        x = self.env[use.value.index]
+        if not self.by_use or x is None or use.exponent == use.value.exponent:
+            return x
+        if x.array.dtype.kind not in "fc":
+            return x
+        return self.clamped(x, use.value.aval.dtype, use.exponent, use, use.node)
+
+    def list_events(self) -> list[Event]:
+        return [
+            Event(place, kind, entries, node)
+            for (_, kind), (place, node, entries) in self.events.items()
+        ]
+
+    def load_constants(self, graph: ScaleGraph) -> None:
+        for value in graph.values:
+            if value.kind == "constant":
+                self.load(value, value.constant)
+
+    def load(self, value: Value, x: Any) -> None:
+        """Take an input or a constant, or only its magnitude if it is too large."""
+        if isinstance(x, Wide):
+            return self.store(value, x)
+        if x is None:  # nobody knows it
+            self.refused = True
+            return None
+        size = math.prod(getattr(value.aval, "shape", ()))
+        if size > self.work:  # NumPy would have to copy it to float64
+            self.refused = True
+            if self.mode == "reference":
+                value.magnitude = measure(x)
+            return None
+        self.work -= size / 2
+        return self.store(value, wide(x))
+
+    # -- nodes ------------------------------------------------------------------------------------
+
+    def graph(self, graph: ScaleGraph) -> None:
+        """Run the nodes of a graph whose inputs are in `env`."""
+        env = self.env
+        for node in graph.nodes:
+            rule = RULES.get(node.primitive)
+            if rule is None:
+                self.nested(node)
+                continue
+            if self.by_use:
+                xs = [self.read(use) for use in node.uses]
+            else:
+                xs = [env[use.value.index] for use in node.uses]
+            if None in xs:
+                self.forget(node)
+                continue
+            self.runs -= 1
+            self.work -= (cost := _cost(node, xs))
+            if self.work < 0 or self.runs < 0:
+                self.work += cost
+                self.skip(node, OVER_BUDGET)
+                continue
+            try:
+                results = applied(node, rule, xs)  # type: ignore[arg-type]
+            except Exception as error:  # an estimate must not stop the user's program
+                self.skip(node, f"{type(error).__name__}: {error}")
+                continue
+            if self.mode == "range" and node.primitive in SUMS and node.outputs[0].is_floating:
+                results = self.summed(node, rule, xs, results)
+            for value, result in zip(node.outputs, results, strict=True):
+                self.store(value, result)
+
+    def summed(self, node: Node, rule: Any, xs: list[Any], results: list[Wide]) -> list[Wide]:
+        """The results of a sum, some of whose parts may have been too large."""
+        exponent = 0 if self.plain else node.outputs[0].exponent
+        results, entries = parts_overflow(node, rule, xs, results, exponent)
+        if entries:
+            self.count(node.outputs[0], "overflow", node, entries)
+        return results
+
+    def skip(self, node: Node, reason: str) -> None:
+        if node.outputs:  # printing and the like leave nothing unknown
+            self.skipped.setdefault(id(node), Skipped(node, reason))
+            self.forget(node)
+
+    def forget(self, node: Node) -> None:
+        for value in node.outputs:
+            self.env[value.index] = None
+
+    def nested(self, node: Node) -> None:
+        """Run a node that has jaxprs of its own, or give it up."""
+        runner = NESTED.get(node.primitive)
+        if runner is None:
+            self.skip(node, "no rule")
+            return
+        results = runner(self, node, [self.read(use) for use in node.uses])
+        for value, result in zip(node.outputs, results, strict=True):
+            if result is None:
+                self.env[value.index] = None
+            else:
+                self.store(value, result)
+
+    def body(self, graph: ScaleGraph, operands: Sequence[Wide | None]) -> list[Wide | None]:
+        """The results of a nested graph on some operands."""
+        for value, x in zip(graph.inputs, operands, strict=True):
+            if x is None:
+                self.env[value.index] = None
+            else:
+                self.store(value, x)
+        self.graph(graph)
+        return [self.read(use) for use in graph.outputs]
+
+
+def _cost(node: Node, xs: list[Any]) -> float:
+    work = WORK.get(node.primitive, 1.0)
+    if callable(work):
+        return work(node, xs)
+    size = 0
+    for value in node.outputs:
+        size += math.prod(value.aval.shape)
+    for x in xs:
+        size += x.array.size
+    return work * size / 2
+
+
+def unsupported(names: Iterable[str] | None = None) -> list[str]:
+    """The primitives that cannot be run on numbers, of some names or of all in `jax.lax`."""
+    if names is None:
+        names = {p.name for key, p in vars(jax.lax).items() if key.endswith("_p")}
+    return sorted(n for n in names if n not in RULES and n not in NESTED)

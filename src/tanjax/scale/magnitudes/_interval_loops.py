@@ -1,0 +1,214 @@
+"""Bounds through loops and branches.
+
+A loop's body is not run as often as the loop: three passes show how its carry grows, and the growth
+is continued. A carry that gains the same number of bits in each pass (`x = 2 x`) gains them in
+every iteration; one that gains the same amount (`x = x + dx`) grows linearly; one that grows slower
+and slower in bits, like a power of the number of iterations. What grows faster and faster is
+not continued: a carry that could square itself in each step mostly does not, and an infinite bound
+would spoil all that follows. A carry that grows because another one does is seen in the next round,
+when that one has its whole range.
+
+    graph = build(jax.make_jaxpr(lambda x: lax.fori_loop(0, 100, lambda i, x: 2 * x, x))(1.0))
+    bound(graph, [1.0])
+    graph.outputs[0].value.magnitude.high  # 100.0
+
+Sharp edges: all of this is an estimate. The number of iterations of a `while` is known only where
+its condition compares a counter with a known number; otherwise nothing is continued.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from tanjax import _compat
+
+from ..graph._graph import Node, Value
+from ..numbers._interval_record import (
+    Record,
+    Records,
+    is_worst_case,
+    log_add,
+    log_subtract,
+    union,
+)
+
+if TYPE_CHECKING:
+    from ._intervals import Bounds
+
+# Growth below this many bits per iteration is rounding.
+_STILL = 1e-9
+
+Step = Callable[[Records], Records]
+
+
+def bound_scan(bounds: Bounds, node: Node, operands: Records) -> Records:
+    consts, carries = _compat.scan_counts(node.params)
+    body, length = node.graphs[0], node.params["length"]
+    fixed, rest = operands[:consts], operands[consts + carries :]
+    start = operands[consts : consts + carries]
+
+    def step(carry: Records) -> Records:
+        return bounds.run(body, [*fixed, *carry, *rest])
+
+    if is_worst_case() and length > _FOLLOWED:
+        start = _without_integers(start, body.inputs[consts : consts + carries])
+    results = _iterate(bounds, lambda c: step(c)[:carries], start, length)
+    outputs = [bounds.records[use.value.index] for use in body.outputs]
+    return [*results, *outputs[carries:]]
+
+
+def _without_integers(carry: Records, values: Sequence[Value]) -> Records:
+    """Counters may have any value: they would never come to an end."""
+    return [r if v.is_floating else None for r, v in zip(carry, values, strict=True)]
+
+
+def bound_while(bounds: Bounds, node: Node, operands: Records) -> Records:
+    of_condition, of_body = node.params["cond_nconsts"], node.params["body_nconsts"]
+    condition, body = node.graphs
+    start = operands[of_condition + of_body :]
+    fixed = operands[of_condition : of_condition + of_body]
+    bounds.run(condition, [*operands[:of_condition], *start])
+    trips = _trips(bounds, node)
+    if is_worst_case() and not 0 < trips <= _FOLLOWED:
+        start = _without_integers(start, body.inputs[of_body:])
+    results = _iterate(bounds, lambda c: bounds.run(body, [*fixed, *c]), start, trips)
+    bounds.run(condition, [*operands[:of_condition], *results])
+    return results
+
+
+def bound_cond(bounds: Bounds, node: Node, operands: Records) -> Records:
+    branches = [bounds.run(branch, operands[1:]) for branch in node.graphs]
+    return [_union(*records) for records in zip(*branches, strict=True)]
+
+
+def _union(*records: Record | None) -> Record | None:
+    return None if None in records else reduce(union, records)  # type: ignore[arg-type]
+
+
+def _trips(bounds: Bounds, node: Node) -> float:
+    """How often a `while` runs at most, where a counter is compared; 0 if that is not known."""
+    test = node.graphs[0].outputs[0].value.node
+    if test is None or test.primitive not in ("lt", "le", "gt", "ge"):
+        return 0.0
+    # `counter < limit`, or a count-down `counter > 0`, whose first value is the limit.
+    limit = test.uses[test.primitive in ("lt", "le")].value
+    record = bounds.records[limit.index]
+    if record is None or limit.is_floating or record.high >= 31.0:
+        return 0.0
+    return 2.0**record.high + 1.0
+
+
+def _iterate(bounds: Bounds, step: Step, start: Records, trips: float) -> Records:
+    """The carry over all iterations, after a last pass with that whole range.
+
+    What grows is held at its whole range, while the others start again: they may grow with it.
+    Within another loop there is one round only, so that nesting does not multiply the rounds.
+    """
+    if is_worst_case():
+        return _all_iterations(step, start, trips)
+    held: dict[int, Record | None] = {}
+
+    def with_held(carry: Records) -> Records:
+        return [held.get(i, r) for i, r in enumerate(carry)]
+
+    bounds.depth += 1
+    for _ in range(3 if bounds.depth == 1 else 1):
+        passes = [with_held(start)]
+        passes += [with_held(step(passes[0]))]
+        if all(map(_covers, *passes)):
+            bounds.depth -= 1
+            return passes[0]
+        passes += [with_held(step(passes[1]))]
+        passes += [with_held(step(passes[2]))]
+        carries = [_continued(*c, trips=trips) for c in zip(*passes, strict=True)]
+        grown = {i: r for i, (r, grows) in enumerate(carries) if grows}
+        held.update(grown)
+        if not grown:
+            break
+    wide = with_held([r for r, _ in carries])
+    step(wide)
+    bounds.depth -= 1
+    return wide
+
+
+# So many iterations are followed one by one where a bound must hold.
+_FOLLOWED = 32
+_TRIES = 3  # of longer loops: their carry may have its whole range after some
+
+
+def _all_iterations(step: Step, start: Records, trips: float) -> Records:
+    """The carry over all iterations, without continuing anything; unknown where that ends."""
+    is_short = 0 < trips <= _FOLLOWED
+    whole, carry = list(start), list(start)
+    for _ in range(int(trips) if is_short else _TRIES):
+        if all(map(_covers, whole, step(whole))):
+            return whole
+        carry = step(carry)
+        whole = [_union(*pair) for pair in zip(whole, carry, strict=True)]
+    if not is_short:
+        whole = [None] * len(start)
+    step(whole)
+    return whole
+
+
+def _covers(a: Record | None, b: Record | None) -> bool:
+    """Whether a record allows for all that another one does. Unknown allows for everything."""
+    if a is None or b is None:
+        return a is None
+    return (
+        a.plus_low <= b.plus_low + _STILL
+        and a.plus_high >= b.plus_high - _STILL
+        and a.minus_low <= b.minus_low + _STILL
+        and a.minus_high >= b.minus_high - _STILL
+        and a.zero >= b.zero
+    )
+
+
+def _continued(*passes: Record | None, trips: float) -> tuple[Record | None, bool]:
+    """The range of a carry over all iterations, from its range at the start and three more.
+
+    And whether it goes on to grow after those.
+    """
+    whole = _union(*passes)
+    if whole is None or trips <= 3 or whole.high == -math.inf:
+        return whole, False
+    known = [r for r in passes if r is not None]
+    up = _growth([r.high for r in known], trips)
+    lows = [-r.low for r in known]
+    down = _growth(lows, trips, numbers=False)
+    if whole.has_plus and whole.has_minus:
+        # With both signs a fall is that of cancellations, unless all entries fall together.
+        falls = _growth([-r.high for r in known], trips, numbers=False)
+        down = min(down, falls)
+    wide = Record(
+        whole.plus_low - down,
+        whole.plus_high + up,
+        whole.minus_low - down,
+        whole.minus_high + up,
+        whole.zero,
+        whole.grid - down,
+        whole.cancelled,
+    )
+    return wide, up > 0.0 or down > 0.0
+
+
+def _growth(bounds: list[float], trips: float, *, numbers: bool = True) -> float:
+    """By how much a bound exceeds its last value in all iterations after the third."""
+    _, b, c, d = bounds  # the first is that of the start, which may be zero
+    if not (math.isfinite(b) and math.isfinite(c) and math.isfinite(d)):
+        return 0.0
+    before, now = c - b, d - c
+    if now <= _STILL:
+        return 0.0
+    if numbers and before > _STILL:
+        amount, last = log_subtract(c, b), log_subtract(d, c)
+        if last <= amount + 1e-6:  # the same amount each time
+            return log_add(d, last + math.log2(trips - 3)) - d
+    if now > before * (1 + 1e-6) + _STILL:
+        return 0.0  # faster and faster
+    if now < before * 0.999:  # like a power of the number of iterations
+        return now / math.log2(4 / 3) * math.log2(trips / 3)
+    return now * (trips - 3)

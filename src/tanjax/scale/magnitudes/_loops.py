@@ -1,0 +1,172 @@
+"""Loops of the scale graph: run to their end, or sampled where that would take too long.
+
+A loop of 100,000 steps cannot be run in Python while somebody waits for a compilation. It rarely
+has to be: after some dozens of steps the magnitudes of its values have settled, or grow in a way
+that can be continued. A sampled loop runs its first steps, compares the magnitudes after a quarter,
+a half and all of them, and continues each value's bounds to the end:
+
+    settled                       nothing changes
+    equal growth per doubling     a power of the step (sums): continued per doubling
+    equal growth per step         geometric: continued per step
+    small irregular growth        continued as a straight line of values
+
+Growth faster than geometric is not continued: the loop is then unknown. Sharp edge: the results of
+a sampled loop are those of its last step, moved to the magnitude continued.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ..graph._graph import Magnitude, Node, ScaleGraph, Value
+from ..laws._numpy_rules import is_float
+from ..numbers._wide import Wide, magnitude_of, settle
+
+# The share of what is left of the budget that a loop may take, outermost and inside of another.
+_SHARE, _INNER_SHARE = 0.9, 0.1
+_FEWEST = 8  # steps from which growth can be judged: snapshots after 2, 4 and 8
+# A `while` loop whose end is not reached is taken to run so many times as long.
+_FURTHER = 4
+
+Step = Callable[[list[Any], int], "list[Any] | None"]
+
+
+def run_loop(
+    run: Any,
+    node: Node,
+    carry: list[Any],
+    step: Step,
+    length: int | None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> list[Any] | None:
+    """The carry after a loop, or None if it cannot be said.
+
+    **Arguments:** `step`: makes a carry of a carry; `length`: the number of steps, None if only
+    `stopped` tells.
+    """
+    runs, work = run.runs, run.work
+    share = _INNER_SHARE if run.depth else _SHARE
+    run.depth += 1
+    try:
+        early: list[_Snapshot] = []
+        planned, i = None, 0
+        while i != length:
+            following = step(carry, i)
+            if following is None:
+                return None
+            if stopped():
+                return following
+            carry, i = following, i + 1
+            if i == 2:
+                planned = _planned(share, runs, work, runs - run.runs, work - run.work, length)
+            if planned and i in (planned // 4, planned // 2):
+                early.append(_snapshot(node.graphs, carry))
+            if i == planned:
+                end = length if length is not None else _FURTHER * i
+                run.estimated = True
+                sound = run.mode != "reference" or _continue_values(node.graphs, early, i, end)
+                moved = _continue_carry(carry, early, i, end) if sound else None
+                if moved is None:
+                    run.skip(node, "a long loop whose values grow faster than geometrically")
+                return moved
+        return carry
+    finally:
+        run.depth -= 1
+
+
+def _planned(
+    share: float, runs: int, work: float, ran: int, worked: float, length: int | None
+) -> int | None:
+    """After how many steps to stop, given what two steps took; None: run to the end."""
+    most = share * min(2 * runs / max(ran, 1), 2 * work / max(worked, 1.0))
+    if length is not None and length <= most:
+        return None
+    steps = max(_FEWEST, int(most) // 4 * 4)
+    return steps if length is None or steps < length else None
+
+
+# -- what comes after the sample ------------------------------------------------------------------
+
+
+class _Snapshot(NamedTuple):
+    values: list[Magnitude | None]
+    carry: list[Magnitude | None]
+
+
+def _values(graphs: Sequence[ScaleGraph]) -> Iterator[Value]:
+    """The values computed in some graphs and those nested in them."""
+    for graph in graphs:
+        yield from graph.inputs
+        for node in graph.nodes:
+            yield from node.outputs
+            yield from _values(node.graphs)
+
+
+def _snapshot(graphs: Sequence[ScaleGraph], carry: list[Any]) -> _Snapshot:
+    return _Snapshot([v.magnitude for v in _values(graphs)], _measures(carry))
+
+
+def _measures(carry: list[Any]) -> list[Magnitude | None]:
+    return [magnitude_of(x) if x is not None and is_float(x) else None for x in carry]
+
+
+def growth(first: float, second: float, third: float, steps: int, end: int) -> float | None:
+    """By how much a bound in log2 grows until step `end`.
+
+    **Arguments:** the bound after a quarter, a half and all of `steps`.
+    **Returns:** None if the growth is faster than geometric.
+    """
+    if not (math.isfinite(first) and math.isfinite(second) and math.isfinite(third)):
+        return 0.0
+    early, late = second - first, third - second
+    if late <= 1e-9 or end <= steps:
+        return 0.0
+    total = early + late
+    even = abs(late - 2 * early) < 0.1 * min(1.0, total) * total
+    if even or (late > 4 and 1.6 * early < late < 2.6 * early):
+        return 2 * late / steps * (end - steps)
+    if late <= 1.3 * early:
+        return late * math.log2(end / steps)
+    if late > 4:
+        return None
+    gained = (1 - 2.0**-late) * 2 * (end - steps) / steps  # relative to the value at `steps`
+    return math.log2(1 + gained)
+
+
+def _continue_values(
+    graphs: Sequence[ScaleGraph], early: list[_Snapshot], steps: int, end: int
+) -> bool:
+    """Widen the magnitudes of a loop's values to what they will be at its end."""
+    values = list(_values(graphs))
+    changes = []
+    for value, one, two in zip(values, *(s.values for s in early), strict=True):
+        three = value.magnitude
+        if not (one and two and three and value.is_floating):
+            continue
+        up = growth(one.high, two.high, three.high, steps, end)
+        down = growth(-one.low, -two.low, -three.low, steps, end)
+        if up is None or down is None:
+            return False
+        if up or down:
+            changes.append((value, Magnitude(three.low - down, three.high + up, True)))
+    for value, magnitude in changes:
+        value.magnitude = magnitude
+    return True
+
+
+def _continue_carry(
+    carry: list[Any], early: list[_Snapshot], steps: int, end: int
+) -> list[Any] | None:
+    """The carry moved to its magnitude at the end."""
+    moved = []
+    for x, one, two, three in zip(carry, *(s.carry for s in early), _measures(carry), strict=True):
+        if one and two and three:
+            up = growth(one.high, two.high, three.high, steps, end)
+            down = growth(-one.high, -two.high, -three.high, steps, end)
+            if up is None or down is None:
+                return None
+            x = settle(Wide(x.array, x.exponent + round(up - down)))
+        moved.append(x)
+    return moved

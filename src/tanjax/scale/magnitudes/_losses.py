@@ -1,0 +1,226 @@
+"""What the range of its types has cost a program, entry by entry.
+
+A simulated run differs from the reference only where something became infinite or was flushed to
+zero. Most of that is harmless: exp(-1000) is zero in a softmax, and no scale would change it. Some
+is fatal: an inf, or a relative error of one. An output entry is lost if it differs
+
+* from the reference by more than a quarter of a unit in its last place, and
+* from the reference as the output's own type holds it (what overflows by itself is no loss), and
+* by more than what rounding alone would do. A difference of nearly equal numbers is mostly noise
+  at the precision of the type; terms flushed far below that noise are not missed. Rounding is
+  measured, not guessed: the program is run again with every result rounded to its mantissa, in
+  the wide range, but only if something finite looks lost.
+
+    losses(graph, evaluate(graph, args), evaluate(graph, args, simulate=True))
+
+Which entries these are is what a planner has to know: a plan must not lose what plain floating
+point has right, however much it saves elsewhere.
+
+    plain, planned = (lost_entries(graph, reference, run) for run in (plain_run, planned_run))
+    any(np.any(b & ~a) for a, b in zip(plain, planned))  # then the plan makes something worse
+
+Numbers are compared at an exponent per entry, so that any two may stand in one array. Sharp edges:
+of what happens inside one equation, only sums whose parts are too large are seen. With
+a sampled loop, only zeros and infinities count as losses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..graph._graph import ScaleGraph
+from ..laws._numpy_rules import is_float
+from ..numbers._spread import common, is_spread
+from ..numbers._wide import Wide, clamp_to, is_number, limits, magnitude_of
+
+# Rounding errors may happen to be small in the one run that measures them.
+_NOISE = 8.0
+
+
+class Loss(NamedTuple):
+    """Entries of an output that are wrong because of the range alone.
+
+    **Fields:** `output`: its index; `entries`: how many; `error`: the worst relative error
+    (infinite if one is not finite).
+    """
+
+    output: int
+    entries: int
+    error: float
+
+
+def losses(
+    graph: ScaleGraph,
+    reference: Any,
+    simulated: Any,
+    *,
+    free: Sequence[bool] | None = None,
+) -> list[Loss]:
+    """The outputs that a simulated run gets wrong because of its range; unknown ones are left out.
+
+    **Arguments:** `free`: per output, whether it may leave at an exponent of its own, as quantities
+    may. That its numbers do not fit at exponent 0 then excuses nothing; but what is lost beside a
+    largest entry that does fit is no loss.
+    **Cost:** one pass over the outputs; one more run if something finite looks lost,
+    which is kept in the reference.
+    """
+    found = []
+    for i, compared in enumerate(_compare(graph, reference, simulated, free)):
+        if compared is not None and (entries := int(np.count_nonzero(compared.lost))):
+            found.append(Loss(i, entries, float(np.max(compared.error[compared.lost]))))
+    return found
+
+
+def lost_entries(
+    graph: ScaleGraph,
+    reference: Any,
+    simulated: Any,
+    *,
+    free: Sequence[bool] | None = None,
+    strict: bool = False,
+) -> list[np.ndarray[Any, Any] | None]:
+    """Per output, which of its entries are lost, by the same criterion; None where unknown.
+
+    **Arguments:** `free`: as for `losses`; `strict`: what the exponent at which an output leaves
+    cannot hold is lost, too. That tells what a simulated run has right.
+    **Returns:** boolean arrays of the outputs' shapes. A complex entry is lost if a part of it is.
+    """
+    masks: list[Any] = []
+    compared = _compare(graph, reference, simulated, free, strict)
+    for x, found in zip(reference.outputs, compared, strict=True):
+        if found is None:
+            masks.append(None)
+            continue
+        lost = found.lost
+        if x.array.dtype.kind == "c":
+            lost = lost.reshape(-1, 2).any(1)
+        masks.append(lost.reshape(np.shape(x.array)))
+    return masks
+
+
+class _Compared(NamedTuple):
+    """Of one output, flat and with complex numbers as two: which are lost, and relative errors."""
+
+    lost: Any
+    error: Any
+
+
+def _compare(
+    graph: ScaleGraph,
+    reference: Any,
+    simulated: Any,
+    free: Sequence[bool] | None,
+    strict: bool = False,
+) -> list[_Compared | None]:
+    """All outputs; rounding is measured only if something is lost without it."""
+    with np.errstate(all="ignore"):
+        compare = lambda rounded: [
+            _compare_output(graph, i, reference, simulated, rounded, free, strict)
+            for i in range(len(graph.outputs))
+        ]
+        found = compare(None)
+        if any(c is not None and np.any(c.lost) for c in found):
+            if "precision" not in reference.again:
+                from ._evaluate import _evaluate  # it imports this module
+
+                run = graph, reference.arguments, reference.budget
+                reference.again["precision"] = _evaluate(*run, "precision")
+            found = compare(reference.again["precision"])
+    return found
+
+
+def _compare_output(
+    graph: ScaleGraph,
+    i: int,
+    reference: Any,
+    simulated: Any,
+    rounded: Any,
+    free: Sequence[bool] | None,
+    strict: bool,
+) -> _Compared | None:
+    true, got, use = reference.outputs[i], simulated.outputs[i], graph.outputs[i]
+    if true is None:
+        return None
+    if got is None:  # it cannot be run on what its types hold
+        size = true.array.size * (2 if true.array.dtype.kind == "c" else 1)
+        return _Compared(np.ones(size, bool), np.full(size, np.inf))
+    if not simulated.events and not strict:  # nothing was clamped: the runs are the same
+        size = true.array.size * (2 if true.array.dtype.kind == "c" else 1)
+        return _Compared(np.zeros(size, bool), np.zeros(size))
+    noisy = None if rounded is None else rounded.outputs[i]
+    dtype, exponent = use.value.aval.dtype, 0 if simulated.plain else use.exponent
+    if free is not None and free[i] and simulated.plain:
+        exponent = _own_exponent(true, dtype)
+    held = true
+    if not strict and is_float(true):
+        held = clamp_to(true, dtype, exponent).value
+    lost, error = _lost(true, got, noisy, held, dtype)
+    if reference.estimated or simulated.estimated:  # numbers of sampled loops are approximate
+        lost = lost & np.atleast_1d(_gone(got))
+    return _Compared(lost, error)
+
+
+def _gone(x: Wide) -> Any:
+    """Which entries are zero or not finite, in the order in which they are compared."""
+    return ~is_number(_flat(x).array) if is_float(x) else False
+
+
+def _own_exponent(x: Wide, dtype: Any) -> int:
+    """An exponent at which the largest entry is stored, 0 if it will do."""
+    largest = magnitude_of(x).high
+    if x.array.dtype.kind not in "fc" or math.isinf(largest):
+        return 0
+    room = limits(dtype)
+    inside = math.log2(room.least) <= largest <= math.log2(room.largest)
+    return 0 if inside else math.floor(largest)
+
+
+def _lost(true: Wide, got: Wide, noisy: Wide | None, held: Wide, dtype: Any) -> tuple[Any, Any]:
+    """Which entries are lost, and all relative errors.
+
+    **Arguments:** `held`: what the type of the output makes of the true numbers.
+    """
+    if not is_float(true):
+        lost = np.ravel(true.array != got.array)
+        if noisy is not None:
+            lost &= np.ravel(true.array == noisy.array)
+        return lost, np.where(lost, np.inf, 0.0)
+    reference, result, kept = _together(true, got, held)
+    same = (result == kept) | (result == reference) | (np.isnan(result) & np.isnan(kept))
+    difference = np.abs(result - reference)
+    finite = np.isfinite(result) & np.isfinite(reference)
+    difference = np.where(finite, difference, np.inf)
+    error = np.where(same, 0.0, difference / np.abs(reference))
+    error = np.where(np.isnan(error) | ~(finite | same), np.inf, error)
+    # Below 2^-44 the two runs may differ by the order of float64 operations.
+    lost = ~same & (error > max(2.0 ** -(limits(dtype).bits + 2), 2.0**-44))
+    if noisy is not None and np.any(lost):
+        reference, result, rounded = _together(true, got, noisy)
+        noise = np.abs(rounded - reference)
+        difference = np.abs(result - reference)
+        lost &= ~(finite & np.isfinite(noise) & (difference <= _NOISE * noise))
+    return lost, error
+
+
+def _together(*xs: Wide) -> list[Any]:
+    """Real numbers of several arrays as float64, those of one place at one exponent."""
+    flat = [_flat(x) for x in xs]
+    power = flat[0].exponent
+    if all(type(x.exponent) is int and x.exponent == power for x in flat):
+        return [x.array for x in flat]
+    return common(flat)[0]
+
+
+def _flat(x: Wide) -> Wide:
+    """One axis of real numbers: a complex one as two."""
+    array = np.ascontiguousarray(x.array).reshape(-1)
+    power = (
+        np.broadcast_to(x.exponent, np.shape(x.array)).reshape(-1) if is_spread(x) else x.exponent
+    )
+    if array.dtype.kind != "c":
+        return Wide(array, power)
+    return Wide(array.view(np.float64), np.repeat(power, 2) if is_spread(x) else power)

@@ -1,0 +1,202 @@
+"""How equations with jaxprs of their own are run: calls, branches, loops.
+
+The graph of the callee, the branch taken or the body is run on the operands; its values are those
+of the scale graph, so that their magnitudes are the union over all runs.
+
+    NESTED["cond"](run, node, operands)  # runs one branch; the other keeps magnitude None
+
+Sharp edges: `shard_map` and kernels work on parts of arrays and are not entered. Unknown operands
+(None) are let in: what does not depend on them is known afterwards.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from tanjax import _compat
+
+from ..graph._graph import Node, build, callee_uses
+from ..numbers._spread import choose, is_spread, parts_of
+from ..numbers._wide import Apart, Wide, align, settle, wide
+from . import _loops
+
+Runner = Callable[[Any, Node, list[Any]], list[Any]]
+
+
+def _call(run: Any, node: Node, xs: list[Any]) -> list[Any]:
+    before = len(run.skipped)
+    out: list[Any] = run.body(node.graphs[0], xs)
+    if len(run.skipped) == before or None in xs or None not in out:
+        return out
+    if _compat.jax_function_of(node.equation) == "frexp":
+        # Up to JAX 0.10, a jaxpr on bits, which numbers out of the range of a type do not have.
+        run.skipped = dict(list(run.skipped.items())[:before])
+        return _frexp(xs)
+    return out
+
+
+def _cond(run: Any, node: Node, xs: list[Any]) -> list[Any]:
+    if xs[0] is None:
+        return [None] * len(node.outputs)
+    taken = min(max(int(xs[0].array), 0), len(node.graphs) - 1)
+    return run.body(node.graphs[taken], xs[1:])
+
+
+def _scan(run: Any, node: Node, xs: list[Any]) -> list[Any]:
+    constants, carries = _compat.scan_counts(node.params)
+    fixed, carry, rows = (
+        xs[:constants],
+        xs[constants : constants + carries],
+        xs[constants + carries :],
+    )
+    length = node.params["length"]
+    order = range(length - 1, -1, -1) if node.params["reverse"] else range(length)
+    stacked: list[list[Any]] = []
+
+    def step(carry: list[Any], i: int) -> list[Any] | None:
+        row = [None if x is None else _row(x, order[i]) for x in rows]
+        out = run.body(node.graphs[0], [*fixed, *carry, *row])
+        if out and all(x is None for x in out):
+            return None
+        stacked.append(out[carries:])
+        return out[:carries]
+
+    done = _loops.run_loop(run, node, carry, step, length)
+    if done is None:
+        return [None] * len(node.outputs)
+    missing = length - len(stacked)
+    if missing and stacked:
+        stacked += [stacked[-1]] * missing
+    if node.params["reverse"]:
+        stacked.reverse()
+    columns = zip(*stacked, strict=True) if stacked else [()] * (len(node.outputs) - carries)
+    avals = [v.aval for v in node.outputs[carries:]]
+    return [*done, *itertools.starmap(_stack, zip(columns, avals, strict=True))]
+
+
+def _row(x: Wide, i: int) -> Wide:
+    return Wide(x.array[i], x.exponent[i] if is_spread(x) else x.exponent)
+
+
+def _stack(column: Sequence[Any], aval: Any) -> Wide | None:
+    if not column:
+        return wide(np.zeros(aval.shape, aval.dtype))
+    if any(x is None for x in column):
+        return None
+    try:
+        arrays, power = align(list(column))
+        return Wide(np.stack(arrays), power)
+    except Apart:
+        pairs = [parts_of(x) for x in column]
+        return Wide(np.stack([f for f, _ in pairs]), np.stack([p for _, p in pairs]))
+
+
+def _while(run: Any, node: Node, xs: list[Any]) -> list[Any]:
+    p = node.params
+    first, second = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
+    tested, fixed, carry = xs[:first], xs[first:second], xs[second:]
+    test, body = node.graphs
+    stopped = False
+
+    def step(carry: list[Any], i: int) -> list[Any] | None:
+        nonlocal stopped
+        (more,) = run.body(test, [*tested, *carry])
+        if more is None:
+            return None
+        if not np.any(more.array):
+            stopped = True
+            return carry
+        out = run.body(body, [*fixed, *carry])
+        if more.array.ndim and not np.all(more.array):  # batched: those that are done stand still
+            out = [_where(more.array, new, old) for new, old in zip(out, carry, strict=True)]
+        return out
+
+    done = _loops.run_loop(run, node, carry, step, None, lambda: stopped)
+    return [None] * len(node.outputs) if done is None else done
+
+
+def _linear_solve(run: Any, node: Node, xs: list[Any]) -> list[Any]:
+    """`custom_linear_solve` gives what its `solve` function returns."""
+    return run.body(node.graphs[0], [xs[use.position] for use in callee_uses(node)])  # type: ignore[no-any-return]
+
+
+def _frexp(xs: list[Any]) -> list[Any]:
+    fraction, powers = parts_of(xs[0])
+    return [Wide(fraction), Wide(np.asarray(powers).astype(np.int32))]
+
+
+def _ldexp(xs: list[Any]) -> list[Any]:
+    (x, n) = xs
+    return [settle(Wide(x.array, x.exponent + np.asarray(n.array).astype(np.int64)))]
+
+
+# Of those primitives of JAX 0.12 that are defined by a function, the ones that work on bits.
+_ON_BITS = {"Ldexp": _ldexp, "Frexp": _frexp}
+
+
+def _expanded(run: Any, node: Node, xs: list[Any]) -> list[Any]:
+    """A primitive of JAX 0.12 that is defined by a function: traced for this run."""
+    inner = node.params["_prim"]
+    direct = _ON_BITS.get(type(inner).__name__)
+    if direct is not None and None not in xs:
+        return direct(xs)
+    return _apart(run, node, lambda: jax.make_jaxpr(inner.expand)(*inner.in_avals), xs)
+
+
+def _where(mask: Any, new: Wide | None, old: Wide | None) -> Wide | None:
+    """The entries of one of two arrays, by a mask over their leading axes."""
+    if new is None or old is None:
+        return None
+    mask = mask.reshape((*mask.shape, *(1 for _ in new.array.shape[mask.ndim :])))
+    try:
+        arrays, power = align([new, old])
+        return Wide(np.where(mask, *arrays), power)
+    except Apart:
+        return choose(mask, old, new)
+
+
+def _apart(run: Any, node: Node, jaxpr: Callable[[], Any], xs: list[Any]) -> list[Any]:
+    """Run a jaxpr that is not part of the graph, so that none of its values has an exponent."""
+    graph = run.inner.get(id(node))
+    if graph is None:
+        graph = run.inner[id(node)] = build(jaxpr())
+    outer = run.env, run.store, run.by_use
+    run.env, run.by_use = [None] * len(graph.values), False
+    if outer[2]:
+        run.store = lambda value, x: run.env.__setitem__(value.index, settle(x))
+    run.load_constants(graph)
+    out = run.body(graph, xs)
+    run.env, run.store, run.by_use = outer
+    return out
+
+
+NESTED: dict[str, Runner] = {
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+    "custom_linear_solve": _linear_solve,
+    "call_hi_primitive": _expanded,
+}
+for _name in (
+    "jit",
+    "pjit",
+    "closed_call",
+    "core_call",
+    "call",
+    "remat",
+    "remat2",
+    "checkpoint",
+    "custom_jvp_call",
+    "custom_vjp_call",
+    "custom_vjp_call_jaxpr",
+    "custom_vmap_call",
+    "composite",
+    "eval_jaxpr",
+    "tanjax_linear",
+):
+    NESTED[_name] = _call

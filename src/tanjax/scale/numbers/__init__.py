@@ -1,0 +1,1 @@
+"""Numbers in a wide range, what a dtype holds of them, and bounds of them."""

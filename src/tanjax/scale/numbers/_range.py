@@ -1,0 +1,121 @@
+"""Which exponents keep the numbers of a value in the normal range of its dtype.
+
+Subnormal numbers count as lost: XLA flushes those of float32 to zero on CPU, and those of float16
+have fewer digits.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import jax.numpy as jnp
+
+from ..graph._graph import Value
+
+ANY = 10**6  # the bound on exponents where there is none
+
+
+@functools.cache
+def normal_range(dtype: Any) -> tuple[float, float]:
+    """Binary logarithms of the smallest normal and the largest number of a floating dtype."""
+    info = jnp.finfo(dtype)  # of a complex dtype: that of its parts
+    top = math.log2(float(info.max))  # of float64 it rounds up to 1024
+    return math.log2(float(info.smallest_normal)), min(top, math.nextafter(1024.0, 0.0))
+
+
+def is_reciprocal(value: Value) -> bool:
+    """Whether a value is computed as `1 / x**n`: the power must be normal, too."""
+    node = value.node
+    return node is not None and node.primitive == "integer_pow" and node.params["y"] < 0
+
+
+def range_of(value: Value, dtype: Any = None) -> tuple[float, float]:
+    """Binary logarithms of the least and the largest number that a value may be stored as."""
+    smallest, largest = normal_range(value.aval.dtype if dtype is None else dtype)
+    if is_reciprocal(value):
+        return max(smallest, -largest), min(largest, -smallest)
+    return smallest, largest
+
+
+CONTRACTIONS = ("dot_general", "conv_general_dilated")
+SUMS = (*CONTRACTIONS, "reduce_sum", "cumsum", "reduce_window_sum")
+
+
+def needed_by_parts(value: Value) -> float:
+    """The exponent from which on no part of a sum can be too large, whatever its order: a bound."""
+    node = value.node
+    if node is None or node.primitive not in SUMS or not value.is_floating:
+        return -math.inf
+    if value.aval.dtype.itemsize == 2:  # summed up in float32
+        return -math.inf
+    operands = [use.value for use in node.uses[:2] if use.value.is_floating]
+    magnitudes = [v.magnitude for v in operands]
+    if any(m is None or m.is_zero for m in magnitudes):
+        return -math.inf
+    top = sum(m.high for m in magnitudes if m) + math.log2(max(2, operands[0].size))
+    return top - normal_range(value.aval.dtype)[1]
+
+
+def vanishes(value: Value, exponent: float) -> bool:
+    """Whether the products that a contraction adds up are too small to be added up.
+
+    They are rounded in the dtype of the result, or flushed one by one.
+    """
+    room = _room_of_products(value)
+    return room is not None and exponent > room
+
+
+def _room_of_products(value: Value) -> float | None:
+    """The largest exponent at which the largest of these products has all its digits."""
+    if value.node is None or value.node.primitive not in CONTRACTIONS:
+        return None
+    if value.aval.dtype.itemsize == 2:  # accumulated in float32
+        return None
+    a, b = (use.value.magnitude for use in value.node.uses[:2])
+    if a is None or b is None or a.is_zero or b.is_zero:
+        return None
+    smallest, _ = normal_range(value.aval.dtype)
+    return a.high + b.high - smallest - jnp.finfo(value.aval.dtype).nmant
+
+
+def exponents(value: Value) -> tuple[int, int]:
+    """The least and the largest exponent at which the numbers of a value are normal.
+
+    Where no exponent holds both the smallest and the largest, the largest are held, with all their
+    digits; where nothing is known, the pair is (0, 0): plain floating point. Zeros are held by
+    every exponent.
+    """
+    magnitude = value.magnitude
+    if magnitude is None or magnitude.high > ANY or -math.inf < magnitude.low < -ANY:
+        return 0, 0  # bounds so far away say nothing
+    smallest, largest = range_of(value)
+    if magnitude.is_zero:
+        return int(smallest), int(largest)
+    low = -ANY if magnitude.high == -math.inf else math.ceil(magnitude.high - largest)
+    high = ANY if magnitude.low == -math.inf else math.floor(magnitude.low - smallest)
+    products = _room_of_products(value)
+    if products is not None:
+        high = max(low, min(high, math.floor(products)))
+    if low > high:
+        digits = jnp.finfo(value.aval.dtype).nmant + 1
+        high = math.floor(magnitude.high - smallest) - digits
+    return low, high
+
+
+def holds_together(value: Value) -> bool:
+    """Whether any exponent holds the smallest and the largest number of a value."""
+    m = value.magnitude
+    if m is None or m.is_zero or not value.is_floating:
+        return True
+    smallest, largest = range_of(value)
+    return m.low == -math.inf or m.high - m.low <= largest - smallest
+
+
+def fits_at_zero(value: Value) -> bool:
+    """Whether plain floating point holds every number of a value, as far as is known."""
+    if not value.is_floating:
+        return True
+    low, high = exponents(value)
+    return low <= 0 <= high

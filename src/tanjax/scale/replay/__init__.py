@@ -1,0 +1,1 @@
+"""A program run at its exponents, and kept from XLA's simplifier."""

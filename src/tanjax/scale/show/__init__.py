@@ -1,0 +1,1 @@
+"""A planned program to be looked at: rows, text, pictures."""

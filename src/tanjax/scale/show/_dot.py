@@ -1,0 +1,128 @@
+"""The scale graph in the language of Graphviz: boxes for values, arrows for what reads them.
+
+A table shows what happens to a value, not where the value comes from. Here each value is a box with
+its operation, magnitude and exponent, in colour if plain JAX loses it; each arrow leads to where it
+is read, and says by which power of two it is converted on the way. Nested graphs are framed, and
+the arrows from the end of a loop's body to its beginning show the loop.
+
+    pathlib.Path("energy.dot").write_text(to_dot(graph, facts))
+
+Then `dot -Tsvg energy.dot`. Sharp edge: the text is written whatever its length, but `dot` takes
+minutes for thousands of values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tanjax import _compat
+
+from ..graph._graph import Node, ScaleGraph, Use, Value
+from ._rows import Facts, Row, heading, kind_of, magnitude_in_tens, place_in_short, rows_to_show
+
+# Fill and writing; the colours of Okabe and Ito, as in the picture.
+COLOURS = {
+    "": ("#eef4f8", "#14213d"),
+    "overflow": ("#D55E00", "white"),
+    "underflow": ("#E69F00", "black"),
+}
+
+
+def to_dot(graph: ScaleGraph, facts: Facts) -> str:
+    """The graph as Graphviz source: no library is needed to write it."""
+    rows = {row.value.index: row for row in rows_to_show(graph, facts) if row.value}
+    lines = [
+        f"digraph {_quote(facts.name)} {{",
+        '  graph [fontname="Helvetica", fontsize=10, labeljust=l];',
+        '  node [shape=box, style="rounded,filled", fontname="Helvetica", fontsize=10];',
+        '  edge [fontname="Helvetica", fontsize=9, color="#555555"];',
+        *_boxes(graph, rows, "cluster"),
+    ]
+    for number, use in enumerate(graph.outputs):
+        names = facts.output_names
+        name = names[number] if number < len(names) and names[number] else "result"
+        lines.append(f'  result{number} [label={_quote(name)}, shape=oval, fillcolor="white"];')
+        lines += _arrow(use, f"result{number}", rows)
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _boxes(graph: ScaleGraph, rows: dict[int, Row], frame: str) -> Iterator[str]:
+    """Boxes and arrows of one graph; `frame` makes the names of frames unique."""
+    indent = "  " * (frame.count("_") + 1)
+    read = [use.value for node in graph.nodes for use in node.uses if use.value.kind == "constant"]
+    for value in dict.fromkeys([*graph.inputs, *graph.constants, *read]):
+        if value.index in rows:
+            yield indent + _box(value, rows[value.index])
+    for number, node in enumerate(graph.nodes):
+        for value in node.outputs:
+            yield indent + _box(value, rows[value.index])
+        for k, inner in enumerate(node.graphs):
+            name = f"{frame}_{number}x{k}"
+            yield f"{indent}subgraph {name} {{"
+            yield f'{indent}  label={_quote(heading(node, k))}; color="#999999"; style=rounded;'
+            yield from _boxes(inner, rows, name)
+            yield f"{indent}}}"
+        for use, value, style in _readings(node):
+            yield from (indent + line[2:] for line in _arrow(use, f"v{value.index}", rows, style))
+
+
+def _readings(node: Node) -> Iterator[tuple[Use, Value, str]]:
+    """Which uses lead to which values, and how the arrow is drawn."""
+    loop = "style=dashed, constraint=false"
+    inside = [(node.uses, graph.inputs) for graph in node.graphs]
+    backward: list[tuple[list[Use], list[Value]]] = []
+    if node.primitive == "scan":
+        constants, carries = _compat.scan_counts(node.params)
+        body = node.graphs[0]
+        backward = [(body.outputs[:carries], body.inputs[constants:])]
+    elif node.primitive == "while":
+        n, m = node.params["cond_nconsts"], node.params["body_nconsts"]
+        test, body = node.graphs
+        inside = [
+            (node.uses[:n] + node.uses[n + m :], test.inputs),
+            (node.uses[n:], body.inputs),
+        ]
+        backward = [(body.outputs, body.inputs[m:])]
+    elif node.primitive == "cond":
+        inside = [(node.uses[1:], graph.inputs) for graph in node.graphs]
+    for uses, values in inside:
+        yield from ((use, value, "") for use, value in zip(uses, values, strict=False))
+    for uses, values in backward:
+        yield from ((use, value, loop) for use, value in zip(uses, values, strict=False))
+    for graph in node.graphs[1:] if node.primitive == "while" else node.graphs:
+        pairs = zip(graph.outputs, node.outputs, strict=False)
+        yield from ((use, value, "") for use, value in pairs)
+    direct = node.uses[:1] if node.primitive == "cond" else [] if node.graphs else node.uses
+    yield from ((use, value, "") for value in node.outputs for use in direct)
+
+
+def _box(value: Value, row: Row) -> str:
+    lines = [f"{row.name}: {row.operation}", f"{kind_of(value)}"]
+    if value.is_floating:
+        exponent = f" at 2^{value.exponent}" if value.exponent else ""
+        lines.append(magnitude_in_tens(value.magnitude) + exponent)
+    if row.lost:
+        lines.append(f"{row.lost} in plain JAX")
+    fill, writing = COLOURS[row.lost]
+    tooltip = f", tooltip={_quote(place_in_short(row.place))}" if row.place else ""
+    colours = f'fillcolor="{fill}", fontcolor="{writing}"'
+    shape = "" if value.node else ", shape=oval"
+    label = _quote("\n".join(lines))
+    return f"v{value.index} [label={label}, {colours}{shape}{tooltip}];"
+
+
+def _arrow(use: Use, target: str, rows: dict[int, Row], style: str = "") -> list[str]:
+    """An arrow, unless its value has no box: a number stands in the operation."""
+    if use.value.index not in rows:
+        return []
+    shift = use.value.exponent - use.exponent
+    label = (
+        f'label="×2^{shift}", color="#0072B2", fontcolor="#0072B2", penwidth=1.6' if shift else ""
+    )
+    both = ", ".join(filter(None, (label, style)))
+    return [f"  v{use.value.index} -> {target}{f' [{both}]' if both else ''};"]
+
+
+def _quote(text: str) -> str:
+    """A string of the language: quotes, backslashes and line breaks escaped."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

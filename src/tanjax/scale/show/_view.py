@@ -1,0 +1,133 @@
+"""A planned scale graph, to be looked at."""
+
+from __future__ import annotations
+
+import sys
+from typing import IO, Any, NamedTuple
+
+from .._plan import TIME_LIMIT, Plan, plan
+from ..assign._problem import recorded
+from ..graph._graph import ScaleGraph
+from ._exponents import Exponents, exponents_of
+
+
+class Traced(NamedTuple):
+    """What a scale graph is made of: a program, its numbers, and the names people give them."""
+
+    name: str
+    closed: Any
+    arguments: tuple[Any, ...]
+    free_outputs: tuple[bool, ...]
+    restored: dict[int, Any]
+    notes: tuple[str, ...]
+    argument_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+
+
+class GraphView:
+    """The scale graph of a function for given arguments: what `tj.scale_graph(f)(*args)` returns.
+
+    It is planned when something is first asked of it. `print(view)` shows the table; in a notebook
+    it shows itself as a page.
+    """
+
+    def __init__(self, traced: Traced) -> None:
+        self._traced = traced
+        self._plan: Plan | None = None
+
+    def assign(self, *, time_limit: float = TIME_LIMIT, thorough: bool = False) -> Exponents:
+        """Estimate magnitudes and solve for exponents, also if that was done before.
+
+        **Arguments:** `time_limit`: seconds for the integer program, after which exponents are
+        propagated instead; `thorough`: run on numbers what would be bounded only.
+        **Returns:** integers by name, with objective, bound and gap.
+        """
+        t = self._traced
+        with recorded() as solved:
+            self._plan = plan(
+                t.closed,
+                t.arguments,
+                t.free_outputs,
+                restored=t.restored,
+                notes=t.notes,
+                thorough=thorough,
+                time_limit=time_limit,
+            )
+        from ._rows import names_of
+
+        names = names_of(self._plan.graph, self._facts())
+        return exponents_of(self._plan.graph, names, solved, self._plan.method)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan: `identity`, `conversions`, `method`, `gap`, `notes` and more."""
+        if self._plan is None:
+            self.assign()  # which keeps it
+        assert self._plan is not None
+        return self._plan
+
+    @property
+    def graph(self) -> ScaleGraph:
+        """The graph itself: nodes, values with magnitude and exponent, uses."""
+        return self.plan.graph
+
+    def report(self, *, file: IO[str] | None = None, width: int | None = None) -> str:
+        """A table: value, source line, magnitude, exponent, what plain JAX would have lost.
+
+        **Returns:** the text; with `file`, it is printed there too, in colour on a terminal.
+        """
+        from ._report import report
+
+        return report(self.graph, self._facts(), file=file, width=width)
+
+    def show(self) -> None:
+        """Print the report to the terminal."""
+        self.report(file=sys.stdout)
+
+    def to_dot(self) -> str:
+        """The graph in the language of Graphviz."""
+        from ._dot import to_dot
+
+        return to_dot(self.graph, self._facts())
+
+    def plot(self, ax: Any = None) -> Any:
+        """The magnitudes of all values against the range of their dtype: a Matplotlib `Axes`."""
+        from ._draw import plot
+
+        return plot(self.graph, self._facts(), ax)
+
+    def to_html(self) -> str:
+        """A page of its own with picture and table."""
+        from ._html import to_html
+
+        return to_html(self.graph, self._facts())
+
+    def _repr_html_(self) -> str:
+        from ._html import to_fragment
+
+        return to_fragment(self.graph, self._facts())
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def __repr__(self) -> str:
+        state = "not planned" if self._plan is None else self._plan.method
+        count = len(self._traced.closed.eqns)
+        return f"<scale graph of {self._traced.name}: {count} equations, {state}>"
+
+    def _facts(self) -> Any:
+        from ._rows import Facts
+
+        plan, t = self.plan, self._traced
+        return Facts(
+            name=t.name,
+            identity=plan.identity,
+            method=plan.method,
+            seconds=plan.seconds,
+            gap=plan.gap,
+            conversions=plan.conversions,
+            lost=plan.lost,
+            notes=plan.notes,
+            argument_names=t.argument_names,
+            output_names=t.output_names,
+        )
