@@ -1,10 +1,11 @@
-"""Every primitive of JAX has an entry in the table of constraints, and every entry is right.
+"""Every primitive of JAX has a law, and its rows are right.
 
 Right means: at any exponents whatever that satisfy the rows of an equation, replaying it gives its
 results. The exponents are drawn from all integer solutions of the rows, by elimination over
 fractions and so without the solver, for one small call per entry.
 """
 
+import dataclasses
 import gc
 import math
 from fractions import Fraction
@@ -23,32 +24,21 @@ from jax.sharding import PartitionSpec as P
 
 import tanjax as tj
 from tanjax import _compat
-from tanjax.scale import register_constraint
+from tanjax.scale import register_law
 from tanjax.scale.graph._graph import Magnitude, Use, build
-from tanjax.scale.laws import _constraints
+from tanjax.scale.laws import _rows
+from tanjax.scale.laws._law import LAWS
 from tanjax.scale.magnitudes import _evaluate
 from tanjax.scale.replay import _replay
 
 # -- which there are ------------------------------------------------------------------------------
 
-# What stands in no entry of the table, and so works on the numbers themselves: the report says so.
-WITHOUT_ENTRY = {
-    "mutable arrays, whose contents have no place in a graph": """
-        get swap addupdate new_ref freeze empty_ref free_ref accum_grad_in_ref""",
-    "functions of the number itself that only special libraries use": """
-        one_minus_square erf_inv_grad""",
-    "programs to the graph (`_expansions.py`), or equations with more results (`_lu.py`)": """
-        polynomial symmetric_product lu""",
-    "several matrices behind one primitive, at several exponents": "cholesky_update",
-    "a reduction by any function": "select_and_scatter",
-    "rows whose sizes are data": "ragged_all_to_all",
-    "programs that are not open to JAX": "stage",
-}
 # Names of one of the supported versions of JAX only, or of this library (made when first used).
 _OTHERS = """
     call closed_call checkpoint pjit remat pcast reduced_vary_cast reduced_vary_cast_p log2
     vary_unreduced_cast vary_unreduced_cast_p tanjax_linear tanjax_symmetric_outer eval_jaxpr
-    tanjax_lu"""
+    tanjax_lu Ldexp SearchSorted one_minus_square polynomial relayout reduced_vary_cast
+    vary_unreduced_cast call_hi_primitive"""
 OF_OTHER_VERSIONS = set(_OTHERS.split())
 
 
@@ -59,21 +49,16 @@ def primitives_of_jax():
     return {p.name for p in found if isinstance(p, Primitive)}
 
 
-def test_every_primitive_has_an_entry_or_a_reason():
+def test_every_primitive_has_a_law():
     found = primitives_of_jax()
     assert len(found) > 150
-    excused = set(" ".join(WITHOUT_ENTRY.values()).split())
-    missing = {name for name in found if not _constraints.is_known(name)}
-    assert missing <= excused
-    assert not any(map(_constraints.is_known, excused)), "a primitive with an entry needs no excuse"
+    assert found <= set(LAWS)
 
 
-def test_no_entry_is_misspelt():
+def test_no_law_is_misspelt():
     """A name that no primitive has would leave the primitive that was meant at scale 0."""
     here = {p.name for p in gc.get_objects() if isinstance(p, Primitive)} | primitives_of_jax()
-    ours = {getattr(p, "name", None) for p in (OWN,)}
-    unknown = set(_constraints._table) - here - OF_OTHER_VERSIONS - ours
-    assert not unknown
+    assert not set(LAWS) - here - OF_OTHER_VERSIONS - {OWN.name}
 
 
 # -- exponents that satisfy the rows --------------------------------------------------------------
@@ -115,7 +100,7 @@ def draw_exponents(graph, random):
     place = lambda thing: thing.index + count if type(thing) is Use else thing.index
     rows = []
     for node in graph.walk():
-        for row in _constraints.rows_of(node):
+        for row in _rows.rows_of(node):
             total = {}
             for c, thing in row:
                 total[place(thing)] = total.get(place(thing), 0) + c
@@ -452,7 +437,7 @@ OF_FREE = ("functions", "complex functions", "powers", "powers of any kind", "pr
 @pytest.mark.parametrize("name", [*OF_FREE, "other types", "expanded", "indices", "out of bounds"])
 def test_functions_at_exponents_that_no_magnitude_asks_for(name, monkeypatch):
     """Where numbers fit, rows pin them at 0; here none is said to fit."""
-    monkeypatch.setattr(_constraints, "fits_at_zero", lambda value: not value.is_floating)
+    monkeypatch.setattr(_rows, "fits_at_zero", lambda value, m: not value.is_floating)
     wrong, moved = differences(CALLS[name])
     assert not wrong
     assert moved > 2
@@ -462,7 +447,8 @@ def test_functions_at_exponents_that_no_magnitude_asks_for(name, monkeypatch):
 _UNCALLED = """
     all_gather_invariant all_gather_reduced pbroadcast unreduced_psum unreduced_reduce_scatter
     sharding_constraint layout_constraint reshard eq_to lt_to le_to pvary select_and_gather_add
-    remat2 custom_lin run_state preduced psum_invariant copy_p"""
+    remat2 custom_lin run_state preduced psum_invariant lu broadcast_to pin unpin tie ragged_all_to_all
+    with_memory_space_constraint"""
 NOT_CALLED = OF_OTHER_VERSIONS | set(_UNCALLED.split())
 
 
@@ -472,24 +458,37 @@ def primitives_of(call):
         return {node.primitive for node in build(jax.make_jaxpr(f)(*args)).walk()}
 
 
-def test_every_entry_is_called():
+NO_ROWS = (None, _rows.at_zero)
+
+
+def may_move(law):
+    """Whether an operand or result may have an exponent, by its signature."""
+    text = law.signature
+    return law.rows is None and (callable(text) or law.replay or bool(set("uU*") & set(text[2:])))
+
+
+def test_every_law_is_called():
     seen = set().union(*map(primitives_of, CALLS.values()))
-    entries = {name for name, entry in _constraints._table.items() if entry.name != "at_zero"}
-    assert entries - seen <= NOT_CALLED
+    moving = {name for name, law in LAWS.items() if law.rows not in NO_ROWS or may_move(law)}
+    assert moving - seen <= NOT_CALLED
+
+
+SAME, PRODUCT, ANY_OPERANDS = "*x: u -> u", "a: u, b: v, *x: w -> u*v", "*x: * -> -"
 
 
 @pytest.mark.parametrize(
-    ("primitive", "kind"),
+    ("primitive", "signature"),
     [
-        *(("mul", "same"), ("div", "product"), ("add", "product"), ("sqrt", "same"), ("lt", "any")),
-        *(("scatter-mul", "same"), ("dot_general", "same"), ("rem", "any"), ("sort", "any")),
-        *(("triangular_solve", "product"), ("psum", "any"), ("cholesky", "same"), ("pow", "same")),
+        *(("mul", SAME), ("div", PRODUCT), ("add", PRODUCT), ("sqrt", SAME), ("lt", ANY_OPERANDS)),
+        *(("scatter-mul", SAME), ("dot_general", SAME), ("rem", ANY_OPERANDS)),
+        *(("sort", ANY_OPERANDS), ("triangular_solve", PRODUCT), ("psum", ANY_OPERANDS)),
+        *(("cholesky", SAME), ("pow", SAME)),
     ],
 )
-def test_a_wrong_entry_is_noticed(primitive, kind, monkeypatch):
-    """What the test above is worth: with one entry replaced, some call goes wrong."""
-    wrong = _constraints.Constraint(kind, _constraints.KINDS[kind])
-    monkeypatch.setitem(_constraints._table, primitive, wrong)
+def test_a_wrong_law_is_noticed(primitive, signature, monkeypatch):
+    """What the test above is worth: with one signature replaced, some call goes wrong."""
+    wrong = dataclasses.replace(LAWS[primitive], signature=signature, rows=None, each=False)
+    monkeypatch.setitem(LAWS, primitive, wrong)
     assert any(differences(call)[0] for call in CALLS.values() if primitive in primitives_of(call))
 
 
@@ -510,15 +509,12 @@ lower_own()
 
 
 @pytest.fixture
-def table(monkeypatch):
-    """The tables, as they were afterwards."""
-    monkeypatch.setattr(_constraints, "_table", dict(_constraints._table))
-    for name in ("RULES",):
-        rules = getattr(_evaluate, name)
-        before = dict(rules)
-        yield
-        rules.clear()
-        rules.update(before)
+def table():
+    """The laws, as they were afterwards."""
+    before = dict(LAWS)
+    yield
+    LAWS.clear()
+    LAWS.update(before)
 
 
 LARGE = jnp.full(3, 1e25, jnp.float32)
@@ -538,16 +534,17 @@ def test_a_primitive_without_entry_is_at_zero_and_said_so():
 
 @pytest.mark.usefixtures("table")
 @pytest.mark.parametrize(
-    "rule",
-    ["product", lambda node: [((1, node.uses[0]), (1, node.uses[1]), (-1, node.outputs[0]))]],
+    ("signature", "rows"),
+    [
+        ("a: u, b: v -> u*v", None),
+        ("", lambda node, m: [((1, node.uses[0]), (1, node.uses[1]), (-1, node.outputs[0]))]),
+    ],
 )
-def test_a_registered_primitive_is_planned(rule):
-    from tanjax.scale.numbers import _wide
-
+def test_a_registered_primitive_is_planned(signature, rows):
     times = lambda node, xs: [
-        _wide.settle(_wide.Wide(xs[0].array * xs[1].array, xs[0].exponent + xs[1].exponent))
+        tj.scale.Wide(xs[0].array * xs[1].array, xs[0].exponent + xs[1].exponent)
     ]
-    register_constraint(OWN, rule, evaluate=times)
+    register_law(OWN, signature or "*x: - -> -", rows=rows, evaluate=times)
     view = tj.scale_graph(square_over)(LARGE)
     assert not view.plan.notes
     np.testing.assert_allclose(tj.jit(square_over)(LARGE), LARGE, rtol=1e-6)
@@ -557,25 +554,53 @@ def test_a_registered_primitive_is_planned(rule):
 
 
 @pytest.mark.usefixtures("table")
-def test_registration_refuses_what_cannot_be_meant():
-    with pytest.raises(tj.ScaleError, match=r"no kind 'multiply'.*\n.*product"):
-        register_constraint(OWN, "multiply")
-    with pytest.raises(tj.ScaleError, match=r"has an entry already .product"):
-        register_constraint("mul", "same")
-    register_constraint("mul", "product", override=True)
-    register_constraint("test_scale_name_only", "same")
-    assert _constraints.is_known("test_scale_name_only")
+def test_a_registered_primitive_has_units():
+    register_law(OWN, "a: u, b: v -> u*v")
+    assert tj.lift(lambda x: OWN.bind(x, x))(X * tj.unit("m")).unit == tj.unit("m^2")
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize(
+    ("signature", "more", "said"),
+    [
+        ("multiply", {}, r"'multiply' cannot be read.*no `->`.*\nHint: .*u\*v"),
+        ("a: u, b: v -> u*w", {}, r"no operand is in `w`"),
+        ("a: u, b: uv -> u", {}, r"cannot be read.*'uv' is no role"),
+        ("a u -> u", {}, r"cannot be read.*'a u' is not `name: role`"),
+        ("a: u -> u^", {}, r"cannot be read"),
+        ("a: u -> u^1/0", {}, r"cannot be read"),
+        ("a: u, b: v -> u v", {}, r"cannot be read"),
+        (None, {}, r"None cannot be read"),
+        ("a: u -> u", {"evaluates": len}, r"no 'evaluates'.*\nHint: .*`evaluate`"),
+        ("a: u -> u", {"bound": 3}, r"`bound` is 3"),
+        ("a: u -> u", {"work": "much"}, r"`work` is 'much'"),
+    ],
+)
+def test_registration_refuses_what_cannot_be_meant(signature, more, said):
+    with pytest.raises(tj.ScaleError, match=rf"(?s)register_law: `test_scale_own`.*{said}"):
+        register_law(OWN, signature, **more)
+    assert OWN.name not in LAWS
+
+
+@pytest.mark.usefixtures("table")
+def test_a_law_is_written_once():
+    with pytest.raises(tj.ScaleError, match=r"`mul` has a law already.*\nHint: .*override=True"):
+        register_law("mul", "*x: u -> u")
+    register_law("mul", "a: u, b: v -> u*v", override=True)
+    register_law("test_scale_name_only", "*x: u -> u")
     with pytest.raises(tj.ScaleError, match="already"):
-        register_constraint("test_scale_name_only", "same")
+        register_law("test_scale_name_only", "*x: u -> u")
+    with pytest.raises(tj.ScaleError, match="is no primitive"):
+        register_law(3, "*x: u -> u")
 
 
 def test_magnitudes_decide_about_identities():
     """`exp` is pinned at 0 where its result fits, and free where it does not."""
     graph = build(jax.make_jaxpr(jnp.exp)(jnp.float32(1.0)))
     (node,) = graph.nodes
-    assert len(_constraints.rows_of(node)) == 2
+    assert len(_rows.rows_of(node)) == 2
     node.outputs[0].magnitude = Magnitude(200.0, 300.0)
-    assert len(_constraints.rows_of(node)) == 1
+    assert len(_rows.rows_of(node)) == 1
 
 
 def test_a_logarithm_near_one_keeps_its_digits():

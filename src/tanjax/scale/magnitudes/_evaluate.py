@@ -25,9 +25,8 @@ import jax
 import numpy as np
 
 from ..graph._graph import Magnitude, Node, ScaleGraph, Use, Value
-from ..laws import _rule_families  # noqa: F401 (registers the rules)
-from ..laws._numpy_rules import RULES, WORK, applied
-from ..laws._numpy_rules_reduce import SUMS, parts_overflow
+from ..laws._law import LAWS, Law, applied
+from ..laws._reductions import SUMS, parts_overflow
 from ..numbers._measure import measure
 from ..numbers._range import is_reciprocal, vanishes
 from ..numbers._wide import (
@@ -44,8 +43,6 @@ from ._losses import Loss, losses, lost_entries
 from ._nested import NESTED
 
 __all__ = [
-    "RULES",
-    "WORK",
     "Evaluation",
     "Event",
     "Loss",
@@ -248,8 +245,8 @@ class Run:
         """Run the nodes of a graph whose inputs are in `env`."""
         env = self.env
         for node in graph.nodes:
-            rule = RULES.get(node.primitive)
-            if rule is None:
+            law = LAWS.get(node.primitive)
+            if law is None or law.evaluate is None:
                 self.nested(node)
                 continue
             if self.by_use:
@@ -260,25 +257,25 @@ class Run:
                 self.forget(node)
                 continue
             self.runs -= 1
-            self.work -= (cost := _cost(node, xs))
+            self.work -= (cost := _cost(node, law, xs))
             if self.work < 0 or self.runs < 0:
                 self.work += cost
                 self.skip(node, OVER_BUDGET)
                 continue
             try:
-                results = applied(node, rule, xs)  # type: ignore[arg-type]
+                results = applied(node, law, xs)  # type: ignore[arg-type]
             except Exception as error:  # an estimate must not stop the user's program
                 self.skip(node, f"{type(error).__name__}: {error}")
                 continue
             if self.mode == "range" and node.primitive in SUMS and node.outputs[0].is_floating:
-                results = self.summed(node, rule, xs, results)
+                results = self.summed(node, law, xs, results)
             for value, result in zip(node.outputs, results, strict=True):
                 self.store(value, result)
 
-    def summed(self, node: Node, rule: Any, xs: list[Any], results: list[Wide]) -> list[Wide]:
+    def summed(self, node: Node, law: Law, xs: list[Any], results: list[Wide]) -> list[Wide]:
         """The results of a sum, some of whose parts may have been too large."""
         exponent = 0 if self.plain else node.outputs[0].exponent
-        results, entries = parts_overflow(node, rule, xs, results, exponent)
+        results, entries = parts_overflow(node, law, xs, results, exponent)
         if entries:
             self.count(node.outputs[0], "overflow", node, entries)
         return results
@@ -316,8 +313,8 @@ class Run:
         return [self.read(use) for use in graph.outputs]
 
 
-def _cost(node: Node, xs: list[Any]) -> float:
-    work = WORK.get(node.primitive, 1.0)
+def _cost(node: Node, law: Law, xs: list[Any]) -> float:
+    work = law.work
     if callable(work):
         return work(node, xs)
     size = 0
@@ -332,4 +329,5 @@ def unsupported(names: Iterable[str] | None = None) -> list[str]:
     """The primitives that cannot be run on numbers, of some names or of all in `jax.lax`."""
     if names is None:
         names = {p.name for key, p in vars(jax.lax).items() if key.endswith("_p")}
-    return sorted(n for n in names if n not in RULES and n not in NESTED)
+    run = {name for name, law in LAWS.items() if law.evaluate} | set(NESTED)
+    return sorted(set(names) - run)
