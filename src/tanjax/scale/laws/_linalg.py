@@ -19,18 +19,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
+from tanjax import _compat
+
 from ..graph import _lu
-from ..graph._graph import Node
+from ..graph._graph import Exponents, Node
 from ..numbers._interval_record import INFINITY, Record, Records, span
 from ..numbers._spread import is_spread
 from ..numbers._wide import Apart, Wide, align, in_float64, scaled, settle
 from . import _rows as rows
 from ._forms import dtype_of
-from ._identities import IDENTITIES
 from ._indexing import permutation
 from ._law import LAWS, known, law
+from ._powers_of_two import convert
 
 
 def _cube(node: Node, xs: list[Wide]) -> float:
@@ -273,12 +276,20 @@ def _lu_bound(node: Node, records: Records) -> Records:
     return [packed, *pivots, packed, packed]
 
 
+def _replayed(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
+    packed, *pivots = _compat.bind(node.equation, operands)
+    below = np.tril(np.ones(packed.shape[-2:], bool), -1)
+    exponent = e.of(node.uses[0])
+    whole = jnp.where(below, packed, convert(packed, exponent)) if exponent else packed
+    return [whole, *pivots, packed, packed]
+
+
 @law(
     _lu.NAME,
     "a: u -> (u, -, -)",
     rows=rows.factors,
     bound=_lu_bound,
-    replay=IDENTITIES[_lu.NAME],
+    replay=_replayed,
     work=_cube,
 )
 def factors(node: Node, xs: list[Wide]) -> list[Wide]:

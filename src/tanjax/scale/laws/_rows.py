@@ -27,24 +27,17 @@ import numpy as np
 from tanjax import _compat
 from tanjax.units._signature import Each, Monomial, Signature
 
-from ..graph._graph import Node, Use, Value, callee_uses, number_of
-from ..numbers import _range
+from ..graph._graph import Magnitudes, Node, Use, Value, callee_uses, number_of
+from ..numbers._range import fits_at_zero
 from ._identities_powers import meant
 from ._law import LAWS, Law
-
-Magnitudes = Any
-
-
-def fits_at_zero(value: Value, m: Magnitudes) -> bool:
-    return _range.fits_at_zero(value)
-
 
 Term = tuple[int, Use | Value]
 Row = tuple[Term, ...]
 Rule = Callable[[Node, Magnitudes], Iterable[Row]]
 
 
-def rows_of(node: Node, m: Magnitudes = None) -> list[Row]:
+def rows_of(node: Node, m: Magnitudes) -> list[Row]:
     """The rows of one equation. Terms without a floating value are left out."""
     found = LAWS.get(node.primitive)
     if found is None:
