@@ -583,7 +583,7 @@ def test_registration_refuses_what_cannot_be_meant(signature, more, said):
 
 @pytest.mark.usefixtures("table")
 def test_a_law_is_written_once():
-    with pytest.raises(tj.ScaleError, match=r"`mul` has a law already.*\nHint: .*override=True"):
+    with pytest.raises(tj.ScaleError, match=r"(?s)`mul`: there is a law already.*override=True"):
         register_law("mul", "*x: u -> u")
     register_law("mul", "a: u, b: v -> u*v", override=True)
     register_law("test_scale_name_only", "*x: u -> u")

@@ -103,6 +103,7 @@ def _outer_bound(node: Node, a: Record, b: Record) -> Record:
 
 
 law("ragged_dot_general", "a: u, b: v, *sizes: - -> u*v")
+law("scaled_dot", "*x: - -> -")  # of numbers of 8 bits with scales of their own
 
 
 @law("tanjax_symmetric_outer", "a: u, b: v -> u*v", work=4, bound=known(_outer_bound))

@@ -44,66 +44,40 @@ def register_law(
 
     **Arguments:** `primitive`: a JAX primitive or its name. `signature`: its units, operand by
     operand, as in `tj.lift.register`; `"call"` if it runs the only jaxpr among its parameters on
-    its operands. `evaluate`: `(node, operands) -> results` on `tj.scale.Wide` arrays; `spread`:
-    it is right where each entry has an exponent of its own; `work`: how many elementary operations
-    it takes per element. `bound`: the same on `tj.scale.Record`s, None where nothing is known.
-    `rows`: `(node, magnitudes) -> rows`, each of pairs `(coefficient, use or value)` whose sum is
-    zero, where exponents do not follow from the signature. `replay`: `(node, operands, exponents)
-    -> results`, stored at exponents that no conversion gives. `override`: replace a law.
+    its operands. `evaluate`: `(node, operands) -> results` on `tj.scale.Wide` arrays, right where
+    each entry has an exponent of its own if `spread`; `work`: how many elementary operations it
+    takes per element; `bound`: the same on `tj.scale.Record`s, None where nothing is known. `rows`,
+    `replay`: as in `Law`, where the signature does not say it. `override`: replace a law.
     **Raises:** `ScaleError` if the signature cannot be read, there is a law already, or an argument
-    cannot be meant.
-    Without `evaluate` and `bound`, magnitudes behind the primitive are unknown, and values there
-    keep exponent 0.
+    cannot be meant. Without `evaluate` and `bound`, values behind the primitive keep exponent 0.
 
-    >>> import numpy as np
-    >>> import tanjax as tj
     >>> def times(node, operands):
     ...     a, b = operands
-    ...     return [tj.scale.Wide(a.array * b.array, a.exponent + b.exponent)]
-    >>> tj.scale.register_law("my_product", "a: u, b: v -> u*v", evaluate=times)
-    >>> tj.scale.register_law("my_product", "a: u, b: u -> u", evaluate=times)
-    Traceback (most recent call last):
-        ...
-    tanjax._errors.ScaleError: register_law: `my_product` has a law already, "a: u, b: v -> u*v".
-    Hint: pass `override=True` to replace it.
+    ...     return [Wide(a.array * b.array, a.exponent + b.exponent)]
+    >>> register_law("my_product", "a: u, b: v -> u*v", evaluate=times)
+    >>> LAWS["my_product"].signature
+    'a: u, b: v -> u*v'
     """
     name = getattr(primitive, "name", primitive)
     if not (isinstance(name, str) and name):
         raise _refused(repr(primitive), "this is no primitive.", "a JAX primitive, or its name.")
     if unknown:
         raise _refused(name, f"a law has no {', '.join(map(repr, unknown))}.", f"it has {_KEYS}.")
-    for key, function in (
-        ("rows", rows), ("evaluate", evaluate), ("bound", bound), ("replay", replay),
-    ):  # fmt: skip
+    functions = {"rows": rows, "evaluate": evaluate, "bound": bound, "replay": replay}
+    for key, function in functions.items():
         if function is not None and not callable(function):
             raise _refused(name, f"`{key}` is {function!r}.", "give a function, or leave it out.")
-    if not (callable(work) or (isinstance(work, int | float) and work >= 0)):
+    if not (callable(work) or isinstance(work, int | float)):
         raise _refused(name, f"`work` is {work!r}.", "give a number, or a function.")
     if name in LAWS and not override:
-        raise ScaleError(
-            message(
-                f'register_law: `{name}` has a law already, "{LAWS[name].signature}".',
-                hint="pass `override=True` to replace it.",
-            )
-        )
+        raise _refused(name, f"there is a law already: {LAWS[name]}.", "pass `override=True`.")
     if signature == _CALL:
+        signature, functions["rows"] = "", rows or rows_of.call
         CALLS.add(name)
-        signature, rows = "", rows or rows_of.call
     else:
         _check(name, signature)
     form = evaluate if spread else None
-    write(
-        name,
-        Law(
-            signature=signature,
-            rows=rows,
-            evaluate=evaluate,
-            spread=form,
-            work=work,
-            bound=bound,
-            replay=replay,
-        ),
-    )
+    write(name, Law(signature=signature, spread=form, work=work, **functions))  # type: ignore[arg-type]
 
 
 def _check(name: str, text: Any) -> None:
