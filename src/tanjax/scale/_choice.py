@@ -53,7 +53,7 @@ def assigned(
     Exponents that lose an entry which plain JAX has right are worse, whatever else they hold.
     """
     said += unholdable(graph)
-    plain = Judged.of(graph, reference, arguments, None)
+    plain = Judged.of(graph, reference, arguments, None, free_outputs)
     tries = _Tries(graph, reference, arguments, free_outputs, plain, time_limit)
     judged, solution = tries.best(_problem.DEMANDS)
     if judged.badness != (0, 0) and (hot := _tails(graph)):
@@ -109,7 +109,9 @@ class _Tries(NamedTuple):
             left = self.time_limit - (time.perf_counter() - start)
             left = max(self.time_limit / 10, left)
             solution = _problem.assign_exponents(graph, self.free_outputs, demand, left, alone)
-            judged = Judged.of(graph, self.reference, self.arguments, self.plain)
+            judged = Judged.of(
+                graph, self.reference, self.arguments, self.plain, self.free_outputs
+            )
             if found is None or judged.badness < found[0].badness:
                 found = judged, solution
             if judged.badness == (0, 0):

@@ -4,9 +4,9 @@ Exponents are judged by the results alone: a program is run on its numbers as it
 and compared with a run in a wide range. Two things count: entries that are wrong, and, before all,
 those that plain JAX has right.
 
-    plain = Judged.of(graph, reference, arguments, None)
+    plain = Judged.of(graph, reference, arguments, None, free)
     write(graph, exponents)
-    Judged.of(graph, reference, arguments, plain).badness  # (0, 0): nothing is lost
+    Judged.of(graph, reference, arguments, plain, free).badness  # (0, 0): nothing is lost
 
 Sharp edge: without a complete reference nothing is known, and any exponents count as good.
 """
@@ -47,6 +47,7 @@ class Judged(NamedTuple):
         reference: Evaluation,
         arguments: Sequence[Any],
         plain: Judged | None,
+        free: Sequence[bool],
     ) -> Judged:
         """Run the program at the exponents of the graph, or at none if `plain` is not known yet."""
         none = [None] * len(graph.outputs)
@@ -63,7 +64,8 @@ class Judged(NamedTuple):
             for was, now in zip(before, right, strict=True)
             if was is not None and now is not None
         )
-        return cls(sum(loss.entries for loss in losses(graph, reference, simulated)), worse, right)
+        lost = losses(graph, reference, simulated, free=free)
+        return cls(sum(loss.entries for loss in lost), worse, right)
 
 
 def unseen(reference: Evaluation) -> list[str]:

@@ -90,7 +90,7 @@ class Plan(NamedTuple):
         """Whether results are not finite, or zero, where something else is known to be right."""
         counts = self.expected or ()
         return any(
-            count and not (is_finite(x) and count_nonzero(x) >= count)
+            not is_finite(x) or (count and count_nonzero(x) < count)
             for count, x in zip(counts, results, strict=True)
         )
 
@@ -152,10 +152,10 @@ def is_right(plan: Plan, arguments: Sequence[Any]) -> bool:
         pairs = zip(graph.outputs, plan.free_outputs, strict=True)
         if any(free and not _leaves_well(use) for use, free in pairs):
             return False
-        if plan.identity and all(map(_range.fits_at_zero, graph.values)):
+        if plan.identity and all(map(_range.is_normal, graph.values)):
             return not any(_range.needed_by_parts(v) > 0 for v in graph.values)
         simulated = evaluate(graph, arguments, budget=BUDGET, simulate=True, plain=plan.identity)
-        return not losses(graph, reference, simulated)
+        return not losses(graph, reference, simulated, free=plan.free_outputs)
     finally:
         for value, magnitude in zip(graph.values, magnitudes, strict=True):
             value.magnitude = magnitude
@@ -318,11 +318,13 @@ def lost_in_plain(
     """Where plain JAX would lose something that its results need; empty if it would not."""
     out = {v: _what(v) for v in graph.values if not _range.fits_at_zero(v)}
     out.update((v, "overflow") for v in graph.values if _range.needed_by_parts(v) > 0)
-    if not out:
-        return {}
     if misfits(graph, free_outputs):
         return out
     if reference.complete:
+        # Numbers too far apart for any exponent "fit" as well as they can: results may show it.
+        out = {v: _what(v) for v in graph.values if not _range.is_normal(v)} | out
+        if not out:
+            return {}
         simulated = evaluate(graph, arguments, budget=reference.budget, simulate=True)
         return out if losses(graph, reference, simulated) else {}
     return out if any(map(_alarming, graph.values)) else {}

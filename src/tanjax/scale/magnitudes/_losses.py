@@ -34,6 +34,7 @@ import numpy as np
 
 from ..graph._graph import ScaleGraph
 from ..laws._numpy_rules import is_float
+from ..numbers._range import holds_together
 from ..numbers._spread import common, is_spread
 from ..numbers._wide import Wide, clamp_to, is_number, limits, magnitude_of
 
@@ -63,8 +64,8 @@ def losses(
     """The outputs that a simulated run gets wrong because of its range; unknown ones are left out.
 
     **Arguments:** `free`: per output, whether it may leave at an exponent of its own, as quantities
-    may. That its numbers do not fit at exponent 0 then excuses nothing; but what is lost beside a
-    largest entry that does fit is no loss.
+    may. That its numbers do not fit at exponent 0 then excuses nothing; but if no exponent holds
+    all of them, what is lost beside a largest entry that does fit is no loss.
     **Cost:** one pass over the outputs; one more run if something finite looks lost,
     which is kept in the reference.
     """
@@ -153,12 +154,13 @@ def _compare_output(
         return _Compared(np.zeros(size, bool), np.zeros(size))
     noisy = None if rounded is None else rounded.outputs[i]
     dtype, exponent = use.value.aval.dtype, 0 if simulated.plain else use.exponent
-    if free is not None and free[i] and simulated.plain:
-        exponent = _own_exponent(true, dtype)
     held = true
-    if not strict and is_float(true):
-        held = clamp_to(true, dtype, exponent).value
-    lost, error = _lost(true, got, noisy, held, dtype)
+    if is_float(true) and not strict:
+        is_free = free is not None and free[i]
+        if not is_free or not holds_together(use.value):
+            own = _own_exponent(true, dtype) if is_free else exponent
+            held = clamp_to(true, dtype, own).value
+    lost, error = _lost(true, got, noisy, held, dtype, exponent)
     if reference.estimated or simulated.estimated:  # numbers of sampled loops are approximate
         lost = lost & np.atleast_1d(_gone(got))
     return _Compared(lost, error)
@@ -179,10 +181,13 @@ def _own_exponent(x: Wide, dtype: Any) -> int:
     return 0 if inside else math.floor(largest)
 
 
-def _lost(true: Wide, got: Wide, noisy: Wide | None, held: Wide, dtype: Any) -> tuple[Any, Any]:
+def _lost(
+    true: Wide, got: Wide, noisy: Wide | None, held: Wide, dtype: Any, exponent: int
+) -> tuple[Any, Any]:
     """Which entries are lost, and all relative errors.
 
-    **Arguments:** `held`: what the type of the output makes of the true numbers.
+    **Arguments:** `held`: what the type of the output makes of the true numbers; `exponent`: at
+    which the output is stored.
     """
     if not is_float(true):
         lost = np.ravel(true.array != got.array)
@@ -198,6 +203,9 @@ def _lost(true: Wide, got: Wide, noisy: Wide | None, held: Wide, dtype: Any) -> 
     error = np.where(np.isnan(error) | ~(finite | same), np.inf, error)
     # Below 2^-44 the two runs may differ by the order of float64 operations.
     lost = ~same & (error > max(2.0 ** -(limits(dtype).bits + 2), 2.0**-44))
+    if (step := limits(dtype).step) and np.any(lost):  # subnormal numbers have few digits
+        reference, result, one = _together(true, got, Wide(np.float64(step), exponent))
+        lost &= ~(np.abs(result - reference) <= one)
     if noisy is not None and np.any(lost):
         reference, result, rounded = _together(true, got, noisy)
         noise = np.abs(rounded - reference)

@@ -302,11 +302,16 @@ def _magnitude_of_spread(x: Wide) -> Magnitude:
 
 
 class Limits(NamedTuple):
-    """What a floating type can store: from `least` to `largest`, with `bits` of mantissa."""
+    """What a floating type can store: from `least` to `largest`, with `bits` of mantissa.
+
+    `step`: the least subnormal number, 0 if subnormal numbers are flushed. XLA computes with types
+    of a smaller range than float32 in float32, and keeps their subnormal numbers.
+    """
 
     largest: float
     least: float
     bits: int
+    step: float
 
 
 @functools.cache
@@ -319,9 +324,10 @@ def limits(dtype: Any) -> Limits:
     info = jax.numpy.finfo(dtype)
     bits = int(info.nmant)
     if bits >= 52:
-        return Limits(float(info.max), float(info.tiny), bits)
+        return Limits(float(info.max), float(info.tiny), bits, 0.0)
     half = 2.0 ** -(bits + 2)
-    return Limits(float(info.max) * (1 + half), float(info.tiny) * (1 - half), bits)
+    step = float(info.smallest_subnormal) if info.tiny > 2.0**-120 else 0.0
+    return Limits(float(info.max) * (1 + half), float(info.tiny) * (1 - half), bits, step)
 
 
 def _ldexp(x: float, power: int) -> float:
@@ -332,7 +338,7 @@ def _ldexp(x: float, power: int) -> float:
 
 
 class Clamped(NamedTuple):
-    """What a type has made of some numbers: how many became infinite, and how many zero."""
+    """What a type has made of some numbers: how many became infinite, how many zero or coarse."""
 
     value: Wide
     overflowed: int
@@ -340,7 +346,7 @@ class Clamped(NamedTuple):
 
 
 def clamp_to(x: Wide, dtype: Any, exponent: int) -> Clamped:
-    """The numbers as a type stores them at an exponent, in range only: precision is kept."""
+    """The numbers as a type stores them at an exponent: normal ones keep their precision."""
     if x.extent is None:
         x = settle(x)
     room, shift, array = limits(dtype), exponent - x.exponent, x.array
@@ -357,14 +363,26 @@ def clamp_to(x: Wide, dtype: Any, exponent: int) -> Clamped:
     exact = np.abs(_real_parts(array))
     over = (sizes > top) & (exact < INF)
     under = (sizes < bottom) & (exact > 0)
+    small = _real_parts(_subnormal(array, shift, room.step)) if under.any() else 0 * exact
+    under &= small != _real_parts(array)
     counts = int(np.count_nonzero(over)), int(np.count_nonzero(under))
     if counts == (0, 0):
         return Clamped(x, 0, 0)
     array = np.array(array, order="C")
     parts = _real_parts(array)  # a view
     parts[over] = np.copysign(INF, parts[over])
-    parts[under] = 0.0
+    parts[under] = small[under]
     return Clamped(settle(Wide(array, x.exponent)), *counts)
+
+
+def _subnormal(array: Any, shift: Any, step: float) -> Any:
+    """Numbers `array * 2**-shift` as whole multiples of `step`, moved back; 0 if it is 0."""
+    if not step:
+        return np.zeros_like(array)
+    stored = np.array(scaled(array, -shift), order="C")
+    parts = _real_parts(stored)
+    parts[...] = np.rint(parts / step) * step
+    return scaled(stored, shift)
 
 
 def _real_parts(array: Any) -> Any:
