@@ -21,20 +21,24 @@ import numpy as np
 from .graph._graph import Node, ScaleGraph
 from .laws._constraints import is_known
 from .magnitudes._evaluate import OVER_BUDGET, Evaluation, evaluate
-from .magnitudes._losses import losses, lost_entries
+from .magnitudes._losses import losses, lost_errors
 from .numbers import _range
+
+# A subnormal number on the way costs plain JAX some digits: it is nearly right below this relative
+# error, and made worse by so many times as much.
+_NEARLY, _FARTHER = 0.125, 4.0
 
 
 class Judged(NamedTuple):
     """What exponents (or none) do to the results.
 
-    **Fields:** `lost`: entries of the results that are wrong; `worse`: of those, how many plain JAX
-    has right; `right`: per output, which entries are as the dtype holds them.
+    **Fields:** `lost`: entries of the results that are wrong; `worse`: how many are farther off
+    than in plain JAX, which has them nearly right; `errors`: per output, what is lost of entries.
     """
 
     lost: int
     worse: int
-    right: list[Any]
+    errors: list[Any]
 
     @property
     def badness(self) -> tuple[int, int]:
@@ -56,26 +60,39 @@ class Judged(NamedTuple):
         simulated = evaluate(
             graph, arguments, budget=reference.budget, simulate=True, plain=plain is None
         )
-        wrong = lost_entries(graph, reference, simulated, strict=True)
-        right = [None if mask is None else ~mask for mask in wrong]
-        before = none if plain is None else plain.right
+        errors = lost_errors(graph, reference, simulated, strict=True)
+        before = none if plain is None else plain.errors
         worse = sum(
-            int(np.count_nonzero(was & ~now))
-            for was, now in zip(before, right, strict=True)
+            int(np.count_nonzero((was < _NEARLY) & (now > _FARTHER * was)))
+            for was, now in zip(before, errors, strict=True)
             if was is not None and now is not None
         )
         lost = losses(graph, reference, simulated, free=free)
-        return cls(sum(loss.entries for loss in lost), worse, right)
+        return cls(sum(loss.entries for loss in lost), worse, errors)
+
+
+_BEYOND = (
+    "numbers beyond 2^(2^50) were met and are taken for inf or 0: results that depend on them are "
+    "infinite or nan."
+)
+
+
+def _all_finite(reference: Evaluation) -> bool:
+    return all(x is None or bool(np.isfinite(x.array).all()) for x in reference.outputs)
 
 
 def unseen(reference: Evaluation) -> list[str]:
     """Equations that could not be run, and of whose numbers nothing is known."""
-    return [
-        f"the numbers of `{node.primitive}`{_at(node)} could not be looked at ({reason})."
-        for node, reason in reference.skipped
-        if reason != OVER_BUDGET
-        and not all(v.is_floating and v.magnitude is not None for v in node.outputs)
-    ][:3]
+    beyond = [_BEYOND] if reference.beyond and not _all_finite(reference) else []
+    return (
+        beyond
+        + [
+            f"the numbers of `{node.primitive}`{_at(node)} could not be looked at ({reason})."
+            for node, reason in reference.skipped
+            if reason != OVER_BUDGET
+            and not all(v.is_floating and v.magnitude is not None for v in node.outputs)
+        ][:3]
+    )
 
 
 def _at(node: Node) -> str:

@@ -35,7 +35,7 @@ from .magnitudes._intervals import bound
 from .magnitudes._losses import losses
 from .numbers import _range
 from .numbers._measure import count_nonzero, is_finite, measure
-from .numbers._wide import clamp_to
+from .numbers._stored import clamp_to
 from .replay._rewrites import guard, guard_all
 from .show._progress import progress
 
@@ -147,7 +147,7 @@ def is_right(plan: Plan, arguments: Sequence[Any]) -> bool:
     try:
         arguments = _numbers(arguments)
         reference = evaluate(graph, arguments, budget=BUDGET)
-        if not reference.complete or reference.estimated:
+        if not reference.complete or reference.estimated or unseen(reference):
             return False
         pairs = zip(graph.outputs, plan.free_outputs, strict=True)
         if any(free and not _leaves_well(use) for use, free in pairs):

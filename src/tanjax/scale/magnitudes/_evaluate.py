@@ -30,16 +30,8 @@ from ..laws._numpy_rules import RULES, WORK, applied
 from ..laws._numpy_rules_reduce import SUMS, parts_overflow
 from ..numbers._measure import measure
 from ..numbers._range import is_reciprocal, vanishes
-from ..numbers._wide import (
-    Wide,
-    clamp_to,
-    inverse,
-    magnitude_of,
-    rounded_to,
-    saturated,
-    settle,
-    wide,
-)
+from ..numbers._stored import clamp_to, rounded_to, saturated
+from ..numbers._wide import Wide, beyond, inverse, magnitude_of, settle, wide
 from ._losses import Loss, losses, lost_entries
 from ._nested import NESTED
 
@@ -87,8 +79,9 @@ class Evaluation(NamedTuple):
 
     **Fields:** `outputs`: per output of the graph, None where unknown; `complete`: every node was
     run; `estimated`: a loop was sampled; `events`: what a simulation clamped; `plain`, `arguments`,
-    `budget`: how it was run; `skipped`: nodes that were not run; `again`: further runs, kept by
-    those who compare with this one.
+    `budget`: how it was run; `skipped`: nodes that were not run; `beyond`: numbers were met that
+    are too far even for a wide range; `again`: further runs, kept by those who compare with this
+    one.
     """
 
     outputs: list[Wide | None]
@@ -99,6 +92,7 @@ class Evaluation(NamedTuple):
     arguments: tuple[Any, ...]
     budget: float
     skipped: tuple[Skipped, ...]
+    beyond: bool
     again: dict[str, Any]
 
 
@@ -123,7 +117,7 @@ def evaluate(
 def _evaluate(
     graph: ScaleGraph, arguments: Sequence[Any], budget: float, mode: str, plain: bool = True
 ) -> Evaluation:
-    run = Run(len(graph.values), budget, mode, plain)
+    run, before = Run(len(graph.values), budget, mode, plain), beyond.count
     if mode == "reference":
         for value in graph.values:
             value.magnitude = None
@@ -142,6 +136,7 @@ def _evaluate(
         tuple(arguments),
         budget,
         tuple(run.skipped.values()),
+        beyond.count > before,
         {},
     )
 

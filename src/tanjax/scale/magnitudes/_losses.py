@@ -36,7 +36,8 @@ from ..graph._graph import ScaleGraph
 from ..laws._numpy_rules import is_float
 from ..numbers._range import holds_together
 from ..numbers._spread import common, is_spread
-from ..numbers._wide import Wide, clamp_to, is_number, limits, magnitude_of
+from ..numbers._stored import clamp_to, limits
+from ..numbers._wide import Wide, is_number, magnitude_of
 
 # Rounding errors may happen to be small in the one run that measures them.
 _NOISE = 8.0
@@ -90,17 +91,30 @@ def lost_entries(
     cannot hold is lost, too. That tells what a simulated run has right.
     **Returns:** boolean arrays of the outputs' shapes. A complex entry is lost if a part of it is.
     """
-    masks: list[Any] = []
+    errors = lost_errors(graph, reference, simulated, free=free, strict=strict)
+    return [None if error is None else error > 0 for error in errors]
+
+
+def lost_errors(
+    graph: ScaleGraph,
+    reference: Any,
+    simulated: Any,
+    *,
+    free: Sequence[bool] | None = None,
+    strict: bool = False,
+) -> list[np.ndarray[Any, Any] | None]:
+    """The same, with relative errors of the entries that are lost, and 0 elsewhere."""
+    errors: list[Any] = []
     compared = _compare(graph, reference, simulated, free, strict)
     for x, found in zip(reference.outputs, compared, strict=True):
         if found is None:
-            masks.append(None)
+            errors.append(None)
             continue
-        lost = found.lost
+        error = np.where(found.lost, found.error, 0.0)
         if x.array.dtype.kind == "c":
-            lost = lost.reshape(-1, 2).any(1)
-        masks.append(lost.reshape(np.shape(x.array)))
-    return masks
+            error = error.reshape(-1, 2).max(1)
+        errors.append(error.reshape(np.shape(x.array)))
+    return errors
 
 
 class _Compared(NamedTuple):
