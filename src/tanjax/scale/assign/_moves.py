@@ -53,7 +53,7 @@ def descend(
     search.begin(start, bounds)
     for cell in search.cells if start is None else ():
         search.place(cell, bounds)
-    order = [cell for cell in search.cells if not cell.odd]
+    order = [c for c, cell in enumerate(search.cells) if not cell.odd]
     for _ in range(PASSES):
         order = order[::-1]
         if not search.sweep(order, until):
@@ -69,17 +69,18 @@ class _Search:
         self.at: list[int | None] = [None] * system.size
         self.read: list[dict[int, int]] = [{} for _ in range(system.n)]
         self.cells = [_form(system, cell) for cell in system.cells]
+        self.cell_of = {x: c for c, cell in enumerate(self.cells) for x in cell.variables}
+        self.waiting = [True] * len(self.cells)  # something near it has changed since
 
     def begin(self, start: list[int] | None, bounds: Bounds | None) -> None:
         """The exponents to begin with, or those of variables of no cell."""
         s = self.system
-        inside = {x for cell in self.cells for x in cell.variables}
         if bounds is not None:
             bounds.fix({}, self.at)
         for x in range(s.size):
             if start is not None:
                 self.put(x, start[x])
-            elif x not in inside and (s.pinned[x] or x < s.n):
+            elif x not in self.cell_of and (s.pinned[x] or x < s.n):
                 low, high = (s.low[x], s.high[x]) if bounds is None else bounds.of(x)
                 self.put(x, nearest(low, high))
 
@@ -154,13 +155,19 @@ class _Search:
                 return e
         return min(max(nearest(self.system.low[x], self.system.high[x]), low), high)
 
-    def sweep(self, order: list[Movable], until: float) -> bool:
-        """Look once at every cell; whether any has become cheaper, and there is time for more."""
+    def sweep(self, order: list[int], until: float) -> bool:
+        """Look at every cell that waits; whether any is cheaper now, and there is time for more."""
         gained = False
-        for k, cell in enumerate(order):
+        for k, c in enumerate(order):
             if k % TICK == 0 and time.thread_time() > until:
                 return False
-            gained |= self.improve(cell)
+            if self.waiting[c] and self.improve(self.cells[c]):
+                gained = True
+                for v in {self.system.owner[x] for x in self.cells[c].variables}:
+                    for x in (v, *self.system.uses_of[v]):
+                        if x in self.cell_of:
+                            self.waiting[self.cell_of[x]] = True
+            self.waiting[c] = False
         return gained
 
     def improve(self, cell: Movable) -> bool:
