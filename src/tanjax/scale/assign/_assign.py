@@ -14,9 +14,9 @@ Constants are converted at planning time, for nothing. The choice is an integer 
 4. The exponents follow, equation by equation, within these bounds, and are improved back and forth
    (`_moves`). If the cost is that of the bound, they are proven best; if not, HiGHS solves small
    programs, with the conflicts as further rows (`_integer_program`).
-5. Programs that wander out of range at random have more conflicts than there is time for. After
-   `EFFORT` the equations are walked without bounds, in linear time; if what is found is proven good
-   to `GOOD`, that is the answer.
+5. Programs that wander out of range at random have more conflicts than there is time for. When
+   that shows, their equations are walked without bounds, in linear time; if what is found is proven
+   good to `GOOD`, that is the answer.
 
     assign(problem).values  # array([0, 0, 20])
 
@@ -47,8 +47,9 @@ from ._presolve import ANY as ANY, FREE as FREE, Problem as Problem, System
 TINY = 1e-30
 GAP = 1e-9  # below this an assignment counts as proven best
 ENDS = 500  # rows at which conflicts are looked for first; some tens of steps of a simulation
-EFFORT = 2e-5  # seconds per row for bounds, and twice that for the search
+EFFORT = 2e-5  # seconds per row for a first look at bounds, and twice that for the search
 AT_LEAST = 500  # rows that are worth as many seconds
+RARE = 0.06  # conflicts per row, from which on a program wanders out of range at random
 GRACE = 8e-5  # seconds per row without which exponents would be chosen blindly
 GOOD = 0.01  # a proven gap that is good enough after that
 FEW = 200  # conflicts whose cheapest cover takes HiGHS some milliseconds
@@ -121,10 +122,12 @@ class _Search:
     def run(self) -> Assignment:
         small = self.system.size <= SMALL
         self._violate()
-        bounds = Bounds(self.system, self._until(0.5))
-        if not small:
-            bounds.deadline = min(bounds.deadline, time.thread_time() + self.effort)
+        half = self._until(0.5)
+        bounds = Bounds(self.system, min(half, time.thread_time() + self.effort))
         covered = self._covered(bounds)
+        while bounds.exhausted and self._few(bounds) and time.thread_time() < half:
+            bounds.resume(time.thread_time() + self.effort)
+            covered = self._covered(bounds)
         if bounds.exhausted:
             best = self._descend("search")
             if best.gap <= GOOD and not small:
@@ -137,6 +140,11 @@ class _Search:
         if best.excess > GAP:
             best = self._descend("search")
         return self._whole(bounds) if best.excess > GAP and small and self.left > 0 else best
+
+    def _few(self, bounds: Bounds) -> bool:
+        """Whether conflicts are so rare among the rows of both ends that they are worth finding."""
+        rows = min(len(self.system.rows), 2 * ENDS)
+        return len(bounds.conflicts) < RARE * max(rows, AT_LEAST)
 
     def _violate(self) -> None:
         """Let variables violate their intervals where some have to, by as little as they can."""
