@@ -104,9 +104,9 @@ class _Tries(NamedTuple):
     def best(self, demands: Sequence[_problem.Demand]) -> tuple[Judged, Assignment]:
         """The exponents that lose least, by the first demand at which nothing is lost."""
         found: tuple[Judged, Assignment] | None = None
-        graph, alone, start = self.graph, needs_nothing(self.graph), time.perf_counter()
+        graph, alone, start = self.graph, needs_nothing(self.graph), time.thread_time()
         for demand in demands:
-            left = self.time_limit - (time.perf_counter() - start)
+            left = self.time_limit - (time.thread_time() - start)
             left = max(self.time_limit / 10, left)
             solution = _problem.assign_exponents(graph, self.free_outputs, demand, left, alone)
             judged = Judged.of(graph, self.reference, self.arguments, self.plain)

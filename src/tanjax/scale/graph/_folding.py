@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 _FOLDED: dict[str, Callable[..., Any]] = {
@@ -37,8 +38,17 @@ def folded_number(equation: Any, numbers: Sequence[Any]) -> Any:
         return None
     kept = any(n.dtype != v.aval.dtype for n, v in zip(numbers, equation.invars, strict=True))
     with np.errstate(all="ignore"):
-        result = np.asarray(function(*numbers))
+        result = np.asarray(function(*map(_wide, numbers)))
         narrow = result.astype(dtype)
     # What a cast would crush is kept as it was written, as everywhere (`_literals.py`).
-    crushed = (result != 0) & np.isfinite(result) & ((narrow == 0) | ~np.isfinite(narrow))
-    return result if kept or crushed else narrow
+    return result if kept or (dtype.kind not in "iu" and _is_crushed(result, narrow)) else narrow
+
+
+def _wide(number: Any) -> Any:
+    """A number in a range that its product with another does not leave: `2^-14 · 2^-14`."""
+    return number if number.dtype.kind in "iuc" else np.asarray(number, np.float64)
+
+
+def _is_crushed(wide: Any, narrow: Any) -> bool:
+    ordinary = np.abs(narrow) >= jnp.finfo(narrow.dtype).smallest_normal
+    return bool(wide != narrow and np.isfinite(wide) and not (ordinary and np.isfinite(narrow)))

@@ -28,7 +28,7 @@ from tanjax import _compat
 from tanjax._errors import ScaleError, message
 
 from ..graph._graph import CALLS, Node, Use, Value, callee_uses, number_of
-from ..numbers._range import fits_at_zero
+from ..numbers._range import exponents, fits_at_zero
 from ._identities_powers import meant
 
 Term = tuple[int, Use | Value]
@@ -111,8 +111,16 @@ def power(numerator: int, denominator: int = 1) -> Rule:
 def _integer_power(node: Node) -> Iterator[Row]:
     n = node.params["y"]
     use, out = node.uses[0], node.outputs[0]
-    if abs(n) <= 3 or _is_complex(node) or (fits_at_zero(use.value) and fits_at_zero(out)):
+    if _is_complex(node) or (fits_at_zero(use.value) and fits_at_zero(out)):
         yield (n, use), (-1, out)
+    elif abs(n) <= 3 and has_multiple(out, n):  # else there is a law for any two exponents
+        yield (n, use), (-1, out)
+
+
+def has_multiple(value: Value, n: int) -> bool:
+    """Whether a multiple of `n` is among the exponents of a value: else no `x**n` fits there."""
+    low, high = exponents(value)
+    return not n or high // abs(n) * abs(n) >= low
 
 
 def _general_power(node: Node) -> Iterator[Row]:

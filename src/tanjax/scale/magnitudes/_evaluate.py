@@ -180,7 +180,7 @@ class Run:
         """Keep a result as its type stores it."""
         if x.array.dtype.kind in "fc":
             exponent, dtype = 0 if self.plain else value.exponent, value.aval.dtype
-            if is_reciprocal(value):
+            if is_reciprocal(value) and (self.plain or exponent == _power_of(value)):
                 power = self.clamped(inverse(x), dtype, -exponent, value, value.node)
                 x = inverse(power)
             exact, x = x, self.clamped(x, dtype, exponent, value, value.node)
@@ -314,6 +314,12 @@ class Run:
                 self.store(value, x)
         self.graph(graph)
         return [self.read(use) for use in graph.outputs]
+
+
+def _power_of(value: Value) -> int:
+    """The exponent of a whole power that is computed as such; at others it has a law."""
+    assert value.node is not None
+    return int(value.node.params["y"]) * value.node.uses[0].exponent
 
 
 def _cost(node: Node, xs: list[Any]) -> float:
