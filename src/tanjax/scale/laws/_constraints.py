@@ -111,9 +111,8 @@ def power(numerator: int, denominator: int = 1) -> Rule:
 def _integer_power(node: Node) -> Iterator[Row]:
     n = node.params["y"]
     use, out = node.uses[0], node.outputs[0]
-    if _is_complex(node) or (fits_at_zero(use.value) and fits_at_zero(out)):
-        yield (n, use), (-1, out)
-    elif abs(n) <= 3 and has_multiple(out, n):  # else there is a law for any two exponents
+    plain = _is_complex(node) or (fits_at_zero(use.value) and fits_at_zero(out))
+    if plain or (abs(n) <= 3 and has_multiple(out, n)):  # else it has a law for any two exponents
         yield (n, use), (-1, out)
 
 
