@@ -189,7 +189,7 @@ class Run:
         """Keep a result as its type stores it."""
         if x.array.dtype.kind in "fc":
             exponent, dtype = self.exponent(value), value.aval.dtype
-            if is_reciprocal(value):
+            if is_reciprocal(value) and self.is_a_power(value, exponent):
                 power = self.clamped(inverse(x), dtype, -exponent, value, value.node)
                 x = inverse(power)
             exact, x = x, self.clamped(x, dtype, exponent, value, value.node)
@@ -202,6 +202,11 @@ class Run:
 
     def exponent(self, x: Value | Use) -> int:
         return 0 if self.exponents is None else self.exponents.of(x)
+
+    def is_a_power(self, value: Value, exponent: int) -> bool:
+        """Whether a whole power is computed as such; at other exponents it has a law."""
+        assert value.node is not None
+        return exponent == value.node.params["y"] * self.exponent(value.node.uses[0])
 
     def is_saturated(self, node: Node) -> bool:
         return self.exponents is not None and node.index in self.exponents.saturated
