@@ -158,7 +158,7 @@ def test_rounding_is_not_a_loss():
     found, simulated = lost_in_plain(f, jnp.float16(1.0), small)
     assert simulated.events
     assert found == []
-    assert lost_in_plain(lambda y: jnp.sqrt(y * y), small)[0]
+    assert lost_in_plain(lambda y: jnp.sqrt(y * y), small / 32)[0]
 
 
 def test_parts_of_a_sum_that_overflow_are_lost():

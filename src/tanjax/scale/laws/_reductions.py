@@ -21,7 +21,8 @@ import numpy as np
 from ..graph._graph import Node
 from ..numbers._interval_record import Record, ends, interval, precision, span, sum_of, union
 from ..numbers._spread import is_spread, parts_of, product_over, running_sum, sum_over
-from ..numbers._wide import Wide, extent, in_float64, limits, magnitude_of, settle, split
+from ..numbers._stored import limits
+from ..numbers._wide import Wide, extent, in_float64, magnitude_of, settle, split
 from . import _rows as rows
 from ._forms import by_order, dtype_of, is_float, moves
 from ._identities import IDENTITIES

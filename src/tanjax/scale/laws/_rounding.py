@@ -28,7 +28,8 @@ from ..numbers._interval_record import (
     union,
 )
 from ..numbers._spread import choose
-from ..numbers._wide import Wide, as_float, clamp_to, is_number, limits, scaled, wide
+from ..numbers._stored import clamp_to, limits
+from ..numbers._wide import Wide, as_float, is_number, scaled, wide
 from . import _rows as rows
 from ._forms import dtype_of, is_float, moves, shape_of
 from ._identities import IDENTITIES

@@ -28,7 +28,7 @@ from tanjax import _compat
 from tanjax.units._signature import Each, Monomial, Signature
 
 from ..graph._graph import Magnitudes, Node, Use, Value, callee_uses, number_of
-from ..numbers._range import fits_at_zero
+from ..numbers._range import exponents, fits_at_zero
 from ._identities_powers import meant
 from ._law import LAWS, Law
 
@@ -129,8 +129,16 @@ def same(node: Node, m: Magnitudes) -> Iterator[Row]:
 def integer_power(node: Node, m: Magnitudes) -> Iterator[Row]:
     n = node.params["y"]
     use, out = node.uses[0], node.outputs[0]
-    if abs(n) <= 3 or _is_complex(node) or (fits_at_zero(use.value, m) and fits_at_zero(out, m)):
+    plain = _is_complex(node) or (fits_at_zero(use.value, m) and fits_at_zero(out, m))
+    # Else it has a law for any two exponents.
+    if plain or (abs(n) <= 3 and has_multiple(out, m, n)):
         yield (n, use), (-1, out)
+
+
+def has_multiple(value: Value, m: Magnitudes, n: int) -> bool:
+    """Whether a multiple of `n` is among the exponents of a value: else no `x**n` fits there."""
+    low, high = exponents(value, m)
+    return not n or high // abs(n) * abs(n) >= low
 
 
 def general_power(node: Node, m: Magnitudes) -> Iterator[Row]:
