@@ -21,9 +21,9 @@ import jax.scipy
 import numpy as np
 import pytest
 from jax import lax
-from test_primitives import CALLS, primitives_of_jax
 
 import tanjax as tj
+from primitive_calls import CALLS, primitives_of_jax
 from tanjax.scale.laws._law import LAWS
 
 PLACES = (
@@ -37,8 +37,15 @@ AT = jnp.array([2, 0, 1], jnp.int32)
 ARGUMENTS = (
     *((X,), (X, Y), (X, Y, Y), (M,), (M, X), (M, M), (X, AT), (AT,), (AT, AT), (X, 1), (X, (3, 1))),
     *((X, (0,)), (M, (1, 0)), ([X, Y], 0), (X > 0, X, Y), (jax.random.key(0),), (X, Y, X, Y)),
-    *((jax.random.key(0), X), (jax.random.key(0), (3,)), (jax.random.key(0), AT), (X + 0j,)),
+    *((jax.random.key(0), X), (jax.random.key(0), (3,)), (jax.random.key(0), AT), (lax.complex(X, Y),)),
 )
+
+
+@pytest.fixture(autouse=True)
+def as_users_have_it():
+    """Functions are called as they come, with what JAX allows by itself."""
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
 
 
 def names_of(closed):
@@ -121,7 +128,7 @@ MORE = {
 def reached():
     """Cases by name, each with the primitives that it comes down to."""
     found = {}
-    with jax.enable_x64(False), warnings.catch_warnings(), jax.numpy_rank_promotion("allow"):
+    with jax.enable_x64(False), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, (f, *args) in (CALLS | MORE).items():
             args = jax.tree.map(in_float32, args)

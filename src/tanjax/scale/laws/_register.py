@@ -55,8 +55,6 @@ def register_law(
     ...     a, b = operands
     ...     return [Wide(a.array * b.array, a.exponent + b.exponent)]
     >>> register_law("my_product", "a: u, b: v -> u*v", evaluate=times)
-    >>> LAWS["my_product"].signature
-    'a: u, b: v -> u*v'
     """
     name = getattr(primitive, "name", primitive)
     if not (isinstance(name, str) and name):
