@@ -317,8 +317,7 @@ def limits(dtype: Any) -> Limits:
     the smallest normal number: the bounds here are those of what survives the rounding.
     """
     info = jax.numpy.finfo(dtype)
-    bits = int(info.nmant)
-    if bits >= 52:
+    if (bits := int(info.nmant)) >= 52:
         return Limits(float(info.max), float(info.tiny), bits)
     half = 2.0 ** -(bits + 2)
     return Limits(float(info.max) * (1 + half), float(info.tiny) * (1 - half), bits)
@@ -360,11 +359,18 @@ def clamp_to(x: Wide, dtype: Any, exponent: int) -> Clamped:
     counts = int(np.count_nonzero(over)), int(np.count_nonzero(under))
     if counts == (0, 0):
         return Clamped(x, 0, 0)
-    array = np.array(array, order="C")
-    parts = _real_parts(array)  # a view
+    parts = _real_parts(array := np.array(array, order="C"))  # a view
     parts[over] = np.copysign(INF, parts[over])
-    parts[under] = 0.0
+    parts[under] = _subnormal(parts[under], np.broadcast_to(shift, parts.shape)[under], dtype)
     return Clamped(settle(Wide(array, x.exponent)), *counts)
+
+
+def _subnormal(parts: Any, shift: Any, dtype: Any) -> Any:
+    """Below the normal numbers float16, which is computed in float32, keeps some bits."""
+    if dtype != np.float16:  # those of float32 itself are flushed
+        return 0.0
+    unit = np.ldexp(1.0, np.clip(shift - 24, -1000, 1000))
+    return np.rint(parts / unit) * unit
 
 
 def _real_parts(array: Any) -> Any:
@@ -383,10 +389,9 @@ def saturated(exact: Wide, clamped: Wide, dtype: Any) -> Wide:
 
 def rounded_to(x: Wide, dtype: Any) -> Wide:
     """The numbers rounded to the mantissa of a type, at any range (Veltkamp's splitting)."""
-    bits = limits(dtype).bits
+    array, bits = x.array, limits(dtype).bits
     if bits >= 52:
         return x
-    array = x.array
     if array.dtype.kind == "c":
         parts = [rounded_to(Wide(p), dtype).array for p in (array.real, array.imag)]
         return Wide(complex_of(*parts), x.exponent)
