@@ -30,7 +30,7 @@ def orbit(count):
 
     x = jnp.array([1.5e11, 1e9, 0.0], jnp.float32)
     plan = _plan.plan(jax.make_jaxpr(program)(x), [x], [False])
-    return plan, _problem.problem_of(plan.graph, [False], _problem.DEMANDS[0])
+    return plan, _problem.problem_of(plan.graph, plan.magnitudes, [False], _problem.DEMANDS[0])
 
 
 @pytest.mark.parametrize("count", [60, 200])

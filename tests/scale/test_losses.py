@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from jax import lax
 
+from scale_facts import exponents_at
 from tanjax.scale.graph._graph import build
-from tanjax.scale.magnitudes._evaluate import evaluate, losses, lost_entries
+from tanjax.scale.magnitudes._evaluate import evaluate, losses, lost_entries, simulate
 from tanjax.scale.numbers._wide import Wide, as_float, clamp_to, wide
 
 
@@ -20,7 +21,7 @@ def lost_in_plain(f, *args):
     graph = build(jax.make_jaxpr(f)(*args))
     reference = evaluate(graph, jax.tree.leaves(args))
     assert reference.complete
-    simulated = evaluate(graph, jax.tree.leaves(args), simulate=True)
+    simulated = simulate(graph, reference)
     return losses(graph, reference, simulated), simulated
 
 
@@ -70,7 +71,7 @@ def test_plain_arithmetic_loses_the_hard_formulas(name, dtype):
     assert reference.complete
     want = FORMULAS[name](*(float(x) if np.ndim(x) == 0 else x for x in NUMBERS[name]))
     np.testing.assert_allclose(as_float(reference.outputs[0]), want, 2e-2)
-    simulated = evaluate(graph, numbers, simulate=True)
+    simulated = simulate(graph, reference)
     found = losses(graph, reference, simulated, free=[True])
     assert bool(found) == (dtype == jnp.float16 or name not in SURVIVE)
     assert bool(simulated.events) >= bool(found)
@@ -137,18 +138,17 @@ def test_exponents_are_simulated():
     x = jnp.float32(1e30)
     reference = evaluate(graph, [x])
     product, root = (node.outputs[0] for node in graph.nodes)
-    product.exponent, graph.nodes[1].uses[0].exponent = 100, 100
-    assert losses(graph, reference, evaluate(graph, [x], simulate=True, plain=True))
-    planned = evaluate(graph, [x], simulate=True, plain=False)
+    read = graph.nodes[1].uses[0]
+    at = lambda *pairs: simulate(graph, reference, exponents_at(graph, pairs))
+    assert losses(graph, reference, simulate(graph, reference))
+    planned = at((product, 100), (read, 100))
     assert planned.events == []
     assert losses(graph, reference, planned) == []
-    graph.nodes[1].uses[0].exponent = 0
-    planned = evaluate(graph, [x], simulate=True, plain=False)
-    assert [(e.kind, e.place) for e in planned.events] == [("overflow", graph.nodes[1].uses[0])]
+    planned = at((product, 100))
+    assert [(e.kind, e.place) for e in planned.events] == [("overflow", read)]
     assert losses(graph, reference, planned)
-    graph.nodes[1].uses[0].exponent = 100
-    root.exponent = graph.outputs[0].exponent = -40
-    assert losses(graph, reference, evaluate(graph, [x], simulate=True, plain=False)) == []
+    planned = at((product, 100), (read, 100), (root, -40), (graph.outputs[0], -40))
+    assert losses(graph, reference, planned) == []
 
 
 def test_rounding_is_not_a_loss():
@@ -196,7 +196,7 @@ def test_sampled_loops_lose_only_zeros_and_infinities():
     reference = evaluate(graph, [x])
     assert reference.estimated
     for budget in (2e6, 4e5):
-        simulated = evaluate(graph, [x], budget=budget, simulate=True)
+        simulated = simulate(graph, reference._replace(budget=budget))
         assert [loss.output for loss in losses(graph, reference, simulated)] == [1]
 
 
@@ -212,7 +212,7 @@ def test_complex_and_boolean_results_of_several_axes():
     for steps, lost in ((3, [(0, 1), (2, 3)]), (100_000, [(2, 3)])):
         graph = build(jax.make_jaxpr(f, static_argnums=1)(x, steps))
         reference = evaluate(graph, [x])
-        simulated = evaluate(graph, [x], simulate=True)
+        simulated = simulate(graph, reference)
         found = losses(graph, reference, simulated)
         assert [(loss.output, loss.entries) for loss in found] == lost
 
@@ -222,17 +222,14 @@ def test_a_plan_that_loses_what_plain_arithmetic_has_right():
     x = jnp.array([-1.0, 0.0, 1.0, 1000.0], "f4")
     graph = build(jax.make_jaxpr(lambda x: 1 / (1 + jnp.exp(x)))(x))
     reference = evaluate(graph, [x])
-    plain = evaluate(graph, [x], simulate=True)
+    plain = simulate(graph, reference)
     assert plain.events
     assert losses(graph, reference, plain) == []
     assert [m.tolist() for m in lost_entries(graph, reference, plain)] == [[False] * 4]
     power = next(n for n in graph.nodes if n.primitive == "exp").outputs[0]
     total = power.uses[0].node.outputs[0]
-    for value in (power, total):
-        value.exponent = 1400
-        for use in value.uses:
-            use.exponent = 1400
-    planned = evaluate(graph, [x], simulate=True, plain=False)
+    scaled = [x for value in (power, total) for x in (value, *value.uses)]
+    planned = simulate(graph, reference, exponents_at(graph, [(x, 1400) for x in scaled]))
     assert [m.tolist() for m in lost_entries(graph, reference, planned)] == [[True] * 3 + [False]]
     assert [(loss.output, loss.entries) for loss in losses(graph, reference, planned)] == [(0, 3)]
 
@@ -247,7 +244,7 @@ def test_lost_entries_have_the_shapes_of_outputs():
 
     graph = build(jax.make_jaxpr(f)(x))
     reference = evaluate(graph, [x])
-    masks = lost_entries(graph, reference, evaluate(graph, [x], simulate=True))
+    masks = lost_entries(graph, reference, simulate(graph, reference))
     lost = [[True, False, True], [False, False, True]]
     assert masks[0].tolist() == lost
     assert not masks[1]
@@ -255,7 +252,7 @@ def test_lost_entries_have_the_shapes_of_outputs():
     assert masks[3] is None
     assert masks[4].tolist() == [[False, False, True], [False] * 3]
     assert not masks[5]  # 1e-60 is no float32 in any case
-    plain = evaluate(graph, [x], simulate=True)
+    plain = simulate(graph, reference)
     assert lost_entries(graph, reference, plain, strict=True)[5]
     assert lost_entries(graph, reference, plain, free=[True] * 6)[5]
     counted = {loss.output: loss.entries for loss in losses(graph, reference, plain)}
@@ -269,7 +266,7 @@ def test_numbers_are_compared_one_by_one(power):
     graph = build(jax.make_jaxpr(lambda x: jnp.sqrt(x * x))(shape))
     x = Wide(np.array([0.75, 0.5, 0.625]), np.array([power, -70, 3]))
     reference = evaluate(graph, [x])
-    simulated = evaluate(graph, [x], simulate=True)
+    simulated = simulate(graph, reference)
     (got,) = lost_entries(graph, reference, simulated)
     assert got.tolist() == [False, True, False]  # what is out of its own type's range is excused
     for wrong in (1e-3, 2.0**-60):

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
+from scale_facts import exponents_at, magnitudes_of
 from tanjax.scale import Magnitude, build
 from tanjax.scale.show._dot import to_dot
 from tanjax.scale.show._draw import BAND, COLOURS, figure_size, nested_spans, plot
@@ -61,15 +62,16 @@ def newton():
     graph = build(jax.make_jaxpr(lambda m, d: jax.jit(force)(m, d) + 1.0)(x, x))
     of = {row.name: row.value for row in rows_to_show(graph, Facts("f", argument_names=("m", "d")))}
     sizes = {"m": 6e24, "d": 1.5e11, "a": 6e24, "b": 1.5e11, "c": 4e14, "e": 2.4e39, "f": 2.25e22}
-    for name, size in {**sizes, "g": 1.07e17, "h": 1.07e17, "i": 1.07e17}.items():
-        of[name].magnitude = measured(size)
-    of["b"].magnitude = measured(1e11, 2e11)
-    of["e"].exponent = 128
-    for use in of["c"].uses:
-        use.exponent = -24
+    sizes |= {"g": 1.07e17, "h": 1.07e17, "i": 1.07e17}
+    known = {name: measured(size) for name, size in sizes.items()} | {"b": measured(1e11, 2e11)}
+    magnitudes = magnitudes_of(graph, [(of[name], m) for name, m in known.items()])
+    moved = [(of["e"], 128), *((use, -24) for use in of["c"].uses)]
     lost = {of["e"].index: "overflow", of["f"].index: "underflow"}
     notes = ("the size of <m> is an estimate",)
-    facts = Facts("force", False, "milp", 0.25, 0.004, 2, lost, notes, ("m", "d"), ("out",))
+    numbers = magnitudes, exponents_at(graph, moved)
+    facts = Facts(
+        "force", False, "milp", 0.25, 0.004, 2, lost, notes, ("m", "d"), ("out",), *numbers
+    )
     return graph, facts
 
 
@@ -82,14 +84,18 @@ def chain(length):
         return x
 
     graph = build(jax.make_jaxpr(run)(jnp.float32(1)))
-    lost = {}
+    sizes, lost = {}, {}
     for n, value in enumerate([graph.inputs[0], *(node.outputs[0] for node in graph.nodes)]):
         log2 = min(n, 25) * math.log2(100.0)
-        value.magnitude = Magnitude(log2, log2, True)
+        sizes[value] = Magnitude(log2, log2, True)
         if log2 > 127:
-            lost[value.index] = "overflow"
-            value.exponent = 100
-    return graph, Facts("chain", False, "milp", lost=lost)
+            lost[value] = "overflow"
+    exponents = exponents_at(graph, [(value, 100) for value in lost])
+    lost = {value.index: kind for value, kind in lost.items()}
+    magnitudes = magnitudes_of(graph, sizes.items())
+    return graph, Facts(
+        "chain", False, "milp", 0.0, 0.0, 0, lost, (), (), (), magnitudes, exponents
+    )
 
 
 def line_of(text, name):
@@ -170,19 +176,17 @@ def test_constants_have_rows_only_where_there_is_something_to_say():
     numbers = np.array([1.0, 2.0], np.float32)
     graph = build(jax.make_jaxpr(lambda x: x * 3600.0 + jnp.asarray(numbers))(jnp.float32(1)))
     (factor,) = (v for v in graph.values if v.kind == "constant" and not v.aval.shape)
-    factor.exponent = -32
-    rows = rows_to_show(graph, Facts("f"))
+    facts = Facts("f", exponents=exponents_at(graph, [(factor, -32)]))
+    rows = rows_to_show(graph, facts)
     assert [row.operation for row in rows if row.value.kind == "constant"] == ["constant"]
     assert "mul a 3600 at 2^-32" in [row.operation for row in rows]
-    lost = rows_to_show(graph, Facts("f", lost={factor.index: "underflow"}))
+    lost = rows_to_show(graph, facts._replace(lost={factor.index: "underflow"}))
     assert [row.name for row in lost if row.lost] == ["3600"]
 
 
 def test_identity_has_no_columns_for_exponents():
     graph, facts = newton()
-    for thing in (*graph.values, *graph.uses):
-        thing.exponent = 0
-    text = report(graph, facts._replace(identity=True, lost={}, conversions=0))
+    text = report(graph, facts._replace(identity=True, lost={}, conversions=0, exponents=None))
     assert "plan: the program is run as it is" in text
     assert "in plain JAX: nothing is lost" in text
     assert "exponent" not in text
@@ -266,15 +270,20 @@ def mixed(x, h, n, key):
 def mixed_graph():
     args = jnp.float32(1), jnp.float16(2), 3, jax.random.key(0)
     graph = build(jax.make_jaxpr(mixed)(*args))
-    random, lost = np.random.default_rng(0), {}
+    random, sizes, moved = np.random.default_rng(0), {}, {}
     for value in graph.values:
         if value.is_floating:
             middle, half = random.normal(0, 40), abs(random.normal(0, 10))
-            value.magnitude = Magnitude(middle - half, middle + half)
+            sizes[value] = Magnitude(middle - half, middle + half)
             if value.kind != "constant" and middle > 30:
-                lost[value.index], value.exponent = "overflow", round(middle)
+                moved[value] = round(middle)
+    lost = {value.index: "overflow" for value in moved}
+    numbers = {
+        "magnitudes": magnitudes_of(graph, sizes.items()),
+        "exponents": exponents_at(graph, moved.items()),
+    }
     hostile = ("<script>alert(1)</script>", 'a"b\\', "$n_$", "key")
-    return graph, Facts("<b>&mixed$x$", False, lost=lost, argument_names=hostile)
+    return graph, Facts("<b>&mixed$x$", False, lost=lost, argument_names=hostile, **numbers)
 
 
 def test_every_value_has_one_row_and_one_name(mixed_graph):
@@ -324,11 +333,10 @@ def test_picture_shows_plain_jax_fail_and_the_plan_hold():
 
 def test_picture_of_an_identity_has_no_second_bars():
     graph, facts = newton()
-    for value in graph.values:
-        value.exponent = 0
-        if value.index in facts.lost:
-            value.magnitude = measured(1e30)
-    ax = plot(graph, facts._replace(identity=True, lost={}))
+    lost = facts.lost
+    sizes = [measured(1e30) if i in lost else m for i, m in enumerate(facts.magnitudes)]
+    facts = facts._replace(identity=True, lost={}, magnitudes=sizes, exponents=None)
+    ax = plot(graph, facts)
     assert [c.get_gid() for c in ax.collections if c.get_gid()] == ["numbers"]
     assert ax.get_title(loc="left") == "force: plain JAX loses nothing; run as it is"
 
@@ -359,9 +367,8 @@ def test_labels_do_not_overlap(length, mixed_graph):
 
 def test_runaway_values_are_cut_and_marked():
     graph, facts = newton()
-    graph.inputs[0].magnitude = Magnitude(5000.0, math.inf)
-    graph.inputs[1].magnitude = Magnitude(-math.inf, 0.0)
-    ax = plot(graph, facts)
+    runaway = [Magnitude(5000.0, math.inf), Magnitude(-math.inf, 0.0)]
+    ax = plot(graph, facts._replace(magnitudes=[*runaway, *facts.magnitudes[2:]]))
     assert ax.get_ylim()[1] < 150
     marked = [
         c.get_offsets()[:, 0].tolist()

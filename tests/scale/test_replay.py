@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
+from scale_facts import exponents_at
 from tanjax import _compat
 from tanjax.scale.assign import _assign, _problem
 from tanjax.scale.graph._graph import build
@@ -137,18 +138,20 @@ PROGRAMS = [
 
 def drawn(graph, seed, share):
     """Random exponents for a share of the values, and what follows for the others."""
-    problem = _problem.problem_of(graph, [True] * len(graph.outputs), _problem.DEMANDS[1])
+    problem = _problem.problem_of(
+        graph, [None] * len(graph.values), [True] * len(graph.outputs), _problem.DEMANDS[1]
+    )
     random = np.random.default_rng(seed)
     low, high = np.full_like(problem.low, -60), np.full_like(problem.high, 60)
     for v in graph.values:
         if v.is_floating and v.kind in ("result", "inner") and random.random() < share:
             low[v.index] = high[v.index] = random.integers(-20, 20)
     solution = _assign.assign(problem._replace(low=low, high=high), time_limit=0.2)
-    _problem.write(graph, solution.values, solution.uses)
+    return _problem.exponents_of(graph, solution)
 
 
-def replayed(graph, *arguments):
-    return jax.jit(_replay.replay(graph))(list(arguments))
+def replayed(graph, exponents, *arguments):
+    return jax.jit(_replay.replay(graph, exponents))(list(arguments))
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -158,12 +161,13 @@ def test_any_exponents_give_the_program(program):
     moved = 0
     for seed, share in enumerate((0.15, 0.7)):
         graph = build(closed)
-        drawn(graph, seed, share)
-        moved += sum(v.exponent != 0 for v in graph.values)
-        for stored, use, number in zip(replayed(graph, X, Y), graph.outputs, expected, strict=True):
+        exponents = drawn(graph, seed, share)
+        moved += sum(map(bool, exponents.values))
+        results = replayed(graph, exponents, X, Y)
+        for stored, use, number in zip(results, graph.outputs, expected, strict=True):
             stored = np.asarray(stored)
             if stored.dtype.kind in "fc":
-                stored = stored * 2.0**use.exponent
+                stored = stored * 2.0 ** exponents.of(use)
             # The same numbers up to the order in which XLA fuses, and the error of a power of 100.
             np.testing.assert_allclose(stored, number, rtol=3e-14)
     assert moved, "no exponent was drawn: the comparison would say nothing"
@@ -171,20 +175,17 @@ def test_any_exponents_give_the_program(program):
 
 def test_what_no_exponent_touches_is_bound_as_it_was():
     program = jax.make_jaxpr(lambda x: (custom_rules(x, Y), loop(x, Y)))(X)
-    again = jax.make_jaxpr(lambda x: _replay.replay(build(program))([x]))(X)
+    graph = build(program)
+    again = jax.make_jaxpr(lambda x: _replay.replay(graph, exponents_at(graph, []))([x]))(X)
     needed = _compat.needed_equations(program.jaxpr)
     assert [e.primitive for e in again.eqns] == [e.primitive for e in needed]
 
 
 def test_a_conversion_is_shared_by_all_who_want_it():
     graph = build(jax.make_jaxpr(lambda x: (x + 1.0, x + 2.0, x * 2.0))(X))
-    for node in graph.nodes[:2]:
-        node.outputs[0].exponent = 5
-        for use in node.uses:
-            use.exponent = 5
-    for use in graph.outputs[:2]:
-        use.exponent = 5
-    again = jax.make_jaxpr(lambda x: _replay.replay(graph)([x]))(X)
+    scaled = [x for node in graph.nodes[:2] for x in (node.outputs[0], *node.uses)]
+    exponents = exponents_at(graph, [(x, 5) for x in (*scaled, *graph.outputs[:2])])
+    again = jax.make_jaxpr(lambda x: _replay.replay(graph, exponents)([x]))(X)
     names = [e.primitive.name for e in again.eqns]
     assert [n for n in names if n in ("mul", "add")] == ["mul", "add", "add", "mul"]
 
@@ -213,9 +214,9 @@ def test_compiler_does_not_join_conversions(shape):
 def test_constant_is_converted_at_planning_time():
     graph = build(jax.make_jaxpr(lambda x: x + 3.0)(X))
     (node,) = graph.nodes
-    for thing in (*node.uses, node.outputs[0], graph.outputs[0]):
-        thing.exponent = 4
-    again = jax.make_jaxpr(lambda x: _replay.replay(graph)([x]))(X)
+    scaled = (*node.uses, node.outputs[0], graph.outputs[0])
+    exponents = exponents_at(graph, [(x, 4) for x in scaled])
+    again = jax.make_jaxpr(lambda x: _replay.replay(graph, exponents)([x]))(X)
     names = [e.primitive.name for e in again.eqns]
     assert [n for n in names if n in ("mul", "add")] == ["mul", "add"]  # x is converted, 3 was
     numbers = [float(v.val) for e in again.eqns for v in e.invars if hasattr(v, "val")]

@@ -59,6 +59,6 @@ def hostile(count, seed=0, near=None, back=30):
 def problem_of(program, arguments, free=True):
     """The integer program of a program."""
     graph = _graph.build(jax.make_jaxpr(program)(*arguments))
-    _plan._magnitudes(graph, arguments, arguments, False)
+    magnitudes = _plan._magnitudes(graph, arguments, arguments, False).magnitudes
     outputs = [free] * len(graph.outputs)
-    return _problem.problem_of(graph, outputs, _problem.DEMANDS[0])
+    return _problem.problem_of(graph, magnitudes, outputs, _problem.DEMANDS[0])

@@ -26,4 +26,4 @@ def scaled_call(fun: Callable[..., Any], arguments: Sequence[Any]) -> tuple[list
 
 def run(found: Plan, arguments: Sequence[Any]) -> list[Any]:
     """The results of a planned program on plain arrays, compiled."""
-    return jax.jit(replay(found.graph))(list(arguments))  # type: ignore[no-any-return]
+    return jax.jit(replay(found.graph, found.exponents))(list(arguments))  # type: ignore[no-any-return]

@@ -13,36 +13,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ._judged import Judged, unholdable
 from .assign import _problem
 from .assign._assign import Assignment
-from .graph._graph import Node, ScaleGraph
+from .graph._graph import Exponents, Magnitudes, ScaleGraph
 from .magnitudes._evaluate import Evaluation
 from .magnitudes._parts import needs_nothing
 from .numbers import _range
-from .replay._rewrites import guard
+from .replay._rewrites import guarded
 
 
 class Solved(NamedTuple):
-    """What is known of an assignment of exponents."""
+    """Exponents, and what is known of them."""
 
+    exponents: Exponents
     conversions: int = 0
     method: str = "identity"
     gap: float = 0.0
 
 
-def misfits(graph: ScaleGraph, free_outputs: Sequence[bool]) -> int:
+def misfits(graph: ScaleGraph, m: Magnitudes, free_outputs: Sequence[bool]) -> int:
     """How many results could leave at an exponent, and do not fit without."""
     pairs = zip(graph.outputs, free_outputs, strict=True)
-    return sum(free and not _range.fits_at_zero(use.value) for use, free in pairs)
+    return sum(free and not _range.fits_at_zero(use.value, m) for use, free in pairs)
 
 
 def assigned(
     graph: ScaleGraph,
     reference: Evaluation,
-    arguments: Sequence[Any],
     free_outputs: Sequence[bool],
     time_limit: float,
     said: list[str],
@@ -52,26 +52,19 @@ def assigned(
 
     Exponents that lose an entry which plain JAX has right are worse, whatever else they hold.
     """
-    said += unholdable(graph)
-    plain = Judged.of(graph, reference, arguments, None)
-    tries = _Tries(graph, reference, arguments, free_outputs, plain, time_limit)
-    judged, solution = tries.best(_problem.DEMANDS)
-    if judged.badness != (0, 0) and (hot := _tails(graph)):
-        for node in hot:
-            node.saturated = True
-        other = tries.best(_problem.DEMANDS[-2:])
+    m = reference.magnitudes
+    said += unholdable(graph, m)
+    plain = Judged.of(graph, reference)
+    tries = _Tries(graph, reference, free_outputs, plain, time_limit)
+    judged, solution, exponents = tries.best(_problem.DEMANDS)
+    if judged.badness != (0, 0) and (hot := _tails(graph, m)):
+        other = tries.best(_problem.DEMANDS[-2:], hot)
         if other[0].badness < judged.badness:
-            judged, solution = other
-        else:
-            for node in hot:
-                node.saturated = False
-    missing = misfits(graph, free_outputs)
+            judged, solution, exponents = other
+    missing = misfits(graph, m, free_outputs)
     is_worse = judged.worse or (judged.lost and judged.lost >= plain.lost + missing)
     if is_worse:
         said.append("no exponents hold these numbers together: plain floating point is kept.")
-        _problem.clear(graph)
-        for node in graph.walk():
-            node.saturated = False
         judged = plain
     elif judged.lost:
         said.append(
@@ -86,9 +79,8 @@ def assigned(
             "the integer program ran out of time; exponents were propagated instead, so there may "
             "be more conversions than needed."
         )
-    _problem.write(graph, solution.values, solution.uses)
-    guard(graph)
-    return Solved(solution.conversions, solution.method, solution.gap)
+    exponents = exponents._replace(guarded=guarded(graph, m, exponents))
+    return Solved(exponents, solution.conversions, solution.method, solution.gap)
 
 
 class _Tries(NamedTuple):
@@ -96,35 +88,40 @@ class _Tries(NamedTuple):
 
     graph: ScaleGraph
     reference: Evaluation
-    arguments: Sequence[Any]
     free_outputs: Sequence[bool]
     plain: Judged
     time_limit: float
 
-    def best(self, demands: Sequence[_problem.Demand]) -> tuple[Judged, Assignment]:
+    def best(
+        self, demands: Sequence[_problem.Demand], saturated: frozenset[int] = frozenset()
+    ) -> tuple[Judged, Assignment, Exponents]:
         """The exponents that lose least, by the first demand at which nothing is lost."""
-        found: tuple[Judged, Assignment] | None = None
-        graph, alone, start = self.graph, needs_nothing(self.graph), time.perf_counter()
+        found: tuple[Judged, Assignment, Exponents] | None = None
+        graph, m, start = self.graph, self.reference.magnitudes, time.perf_counter()
+        alone = needs_nothing(graph, m)
         for demand in demands:
             left = self.time_limit - (time.perf_counter() - start)
             left = max(self.time_limit / 10, left)
-            solution = _problem.assign_exponents(graph, self.free_outputs, demand, left, alone)
-            judged = Judged.of(graph, self.reference, self.arguments, self.plain)
+            free = self.free_outputs
+            solution = _problem.assign_exponents(graph, m, free, demand, left, alone)
+            exponents = _problem.exponents_of(graph, solution)._replace(saturated=saturated)
+            judged = Judged.of(graph, self.reference, exponents, self.plain)
             if found is None or judged.badness < found[0].badness:
-                found = judged, solution
+                found = judged, solution, exponents
             if judged.badness == (0, 0):
                 break
         assert found is not None
         return found
 
 
-def _tails(graph: ScaleGraph) -> list[Node]:
+def _tails(graph: ScaleGraph, m: Magnitudes) -> frozenset[int]:
     """Exponentials with entries so large that no exponent holds them beside the others.
 
     `exp(x) / (exp(x) + 1)**2` is inf / inf for these; at the largest number instead, it is 0.
     """
-    return [
-        node
+    names = ("exp", "exp2", "expm1")
+    return frozenset(
+        node.index
         for node in graph.walk()
-        if node.primitive in ("exp", "exp2", "expm1") and not _range.holds_together(node.outputs[0])
-    ]
+        if node.primitive in names and not _range.holds_together(node.outputs[0], m)
+    )

@@ -150,9 +150,10 @@ def _digest(plan: Any) -> int:
     """A number that two plans share if they are the same program, used in the same way."""
     graph = plan.graph
     what = (
-        (plan.identity, plan.method, plan.exponents),
+        (plan.identity, plan.method, *plan.exponents[:2]),
+        [sorted(nodes) for nodes in plan.exponents[2:]],
         (plan.is_estimate, plan.is_confirmed, plan.expected, plan.has_effects),
-        [(node.primitive, node.guarded) for node in graph.walk()],
+        [node.primitive for node in graph.walk()],
         [value.restored for value in graph.values],
     )
     return 1 + zlib.crc32(repr(what).encode()) % (2**31 - 1)

@@ -4,23 +4,21 @@ Exponents are judged by the results alone: a program is run on its numbers as it
 and compared with a run in a wide range. Two things count: entries that are wrong, and, before all,
 those that plain JAX has right.
 
-    plain = Judged.of(graph, reference, arguments, None)
-    write(graph, exponents)
-    Judged.of(graph, reference, arguments, plain).badness  # (0, 0): nothing is lost
+    plain = Judged.of(graph, reference)
+    Judged.of(graph, reference, exponents, plain).badness  # (0, 0): nothing is lost
 
 Sharp edge: without a complete reference nothing is known, and any exponents count as good.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .graph._graph import Node, ScaleGraph
+from .graph._graph import Exponents, Magnitudes, Node, ScaleGraph
 from .laws._constraints import is_known
-from .magnitudes._evaluate import OVER_BUDGET, Evaluation, evaluate
+from .magnitudes._evaluate import OVER_BUDGET, Evaluation, simulate
 from .magnitudes._losses import losses, lost_entries
 from .numbers import _range
 
@@ -45,16 +43,14 @@ class Judged(NamedTuple):
         cls,
         graph: ScaleGraph,
         reference: Evaluation,
-        arguments: Sequence[Any],
-        plain: Judged | None,
+        exponents: Exponents | None = None,
+        plain: Judged | None = None,
     ) -> Judged:
-        """Run the program at the exponents of the graph, or at none if `plain` is not known yet."""
+        """Run the program at exponents, and compare it with the run at none, `plain`."""
         none = [None] * len(graph.outputs)
         if not reference.complete:
             return cls(int(plain is None), 0, none)
-        simulated = evaluate(
-            graph, arguments, budget=reference.budget, simulate=True, plain=plain is None
-        )
+        simulated = simulate(graph, reference, exponents)
         wrong = lost_entries(graph, reference, simulated, strict=True)
         right = [None if mask is None else ~mask for mask in wrong]
         before = none if plain is None else plain.right
@@ -68,11 +64,12 @@ class Judged(NamedTuple):
 
 def unseen(reference: Evaluation) -> list[str]:
     """Equations that could not be run, and of whose numbers nothing is known."""
+    m = reference.magnitudes
     return [
         f"the numbers of `{node.primitive}`{_at(node)} could not be looked at ({reason})."
         for node, reason in reference.skipped
         if reason != OVER_BUDGET
-        and not all(v.is_floating and v.magnitude is not None for v in node.outputs)
+        and not all(v.is_floating and m[v.index] is not None for v in node.outputs)
     ][:3]
 
 
@@ -89,11 +86,12 @@ def unknown_primitives(graph: ScaleGraph) -> list[str]:
     ]
 
 
-def unholdable(graph: ScaleGraph) -> list[str]:
+def unholdable(graph: ScaleGraph, m: Magnitudes) -> list[str]:
     """What no exponent can hold, where that was found out on numbers."""
     said = []
     for value in graph.values:
-        if value.magnitude and value.magnitude.exact and not _range.holds_together(value):
+        found = m[value.index]
+        if found and found.exact and not _range.holds_together(value, m):
             where = (value.node.source or value.node.primitive) if value.node else value.kind
             said.append(f"no exponent of {value.aval.dtype} holds every number of {where}.")
     return said[:5]

@@ -28,15 +28,14 @@ import numpy as np
 from . import _hosts
 from ._choice import Solved, assigned, misfits
 from ._judged import unknown_primitives, unseen
-from .assign import _problem
-from .graph._graph import Magnitude, ScaleGraph, Use, Value, build
-from .magnitudes._evaluate import Evaluation, evaluate
+from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
+from .magnitudes._evaluate import Evaluation, evaluate, simulate
 from .magnitudes._intervals import bound
 from .magnitudes._losses import losses
 from .numbers import _range
 from .numbers._measure import count_nonzero, is_finite, measure
 from .numbers._wide import clamp_to
-from .replay._rewrites import guard, guard_all
+from .replay._rewrites import all_guarded, guarded
 from .show._progress import progress
 
 BUDGET = 2e6  # elements · operations that are run on numbers without second thoughts: 5 ms
@@ -47,18 +46,21 @@ log = logging.getLogger("tanjax.scale")
 
 
 class Plan(NamedTuple):
-    """The exponents of a graph (in the graph), and what is to be said about them.
+    """The exponents of a graph, and what is to be said about them.
 
-    **Fields:** `identity`: the program runs as it is; `is_estimate`: not everything was run on
-    numbers; `lost`: by index of a value, what plain JAX would do there; `has_effects`: it prints or
-    calls back; `conversions`, `method`, `gap`, `seconds`: of the assignment; `is_confirmed`: plain
-    JAX was seen to miss what is estimated, or must; `expected`: how many entries of each result are
-    not zero, if all are known and finite; `free_outputs`: as given; `grade`: what is known of the
-    numbers of the last call, `"proved"`, `"seen"` or `"guessed"`; `looks`: on how many calls it was
-    compared with the numbers; `alarms`: what may be wrong in the results all the same.
+    **Fields:** `graph`, `magnitudes`, `exponents`; `identity`: the program runs as it is;
+    `is_estimate`: not everything was run on numbers; `lost`: by index of a value, what plain JAX
+    would do there; `has_effects`: it prints or calls back; `conversions`, `method`, `gap`,
+    `seconds`: of the assignment; `is_confirmed`: plain JAX was seen to miss what is estimated, or
+    must; `expected`: how many entries of each result are not zero, if all are known and finite;
+    `free_outputs`: as given; `grade`: what is known of the numbers of the last call, `"proved"`,
+    `"seen"` or `"guessed"`; `looks`: on how many calls it was compared with the numbers; `alarms`:
+    what may be wrong in the results all the same.
     """
 
     graph: ScaleGraph
+    magnitudes: Magnitudes
+    exponents: Exponents
     identity: bool
     is_estimate: bool
     lost: dict[int, str]
@@ -80,8 +82,8 @@ class Plan(NamedTuple):
         pairs = zip(self.graph.outputs, results, strict=True)
         return any(
             use.value.is_floating
-            and use.value.magnitude is not None
-            and not use.value.magnitude.is_zero
+            and (m := self.magnitudes[use.value.index]) is not None
+            and not m.is_zero
             and measure(x).is_zero
             for use, x in pairs
         )
@@ -96,23 +98,15 @@ class Plan(NamedTuple):
 
     def believed(self) -> Plan:
         """The identity instead: plain JAX was run, and nothing was missing."""
-        _problem.clear(self.graph)
         said = "bounds or a sampled loop raised a false alarm: plain JAX was run, and is right."
         return self._replace(
-            identity=True, notes=(*self.notes, said), lost={}, conversions=0,
-            method="identity", gap=0.0,
+            exponents=Exponents.none(self.graph), identity=True, notes=(*self.notes, said),
+            lost={}, conversions=0, method="identity", gap=0.0,
         )  # fmt: skip
 
     @property
-    def exponents(self) -> tuple[tuple[int, ...], ...]:
-        """All of them: two plans of one program with the same exponents are the same program."""
-        exponents = ((v.exponent, *(u.exponent for u in v.uses)) for v in self.graph.values)
-        marks = ((node.guarded, node.saturated) for node in self.graph.walk())
-        return (*exponents, *marks)
-
-    @property
     def output_exponents(self) -> list[int]:
-        return [use.exponent for use in self.graph.outputs]
+        return list(map(self.exponents.of, self.graph.outputs))
 
 
 def identity(
@@ -121,7 +115,9 @@ def identity(
     """The plan that does nothing, before any number was looked at."""
     graph = build(closed, restored)
     effects = bool(closed.effects)
-    return Plan(graph, True, False, {}, tuple(notes), effects, free_outputs=tuple(free_outputs))
+    unknown, none = [None] * len(graph.values), Exponents.none(graph)
+    said, free = tuple(notes), tuple(free_outputs)
+    return Plan(graph, unknown, none, True, False, {}, said, effects, free_outputs=free)
 
 
 def look_cost(graph: ScaleGraph) -> float:
@@ -131,34 +127,27 @@ def look_cost(graph: ScaleGraph) -> float:
     return 15e-6 * equations + 5e-9 * numbers
 
 
-def _leaves_well(use: Use) -> bool:
-    """Whether a result that may have any exponent fits at that which it has."""
-    low, high = _range.exponents(use.value)
-    return not use.value.is_floating or low <= use.exponent <= high
-
-
 def is_right(plan: Plan, arguments: Sequence[Any]) -> bool:
     """Whether a plan loses nothing of these numbers: False also where that cannot be said.
 
-    **Cost:** about 10 µs per equation. The graph is left as it was.
+    **Cost:** about 10 µs per equation.
     """
-    graph = plan.graph
-    magnitudes = [value.magnitude for value in graph.values]
-    try:
-        arguments = _numbers(arguments)
-        reference = evaluate(graph, arguments, budget=BUDGET)
-        if not reference.complete or reference.estimated:
-            return False
-        pairs = zip(graph.outputs, plan.free_outputs, strict=True)
-        if any(free and not _leaves_well(use) for use, free in pairs):
-            return False
-        if plan.identity and all(map(_range.fits_at_zero, graph.values)):
-            return not any(_range.needed_by_parts(v) > 0 for v in graph.values)
-        simulated = evaluate(graph, arguments, budget=BUDGET, simulate=True, plain=plan.identity)
-        return not losses(graph, reference, simulated)
-    finally:
-        for value, magnitude in zip(graph.values, magnitudes, strict=True):
-            value.magnitude = magnitude
+    graph, at = plan.graph, plan.exponents
+    reference = evaluate(graph, _numbers(arguments), budget=BUDGET)
+    if not reference.complete or reference.estimated:
+        return False
+    m = reference.magnitudes
+
+    def leaves_well(use: Use) -> bool:
+        low, high = _range.exponents(use.value, m)
+        return not use.value.is_floating or low <= at.of(use) <= high
+
+    pairs = zip(graph.outputs, plan.free_outputs, strict=True)
+    if any(free and not leaves_well(use) for use, free in pairs):
+        return False
+    if plan.identity and all(_range.fits_at_zero(v, m) for v in graph.values):
+        return not any(_range.needed_by_parts(v, m) > 0 for v in graph.values)
+    return not losses(graph, reference, simulate(graph, reference, None if plan.identity else at))
 
 
 @contextlib.contextmanager
@@ -196,33 +185,33 @@ def plan(
     estimated; `hide`: every product and quotient from XLA, because it made infinities.
     """
     start, given = time.perf_counter(), _hosts.known_numbers(arguments)
-    arguments = _numbers(given)
     graph = build(closed, restored)
-    said, alarms = [*notes, *unknown_primitives(graph)], list[str]()
-    count = len(graph.uses)
+    said, alarms, count = [*notes, *unknown_primitives(graph)], list[str](), len(graph.uses)
     with progress(count, "planning") as advance:
-        reference = _magnitudes(graph, arguments, given, thorough)
+        reference = _magnitudes(graph, _numbers(given), given, thorough)
         advance(count // 2)
-        lost = lost_in_plain(graph, reference, arguments, free_outputs)
+        m, free = reference.magnitudes, tuple(free_outputs)
+        lost = lost_in_plain(graph, reference, free)
         advance(count // 8)
-        if lost:
-            solved = assigned(graph, reference, arguments, free_outputs, time_limit, said, alarms)
-        else:
-            solved = _as_it_is(graph, said)
+        ask = (graph, reference, free, time_limit, said, alarms)
+        solved = assigned(*ask) if lost else _as_it_is(graph, m, said)
         solved = _hidden(graph, solved) if hide else solved
         advance(count // 4)
+    done, is_short = solved or Solved(Exponents.none(graph)), alarms or (lost and solved is None)
     found = Plan(
         graph,
+        m,
+        done.exponents,
         solved is None,
         not reference.complete or reference.estimated,
         {v.index: what for v, what in lost.items()},
         tuple(said),
         bool(closed.effects),
-        *(solved or Solved()),
+        *done[1:],
         seconds=time.perf_counter() - start,
-        expected=None if alarms or (lost and solved is None) else _expected(graph, reference),
-        is_confirmed=not reference.complete and bool(lost) and _is_settled(graph),
-        free_outputs=tuple(free_outputs),
+        expected=None if is_short else _expected(graph, reference, done),
+        is_confirmed=not reference.complete and bool(lost) and _is_settled(graph, m),
+        free_outputs=free,
         alarms=(*alarms, *unseen(reference)),
     )
     log.info("planned %d uses: %s, %.3f s", count, found.method, found.seconds)
@@ -235,37 +224,40 @@ def _numbers(arguments: Sequence[Any]) -> list[Any]:
 
 
 def _hidden(graph: ScaleGraph, solved: Solved | None) -> Solved:
-    guard_all(graph)
-    return (solved or Solved())._replace(method="guarded")
+    solved = solved or Solved(Exponents.none(graph))
+    exponents = solved.exponents._replace(guarded=all_guarded(graph))
+    return solved._replace(exponents=exponents, method="guarded")
 
 
-def _expected(graph: ScaleGraph, reference: Evaluation) -> tuple[int, ...] | None:
+def _expected(graph: ScaleGraph, reference: Evaluation, solved: Solved) -> tuple[int, ...] | None:
     """Per result how many entries are not zero; None unless all are known, finite, and fit."""
     if not reference.complete or reference.estimated:
         return None
     counts = []
     for use, result in zip(graph.outputs, reference.outputs, strict=True):
-        m, dtype = use.value.magnitude, use.value.aval.dtype
+        m, dtype = reference.magnitudes[use.value.index], use.value.aval.dtype
+        exponent = solved.exponents.of(use)
         if not use.value.is_floating:
             counts.append(0)
             continue
         if m is None or result is None or not np.isfinite(result.array).all():
             return None
-        if m.high - use.exponent > _range.normal_range(dtype)[1]:
+        if m.high - exponent > _range.normal_range(dtype)[1]:
             return None
-        counts.append(int(np.count_nonzero(clamp_to(result, dtype, use.exponent).value.array)))
+        counts.append(int(np.count_nonzero(clamp_to(result, dtype, exponent).value.array)))
     return tuple(counts)
 
 
-def _as_it_is(graph: ScaleGraph, said: list[str]) -> Solved | None:
+def _as_it_is(graph: ScaleGraph, m: Magnitudes, said: list[str]) -> Solved | None:
     """What a program needs in which no number is lost: nothing, or protection from XLA."""
-    if not guard(graph):
+    none = Exponents.none(graph)
+    if not (found := guarded(graph, m, none)):
         return None
     said.append(
         "XLA joins denominators and constant factors (x / y / z to x / (y * z)), here to a number "
         "out of range: their results are hidden from it."
     )
-    return Solved(method="guarded")
+    return Solved(none._replace(guarded=found), method="guarded")
 
 
 def _magnitudes(
@@ -275,15 +267,14 @@ def _magnitudes(
     reference = evaluate(graph, arguments, budget=budget)
     if reference.complete:
         return reference
-    bound(graph, given)
-    if not thorough and any(map(_alarming, graph.values)) and not _is_settled(graph):
-        for value in graph.values:
-            value.magnitude = None
+    m = bound(graph, given, reference.magnitudes)
+    is_alarming = any(_is_alarming(v, m) for v in graph.values)
+    if not thorough and is_alarming and not _is_settled(graph, m):
         return _magnitudes(graph, arguments, given, True)
-    return reference
+    return reference._replace(magnitudes=m)
 
 
-def _is_settled(graph: ScaleGraph) -> bool:
+def _is_settled(graph: ScaleGraph, magnitudes: Magnitudes) -> bool:
     """Whether bounds alone show that plain JAX overflows, and which exponents do not.
 
     It does where even the smallest numbers of a value are too large; exponents follow if all that
@@ -292,17 +283,17 @@ def _is_settled(graph: ScaleGraph) -> bool:
     """
     found = False
     for value in graph.values:
-        m = value.magnitude
+        m = magnitudes[value.index]
         if value.is_floating and (m is None or not m.is_zero):
-            if m is None or m.low == -math.inf or not _range.holds_together(value):
+            if m is None or m.low == -math.inf or not _range.holds_together(value, magnitudes):
                 return False
             found = found or m.low > _range.normal_range(value.aval.dtype)[1]
     return found
 
 
-def _alarming(value: Value) -> bool:
+def _is_alarming(value: Value, magnitudes: Magnitudes) -> bool:
     """Whether all numbers of a value may leave the range, or some of them be too large."""
-    m = value.magnitude
+    m = magnitudes[value.index]
     if m is None or m.is_zero or not value.is_floating:
         return False
     smallest, largest = _range.normal_range(value.aval.dtype)
@@ -312,23 +303,23 @@ def _alarming(value: Value) -> bool:
 def lost_in_plain(
     graph: ScaleGraph,
     reference: Evaluation,
-    arguments: Sequence[Any],
     free_outputs: Sequence[bool],
 ) -> dict[Value, str]:
     """Where plain JAX would lose something that its results need; empty if it would not."""
-    out = {v: _what(v) for v in graph.values if not _range.fits_at_zero(v)}
-    out.update((v, "overflow") for v in graph.values if _range.needed_by_parts(v) > 0)
+    m = reference.magnitudes
+    out = {v: _what(v, m) for v in graph.values if not _range.fits_at_zero(v, m)}
+    out.update((v, "overflow") for v in graph.values if _range.needed_by_parts(v, m) > 0)
     if not out:
         return {}
-    if misfits(graph, free_outputs):
+    if misfits(graph, m, free_outputs):
         return out
     if reference.complete:
-        simulated = evaluate(graph, arguments, budget=reference.budget, simulate=True)
-        return out if losses(graph, reference, simulated) else {}
-    return out if any(map(_alarming, graph.values)) else {}
+        return out if losses(graph, reference, simulate(graph, reference)) else {}
+    return out if any(_is_alarming(v, m) for v in graph.values) else {}
 
 
-def _what(value: Value) -> str:
+def _what(value: Value, magnitudes: Magnitudes) -> str:
     _, largest = _range.normal_range(value.aval.dtype)
-    assert value.magnitude is not None
-    return "overflow" if value.magnitude.high > largest else "underflow"
+    m = magnitudes[value.index]
+    assert m is not None
+    return "overflow" if m.high > largest else "underflow"

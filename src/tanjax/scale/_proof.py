@@ -5,7 +5,7 @@ of them costs more than the call. So bounds that hold for *any* numbers are run 
 from windows on the magnitudes of its inputs, of either sign and with zeros: where every stored
 number stays within the normal range of its dtype, nothing is lost, whatever comes.
 
-    proves(graph, [Window(-20.0, 20.0), Window(-20.0, 20.0)])  # of x * y + 1 in float32: True
+    proves(graph, Exponents.none(graph), [Window(-20.0, 20.0)] * 2)  # of x * y + 1: True
 
 Sharp edges. A proof says nothing of inf and nan among the inputs, so its windows ask for finite
 numbers. It fails where a cancellation may leave anything (one unit in the last place of the smaller
@@ -18,12 +18,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .graph._graph import Magnitude, Node, ScaleGraph, Value
+from .graph._graph import Exponents, Magnitude, Node, ScaleGraph, Value
 from .magnitudes._intervals import Bounds
 from .numbers import _range
 from .numbers._interval_record import Record, is_worst_case, worst_case
 from .numbers._measure import Window
-from .replay._rewrites import guard
+from .replay._rewrites import guarded
 
 # Bits that rounding and the inner steps of functions may need: bounds are of exact arithmetic.
 _MARGIN = 0.5
@@ -33,7 +33,10 @@ _NARROW = 2.0
 
 
 def widest(
-    graph: ScaleGraph, seen: Sequence[Magnitude | None], distances: Sequence[float] = _DISTANCES
+    graph: ScaleGraph,
+    e: Exponents,
+    seen: Sequence[Magnitude | None],
+    distances: Sequence[float] = _DISTANCES,
 ) -> list[Window | None] | None:
     """The widest proved windows around magnitudes of the inputs; None if there are none.
 
@@ -41,18 +44,20 @@ def widest(
     **Returns:** per input a window, None where it may be anything.
     **Cost:** about 10 µs per equation and distance.
     """
-    bounds = Bounds(graph, True, measured=False)
+    bounds = Bounds(graph, True)
     with worst_case():
-        return _widest(bounds, graph, seen, distances)
+        return _widest(bounds, graph, e, seen, distances)
 
 
-def expected(graph: ScaleGraph, seen: Sequence[Magnitude | None]) -> list[Window | None]:
+def expected(
+    graph: ScaleGraph, e: Exponents, seen: Sequence[Magnitude | None]
+) -> list[Window | None]:
     """Windows in which a plan is expected to be right: no proof, but loops are continued.
 
     For plans that are estimates themselves; a narrow window where even bounds say too little.
     """
     distances = _DISTANCES[:-1]
-    found = _widest(Bounds(graph, False, measured=False), graph, seen, distances)
+    found = _widest(Bounds(graph, False), graph, e, seen, distances)
     if found is None:
         pairs = zip(graph.inputs, seen, strict=True)
         found = [None if m is None else _around(v, m, _NARROW) for v, m in pairs]
@@ -60,20 +65,24 @@ def expected(graph: ScaleGraph, seen: Sequence[Magnitude | None]) -> list[Window
 
 
 def _widest(
-    bounds: Bounds, graph: ScaleGraph, seen: Sequence[Magnitude | None], distances: Sequence[float]
+    bounds: Bounds,
+    graph: ScaleGraph,
+    e: Exponents,
+    seen: Sequence[Magnitude | None],
+    distances: Sequence[float],
 ) -> list[Window | None] | None:
     for distance in distances:
         pairs = zip(graph.inputs, seen, strict=True)
         found = [None if m is None else _around(v, m, distance) for v, m in pairs]
-        if _holds(bounds, graph, found):
+        if _holds(bounds, graph, e, found):
             return found
     return None
 
 
-def proves(graph: ScaleGraph, windows: Sequence[Window | None]) -> bool:
+def proves(graph: ScaleGraph, e: Exponents, windows: Sequence[Window | None]) -> bool:
     """Whether nothing leaves its range for any finite inputs in these windows."""
     with worst_case():
-        return _holds(Bounds(graph, True, measured=False), graph, windows)
+        return _holds(Bounds(graph, True), graph, e, windows)
 
 
 def _around(value: Value, m: Magnitude, distance: float) -> Window:
@@ -85,29 +94,28 @@ def _around(value: Value, m: Magnitude, distance: float) -> Window:
     return Window(min(low, m.low), max(high, m.high), True)
 
 
-def _holds(bounds: Bounds, graph: ScaleGraph, windows: Sequence[Window | None]) -> bool:
-    magnitudes = [value.magnitude for value in graph.values]
+def _holds(
+    bounds: Bounds, graph: ScaleGraph, e: Exponents, windows: Sequence[Window | None]
+) -> bool:
     try:
         given = [
             bounds.argument(None if w is None else Magnitude(w.low, w.high), value)
             for w, value in zip(windows, graph.inputs, strict=True)
         ]
         bounds.run(graph, given)
-        return all(map(_fits, graph.values, bounds.records)) and _is_apart(graph, bounds)
+        pairs = zip(graph.values, bounds.records, strict=True)
+        return all(_fits(v, r, e) for v, r in pairs) and _is_apart(graph, e, bounds)
     except OverflowError:  # bounds beyond the range of a float
         return False
-    finally:
-        for value, magnitude in zip(graph.values, magnitudes, strict=True):
-            value.magnitude = magnitude
 
 
-def _fits(value: Value, r: Record | None) -> bool:
+def _fits(value: Value, r: Record | None, e: Exponents) -> bool:
     """Whether every number of a value is normal at each of its exponents."""
     if not value.is_floating:
         return True
     if r is None:
         return not is_worst_case()
-    exponents = [value.exponent, *(use.exponent for use in value.uses)]
+    exponents = [e.of(value), *map(e.of, value.uses)]
     if value.kind == "constant" and not any(exponents):
         return not value.restored  # the number that was written, or one that tracing lost
     if r.high == -math.inf:
@@ -121,7 +129,7 @@ def _fits(value: Value, r: Record | None) -> bool:
     return r.low - max(exponents) >= smallest + margin
 
 
-def _products_fit(node: Node, bounds: Bounds) -> bool:
+def _products_fit(node: Node, e: Exponents, bounds: Bounds) -> bool:
     """Whether the products that a contraction adds up are normal, each by itself."""
     if node.primitive not in _range.CONTRACTIONS or not node.outputs[0].is_floating:
         return True
@@ -130,19 +138,13 @@ def _products_fit(node: Node, bounds: Bounds) -> bool:
         r = bounds.records[use.value.index]
         if r is None or not is_worst_case():
             return not is_worst_case()
-        low += r.low - use.exponent
+        low += r.low - e.of(use)
     return low >= _range.normal_range(node.outputs[0].aval.dtype)[0] + _MARGIN
 
 
-def _is_apart(graph: ScaleGraph, bounds: Bounds) -> bool:
+def _is_apart(graph: ScaleGraph, e: Exponents, bounds: Bounds) -> bool:
     """Whether XLA joins no numbers that the plan does not hide from it, see `_rewrites.py`."""
-    guarded = [(node, node.guarded) for node in graph.walk()]
-    if not all(_products_fit(node, bounds) for node, _ in guarded):
+    if not all(_products_fit(node, e, bounds) for node in graph.walk()):
         return False
-    for value, r in zip(graph.values, bounds.records, strict=True):
-        value.magnitude = None if r is None else Magnitude(r.low, r.high)
-    guard(graph)
-    asked = {id(node) for node, _ in guarded if node.guarded}
-    for node, was in guarded:
-        node.guarded = was
-    return asked <= {id(node) for node, was in guarded if was}
+    found = [None if r is None else Magnitude(r.low, r.high) for r in bounds.records]
+    return guarded(graph, found, e) <= e.guarded

@@ -99,7 +99,7 @@ class Entry:
             seen = look(leaves)
             if not self.prove(leaves, seen):
                 self._others = _others(leaves)
-                self.trusted = Watch(_proof.expected(plan.graph, seen), leaves)
+                self.trusted = Watch(_proof.expected(plan.graph, plan.exponents, seen), leaves)
 
     def begin(self, leaves: Sequence[Any]) -> Any:
         """Start looking at the magnitudes, before a device is given other work; for `covers`."""
@@ -128,8 +128,9 @@ class Entry:
         if self._failures & (self._failures - 1):
             return False
         hull = seen if self._hull is None else _joined(self._hull, seen)
-        windows = _proof.widest(self.plan.graph, hull) or (
-            _proof.widest(self.plan.graph, seen) if self._hull is not None else None
+        program = self.plan.graph, self.plan.exponents
+        windows = _proof.widest(*program, hull) or (
+            _proof.widest(*program, seen) if self._hull is not None else None
         )
         self._hull = hull
         if windows is None:

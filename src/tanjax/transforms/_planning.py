@@ -299,7 +299,7 @@ class PlannedFunction:
     def _replayed(self, plan: Any, out: Any, closed: Any) -> Callable[..., Any]:
         from tanjax.scale import replay
 
-        run, exponents = replay(plan.graph), plan.output_exponents
+        run, exponents = replay(plan.graph, plan.exponents), plan.output_exponents
 
         @functools.wraps(self._fun)
         def replayed(*args: Any, **kwargs: Any) -> Any:

@@ -6,14 +6,14 @@ import contextlib
 import contextvars
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from tanjax._errors import ScaleError
 
-from ..graph._graph import ScaleGraph, Use, Value
+from ..graph._graph import Exponents, Magnitudes, ScaleGraph, Use, Value
 from ..laws._constraints import Row, rows_of
 from ..numbers import _range
 from ._assign import ANY, FREE, Assignment, Problem, assign
@@ -65,7 +65,7 @@ DEMANDS = (
 )  # fmt: skip
 
 
-def interval(value: Value, demand: Demand) -> Interval:
+def interval(value: Value, m: Magnitudes, demand: Demand) -> Interval:
     """The exponents at which the numbers of a value are normal in its dtype.
 
     Where only the smallest numbers of a value underflow, that is most often harmless (the tails of
@@ -75,10 +75,10 @@ def interval(value: Value, demand: Demand) -> Interval:
     call may bring other numbers, and because XLA joins constants and takes their reciprocals, which
     need some room too.
     """
-    magnitude, dtype = value.magnitude, value.aval.dtype
-    low, high = _range.exponents(value)
-    if _range.needed_by_parts(value) > low:
-        low = min(high, math.ceil(_range.needed_by_parts(value)))
+    magnitude, dtype = m[value.index], value.aval.dtype
+    low, high = _range.exponents(value, m)
+    if _range.needed_by_parts(value, m) > low:
+        low = min(high, math.ceil(_range.needed_by_parts(value, m)))
     room = (high - low) // demand.room
     if magnitude is not None and magnitude.low == -math.inf:  # the interval has no end
         room = min(room, _ROOM)
@@ -91,7 +91,7 @@ def interval(value: Value, demand: Demand) -> Interval:
     smallest, largest = _range.normal_range(dtype)
     if not demand.strict and high < 0 and smallest <= magnitude.high <= largest:
         return low, 0
-    if demand.kept == "largest" or _range.holds_together(value):
+    if demand.kept == "largest" or _range.holds_together(value, m):
         return low, high
     if demand.kept == "smallest":
         high = math.floor(magnitude.low - smallest)
@@ -99,7 +99,9 @@ def interval(value: Value, demand: Demand) -> Interval:
     return (0, 0) if low > 0 and smallest <= magnitude.low <= largest else (low, high)
 
 
-def problem_of(graph: ScaleGraph, free_outputs: Sequence[bool], demand: Demand) -> Problem:
+def problem_of(
+    graph: ScaleGraph, m: Magnitudes, free_outputs: Sequence[bool], demand: Demand
+) -> Problem:
     """The integer program of a graph.
 
     **Arguments:** `free_outputs`: per output, whether it may leave at an exponent other than 0,
@@ -113,20 +115,20 @@ def problem_of(graph: ScaleGraph, free_outputs: Sequence[bool], demand: Demand) 
         if not v.is_floating:
             value_pin[v.index] = 0
             continue
-        low[v.index], high[v.index] = interval(v, demand)
+        low[v.index], high[v.index] = interval(v, m, demand)
         if v.kind != "constant":
             cost[v.index] = max(1.0, v.size * v.computed)
         if v.kind == "input":
             value_pin[v.index] = 0
     for use, free in zip(graph.outputs, free_outputs, strict=True):
-        if not free or _range.fits_at_zero(use.value):
+        if not free or _range.fits_at_zero(use.value, m):
             use_pin[use.index] = 0
     for use in uses:
         if not use.value.is_floating:
             use_pin[use.index] = 0
     rows: list[tuple[tuple[int, int], ...]] = []
     for node in graph.walk():
-        for row in rows_of(node):
+        for row in rows_of(node, m):
             if len(row) == 1:
                 thing = row[0][1]
                 (use_pin if type(thing) is Use else value_pin)[thing.index] = 0
@@ -145,16 +147,17 @@ Alone = tuple[Sequence[Value], Sequence[Use]]
 
 def assign_exponents(
     graph: ScaleGraph,
+    m: Magnitudes,
     free_outputs: Sequence[bool],
     demand: Demand,
     time_limit: float,
     alone: Alone = ((), ()),
 ) -> Assignment:
-    """Solve for the exponents of a graph and write them into its values and uses.
+    """Solve for the exponents of a graph.
 
     **Arguments:** `alone`: values and uses that stay at exponent 0 (`_parts.needs_nothing`).
     """
-    problem = problem_of(graph, free_outputs, demand)
+    problem = problem_of(graph, m, free_outputs, demand)
     problem.value_pin[[value.index for value in alone[0]]] = 0
     problem.use_pin[[use.index for use in alone[1]]] = 0
     solution = assign(problem, time_limit=time_limit)
@@ -162,7 +165,6 @@ def assign_exponents(
     record = _solved.get()
     if record is not None:
         record.append(Solved(problem, solution))
-    write(graph, solution.values, solution.uses)
     return solution
 
 
@@ -178,14 +180,11 @@ def _verify(problem: Problem, solution: Assignment) -> None:
         )
 
 
-def write(graph: ScaleGraph, values: Any, uses: Any) -> None:
-    """Write exponents, in the order of `graph.values` and `graph.uses`, into a graph."""
-    for value, exponent in zip(graph.values, values, strict=True):
-        value.exponent = int(exponent) if value.is_floating else 0
-    for use, exponent in zip(graph.uses, uses, strict=True):
-        use.exponent = int(exponent) if use.value.is_floating else 0
-
-
-def clear(graph: ScaleGraph) -> None:
-    """All exponents 0: the program as it was."""
-    write(graph, np.zeros(len(graph.values), int), np.zeros(len(graph.uses), int))
+def exponents_of(graph: ScaleGraph, solution: Assignment) -> Exponents:
+    """A solution as the exponents of a graph."""
+    pairs = zip(graph.values, solution.values.tolist(), strict=True)
+    read = zip(graph.uses, solution.uses.tolist(), strict=True)
+    return Exponents(
+        tuple(e if value.is_floating else 0 for value, e in pairs),
+        tuple(e if use.value.is_floating else 0 for use, e in read),
+    )

@@ -9,8 +9,8 @@ graph whose values are tied to those outside by equalities, so that a loop's car
     graph = build(jax.make_jaxpr(lambda x: x * x + 1)(2.0))
     [node.primitive for node in graph.nodes]  # ['mul', 'add']
 
-A graph is built once per trace. `Value.magnitude` is filled by the estimate of magnitudes,
-`Value.exponent` and `Use.exponent` by the assignment; the replay only reads them.
+A graph is built once per trace and never changed. What is computed from it stands beside it:
+magnitudes in a list, by the index of a value, and exponents in an `Exponents`.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Value:
     **Fields:** `index`: its place in `graph.values` of the outermost graph; `kind`: `"input"` (of
     the whole program), `"constant"` (number known at planning time: in `constant`), `"inner"` (an
     argument of a nested graph) or `"result"` (of `node`); `computed`: how often it is computed;
-    `magnitude`: None if nothing is known; `exponent`: as assigned; `uses`: who reads it;
-    `restored`: a constant that did not fit in its dtype, with the number as it was written.
+    `uses`: who reads it; `restored`: a constant that did not fit in its dtype, with the number as
+    it was written.
     """
 
     index: int
@@ -68,13 +68,11 @@ class Value:
     computed: float = 1.0
     constant: Any = None
     node: Node | None = None
-    magnitude: Magnitude | None = None
-    exponent: int = 0
     uses: list[Use] = dataclasses.field(default_factory=list)
     restored: bool = False
 
     def __repr__(self) -> str:
-        return f"<{self.kind} {self.index}: {self.aval}, exponent {self.exponent}>"
+        return f"<{self.kind} {self.index}: {self.aval}>"
 
     @property
     def is_floating(self) -> bool:
@@ -88,34 +86,28 @@ class Value:
 
 @dataclasses.dataclass(eq=False, slots=True, repr=False)
 class Use:
-    """One reading of a value, at an exponent of its own. `node` is None for a graph's output."""
+    """One reading of a value. `node` is None for a graph's output."""
 
     index: int
     value: Value
     node: Node | None
     position: int
-    exponent: int = 0
 
     def __repr__(self) -> str:
-        return f"<use {self.index} of {self.value} at exponent {self.exponent}>"
+        return f"<use {self.index} of {self.value}>"
 
 
 @dataclasses.dataclass(eq=False, slots=True, repr=False)
 class Node:
-    """One equation: operands are `uses`, results `outputs`; `graphs` are its nested jaxprs.
+    """One equation: operands are `uses`, results `outputs`; `graphs` are its nested jaxprs."""
 
-    `guarded`: its result must be hidden from XLA's simplifier (`_rewrites.py`); `saturated`: what
-    is too large becomes the largest number, not infinite.
-    """
-
+    index: int
     equation: Any
     primitive: str
     uses: list[Use]
     outputs: list[Value]
     graphs: tuple[ScaleGraph, ...] = ()
     computed: float = 1.0
-    guarded: bool = False
-    saturated: bool = False
 
     def __repr__(self) -> str:
         return f"<{self.primitive}: {len(self.uses)} uses, {len(self.outputs)} outputs>"
@@ -154,6 +146,31 @@ class ScaleGraph:
             yield node
             for inner in node.graphs:
                 yield from inner.walk()
+
+
+Magnitudes = Sequence[Magnitude | None]  # by the index of a value; None where nothing is known
+
+
+class Exponents(NamedTuple):
+    """The powers of two at which a program is run, and what else is done to it.
+
+    **Fields:** `values`, `uses`: by index; `guarded`: the indices of nodes whose results must be
+    hidden from XLA's simplifier (`_rewrites.py`); `saturated`: of those where what is too large
+    becomes the largest number, not infinite.
+    """
+
+    values: tuple[int, ...]
+    uses: tuple[int, ...]
+    guarded: frozenset[int] = frozenset()
+    saturated: frozenset[int] = frozenset()
+
+    @classmethod
+    def none(cls, graph: ScaleGraph) -> Exponents:
+        """The program as it is."""
+        return cls((0,) * len(graph.values), (0,) * len(graph.uses))
+
+    def of(self, x: Value | Use) -> int:
+        return (self.uses if type(x) is Use else self.values)[x.index]
 
 
 def is_floating(aval: Any) -> bool:
@@ -231,6 +248,7 @@ class _Builder:
     def __init__(self, restored: Mapping[int, Any]) -> None:
         self.values: list[Value] = []
         self.uses: list[Use] = []
+        self.nodes = 0
         self.restored = restored
 
     def constant(self, v: Any, number: Any) -> Value:
@@ -311,7 +329,8 @@ class _Body:
     def add(self, equation: Any) -> None:
         name = "closed_call" if is_expanded(equation) else equation.primitive.name
         name = _lu.NAME if name == "lu" else name
-        node = Node(equation, name, [], [], computed=self.computed)
+        node = Node(self.builder.nodes, equation, name, [], [], computed=self.computed)
+        self.builder.nodes += 1
         new = self.builder.value
         for i, v in enumerate(equation.invars):
             factors = None if hasattr(v, "val") else self.factors.get(v)

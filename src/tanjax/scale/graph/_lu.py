@@ -85,12 +85,12 @@ def rows(node: Any) -> Iterator[Any]:
     yield from zero([packed, lower])
 
 
-def identity(node: Any, operands: list[Any]) -> list[Any]:
+def identity(node: Any, operands: list[Any], exponents: Any) -> list[Any]:
     from ..laws._powers_of_two import convert
 
     packed, *pivots = _compat.bind(node.equation, operands)
     below = np.tril(np.ones(packed.shape[-2:], bool), -1)
-    exponent = node.uses[0].exponent
+    exponent = exponents.of(node.uses[0])
     whole = jnp.where(below, packed, convert(packed, exponent)) if exponent else packed
     return [whole, *pivots, packed, packed]
 

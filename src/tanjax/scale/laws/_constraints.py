@@ -1,9 +1,9 @@
 """What an equation asks of the exponents of its operands and results.
 
 `x * y` adds exponents up, `x + y` wants them equal, `sin(x)` wants the number itself. Each
-primitive has one entry in a table: a function from the equation to *rows*, linear equations over
-exponents, each a tuple of `(coefficient, use or value)` whose sum is zero. A row with one term pins
-it at 0.
+primitive has one entry in a table: a function from the equation, and the magnitudes of all values,
+to *rows*, linear equations over exponents, each a tuple of `(coefficient, use or value)` whose sum
+is zero. A row with one term pins it at 0.
 
     >>> constraint_of("mul").name
     'product'
@@ -27,13 +27,13 @@ import numpy as np
 from tanjax import _compat
 from tanjax._errors import ScaleError, message
 
-from ..graph._graph import CALLS, Node, Use, Value, callee_uses, number_of
+from ..graph._graph import CALLS, Magnitudes, Node, Use, Value, callee_uses, number_of
 from ..numbers._range import fits_at_zero
 from ._identities_powers import meant
 
 Term = tuple[int, Use | Value]
 Row = tuple[Term, ...]
-Rule = Callable[[Node], Iterable[Row]]
+Rule = Callable[[Node, Magnitudes], Iterable[Row]]
 
 
 class Constraint(NamedTuple):
@@ -61,40 +61,40 @@ def zero(things: Iterable[Any]) -> Iterator[Row]:
         yield ((1, thing),)
 
 
-def same(node: Node) -> Iterator[Row]:
+def same(node: Node, m: Magnitudes) -> Iterator[Row]:
     """All operands and results have one exponent: sums, selections, rearrangements."""
     return equal([*node.uses, *node.outputs])
 
 
-def pairwise(node: Node) -> Iterator[Row]:
+def pairwise(node: Node, m: Magnitudes) -> Iterator[Row]:
     """The i-th result has the exponent of the i-th operand: `sort`, collectives, barriers."""
     for use, out in zip(node.uses, node.outputs, strict=False):
         yield from equal([use, out])
 
 
-def at_zero(node: Node) -> Iterator[Row]:
+def at_zero(node: Node, m: Magnitudes) -> Iterator[Row]:
     """The numbers themselves: transcendental functions, and whatever is not known."""
     return zero([*node.uses, *node.outputs])
 
 
-def any_operands(node: Node) -> Iterator[Row]:
+def any_operands(node: Node, m: Magnitudes) -> Iterator[Row]:
     """Operands at any exponents, each its own (`sign`, `is_finite`); results at 0."""
     return zero(node.outputs)
 
 
-def compared(node: Node) -> Iterator[Row]:
+def compared(node: Node, m: Magnitudes) -> Iterator[Row]:
     """Operands at one exponent, results at 0: comparisons, `atan2`."""
     yield from equal(node.uses)
     yield from zero(node.outputs)
 
 
-def product(node: Node) -> Iterator[Row]:
+def product(node: Node, m: Magnitudes) -> Iterator[Row]:
     """The exponent of the result is the sum of those of the two operands."""
     a, b = node.uses[:2]
     yield (1, a), (1, b), (-1, node.outputs[0])
 
 
-def quotient(node: Node) -> Iterator[Row]:
+def quotient(node: Node, m: Magnitudes) -> Iterator[Row]:
     a, b = node.uses
     yield (1, a), (-1, b), (-1, node.outputs[0])
 
@@ -102,31 +102,31 @@ def quotient(node: Node) -> Iterator[Row]:
 def power(numerator: int, denominator: int = 1) -> Rule:
     """The rows of `out = x ** (numerator / denominator)`."""
 
-    def rows(node: Node) -> Iterator[Row]:
+    def rows(node: Node, m: Magnitudes) -> Iterator[Row]:
         yield (numerator, node.uses[0]), (-denominator, node.outputs[0])
 
     return rows
 
 
-def _integer_power(node: Node) -> Iterator[Row]:
+def _integer_power(node: Node, m: Magnitudes) -> Iterator[Row]:
     n = node.params["y"]
     use, out = node.uses[0], node.outputs[0]
-    if abs(n) <= 3 or _is_complex(node) or (fits_at_zero(use.value) and fits_at_zero(out)):
+    if abs(n) <= 3 or _is_complex(node) or (fits_at_zero(use.value, m) and fits_at_zero(out, m)):
         yield (n, use), (-1, out)
 
 
-def _general_power(node: Node) -> Iterator[Row]:
+def _general_power(node: Node, m: Magnitudes) -> Iterator[Row]:
     """Base and result at any exponents if they must; the power itself is a plain number."""
     base, exponent, out = *node.uses, node.outputs[0]
     yield from zero([exponent])
     number = number_of(exponent.value)
     if not _is_complex(node):
         exact = None if number is None else Fraction(float(number)).limit_denominator(4)
-        is_plain = fits_at_zero(base.value) and fits_at_zero(out)
+        is_plain = fits_at_zero(base.value, m) and fits_at_zero(out, m)
         if is_plain and exact and exact == number and abs(exact) <= 3:  # a root of a stored number
             yield (exact.numerator, base), (-exact.denominator, out)
             return
-        yield from fitting([base, out])
+        yield from fitting([base, out], m)
         return
     ratio = (
         Fraction(0) if number is None else meant(complex(number).real, exponent.value.aval.dtype)
@@ -137,10 +137,10 @@ def _general_power(node: Node) -> Iterator[Row]:
     yield (ratio.numerator, base), (-ratio.denominator, out)
 
 
-def fitting(things: Iterable[Any]) -> Iterator[Row]:
+def fitting(things: Iterable[Any], m: Magnitudes) -> Iterator[Row]:
     """All exponents are 0 of what plain numbers hold; others may be any (`_identities.py`)."""
     for thing in things:
-        if fits_at_zero(thing.value if type(thing) is Use else thing):
+        if fits_at_zero(thing.value if type(thing) is Use else thing, m):
             yield from zero([thing])
 
 
@@ -148,92 +148,92 @@ def _is_complex(node: Node) -> bool:
     return any(np.issubdtype(v.aval.dtype, np.complexfloating) for v in floating(node.outputs))
 
 
-def free(node: Node) -> Iterator[Row]:
+def free(node: Node, m: Magnitudes) -> Iterator[Row]:
     """The numbers themselves where they fit, else any exponents: functions with a law of their own.
 
     An operand may be too large or too small to be stored as it is: infinity and zero have the right
     limits, or the law looks at the stored number.
     """
-    return at_zero(node) if _is_complex(node) else fitting([*node.uses, *node.outputs])
+    return at_zero(node, m) if _is_complex(node) else fitting([*node.uses, *node.outputs], m)
 
 
-def _complex_too(node: Node) -> Iterator[Row]:
+def _complex_too(node: Node, m: Magnitudes) -> Iterator[Row]:
     """The same for complex numbers: `exp`, `log`."""
-    return fitting([*node.uses, *node.outputs])
+    return fitting([*node.uses, *node.outputs], m)
 
 
-def _angle(node: Node) -> Iterator[Row]:
+def _angle(node: Node, m: Magnitudes) -> Iterator[Row]:
     """`atan2`: of numbers at one exponent, unless the result is too small."""
-    if fits_at_zero(node.outputs[0]):
-        return compared(node)
+    if fits_at_zero(node.outputs[0], m):
+        return compared(node, m)
     return iter(())
 
 
-def _select(node: Node) -> Iterator[Row]:
+def _select(node: Node, m: Magnitudes) -> Iterator[Row]:
     return equal([*node.uses[1:], *node.outputs])
 
 
-def _gather(node: Node) -> Iterator[Row]:
+def _gather(node: Node, m: Magnitudes) -> Iterator[Row]:
     """A rearrangement; a number that is filled in has the exponent of the result."""
-    return same(node)
+    return same(node, m)
 
 
-def _reduce_precision(node: Node) -> Iterator[Row]:
+def _reduce_precision(node: Node, m: Magnitudes) -> Iterator[Row]:
     """Rounds the significand at any exponent, unless it narrows the range of exponents too."""
     bits = {2: 5, 4: 8, 8: 11}.get(node.outputs[0].aval.dtype.itemsize, 8)
     narrows = node.params["exponent_bits"] < bits and node.outputs[0].aval.dtype.name != "bfloat16"
-    return at_zero(node) if narrows else same(node)
+    return at_zero(node, m) if narrows else same(node, m)
 
 
-def _convert(node: Node) -> Iterator[Row]:
+def _convert(node: Node, m: Magnitudes) -> Iterator[Row]:
     """One exponent, unless it is moved on the way: in the wider type, which may hold more."""
     use, out = node.uses[0], node.outputs[0]
-    fits = fits_at_zero(use.value) and fits_at_zero(out)
+    fits = fits_at_zero(use.value, m) and fits_at_zero(out, m)
     if fits and use.value.is_floating and out.is_floating:
-        return same(node)
+        return same(node, m)
     if use.value.is_floating and out.is_floating:
         return iter(())
-    return fitting(floating([use, out]))
+    return fitting(floating([use, out]), m)
 
 
-def _triangular_solve(node: Node) -> Iterator[Row]:
+def _triangular_solve(node: Node, m: Magnitudes) -> Iterator[Row]:
     a, b = node.uses
     yield (1, b), (-1, a), (-1, node.outputs[0])
     if node.params["unit_diagonal"]:  # ones that are not stored have no exponent
         yield from zero([a])
 
 
-def _reduction(node: Node) -> Iterator[Row]:
+def _reduction(node: Node, m: Magnitudes) -> Iterator[Row]:
     """`reduce` and `reduce_window` by a function: one exponent if that is a sum or a choice."""
     body = node.params["jaxpr"]
     equations = getattr(body, "jaxpr", body).eqns
     known = len(equations) == 1 and equations[0].primitive.name in ("add", "max", "min")
-    return same(node) if known else at_zero(node)
+    return same(node, m) if known else at_zero(node, m)
 
 
 def _spectral(place: int) -> Rule:
     """Decompositions: values at `place` have the exponent of the matrix, vectors none."""
 
-    def rows(node: Node) -> Iterator[Row]:
+    def rows(node: Node, m: Magnitudes) -> Iterator[Row]:
         yield from equal([node.uses[0], node.outputs[place]])
         yield from zero(o for i, o in enumerate(node.outputs) if i != place)
 
     return rows
 
 
-def _tridiagonal_solve(node: Node) -> Iterator[Row]:
+def _tridiagonal_solve(node: Node, m: Magnitudes) -> Iterator[Row]:
     *diagonals, b = node.uses
     yield from equal(diagonals)
     yield (1, b), (-1, diagonals[0]), (-1, node.outputs[0])
 
 
-def _scatter_mul(node: Node) -> Iterator[Row]:
+def _scatter_mul(node: Node, m: Magnitudes) -> Iterator[Row]:
     operand, _, updates = node.uses
     yield from zero([updates])
     yield from equal([operand, node.outputs[0]])
 
 
-def _select_and_scatter_add(node: Node) -> Iterator[Row]:
+def _select_and_scatter_add(node: Node, m: Magnitudes) -> Iterator[Row]:
     return equal([node.uses[0], *node.outputs])
 
 
@@ -245,7 +245,7 @@ def _tie(outside: Iterable[Any], inside: Iterable[Any]) -> Iterator[Row]:
         yield from equal([a, b])
 
 
-def call(node: Node) -> Iterator[Row]:
+def call(node: Node, m: Magnitudes) -> Iterator[Row]:
     """Jit, remat, custom rules, shard_map: operands are the callee's arguments."""
     (body,) = node.graphs
     given = callee_uses(node)
@@ -254,25 +254,26 @@ def call(node: Node) -> Iterator[Row]:
     yield from _tie(node.outputs, body.outputs)
 
 
-def _scan(node: Node) -> Iterator[Row]:
+def _scan(node: Node, m: Magnitudes) -> Iterator[Row]:
     (body,) = node.graphs
-    n, m = _compat.scan_counts(node.params)
+    n, carries = _compat.scan_counts(node.params)
     yield from _tie(node.uses, body.inputs)
     yield from _tie(node.outputs, body.outputs)
-    yield from _tie(body.outputs[:m], body.inputs[n : n + m])  # the carry: a cycle
+    yield from _tie(body.outputs[:carries], body.inputs[n : n + carries])  # the carry: a cycle
 
 
-def _while(node: Node) -> Iterator[Row]:
+def _while(node: Node, m: Magnitudes) -> Iterator[Row]:
     test, body = node.graphs
-    n, m = node.params["cond_nconsts"], node.params["body_nconsts"]
-    state = node.uses[n + m :]
+    n = node.params["cond_nconsts"]
+    given = n + node.params["body_nconsts"]
+    state = node.uses[given:]
     yield from _tie([*node.uses[:n], *state], test.inputs)
-    yield from _tie([*node.uses[n : n + m], *state], body.inputs)
-    yield from _tie(body.outputs, body.inputs[m:])
+    yield from _tie([*node.uses[n:given], *state], body.inputs)
+    yield from _tie(body.outputs, body.inputs[given - n :])
     yield from _tie(node.outputs, body.outputs)
 
 
-def _cond(node: Node) -> Iterator[Row]:
+def _cond(node: Node, m: Magnitudes) -> Iterator[Row]:
     for branch in node.graphs:
         yield from _tie(node.uses[1:], branch.inputs)
         yield from _tie(node.outputs, branch.outputs)
@@ -295,7 +296,7 @@ _table: dict[str, Constraint] = {}
 
 def register_constraint(
     primitive: Any,
-    rule: str | Rule,
+    rule: str | Callable[[Node], Iterable[Row]],
     *,
     evaluate: Callable[..., Any] | None = None,
     interval: Callable[..., Any] | None = None,
@@ -330,7 +331,10 @@ def register_constraint(
     if isinstance(rule, str):
         _table[name] = Constraint(rule, KINDS[rule])
     else:
-        _table[name] = Constraint(getattr(rule, "__name__", "rows").strip("_"), rule)
+        rows = rule
+        _table[name] = Constraint(
+            getattr(rule, "__name__", "rows").strip("_"), lambda node, m: rows(node)
+        )
     from ..magnitudes import _evaluate, _intervals
 
     for rules, given in ((_evaluate.RULES, evaluate), (_intervals.INTERVALS, interval)):
@@ -350,7 +354,7 @@ def is_known(primitive: str) -> bool:
     return primitive in _table
 
 
-def rows_of(node: Node) -> list[Row]:
+def rows_of(node: Node, m: Magnitudes) -> list[Row]:
     """The rows of one equation. Terms without a floating value are left out."""
-    rows = constraint_of(node.primitive).rows(node)
+    rows = constraint_of(node.primitive).rows(node, m)
     return [tuple(term for term in row if floating([term[1]])) for row in rows]

@@ -6,7 +6,7 @@ number, an inverse hyperbolic sine of a huge one a logarithm, and a hyperbolic t
 operand may overflow, since infinity has the right limit. They are used only where a plan needs
 them, because they cost several operations; everywhere else the primitive itself runs.
 
-    IDENTITIES["log1p"](node, [stored])  # at the exponents of the node's use and result
+    IDENTITIES["log1p"](node, [stored], exponents)  # of the node's use and result
 
 Numbers of 16 bits are computed in float32 and rounded once.
 
@@ -28,7 +28,7 @@ from jax import lax
 from tanjax import _compat
 
 from ..graph import _lu
-from ..graph._graph import Node, is_floating
+from ..graph._graph import Exponents, Node, is_floating
 from . import _identities_powers as powers
 from ._powers_of_two import convert, product_error, times_power, wider
 
@@ -37,7 +37,7 @@ _LOG2_PARTS = {
     np.dtype(np.float32): (0.693359375, -2.1219444005469057e-04),
     np.dtype(np.float64): (6.93147180369123816490e-01, 1.90821492927058770002e-10),
 }
-Identity = Callable[[Node, list[Any]], list[Any]]
+Identity = Callable[[Node, list[Any], Exponents], list[Any]]
 
 
 def _number(value: float, like: Any) -> Any:
@@ -50,14 +50,15 @@ def _of_one(law: Callable[[Any, Any, int, int, Any], Any]) -> Identity:
     `plain` is the true number, 0 or inf where it does not fit; `f` the primitive itself.
     """
 
-    def identity(node: Node, operands: list[Any]) -> list[Any]:
-        use, out = node.uses[0], node.outputs[0]
-        if not (use.exponent or out.exponent):
+    def identity(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
+        out = node.outputs[0]
+        t, s = e.of(node.uses[0]), e.of(out)
+        if not (t or s):
             return _compat.bind(node.equation, operands)
         stored = wider(operands[0])
-        plain = convert(stored, use.exponent)
+        plain = convert(stored, t)
         apply = lambda x: _compat.bind(node.equation, [x])[0]
-        result = law(stored, plain, use.exponent, out.exponent, apply)
+        result = law(stored, plain, t, s, apply)
         return [result.astype(out.aval.dtype)]
 
     return identity
@@ -202,13 +203,14 @@ def _whole(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
     return jnp.where(huge, convert(v, t - s), convert(f(seen), -s))
 
 
-def _atan2(node: Node, operands: list[Any]) -> list[Any]:
+def _atan2(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
     """Of numbers at exponents of their own; far to the right of 0 it is their quotient."""
-    out, (i, j) = node.outputs[0], (use.exponent for use in node.uses)
-    if i == j and not out.exponent:
+    out, (i, j) = node.outputs[0], map(e.of, node.uses)
+    s = e.of(out)
+    if i == j and not s:
         return _compat.bind(node.equation, operands)
     y, x = map(wider, operands)
-    top, s = max(i, j), out.exponent
+    top = max(i, j)
     angle = _compat.bind(node.equation, [convert(y, i - top), convert(x, j - top)])[0]
     quotient = y / x
     ratio = convert(quotient, i - j)
@@ -217,10 +219,10 @@ def _atan2(node: Node, operands: list[Any]) -> list[Any]:
     return [result.astype(out.aval.dtype)]
 
 
-def _convert_element_type(node: Node, operands: list[Any]) -> list[Any]:
+def _convert_element_type(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
     """Between types at any exponents, in the wider of the two."""
     use, out, (x,) = node.uses[0], node.outputs[0], operands
-    t, s, dtype = use.exponent, out.exponent, out.aval.dtype
+    t, s, dtype = e.of(use), e.of(out), out.aval.dtype
     if not (t or s) or (t == s and use.value.is_floating and out.is_floating):
         return _compat.bind(node.equation, operands)
     if not out.is_floating:
@@ -231,9 +233,9 @@ def _convert_element_type(node: Node, operands: list[Any]) -> list[Any]:
     return _compat.bind(node.equation, [convert(wider(x), t - s)])
 
 
-def _gather(node: Node, operands: list[Any]) -> list[Any]:
+def _gather(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
     """A number that is filled in is stored at the exponent of the result."""
-    fill, s = node.params["fill_value"], node.outputs[0].exponent
+    fill, s = node.params["fill_value"], e.of(node.outputs[0])
     if fill is None or not s or not is_floating(node.outputs[0].aval):
         return _compat.bind(node.equation, operands)
     params = {**node.params, "fill_value": np.ldexp(fill, -s)}

@@ -23,7 +23,7 @@ from jax import lax
 
 from tanjax import _compat
 
-from ..graph._graph import Node, number_of
+from ..graph._graph import Exponents, Node, number_of
 from ._powers_of_two import convert, product_error, split, times_power, wider
 
 SIMPLE = 12  # the largest denominator of a fraction that a rounded power is taken for
@@ -36,34 +36,34 @@ def meant(number: float, dtype: Any) -> Fraction:
     return simple if abs(float(simple) - number) <= unit else Fraction(number)
 
 
-def integer_pow(node: Node, operands: list[Any]) -> list[Any]:
+def integer_pow(node: Node, operands: list[Any], at: Exponents) -> list[Any]:
     out, use = node.outputs[0], node.uses[0]
     n = node.params["y"]
-    if out.exponent == n * use.exponent:
+    if at.of(out) == n * at.of(use):
         return _compat.bind(node.equation, operands)
     x = wider(operands[0])
-    result = _power(x, np.asarray(float(n), x.dtype), Fraction(n), node)
+    result = _power(x, np.asarray(float(n), x.dtype), Fraction(n), node, at)
     return [result.astype(out.aval.dtype)]
 
 
-def pow_(node: Node, operands: list[Any]) -> list[Any]:
+def pow_(node: Node, operands: list[Any], at: Exponents) -> list[Any]:
     base, out = node.uses[0], node.outputs[0]
-    if not (base.exponent or out.exponent) or jnp.iscomplexobj(operands[0]):
+    if not (at.of(base) or at.of(out)) or jnp.iscomplexobj(operands[0]):
         return _compat.bind(node.equation, operands)
     known = number_of(node.uses[1].value)
     exact = None
     if known is not None and isinstance(known, float):
         exact = meant(known, base.value.aval.dtype)
-        if Fraction(out.exponent) == exact * base.exponent:
+        if Fraction(at.of(out)) == exact * at.of(base):
             return _compat.bind(node.equation, operands)
     x = wider(operands[0])
     y = operands[1].astype(x.dtype) if exact is None else np.asarray(float(exact), x.dtype)
-    return [_power(x, y, exact, node).astype(out.aval.dtype)]
+    return [_power(x, y, exact, node, at).astype(out.aval.dtype)]
 
 
-def _power(x: Any, y: Any, exact: Fraction | None, node: Node) -> Any:
+def _power(x: Any, y: Any, exact: Fraction | None, node: Node, at: Exponents) -> Any:
     """`(x·2^t)^y · 2^-s`. `exact`: the power, where it is known; then `y` is that, rounded."""
-    t, s = node.uses[0].exponent, node.outputs[0].exponent
+    t, s = at.of(node.uses[0]), at.of(node.outputs[0])
     m, e = split(jnp.abs(x))
     e = e + np.int32(t)
     whole, part = _times_integer(y, e, s, exact)
@@ -111,9 +111,10 @@ def _halvings(node: Node, s: int, exact: Fraction | None) -> int:
 # -- products of many ---------------------------------------------------------------------------
 
 
-def reduce_prod(node: Node, operands: list[Any]) -> list[Any]:
-    use, out = node.uses[0], node.outputs[0]
-    if not (use.exponent or out.exponent or node.guarded):  # some of its products may not fit
+def reduce_prod(node: Node, operands: list[Any], at: Exponents) -> list[Any]:
+    out = node.outputs[0]
+    t, s = at.of(node.uses[0]), at.of(out)
+    if not (t or s or node.index in at.guarded):  # some of its products may not fit
         return _compat.bind(node.equation, operands)
     x, axes = wider(operands[0]), tuple(node.params["axes"])
     x = jnp.moveaxis(x, axes, range(len(axes)))
@@ -126,15 +127,16 @@ def reduce_prod(node: Node, operands: list[Any]) -> list[Any]:
         (m, more), left, e_left = pair, m[2 * half :], e[2 * half :]
         e = jnp.concatenate([e[:half] + e[half : 2 * half] + more, e_left])
         m = jnp.concatenate([m, left])
-    shift = np.int32(count * use.exponent - out.exponent)
+    shift = np.int32(count * t - s)
     if not count:
-        return [convert(jnp.ones(out.aval.shape, out.aval.dtype), -out.exponent)]
+        return [convert(jnp.ones(out.aval.shape, out.aval.dtype), -s)]
     return [times_power(m[0], e[0] + shift).astype(out.aval.dtype)]
 
 
-def cumprod(node: Node, operands: list[Any]) -> list[Any]:
-    use, out = node.uses[0], node.outputs[0]
-    if not (use.exponent or out.exponent or node.guarded):  # some of its products may not fit
+def cumprod(node: Node, operands: list[Any], at: Exponents) -> list[Any]:
+    out = node.outputs[0]
+    t, s = at.of(node.uses[0]), at.of(out)
+    if not (t or s or node.index in at.guarded):  # some of its products may not fit
         return _compat.bind(node.equation, operands)
     m, e = split(wider(operands[0]))
 
@@ -144,8 +146,8 @@ def cumprod(node: Node, operands: list[Any]) -> list[Any]:
 
     m, e = lax.associative_scan(
         times,
-        (m, e + np.int32(use.exponent)),
+        (m, e + np.int32(t)),
         axis=node.params["axis"],
         reverse=node.params["reverse"],
     )
-    return [times_power(m, e - np.int32(out.exponent)).astype(out.aval.dtype)]
+    return [times_power(m, e - np.int32(s)).astype(out.aval.dtype)]

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..graph._graph import Magnitude, Node, ScaleGraph, Use, Value
+from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value
 from ..laws import _rule_families  # noqa: F401 (registers the rules)
 from ..laws._numpy_rules import RULES, WORK, applied
 from ..laws._numpy_rules_reduce import SUMS, parts_overflow
@@ -85,48 +85,53 @@ class Skipped(NamedTuple):
 class Evaluation(NamedTuple):
     """What a run has found.
 
-    **Fields:** `outputs`: per output of the graph, None where unknown; `complete`: every node was
-    run; `estimated`: a loop was sampled; `events`: what a simulation clamped; `plain`, `arguments`,
-    `budget`: how it was run; `skipped`: nodes that were not run; `again`: further runs, kept by
-    those who compare with this one.
+    **Fields:** `outputs`: per output of the graph, None where unknown; `magnitudes`: of the values
+    that were reached; `complete`: every node was run; `estimated`: a loop was sampled; `events`:
+    what a simulation clamped; `exponents` (None: the program as it is), `arguments`, `budget`: how
+    it was run; `skipped`: nodes that were not run; `again`: further runs, kept by those who compare
+    with this one.
     """
 
     outputs: list[Wide | None]
+    magnitudes: Magnitudes
     complete: bool
     estimated: bool
     events: list[Event]
-    plain: bool
+    exponents: Exponents | None
     arguments: tuple[Any, ...]
     budget: float
     skipped: tuple[Skipped, ...]
     again: dict[str, Any]
 
 
-def evaluate(
-    graph: ScaleGraph,
-    arguments: Sequence[Any],
-    *,
-    budget: float = 2e6,
-    simulate: bool = False,
-    plain: bool = True,
-) -> Evaluation:
-    """Run a graph on numbers.
+def evaluate(graph: ScaleGraph, arguments: Sequence[Any], *, budget: float = 2e6) -> Evaluation:
+    """Run a graph on numbers, in a wide range: the reference.
 
     **Arguments:** `arguments`: an array, number or `Wide` per input of the graph; `budget`: about
-    how many elementary operations may be spent (1e6 take some milliseconds); `simulate`: clamp
-    every result to the range of its type, at exponent 0 if `plain`, else at the exponents assigned.
-    Otherwise magnitudes are noted, and those that are not reached become None.
+    how many elementary operations may be spent (1e6 take some milliseconds).
     """
-    return _evaluate(graph, arguments, budget, "range" if simulate else "reference", plain)
+    return _run(graph, arguments, Run(graph, budget, "reference"))
 
 
-def _evaluate(
-    graph: ScaleGraph, arguments: Sequence[Any], budget: float, mode: str, plain: bool = True
+def simulate(
+    graph: ScaleGraph, reference: Evaluation, exponents: Exponents | None = None
 ) -> Evaluation:
-    run = Run(len(graph.values), budget, mode, plain)
-    if mode == "reference":
-        for value in graph.values:
-            value.magnitude = None
+    """Run a graph again with every result clamped to the range of its type.
+
+    **Arguments:** `reference`: the same run in a wide range; `exponents`: at which numbers are
+    stored, None for the program as it is.
+    """
+    run = Run(graph, reference.budget, "range", reference.magnitudes, exponents)
+    return _run(graph, reference.arguments, run)
+
+
+def rounded(graph: ScaleGraph, reference: Evaluation) -> Evaluation:
+    """Run a graph again with every result rounded as in its type, in a wide range."""
+    return _run(graph, reference.arguments, Run(graph, reference.budget, "precision"))
+
+
+def _run(graph: ScaleGraph, arguments: Sequence[Any], run: Run) -> Evaluation:
+    budget = run.work
     with np.errstate(all="ignore"):
         run.load_constants(graph)
         for value, argument in zip(graph.inputs, arguments, strict=True):
@@ -135,10 +140,11 @@ def _evaluate(
         outputs = [run.read(use) for use in graph.outputs]
     return Evaluation(
         outputs,
+        run.magnitudes,
         not run.skipped and not run.refused,
         run.estimated,
         run.list_events(),
-        plain,
+        run.exponents,
         tuple(arguments),
         budget,
         tuple(run.skipped.values()),
@@ -149,16 +155,24 @@ def _evaluate(
 class Run:
     """The state of one run: the numbers known so far, and what is left of the budget."""
 
-    def __init__(self, count: int, budget: float, mode: str, plain: bool) -> None:
-        self.env: list[Wide | None] = [None] * count
+    def __init__(
+        self,
+        graph: ScaleGraph,
+        budget: float,
+        mode: str,
+        magnitudes: Magnitudes | None = None,
+        exponents: Exponents | None = None,
+    ) -> None:
+        self.env: list[Wide | None] = [None] * len(graph.values)
         self.work, self.runs = budget, max(MOST_RUNS, int(budget / 3000))
-        self.mode, self.plain = mode, plain
+        self.mode, self.exponents = mode, exponents
+        self.magnitudes = list(magnitudes or [None] * len(graph.values))
         self.estimated, self.refused, self.depth = False, False, 0
         self.skipped: dict[int, Skipped] = {}
         self.events: dict[tuple[int, str], list[Any]] = {}
         self.inner: dict[int, ScaleGraph] = {}
         self.store = {"reference": self.note, "range": self.clamp, "precision": self.round}[mode]
-        self.by_use = mode == "range" and not plain
+        self.by_use = exponents is not None
 
     # -- values -----------------------------------------------------------------------------------
 
@@ -170,26 +184,33 @@ class Run:
         if type(x.exponent) is not int:
             self.runs -= _SPREAD_RUNS
             self.work -= _SPREAD_WORK * x.array.size
-        new, old = magnitude_of(x), value.magnitude
+        new, old = magnitude_of(x), self.magnitudes[value.index]
         if old is None:
-            value.magnitude = new
+            self.magnitudes[value.index] = new
         elif new.low < old.low or new.high > old.high:
-            value.magnitude = Magnitude(min(new.low, old.low), max(new.high, old.high), True)
+            both = Magnitude(min(new.low, old.low), max(new.high, old.high), True)
+            self.magnitudes[value.index] = both
 
     def clamp(self, value: Value, x: Wide) -> None:
         """Keep a result as its type stores it."""
         if x.array.dtype.kind in "fc":
-            exponent, dtype = 0 if self.plain else value.exponent, value.aval.dtype
+            exponent, dtype = self.exponent(value), value.aval.dtype
             if is_reciprocal(value):
                 power = self.clamped(inverse(x), dtype, -exponent, value, value.node)
                 x = inverse(power)
             exact, x = x, self.clamped(x, dtype, exponent, value, value.node)
-            if value.node is not None and value.node.saturated and not exponent:
+            if value.node is not None and not exponent and self.is_saturated(value.node):
                 x = saturated(exact, x, dtype)
-            if vanishes(value, exponent) and np.any(x.array):
+            if vanishes(value, self.magnitudes, exponent) and np.any(x.array):
                 self.count(value, "underflow", value.node, x.array.size)
                 x = Wide(np.zeros_like(x.array), 0)
         self.env[value.index] = x
+
+    def exponent(self, x: Value | Use) -> int:
+        return 0 if self.exponents is None else self.exponents.of(x)
+
+    def is_saturated(self, node: Node) -> bool:
+        return self.exponents is not None and node.index in self.exponents.saturated
 
     def clamped(self, x: Wide, dtype: Any, exponent: int, place: Any, node: Any) -> Wide:
         x, over, under = clamp_to(x, dtype, exponent)
@@ -209,11 +230,11 @@ class Run:
 
     def read(self, use: Use) -> Wide | None:
         x = self.env[use.value.index]
-        if not self.by_use or x is None or use.exponent == use.value.exponent:
+        if not self.by_use or x is None or self.exponent(use) == self.exponent(use.value):
             return x
         if x.array.dtype.kind not in "fc":
             return x
-        return self.clamped(x, use.value.aval.dtype, use.exponent, use, use.node)
+        return self.clamped(x, use.value.aval.dtype, self.exponent(use), use, use.node)
 
     def list_events(self) -> list[Event]:
         return [
@@ -237,7 +258,7 @@ class Run:
         if size > self.work:  # NumPy would have to copy it to float64
             self.refused = True
             if self.mode == "reference":
-                value.magnitude = measure(x)
+                self.magnitudes[value.index] = measure(x)
             return None
         self.work -= size / 2
         return self.store(value, wide(x))
@@ -277,7 +298,7 @@ class Run:
 
     def summed(self, node: Node, rule: Any, xs: list[Any], results: list[Wide]) -> list[Wide]:
         """The results of a sum, some of whose parts may have been too large."""
-        exponent = 0 if self.plain else node.outputs[0].exponent
+        exponent = self.exponent(node.outputs[0])
         results, entries = parts_overflow(node, rule, xs, results, exponent)
         if entries:
             self.count(node.outputs[0], "overflow", node, entries)

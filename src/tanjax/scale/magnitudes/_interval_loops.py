@@ -10,7 +10,7 @@ when that one has its whole range.
 
     graph = build(jax.make_jaxpr(lambda x: lax.fori_loop(0, 100, lambda i, x: 2 * x, x))(1.0))
     bound(graph, [1.0])
-    graph.outputs[0].value.magnitude.high  # 100.0
+    found[graph.outputs[0].value.index].high  # 100.0
 
 Sharp edges: all of this is an estimate. The number of iterations of a `while` is known only where
 its condition compares a counter with a known number; otherwise nothing is continued.

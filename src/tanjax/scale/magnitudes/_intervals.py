@@ -6,8 +6,8 @@ graph is bounded like its parent; branches are united; a loop's body is passed t
 to see how much its carry grows (`_interval_loops`).
 
     graph = build(jax.make_jaxpr(lambda x: jnp.exp(-x * x))(jnp.ones(10**6)))
-    bound(graph, [Magnitude(-5.0, 3.0)])
-    graph.outputs[0].value.magnitude.high  # 0.0
+    found = bound(graph, [Magnitude(-5.0, 3.0)])
+    found[graph.outputs[0].value.index].high  # 0.0
 
 Sharp edges. Bounds hold for exact arithmetic, except where they would be useless: sums of k terms
 of mixed signs are expected to grow by √k, loops to go on as they begin. And a cancellation leaves
@@ -26,7 +26,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..graph._graph import ZERO, Magnitude, Node, ScaleGraph, Value, callee_uses
+from ..graph._graph import ZERO, Magnitude, Magnitudes, Node, ScaleGraph, Value, callee_uses
 from ..laws import (
     _interval_rules as _arithmetic,
     _interval_rules_functions as _functions,
@@ -51,23 +51,29 @@ _ = _arithmetic, _shapes  # imported for their rules
 _NO_CALLS = {"reduce", "reduce_window", "pallas_call", "run_state"}
 
 
-def bound(graph: ScaleGraph, arguments: Sequence[Any], *, cancellation: bool = False) -> None:
-    """Fill in the magnitude of every floating value of a graph for which there is none yet.
+def bound(
+    graph: ScaleGraph,
+    arguments: Sequence[Any],
+    measured: Magnitudes | None = None,
+    *,
+    cancellation: bool = False,
+) -> Magnitudes:
+    """The magnitudes of the floating values of a graph; None for what cannot be bounded.
 
     **Arguments:** `arguments`: for each input an array (measured), a `Magnitude` or None (unknown).
-    `cancellation`: lower bounds, and what is divided by them, allow for the worst cancellation.
-    What is filled in already, measured on numbers, is kept and made use of. What cannot be bounded
-    stays None. Costs about 10 µs per equation, and several times that within loops.
+    `measured`: magnitudes known from numbers, which are kept and made use of. `cancellation`: lower
+    bounds, and what is divided by them, allow for the worst cancellation.
+    **Cost:** about 10 µs per equation, and several times that within loops.
     """
     # Tens of thousands of small records make the collector search all of JAX's objects again and
     # again, which doubles the time. They hold no references, so that nothing can be lost.
     collects = gc.isenabled()
     gc.disable()
     try:
-        bounds = Bounds(graph, cancellation)
+        bounds = Bounds(graph, cancellation, measured)
         pairs = zip(arguments, graph.inputs, strict=True)
         bounds.run(graph, [bounds.argument(x, value) for x, value in pairs])
-        bounds.fill(graph)
+        return bounds.filled(graph)
     finally:
         if collects:
             gc.enable()
@@ -85,12 +91,15 @@ def unsupported() -> list[str]:
 class Bounds:
     """The records of all values of a graph, filled in by running it on records."""
 
-    def __init__(self, graph: ScaleGraph, cancellation: bool, measured: bool = True) -> None:
+    def __init__(
+        self, graph: ScaleGraph, cancellation: bool, measured: Magnitudes | None = None
+    ) -> None:
         self.records: Records = [None] * len(graph.values)
         self.cancellation = cancellation
         self.depth = 0  # of loops
         self.kinds: dict[Any, tuple[str, int, Record | None]] = {}
-        self.measured = [value.magnitude if measured else None for value in graph.values]
+        self.measured = measured or [None] * len(graph.values)
+        self.magnitudes = list(self.measured)
         for value in graph.values:
             if value.kind == "constant":
                 self.records[value.index] = self.argument(value.constant, value)
@@ -103,8 +112,8 @@ class Bounds:
             magnitude, record = x, span(x.low, x.high) if not x.is_zero else NOTHING
         else:
             magnitude, record = _record_of(x)
-        if value.magnitude is None:
-            value.magnitude = magnitude
+        if self.magnitudes[value.index] is None:
+            self.magnitudes[value.index] = magnitude
         return self.finished(record, value)
 
     def kind(self, dtype: Any) -> tuple[str, int, Record | None]:
@@ -183,13 +192,15 @@ class Bounds:
                 return self.run(callee, given)
         return [None] * len(node.outputs)
 
-    def fill(self, graph: ScaleGraph) -> None:
+    def filled(self, graph: ScaleGraph) -> Magnitudes:
+        found = self.magnitudes
         for value, r in zip(graph.values, self.records, strict=True):
-            if value.magnitude is not None or r is None:
+            if found[value.index] is not None or r is None:
                 continue
             if self.kind(value.aval.dtype)[0] in "fc":
                 soft = r.cancelled and not self.cancellation
-                value.magnitude = Magnitude(-INFINITY if soft else r.low, r.high)
+                found[value.index] = Magnitude(-INFINITY if soft else r.low, r.high)
+        return found
 
 
 def _within(r: Record, m: Magnitude) -> Record:

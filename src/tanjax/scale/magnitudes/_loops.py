@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ..graph._graph import Magnitude, Node, ScaleGraph, Value
+from ..graph._graph import Magnitude, Magnitudes, Node, ScaleGraph, Value
 from ..laws._numpy_rules import is_float
 from ..numbers._wide import Wide, magnitude_of, settle
 
@@ -62,11 +62,13 @@ def run_loop(
             if i == 2:
                 planned = _planned(share, runs, work, runs - run.runs, work - run.work, length)
             if planned and i in (planned // 4, planned // 2):
-                early.append(_snapshot(node.graphs, carry))
+                early.append(_snapshot(run.magnitudes, node.graphs, carry))
             if i == planned:
                 end = length if length is not None else _FURTHER * i
                 run.estimated = True
-                sound = run.mode != "reference" or _continue_values(node.graphs, early, i, end)
+                sound = run.mode != "reference" or _continue_values(
+                    run.magnitudes, node.graphs, early, i, end
+                )
                 moved = _continue_carry(carry, early, i, end) if sound else None
                 if moved is None:
                     run.skip(node, "a long loop whose values grow faster than geometrically")
@@ -104,8 +106,8 @@ def _values(graphs: Sequence[ScaleGraph]) -> Iterator[Value]:
             yield from _values(node.graphs)
 
 
-def _snapshot(graphs: Sequence[ScaleGraph], carry: list[Any]) -> _Snapshot:
-    return _Snapshot([v.magnitude for v in _values(graphs)], _measures(carry))
+def _snapshot(m: Magnitudes, graphs: Sequence[ScaleGraph], carry: list[Any]) -> _Snapshot:
+    return _Snapshot([m[v.index] for v in _values(graphs)], _measures(carry))
 
 
 def _measures(carry: list[Any]) -> list[Magnitude | None]:
@@ -136,13 +138,17 @@ def growth(first: float, second: float, third: float, steps: int, end: int) -> f
 
 
 def _continue_values(
-    graphs: Sequence[ScaleGraph], early: list[_Snapshot], steps: int, end: int
+    magnitudes: list[Magnitude | None],
+    graphs: Sequence[ScaleGraph],
+    early: list[_Snapshot],
+    steps: int,
+    end: int,
 ) -> bool:
     """Widen the magnitudes of a loop's values to what they will be at its end."""
     values = list(_values(graphs))
     changes = []
     for value, one, two in zip(values, *(s.values for s in early), strict=True):
-        three = value.magnitude
+        three = magnitudes[value.index]
         if not (one and two and three and value.is_floating):
             continue
         up = growth(one.high, two.high, three.high, steps, end)
@@ -152,7 +158,7 @@ def _continue_values(
         if up or down:
             changes.append((value, Magnitude(three.low - down, three.high + up, True)))
     for value, magnitude in changes:
-        value.magnitude = magnitude
+        magnitudes[value.index] = magnitude
     return True
 
 

@@ -11,7 +11,8 @@ is fatal: an inf, or a relative error of one. An output entry is lost if it diff
   measured, not guessed: the program is run again with every result rounded to its mantissa, in
   the wide range, but only if something finite looks lost.
 
-    losses(graph, evaluate(graph, args), evaluate(graph, args, simulate=True))
+    reference = evaluate(graph, args)
+    losses(graph, reference, simulate(graph, reference))
 
 Which entries these are is what a planner has to know: a plan must not lose what plain floating
 point has right, however much it saves elsewhere.
@@ -125,10 +126,9 @@ def _compare(
         found = compare(None)
         if any(c is not None and np.any(c.lost) for c in found):
             if "precision" not in reference.again:
-                from ._evaluate import _evaluate  # it imports this module
+                from ._evaluate import rounded  # it imports this module
 
-                run = graph, reference.arguments, reference.budget
-                reference.again["precision"] = _evaluate(*run, "precision")
+                reference.again["precision"] = rounded(graph, reference)
             found = compare(reference.again["precision"])
     return found
 
@@ -152,8 +152,9 @@ def _compare_output(
         size = true.array.size * (2 if true.array.dtype.kind == "c" else 1)
         return _Compared(np.zeros(size, bool), np.zeros(size))
     noisy = None if rounded is None else rounded.outputs[i]
-    dtype, exponent = use.value.aval.dtype, 0 if simulated.plain else use.exponent
-    if free is not None and free[i] and simulated.plain:
+    at, dtype = simulated.exponents, use.value.aval.dtype
+    exponent = 0 if at is None else at.of(use)
+    if free is not None and free[i] and at is None:
         exponent = _own_exponent(true, dtype)
     held = true
     if not strict and is_float(true):

@@ -165,13 +165,14 @@ def _apart(run: Any, node: Node, jaxpr: Callable[[], Any], xs: list[Any]) -> lis
     graph = run.inner.get(id(node))
     if graph is None:
         graph = run.inner[id(node)] = build(jaxpr())
-    outer = run.env, run.store, run.by_use
+    outer = run.env, run.store, run.magnitudes, run.by_use
     run.env, run.by_use = [None] * len(graph.values), False
-    if outer[2]:
+    run.magnitudes = [None] * len(graph.values)
+    if outer[-1]:
         run.store = lambda value, x: run.env.__setitem__(value.index, settle(x))
     run.load_constants(graph)
     out = run.body(graph, xs)
-    run.env, run.store, run.by_use = outer
+    run.env, run.store, run.magnitudes, run.by_use = outer
     return out
 
 

@@ -5,14 +5,14 @@ must keep plain JAX's bits, so its exponents are 0 and its constants visible to 
 them. Parts are connected by results; an input that two of them read does not connect them, since
 it is read at an exponent of each reader's own.
 
-    needs_nothing(graph)  # the values and uses whose exponents may as well be 0
+    needs_nothing(graph, magnitudes)  # the values and uses whose exponents may as well be 0
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..graph._graph import Node, ScaleGraph, Use, Value
+from ..graph._graph import Magnitudes, Node, ScaleGraph, Use, Value
 from ..numbers import _range
 
 
@@ -47,15 +47,17 @@ def _members(node: Node) -> list[int]:
     return [v.index for v in values if _connects(v)]
 
 
-def needs_nothing(graph: ScaleGraph) -> tuple[list[Value], list[Use]]:
+def needs_nothing(graph: ScaleGraph, m: Magnitudes) -> tuple[list[Value], list[Use]]:
     """The values of those parts in which plain numbers hold everything, and their readings."""
     joined, nodes = _Joined(len(graph.values)), list(graph.walk())
     members = [_members(node) for node in nodes]
     for values in members:
         joined.join(values)
-    needy = {joined.root(v.index) for v in graph.values if _connects(v) and not _is_calm(v)}
+    needy = {joined.root(v.index) for v in graph.values if _connects(v) and not _is_calm(v, m)}
     for node, values in zip(nodes, members, strict=True):  # a constant that tracing lost
-        if values and not all(_is_calm(u.value) for u in node.uses if u.value.kind == "constant"):
+        if values and not all(
+            _is_calm(u.value, m) for u in node.uses if u.value.kind == "constant"
+        ):
             needy.add(joined.root(values[0]))
     calm = [v for v in graph.values if _connects(v) and joined.root(v.index) not in needy]
     uses = [u for v in calm for u in v.uses]
@@ -65,8 +67,8 @@ def needs_nothing(graph: ScaleGraph) -> tuple[list[Value], list[Use]]:
     return calm, uses
 
 
-def _is_calm(value: Value) -> bool:
-    return _range.fits_at_zero(value) and _range.needed_by_parts(value) <= 0
+def _is_calm(value: Value, m: Magnitudes) -> bool:
+    return _range.fits_at_zero(value, m) and _range.needed_by_parts(value, m) <= 0
 
 
 def plain_parts(graph: ScaleGraph, untouched: Sequence[bool]) -> list[bool]:

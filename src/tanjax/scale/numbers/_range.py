@@ -12,7 +12,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ..graph._graph import Value
+from ..graph._graph import Magnitudes, Value
 
 ANY = 10**6  # the bound on exponents where there is none
 
@@ -43,7 +43,7 @@ CONTRACTIONS = ("dot_general", "conv_general_dilated")
 SUMS = (*CONTRACTIONS, "reduce_sum", "cumsum", "reduce_window_sum")
 
 
-def needed_by_parts(value: Value) -> float:
+def needed_by_parts(value: Value, m: Magnitudes) -> float:
     """The exponent from which on no part of a sum can be too large, whatever its order: a bound."""
     node = value.node
     if node is None or node.primitive not in SUMS or not value.is_floating:
@@ -51,43 +51,43 @@ def needed_by_parts(value: Value) -> float:
     if value.aval.dtype.itemsize == 2:  # summed up in float32
         return -math.inf
     operands = [use.value for use in node.uses[:2] if use.value.is_floating]
-    magnitudes = [v.magnitude for v in operands]
-    if any(m is None or m.is_zero for m in magnitudes):
+    found = [m[v.index] for v in operands]
+    if any(x is None or x.is_zero for x in found):
         return -math.inf
-    top = sum(m.high for m in magnitudes if m) + math.log2(max(2, operands[0].size))
+    top = sum(x.high for x in found if x) + math.log2(max(2, operands[0].size))
     return top - normal_range(value.aval.dtype)[1]
 
 
-def vanishes(value: Value, exponent: float) -> bool:
+def vanishes(value: Value, m: Magnitudes, exponent: float) -> bool:
     """Whether the products that a contraction adds up are too small to be added up.
 
     They are rounded in the dtype of the result, or flushed one by one.
     """
-    room = _room_of_products(value)
+    room = _room_of_products(value, m)
     return room is not None and exponent > room
 
 
-def _room_of_products(value: Value) -> float | None:
+def _room_of_products(value: Value, m: Magnitudes) -> float | None:
     """The largest exponent at which the largest of these products has all its digits."""
     if value.node is None or value.node.primitive not in CONTRACTIONS:
         return None
     if value.aval.dtype.itemsize == 2:  # accumulated in float32
         return None
-    a, b = (use.value.magnitude for use in value.node.uses[:2])
+    a, b = (m[use.value.index] for use in value.node.uses[:2])
     if a is None or b is None or a.is_zero or b.is_zero:
         return None
     smallest, _ = normal_range(value.aval.dtype)
     return a.high + b.high - smallest - jnp.finfo(value.aval.dtype).nmant
 
 
-def exponents(value: Value) -> tuple[int, int]:
+def exponents(value: Value, m: Magnitudes) -> tuple[int, int]:
     """The least and the largest exponent at which the numbers of a value are normal.
 
     Where no exponent holds both the smallest and the largest, the largest are held, with all their
     digits; where nothing is known, the pair is (0, 0): plain floating point. Zeros are held by
     every exponent.
     """
-    magnitude = value.magnitude
+    magnitude = m[value.index]
     if magnitude is None or magnitude.high > ANY or -math.inf < magnitude.low < -ANY:
         return 0, 0  # bounds so far away say nothing
     smallest, largest = range_of(value)
@@ -95,7 +95,7 @@ def exponents(value: Value) -> tuple[int, int]:
         return int(smallest), int(largest)
     low = -ANY if magnitude.high == -math.inf else math.ceil(magnitude.high - largest)
     high = ANY if magnitude.low == -math.inf else math.floor(magnitude.low - smallest)
-    products = _room_of_products(value)
+    products = _room_of_products(value, m)
     if products is not None:
         high = max(low, min(high, math.floor(products)))
     if low > high:
@@ -104,18 +104,18 @@ def exponents(value: Value) -> tuple[int, int]:
     return low, high
 
 
-def holds_together(value: Value) -> bool:
+def holds_together(value: Value, magnitudes: Magnitudes) -> bool:
     """Whether any exponent holds the smallest and the largest number of a value."""
-    m = value.magnitude
+    m = magnitudes[value.index]
     if m is None or m.is_zero or not value.is_floating:
         return True
     smallest, largest = range_of(value)
     return m.low == -math.inf or m.high - m.low <= largest - smallest
 
 
-def fits_at_zero(value: Value) -> bool:
+def fits_at_zero(value: Value, m: Magnitudes) -> bool:
     """Whether plain floating point holds every number of a value, as far as is known."""
     if not value.is_floating:
         return True
-    low, high = exponents(value)
+    low, high = exponents(value, m)
     return low <= 0 <= high

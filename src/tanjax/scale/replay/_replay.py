@@ -6,7 +6,7 @@ power of two, made where the value is and shared by all who want that exponent; 
 converted here and now.
 
     graph = build(jax.make_jaxpr(lambda x: x + 1)(2.0))
-    replay(graph)([np.float32(2.0)])  # [Array(3., dtype=float32)]
+    replay(graph, Exponents.none(graph))([np.float32(2.0)])  # [Array(3., dtype=float32)]
 
 Sharp edge: equal numbers share a barrier, so a constant may be hidden from XLA where one of its
 readers would not need that.
@@ -24,28 +24,28 @@ from jax import lax
 
 from tanjax import _compat
 
-from ..graph._graph import Node, ScaleGraph, Use, Value, callee_uses
+from ..graph._graph import Exponents, Node, ScaleGraph, Use, Value, callee_uses
 from ..laws._identities import IDENTITIES
 from ..laws._powers_of_two import convert
 from ..magnitudes._parts import plain_parts
 from ._rewrites import apart, opaque
 
 
-def replay(graph: ScaleGraph) -> Callable[[Sequence[Any]], list[Any]]:
-    """The program of a graph: from inputs to outputs, stored at the exponents of the graph."""
-    return lambda arguments: _run(graph, arguments)
+def replay(graph: ScaleGraph, e: Exponents) -> Callable[[Sequence[Any]], list[Any]]:
+    """The program of a graph: from inputs to outputs, stored at these exponents."""
+    return lambda arguments: _run(graph, arguments, e)
 
 
-def is_untouched(node: Node) -> bool:
+def is_untouched(node: Node, e: Exponents) -> bool:
     """Whether an equation is run as it was: no exponent, conversion or restored constant in it."""
-    if node.guarded or node.saturated or any(o.exponent for o in node.outputs):
+    if node.index in e.guarded or node.index in e.saturated or any(map(e.of, node.outputs)):
         return False
-    if any(u.exponent or u.value.restored for u in node.uses):
+    if any(e.of(u) or u.value.restored for u in node.uses):
         return False
     return all(
-        not (any(v.exponent for v in inner.inputs) or any(u.exponent for u in inner.outputs))
+        not (any(map(e.of, inner.inputs)) or any(map(e.of, inner.outputs)))
         and not any(c.restored for c in inner.constants)
-        and all(map(is_untouched, inner.nodes))
+        and all(is_untouched(n, e) for n in inner.nodes)
         for inner in node.graphs
     )
 
@@ -53,23 +53,24 @@ def is_untouched(node: Node) -> bool:
 class _Environment:
     """The arrays of one graph while it runs; conversions are kept with their value."""
 
-    __slots__ = ("arrays", "numbers")
+    __slots__ = ("arrays", "exponents", "numbers")
 
-    def __init__(self) -> None:
+    def __init__(self, exponents: Exponents) -> None:
+        self.exponents = exponents
         self.arrays: dict[tuple[int, int], Any] = {}
         self.numbers: dict[Any, Any] = {}  # constants behind their barriers
 
     def write(self, value: Value, array: Any) -> None:
-        self.arrays[value.index, value.exponent] = array
+        self.arrays[value.index, self.exponents.of(value)] = array
 
     def read(self, use: Use) -> Any:
-        value = use.value
+        value, wanted = use.value, self.exponents.of(use)
         if value.kind == "constant":
-            return self.constant(value, use.exponent)
-        key = (value.index, use.exponent if value.is_floating else value.exponent)
+            return self.constant(value, wanted)
+        has = self.exponents.of(value)
+        key = (value.index, wanted if value.is_floating else has)
         if key not in self.arrays:
-            array = self.arrays[value.index, value.exponent]
-            self.arrays[key] = convert(array, value.exponent - use.exponent)
+            self.arrays[key] = convert(self.arrays[value.index, has], has - wanted)
         return self.arrays[key]
 
     def as_it_is(self, use: Use) -> Any:
@@ -110,13 +111,13 @@ def folded(value: Value, exponent: int) -> Any:
         return number.astype(dtype)
 
 
-def _run(graph: ScaleGraph, arguments: Sequence[Any]) -> list[Any]:
-    env = _Environment()
+def _run(graph: ScaleGraph, arguments: Sequence[Any], e: Exponents) -> list[Any]:
+    env = _Environment(e)
     for value, array in zip(graph.inputs, arguments, strict=True):
         env.write(value, array)
     for value in graph.constants:
-        env.write(value, folded(value, value.exponent))
-    untouched = list(map(is_untouched, graph.nodes))
+        env.write(value, folded(value, e.of(value)))
+    untouched = [is_untouched(node, e) for node in graph.nodes]
     plain = plain_parts(graph, untouched)
     for node, as_it_was, is_plain in zip(graph.nodes, untouched, plain, strict=True):
         if as_it_was and (is_plain or not _joins(node)):
@@ -124,7 +125,7 @@ def _run(graph: ScaleGraph, arguments: Sequence[Any]) -> list[Any]:
             # Parts of a packed factorisation are the array itself (`_lu.py`).
             results += results[:1] * (len(node.outputs) - len(results))
         else:
-            results = _results(node, list(map(env.read, node.uses)))
+            results = _results(node, list(map(env.read, node.uses)), e)
         for value, array in zip(node.outputs, results, strict=True):
             env.write(value, array)
     return [env.read(use) for use in graph.outputs]
@@ -139,40 +140,40 @@ def _joins(node: Node) -> bool:
     return constant and node.primitive in ("mul", "div")
 
 
-def _results(node: Node, operands: list[Any]) -> list[Any]:
+def _results(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
     if node.graphs:
-        return _NESTED.get(node.primitive, _inlined)(node, operands)
+        return _NESTED.get(node.primitive, _inlined)(node, operands, e)
     if node.primitive == "div" and node.uses[1].value.kind == "constant":
         operands = apart(*operands)
     special = IDENTITIES.get(node.primitive)
-    results = special(node, operands) if special else _compat.bind(node.equation, operands)
-    if node.saturated:
+    results = special(node, operands, e) if special else _compat.bind(node.equation, operands)
+    if node.index in e.saturated:
         results = [lax.min(x, lax.full_like(x, jnp.finfo(x.dtype).max)) for x in results]
-    return list(map(opaque, results)) if node.guarded else results
+    return list(map(opaque, results)) if node.index in e.guarded else results
 
 
 # -- nested graphs ------------------------------------------------------------------------------
 
 
-def _inlined(node: Node, operands: list[Any]) -> list[Any]:
-    return _run(node.graphs[0], [operands[use.position] for use in callee_uses(node)])
+def _inlined(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
+    return _run(node.graphs[0], [operands[use.position] for use in callee_uses(node)], e)
 
 
-def _remat(node: Node, operands: list[Any]) -> list[Any]:
+def _remat(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
     """Recomputed as before; what may be saved was decided when the gradient was traced."""
-    body = lambda *args: _run(node.graphs[0], args)
+    body = lambda *args: _run(node.graphs[0], args, e)
     barrier = node.params.get("prevent_cse", True)
     again = jax.checkpoint(body, prevent_cse=barrier, policy=node.params.get("policy"))
     return again(*operands)  # type: ignore[no-any-return]
 
 
-def _scan(node: Node, operands: list[Any]) -> list[Any]:
+def _scan(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
     n, m = _compat.scan_counts(node.params)
     body, params = node.graphs[0], node.params
     consts = operands[:n]
 
     def step(carry: Any, xs: Any) -> tuple[Any, Any]:
-        out = _run(body, [*consts, *carry, *xs])
+        out = _run(body, [*consts, *carry, *xs], e)
         return tuple(out[:m]), tuple(out[m:])
 
     carry, ys = lax.scan(
@@ -186,28 +187,28 @@ def _scan(node: Node, operands: list[Any]) -> list[Any]:
     return [*carry, *ys]
 
 
-def _while(node: Node, operands: list[Any]) -> list[Any]:
+def _while(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
     test, body = node.graphs
     n, m = node.params["cond_nconsts"], node.params["body_nconsts"]
     of_test, of_body = operands[:n], operands[n : n + m]
     out = lax.while_loop(
-        lambda state: _run(test, [*of_test, *state])[0],
-        lambda state: tuple(_run(body, [*of_body, *state])),
+        lambda state: _run(test, [*of_test, *state], e)[0],
+        lambda state: tuple(_run(body, [*of_body, *state], e)),
         tuple(operands[n + m :]),
     )
     return list(out)
 
 
-def _cond(node: Node, operands: list[Any]) -> list[Any]:
-    branches = [lambda *args, b=branch: _run(b, args) for branch in node.graphs]
+def _cond(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
+    branches = [lambda *args, b=branch: _run(b, args, e) for branch in node.graphs]
     index, *others = operands
     return list(lax.switch(index.astype(np.int32), branches, *others))
 
 
-def _shard_map(node: Node, operands: list[Any]) -> list[Any]:
+def _shard_map(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
     params = node.params
     mapped = jax.shard_map(
-        lambda *args: tuple(_run(node.graphs[0], args)),
+        lambda *args: tuple(_run(node.graphs[0], args, e)),
         mesh=params["mesh"],
         in_specs=tuple(params["in_specs"]),
         out_specs=tuple(params["out_specs"]),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from ..graph._graph import Magnitude, Node, ScaleGraph, Use, Value
+from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value
 from ..numbers._range import normal_range
 
 
@@ -33,23 +33,20 @@ def opaque(x: Any) -> Any:
     return lax.optimization_barrier(x)
 
 
-def guard(graph: ScaleGraph) -> list[Value]:
-    """Guard those results whose denominators or factors XLA would join to a number out of range.
+def guarded(graph: ScaleGraph, m: Magnitudes, e: Exponents) -> frozenset[int]:
+    """The nodes whose denominators or factors XLA would join to a number out of range.
 
-    **Arguments:** `graph`, with magnitudes and exponents: what counts is the numbers as stored.
-    **Returns:** the results that are guarded.
+    What counts is the numbers as stored: magnitudes at exponents.
     """
-    fractions: dict[int, _Fraction] = {}  # by value, how XLA sees a quotient
-    factors: dict[int, Magnitude] = {}  # by value, the constants that it was multiplied by so far
-    found: list[Value] = []
+    joins = _Joins(m, e)
+    found: set[int] = set()
     for node in graph.walk():
-        node.guarded = False
         if node.primitive not in ("div", "mul") or not node.outputs[0].is_floating:
             continue
-        found += _joined_factors(node, factors)
+        found.update(v.node.index for v in joins.factors_of(node) if v.node)
         if node.primitive == "div":
-            found += _joined_fractions(node, fractions)
-    return found
+            found.update(v.node.index for v in joins.fractions_of(node) if v.node)
+    return frozenset(found)
 
 
 class _Fraction(NamedTuple):
@@ -59,68 +56,70 @@ class _Fraction(NamedTuple):
     below: Magnitude | None
 
 
-def _joined_fractions(node: Node, fractions: dict[int, _Fraction]) -> list[Value]:
-    """`(a / b) / (c / d)` is `(a d) / (b c)` to XLA: guard its operands if that does not fit."""
-    one = Magnitude(0.0, 0.0)
-    quotients = [use.value for use in node.uses if use.value.index in fractions]
-    given = [fractions.get(use.value.index, _Fraction(_stored(use), one)) for use in node.uses]
-    (a, b), (c, d) = given
-    joined = _Fraction(_times(a, d), _times(b, c))
-    fits = all(m is None or _holds(node.outputs[0], m) for m in joined)
-    if quotients and not fits:
-        for value in quotients:
-            assert value.node is not None
-            value.node.guarded = True
-        joined = _Fraction(_stored(node.uses[0]), _stored(node.uses[1]))
-    fractions[node.outputs[0].index] = joined
-    return [] if fits else quotients
+class _Joins:
+    """What XLA has joined so far: by value, quotients as it sees them, and constant factors."""
+
+    def __init__(self, m: Magnitudes, e: Exponents) -> None:
+        self.m, self.e = m, e
+        self.fractions: dict[int, _Fraction] = {}
+        self.factors: dict[int, Magnitude] = {}
+
+    def stored(self, use: Use) -> Magnitude | None:
+        m, exponent = self.m[use.value.index], self.e.of(use)
+        if m is None or m.is_zero:
+            return None
+        return Magnitude(m.low - exponent, m.high - exponent)
+
+    def fractions_of(self, node: Node) -> list[Value]:
+        """`(a / b) / (c / d)` is `(a d) / (b c)` to XLA: its operands, if that does not fit."""
+        one, fractions, stored = Magnitude(0.0, 0.0), self.fractions, self.stored
+        quotients = [use.value for use in node.uses if use.value.index in fractions]
+        given = [fractions.get(u.value.index, _Fraction(stored(u), one)) for u in node.uses]
+        (a, b), (c, d) = given
+        joined = _Fraction(_times(a, d), _times(b, c))
+        fits = all(m is None or _holds(node.outputs[0], m) for m in joined)
+        if quotients and not fits:
+            joined = _Fraction(stored(node.uses[0]), stored(node.uses[1]))
+        fractions[node.outputs[0].index] = joined
+        return [] if fits else quotients
+
+    def factors_of(self, node: Node) -> list[Value]:
+        """`x * c * d` is `x * (c * d)` to XLA: products whose constants cannot be joined."""
+        own, found = self.factor(node), []
+        for use in node.uses:
+            total = _times(self.factors.get(use.value.index), own)
+            if total and not _holds(node.outputs[0], total):
+                found.append(use.value)
+            elif total:
+                own = total
+        if own is not None:
+            self.factors[node.outputs[0].index] = own
+        return found
+
+    def factor(self, node: Node) -> Magnitude | None:
+        """The constant number by which an equation multiplies; dividing is by the reciprocal."""
+        for position, use in enumerate(node.uses):
+            if use.value.kind == "constant" and use.value.size == 1:
+                m = self.stored(use)
+                if node.primitive == "mul" or m is None:
+                    return m
+                return Magnitude(-m.high, -m.low) if position else None
+        return None
 
 
-def _joined_factors(node: Node, factors: dict[int, Magnitude]) -> list[Value]:
-    """`x * c * d` is `x * (c * d)` to XLA: guard a product whose constants cannot be joined."""
-    own, found = _factor(node), []
-    for use in node.uses:
-        total = _times(factors.get(use.value.index), own)
-        if total and not _holds(node.outputs[0], total):
-            assert use.value.node is not None
-            use.value.node.guarded = True
-            found.append(use.value)
-        elif total:
-            own = total
-    if own is not None:
-        factors[node.outputs[0].index] = own
-    return found
-
-
-def guard_all(graph: ScaleGraph) -> None:
-    """Guard every product, quotient and power: no list of what XLA rewrites is complete."""
+def all_guarded(graph: ScaleGraph) -> frozenset[int]:
+    """Every product, quotient and power: no list of what XLA rewrites is complete."""
     names = ("mul", "div", "integer_pow", "reduce_prod", "cumprod")
-    for node in graph.walk():
-        if node.primitive in names and node.outputs[0].is_floating:
-            node.guarded = True
-
-
-def _factor(node: Node) -> Magnitude | None:
-    """The constant number by which an equation multiplies; dividing is by the reciprocal."""
-    for position, use in enumerate(node.uses):
-        if use.value.kind == "constant" and use.value.size == 1:
-            m = _stored(use)
-            if node.primitive == "mul" or m is None:
-                return m
-            return Magnitude(-m.high, -m.low) if position else None
-    return None
+    return frozenset(
+        node.index
+        for node in graph.walk()
+        if node.primitive in names and node.outputs[0].is_floating
+    )
 
 
 def _holds(like: Value, m: Magnitude) -> bool:
     smallest, largest = normal_range(like.aval.dtype)
     return smallest <= m.low and m.high <= largest
-
-
-def _stored(use: Use) -> Magnitude | None:
-    m = use.value.magnitude
-    if m is None or m.is_zero:
-        return None
-    return Magnitude(m.low - use.exponent, m.high - use.exponent)
 
 
 def _times(a: Magnitude | None, b: Magnitude | None) -> Magnitude | None:

@@ -13,12 +13,14 @@ minutes for thousands of values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tanjax import _compat
 
 from ..graph._graph import Node, ScaleGraph, Use, Value
 from ._rows import Facts, Row, heading, kind_of, magnitude_in_tens, place_in_short, rows_to_show
+
+_At = Callable[[Value | Use], int]  # the exponent of a value, or where it is read
 
 # Fill and writing; the colours of Okabe and Ito, as in the picture.
 COLOURS = {
@@ -31,22 +33,23 @@ COLOURS = {
 def to_dot(graph: ScaleGraph, facts: Facts) -> str:
     """The graph as Graphviz source: no library is needed to write it."""
     rows = {row.value.index: row for row in rows_to_show(graph, facts) if row.value}
+    at = facts.exponent
     lines = [
         f"digraph {_quote(facts.name)} {{",
         '  graph [fontname="Helvetica", fontsize=10, labeljust=l];',
         '  node [shape=box, style="rounded,filled", fontname="Helvetica", fontsize=10];',
         '  edge [fontname="Helvetica", fontsize=9, color="#555555"];',
-        *_boxes(graph, rows, "cluster"),
+        *_boxes(graph, rows, at, "cluster"),
     ]
     for number, use in enumerate(graph.outputs):
         names = facts.output_names
         name = names[number] if number < len(names) and names[number] else "result"
         lines.append(f'  result{number} [label={_quote(name)}, shape=oval, fillcolor="white"];')
-        lines += _arrow(use, f"result{number}", rows)
+        lines += _arrow(use, f"result{number}", rows, at)
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _boxes(graph: ScaleGraph, rows: dict[int, Row], frame: str) -> Iterator[str]:
+def _boxes(graph: ScaleGraph, rows: dict[int, Row], at: _At, frame: str) -> Iterator[str]:
     """Boxes and arrows of one graph; `frame` makes the names of frames unique."""
     indent = "  " * (frame.count("_") + 1)
     read = [use.value for node in graph.nodes for use in node.uses if use.value.kind == "constant"]
@@ -60,10 +63,12 @@ def _boxes(graph: ScaleGraph, rows: dict[int, Row], frame: str) -> Iterator[str]
             name = f"{frame}_{number}x{k}"
             yield f"{indent}subgraph {name} {{"
             yield f'{indent}  label={_quote(heading(node, k))}; color="#999999"; style=rounded;'
-            yield from _boxes(inner, rows, name)
+            yield from _boxes(inner, rows, at, name)
             yield f"{indent}}}"
         for use, value, style in _readings(node):
-            yield from (indent + line[2:] for line in _arrow(use, f"v{value.index}", rows, style))
+            yield from (
+                indent + line[2:] for line in _arrow(use, f"v{value.index}", rows, at, style)
+            )
 
 
 def _readings(node: Node) -> Iterator[tuple[Use, Value, str]]:
@@ -99,8 +104,8 @@ def _readings(node: Node) -> Iterator[tuple[Use, Value, str]]:
 def _box(value: Value, row: Row) -> str:
     lines = [f"{row.name}: {row.operation}", f"{kind_of(value)}"]
     if value.is_floating:
-        exponent = f" at 2^{value.exponent}" if value.exponent else ""
-        lines.append(magnitude_in_tens(value.magnitude) + exponent)
+        exponent = f" at 2^{row.exponent}" if row.exponent else ""
+        lines.append(magnitude_in_tens(row.magnitude) + exponent)
     if row.lost:
         lines.append(f"{row.lost} in plain JAX")
     fill, writing = COLOURS[row.lost]
@@ -111,11 +116,11 @@ def _box(value: Value, row: Row) -> str:
     return f"v{value.index} [label={label}, {colours}{shape}{tooltip}];"
 
 
-def _arrow(use: Use, target: str, rows: dict[int, Row], style: str = "") -> list[str]:
+def _arrow(use: Use, target: str, rows: dict[int, Row], at: _At, style: str = "") -> list[str]:
     """An arrow, unless its value has no box: a number stands in the operation."""
     if use.value.index not in rows:
         return []
-    shift = use.value.exponent - use.exponent
+    shift = at(use.value) - at(use)
     label = (
         f'label="×2^{shift}", color="#0072B2", fontcolor="#0072B2", penwidth=1.6' if shift else ""
     )

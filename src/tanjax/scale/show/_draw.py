@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..graph._graph import Magnitude, ScaleGraph, Value
+from ..graph._graph import ScaleGraph, Value
 from ..numbers._range import normal_range
 from ._rows import Facts, Row, power_in_tens, ranks_of, rows_to_show
 
@@ -101,10 +101,10 @@ def bars_of(rows: list[Row]) -> list[Bar | None]:
 
 
 def _bar(row: Row, value: Value) -> Bar | None:
-    m: Magnitude | None = value.magnitude
+    m = row.magnitude
     if m is None or m.is_zero or math.isnan(m.low + m.high):
         return None
-    numbers = (m.low, m.high, value.exponent, *normal_range(value.aval.dtype))
+    numbers = (m.low, m.high, row.exponent, *normal_range(value.aval.dtype))
     return Bar(row, *(number * _TEN for number in numbers))
 
 
@@ -134,7 +134,7 @@ def _title(rows: list[Row], bars: list[Bar], facts: Facts) -> str:
     state = "run as it is" if facts.identity else "stored with exponents"
     if out:
         state = f"{state}, {out} out of range"
-    elif not facts.identity and all(row.value and row.value.magnitude for row in values):
+    elif not facts.identity and all(row.magnitude for row in values):
         state = f"{state}, all are in range"
     return f"{name}: {plain}; {state}"
 

@@ -1,6 +1,6 @@
 """The answer of `view.assign()`: which exponents were chosen, and how good they are known to be.
 
-A plan keeps its exponents in a graph, where a compiler wants them. A person asks for integers by
+A plan keeps its exponents by index, as a compiler wants them. A person asks for integers by
 name, and whether anything cheaper was possible.
 
     tj.scale_graph(lambda x: x * x / 1e30)(jnp.float32(1e25)).assign()
@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .._plan import Plan
 from ..assign._assign import Assignment, evaluate
 from ..assign._problem import Solved
-from ..graph._graph import ScaleGraph
 
 SHOWN = 8  # exponents in a `repr`
 
@@ -67,34 +67,28 @@ class Exponents(NamedTuple):
         )
 
 
-def exponents_of(
-    graph: ScaleGraph, names: dict[int, str], solved: list[Solved], method: str
-) -> Exponents:
-    """The exponents in a graph, and what the solver said about them.
+def exponents_of(plan: Plan, names: dict[int, str], solved: list[Solved]) -> Exponents:
+    """The exponents of a plan, and what the solver said about them.
 
     **Arguments:** `names`: of values, by index; `solved`: what was tried, one of which is in the
-    graph, if not plain floating point; `method`: of the plan.
+    plan, if not plain floating point.
     """
-    values = {
-        names[v.index]: v.exponent for v in graph.values if v.is_floating and v.kind != "constant"
-    }
+    graph, at = plan.graph, plan.exponents.of
+    values = {names[v.index]: at(v) for v in graph.values if v.is_floating and v.kind != "constant"}
     uses = tuple(
-        Reading(
-            names[u.value.index], names[u.node.outputs[0].index] if u.node else "result", u.exponent
-        )
+        Reading(names[u.value.index], names[u.node.outputs[0].index] if u.node else "result", at(u))
         for u in graph.uses
         if u.value.is_floating and u.value.kind != "constant" and (not u.node or u.node.outputs)
     )
-    found = _in_graph(graph, solved)
+    found = _in_plan(plan, solved)
     if found is None:
-        return Exponents(values, uses, 0.0, 0.0, 0.0, 0.0, 0, 0, method, 0.0)
+        return Exponents(values, uses, 0.0, 0.0, 0.0, 0.0, 0, 0, plan.method, 0.0)
     return Exponents(values, uses, *found[2:])
 
 
-def _in_graph(graph: ScaleGraph, solved: list[Solved]) -> Assignment | None:
-    """The solution that is in the graph; one of zeros where plain floating point was kept."""
-    values = [v.exponent for v in graph.values]
-    uses = [u.exponent for u in graph.uses]
+def _in_plan(plan: Plan, solved: list[Solved]) -> Assignment | None:
+    """The solution that is in a plan; one of zeros where plain floating point was kept."""
+    values, uses = map(list, plan.exponents[:2])
     for _, solution in solved:
         if solution.values.tolist() == values and solution.uses.tolist() == uses:
             return solution

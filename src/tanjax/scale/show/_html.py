@@ -116,8 +116,8 @@ def _row(row: Row) -> str:
     cells = ["", row.operation, "", place, "", "", "", ""]
     if value is not None:
         name = row.name + (f" → {row.result}" if row.result else "")
-        magnitude = magnitude_in_tens(value.magnitude) if value.is_floating else ""
-        exponent = f"2^{value.exponent}" if value.exponent else ""
+        magnitude = magnitude_in_tens(row.magnitude) if value.is_floating else ""
+        exponent = f"2^{row.exponent}" if row.exponent else ""
         cells = [name, row.operation, kind_of(value), place, magnitude, exponent]
         cells += [row.converted, row.lost]
     indent = f' style="padding-left:{0.6 + 1.2 * row.depth:g}rem"' if row.depth else ""
@@ -172,8 +172,8 @@ def _add_titles(svg: ElementTree.Element, rows: list[Row]) -> None:
         title = ElementTree.SubElement(bar, f"{{{_SVG}}}title")
         facts = (
             f"{row.name}: {row.operation}",
-            magnitude_in_tens(row.value.magnitude),
-            f"stored at 2^{row.value.exponent}" if row.value.exponent else "",
+            magnitude_in_tens(row.magnitude),
+            f"stored at 2^{row.exponent}" if row.exponent else "",
             f"{row.lost} in plain JAX" if row.lost else "",
             row.place,
         )

@@ -114,8 +114,8 @@ def _cells(row: Row, narrow: bool) -> tuple[str, ...]:
         return indent[2:] + "┌", row.operation, "", place, "", "", ""
     name = indent + row.name + (f" → {row.result}" if row.result else "")
     floating = row.value.is_floating
-    magnitude = magnitude_in_tens(row.value.magnitude) if floating else ""
-    exponent = f"2^{row.value.exponent}" if row.value.exponent else ""
+    magnitude = magnitude_in_tens(row.magnitude) if floating else ""
+    exponent = f"2^{row.exponent}" if row.exponent else ""
     kind = "" if narrow else kind_of(row.value)
     return name, row.operation, kind, place, magnitude, exponent, row.converted
 

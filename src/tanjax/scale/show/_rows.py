@@ -27,16 +27,17 @@ import numpy as np
 
 from tanjax._errors import describe
 
-from ..graph._graph import Magnitude, Node, ScaleGraph, Value, trips
+from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value, trips
 
 
 class Facts(NamedTuple):
-    """What planning found out about a graph, besides what stands in the graph.
+    """What planning found out about a graph.
 
-    **Fields:** `name`: of the function. `identity`: nothing needs to be changed. `method`,
-    `seconds`, `gap`: of the assignment. `conversions`: as inserted, those shared counted once.
-    `lost`: by the index of a value, `"overflow"` or `"underflow"` in plain JAX. `notes`: what else
-    to say. `argument_names`, `output_names`: of the flat arguments and results.
+    **Fields:** `name`: of the function. `magnitudes`, `exponents`: of its values. `identity`:
+    nothing needs to be changed. `method`, `seconds`, `gap`: of the assignment. `conversions`: as
+    inserted, those shared counted once. `lost`: by the index of a value, `"overflow"` or
+    `"underflow"` in plain JAX. `notes`: what else to say. `argument_names`, `output_names`: of the
+    flat arguments and results.
     """
 
     name: str
@@ -49,10 +50,22 @@ class Facts(NamedTuple):
     notes: tuple[str, ...] = ()
     argument_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
+    magnitudes: Magnitudes = ()  # nothing is known
+    exponents: Exponents | None = None  # all are 0
+
+    def magnitude(self, value: Value) -> Magnitude | None:
+        return self.magnitudes[value.index] if self.magnitudes else None
+
+    def exponent(self, x: Value | Use) -> int:
+        return self.exponents.of(x) if self.exponents else 0
 
 
 class Row(NamedTuple):
-    """One line: a value, or with `value=None` the heading of a nested graph."""
+    """One line: a value, or with `value=None` the heading of a nested graph.
+
+    **Fields:** `exponent`, `magnitude`: of the value; `place`: in the source; `converted`, `lost`:
+    where it is read at other exponents, and what plain JAX would do there.
+    """
 
     depth: int
     value: Value | None
@@ -62,11 +75,13 @@ class Row(NamedTuple):
     result: str = ""
     converted: str = ""
     lost: str = ""
+    exponent: int = 0
+    magnitude: Magnitude | None = None
 
     @property
     def is_remarkable(self) -> bool:
         """Whether something happens to the value: it is lost, scaled or converted."""
-        return bool(self.lost or self.converted or (self.value and self.value.exponent))
+        return bool(self.lost or self.converted or self.exponent)
 
 
 def rows_to_show(graph: ScaleGraph, facts: Facts) -> list[Row]:
@@ -112,7 +127,8 @@ class _Rows:
         place = value.node.source if value.node else ""
         result, lost = self.results.get(value.index, ""), self.facts.lost.get(value.index, "")
         converted = self.converted(value)
-        return Row(depth, value, self.name(value), operation, place, result, converted, lost)
+        own = self.facts.exponent(value), self.facts.magnitude(value)
+        return Row(depth, value, self.name(value), operation, place, result, converted, lost, *own)
 
     def operation(self, node: Node) -> str:
         operands = [self.operand(use.value) for use in node.uses]
@@ -123,8 +139,9 @@ class _Rows:
 
     def operand(self, value: Value) -> str:
         """A name; a number that is stored at an exponent says so, since it has no row."""
-        has_row = _number(value) is None or not value.exponent
-        return self.name(value) + ("" if has_row else f" at 2^{value.exponent}")
+        exponent = self.facts.exponent(value)
+        has_row = _number(value) is None or not exponent
+        return self.name(value) + ("" if has_row else f" at 2^{exponent}")
 
     def converted(self, value: Value) -> str:
         """Where a value is wanted at another exponent: `×2^-24 in c, d`.
@@ -132,8 +149,9 @@ class _Rows:
         Constants are converted once, when the program is planned, and not named here.
         """
         readers: dict[int, list[str]] = {}
+        at = self.facts.exponent
         for use in value.uses if value.kind != "constant" else ():
-            if shift := value.exponent - use.exponent:
+            if shift := at(value) - at(use):
                 reader = self.name(use.node.outputs[0]) if use.node else "result"
                 readers.setdefault(shift, []).append(reader)
         return "; ".join(
@@ -166,7 +184,7 @@ def _rank(row: Row, lost: set[int]) -> int:
     operands = value.node.uses if value.node else ()
     is_passed_on = value.kind == "inner" or any(use.value.index in lost for use in operands)
     begins = row.lost and not is_passed_on
-    reasons = (begins, row.result, value.kind == "input", row.lost, row.converted, value.exponent)
+    reasons = (begins, row.result, value.kind == "input", row.lost, row.converted, row.exponent)
     return next((rank for rank, reason in enumerate(reasons) if reason), PLAIN)
 
 

@@ -56,7 +56,7 @@ class GraphView:
         from ._rows import names_of
 
         names = names_of(self._plan.graph, self._facts())
-        return exponents_of(self._plan.graph, names, solved, self._plan.method)
+        return exponents_of(self._plan, names, solved)
 
     @property
     def plan(self) -> Plan:
@@ -68,7 +68,7 @@ class GraphView:
 
     @property
     def graph(self) -> ScaleGraph:
-        """The graph itself: nodes, values with magnitude and exponent, uses."""
+        """The graph itself: nodes, values, uses; numbers about them are in the plan."""
         return self.plan.graph
 
     def report(self, *, file: IO[str] | None = None, width: int | None = None) -> str:
@@ -121,6 +121,8 @@ class GraphView:
         plan, t = self.plan, self._traced
         return Facts(
             name=t.name,
+            magnitudes=plan.magnitudes,
+            exponents=plan.exponents,
             identity=plan.identity,
             method=plan.method,
             seconds=plan.seconds,
