@@ -11,7 +11,7 @@ from assignment_problems import Program, check
 from hostile_programs import hostile, problem_of
 from tanjax.scale.assign import _assign, _conflicts, _moves
 from tanjax.scale.assign._assign import assign, evaluate
-from tanjax.scale.assign._cells import construct, loosen, unsolvable
+from tanjax.scale.assign._cells import loosen, unsolvable
 from tanjax.scale.assign._integer_program import least_violation
 from tanjax.scale.assign._presolve import System
 from tanjax.scale.assign._quiet import _stream, quiet
@@ -103,7 +103,7 @@ def test_a_reading_of_a_value_out_of_range_is_in_range():
     loosen(system, unsolvable(system))
     bounds = _conflicts.Bounds(system)
     bounds.settle()
-    for found in (_moves.descend(system, until=np.inf), construct(system, bounds, {})):
+    for found in (_moves.descend(system, until=np.inf, bounds=b) for b in (None, bounds)):
         cost, _, violations = evaluate(problem, np.array(found[:3]), np.array(found[3:]))
         assert (cost // problem.weight(), violations) == (7, 1)
 

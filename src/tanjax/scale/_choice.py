@@ -54,7 +54,7 @@ def assigned(
     """
     m = reference.magnitudes
     said += unholdable(graph, m)
-    plain = Judged.of(graph, reference)
+    plain = Judged.of(graph, reference, free_outputs)
     tries = _Tries(graph, reference, free_outputs, plain, time_limit)
     judged, solution, exponents = tries.best(_problem.DEMANDS)
     if judged.badness != (0, 0) and (hot := _tails(graph, m)):
@@ -97,15 +97,15 @@ class _Tries(NamedTuple):
     ) -> tuple[Judged, Assignment, Exponents]:
         """The exponents that lose least, by the first demand at which nothing is lost."""
         found: tuple[Judged, Assignment, Exponents] | None = None
-        graph, m, start = self.graph, self.reference.magnitudes, time.perf_counter()
+        graph, m, start = self.graph, self.reference.magnitudes, time.thread_time()
         alone = needs_nothing(graph, m)
         for demand in demands:
-            left = self.time_limit - (time.perf_counter() - start)
+            left = self.time_limit - (time.thread_time() - start)
             left = max(self.time_limit / 10, left)
             free = self.free_outputs
             solution = _problem.assign_exponents(graph, m, free, demand, left, alone)
             exponents = _problem.exponents_of(graph, solution)._replace(saturated=saturated)
-            judged = Judged.of(graph, self.reference, exponents, self.plain)
+            judged = Judged.of(graph, self.reference, free, exponents, self.plain)
             if found is None or judged.badness < found[0].badness:
                 found = judged, solution, exponents
             if judged.badness == (0, 0):

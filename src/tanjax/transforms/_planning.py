@@ -47,6 +47,10 @@ _ABSTRACT = (
     "known, it is not planned: its numbers may leave their range unseen. Write "
     "`tj.jit(jax.grad(f))`, or pass `scale=False` if that is meant."
 )
+_SHORT = (
+    "results are not finite, or zero, where exact arithmetic gives numbers that fit: what is left "
+    "after a cancellation is rounding, and leaves its range."
+)
 
 _UNSEEN = (
     "its results were handed back to it {} times without a look, as ever before, and have left "
@@ -311,6 +315,8 @@ class PlannedFunction:
             args, kwargs = kept
             case.entries[0] = self._making.plan(case, self._leaves_of(args, kwargs), hide=True)
             out = case.entries[0].program(*args, **kwargs)
+            if plan.is_short(jax.tree.leaves(out)):
+                self._warn(_SHORT)
         self._remember(case, args, kwargs)
         return out
 

@@ -85,9 +85,8 @@ class System:
         self.pinned: list[bool] = given.tolist()
         self.cost: list[float] = problem.cost.tolist()
         self.rows = problem.rows
-        self.widened: dict[int, int] = {}  # exponents out of range that cost the least
-        # Variables of cells that cannot do without violations, and where they may be then.
-        self.loose: dict[int, tuple[int, int]] = {}
+        # The intervals of variables that got an exponent because some of them have to violate one.
+        self.given: dict[int, tuple[int, int]] = {}
         self.uses_of: list[list[int]] = [[] for _ in range(n)]
         for x in range(n, n + m):
             self.uses_of[self.owner[x]].append(x)
@@ -96,14 +95,18 @@ class System:
             for _, x in row:
                 self.rows_of[x].append(r)
 
-    def widest(self) -> tuple[list[int], list[int]]:
-        """The intervals with which bounds are proven: wider ones for variables that may violate.
+    def give(self, exponents: dict[int, int]) -> None:
+        """Leave variables no choice, although others may violate their intervals as little."""
+        for x, exponent in exponents.items():
+            if not self.pinned[x]:
+                self.given[x] = self.low[x], self.high[x]
+                self.low[x] = self.high[x] = exponent
 
-        Which of them does, and how far, is open as long as the sum is the least.
-        """
+    def widest(self) -> tuple[list[int], list[int]]:
+        """The intervals with which bounds are proven: those of given variables say nothing."""
         low, high = list(self.low), list(self.high)
-        for x, (a, b) in self.loose.items():
-            low[x], high[x] = a, b
+        for x in self.given:
+            low[x], high[x] = -ANY, ANY
         return low, high
 
     @functools.cached_property

@@ -30,16 +30,8 @@ from ..laws._numpy_rules import RULES, WORK, applied
 from ..laws._numpy_rules_reduce import SUMS, parts_overflow
 from ..numbers._measure import measure
 from ..numbers._range import is_reciprocal, vanishes
-from ..numbers._wide import (
-    Wide,
-    clamp_to,
-    inverse,
-    magnitude_of,
-    rounded_to,
-    saturated,
-    settle,
-    wide,
-)
+from ..numbers._stored import clamp_to, rounded_to, saturated
+from ..numbers._wide import Wide, beyond, inverse, magnitude_of, settle, wide
 from ._losses import Loss, losses, lost_entries
 from ._nested import NESTED
 
@@ -88,8 +80,8 @@ class Evaluation(NamedTuple):
     **Fields:** `outputs`: per output of the graph, None where unknown; `magnitudes`: of the values
     that were reached; `complete`: every node was run; `estimated`: a loop was sampled; `events`:
     what a simulation clamped; `exponents` (None: the program as it is), `arguments`, `budget`: how
-    it was run; `skipped`: nodes that were not run; `again`: further runs, kept by those who compare
-    with this one.
+    it was run; `skipped`: nodes that were not run; `beyond`: numbers were met that are too far even
+    for a wide range; `again`: further runs, kept by those who compare with this one.
     """
 
     outputs: list[Wide | None]
@@ -101,6 +93,7 @@ class Evaluation(NamedTuple):
     arguments: tuple[Any, ...]
     budget: float
     skipped: tuple[Skipped, ...]
+    beyond: bool
     again: dict[str, Any]
 
 
@@ -131,7 +124,7 @@ def rounded(graph: ScaleGraph, reference: Evaluation) -> Evaluation:
 
 
 def _run(graph: ScaleGraph, arguments: Sequence[Any], run: Run) -> Evaluation:
-    budget = run.work
+    budget, before = run.work, beyond.count
     with np.errstate(all="ignore"):
         run.load_constants(graph)
         for value, argument in zip(graph.inputs, arguments, strict=True):
@@ -148,6 +141,7 @@ def _run(graph: ScaleGraph, arguments: Sequence[Any], run: Run) -> Evaluation:
         tuple(arguments),
         budget,
         tuple(run.skipped.values()),
+        beyond.count > before,
         {},
     )
 
@@ -195,7 +189,7 @@ class Run:
         """Keep a result as its type stores it."""
         if x.array.dtype.kind in "fc":
             exponent, dtype = self.exponent(value), value.aval.dtype
-            if is_reciprocal(value):
+            if is_reciprocal(value) and self.is_a_power(value, exponent):
                 power = self.clamped(inverse(x), dtype, -exponent, value, value.node)
                 x = inverse(power)
             exact, x = x, self.clamped(x, dtype, exponent, value, value.node)
@@ -208,6 +202,11 @@ class Run:
 
     def exponent(self, x: Value | Use) -> int:
         return 0 if self.exponents is None else self.exponents.of(x)
+
+    def is_a_power(self, value: Value, exponent: int) -> bool:
+        """Whether a whole power is computed as such; at other exponents it has a law."""
+        assert value.node is not None
+        return exponent == value.node.params["y"] * self.exponent(value.node.uses[0])
 
     def is_saturated(self, node: Node) -> bool:
         return self.exponents is not None and node.index in self.exponents.saturated
