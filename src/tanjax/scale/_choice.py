@@ -19,7 +19,7 @@ from ._judged import Judged, unholdable
 from .assign import _problem
 from .assign._assign import Assignment
 from .graph._graph import Exponents, Magnitudes, ScaleGraph
-from .magnitudes._evaluate import Evaluation
+from .magnitudes._evaluate import Evaluation, with_rounding
 from .magnitudes._parts import needs_nothing
 from .numbers import _range
 from .replay._rewrites import guarded
@@ -79,6 +79,7 @@ def assigned(
             "the integer program ran out of time; exponents were propagated instead, so there may "
             "be more conversions than needed."
         )
+    m = with_rounding(graph, reference)
     exponents = exponents._replace(guarded=guarded(graph, m, exponents))
     return Solved(exponents, solution.conversions, solution.method, solution.gap)
 
@@ -97,7 +98,8 @@ class _Tries(NamedTuple):
     ) -> tuple[Judged, Assignment, Exponents]:
         """The exponents that lose least, by the first demand at which nothing is lost."""
         found: tuple[Judged, Assignment, Exponents] | None = None
-        graph, m, start = self.graph, self.reference.magnitudes, time.thread_time()
+        graph, start = self.graph, time.thread_time()
+        m = with_rounding(graph, self.reference)
         alone = needs_nothing(graph, m)
         for demand in demands:
             left = self.time_limit - (time.thread_time() - start)

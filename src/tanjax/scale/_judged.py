@@ -19,7 +19,7 @@ import numpy as np
 
 from .graph._graph import Exponents, Magnitudes, Node, ScaleGraph
 from .laws._constraints import is_known
-from .magnitudes._evaluate import OVER_BUDGET, Evaluation, simulate
+from .magnitudes._evaluate import OVER_BUDGET, Evaluation, rounded, simulate
 from .magnitudes._losses import losses, lost_errors
 from .numbers import _range
 
@@ -64,8 +64,24 @@ class Judged(NamedTuple):
             for was, now in zip(before, errors, strict=True)
             if was is not None and now is not None
         )
-        lost = losses(graph, reference, simulated, free=free)
-        return cls(sum(loss.entries for loss in lost), worse, errors)
+        lost = sum(loss.entries for loss in losses(graph, reference, simulated, free=free))
+        if not lost and exponents is not None:
+            lost = overflowing(graph, reference, exponents)
+        return cls(lost, worse, errors)
+
+
+def overflowing(graph: ScaleGraph, reference: Evaluation, exponents: Exponents) -> int:
+    """How many entries of the results are not finite at exponents because numbers are rounded.
+
+    What a cancellation leaves is rounding, which may be many orders of magnitude larger than what
+    it should leave, and too large for the exponents that suit exact numbers.
+    """
+    wide, stored = rounded(graph, reference), simulate(graph, reference, exponents, precision=True)
+    return sum(
+        int(np.count_nonzero(np.isfinite(x.array) & ~np.isfinite(y.array)))
+        for x, y in zip(wide.outputs, stored.outputs, strict=True)
+        if x is not None and y is not None and x.array.dtype.kind in "fc"
+    )
 
 
 _BEYOND = (

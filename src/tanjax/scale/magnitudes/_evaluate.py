@@ -107,20 +107,44 @@ def evaluate(graph: ScaleGraph, arguments: Sequence[Any], *, budget: float = 2e6
 
 
 def simulate(
-    graph: ScaleGraph, reference: Evaluation, exponents: Exponents | None = None
+    graph: ScaleGraph,
+    reference: Evaluation,
+    exponents: Exponents | None = None,
+    *,
+    precision: bool = False,
 ) -> Evaluation:
     """Run a graph again with every result clamped to the range of its type.
 
     **Arguments:** `reference`: the same run in a wide range; `exponents`: at which numbers are
-    stored, None for the program as it is.
+    stored, None for the program as it is; `precision`: rounded as well.
     """
-    run = Run(graph, reference.budget, "range", reference.magnitudes, exponents)
+    mode = "stored" if precision else "range"
+    run = Run(graph, reference.budget, mode, reference.magnitudes, exponents)
     return _run(graph, reference.arguments, run)
 
 
 def rounded(graph: ScaleGraph, reference: Evaluation) -> Evaluation:
-    """Run a graph again with every result rounded as in its type, in a wide range."""
-    return _run(graph, reference.arguments, Run(graph, reference.budget, "precision"))
+    """Run a graph again with every result rounded as in its type, in a wide range; once."""
+    if "precision" not in reference.again:
+        run = Run(graph, reference.budget, "precision")
+        reference.again["precision"] = _run(graph, reference.arguments, run)
+    return reference.again["precision"]  # type: ignore[no-any-return]
+
+
+def with_rounding(graph: ScaleGraph, reference: Evaluation) -> Magnitudes:
+    """Magnitudes of numbers that are rounded: what a cancellation leaves is mostly that."""
+    if not reference.complete or reference.estimated:
+        return reference.magnitudes
+    pairs = zip(reference.magnitudes, rounded(graph, reference).magnitudes, strict=True)
+    return [_of_both(exact, coarse) for exact, coarse in pairs]
+
+
+def _of_both(exact: Magnitude | None, coarse: Magnitude | None) -> Magnitude | None:
+    if exact is None or coarse is None or coarse.is_zero:
+        return exact
+    if not exact.is_zero and exact.low - 1 < coarse.low and coarse.high < exact.high + 1:
+        return exact
+    return Magnitude(coarse.low, max(exact.high, coarse.high), True)
 
 
 def _run(graph: ScaleGraph, arguments: Sequence[Any], run: Run) -> Evaluation:
@@ -165,7 +189,10 @@ class Run:
         self.skipped: dict[int, Skipped] = {}
         self.events: dict[tuple[int, str], list[Any]] = {}
         self.inner: dict[int, ScaleGraph] = {}
-        self.store = {"reference": self.note, "range": self.clamp, "precision": self.round}[mode]
+        self.store = {
+            "reference": self.note, "range": self.clamp, "precision": self.round,
+            "stored": lambda value, x: self.clamp(value, coarse(value, x)),
+        }[mode]  # fmt: skip
         self.by_use = exponents is not None
 
     # -- values -----------------------------------------------------------------------------------
@@ -223,9 +250,7 @@ class Run:
 
     def round(self, value: Value, x: Wide) -> None:
         """Keep a result rounded to the precision of its type, in any range."""
-        if x.array.dtype.kind in "fc":
-            x = settle(rounded_to(settle(x), value.aval.dtype))
-        self.env[value.index] = x
+        self.note(value, coarse(value, x))
 
     def read(self, use: Use) -> Wide | None:
         x = self.env[use.value.index]
@@ -290,7 +315,11 @@ class Run:
             except Exception as error:  # an estimate must not stop the user's program
                 self.skip(node, f"{type(error).__name__}: {error}")
                 continue
-            if self.mode == "range" and node.primitive in SUMS and node.outputs[0].is_floating:
+            if (
+                self.mode in ("range", "stored")
+                and node.primitive in SUMS
+                and node.outputs[0].is_floating
+            ):
                 results = self.summed(node, rule, xs, results)
             for value, result in zip(node.outputs, results, strict=True):
                 self.store(value, result)
@@ -334,6 +363,13 @@ class Run:
                 self.store(value, x)
         self.graph(graph)
         return [self.read(use) for use in graph.outputs]
+
+
+def coarse(value: Value, x: Wide) -> Wide:
+    """A result rounded to the precision of its type, in any range."""
+    if x.array.dtype.kind not in "fc":
+        return x
+    return settle(rounded_to(settle(x), value.aval.dtype))
 
 
 def _cost(node: Node, xs: list[Any]) -> float:
