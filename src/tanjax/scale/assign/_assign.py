@@ -47,12 +47,12 @@ from ._presolve import ANY as ANY, FREE as FREE, Problem as Problem, System
 TINY = 1e-30
 GAP = 1e-9  # below this an assignment counts as proven best
 ENDS = 500  # rows at which conflicts are looked for first; some tens of steps of a simulation
-EFFORT = 2e-5  # seconds per row for a first look at bounds, and twice that for the search
+EFFORT = 1e-5  # seconds per row for a first look at bounds, and four times that for the search
 AT_LEAST = 500  # rows that are worth as many seconds
 RARE = 0.06  # conflicts per row, from which on a program wanders out of range at random
 GRACE = 8e-5  # seconds per row without which exponents would be chosen blindly
 GOOD = 0.01  # a proven gap that is good enough after that
-FEW = 200  # conflicts whose cheapest cover takes HiGHS some milliseconds
+FEW = 50  # conflicts whose cheapest cover takes HiGHS some milliseconds
 ROUNDS = 12  # of covers; the first few find nearly all conflicts
 SMALL = 400  # variables up to which the whole program goes to HiGHS
 
@@ -207,7 +207,7 @@ class _Search:
 
     def _descend(self, method: str, bounds: Bounds | None = None) -> Assignment:
         """The cheapest exponents that a short local search finds."""
-        until = min(self.deadline, time.thread_time() + 2 * self.effort)
+        until = min(self.deadline, time.thread_time() + 4 * self.effort)
         found = np.array(descend(self.system, until=until, bounds=bounds), dtype=np.int64)
         return self._offer(found[: self.system.n], found[self.system.n :], method)
 
