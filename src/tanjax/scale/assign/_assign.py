@@ -37,7 +37,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from ._cells import loosen, unsolvable
+from ._cells import loosen
 from ._conflicts import STEPS, Bounds
 from ._cover import exact, greedy, packing
 from ._integer_program import least_violation, solve
@@ -148,11 +148,11 @@ class _Search:
 
     def _violate(self) -> None:
         """Let variables violate their intervals where some have to, by as little as they can."""
-        bits, others = loosen(self.system, unsolvable(self.system))
+        bits, others = loosen(self.system)
         self.lost += self.problem.weight() * bits
         if others:
             found, proven = least_violation(self.system, others, time_limit=self.left / 2)
-            self.system.give(found or {x: 0 for _, variables in others for x in variables})
+            self.system.give(found or {x: 0 for cell in others for x in cell.variables})
             self.given = self.problem.weight() * math.ceil(proven - 1e-6)
             self.lost += self.given
 
