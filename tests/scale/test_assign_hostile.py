@@ -24,7 +24,7 @@ def test_random_programs_are_proven_good_to_a_percent(count, seed):
     found = assign(problem)
     check(problem, found)
     assert found.gap <= 0.01
-    assert found.gap == (found.cost - found.bound) / found.cost
+    assert found.gap == (found.objective - found.bound) / found.objective
     assert found.method in ("search", "rounding", "presolve")
 
 
@@ -35,7 +35,7 @@ def test_sums_of_like_numbers_are_out_of_range_only_where_they_have_to_be(seed):
     found = assign(problem, time_limit=0.2)
     check(problem, found)
     system = System(problem)
-    assert found.cost // problem.weight() == loosen(system)[0]
+    assert found.objective // problem.weight() == loosen(system)[0]
     assert found.conversions <= 150
     assert found.excess >= found.gap
 
@@ -88,7 +88,7 @@ def test_violations_are_as_few_as_the_integer_program_finds(seed):
     _, proven = least_violation(other, done, time_limit=10.0)
     assert bits == round(proven)
     found = assign(problem)
-    assert found.cost // problem.weight() == bits
+    assert found.objective // problem.weight() == bits
 
 
 def test_a_reading_of_a_value_out_of_range_is_in_range():
