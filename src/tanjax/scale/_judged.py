@@ -18,7 +18,7 @@ import numpy as np
 
 from .graph._graph import Exponents, Magnitudes, Node, ScaleGraph
 from .laws._constraints import is_known
-from .magnitudes._evaluate import OVER_BUDGET, Evaluation, simulate
+from .magnitudes._evaluate import OVER_BUDGET, UNDEFINED, Evaluation, simulate
 from .magnitudes._losses import losses, lost_entries
 from .numbers import _range
 
@@ -27,12 +27,14 @@ class Judged(NamedTuple):
     """What exponents (or none) do to the results.
 
     **Fields:** `lost`: entries of the results that are wrong; `worse`: of those, how many plain JAX
-    has right; `right`: per output, which entries are as the dtype holds them.
+    has right; `right`: per output, which entries are as the dtype holds them; `undefined`: the
+    equations where the range has made a nan of 0 · inf.
     """
 
     lost: int
     worse: int
     right: list[Any]
+    undefined: frozenset[int] = frozenset()
 
     @property
     def badness(self) -> tuple[int, int]:
@@ -59,7 +61,9 @@ class Judged(NamedTuple):
             for was, now in zip(before, right, strict=True)
             if was is not None and now is not None
         )
-        return cls(sum(loss.entries for loss in losses(graph, reference, simulated)), worse, right)
+        lost = sum(loss.entries for loss in losses(graph, reference, simulated))
+        nodes = [e.node for e in simulated.events if e.kind == UNDEFINED]
+        return cls(lost, worse, right, frozenset(node.index for node in nodes if node))
 
 
 def unseen(reference: Evaluation) -> list[str]:
