@@ -37,7 +37,12 @@ AT = jnp.array([2, 0, 1], jnp.int32)
 ARGUMENTS = (
     *((X,), (X, Y), (X, Y, Y), (M,), (M, X), (M, M), (X, AT), (AT,), (AT, AT), (X, 1), (X, (3, 1))),
     *((X, (0,)), (M, (1, 0)), ([X, Y], 0), (X > 0, X, Y), (jax.random.key(0),), (X, Y, X, Y)),
-    *((jax.random.key(0), X), (jax.random.key(0), (3,)), (jax.random.key(0), AT), (lax.complex(X, Y),)),
+    *(
+        (jax.random.key(0), X),
+        (jax.random.key(0), (3,)),
+        (jax.random.key(0), AT),
+        (lax.complex(X, Y),),
+    ),
 )
 
 
