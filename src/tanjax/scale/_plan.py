@@ -27,7 +27,7 @@ import numpy as np
 
 from . import _hosts
 from ._choice import Solved, assigned, misfits
-from ._judged import unknown_primitives, unseen
+from ._judged import overflowing, unknown_primitives, unseen
 from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
 from .magnitudes._evaluate import Evaluation, evaluate, simulate
 from .magnitudes._intervals import bound
@@ -148,7 +148,9 @@ def is_right(plan: Plan, arguments: Sequence[Any]) -> bool:
     if plan.identity and all(_range.is_normal(v, m) for v in graph.values):
         return not any(_range.needed_by_parts(v, m) > 0 for v in graph.values)
     simulated = simulate(graph, reference, None if plan.identity else at)
-    return not losses(graph, reference, simulated, free=plan.free_outputs)
+    if losses(graph, reference, simulated, free=plan.free_outputs):
+        return False
+    return plan.identity or not overflowing(graph, reference, at)
 
 
 @contextlib.contextmanager

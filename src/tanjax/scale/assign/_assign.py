@@ -22,8 +22,8 @@ Constants are converted at planning time, for nothing. The choice is an integer 
 
 Sharp edges: a range violation is worse than all conversions together, but the program stays
 solvable; among equally good answers exponents near 0 are preferred, not guaranteed. `gap` is
-relative to `cost` and proven: `bound` is never above the best possible cost. Where violations
-cannot be avoided, they are nearly all of `cost`, and `gap` says little about conversions: `excess`
+relative to `objective` and proven: `bound` is never above the best possible one. Where violations
+cannot be avoided, they are nearly all of it, and `gap` says little about conversions: `excess`
 does, and may be large for such programs.
 """
 
@@ -32,12 +32,12 @@ from __future__ import annotations
 import gc
 import math
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
-from ._cells import loosen, unsolvable
+from ._cells import loosen
 from ._conflicts import STEPS, Bounds
 from ._cover import exact, greedy, packing
 from ._integer_program import least_violation, solve
@@ -47,12 +47,12 @@ from ._presolve import ANY as ANY, FREE as FREE, Problem as Problem, System
 TINY = 1e-30
 GAP = 1e-9  # below this an assignment counts as proven best
 ENDS = 500  # rows at which conflicts are looked for first; some tens of steps of a simulation
-EFFORT = 2e-5  # seconds per row for a first look at bounds, and twice that for the search
+EFFORT = 1e-5  # seconds per row for a first look at bounds, and four times that for the search
 AT_LEAST = 500  # rows that are worth as many seconds
 RARE = 0.06  # conflicts per row, from which on a program wanders out of range at random
 GRACE = 8e-5  # seconds per row without which exponents would be chosen blindly
 GOOD = 0.01  # a proven gap that is good enough after that
-FEW = 200  # conflicts whose cheapest cover takes HiGHS some milliseconds
+FEW = 50  # conflicts whose cheapest cover takes HiGHS some milliseconds
 ROUNDS = 12  # of covers; the first few find nearly all conflicts
 SMALL = 400  # variables up to which the whole program goes to HiGHS
 
@@ -60,24 +60,26 @@ SMALL = 400  # variables up to which the whole program goes to HiGHS
 class Assignment(NamedTuple):
     """Exponents of values and uses, what they cost, and how good that is known to be.
 
-    **Fields:** `cost`: the objective; `bound`: proven lower bound; `gap`: `(cost - bound) / cost`;
-    `excess`: the same of what conversions cost, without the violations that nothing can avoid, next
-    to which conversions hardly count; `conversions`, `violations`: how many; `method`: what the
-    result comes from (`"identity"`, `"presolve"`, `"rounding"`: the same, not at the cost of the
-    bound, `"search"`, `"integer program"`, `"propagation"`: the time was up before the gap was
-    small); `seconds`.
+    **Fields:** `values`, `uses`: integers, in the order of the problem (`show._exponents` has them
+    by name); `objective`: conversions (elements times how often they are computed) and bits out of
+    range; `bound`: what is proven to be needed; `gap`: `(objective - bound) / objective`; `excess`:
+    the same of what conversions cost, without the violations that nothing can avoid, next to which
+    conversions hardly count; `conversions`, `violations`: how many; `method`: what the result comes
+    from (`"identity"`, `"presolve"`, `"rounding"`: the same, not at the cost of the bound,
+    `"search"`, `"integer program"`, `"propagation"`: the time was up before the gap was small);
+    `seconds`.
     """
 
-    values: Int[np.ndarray, " n"]
-    uses: Int[np.ndarray, " m"]
-    cost: float
-    bound: float
-    gap: float
-    excess: float
-    conversions: int
-    violations: int
-    method: str
-    seconds: float
+    values: Any
+    uses: Any
+    objective: float = 0.0
+    bound: float = 0.0
+    gap: float = 0.0
+    excess: float = 0.0
+    conversions: int = 0
+    violations: int = 0
+    method: str = "identity"
+    seconds: float = 0.0
 
 
 def assign(problem: Problem, *, time_limit: float = 1.0) -> Assignment:
@@ -91,9 +93,8 @@ def assign(problem: Problem, *, time_limit: float = 1.0) -> Assignment:
         zeros = np.zeros(len(problem.low), np.int64), np.zeros(len(problem.use_value), np.int64)
         lost = problem.unavoidable()
         count = int(np.count_nonzero(problem.use_pin != FREE)) if lost else 0
-        return Assignment(
-            *zeros, lost, lost, 0.0, 0.0, 0, count, "identity", time.perf_counter() - start
-        )
+        took = time.perf_counter() - start
+        return Assignment(*zeros, lost, lost, violations=count, seconds=took)
     collecting = gc.isenabled()
     gc.disable()  # many small lists, no cycles: collections would take a third of the time
     try:
@@ -148,11 +149,11 @@ class _Search:
 
     def _violate(self) -> None:
         """Let variables violate their intervals where some have to, by as little as they can."""
-        bits, others = loosen(self.system, unsolvable(self.system))
+        bits, others = loosen(self.system)
         self.lost += self.problem.weight() * bits
         if others:
             found, proven = least_violation(self.system, others, time_limit=self.left / 2)
-            self.system.give(found or {x: 0 for _, variables in others for x in variables})
+            self.system.give(found or {x: 0 for cell in others for x in cell.variables})
             self.given = self.problem.weight() * math.ceil(proven - 1e-6)
             self.lost += self.given
 
@@ -207,7 +208,7 @@ class _Search:
 
     def _descend(self, method: str, bounds: Bounds | None = None) -> Assignment:
         """The cheapest exponents that a short local search finds."""
-        until = min(self.deadline, time.thread_time() + 2 * self.effort)
+        until = min(self.deadline, time.thread_time() + 4 * self.effort)
         found = np.array(descend(self.system, until=until, bounds=bounds), dtype=np.int64)
         return self._offer(found[: self.system.n], found[self.system.n :], method)
 
@@ -225,12 +226,10 @@ class _Search:
         self, values: Int[np.ndarray, " n"], uses: Int[np.ndarray, " m"], method: str
     ) -> Assignment:
         """Keep the better of the best so far and a new assignment; with the newest bound."""
-        cost, conversions, violations = evaluate(self.problem, values, uses)
-        if self.best is None or cost < self.best.cost:
-            self.best = Assignment(
-                values, uses, cost, 0.0, 0.0, 0.0, conversions, violations, method, 0.0
-            )
-        cost = self.best.cost
+        cost, *counts = evaluate(self.problem, values, uses)
+        if self.best is None or cost < self.best.objective:
+            self.best = Assignment(values, uses, cost, 0.0, 0.0, 0.0, *counts, method)
+        cost = self.best.objective
         bound = float(min(self.lost + self.bound, cost))
         self.best = self.best._replace(
             bound=bound,

@@ -5,7 +5,7 @@ be helped by any other; and the fewest bits out of range of a program are the su
 Sums and equalities are most of them, and their fewest bits are had in linear time; the intervals
 are widened by just these bits, wherever they may fall, and the cell is then as good as any other.
 
-    bits, others = loosen(system, unsolvable(system))
+    bits, others = loosen(system)
     solve(rows, low, high, pick)   # {0: 20, 1: 0, 2: 20}
 
 Sharp edges: cells of other forms are left to the integer program. `solve` tries no second choice:
@@ -16,51 +16,49 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ._presolve import Cell, Row, System
+from ._presolve import EQUAL, SUM, Cell, Row, System
 
 Bound = dict[int, int]  # by variable
 LEVEL = 64  # new exponents are multiples of it, where they can: sums then meet, roots are even
 PASSES = 200  # bounds that still move then are creeping: as good as a contradiction
 
 
-def unsolvable(system: System) -> list[Cell]:
-    """The cells that violate some interval whatever is converted."""
-    low, high = system.low, system.high
-    away = [a > 0 or b < 0 for a, b in zip(low, high, strict=True)]
-    found = []
-    for rows, variables in system.cells:
-        if any(away[x] for x in variables) and not _clearly_solvable(system, rows, variables):
-            given = [system.rows[r] for r in rows]
-            bounds = {x: low[x] for x in variables}, {x: high[x] for x in variables}
-            if solve(given, *bounds, lambda x, a, b: min(max(0, a), b)) is None:
-                found.append((rows, variables))
-    return found
-
-
-def loosen(system: System, cells: list[Cell]) -> tuple[int, list[Cell]]:
+def loosen(system: System) -> tuple[int, list[Cell]]:
     """Widen the intervals of cells by as few bits as can be: how many, and cells of other forms.
 
     Where all variables are equal, their exponent is a median of the ends of all intervals. Where
     the least sum is too large, or the largest too small, somebody has to bear the difference.
     """
+    low, high = system.low, system.high
     bits, others = 0, []
-    for rows, variables in cells:
-        given = [system.rows[r] for r in rows]
-        free = [x for x in variables if not system.pinned[x]]
-        if all_equal(given):
-            low, high = common(system, variables)
-            bits += sum(max(system.low[x] - low, low - system.high[x], 0) for x in free)
-            for x in free:
-                system.low[x], system.high[x] = low, high
-        elif len(given) == 1 and len(given[0]) == len(variables) and free and _is_unit(given[0]):
-            bits += _share(system, given[0])
+    for cell in system.cells:
+        if all(low[x] <= 0 <= high[x] for x in cell.variables):
+            continue
+        if cell.form == EQUAL:
+            bits += _meet(system, cell.variables)
+        elif cell.form == SUM and all(abs(c) == 1 for c, _ in cell.rows[0]):
+            bits += _share(system, cell.rows[0])
         else:
-            others.append((rows, variables))
+            bounds = {x: low[x] for x in cell.variables}, {x: high[x] for x in cell.variables}
+            if solve(cell.rows, *bounds, lambda _, a, b: min(max(0, a), b)) is None:
+                others.append(cell)
     return bits, others
 
 
-def _is_unit(row: Row) -> bool:
-    return all(abs(c) == 1 for c, _ in row)
+def _meet(system: System, variables: list[int]) -> int:
+    """Let equal variables be where the fewest bits are out of range; how many."""
+    low = max(system.low[x] for x in variables)
+    high = min(system.high[x] for x in variables)
+    if low <= high:
+        return 0
+    free = [x for x in variables if not system.pinned[x]]
+    pins = [system.low[x] for x in variables if system.pinned[x]]
+    ends = sorted(e for x in variables for e in (system.low[x], system.high[x]))
+    low, high = pins[:1] * 2 or ends[len(variables) - 1 : len(variables) + 1]
+    bits = sum(max(system.low[x] - low, low - system.high[x], 0) for x in free)
+    for x in free:
+        system.low[x], system.high[x] = low, high
+    return bits
 
 
 def _share(system: System, row: Row) -> int:
@@ -72,28 +70,12 @@ def _share(system: System, row: Row) -> int:
     low, high = system.low, system.high
     least = sum(low[x] if c > 0 else -high[x] for c, x in row)
     most = sum(high[x] if c > 0 else -low[x] for c, x in row)
-    excess = least if least > 0 else most
-    for c, x in row:
+    excess = least if least > 0 else min(most, 0)
+    for c, x in row if excess else ():
         if not system.pinned[x]:
             end = low[x] if (c > 0) == (excess > 0) else high[x]
             low[x], high[x] = min(end, end - c * excess), max(end, end - c * excess)
     return abs(excess)
-
-
-def all_equal(rows: list[Row]) -> bool:
-    """Whether rows say that all their variables have the same exponent."""
-    return all(len(row) == 2 and row[0][0] == -row[1][0] for row in rows)
-
-
-def common(system: System, variables: list[int]) -> tuple[int, int]:
-    """The exponents at which all variables are in range; if there are none, as few bits out."""
-    low = max(system.low[x] for x in variables)
-    high = min(system.high[x] for x in variables)
-    pins = [system.low[x] for x in variables if system.pinned[x]]
-    if low <= high or pins:
-        return (low, high) if low <= high else (pins[0], pins[0])
-    ends = sorted(e for x in variables for e in (system.low[x], system.high[x]))
-    return ends[len(variables) - 1], ends[len(variables)]
 
 
 def nearest(low: int, high: int) -> int:
@@ -102,20 +84,6 @@ def nearest(low: int, high: int) -> int:
         return 0
     e = -(-low // LEVEL) * LEVEL if low > 0 else high // LEVEL * LEVEL
     return e if low <= e <= high else low if low > 0 else high
-
-
-def _clearly_solvable(system: System, rows: list[int], variables: list[int]) -> bool:
-    """Whether one look shows a solution: a single sum, or variables that are all equal."""
-    if len(rows) == 1:
-        row = system.rows[rows[0]]
-        least = sum(c * (system.low[x] if c > 0 else system.high[x]) for c, x in row)
-        most = sum(c * (system.high[x] if c > 0 else system.low[x]) for c, x in row)
-        return least <= 0 <= most and any(
-            abs(c) == 1 and system.high[x] - system.low[x] >= 8 for c, x in row
-        )
-    if all_equal([system.rows[r] for r in rows]):
-        return max(system.low[x] for x in variables) <= min(system.high[x] for x in variables)
-    return False
 
 
 def solve(

@@ -158,14 +158,13 @@ def least_violation(
     """
     model, reach = Model(), system.reach
     column = {}
-    for _, variables in cells:
-        for x in variables:
+    for cell in cells:
+        for x in cell.variables:
             wide = 0 if system.pinned[x] else reach
             a, b = max(system.low[x], -reach) - wide, min(system.high[x], reach) + wide
             column[x] = model.column(a, b)
-    for rows, _ in cells:
-        for r in rows:
-            model.row([(c, column[x]) for c, x in system.rows[r]], 0.0, 0.0)
+        for row in cell.rows:
+            model.row([(c, column[x]) for c, x in row], 0.0, 0.0)
     for x, i in column.items():
         if not system.pinned[x]:
             model.outside(i, system.low[x], system.high[x], 1.0)

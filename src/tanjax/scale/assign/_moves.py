@@ -20,25 +20,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable
-from typing import NamedTuple
 
-from ._cells import all_equal, nearest, solve
+from ._cells import nearest, solve
 from ._conflicts import Bounds
-from ._presolve import ANY, Cell, Row, System
+from ._presolve import ANY, EQUAL, SUM, Cell, System
 
 CHOICES = 4  # exponents at which an operand is tried
 PASSES = 12
 TICK = 64  # cells between two looks at the clock
-
-
-class Movable(NamedTuple):
-    """A cell: the sum `row`, or, without it, variables that are all equal, unless it is `odd`."""
-
-    rows: list[Row]
-    row: Row
-    odd: bool
-    variables: list[int]  # readings first
-    reads: int  # how many of them are readings
 
 
 def descend(
@@ -51,9 +40,9 @@ def descend(
     """
     search = _Search(system)
     search.begin(start, bounds)
-    for cell in search.cells if start is None else ():
-        search.place(cell, bounds)
-    order = [c for c, cell in enumerate(search.cells) if not cell.odd]
+    for c in range(len(search.cells)) if start is None else ():
+        search.place(c, bounds)
+    order = [c for c, movable in enumerate(search.movable) if movable]
     for _ in range(PASSES):
         order = order[::-1]
         if not search.sweep(order, until):
@@ -68,7 +57,8 @@ class _Search:
         self.system, self.low, self.high = system, list(system.low), list(system.high)
         self.at: list[int | None] = [None] * system.size
         self.read: list[dict[int, int]] = [{} for _ in range(system.n)]
-        self.cells = [_form(system, cell) for cell in system.cells]
+        self.cells = system.cells
+        self.movable = [_is_movable(system, cell) for cell in self.cells]
         self.cell_of = {x: c for c, cell in enumerate(self.cells) for x in cell.variables}
         self.waiting = [True] * len(self.cells)  # something near it has changed since
 
@@ -97,41 +87,42 @@ class _Search:
             if not read[exponent]:
                 del read[exponent]
 
-    def place(self, cell: Movable, bounds: Bounds | None) -> None:
+    def place(self, c: int, bounds: Bounds | None) -> None:
         """Give a cell its first exponents, within bounds if that can be."""
-        variables, s = cell.variables, self.system
+        rows, variables, s = self.cells[c].rows, self.cells[c].variables, self.system
         if bounds is not None:
-            if self.rests(variables, bounds):
-                for x in variables:
-                    self.put(x, 0)
-                return
             for x in variables:
                 self.low[x], self.high[x] = bounds.of(x)
-        found = all(self.low[x] <= self.high[x] for x in variables) and self.settle(cell)
+            if self.rests(variables):
+                for x in variables:
+                    self.put(x, 0)
+                    self.low[x], self.high[x] = s.low[x], s.high[x]
+                return
+        found = all(self.low[x] <= self.high[x] for x in variables) and self.settle(c)
         for x in variables:
             self.low[x], self.high[x] = s.low[x], s.high[x]
-        if not found and not self.settle(cell):
+        if not found and not self.settle(c):
             low = {x: s.low[x] if s.pinned[x] else -ANY for x in variables}
             high = {x: s.high[x] if s.pinned[x] else ANY for x in variables}
-            found = solve(cell.rows, low, high, self.pick) or dict.fromkeys(variables, 0)
+            found = solve(rows, low, high, self.pick) or dict.fromkeys(variables, 0)
             for x in variables:
                 self.put(x, found[x])
         if bounds is not None:
             bounds.fix({x: self.at[x] or 0 for x in sorted(variables)}, self.at)
 
-    def rests(self, variables: list[int], bounds: Bounds) -> bool:
+    def rests(self, variables: list[int]) -> bool:
         """Whether a cell stays at exponent 0 as a matter of course."""
-        for x in variables:
-            v = self.system.owner[x]
-            low, high = bounds.of(x)
-            near = self.read[v] if x == v else (self.at[v],) if self.at[v] else ()
-            if not low <= 0 <= high or any(near) and not self.system.pinned[x]:
-                return False
-        return True
+        n, pinned, owner = self.system.n, self.system.pinned, self.system.owner
+        return all(
+            self.low[x] <= 0 <= self.high[x]
+            and (pinned[x] or not (any(self.read[x]) if x < n else self.at[owner[x]]))
+            for x in variables
+        )
 
-    def settle(self, cell: Movable) -> bool:
+    def settle(self, c: int) -> bool:
         """The cheapest exponents that are tried for a cell; whether there are any."""
-        if not cell.odd and self.improve(cell):
+        cell = self.cells[c]
+        if self.movable[c] and self.improve(cell):
             return True
         variables, reads = cell.variables, cell.variables[: cell.reads]
         own = {x: self.at[self.system.owner[x]] for x in reads if not self.system.pinned[x]}
@@ -170,7 +161,7 @@ class _Search:
             self.waiting[c] = False
         return gained
 
-    def improve(self, cell: Movable) -> bool:
+    def improve(self, cell: Cell) -> bool:
         """Give a cell the cheapest exponents that are tried; whether they are cheaper."""
         variables = cell.variables
         old = [e for e in map(self.at.__getitem__, variables) if e is not None]
@@ -178,7 +169,7 @@ class _Search:
             self.take(x)
         best, least = old, (self.cost(cell, old) if old else float("inf"), 0)
         if least[0] > 0:
-            for exponents in self.summed(cell) if cell.row else self.equal(variables):
+            for exponents in self.summed(cell) if cell.form == SUM else self.equal(variables):
                 price = self.cost(cell, exponents)
                 if price < least[0] or (price == least[0] and best is not old):
                     key = price, sum(map(abs, exponents[cell.reads :]))
@@ -190,7 +181,7 @@ class _Search:
             self.put(x, exponent)
         return best is not old
 
-    def cost(self, cell: Movable, exponents: list[int]) -> float:
+    def cost(self, cell: Cell, exponents: list[int]) -> float:
         """What the cell's conversions cost on top of those of all others."""
         owner, cost, at = self.system.owner, self.system.cost, self.at
         total, seen = 0.0, set()
@@ -225,9 +216,9 @@ class _Search:
             for e in {*several, nearest(low, high)}:
                 yield [e] * len(variables)
 
-    def summed(self, cell: Movable) -> Iterable[list[int]]:
+    def summed(self, cell: Cell) -> Iterable[list[int]]:
         """All variables but one at one of their choices; that one as the row demands."""
-        coefficients = dict(((x, c) for c, x in cell.row))
+        coefficients = {x: c for c, x in cell.rows[0]}
         choices = [self.choices(x) for x in cell.variables]
         factors = [coefficients[x] for x in cell.variables]
         for i, x in enumerate(cell.variables):
@@ -247,12 +238,8 @@ class _Search:
         return [e or 0 for e in self.at]
 
 
-def _form(system: System, cell: Cell) -> Movable:
-    rows, variables = cell
-    uses = [x for x in variables if x >= system.n]
-    outs = [x for x in variables if x < system.n]
-    given = [system.rows[r] for r in rows]
-    equal = all_equal(given)
-    alone = len(given) == 1 and len(given[0]) == len(variables) <= CHOICES
-    odd = any(system.owner[x] in outs for x in uses) or not (equal or alone)
-    return Movable(given, () if equal or odd else given[0], odd, [*uses, *outs], len(uses))
+def _is_movable(system: System, cell: Cell) -> bool:
+    """Whether a cell is of a simple form, and reads nothing of its own."""
+    reads, outs = cell.variables[: cell.reads], cell.variables[cell.reads :]
+    simple = cell.form == EQUAL or (cell.form == SUM and len(cell.variables) <= CHOICES)
+    return simple and not any(system.owner[x] in outs for x in reads)

@@ -28,8 +28,18 @@ ANY = 10**6  # the exponents of a value whose magnitude is unknown or zero: -ANY
 
 REACH = 3  # exponents of values of unknown size go to this multiple of the largest bound
 
-Cell = tuple[list[int], list[int]]  # rows and variables
+EQUAL, SUM, OTHER = 0, 1, 2  # forms of a cell: all variables are equal; one row over all of them
+
 Row = tuple[tuple[int, int], ...]
+
+
+class Cell(NamedTuple):
+    """Rows that share variables; `variables`: the `reads` readings among them first."""
+
+    rows: list[Row]
+    variables: list[int]
+    reads: int
+    form: int
 
 
 class Problem(NamedTuple):
@@ -116,7 +126,7 @@ class System:
 
     @functools.cached_property
     def cells(self) -> list[Cell]:
-        """Rows and variables of each cell, in the order of their first rows."""
+        """The cells in the order of their first rows."""
         seen = [False] * len(self.rows)
         found = [False] * self.size
         cells = []
@@ -134,5 +144,12 @@ class System:
                             if not seen[q]:
                                 seen[q] = True
                                 rows.append(q)
-            cells.append((rows, variables))
+            cells.append(self._cell([self.rows[r] for r in rows], variables))
         return cells
+
+    def _cell(self, rows: list[Row], variables: list[int]) -> Cell:
+        uses = [x for x in variables if x >= self.n]
+        form = SUM if len(rows) == 1 and len(rows[0]) == len(variables) else OTHER
+        if all(len(row) == 2 and row[0][0] == -row[1][0] for row in rows):
+            form = EQUAL
+        return Cell(rows, [*uses, *(x for x in variables if x < self.n)], len(uses), form)
