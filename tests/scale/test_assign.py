@@ -168,18 +168,6 @@ def test_constants_are_converted_for_nothing():
     assert found.values.max() >= 10_000 - 128
 
 
-def test_constants_give_way_as_far_as_they_can():
-    """Every fourth equation leaves the range, and no operand but a constant has to be converted."""
-    p = Program()
-    x = p.input(0.5)
-    for factor, term in [(83.0, 80.0), (66.4, 99.7), (-83.0, 0.0), (-67.4, -1.0)] * 40:
-        x = p.add(p.multiply(x, p.constant(factor)), p.constant(term))
-    p.use(x, 0)
-    found = assign(p.problem())
-    check(p.problem(), found)
-    assert (found.conversions, found.objective, found.method) == (0, 0.0, "presolve")
-
-
 def test_a_value_that_is_read_often_has_a_proven_bound():
     """Each of seven readings asks for an exponent of its own: that is a conversion each but one."""
     p = Program()

@@ -79,6 +79,20 @@ def test_each_step_of_the_search_keeps_rows_and_pins_and_costs_no_more(monkeypat
     assert costs[0] > costs[1]
 
 
+def test_the_search_ends_where_no_equation_alone_can_become_cheaper():
+    """Only equations near a change are looked at again; that forgets none."""
+    system = System(problem_of(*hostile(800, 2)))
+    loosen(system)
+    search = _moves._Search(system)
+    search.begin(None)
+    for c in range(len(search.cells)):
+        search.place(c, None)
+    order = [c for c, movable in enumerate(search.movable) if movable]
+    while search.sweep(order, np.inf):
+        order = order[::-1]
+    assert not any(search.improve(search.cells[c]) for c in order)
+
+
 @pytest.mark.parametrize("seed", [0, 2, 3, 4])
 def test_violations_are_as_few_as_the_integer_program_finds(seed):
     """Medians of intervals and ends of sums against HiGHS."""
