@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 _FOLDED: dict[str, Callable[..., Any]] = {
@@ -36,9 +37,14 @@ def folded_number(equation: Any, numbers: Sequence[Any]) -> Any:
     if not isinstance(dtype, np.dtype) or dtype.kind == "b":
         return None
     kept = any(n.dtype != v.aval.dtype for n, v in zip(numbers, equation.invars, strict=True))
+    is_float = jnp.issubdtype(dtype, jnp.inexact)
+    if is_float:  # in a wide type, which rounding once more does not show
+        wide = np.complex128 if dtype.kind == "c" else np.float64
+        numbers = [np.asarray(n).astype(wide) for n in numbers]
     with np.errstate(all="ignore"):
         result = np.asarray(function(*numbers))
         narrow = result.astype(dtype)
-    # What a cast would crush is kept as it was written, as everywhere (`_literals.py`).
-    crushed = (result != 0) & np.isfinite(result) & ((narrow == 0) | ~np.isfinite(narrow))
-    return result if kept or crushed else narrow
+        # What a cast would crush is kept as it was written, as everywhere (`_literals.py`).
+        size = np.abs(result)
+        fits = not is_float or jnp.finfo(dtype).tiny <= size <= jnp.finfo(dtype).max
+    return result if kept or not (fits or size == 0 or size == np.inf) else narrow

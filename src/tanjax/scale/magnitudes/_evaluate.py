@@ -30,16 +30,8 @@ from ..laws._numpy_rules import RULES, WORK, applied
 from ..laws._numpy_rules_reduce import SUMS, parts_overflow
 from ..numbers._measure import measure
 from ..numbers._range import is_reciprocal, vanishes
-from ..numbers._wide import (
-    Wide,
-    clamp_to,
-    inverse,
-    magnitude_of,
-    rounded_to,
-    saturated,
-    settle,
-    wide,
-)
+from ..numbers._stored import clamp_to, rounded_to, saturated
+from ..numbers._wide import Wide, beyond, inverse, magnitude_of, settle, wide
 from ._losses import Loss, losses, lost_entries
 from ._nested import NESTED
 
@@ -63,14 +55,16 @@ MOST_RUNS, _WORK_PER_RUN = 4000, 1500
 _SPREAD_RUNS, _SPREAD_WORK = 3, 6
 
 
-OVER_BUDGET = "over budget"
+OVER_BUDGET, UNDEFINED = "over budget", "undefined"
+# What may be nan of zeros and infinities, and of how many operands the infinities count.
+TAILS = {"mul": 2, "div": 1, "dot_general": 2}
 
 
 class Event(NamedTuple):
     """Entries that a type could not hold: of a value, or of a use at an exponent of its own."""
 
     place: Value | Use
-    kind: str  # "overflow" or "underflow"
+    kind: str  # "overflow", "underflow", or "undefined": 0 · inf
     entries: int
     node: Node | None
 
@@ -88,8 +82,8 @@ class Evaluation(NamedTuple):
     **Fields:** `outputs`: per output of the graph, None where unknown; `magnitudes`: of the values
     that were reached; `complete`: every node was run; `estimated`: a loop was sampled; `events`:
     what a simulation clamped; `exponents` (None: the program as it is), `arguments`, `budget`: how
-    it was run; `skipped`: nodes that were not run; `again`: further runs, kept by those who compare
-    with this one.
+    it was run; `skipped`: nodes that were not run; `beyond`: numbers were met that are too far even
+    for a wide range; `again`: further runs, kept by those who compare with this one.
     """
 
     outputs: list[Wide | None]
@@ -101,6 +95,7 @@ class Evaluation(NamedTuple):
     arguments: tuple[Any, ...]
     budget: float
     skipped: tuple[Skipped, ...]
+    beyond: bool
     again: dict[str, Any]
 
 
@@ -114,24 +109,48 @@ def evaluate(graph: ScaleGraph, arguments: Sequence[Any], *, budget: float = 2e6
 
 
 def simulate(
-    graph: ScaleGraph, reference: Evaluation, exponents: Exponents | None = None
+    graph: ScaleGraph,
+    reference: Evaluation,
+    exponents: Exponents | None = None,
+    *,
+    precision: bool = False,
 ) -> Evaluation:
     """Run a graph again with every result clamped to the range of its type.
 
     **Arguments:** `reference`: the same run in a wide range; `exponents`: at which numbers are
-    stored, None for the program as it is.
+    stored, None for the program as it is; `precision`: rounded as well.
     """
-    run = Run(graph, reference.budget, "range", reference.magnitudes, exponents)
+    mode = "stored" if precision else "range"
+    run = Run(graph, reference.budget, mode, reference.magnitudes, exponents)
     return _run(graph, reference.arguments, run)
 
 
 def rounded(graph: ScaleGraph, reference: Evaluation) -> Evaluation:
-    """Run a graph again with every result rounded as in its type, in a wide range."""
-    return _run(graph, reference.arguments, Run(graph, reference.budget, "precision"))
+    """Run a graph again with every result rounded as in its type, in a wide range; once."""
+    if "precision" not in reference.again:
+        run = Run(graph, reference.budget, "precision")
+        reference.again["precision"] = _run(graph, reference.arguments, run)
+    return reference.again["precision"]  # type: ignore[no-any-return]
+
+
+def with_rounding(graph: ScaleGraph, reference: Evaluation) -> Magnitudes:
+    """Magnitudes of numbers that are rounded: what a cancellation leaves is mostly that."""
+    if not reference.complete or reference.estimated:
+        return reference.magnitudes
+    pairs = zip(reference.magnitudes, rounded(graph, reference).magnitudes, strict=True)
+    return [_of_both(exact, coarse) for exact, coarse in pairs]
+
+
+def _of_both(exact: Magnitude | None, coarse: Magnitude | None) -> Magnitude | None:
+    if exact is None or coarse is None or coarse.is_zero:
+        return exact
+    if not exact.is_zero and exact.low - 1 < coarse.low and coarse.high < exact.high + 1:
+        return exact
+    return Magnitude(coarse.low, max(exact.high, coarse.high), True)
 
 
 def _run(graph: ScaleGraph, arguments: Sequence[Any], run: Run) -> Evaluation:
-    budget = run.work
+    budget, before = run.work, beyond.count
     with np.errstate(all="ignore"):
         run.load_constants(graph)
         for value, argument in zip(graph.inputs, arguments, strict=True):
@@ -148,6 +167,7 @@ def _run(graph: ScaleGraph, arguments: Sequence[Any], run: Run) -> Evaluation:
         tuple(arguments),
         budget,
         tuple(run.skipped.values()),
+        beyond.count > before,
         {},
     )
 
@@ -171,7 +191,10 @@ class Run:
         self.skipped: dict[int, Skipped] = {}
         self.events: dict[tuple[int, str], list[Any]] = {}
         self.inner: dict[int, ScaleGraph] = {}
-        self.store = {"reference": self.note, "range": self.clamp, "precision": self.round}[mode]
+        self.store = {
+            "reference": self.note, "range": self.clamp, "precision": self.round,
+            "stored": lambda value, x: self.clamp(value, coarse(value, x)),
+        }[mode]  # fmt: skip
         self.by_use = exponents is not None
 
     # -- values -----------------------------------------------------------------------------------
@@ -195,12 +218,10 @@ class Run:
         """Keep a result as its type stores it."""
         if x.array.dtype.kind in "fc":
             exponent, dtype = self.exponent(value), value.aval.dtype
-            if is_reciprocal(value):
+            if is_reciprocal(value) and self.is_a_power(value, exponent):
                 power = self.clamped(inverse(x), dtype, -exponent, value, value.node)
                 x = inverse(power)
-            exact, x = x, self.clamped(x, dtype, exponent, value, value.node)
-            if value.node is not None and not exponent and self.is_saturated(value.node):
-                x = saturated(exact, x, dtype)
+            x = self.clamped(x, dtype, exponent, value, value.node)
             if vanishes(value, self.magnitudes, exponent) and np.any(x.array):
                 self.count(value, "underflow", value.node, x.array.size)
                 x = Wide(np.zeros_like(x.array), 0)
@@ -209,8 +230,10 @@ class Run:
     def exponent(self, x: Value | Use) -> int:
         return 0 if self.exponents is None else self.exponents.of(x)
 
-    def is_saturated(self, node: Node) -> bool:
-        return self.exponents is not None and node.index in self.exponents.saturated
+    def is_a_power(self, value: Value, exponent: int) -> bool:
+        """Whether a whole power is computed as such; at other exponents it has a law."""
+        assert value.node is not None
+        return exponent == value.node.params["y"] * self.exponent(value.node.uses[0])
 
     def clamped(self, x: Wide, dtype: Any, exponent: int, place: Any, node: Any) -> Wide:
         x, over, under = clamp_to(x, dtype, exponent)
@@ -224,9 +247,7 @@ class Run:
 
     def round(self, value: Value, x: Wide) -> None:
         """Keep a result rounded to the precision of its type, in any range."""
-        if x.array.dtype.kind in "fc":
-            x = settle(rounded_to(settle(x), value.aval.dtype))
-        self.env[value.index] = x
+        self.note(value, coarse(value, x))
 
     def read(self, use: Use) -> Wide | None:
         x = self.env[use.value.index]
@@ -235,6 +256,23 @@ class Run:
         if x.array.dtype.kind not in "fc":
             return x
         return self.clamped(x, use.value.aval.dtype, self.exponent(use), use, use.node)
+
+    def operands(self, node: Node) -> list[Any]:
+        """The operands of an equation, without infinities where it is saturated."""
+        xs = [self.read(use) for use in node.uses]
+        assert self.exponents is not None
+        if node.index in self.exponents.saturated:
+            for i, use in enumerate(node.uses[: TAILS[node.primitive]]):
+                x = xs[i]
+                if x is not None:
+                    xs[i] = saturated(x, use.value.aval.dtype, self.exponent(use))
+        return xs
+
+    def count_undefined(self, node: Node, xs: list[Any], result: Wide) -> None:
+        """Note a product of zero and infinity, or a quotient of two, that the range has made."""
+        entries = np.count_nonzero(np.isnan(result.array))
+        if entries > max(np.count_nonzero(np.isnan(x.array)) for x in xs):
+            self.count(node.outputs[0], UNDEFINED, node, int(entries))
 
     def list_events(self) -> list[Event]:
         return [
@@ -273,10 +311,8 @@ class Run:
             if rule is None:
                 self.nested(node)
                 continue
-            if self.by_use:
-                xs = [self.read(use) for use in node.uses]
-            else:
-                xs = [env[use.value.index] for use in node.uses]
+            uses = node.uses
+            xs = self.operands(node) if self.by_use else [env[use.value.index] for use in uses]
             if None in xs:
                 self.forget(node)
                 continue
@@ -291,7 +327,10 @@ class Run:
             except Exception as error:  # an estimate must not stop the user's program
                 self.skip(node, f"{type(error).__name__}: {error}")
                 continue
-            if self.mode == "range" and node.primitive in SUMS and node.outputs[0].is_floating:
+            if self.by_use and node.primitive in TAILS:
+                self.count_undefined(node, xs, results[0])
+            stored = self.mode in ("range", "stored")
+            if stored and node.primitive in SUMS and node.outputs[0].is_floating:
                 results = self.summed(node, rule, xs, results)
             for value, result in zip(node.outputs, results, strict=True):
                 self.store(value, result)
@@ -335,6 +374,13 @@ class Run:
                 self.store(value, x)
         self.graph(graph)
         return [self.read(use) for use in graph.outputs]
+
+
+def coarse(value: Value, x: Wide) -> Wide:
+    """A result rounded to the precision of its type, in any range."""
+    if x.array.dtype.kind not in "fc":
+        return x
+    return settle(rounded_to(settle(x), value.aval.dtype))
 
 
 def _cost(node: Node, xs: list[Any]) -> float:
