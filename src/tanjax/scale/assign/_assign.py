@@ -20,6 +20,11 @@ Constants are converted at planning time, for nothing. The choice is an integer 
 
     assign(problem).values  # array([0, 0, 20])
 
+The linear relaxation is no short cut: a fixed charge with a big-M is nearly free in it. For 10,000
+equations at random HiGHS took twice the time of all of this (1.4 s and 0.8 s, side by side) and
+proved a third of the conversions; of the 6 that time steps cost it proves 0.75, conflicts all 6.
+The gap of the whole objective is small in either case where violations count.
+
 Sharp edges: a range violation is worse than all conversions together, but the program stays
 solvable; among equally good answers exponents near 0 are preferred, not guaranteed. `gap` is
 relative to `objective` and proven: `bound` is never above the best possible one. Where violations

@@ -18,6 +18,7 @@ anew. Values of unknown size have wide intervals, and so weak bounds.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -134,7 +135,7 @@ def _conversions(model: Model, v: int, uses: list[int], cost: float) -> list[int
     low, high = min(model.low[x] for x in uses), max(model.high[x] for x in uses)
     levels = [model.column(low, high) for _ in range(count)]
     paid = [model.column(0, 1, cost) for _ in levels]
-    for first, second in zip(paid, paid[1:], strict=False):
+    for first, second in itertools.pairwise(paid):
         model.row([(1, first), (-1, second)], 0.0, np.inf)
     for k, use in enumerate(uses):
         choices = [model.tie(use, v)]

@@ -33,8 +33,8 @@ TICK = 64  # cells between two looks at the clock
 def descend(system: System, *, until: float, bounds: Bounds | None = None) -> list[int]:
     """An exponent for each variable.
 
-    **Arguments:** `until`: when to stop, by `time.thread_time`, but not before the first pass, which
-    keeps to `bounds` if it can.
+    **Arguments:** `until`: when to stop, by `time.thread_time`, but not before the first pass;
+    `bounds`: what the first pass keeps to, if it can.
     """
     search = _Search(system)
     search.begin(bounds)
