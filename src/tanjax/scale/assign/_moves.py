@@ -100,9 +100,9 @@ class _Search:
         if not found and not self.settle(c):
             low = {x: s.low[x] if s.pinned[x] else -ANY for x in variables}
             high = {x: s.high[x] if s.pinned[x] else ANY for x in variables}
-            found = solve(rows, low, high, self.pick) or dict.fromkeys(variables, 0)
+            exponents = solve(rows, low, high, self.pick) or {}
             for x in variables:
-                self.put(x, found[x])
+                self.put(x, exponents.get(x, 0))
         if bounds is not None:
             bounds.fix({x: self.at[x] or 0 for x in sorted(variables)}, self.at)
 
