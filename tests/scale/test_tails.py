@@ -37,7 +37,10 @@ TAILS = {
         lambda x: jnp.abs(x) ** 3 / jnp.expm1(jnp.abs(x)),
         lambda x: jnp.abs(x) ** 3 * jnp.exp(-jnp.abs(x)) / -jnp.expm1(-jnp.abs(x)),
     ),
-    "sech": (lambda x: 1 / jnp.cosh(x), lambda x: 2 * jnp.exp(-abs(x)) / (1 + jnp.exp(-2 * abs(x)))),
+    "sech": (
+        lambda x: 1 / jnp.cosh(x),
+        lambda x: 2 * jnp.exp(-jnp.abs(x)) / (1 + jnp.exp(-2 * jnp.abs(x))),
+    ),
 }
 
 
@@ -62,7 +65,7 @@ def test_tails_and_their_slopes(name, dtype):
 )
 def test_what_is_written_for_tails_keeps_its_bits(f, dtype):
     both = lambda x: (f(x), jax.grad(lambda x: jnp.sum(f(x)))(x))
-    x = jnp.asarray(GRID, dtype)
+    x = jnp.asarray([-1000.0, -1.0, 0.5, 1.5, 1000.0], dtype)
     for got, plain in zip(tj.jit(both)(x), jax.jit(both)(x), strict=True):
         assert np.array_equal(got, plain)
 

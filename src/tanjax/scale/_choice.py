@@ -19,7 +19,7 @@ from ._judged import Judged, unholdable
 from .assign import _problem
 from .assign._assign import Assignment
 from .graph._graph import Exponents, Magnitudes, ScaleGraph
-from .magnitudes._evaluate import Evaluation
+from .magnitudes._evaluate import Evaluation, with_rounding
 from .magnitudes._parts import needs_nothing
 from .numbers import _range
 from .replay._rewrites import guarded
@@ -56,7 +56,7 @@ def assigned(
     """
     m = reference.magnitudes
     said += unholdable(graph, m)
-    plain = Judged.of(graph, reference)
+    plain = Judged.of(graph, reference, free_outputs)
     tries = _Tries(graph, reference, free_outputs, plain, time_limit)
     judged, solution, exponents = tries.best(_problem.DEMANDS)
     missing = misfits(graph, m, free_outputs)
@@ -77,6 +77,7 @@ def assigned(
             "the integer program ran out of time; exponents were propagated instead, so there may "
             "be more conversions than needed."
         )
+    m = with_rounding(graph, reference)
     exponents = exponents._replace(guarded=guarded(graph, m, exponents))
     return Solved(exponents, solution.conversions, solution.method, solution.gap)
 
@@ -93,7 +94,8 @@ class _Tries(NamedTuple):
     def best(self, demands: Sequence[_problem.Demand]) -> tuple[Judged, Assignment, Exponents]:
         """The exponents that lose least, by the first demand at which nothing is lost."""
         found: tuple[Judged, Assignment, Exponents] | None = None
-        graph, m, start = self.graph, self.reference.magnitudes, time.thread_time()
+        graph, start = self.graph, time.thread_time()
+        m = with_rounding(graph, self.reference)
         alone = needs_nothing(graph, m)
         for demand in demands:
             left = self.time_limit - (time.thread_time() - start)
@@ -108,20 +110,23 @@ class _Tries(NamedTuple):
         assert found is not None
         return found
 
+    def judged(self, exponents: Exponents) -> Judged:
+        return Judged.of(self.graph, self.reference, self.free_outputs, exponents, self.plain)
+
     def defined(self, exponents: Exponents) -> tuple[Judged, Exponents]:
         """What exponents do, with the largest number instead of infinities where that helps.
 
         A gradient of an occupation has `1 / (exp(x) + 1)**2 * exp(x)`, which is 0 · inf in the
         tail; with the largest number it is 0. In `1 / (exp(x) + 1)` infinity is right.
         """
-        best = Judged.of(self.graph, self.reference, exponents, self.plain), exponents
+        best = self.judged(exponents), exponents
         judged = best[0]
         for _ in range(ROUNDS):
             new = judged.undefined - exponents.saturated
             if best[0].badness == (0, 0) or not new:
                 break
             exponents = exponents._replace(saturated=exponents.saturated | new)
-            judged = Judged.of(self.graph, self.reference, exponents, self.plain)
+            judged = self.judged(exponents)
             if judged.badness < best[0].badness:
                 best = judged, exponents
         return best

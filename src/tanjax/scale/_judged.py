@@ -4,36 +4,41 @@ Exponents are judged by the results alone: a program is run on its numbers as it
 and compared with a run in a wide range. Two things count: entries that are wrong, and, before all,
 those that plain JAX has right.
 
-    plain = Judged.of(graph, reference)
-    Judged.of(graph, reference, exponents, plain).badness  # (0, 0): nothing is lost
+    plain = Judged.of(graph, reference, free)
+    Judged.of(graph, reference, free, exponents, plain).badness  # (0, 0): nothing is lost
 
 Sharp edge: without a complete reference nothing is known, and any exponents count as good.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .graph._graph import Exponents, Magnitudes, Node, ScaleGraph
 from .laws._constraints import is_known
-from .magnitudes._evaluate import OVER_BUDGET, UNDEFINED, Evaluation, simulate
-from .magnitudes._losses import losses, lost_entries
+from .magnitudes._evaluate import OVER_BUDGET, UNDEFINED, Evaluation, rounded, simulate
+from .magnitudes._losses import losses, lost_errors
 from .numbers import _range
+
+# A subnormal number on the way costs plain JAX some digits: it is nearly right below this relative
+# error, and made worse by so many times as much.
+_NEARLY, _FARTHER = 0.125, 4.0
 
 
 class Judged(NamedTuple):
     """What exponents (or none) do to the results.
 
-    **Fields:** `lost`: entries of the results that are wrong; `worse`: of those, how many plain JAX
-    has right; `right`: per output, which entries are as the dtype holds them; `undefined`: the
-    equations where the range has made a nan of 0 · inf.
+    **Fields:** `lost`: entries of the results that are wrong; `worse`: how many are farther off
+    than in plain JAX, which has them nearly right; `errors`: per output, what is lost of entries;
+    `undefined`: the equations where the range has made a nan of 0 · inf.
     """
 
     lost: int
     worse: int
-    right: list[Any]
+    errors: list[Any]
     undefined: frozenset[int] = frozenset()
 
     @property
@@ -45,6 +50,7 @@ class Judged(NamedTuple):
         cls,
         graph: ScaleGraph,
         reference: Evaluation,
+        free: Sequence[bool],
         exponents: Exponents | None = None,
         plain: Judged | None = None,
     ) -> Judged:
@@ -53,23 +59,48 @@ class Judged(NamedTuple):
         if not reference.complete:
             return cls(int(plain is None), 0, none)
         simulated = simulate(graph, reference, exponents)
-        wrong = lost_entries(graph, reference, simulated, strict=True)
-        right = [None if mask is None else ~mask for mask in wrong]
-        before = none if plain is None else plain.right
+        errors = lost_errors(graph, reference, simulated, strict=True)
+        before = none if plain is None else plain.errors
         worse = sum(
-            int(np.count_nonzero(was & ~now))
-            for was, now in zip(before, right, strict=True)
+            int(np.count_nonzero((was < _NEARLY) & (now > _FARTHER * was)))
+            for was, now in zip(before, errors, strict=True)
             if was is not None and now is not None
         )
-        lost = sum(loss.entries for loss in losses(graph, reference, simulated))
+        lost = sum(loss.entries for loss in losses(graph, reference, simulated, free=free))
+        if not lost and exponents is not None:
+            lost = overflowing(graph, reference, exponents)
         nodes = [e.node for e in simulated.events if e.kind == UNDEFINED]
-        return cls(lost, worse, right, frozenset(node.index for node in nodes if node))
+        return cls(lost, worse, errors, frozenset(node.index for node in nodes if node))
+
+
+def overflowing(graph: ScaleGraph, reference: Evaluation, exponents: Exponents) -> int:
+    """How many entries of the results are not finite at exponents because numbers are rounded.
+
+    What a cancellation leaves is rounding, which may be many orders of magnitude larger than what
+    it should leave, and too large for the exponents that suit exact numbers.
+    """
+    wide, stored = rounded(graph, reference), simulate(graph, reference, exponents, precision=True)
+    return sum(
+        int(np.count_nonzero(np.isfinite(x.array) & ~np.isfinite(y.array)))
+        for x, y in zip(wide.outputs, stored.outputs, strict=True)
+        if x is not None and y is not None and x.array.dtype.kind in "fc"
+    )
+
+
+_BEYOND = (
+    "numbers beyond 2^(2^50) were met and are taken for inf or 0: results that depend on them are "
+    "infinite or nan."
+)
+
+
+def _all_finite(reference: Evaluation) -> bool:
+    return all(x is None or bool(np.isfinite(x.array).all()) for x in reference.outputs)
 
 
 def unseen(reference: Evaluation) -> list[str]:
     """Equations that could not be run, and of whose numbers nothing is known."""
-    m = reference.magnitudes
-    return [
+    m, is_lost = reference.magnitudes, reference.beyond and not _all_finite(reference)
+    return [_BEYOND] * is_lost + [
         f"the numbers of `{node.primitive}`{_at(node)} could not be looked at ({reason})."
         for node, reason in reference.skipped
         if reason != OVER_BUDGET

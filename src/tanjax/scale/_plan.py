@@ -27,14 +27,14 @@ import numpy as np
 
 from . import _hosts
 from ._choice import Solved, assigned, misfits
-from ._judged import unknown_primitives, unseen
+from ._judged import overflowing, unknown_primitives, unseen
 from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
 from .magnitudes._evaluate import Evaluation, evaluate, simulate
 from .magnitudes._intervals import bound
 from .magnitudes._losses import losses
 from .numbers import _range
 from .numbers._measure import count_nonzero, is_finite, measure
-from .numbers._wide import clamp_to
+from .numbers._stored import clamp_to
 from .replay._rewrites import all_guarded, guarded
 from .show._progress import progress
 
@@ -92,7 +92,7 @@ class Plan(NamedTuple):
         """Whether results are not finite, or zero, where something else is known to be right."""
         counts = self.expected or ()
         return any(
-            count and not (is_finite(x) and count_nonzero(x) >= count)
+            not is_finite(x) or (count and count_nonzero(x) < count)
             for count, x in zip(counts, results, strict=True)
         )
 
@@ -134,7 +134,7 @@ def is_right(plan: Plan, arguments: Sequence[Any]) -> bool:
     """
     graph, at = plan.graph, plan.exponents
     reference = evaluate(graph, _numbers(arguments), budget=BUDGET)
-    if not reference.complete or reference.estimated:
+    if not reference.complete or reference.estimated or unseen(reference):
         return False
     m = reference.magnitudes
 
@@ -145,9 +145,12 @@ def is_right(plan: Plan, arguments: Sequence[Any]) -> bool:
     pairs = zip(graph.outputs, plan.free_outputs, strict=True)
     if any(free and not leaves_well(use) for use, free in pairs):
         return False
-    if plan.identity and all(_range.fits_at_zero(v, m) for v in graph.values):
+    if plan.identity and all(_range.is_normal(v, m) for v in graph.values):
         return not any(_range.needed_by_parts(v, m) > 0 for v in graph.values)
-    return not losses(graph, reference, simulate(graph, reference, None if plan.identity else at))
+    simulated = simulate(graph, reference, None if plan.identity else at)
+    if losses(graph, reference, simulated, free=plan.free_outputs):
+        return False
+    return plan.identity or not overflowing(graph, reference, at)
 
 
 @contextlib.contextmanager
@@ -309,11 +312,13 @@ def lost_in_plain(
     m = reference.magnitudes
     out = {v: _what(v, m) for v in graph.values if not _range.fits_at_zero(v, m)}
     out.update((v, "overflow") for v in graph.values if _range.needed_by_parts(v, m) > 0)
-    if not out:
-        return {}
     if misfits(graph, m, free_outputs):
         return out
     if reference.complete:
+        # Numbers too far apart for any exponent "fit" as well as they can: results may show it.
+        out = {v: _what(v, m) for v in graph.values if not _range.is_normal(v, m)} | out
+        if not out:
+            return {}
         return out if losses(graph, reference, simulate(graph, reference)) else {}
     return out if any(_is_alarming(v, m) for v in graph.values) else {}
 

@@ -37,18 +37,14 @@ def folded_number(equation: Any, numbers: Sequence[Any]) -> Any:
     if not isinstance(dtype, np.dtype) or dtype.kind == "b":
         return None
     kept = any(n.dtype != v.aval.dtype for n, v in zip(numbers, equation.invars, strict=True))
+    is_float = jnp.issubdtype(dtype, jnp.inexact)
+    if is_float:  # in a wide type, which rounding once more does not show
+        wide = np.complex128 if dtype.kind == "c" else np.float64
+        numbers = [np.asarray(n).astype(wide) for n in numbers]
     with np.errstate(all="ignore"):
-        result = np.asarray(function(*map(_wide, numbers)))
+        result = np.asarray(function(*numbers))
         narrow = result.astype(dtype)
-    # What a cast would crush is kept as it was written, as everywhere (`_literals.py`).
-    return result if kept or (dtype.kind not in "iu" and _is_crushed(result, narrow)) else narrow
-
-
-def _wide(number: Any) -> Any:
-    """A number in a range that its product with another does not leave: `2^-14 · 2^-14`."""
-    return number if number.dtype.kind in "iuc" else np.asarray(number, np.float64)
-
-
-def _is_crushed(wide: Any, narrow: Any) -> bool:
-    ordinary = np.abs(narrow) >= jnp.finfo(narrow.dtype).smallest_normal
-    return bool(wide != narrow and np.isfinite(wide) and not (ordinary and np.isfinite(narrow)))
+        # What a cast would crush is kept as it was written, as everywhere (`_literals.py`).
+        size = np.abs(result)
+        fits = not is_float or jnp.finfo(dtype).tiny <= size <= jnp.finfo(dtype).max
+    return result if kept or not (fits or size == 0 or size == np.inf) else narrow

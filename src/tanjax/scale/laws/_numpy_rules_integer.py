@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from ..graph._graph import Node
-from ..numbers._wide import Wide, as_float, clamp_to, wide
+from ..numbers._stored import clamp_to
+from ..numbers._wide import Wide, as_float, wide
 from ._numpy_rules import RULES, Rule, dtype_of, is_float, rule, shape_of
 from ._numpy_rules_rounding import stored_as
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from ..graph._graph import Node
 from ..numbers._spread import is_spread, multiply_matrices, parts_of, plus, product_over
-from ..numbers._wide import Wide, extent, in_float64, limits, magnitude_of, settle, split
+from ..numbers._stored import limits
+from ..numbers._wide import Wide, extent, in_float64, magnitude_of, settle, split
 from ._numpy_rules import RULES, Rule, applied, dtype_of, is_float, rule, spread_rule
 
 # -- reductions -----------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ import numpy as np
 
 from ..graph._graph import Node
 from ..numbers._spread import choose
-from ..numbers._wide import Wide, as_float, is_number, limits, scaled, wide
+from ..numbers._stored import limits
+from ..numbers._wide import Wide, as_float, is_number, scaled, wide
 from ._numpy_rules import RULES, SPREAD, Rule, dtype_of, is_float, rule
 
 

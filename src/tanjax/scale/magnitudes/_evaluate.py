@@ -30,16 +30,8 @@ from ..laws._numpy_rules import RULES, WORK, applied
 from ..laws._numpy_rules_reduce import SUMS, parts_overflow
 from ..numbers._measure import measure
 from ..numbers._range import is_reciprocal, vanishes
-from ..numbers._wide import (
-    Wide,
-    clamp_to,
-    inverse,
-    magnitude_of,
-    rounded_to,
-    saturated,
-    settle,
-    wide,
-)
+from ..numbers._stored import clamp_to, rounded_to, saturated
+from ..numbers._wide import Wide, beyond, inverse, magnitude_of, settle, wide
 from ._losses import Loss, losses, lost_entries
 from ._nested import NESTED
 
@@ -90,8 +82,8 @@ class Evaluation(NamedTuple):
     **Fields:** `outputs`: per output of the graph, None where unknown; `magnitudes`: of the values
     that were reached; `complete`: every node was run; `estimated`: a loop was sampled; `events`:
     what a simulation clamped; `exponents` (None: the program as it is), `arguments`, `budget`: how
-    it was run; `skipped`: nodes that were not run; `again`: further runs, kept by those who compare
-    with this one.
+    it was run; `skipped`: nodes that were not run; `beyond`: numbers were met that are too far even
+    for a wide range; `again`: further runs, kept by those who compare with this one.
     """
 
     outputs: list[Wide | None]
@@ -103,6 +95,7 @@ class Evaluation(NamedTuple):
     arguments: tuple[Any, ...]
     budget: float
     skipped: tuple[Skipped, ...]
+    beyond: bool
     again: dict[str, Any]
 
 
@@ -116,24 +109,48 @@ def evaluate(graph: ScaleGraph, arguments: Sequence[Any], *, budget: float = 2e6
 
 
 def simulate(
-    graph: ScaleGraph, reference: Evaluation, exponents: Exponents | None = None
+    graph: ScaleGraph,
+    reference: Evaluation,
+    exponents: Exponents | None = None,
+    *,
+    precision: bool = False,
 ) -> Evaluation:
     """Run a graph again with every result clamped to the range of its type.
 
     **Arguments:** `reference`: the same run in a wide range; `exponents`: at which numbers are
-    stored, None for the program as it is.
+    stored, None for the program as it is; `precision`: rounded as well.
     """
-    run = Run(graph, reference.budget, "range", reference.magnitudes, exponents)
+    mode = "stored" if precision else "range"
+    run = Run(graph, reference.budget, mode, reference.magnitudes, exponents)
     return _run(graph, reference.arguments, run)
 
 
 def rounded(graph: ScaleGraph, reference: Evaluation) -> Evaluation:
-    """Run a graph again with every result rounded as in its type, in a wide range."""
-    return _run(graph, reference.arguments, Run(graph, reference.budget, "precision"))
+    """Run a graph again with every result rounded as in its type, in a wide range; once."""
+    if "precision" not in reference.again:
+        run = Run(graph, reference.budget, "precision")
+        reference.again["precision"] = _run(graph, reference.arguments, run)
+    return reference.again["precision"]  # type: ignore[no-any-return]
+
+
+def with_rounding(graph: ScaleGraph, reference: Evaluation) -> Magnitudes:
+    """Magnitudes of numbers that are rounded: what a cancellation leaves is mostly that."""
+    if not reference.complete or reference.estimated:
+        return reference.magnitudes
+    pairs = zip(reference.magnitudes, rounded(graph, reference).magnitudes, strict=True)
+    return [_of_both(exact, coarse) for exact, coarse in pairs]
+
+
+def _of_both(exact: Magnitude | None, coarse: Magnitude | None) -> Magnitude | None:
+    if exact is None or coarse is None or coarse.is_zero:
+        return exact
+    if not exact.is_zero and exact.low - 1 < coarse.low and coarse.high < exact.high + 1:
+        return exact
+    return Magnitude(coarse.low, max(exact.high, coarse.high), True)
 
 
 def _run(graph: ScaleGraph, arguments: Sequence[Any], run: Run) -> Evaluation:
-    budget = run.work
+    budget, before = run.work, beyond.count
     with np.errstate(all="ignore"):
         run.load_constants(graph)
         for value, argument in zip(graph.inputs, arguments, strict=True):
@@ -150,6 +167,7 @@ def _run(graph: ScaleGraph, arguments: Sequence[Any], run: Run) -> Evaluation:
         tuple(arguments),
         budget,
         tuple(run.skipped.values()),
+        beyond.count > before,
         {},
     )
 
@@ -173,7 +191,10 @@ class Run:
         self.skipped: dict[int, Skipped] = {}
         self.events: dict[tuple[int, str], list[Any]] = {}
         self.inner: dict[int, ScaleGraph] = {}
-        self.store = {"reference": self.note, "range": self.clamp, "precision": self.round}[mode]
+        self.store = {
+            "reference": self.note, "range": self.clamp, "precision": self.round,
+            "stored": lambda value, x: self.clamp(value, coarse(value, x)),
+        }[mode]  # fmt: skip
         self.by_use = exponents is not None
 
     # -- values -----------------------------------------------------------------------------------
@@ -226,9 +247,7 @@ class Run:
 
     def round(self, value: Value, x: Wide) -> None:
         """Keep a result rounded to the precision of its type, in any range."""
-        if x.array.dtype.kind in "fc":
-            x = settle(rounded_to(settle(x), value.aval.dtype))
-        self.env[value.index] = x
+        self.note(value, coarse(value, x))
 
     def read(self, use: Use) -> Wide | None:
         x = self.env[use.value.index]
@@ -310,7 +329,11 @@ class Run:
                 continue
             if self.by_use and node.primitive in TAILS:
                 self.count_undefined(node, xs, results[0])
-            if self.mode == "range" and node.primitive in SUMS and node.outputs[0].is_floating:
+            if (
+                self.mode in ("range", "stored")
+                and node.primitive in SUMS
+                and node.outputs[0].is_floating
+            ):
                 results = self.summed(node, rule, xs, results)
             for value, result in zip(node.outputs, results, strict=True):
                 self.store(value, result)
@@ -354,6 +377,13 @@ class Run:
                 self.store(value, x)
         self.graph(graph)
         return [self.read(use) for use in graph.outputs]
+
+
+def coarse(value: Value, x: Wide) -> Wide:
+    """A result rounded to the precision of its type, in any range."""
+    if x.array.dtype.kind not in "fc":
+        return x
+    return settle(rounded_to(settle(x), value.aval.dtype))
 
 
 def _cost(node: Node, xs: list[Any]) -> float:

@@ -35,8 +35,10 @@ import numpy as np
 
 from ..graph._graph import ScaleGraph
 from ..laws._numpy_rules import is_float
+from ..numbers._range import holds_together
 from ..numbers._spread import common, is_spread
-from ..numbers._wide import Wide, clamp_to, is_number, limits, magnitude_of
+from ..numbers._stored import clamp_to, limits
+from ..numbers._wide import Wide, is_number, magnitude_of
 
 # Rounding errors may happen to be small in the one run that measures them.
 _NOISE = 8.0
@@ -64,8 +66,8 @@ def losses(
     """The outputs that a simulated run gets wrong because of its range; unknown ones are left out.
 
     **Arguments:** `free`: per output, whether it may leave at an exponent of its own, as quantities
-    may. That its numbers do not fit at exponent 0 then excuses nothing; but what is lost beside a
-    largest entry that does fit is no loss.
+    may. That its numbers do not fit at exponent 0 then excuses nothing; but if no exponent holds
+    all of them, what is lost beside a largest entry that does fit is no loss.
     **Cost:** one pass over the outputs; one more run if something finite looks lost,
     which is kept in the reference.
     """
@@ -90,17 +92,30 @@ def lost_entries(
     cannot hold is lost, too. That tells what a simulated run has right.
     **Returns:** boolean arrays of the outputs' shapes. A complex entry is lost if a part of it is.
     """
-    masks: list[Any] = []
+    errors = lost_errors(graph, reference, simulated, free=free, strict=strict)
+    return [None if error is None else error > 0 for error in errors]
+
+
+def lost_errors(
+    graph: ScaleGraph,
+    reference: Any,
+    simulated: Any,
+    *,
+    free: Sequence[bool] | None = None,
+    strict: bool = False,
+) -> list[np.ndarray[Any, Any] | None]:
+    """The same, with relative errors of the entries that are lost, and 0 elsewhere."""
+    errors: list[Any] = []
     compared = _compare(graph, reference, simulated, free, strict)
     for x, found in zip(reference.outputs, compared, strict=True):
         if found is None:
-            masks.append(None)
+            errors.append(None)
             continue
-        lost = found.lost
+        error = np.where(found.lost, found.error, 0.0)
         if x.array.dtype.kind == "c":
-            lost = lost.reshape(-1, 2).any(1)
-        masks.append(lost.reshape(np.shape(x.array)))
-    return masks
+            error = error.reshape(-1, 2).max(1)
+        errors.append(error.reshape(np.shape(x.array)))
+    return errors
 
 
 class _Compared(NamedTuple):
@@ -125,11 +140,9 @@ def _compare(
         ]
         found = compare(None)
         if any(c is not None and np.any(c.lost) for c in found):
-            if "precision" not in reference.again:
-                from ._evaluate import rounded  # it imports this module
+            from ._evaluate import rounded  # it imports this module
 
-                reference.again["precision"] = rounded(graph, reference)
-            found = compare(reference.again["precision"])
+            found = compare(rounded(graph, reference))
     return found
 
 
@@ -154,12 +167,13 @@ def _compare_output(
     noisy = None if rounded is None else rounded.outputs[i]
     at, dtype = simulated.exponents, use.value.aval.dtype
     exponent = 0 if at is None else at.of(use)
-    if free is not None and free[i] and at is None:
-        exponent = _own_exponent(true, dtype)
     held = true
-    if not strict and is_float(true):
-        held = clamp_to(true, dtype, exponent).value
-    lost, error = _lost(true, got, noisy, held, dtype)
+    if is_float(true) and not strict:
+        is_free = free is not None and free[i]
+        if not is_free or not holds_together(use.value, reference.magnitudes):
+            own = _own_exponent(true, dtype) if is_free else exponent
+            held = clamp_to(true, dtype, own).value
+    lost, error = _lost(true, got, noisy, held, dtype, exponent)
     if reference.estimated or simulated.estimated:  # numbers of sampled loops are approximate
         lost = lost & np.atleast_1d(_gone(got))
     return _Compared(lost, error)
@@ -180,10 +194,13 @@ def _own_exponent(x: Wide, dtype: Any) -> int:
     return 0 if inside else math.floor(largest)
 
 
-def _lost(true: Wide, got: Wide, noisy: Wide | None, held: Wide, dtype: Any) -> tuple[Any, Any]:
+def _lost(
+    true: Wide, got: Wide, noisy: Wide | None, held: Wide, dtype: Any, exponent: int
+) -> tuple[Any, Any]:
     """Which entries are lost, and all relative errors.
 
-    **Arguments:** `held`: what the type of the output makes of the true numbers.
+    **Arguments:** `held`: what the type of the output makes of the true numbers; `exponent`: at
+    which the output is stored.
     """
     if not is_float(true):
         lost = np.ravel(true.array != got.array)
@@ -199,6 +216,9 @@ def _lost(true: Wide, got: Wide, noisy: Wide | None, held: Wide, dtype: Any) -> 
     error = np.where(np.isnan(error) | ~(finite | same), np.inf, error)
     # Below 2^-44 the two runs may differ by the order of float64 operations.
     lost = ~same & (error > max(2.0 ** -(limits(dtype).bits + 2), 2.0**-44))
+    if (step := limits(dtype).step) and np.any(lost):  # subnormal numbers have few digits
+        reference, result, one = _together(true, got, Wide(np.float64(step), exponent))
+        lost &= ~(np.abs(result - reference) <= one)
     if noisy is not None and np.any(lost):
         reference, result, rounded = _together(true, got, noisy)
         noise = np.abs(rounded - reference)

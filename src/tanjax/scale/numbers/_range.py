@@ -113,8 +113,17 @@ def holds_together(value: Value, magnitudes: Magnitudes) -> bool:
     return m.low == -math.inf or math.ceil(m.high - largest) <= math.floor(m.low - smallest)
 
 
+def is_normal(value: Value, magnitudes: Magnitudes) -> bool:
+    """Whether every number of a value that is known is normal in plain floating point."""
+    m = magnitudes[value.index]
+    if m is None or m.is_zero or not value.is_floating:
+        return True
+    smallest, largest = range_of(value)
+    return smallest <= m.low and m.high <= largest
+
+
 def fits_at_zero(value: Value, m: Magnitudes) -> bool:
-    """Whether plain floating point holds every number of a value, as far as is known."""
+    """Whether no other exponent would hold more: the largest numbers, if not all can be held."""
     if not value.is_floating:
         return True
     low, high = exponents(value, m)

@@ -23,8 +23,8 @@ integer. The array of a `Wide` may be a NumPy scalar or a read-only view: never 
 
 from __future__ import annotations
 
-import functools
 import math
+import threading
 from typing import Any, NamedTuple
 
 import jax
@@ -41,6 +41,15 @@ _FARTHEST_MOVE = 700  # by which a block can be moved and stay normal in float64
 # Beyond it, numbers are infinite or zero even here: an exponent must stay exact as a float.
 _FARTHEST = 2**50
 _BIGGEST, _LEAST = float(np.finfo(np.float64).max), 5e-324
+
+
+class _Beyond(threading.local):
+    """How often numbers were too far away for any exponent, in this thread."""
+
+    count = 0
+
+
+beyond = _Beyond()
 
 
 class Wide(NamedTuple):
@@ -124,6 +133,7 @@ def settle(x: Wide) -> Wide:
 def _settle_far(array: Any, exponent: int, low: float, high: float) -> Wide:
     """Settle a block whose exponent does not suit its numbers."""
     if not -_FARTHEST <= exponent <= _FARTHEST:
+        beyond.count += 1
         array = scaled(array, 5000 if exponent > 0 else -5000)
         return Wide(array, 0, extent(array))
     bottom, top = math.frexp(low)[1], math.frexp(high)[1]
@@ -141,6 +151,7 @@ def _settle_spread(array: Any, exponent: Any) -> Wide:
     fraction, powers = split(array)
     powers = powers + np.where(is_number(fraction), exponent, 0)
     if powers.size and (np.max(powers) > _FARTHEST or np.min(powers) < -_FARTHEST):
+        beyond.count += 1
         far = np.where(np.abs(powers) > _FARTHEST, np.sign(powers) * 5000, 0)
         fraction, powers = scaled(fraction, far), np.where(far, 0, powers)
     counts = is_number(fraction)
@@ -299,98 +310,3 @@ def _magnitude_of_spread(x: Wide) -> Magnitude:
     if sizes.size == 0:
         return ZERO
     return Magnitude(float(sizes.min()), float(sizes.max()), True)
-
-
-class Limits(NamedTuple):
-    """What a floating type can store: from `least` to `largest`, with `bits` of mantissa."""
-
-    largest: float
-    least: float
-    bits: int
-
-
-@functools.cache
-def limits(dtype: Any) -> Limits:
-    """The range of a real or complex type.
-
-    A number less than half a unit above the largest is rounded to the largest, and likewise below
-    the smallest normal number: the bounds here are those of what survives the rounding.
-    """
-    info = jax.numpy.finfo(dtype)
-    bits = int(info.nmant)
-    if bits >= 52:
-        return Limits(float(info.max), float(info.tiny), bits)
-    half = 2.0 ** -(bits + 2)
-    return Limits(float(info.max) * (1 + half), float(info.tiny) * (1 - half), bits)
-
-
-def _ldexp(x: float, power: int) -> float:
-    try:
-        return math.ldexp(x, power)
-    except OverflowError:
-        return INF
-
-
-class Clamped(NamedTuple):
-    """What a type has made of some numbers: how many became infinite, and how many zero."""
-
-    value: Wide
-    overflowed: int
-    flushed: int
-
-
-def clamp_to(x: Wide, dtype: Any, exponent: int) -> Clamped:
-    """The numbers as a type stores them at an exponent, in range only: precision is kept."""
-    if x.extent is None:
-        x = settle(x)
-    room, shift, array = limits(dtype), exponent - x.exponent, x.array
-    if type(shift) is int:
-        low, high = x.extent  # type: ignore[misc]
-        top = room.largest if shift == 0 else _ldexp(room.largest, shift)
-        bottom = room.least if shift == 0 else _ldexp(room.least, shift)
-        if high == 0.0 or (high <= top and low >= bottom and array.dtype.kind != "c"):
-            return Clamped(x, 0, 0)
-        sizes = np.abs(_real_parts(array))
-    else:
-        top, bottom = room.largest, room.least
-        sizes = np.abs(_real_parts(scaled(array, -shift)))
-    exact = np.abs(_real_parts(array))
-    over = (sizes > top) & (exact < INF)
-    under = (sizes < bottom) & (exact > 0)
-    counts = int(np.count_nonzero(over)), int(np.count_nonzero(under))
-    if counts == (0, 0):
-        return Clamped(x, 0, 0)
-    array = np.array(array, order="C")
-    parts = _real_parts(array)  # a view
-    parts[over] = np.copysign(INF, parts[over])
-    parts[under] = 0.0
-    return Clamped(settle(Wide(array, x.exponent)), *counts)
-
-
-def _real_parts(array: Any) -> Any:
-    """The parts of complex numbers side by side; a view of an array that is contiguous."""
-    array = np.atleast_1d(array)
-    return np.ascontiguousarray(array).view(np.float64) if array.dtype.kind == "c" else array
-
-
-def saturated(x: Wide, dtype: Any, exponent: int) -> Wide:
-    """The largest number of a type, stored at an exponent, in the place of infinities."""
-    infinite = np.isinf(x.array)
-    if x.array.dtype.kind != "f" or not np.any(infinite):
-        return x
-    largest = np.ldexp(float(jax.numpy.finfo(dtype).max), exponent - x.exponent)
-    return settle(Wide(np.where(infinite, np.copysign(largest, x.array), x.array), x.exponent))
-
-
-def rounded_to(x: Wide, dtype: Any) -> Wide:
-    """The numbers rounded to the mantissa of a type, at any range (Veltkamp's splitting)."""
-    bits = limits(dtype).bits
-    if bits >= 52:
-        return x
-    array = x.array
-    if array.dtype.kind == "c":
-        parts = [rounded_to(Wide(p), dtype).array for p in (array.real, array.imag)]
-        return Wide(complex_of(*parts), x.exponent)
-    high = array * (2.0 ** (52 - bits) + 1.0)
-    rounded = high - (high - array)
-    return Wide(np.where(np.isfinite(array), rounded, array), x.exponent)

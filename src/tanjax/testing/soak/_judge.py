@@ -58,7 +58,7 @@ class Reference:
 
     def bands(self, call: Call, samples: int = 5, free: Any = None) -> list[Band]:
         """A band for each result. `free`: which results are quantities, with any power of two."""
-        rounding = [Sample(self.eps, seed or None) for seed in range(samples)]
+        rounding = [Sample(self.eps, seed) for seed in (None, *range(samples - 1))]
         runs = [self.run(call, sample) for sample in rounding]
         every = [False] * len(runs[0]) if free is None else free
         replaced = any(sample.replaced for sample in rounding)

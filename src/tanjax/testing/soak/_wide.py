@@ -2,12 +2,14 @@
 
 A reference in float64 over- and underflows itself, and one number does not say how far a float32
 result may be off. Here a program is run in `numpy.longdouble` (exponents to ±16000), once exactly
+once rounded to nearest as the dtype rounds (so that `1 + tiny` is 1, and a difference of equals 0),
 and a few times with a random rounding of the dtype's size after every operation: what the results
 differ by is what rounding may do to this program on these numbers. The same trick covers what even
 `longdouble` does not hold: such a number is replaced by another random huge or tiny one each time,
 so that `1 / (1 + exp(1e30))` is 0 in all runs, and `log(exp(1e30))` differs and is not judged.
 
     Sample(eps=2.0**-23, seed=None)   # exact
+    Sample(eps=2.0**-23, seed=0)      # to nearest
     Sample(eps=2.0**-23, seed=1)      # one possible rounding
 
 Sharp edges. Where `longdouble` is `float64` (some platforms) fewer entries are judged, none
@@ -27,23 +29,27 @@ _LIMIT = np.finfo(Wide).maxexp  # 16384 with 80 bits
 class Sample:
     """One run: how operations round, and what stands for numbers beyond `longdouble`.
 
-    **Arguments:** `eps`: of the dtype that is imitated; `seed`: `None` for a run without roundings.
+    **Arguments:** `eps`: of the dtype that is imitated; `seed`: `None` for a run without roundings,
+    0 for roundings to nearest.
     """
 
     def __init__(self, eps: float, seed: int | None) -> None:
         self.eps = eps
-        self.exact = seed is None
+        self.exact, self.to_nearest = seed is None, seed == 0
         self.replaced = False  # whether a number was beyond `longdouble`
         self.random = np.random.default_rng(seed)
 
     def noise(self, like: Any, amount: Any = 1.0) -> Any:
         """Numbers around 0, at most `amount` units in the last place of 1."""
-        if self.exact:
+        if self.exact or self.to_nearest:
             return Wide(0)
         return self.random.uniform(-1, 1, np.shape(like)).astype(Wide) * (self.eps * amount)
 
     def rounded(self, x: Any, amount: Any = 1.0) -> Any:
         """A result of an operation as the dtype might have rounded it."""
+        if self.to_nearest:
+            fraction, power = np.frexp(x)
+            return np.ldexp(np.rint(fraction / (self.eps / 2)) * (self.eps / 2), power)
         return x if self.exact else x * (1 + self.noise(x, amount))
 
     def held(self, out: Any, finite: Any, nonzero: Any) -> Any:
@@ -69,6 +75,10 @@ def constant(sample: Sample, x: Any, dtype: Any) -> Any:
     with np.errstate(all="ignore"):
         held = np.asarray(x, np.float64).astype(dtype).astype(np.float64) == x
     return np.where(held, wide, sample.rounded(wide))
+
+
+def _noisy(sample: Sample, x: Any, noise: Any) -> Any:
+    return sample.rounded(x) if sample.to_nearest else x + noise
 
 
 # -- operations on entries --------------------------------------------------------------------
@@ -130,7 +140,7 @@ def power(sample: Sample, x: Any, y: Any) -> Any:
         return out
     steps = np.abs(y * np.log2(np.abs(np.where(x == 0, 1, x))))
     amount = np.where(np.isfinite(steps), 2 + steps / 2, 2)
-    return out * np.exp(sample.noise(out, amount))
+    return _noisy(sample, out, out * np.expm1(sample.noise(out, amount)))
 
 
 def exponential(sample: Sample, x: Any, base: Any = None) -> Any:
@@ -172,7 +182,7 @@ def total(sample: Sample, x: Any, axes: tuple[int, ...]) -> Any:
     out = sample.held(out, np.isfinite(x).all(axis=axes), False)
     if sample.exact:
         return out
-    return out + np.sum(np.abs(x), axis=axes) * sample.noise(out, 2)
+    return _noisy(sample, out, np.sum(np.abs(x), axis=axes) * sample.noise(out, 2))
 
 
 def running_total(sample: Sample, x: Any, axis: int) -> Any:
@@ -181,7 +191,7 @@ def running_total(sample: Sample, x: Any, axis: int) -> Any:
     out = sample.held(out, np.cumsum(~np.isfinite(x), axis=axis) == 0, False)
     if sample.exact:
         return out
-    return out + np.cumsum(np.abs(x), axis=axis) * sample.noise(out, 2)
+    return _noisy(sample, out, np.cumsum(np.abs(x), axis=axis) * sample.noise(out, 2))
 
 
 def product(sample: Sample, x: Any, axes: tuple[int, ...]) -> Any:

@@ -1,0 +1,137 @@
+"""What a dtype makes of numbers: infinities, zeros, subnormal numbers, rounding.
+
+A program is run in a wide range (`_wide.py`), and once more as its dtypes hold its numbers, to see
+what the difference costs. Range and precision are looked at apart: a number in the normal range is
+left as it is, and rounding is a run of its own.
+
+    clamp_to(wide(np.array([1e-9, 1e9])), jnp.float16, 0).value.array  # [0, inf]
+
+Sharp edges. Subnormal float32 and bfloat16 are zero, as XLA has them; those of float16 are kept,
+on the coarse grid on which they lie.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ._wide import Wide, complex_of, scaled, settle
+
+INF = math.inf
+
+
+class Limits(NamedTuple):
+    """What a floating type can store: from `least` to `largest`, with `bits` of mantissa.
+
+    `step`: the least subnormal number, 0 if subnormal numbers are flushed. XLA computes with types
+    of a smaller range than float32 in float32, and keeps their subnormal numbers.
+    """
+
+    largest: float
+    least: float
+    bits: int
+    step: float
+
+
+@functools.cache
+def limits(dtype: Any) -> Limits:
+    """The range of a real or complex type.
+
+    A number less than half a unit above the largest is rounded to the largest, and likewise below
+    the smallest normal number: the bounds here are those of what survives the rounding.
+    """
+    info = jax.numpy.finfo(dtype)
+    bits = int(info.nmant)
+    if bits >= 52:
+        return Limits(float(info.max), float(info.tiny), bits, 0.0)
+    half = 2.0 ** -(bits + 2)
+    step = float(info.smallest_subnormal) if info.tiny > 2.0**-120 else 0.0
+    return Limits(float(info.max) * (1 + half), float(info.tiny) * (1 - half), bits, step)
+
+
+def _ldexp(x: float, power: int) -> float:
+    try:
+        return math.ldexp(x, power)
+    except OverflowError:
+        return INF
+
+
+class Clamped(NamedTuple):
+    """What a type has made of some numbers: how many became infinite, how many zero or coarse."""
+
+    value: Wide
+    overflowed: int
+    flushed: int
+
+
+def clamp_to(x: Wide, dtype: Any, exponent: int) -> Clamped:
+    """The numbers as a type stores them at an exponent: normal ones keep their precision."""
+    if x.extent is None:
+        x = settle(x)
+    room, shift, array = limits(dtype), exponent - x.exponent, x.array
+    if type(shift) is int:
+        low, high = x.extent  # type: ignore[misc]
+        top = room.largest if shift == 0 else _ldexp(room.largest, shift)
+        bottom = room.least if shift == 0 else _ldexp(room.least, shift)
+        if high == 0.0 or (high <= top and low >= bottom and array.dtype.kind != "c"):
+            return Clamped(x, 0, 0)
+        sizes = np.abs(_real_parts(array))
+    else:
+        top, bottom = room.largest, room.least
+        sizes = np.abs(_real_parts(scaled(array, -shift)))
+    exact = np.abs(_real_parts(array))
+    over = (sizes > top) & (exact < INF)
+    under = (sizes < bottom) & (exact > 0)
+    small = _real_parts(_subnormal(array, shift, room.step)) if under.any() else 0 * exact
+    under &= small != _real_parts(array)
+    counts = int(np.count_nonzero(over)), int(np.count_nonzero(under))
+    if counts == (0, 0):
+        return Clamped(x, 0, 0)
+    array = np.array(array, order="C")
+    parts = _real_parts(array)  # a view
+    parts[over] = np.copysign(INF, parts[over])
+    parts[under] = small[under]
+    return Clamped(settle(Wide(array, x.exponent)), *counts)
+
+
+def _subnormal(array: Any, shift: Any, step: float) -> Any:
+    """Numbers `array * 2**-shift` as whole multiples of `step`, moved back; 0 if it is 0."""
+    if not step:
+        return np.zeros_like(array)
+    stored = np.array(scaled(array, -shift), order="C")
+    parts = _real_parts(stored)
+    parts[...] = np.rint(parts / step) * step
+    return scaled(stored, shift)
+
+
+def _real_parts(array: Any) -> Any:
+    """The parts of complex numbers side by side; a view of an array that is contiguous."""
+    array = np.atleast_1d(array)
+    return np.ascontiguousarray(array).view(np.float64) if array.dtype.kind == "c" else array
+
+
+def saturated(x: Wide, dtype: Any, exponent: int) -> Wide:
+    """The largest number of a type, stored at an exponent, in the place of infinities."""
+    infinite = np.isinf(x.array)
+    if x.array.dtype.kind != "f" or not np.any(infinite):
+        return x
+    largest = np.ldexp(float(jax.numpy.finfo(dtype).max), exponent - x.exponent)
+    return settle(Wide(np.where(infinite, np.copysign(largest, x.array), x.array), x.exponent))
+
+
+def rounded_to(x: Wide, dtype: Any) -> Wide:
+    """The numbers rounded to the mantissa of a type, at any range (Veltkamp's splitting)."""
+    bits = limits(dtype).bits
+    if bits >= 52:
+        return x
+    array = x.array
+    if array.dtype.kind == "c":
+        parts = [rounded_to(Wide(p), dtype).array for p in (array.real, array.imag)]
+        return Wide(complex_of(*parts), x.exponent)
+    high = array * (2.0 ** (52 - bits) + 1.0)
+    rounded = high - (high - array)
+    return Wide(np.where(np.isfinite(array), rounded, array), x.exponent)

@@ -1,0 +1,74 @@
+"""What no exponents can hold is said, and what some can hold is found: rounding is part of both.
+
+Each program here gave a wrong number without a word.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+
+
+def test_entries_too_far_apart_for_any_exponent_are_looked_at():
+    """`x**-2` of them fits as well as it can at exponent 0, and the last one is lost there."""
+    x = jnp.array([-220.0, 4.8e-6, 3e-8, 1.6, 1.433e34], jnp.float32)
+    f = tj.jit(jax.grad(lambda x: jnp.sum(jnp.exp(-jnp.abs(x / x)))))
+    with pytest.warns(tj.ScaleWarning, match="entries of the results are wrong"):
+        f(x)
+
+
+def test_quantity_holds_small_entries_where_an_exponent_does():
+    mass = tj.Unitful(jnp.array([1e-3, 1e-5], jnp.float32), "kg")
+    out = tj.jit(lambda m: 6.626e-34 * m)(mass)
+    true = np.asarray(out.stored, np.float64) * 2.0**out.scale
+    np.testing.assert_allclose(true, [6.626e-37, 6.626e-39], rtol=1e-6)
+
+
+def test_quantity_that_no_exponent_holds_is_said():
+    x = tj.Unitful(jnp.array([1.012e34, 1.6087], jnp.float32), "m")
+    with pytest.warns(tj.ScaleWarning, match="entries of the results are wrong"):
+        tj.jit(lambda x: x * tj.numpy.abs(x) ** 1.5)(x)
+
+
+@pytest.mark.parametrize("x", [50912.0, 300.0])
+def test_subnormal_float16_is_a_number(x):
+    """XLA keeps them, so a result of 1e-5 that becomes 0 on the way is lost."""
+    got = tj.jit(lambda x: 0.5 * x / x**2)(jnp.float16(x))
+    assert float(got) == pytest.approx(0.5 / x, rel=0.01)
+
+
+def test_entry_that_plain_jax_has_nearly_right_is_not_given_away():
+    a = jnp.array([2.705, 0.7417, 68.44], jnp.float16)
+    x = jnp.array([2252.0, 1.068, 0.01952], jnp.float16)
+    f = lambda x, y: jnp.sqrt((a / x) ** 2 + y * y)
+    y = jnp.array([9.05e-5, 4082.0, 489.75], jnp.float16)
+    with pytest.warns(tj.ScaleWarning):
+        got = tj.jit(f)(x, y)
+    assert float(got[0]) == pytest.approx(1.2e-3, rel=0.05)
+
+
+def test_products_of_constants_in_a_gradient_are_not_crushed():
+    def f(x):
+        return x / 1.602e-19 * 7.37e-4 * 7.37e-4 * 7.37e-4 * 7.37e-4 * 7.37e-4 * 7.37e-4
+
+    got = tj.jit(jax.grad(f))(jnp.float16(0.1))
+    assert float(got) == pytest.approx(7.37e-4**6 / 1.602e-19, rel=0.01)
+
+
+def test_rounding_after_a_cancellation_has_room():
+    """Exactly 3e-15 is left, but rounding leaves more, at numbers of 2e10."""
+
+    def f(x):
+        a = 1.38e-23 * jax.jvp(lambda t: jnp.log1p(t * t), (x,), (x,))[1] / x / 5.67e-8
+        b = 6274**2 * a
+        return (b - a) / (b + a)
+
+    assert np.isfinite(float(tj.jit(jax.grad(f))(jnp.float16(0.00556183))))
+
+
+def test_numbers_beyond_every_range_are_said():
+    f = lambda x: jnp.sum(jnp.sqrt(2 * jnp.expm1(x) ** 2))
+    with pytest.warns(tj.ScaleWarning, match="beyond"):
+        tj.jit(jax.grad(f))(jnp.array([9.36e36, 1e-3, 1e-2], jnp.float32))
