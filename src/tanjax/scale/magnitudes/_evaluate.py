@@ -272,7 +272,7 @@ class Run:
         """Note a product of zero and infinity, or a quotient of two, that the range has made."""
         entries = np.count_nonzero(np.isnan(result.array))
         if entries > max(np.count_nonzero(np.isnan(x.array)) for x in xs):
-            self.count(node.outputs[0], UNDEFINED, node, entries)
+            self.count(node.outputs[0], UNDEFINED, node, int(entries))
 
     def list_events(self) -> list[Event]:
         return [
@@ -329,11 +329,8 @@ class Run:
                 continue
             if self.by_use and node.primitive in TAILS:
                 self.count_undefined(node, xs, results[0])
-            if (
-                self.mode in ("range", "stored")
-                and node.primitive in SUMS
-                and node.outputs[0].is_floating
-            ):
+            stored = self.mode in ("range", "stored")
+            if stored and node.primitive in SUMS and node.outputs[0].is_floating:
                 results = self.summed(node, rule, xs, results)
             for value, result in zip(node.outputs, results, strict=True):
                 self.store(value, result)
