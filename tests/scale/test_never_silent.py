@@ -72,3 +72,31 @@ def test_numbers_beyond_every_range_are_said():
     f = lambda x: jnp.sum(jnp.sqrt(2 * jnp.expm1(x) ** 2))
     with pytest.warns(tj.ScaleWarning, match="beyond"):
         tj.jit(jax.grad(f))(jnp.array([9.36e36, 1e-3, 1e-2], jnp.float32))
+
+
+def test_numbers_that_xla_would_join_are_hidden_on_later_calls_too():
+    """`x * c * c` is right as it is written, and 0 as XLA may write it."""
+    f = tj.jit(lambda x: x * 2.02e-22 * 2.02e-22)
+    for x in (4.9e21, 3.7e30, 1.5e34):
+        assert float(f(jnp.float32(x))) == pytest.approx(x * 2.02e-22**2, rel=1e-6)
+    assert not any(plan.identity for plan in f.plans)
+
+
+def test_exponents_too_large_for_a_plan_do_not_stop_it():
+    f = lambda x, y: jnp.sum((1 / (1 + jnp.exp(jnp.abs(jnp.sum(y**3)) ** (1 / 3) / x))) ** -2.5)
+    x = jnp.array([7.2, 9.6, 7.9], jnp.float32)
+    y = jnp.array([0.0, 2.7e15, 2.5e15], jnp.float32)
+    with pytest.warns(tj.ScaleWarning) as said:
+        tj.jit(jax.value_and_grad(f, (0, 1)))(x, y)
+    assert not any("could not be planned" in str(s.message) for s in said)
+
+
+def test_branch_that_a_loop_takes_late_is_said():
+    """A loop too long to be run is sampled, and nobody knows the numbers of the last steps."""
+
+    def step(c, i):
+        return jax.lax.cond(i > 90_000, lambda c: jnp.sqrt(c * c), lambda c: c, c), None
+
+    f = tj.jit(lambda x: jax.lax.scan(step, x, jnp.arange(100_000))[0])
+    with pytest.warns(tj.ScaleWarning, match="branch at .* was not taken"):
+        f(jnp.float32(1e-30))

@@ -134,7 +134,7 @@ def is_right(plan: Plan, arguments: Sequence[Any]) -> bool:
     """
     graph, at = plan.graph, plan.exponents
     reference = evaluate(graph, _numbers(arguments), budget=BUDGET)
-    if not reference.complete or reference.estimated or unseen(reference):
+    if not reference.complete or reference.estimated or unseen(graph, reference):
         return False
     m = reference.magnitudes
 
@@ -144,6 +144,8 @@ def is_right(plan: Plan, arguments: Sequence[Any]) -> bool:
 
     pairs = zip(graph.outputs, plan.free_outputs, strict=True)
     if any(free and not leaves_well(use) for use, free in pairs):
+        return False
+    if not guarded(graph, m, at) <= at.guarded:  # of these numbers, XLA would join others
         return False
     if plan.identity and all(_range.is_normal(v, m) for v in graph.values):
         return not any(_range.needed_by_parts(v, m) > 0 for v in graph.values)
@@ -215,7 +217,7 @@ def plan(
         expected=None if is_short else _expected(graph, reference, done),
         is_confirmed=not reference.complete and bool(lost) and _is_settled(graph, m),
         free_outputs=free,
-        alarms=(*alarms, *unseen(reference)),
+        alarms=(*alarms, *unseen(graph, reference)),
     )
     log.info("planned %d uses: %s, %.3f s", count, found.method, found.seconds)
     return found

@@ -93,7 +93,7 @@ def interval(value: Value, m: Magnitudes, demand: Demand) -> Interval:
         return low, 0
     if demand.kept == "largest" or _range.holds_together(value, m):
         return low, high
-    if demand.kept == "smallest":
+    if demand.kept == "smallest" and abs(magnitude.low) <= _range.ANY:
         high = math.floor(magnitude.low - smallest)
         return high - jnp.finfo(dtype).nmant - 1, high
     return (0, 0) if low > 0 and smallest <= magnitude.low <= largest else (low, high)
