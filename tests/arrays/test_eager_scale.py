@@ -635,3 +635,32 @@ def test_bounds_are_looked_at_before_anything_is_moved():
     ratio = x / tj.quantity(jnp.float32(2.0**-8), "m")
     assert ratio.scale == 0
     assert float(ratio - 1) == 0.0
+
+
+@pytest.mark.parametrize("number", [1e-68, [1e-68, 3e-70], 1e68 + 2e68j])
+def test_a_narrower_dtype_gets_a_power_of_two(number):
+    with jax.enable_x64(True):
+        q = tj.quantity(jnp.asarray(number), "m")
+    with jax.enable_x64(False):
+        for given in (q, tj.quantity(number, "m")):
+            for dtype in (
+                (jnp.complex64,) if type(number) is complex else (jnp.float32, jnp.float16)
+            ):
+                narrow = given.astype(dtype)
+                assert narrow.dtype == dtype
+                wide = np.asarray(narrow.stored).astype(complex) * 2.0**narrow.scale
+                np.testing.assert_allclose(wide, number, 1e-3)
+
+
+def test_numpys_arrays_are_copied():
+    given = np.array([1.0, 2.0])
+    made = [tj.Unitful(given, "m"), tj.quantity(given, "m"), given * tj.unit("m")]
+    given[:] = np.nan
+    for q in made:
+        assert np.asarray(q.stored).tolist() == [1.0, 2.0]
+
+
+def test_a_number_that_does_not_fit_names_no_unit_of_another_dimension():
+    with pytest.raises(tj.ScaleError) as error:
+        _ = (tj.quantity(jnp.float32(1e30), "kg") ** 2).value
+    assert "Gm" not in str(error.value)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from assignment_problems import Program, check
 from tanjax.scale.assign._assign import ANY, FREE, Problem, assign, evaluate
-from tanjax.scale.assign._cells import unsolvable
+from tanjax.scale.assign._cells import loosen
 from tanjax.scale.assign._conflicts import Bounds
 from tanjax.scale.assign._cover import exact, greedy, packing
 from tanjax.scale.assign._integer_program import solve
@@ -96,7 +96,7 @@ def test_exact_on_tiny_programs(problem):
     """No other exponents are cheaper, and the bound says so."""
     found = assign(problem)
     check(problem, found)
-    assert found.cost == pytest.approx(cheapest(problem, 4))
+    assert found.objective == pytest.approx(cheapest(problem, 4))
     assert found.gap < 1e-6
 
 
@@ -105,7 +105,7 @@ def test_exact_on_tiny_programs(problem):
 def test_what_conflicts_prove_is_not_more_than_the_integer_program_finds(problem):
     """The two ways to a bound know nothing of each other."""
     system = System(problem)
-    hypothesis.assume(not unsolvable(system))
+    hypothesis.assume(loosen(system) == (0, []))
     bounds = Bounds(system)
     for _ in range(4):
         bounds.settle()
@@ -140,7 +140,7 @@ def test_a_program_in_range_keeps_exponent_zero_everywhere():
         x = p.root(p.add(p.multiply(x, x), p.constant(2.0)))
     p.use(x, 0)
     found = assign(p.problem())
-    assert (found.method, found.cost, found.gap) == ("identity", 0.0, 0.0)
+    assert (found.method, found.objective, found.gap) == ("identity", 0.0, 0.0)
     assert not found.values.any()
     assert not found.uses.any()
 
@@ -151,7 +151,7 @@ def test_a_conversion_is_paid_once_for_all_readings_at_one_exponent():
     p.use(p.divide(p.multiply(x, x), p.multiply(x, x)), 0)
     found = assign(p.problem())
     check(p.problem(), found)
-    assert (found.conversions, found.cost, found.gap) == (1, 7.0, 0.0)
+    assert (found.conversions, found.objective, found.gap) == (1, 7.0, 0.0)
 
 
 def test_constants_are_converted_for_nothing():
@@ -163,7 +163,7 @@ def test_constants_are_converted_for_nothing():
     p.use(x, 0)
     found = assign(p.problem())
     check(p.problem(), found)
-    assert (found.conversions, found.cost, found.violations) == (0, 0.0, 0)
+    assert (found.conversions, found.objective, found.violations) == (0, 0.0, 0)
     assert found.method == "presolve"
     assert found.values.max() >= 10_000 - 128
 
@@ -176,7 +176,7 @@ def test_two_far_products_of_an_input_are_two_conversions_of_it_or_of_others():
     p.use(p.divide(b, p.constant(-150.0)), 0)
     found = assign(p.problem())
     check(p.problem(), found)
-    assert (found.conversions, found.cost) == (2, 2.0)
+    assert (found.conversions, found.objective) == (2, 2.0)
     assert found.gap < 1e-9
 
 
@@ -198,7 +198,7 @@ def test_a_carry_keeps_its_exponent_around_the_loop():
     problem = loop(0.0).problem()
     found = assign(problem)
     check(problem, found)
-    assert found.cost == 0.0
+    assert found.objective == 0.0
     assert found.values[2] >= 72
 
 
@@ -212,7 +212,7 @@ def test_a_loop_that_cannot_keep_its_exponent_converts_the_cheapest_value():
     p.row((1, p.use(step)), (-1, ("value", carry)))
     found = assign(p.problem())
     check(p.problem(), found)
-    assert (found.cost, found.conversions, found.violations) == (3.0, 1, 0)
+    assert (found.objective, found.conversions, found.violations) == (3.0, 1, 0)
 
 
 def test_a_value_that_nothing_can_hold_is_counted_and_the_rest_is_solved():
@@ -234,7 +234,7 @@ def test_a_product_whose_operands_cannot_reach_it_violates_as_little_as_possible
     problem = p.problem()
     found = assign(problem)
     check(problem, found)
-    assert math.floor(found.cost / problem.weight()) == 7
+    assert math.floor(found.objective / problem.weight()) == 7
 
 
 def steps(count: int, seed: int = 0) -> Problem:

@@ -39,7 +39,7 @@ def test_only_what_enters_and_leaves_is_converted(count):
     plan, problem = orbit(count)
     assert (plan.method, plan.conversions, plan.gap) == ("presolve", 2, 0.0)
     found = assign(problem, time_limit=20.0)
-    assert (found.cost, found.bound, found.violations) == (6.0, 6.0, 0)
+    assert (found.objective, found.bound, found.violations) == (6.0, 6.0, 0)
     assert len(set(found.uses[problem.use_value == 0].tolist()) - {0}) == 1
 
 

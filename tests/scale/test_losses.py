@@ -13,6 +13,7 @@ from jax import lax
 from scale_facts import exponents_at
 from tanjax.scale.graph._graph import build
 from tanjax.scale.magnitudes._evaluate import evaluate, losses, lost_entries, simulate
+from tanjax.scale.numbers._stored import clamp_to
 from tanjax.scale.numbers._wide import Wide, as_float, wide
 
 
@@ -159,6 +160,19 @@ def test_rounding_is_not_a_loss():
     assert simulated.events
     assert found == []
     assert lost_in_plain(lambda y: jnp.sqrt(y * y), small / 32)[0]
+
+
+@pytest.mark.parametrize("size", [2.0**-7.5, 2.0**-11.3, 2.0**-13.5])
+def test_float16_keeps_the_bits_of_subnormal_numbers_that_jax_keeps(size):
+    """Taken for zeros, the gradients of a network looked lost, which is planned on every step."""
+    y = jnp.array([size, 1.3 * size, 2.9 * size, -1.7 * size], jnp.float16)
+    exact = np.asarray(y, float) ** 2
+    simulated = clamp_to(Wide(exact * 2.0**-30, 30), jnp.dtype("float16"), 0).value
+    np.testing.assert_allclose(as_float(simulated), np.asarray(jax.jit(lambda y: y * y)(y), float),
+                               rtol=2e-3, atol=2.0**-25)  # fmt: skip
+    assert not lost_in_plain(lambda y: y * y, y)[0]
+    flushed = clamp_to(Wide(exact * 2.0**-125), jnp.dtype("bfloat16"), 0).value
+    assert not as_float(flushed).any()
 
 
 def test_parts_of_a_sum_that_overflow_are_lost():

@@ -81,5 +81,5 @@ def check(problem: Problem, found: Assignment) -> None:
     pins = np.concatenate([problem.value_pin, problem.use_pin])
     assert np.all((pins == FREE) | (pins == exponents))
     expected = evaluate(problem, found.values, found.uses)
-    assert (found.cost, found.conversions, found.violations) == expected
-    assert found.bound <= found.cost
+    assert (found.objective, found.conversions, found.violations) == expected
+    assert found.bound <= found.objective

@@ -57,3 +57,44 @@ def test_what_has_no_derivative_stays_what_it_is():
         assert tj.grad(jnp.sqrt)(jnp.float32(0.0)) == np.inf
         assert np.isnan(tj.grad(lambda x: x * x)(jnp.float32(np.nan)))
         assert tj.grad(lambda x: x * x)(jnp.float32(3.0)) == 6.0
+
+
+def test_pullbacks_and_linear_maps_are_looked_at():
+    one = jnp.float32(1.0)
+    value, pullback = tj.vjp(NEWTON, MASS, FAR)
+    np.testing.assert_allclose(value, SLOPE * 1e30, rtol=1e-6)
+    np.testing.assert_allclose(pullback(one), [SLOPE, -SLOPE * 2e15], rtol=1e-6)
+    value, push = tj.linearize(NEWTON, MASS, FAR)
+    np.testing.assert_allclose(value, SLOPE * 1e30, rtol=1e-6)
+    np.testing.assert_allclose(push(one, jnp.float32(0.0)), SLOPE, rtol=1e-6)
+
+
+CUBE = lambda x: x * x * x * 1e30
+
+
+def derivatives_of_cube(x, one):
+    yield tj.grad(CUBE)(x)
+    yield tj.jacobian(CUBE)(x)
+    yield tj.jvp(CUBE, (x,), (one,))[1]
+    yield tj.vjp(CUBE, x)[1](one)[0]
+    yield tj.linearize(CUBE, x)[1](one)
+
+
+def test_a_zero_on_the_way_is_not_silent():
+    """x² vanishes, and with it one of three terms: plain JAX has 2e-10 instead of 3e-10."""
+    x = jnp.float32(1e-20)
+    np.testing.assert_allclose(jax.grad(CUBE)(x), 2e-10, rtol=1e-6)
+    for slope in derivatives_of_cube(x, jnp.float32(1.0)):
+        np.testing.assert_allclose(slope, 3e-10, rtol=1e-6)
+
+
+def test_what_has_no_derivative_is_planned_once(monkeypatch):
+    from tanjax.transforms import _eager
+
+    looks = []
+    look = _eager.scale_graph
+    monkeypatch.setattr(_eager, "scale_graph", lambda f: looks.append(f) or look(f))
+    root = lambda x: jnp.sqrt(x)
+    for _ in range(3):
+        assert tj.grad(root)(jnp.float32(0.0)) == np.inf
+    assert len(looks) == 1

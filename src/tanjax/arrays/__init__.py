@@ -13,6 +13,7 @@ from ._identity import Identity as Identity
 from ._kronecker import Kronecker as Kronecker
 from ._low_rank import LowRank as LowRank
 from ._low_rank_update import LowRankUpdate as LowRankUpdate
+from ._making import as_quantity as as_quantity
 from ._maps import (
     check_structural as check_structural,
     destructure as destructure,
@@ -68,7 +69,6 @@ from ._tangents import (
 from ._triangular import Triangular as Triangular
 from ._unitful import (
     Unitful as Unitful,
-    as_quantity as as_quantity,
     bits_of as bits_of,
     convert as convert,
     note_bits as note_bits,

@@ -22,7 +22,6 @@ import dataclasses
 import math
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -68,6 +67,8 @@ class Unitful(AbstractArray):
             label = units.unit(label)
         if type(stored) is list:
             stored = jnp.asarray(stored)
+        elif type(stored) is np.ndarray:  # whoever has it may change it
+            stored = stored.copy()
         _write_stored(self, stored)
         _write_label(self, label.scaled(scale) if scale else label)
         _write_bits(self, None)
@@ -334,7 +335,7 @@ def _too_far(q: Unitful, unit: Unit) -> ScaleError:
             f"value: a number in {unit} does not fit in {q.dtype}.",
             f"quantity: {describe(q.stored)} · 2^{q.scale} {q.unit}",
             "why: it would be infinite, or vanish.",
-            hint='take a larger or smaller unit, `q.to("Gm")`, a wider dtype, '
+            hint="take a larger or smaller unit of this dimension by `q.to`, a wider dtype, "
             "`q.astype(jnp.float64)`, or `q.stored` and `q.scale` as they are.",
         )
     )
@@ -359,42 +360,3 @@ def _in_unit(what: str, x: Unitful, natural: Any, unit: Unit) -> Any:
         )
     value = natural.stored if type(natural) is Unitful else natural
     return convert(value, given, unit)
-
-
-def _make_quantity(x: Any, unit: Unit) -> Unitful:
-    """What `x * unit` means: integers written in the source are numbers like any other."""
-    if type(x) is Unitful:
-        return quantity(x.stored, x.label * unit)
-    if type(x) is int:
-        x = float(x)
-    if isinstance(x, str | bool) or not (
-        np.isscalar(x) or isinstance(x, list | tuple | np.ndarray | jax.Array) or array_type(x)
-    ):
-        raise UnitError(f"cannot give {type(x).__name__} the unit {unit}.")
-    if isinstance(x, np.ndarray):  # whoever has it may change it, and past quantities with it
-        x = x.copy()
-    return quantity(jnp.asarray(x) if isinstance(x, list | tuple) else x, unit)
-
-
-def as_quantity(value: Any, unit: Any = None) -> Unitful:
-    """A quantity from anything that says one: `quantity("3 km")`, `quantity([1, 2], "m")`.
-
-    **Arguments:** `value`: a text with number and unit, an array of any type, a number, a list, or
-    a quantity (converted to `unit` if that is given). `unit`: a unit or a text.
-    **Raises:** `UnitError` if a text cannot be read, a unit is missing, or dimensions differ.
-    """
-    if isinstance(value, str):
-        value = quantity(*units.parse_quantity(value))
-    if type(value) is Unitful:
-        return value if unit is None else value.to(unit)
-    if unit is None:
-        raise UnitError(
-            message(
-                "quantity: a plain number needs a unit.",
-                hint='`tj.quantity(3.0, "km")`, or `tj.quantity("3 km")`.',
-            )
-        )
-    return _make_quantity(value, unit if type(unit) is Unit else units.unit(unit))
-
-
-units.set_quantity_hook(_make_quantity)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from tanjax.arrays import Unitful, bits_of, quantity, range_of, settle, shift
 from tanjax.arrays._abstract import as_array
@@ -65,7 +66,9 @@ def _cast(
     if bits[0] <= bits[1] and not span.holds(*bits):
         middle = span.centre(*bits[:2])
         label = q.label.scaled(int(bits[1]) - span.highest if middle is None else middle)
-        moved = shift(as_array(q.stored), q.scale - label.scale)
+        # NumPy's, because JAX may have no float64 to move them in.
+        stored = np.asarray(q.stored) if q.dtype.itemsize >= 8 else q.stored
+        moved = as_array(shift(stored, q.scale - label.scale))
         number = call(moved, dtype, *rest, **kwargs)
         origin = q.stored, q.label, label
         number = checked(name, lambda x: x, [number], [origin], [q, number])

@@ -24,6 +24,8 @@ from .magnitudes._parts import needs_nothing
 from .numbers import _range
 from .replay._rewrites import guarded
 
+ROUNDS = 4  # of equations that become undefined once others are not
+
 
 class Solved(NamedTuple):
     """Exponents, and what is known of them."""
@@ -57,10 +59,6 @@ def assigned(
     plain = Judged.of(graph, reference, free_outputs)
     tries = _Tries(graph, reference, free_outputs, plain, time_limit)
     judged, solution, exponents = tries.best(_problem.DEMANDS)
-    if judged.badness != (0, 0) and (hot := _tails(graph, m)):
-        other = tries.best(_problem.DEMANDS[-2:], hot)
-        if other[0].badness < judged.badness:
-            judged, solution, exponents = other
     missing = misfits(graph, m, free_outputs)
     is_worse = judged.worse or (judged.lost and judged.lost >= plain.lost + missing)
     if is_worse:
@@ -93,9 +91,7 @@ class _Tries(NamedTuple):
     plain: Judged
     time_limit: float
 
-    def best(
-        self, demands: Sequence[_problem.Demand], saturated: frozenset[int] = frozenset()
-    ) -> tuple[Judged, Assignment, Exponents]:
+    def best(self, demands: Sequence[_problem.Demand]) -> tuple[Judged, Assignment, Exponents]:
         """The exponents that lose least, by the first demand at which nothing is lost."""
         found: tuple[Judged, Assignment, Exponents] | None = None
         graph, start = self.graph, time.thread_time()
@@ -106,8 +102,7 @@ class _Tries(NamedTuple):
             left = max(self.time_limit / 10, left)
             free = self.free_outputs
             solution = _problem.assign_exponents(graph, m, free, demand, left, alone)
-            exponents = _problem.exponents_of(graph, solution)._replace(saturated=saturated)
-            judged = Judged.of(graph, self.reference, free, exponents, self.plain)
+            judged, exponents = self.defined(_problem.exponents_of(graph, solution))
             if found is None or judged.badness < found[0].badness:
                 found = judged, solution, exponents
             if judged.badness == (0, 0):
@@ -115,15 +110,23 @@ class _Tries(NamedTuple):
         assert found is not None
         return found
 
+    def defined(self, exponents: Exponents) -> tuple[Judged, Exponents]:
+        """What exponents do, with the largest number instead of infinities where that helps.
 
-def _tails(graph: ScaleGraph, m: Magnitudes) -> frozenset[int]:
-    """Exponentials with entries so large that no exponent holds them beside the others.
-
-    `exp(x) / (exp(x) + 1)**2` is inf / inf for these; at the largest number instead, it is 0.
-    """
-    names = ("exp", "exp2", "expm1")
-    return frozenset(
-        node.index
-        for node in graph.walk()
-        if node.primitive in names and not _range.holds_together(node.outputs[0], m)
-    )
+        A gradient of an occupation has `1 / (exp(x) + 1)**2 * exp(x)`, which is 0 · inf in the
+        tail; with the largest number it is 0. In `1 / (exp(x) + 1)` infinity is right.
+        """
+        best = (
+            Judged.of(self.graph, self.reference, self.free_outputs, exponents, self.plain),
+            exponents,
+        )
+        judged = best[0]
+        for _ in range(ROUNDS):
+            new = judged.undefined - exponents.saturated
+            if best[0].badness == (0, 0) or not new:
+                break
+            exponents = exponents._replace(saturated=exponents.saturated | new)
+            judged = Judged.of(self.graph, self.reference, self.free_outputs, exponents, self.plain)
+            if judged.badness < best[0].badness:
+                best = judged, exponents
+        return best

@@ -19,7 +19,7 @@ import numpy as np
 
 from .graph._graph import Exponents, Magnitudes, Node, ScaleGraph
 from .laws._constraints import is_known
-from .magnitudes._evaluate import OVER_BUDGET, Evaluation, rounded, simulate
+from .magnitudes._evaluate import OVER_BUDGET, UNDEFINED, Evaluation, rounded, simulate
 from .magnitudes._losses import losses, lost_errors
 from .numbers import _range
 
@@ -32,12 +32,14 @@ class Judged(NamedTuple):
     """What exponents (or none) do to the results.
 
     **Fields:** `lost`: entries of the results that are wrong; `worse`: how many are farther off
-    than in plain JAX, which has them nearly right; `errors`: per output, what is lost of entries.
+    than in plain JAX, which has them nearly right; `errors`: per output, what is lost of entries;
+    `undefined`: the equations where the range has made a nan of 0 · inf.
     """
 
     lost: int
     worse: int
     errors: list[Any]
+    undefined: frozenset[int] = frozenset()
 
     @property
     def badness(self) -> tuple[int, int]:
@@ -67,7 +69,8 @@ class Judged(NamedTuple):
         lost = sum(loss.entries for loss in losses(graph, reference, simulated, free=free))
         if not lost and exponents is not None:
             lost = overflowing(graph, reference, exponents)
-        return cls(lost, worse, errors)
+        nodes = [e.node for e in simulated.events if e.kind == UNDEFINED]
+        return cls(lost, worse, errors, frozenset(node.index for node in nodes if node))
 
 
 def overflowing(graph: ScaleGraph, reference: Evaluation, exponents: Exponents) -> int:

@@ -127,15 +127,26 @@ def look_cost(graph: ScaleGraph) -> float:
     return 15e-6 * equations + 5e-9 * numbers
 
 
+def overflows(graph: ScaleGraph, m: Magnitudes) -> bool:
+    """Whether numbers of these magnitudes are too large in plain floating point, harmful or not."""
+    known = ((v, m[v.index]) for v in graph.values if v.is_floating)
+    return any(x is not None and x.high > _range.range_of(v)[1] for v, x in known)
+
+
 def is_right(plan: Plan, arguments: Sequence[Any]) -> bool:
-    """Whether a plan loses nothing of these numbers: False also where that cannot be said.
+    """Whether a plan loses nothing of these numbers: False also where that cannot be said."""
+    return seen_right(plan, arguments) is not None
+
+
+def seen_right(plan: Plan, arguments: Sequence[Any]) -> Magnitudes | None:
+    """The magnitudes for these numbers if a plan loses none of them; None if that is not so.
 
     **Cost:** about 10 µs per equation.
     """
     graph, at = plan.graph, plan.exponents
     reference = evaluate(graph, _numbers(arguments), budget=BUDGET)
     if not reference.complete or reference.estimated or unseen(graph, reference):
-        return False
+        return None
     m = reference.magnitudes
 
     def leaves_well(use: Use) -> bool:
@@ -144,15 +155,15 @@ def is_right(plan: Plan, arguments: Sequence[Any]) -> bool:
 
     pairs = zip(graph.outputs, plan.free_outputs, strict=True)
     if any(free and not leaves_well(use) for use, free in pairs):
-        return False
+        return None
     if not guarded(graph, m, at) <= at.guarded:  # of these numbers, XLA would join others
-        return False
+        return None
     if plan.identity and all(_range.is_normal(v, m) for v in graph.values):
-        return not any(_range.needed_by_parts(v, m) > 0 for v in graph.values)
+        return None if any(_range.needed_by_parts(v, m) > 0 for v in graph.values) else m
     simulated = simulate(graph, reference, None if plan.identity else at)
     if losses(graph, reference, simulated, free=plan.free_outputs):
-        return False
-    return plan.identity or not overflowing(graph, reference, at)
+        return None
+    return m if plan.identity or not overflowing(graph, reference, at) else None
 
 
 @contextlib.contextmanager

@@ -10,6 +10,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from tanjax.arrays import Unitful
+
+ARRAYS: set[type] = set()  # the types of JAX's arrays that hold numbers, as they are met
+_NUMBERS = (float, int, complex, bool, str, type(None))
+
 
 def _copied(x: Any) -> Any:
     return x.copy() if hasattr(x, "copy") and hasattr(x, "dtype") else x
@@ -122,3 +127,18 @@ def are_several() -> bool:
 
 def all_finite(out: Any) -> bool:
     return all(map(is_finite, jax.tree.leaves(out)))
+
+
+def is_immutable(x: Any) -> bool:
+    kind = type(x.stored) if type(x) is Unitful else type(x)
+    return kind in ARRAYS or kind in _NUMBERS
+
+
+def can_be_looked_at(x: Any) -> bool:
+    if isinstance(x, jax.Array):
+        if isinstance(x, jax.core.Tracer):
+            return False
+        ARRAYS.add(type(x))
+        return x.is_fully_addressable  # type: ignore[no-any-return]
+    known = isinstance(x, np.ndarray | np.generic | int | float | complex)
+    return known or hasattr(x, "is_finite")  # looked at, on several hosts

@@ -2,19 +2,22 @@
 
 `tj.grad(f)(x)` without `tj.jit` runs through JAX's tracers, whose numbers nobody can look at: a
 kinetic energy of a star overflows on the way, and its gradient is inf or nan where the compiled one
-is right. The result itself can be looked at: if it is not finite although every argument is, the
-same derivative is taken once more by `tj.jit`, which plans exponents, and that is what is returned.
+is right. What goes in and what comes out can be looked at. If a result is not finite, or all zero,
+or if few numbers are near the ends of the range, the derivative is planned as `tj.jit` would do it;
+where plain JAX loses something, what `tj.jit` gives is returned.
 
-    result = planned_if_lost("grad", derivative, args, kwargs, derivative(*args, **kwargs))
+    result = planned_if_lost("grad", f, derivative, args, kwargs, derivative(*args, **kwargs))
 
-Sharp edges. Code that cannot be compiled (it branches on numbers) keeps the first result, and a
-`ScaleWarning` says so. A zero that should not be one is finite, and is not seen: `tj.jit` sees it.
-Where there is a tracer, nothing is looked at.
+Sharp edges. Not everything can be seen from outside: a function of ordinary numbers that leaves the
+range and comes back, and entries of large arrays that vanish, need `tj.jit`. Code that cannot be
+compiled (it branches on numbers) keeps the first result, and a `ScaleWarning` says so if that is
+not finite. Where there is a tracer, nothing is looked at.
 """
 
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -22,33 +25,66 @@ import jax
 import jax.numpy as jnp
 
 from tanjax._errors import ScaleWarning, message, outside
-from tanjax.arrays import is_inexact
+from tanjax.arrays import NOTHING, is_inexact, measure, range_of
+
+from ._scale_graph import scale_graph
+from ._units import is_quantity
+
+_FEW = 10_000  # numbers that are run in a wide range in a few milliseconds
+_KEPT = 64
+# By function, the arguments (their shapes and where their numbers lie) for which plain JAX is
+# right: what has no derivative is inf in every call, and need not be planned each time.
+_right: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
 
 
 def planned_if_lost(
-    name: str, derivative: Callable[..., Any], args: Any, kwargs: Any, result: Any
+    name: str, f: Any, derivative: Callable[..., Any], args: Any, kwargs: Any, result: Any
 ) -> Any:
-    """`result`, or what `tj.jit` of the derivative gives if it is not finite for no reason."""
-    if not (_is_broken(result) and _is_finite((args, kwargs))):
+    """`result`, or what `tj.jit` of the derivative gives if plain JAX has lost something."""
+    given, found = _leaves((args, kwargs)), _leaves(result)
+    if given is None or not found or (given and not bool(_all_finite(given))):
+        return result
+    is_broken = not bool(_all_finite(found))
+    if not (is_broken or _is_suspicious((args, kwargs), given, found)):
+        return result
+    key = name, is_broken, *((jnp.result_type(x), jnp.shape(x), measure(x)) for x in given)
+    known = _known(f)
+    if key in known:
         return result
     from ._jit import jit
 
     try:
-        planned = jit(derivative)(*args, **kwargs)
+        plan = scale_graph(derivative)(*args, **kwargs).plan
+        if not plan.identity:
+            return jit(derivative)(*args, **kwargs)
     except (TypeError, ValueError, NotImplementedError, jax.errors.JAXTypeError):
-        warnings.warn(
-            message(
-                f"{name}: the derivative is not finite, and its exponents could not be planned.",
-                "why: numbers left the range of their dtype, or the derivative does not exist; "
-                "the function cannot be compiled, so nobody can look.",
-                hint=f"write it for tj.jit(tj.{name}(f)), take a wider dtype, or units nearer to "
-                "the values.",
-            ),
-            ScaleWarning,
-            stacklevel=outside(),
-        )
-        return result
-    return planned
+        plan = None
+    if is_broken and plan is None:
+        _warn(name)
+    if len(known) < _KEPT:
+        known.add(key)
+    return result
+
+
+def _known(f: Any) -> set[Any]:
+    try:
+        return _right.setdefault(f, set())
+    except TypeError:  # it can be neither hashed nor referred to
+        return set()
+
+
+def _warn(name: str) -> None:
+    warnings.warn(
+        message(
+            f"{name}: the derivative is not finite, and its exponents could not be planned.",
+            "why: numbers left the range of their dtype, or the derivative does not exist; "
+            "the function cannot be compiled, so nobody can look.",
+            hint=f"write it for tj.jit(tj.{name}(f)), take a wider dtype, or units nearer to "
+            "the values.",
+        ),
+        ScaleWarning,
+        stacklevel=outside(),
+    )
 
 
 @jax.jit
@@ -64,11 +100,17 @@ def _leaves(tree: Any) -> list[Any] | None:
     return [x for x in leaves if is_inexact(x)]
 
 
-def _is_broken(result: Any) -> bool:
-    leaves = _leaves(result)
-    return bool(leaves) and not bool(_all_finite(leaves))
+def _is_suspicious(arguments: Any, given: list[Any], found: list[Any]) -> bool:
+    """Whether a finite derivative may have lost something: 5 us for some small arrays."""
+    if sum(map(jnp.size, (*given, *found))) > _FEW:
+        return False
+    if any(measure(x) == NOTHING and jnp.size(x) for x in found):
+        return True
+    scaled = jax.tree.leaves(arguments, is_leaf=is_quantity)
+    return any(is_quantity(q) and q.label.scale for q in scaled) or any(map(_is_far, given + found))
 
 
-def _is_finite(arguments: Any) -> bool:
-    leaves = _leaves(arguments)
-    return leaves is not None and (not leaves or bool(_all_finite(leaves)))
+def _is_far(x: Any) -> bool:
+    """Whether a product of three such numbers may leave the range."""
+    bits, span = measure(x), range_of(jnp.result_type(x))
+    return bool(bits and span and max(-bits[0], bits[1]) > span.highest // 3)

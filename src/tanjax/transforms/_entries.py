@@ -48,7 +48,7 @@ def _has_magnitude(x: Any) -> bool:
     return dtype is not None and jnp.issubdtype(dtype, jnp.inexact)
 
 
-def _joined(a: Look, b: Look) -> Look:
+def joined(a: Look, b: Look) -> Look:
     def both(m: Magnitude | None, n: Magnitude | None) -> Magnitude | None:
         if m is None or n is None:
             return None
@@ -83,22 +83,25 @@ class Entry:
     """One plan, its program, and the numbers for which it is right.
 
     **Fields:** `plan`, `program`; `grade`: `"seen"`, `"proved"` or `"guessed"`, of the last call
-    that it took; `looks`: how often its numbers were looked at.
+    that it took; `looks`: how often its numbers were looked at; `watch`: the windows of that call;
+    `unseen`: how many calls ago arguments that are results were looked at (`_returned.py`).
     """
 
     def __init__(self, plan: Plan, program: Callable[..., Any], leaves: Sequence[Any]) -> None:
         self.plan, self.program = plan, program
         self.grade = "guessed" if plan.is_estimate else "seen"
-        self.looks, self.is_dear = 1, _plan.look_cost(plan.graph) > DEAR
+        self.unseen, self.looks, self.is_dear = 0, 1, _plan.look_cost(plan.graph) > DEAR
         self.proved: list[Watch] = []
+        self.overflows = False
         self.trusted: Watch | None = None
+        self.watch: Watch | None = None
         self._others: tuple[Any, ...] = ()
         self._failures = 0
         self._hull: Look | None = None
         if plan.is_estimate:
             seen = look(leaves)
             if not self.prove(leaves, seen):
-                self._others = _others(leaves)
+                self._others = others(leaves)
                 self.trusted = Watch(_proof.expected(plan.graph, plan.exponents, seen), leaves)
 
     def begin(self, leaves: Sequence[Any]) -> Any:
@@ -110,12 +113,12 @@ class Entry:
         """Whether nothing need be looked at but the magnitudes of the arguments."""
         for watch in self.proved:
             if watch.takes(leaves, begun):
-                self.grade = "proved"
+                self.grade, self.watch = "proved", watch
                 return True
             begun = None  # it was of the first watch
         trusted = self.trusted is not None and self.trusted.takes(leaves, begun)
-        if trusted and self._others == _others(leaves):
-            self.grade = "guessed"
+        if trusted and self._others == others(leaves):
+            self.grade, self.watch = "guessed", self.trusted
             return True
         return False
 
@@ -127,7 +130,7 @@ class Entry:
         self._failures += 1
         if self._failures & (self._failures - 1):
             return False
-        hull = seen if self._hull is None else _joined(self._hull, seen)
+        hull = seen if self._hull is None else joined(self._hull, seen)
         program = self.plan.graph, self.plan.exponents
         windows = _proof.widest(*program, hull) or (
             _proof.widest(*program, seen) if self._hull is not None else None
@@ -146,8 +149,11 @@ class Entry:
 
     def is_right(self, leaves: Sequence[Any]) -> bool:
         """Whether the plan loses nothing of these numbers, on which the program is run."""
-        if not _plan.is_right(self.plan, leaves):
+        magnitudes = _plan.seen_right(self.plan, leaves)
+        if magnitudes is None:
             return False
+        # What overflows without harm here may do harm for numbers that look alike.
+        self.overflows = _plan.overflows(self.plan.graph, magnitudes)
         self.looks += 1
         self.grade = "seen"
         return True
@@ -163,9 +169,15 @@ class Entry:
 
         The windows grow with every look.
         """
-        hull = seen if self._hull is None else _joined(self._hull, seen)
+        hull = seen if self._hull is None else joined(self._hull, seen)
         self.trusted = Watch([_around(m, self.looks) for m in hull], leaves)
-        self._hull, self._others = hull, _others(leaves)
+        self._hull, self._others = hull, others(leaves)
+
+
+def _is_same_program(a: Plan, b: Plan) -> bool:
+    if a.identity or b.identity:
+        return a.identity and b.identity
+    return a.method == b.method and a.exponents == b.exponents
 
 
 def _around(m: Magnitude | None, times: int) -> Window | None:
@@ -175,7 +187,7 @@ def _around(m: Magnitude | None, times: int) -> Window | None:
     return Window(low - _DOWN * times, high + _UP * times)
 
 
-def _others(leaves: Sequence[Any]) -> tuple[Any, ...]:
+def others(leaves: Sequence[Any]) -> tuple[Any, ...]:
     """Flags and the order of magnitude of counts: a program may take another branch for others."""
     found: list[Any] = []
     for i, x in enumerate(leaves):
@@ -203,9 +215,9 @@ class Case:
 
     **Fields:** `closed`, `out`, `restored`, `notes`: the program as JAX traced it, its results, and
     the constants that tracing lost; `entries`: the plans, the last one used first; `made`: a list
-    of all entries that were ever used; `treedef`, `avals` of the arguments; `keeps`: whether these
-    are small enough to be kept alive; `is_pure`: a run leaves nothing but results; `is_broken`: the
-    planner failed.
+    of all entries that were ever used; `treedef`, `avals` of the arguments; `returned`: those that
+    are results; `keeps`: whether all are small enough to be kept alive; `is_pure`: a run leaves
+    nothing but results; `is_broken`: the planner failed.
     """
 
     def __init__(
@@ -216,6 +228,7 @@ class Case:
         self.entries: list[Entry] = []
         self.made: list[Entry] = made
         self.treedef: Any = None
+        self.returned: Any = None
         self.avals: tuple[Any, ...] = ()
         self.keeps = self.is_pure = self.is_broken = False
 
@@ -243,16 +256,17 @@ class Case:
                 return self._used(entry, "proved for numbers around these")
         for entry in known:
             if not entry.plan.is_estimate and entry.is_right(leaves):
-                if entry.plan.identity and entry.is_dear:
+                if entry.plan.identity and entry.is_dear and not entry.overflows:
                     entry.trust(leaves, seen)
                 return self._used(entry, "looked at, and right")
         entry = make(leaves)
-        same = next((e for e in known if e.plan.identity and entry.plan.identity), None)
+        same = next((e for e in known if _is_same_program(e.plan, entry.plan)), None)
         if same is None:
             return entry
         self.made.remove(entry)
         same.plan, same.looks = entry.plan, same.looks + 1
-        if entry.plan.is_estimate or same.is_dear:
+        dear = same.is_dear and not _plan.overflows(entry.plan.graph, entry.plan.magnitudes)
+        if same.plan.identity and (entry.plan.is_estimate or dear):
             same.trust(leaves, seen)
         return self._used(same, "looked at: no other does better")
 

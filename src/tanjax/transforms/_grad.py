@@ -61,7 +61,7 @@ def value_and_grad(
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         result = derivative(*args, **kwargs)
-        return planned_if_lost("value_and_grad", derivative, args, kwargs, result)
+        return planned_if_lost("value_and_grad", f, derivative, args, kwargs, result)
 
     return wrapped
 
@@ -106,7 +106,13 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         natural = (natural_tree(p, c) for p, c in zip(primals, structural, strict=True))
         return tuple(times_unit(n, objective) for n in natural)
 
-    return (labelled, pullback, *aux)
+    def looked_at(out_bar: Any) -> Any:
+        again = lambda primals, bar: vjp(f, *primals, has_aux=has_aux)[1](bar)
+        result = pullback(out_bar)
+        return planned_if_lost("vjp", f, again, (primals, out_bar), {}, result)
+
+    value = lambda *primals: vjp(f, *primals, has_aux=has_aux)[0]
+    return (planned_if_lost("vjp", f, value, primals, {}, labelled), looked_at, *aux)
 
 
 def _value(x: Any) -> Any:
@@ -124,7 +130,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     out, structural = jax.jvp(stripped, tuple(primals), moved)
     result = stripped.units.label(out), stripped.units.rates(_push_tree(out, structural), rate)
     again = lambda primals, tangents: jvp(f, primals, tangents)
-    return planned_if_lost("jvp", again, (tuple(primals), tuple(tangents)), {}, result)  # type: ignore[no-any-return]
+    return planned_if_lost("jvp", f, again, (tuple(primals), tuple(tangents)), {}, result)  # type: ignore[no-any-return]
 
 
 def _structural_tangents(where: str, primals: Any, tangents: Any) -> tuple[Any, Any]:
@@ -151,9 +157,12 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
 
     def push(*tangents: Any) -> Any:
         moved, rate = _structural_tangents("linearize", primals, tangents)
-        return stripped.units.rates(_push_tree(out, structural_push(*moved)), rate)
+        result = stripped.units.rates(_push_tree(out, structural_push(*moved)), rate)
+        again = lambda primals, tangents: linearize(f, *primals)[1](*tangents)
+        return planned_if_lost("linearize", f, again, (primals, tangents), {}, result)
 
-    return stripped.units.label(out), push
+    value = lambda *primals: linearize(f, *primals)[0]
+    return planned_if_lost("linearize", f, value, primals, {}, stripped.units.label(out)), push
 
 
 def _push_tree(out: Any, structural: Any) -> Any:
@@ -228,7 +237,7 @@ def _jacobian(
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         result = derivative(*args, **kwargs)
-        return planned_if_lost("jacobian", derivative, args, kwargs, result)
+        return planned_if_lost("jacobian", f, derivative, args, kwargs, result)
 
     return wrapped
 

@@ -25,8 +25,9 @@ from tanjax.arrays import Unitful, convert, quantity
 from tanjax.registry import note_unit_dependence, watching
 from tanjax.units import conversion
 
+from ._arguments import ARRAYS
 from ._packing import Packed
-from ._planning import PlannedFunction, _arrays
+from ._planning import PlannedFunction
 from ._units import is_quantity
 
 _MANY = 4  # quantities from which on it pays to take them apart, or put together, in Python
@@ -96,7 +97,7 @@ def _take_apart(box: Any, layout: list[Any], units: list[Any], values: list[Any]
         elif kind is dict:
             if not _take_apart(x, layout, units, values):
                 return False
-        elif kind in _arrays:
+        elif kind in ARRAYS:
             units.append(None)
             values.append(x)
         else:

@@ -21,28 +21,26 @@ from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 
 from tanjax._errors import ScaleWarning, message, outside
-from tanjax.arrays import Unitful, is_planned, planned
+from tanjax.arrays import is_planned
 
 from ._arguments import (
-    Arguments,
+    ARRAYS,
     all_finite,
     are_several,
+    can_be_looked_at,
     is_finite,
+    is_immutable,
     is_on_several_hosts,
     signature,
 )
-from ._packing import relabelled
+from ._making import Making
 
 if TYPE_CHECKING:
     from ._entries import Case
 
-_PROGRAMS = 32  # compiled ones; the oldest goes
-_SMALL = 1 << 16  # bytes of arguments that may be kept alive in order to recognise them
-_NUMBERS = (float, int, complex, bool, str, type(None))
-_arrays: set[type] = set()  # the types of JAX's arrays that hold numbers, as they are met
+_NOTHING = object()
 
 _ABSTRACT = (
     "called under a trace of JAX (`jax.grad`, `jax.vmap`, `jax.jit`, a loop), where no number is "
@@ -52,6 +50,11 @@ _ABSTRACT = (
 _SHORT = (
     "results are not finite, or zero, where exact arithmetic gives numbers that fit: what is left "
     "after a cancellation is rounding, and leaves its range."
+)
+
+_UNSEEN = (
+    "its results were handed back to it {} times without a look, as ever before, and have left "
+    "their range meanwhile: the results of these calls may be wrong."
 )
 
 
@@ -71,14 +74,11 @@ class PlannedFunction:
         flat: bool = False,
         over_hosts: bool = False,
     ) -> None:
-        self.jitted: Any = jax.jit(fun, **options)
+        self._making = Making(fun, options, over_hosts)
+        self.jitted, self._given = self._making.jitted, self._making.given
         self._fun, self._options, self._flat = fun, options, flat
-        self._given = Arguments(fun, options)
         self._known: dict[Any, Case] = {}
-        self._programs: dict[Any, Callable[..., Any]] = {}
-        self._made: list[Any] = []  # an entry for every plan made, oldest first
         self._calls = 0  # of plans that are estimates
-        self._alarms: list[str] = []  # of plans just made
         self._said = False  # that it was called under a trace
         self._recent: Case | None = None
         self._is_over_hosts = over_hosts
@@ -92,7 +92,10 @@ class PlannedFunction:
     @property
     def plans(self) -> list[Any]:
         """Every plan made, oldest first, with what is known of it now."""
-        made = [e.plan._replace(grade=e.grade, looks=e.looks) for e in self._made]
+        made = [
+            e.plan._replace(grade="guessed" if e.unseen else e.grade, looks=e.looks)
+            for e in self._making.made
+        ]
         return made if self._of_hosts is None else made + self._of_hosts.plans
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -114,27 +117,49 @@ class PlannedFunction:
             leaves, treedef = jax.tree.flatten(self._given.dynamic(args, kwargs))
         recent = self._recent
         if recent is not None and treedef == recent.treedef:
-            # The avals of JAX's arrays are interned, so that `is` is nearly always enough.
-            known = all(
-                [type(x) in _arrays and x.aval is a for x, a in zip(leaves, recent.avals)]  # noqa: B905
-            )
             entry = recent.entries[0]
-            guessed = entry.grade == "guessed"  # looked at on calls 1, 2, 4, …, see `_checked`
-            if known and self._are_last(leaves):
-                return self.program(*args, **kwargs)
-            if known and not (guessed and not self._calls & (self._calls + 1)):
-                # Started before its arguments are looked at, which waits for them: 40 us less in a
-                # loop. Safe because a result that does not count is dropped without a trace.
-                begun = entry.begin(leaves) if recent.is_pure else None
-                try:
-                    out = entry.program(*args, **kwargs) if recent.is_pure else None
-                except FloatingPointError:  # `jax_debug_nans`, of a result that may not count
-                    return self._call(leaves, treedef, args, kwargs)
-                if entry.covers(leaves, begun):
-                    self._calls += guessed
-                    self._remember(recent, args, kwargs, leaves)
-                    return out if recent.is_pure else entry.program(*args, **kwargs)
+            # What is guessed is looked at on calls 1, 2, 4, …, see `_checked`.
+            guessed = entry.grade == "guessed"
+            is_due = guessed and not self._calls & (self._calls + 1)
+            out = _NOTHING
+            if not is_due and recent.returned.passes(entry, leaves):
+                out = self._run(recent, args, kwargs)
+            # The avals of JAX's arrays are interned, so that `is` is nearly always enough.
+            elif all(
+                [type(x) in ARRAYS and x.aval is a for x, a in zip(leaves, recent.avals)]  # noqa: B905
+            ):
+                if self._are_last(leaves):
+                    return self.program(*args, **kwargs)
+                if not is_due:
+                    out = self._again(recent, leaves, args, kwargs)
+            if out is not _NOTHING:
+                self._calls += guessed
+                recent.returned.note(out)
+                return out
         return self._call(leaves, treedef, args, kwargs)
+
+    def _run(self, case: Case, args: Any, kwargs: Any) -> Any:
+        """The results of the last plan; `_NOTHING` if `jax_debug_nans` objects to them."""
+        try:
+            return case.entries[0].program(*args, **kwargs)
+        except FloatingPointError:
+            if case.is_pure:  # of a result that may not count
+                return _NOTHING
+            raise
+
+    def _again(self, case: Case, leaves: Sequence[Any], args: Any, kwargs: Any) -> Any:
+        """A call for which the last plan is right by magnitudes; `_NOTHING` if it is not."""
+        entry = case.entries[0]
+        # Started before its arguments are looked at, which waits for them: 40 us less in a
+        # loop. Safe because a result that does not count is dropped without a trace.
+        begun = entry.begin(leaves) if case.is_pure else None
+        out = self._run(case, args, kwargs) if case.is_pure else None
+        if out is _NOTHING or not entry.covers(leaves, begun):
+            return _NOTHING
+        self._remember(case, args, kwargs, leaves)
+        self._say_again(entry)
+        case.returned.looked(entry, leaves)
+        return out if case.is_pure else entry.program(*args, **kwargs)
 
     def _are_last(self, leaves: Sequence[Any]) -> bool:
         """Whether dicts and lists, which can change, hold the very arrays of the last call."""
@@ -145,10 +170,8 @@ class PlannedFunction:
         return all([r() is x for r, x in zip(last, leaves, strict=True)])
 
     def clear_cache(self) -> None:
-        self.jitted.clear_cache()
+        self._making.clear()
         self._known.clear()
-        self._programs.clear()
-        self._made.clear()
         self.last = self._last_weak = self._recent = self._of_hosts = None
         self._last_leaves = ()
 
@@ -166,24 +189,34 @@ class PlannedFunction:
 
     def _call(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Any:
         """A call for which the plan of the last one may not be right."""
-        if self._flat and not all(map(_can_be_looked_at, leaves)):  # structured arrays among them
+        if self._flat and not all(map(can_be_looked_at, leaves)):  # structured arrays among them
             leaves, treedef = jax.tree.flatten((args, kwargs))
         if are_several() and any(map(is_on_several_hosts, leaves)):
             if not self._is_over_hosts:
                 return self._over_hosts()(*args, **kwargs)
             leaves = self._leaves_of(args, kwargs)
-        before = len(self._made)
+        before, recent = len(self._making.made), self._recent
+        unseen = recent.returned.unseen(leaves) if recent else 0
         case = self._case(leaves, treedef, args, kwargs)
         if case is None:
             self._note_abstract(leaves)
             return self.jitted(*args, **kwargs)
-        plan, grade = case.entries[0].plan, case.entries[0].grade
-        if len(self._made) > before and plan.expected is not None and not plan.has_effects:
-            return self._first(case, leaves, args, kwargs)
-        if grade == "guessed" and not plan.has_effects:
-            return self._checked(case, leaves, args, kwargs)
-        self._remember(case, args, kwargs)
-        return case.entries[0].program(*args, **kwargs)
+        if case is recent and unseen and not recent.returned.is_harmless(case.entries[0], leaves):
+            self._warn(_UNSEEN.format(unseen))
+        entry = case.entries[0]
+        plan, is_new = entry.plan, len(self._making.made) > before
+        if not is_new and not self._making.alarms:
+            self._say_again(entry)
+        if is_new and plan.expected is not None and not plan.has_effects:
+            out = self._first(case, leaves, args, kwargs)
+        elif entry.grade == "guessed" and not plan.has_effects:
+            out = self._checked(case, leaves, args, kwargs)
+        else:
+            self._remember(case, args, kwargs)
+            out = entry.program(*args, **kwargs)
+        self._say_alarms()
+        case.returned.note(out)
+        return out
 
     def _note_abstract(self, leaves: Sequence[Any]) -> None:
         """Say once that a call could not be planned, because its numbers are not known."""
@@ -201,7 +234,7 @@ class PlannedFunction:
 
     def _case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Case | None:
         """The plans for such arguments, that for these first; None if they cannot be looked at."""
-        if not all(map(_can_be_looked_at, leaves)):
+        if not all(map(can_be_looked_at, leaves)):
             return None
         x64 = _wide()  # Python numbers have another dtype then
         key = (treedef, self._given.statics(args, kwargs), tuple(map(signature, leaves)), x64)
@@ -210,19 +243,29 @@ class PlannedFunction:
         except TypeError:  # a static argument that cannot be hashed: JAX says so
             return None
         if case is None:
-            case = self._known[key] = self._new_case(leaves, treedef, args, kwargs)
+            case = self._known[key] = self._making.case(leaves, treedef, args, kwargs)
         if case.is_broken:
             return None
         try:
-            case.find(leaves, functools.partial(self._plan, case))
+            case.find(leaves, functools.partial(self._making.plan, case))
         except Exception as error:  # whatever JAX can run is run, and our fault is no secret
-            warnings.warn(_failed(self._fun, error), ScaleWarning, stacklevel=outside())
+            self._say_alarms()
+            warnings.warn(_failed(self._making.name, error), ScaleWarning, stacklevel=outside())
             case.is_broken = True
             return None
-        alarms, self._alarms = self._alarms, []
+        return case
+
+    def _say_alarms(self) -> None:
+        """What may be wrong in the results of plans just made."""
+        alarms, self._making.alarms = self._making.alarms, []
         for alarm in alarms:
             self._warn(alarm)
-        return case
+
+    def _say_again(self, entry: Any) -> None:
+        """The same, of a plan that is used again for numbers like those that it was made for."""
+        if entry.grade == "guessed":
+            for alarm in entry.plan.alarms:
+                self._warn(alarm)
 
     def _remember(self, case: Case, args: Any, kwargs: Any, leaves: Sequence[Any] = ()) -> None:
         """Keep what the next call is compared with; only immutable arguments can be recognised.
@@ -234,7 +277,7 @@ class PlannedFunction:
         if self._given.static is None and not are_several():
             self._recent = case
         self.program, self.last, self._last_weak, self._last_leaves = program, None, None, ()
-        if kwargs or not all(map(_is_immutable, args)):
+        if kwargs or not all(map(is_immutable, args)):
             if self._given.static is None:
                 self._last_leaves = tuple(map(weakref.ref, leaves))
             return
@@ -242,7 +285,7 @@ class PlannedFunction:
             self.program = self._in_this_precision(program)
         if case.keeps:
             self.last = args
-        elif all([type(x) in _arrays for x in args]):
+        elif all([type(x) in ARRAYS for x in args]):
             self._last_weak = tuple(map(weakref.ref, args))
 
     def _in_this_precision(self, program: Callable[..., Any]) -> Callable[..., Any]:
@@ -251,68 +294,9 @@ class PlannedFunction:
         again = lambda *args: self._call(*jax.tree.flatten(self._given.dynamic(args, {})), args, {})
         return lambda *args: (program if _wide() is x64 else again)(*args)
 
-    # -- making a plan ------------------------------------------------------------------------
-
-    def _new_case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Case:
-        from tanjax.scale.graph import _literals
-
-        from ._entries import Case
-
-        with planned():
-            closed, out, restored, notes = _literals.trace(
-                lambda: self.jitted.trace(*args, **kwargs),
-                self._given.on_leaves(args, kwargs),
-                jax.tree.leaves(self._given.dynamic(args, kwargs)),
-            )
-        for note in notes:  # a constant that is lost: JAX says nothing, and the result is wrong
-            self._warn(note)
-        case = Case(_name(self._fun), closed, out, restored, notes, self.jitted, self._made)
-        case.treedef, case.avals = treedef, tuple(map(signature, leaves))
-        case.keeps = sum(getattr(x, "nbytes", 8) for x in leaves) <= _SMALL
-        case.is_pure = not closed.effects and not self._given.donates
-        return case
-
-    def _plan(self, case: Case, leaves: Sequence[Any], **how: Any) -> Any:
-        """A new plan for these numbers."""
-        from tanjax.scale import _hosts, _plan
-
-        from ._entries import Entry
-
-        how |= {"restored": case.restored, "notes": case.notes}
-        ask = functools.partial(_plan.plan, case.closed, leaves, case.free, **how)
-        plan = _hosts.agreed(ask, leaves) if self._is_over_hosts else ask()
-        program = self.jitted
-        if not plan.identity:
-            key = (id(case.closed), plan.exponents, plan.method)
-            if key not in self._programs:
-                if len(self._programs) >= _PROGRAMS:
-                    del self._programs[next(iter(self._programs))]
-                self._programs[key] = self._replayed(
-                    plan, jax.tree.structure(case.out), case.closed
-                )
-            program = self._programs[key]
-        self._alarms += plan.alarms
-        entry = Entry(plan, program, leaves)
-        self._made.append(entry)
-        return entry
-
     def _warn(self, what: str) -> None:
         """Numbers may be wrong: said where the function is called."""
-        warnings.warn(f"tj.jit of {_name(self._fun)}: {what}", ScaleWarning, stacklevel=outside())
-
-    def _replayed(self, plan: Any, out: Any, closed: Any) -> Callable[..., Any]:
-        from tanjax.scale import replay
-
-        run, exponents = replay(plan.graph, plan.exponents), plan.output_exponents
-
-        @functools.wraps(self._fun)
-        def replayed(*args: Any, **kwargs: Any) -> Any:
-            leaves = jax.tree.leaves(self._given.dynamic(args, kwargs))
-            results = jax.tree.unflatten(out, run(leaves))
-            return relabelled(results, exponents)
-
-        replayed.closed = closed  # type: ignore[attr-defined]  # its id is part of a key
-        return jax.jit(replayed, **self._options)
+        warnings.warn(f"tj.jit of {self._making.name}: {what}", ScaleWarning, stacklevel=outside())
 
     def _leaves_of(self, args: Any, kwargs: Any) -> Sequence[Any]:
         leaves = jax.tree.leaves(self._given.dynamic(args, kwargs))
@@ -329,7 +313,7 @@ class PlannedFunction:
         plan = case.entries[0].plan
         if plan.is_short(jax.tree.leaves(out)) and all(map(is_finite, leaves)):
             args, kwargs = kept
-            case.entries[0] = self._plan(case, self._leaves_of(args, kwargs), hide=True)
+            case.entries[0] = self._making.plan(case, self._leaves_of(args, kwargs), hide=True)
             out = case.entries[0].program(*args, **kwargs)
             if plan.is_short(jax.tree.leaves(out)):
                 self._warn(_SHORT)
@@ -369,7 +353,7 @@ class PlannedFunction:
             return out
         args, kwargs = kept
         self._recent = None
-        better = self._plan(case, self._leaves_of(args, kwargs), thorough=True)
+        better = self._making.plan(case, self._leaves_of(args, kwargs), thorough=True)
         better.plan, better.grade = better.plan._replace(is_estimate=False), "seen"
         case.entries[0] = better
         return better.program(*args, **kwargs)
@@ -379,28 +363,9 @@ def _wide() -> bool:
     return jax.config.jax_enable_x64  # type: ignore[attr-defined,no-any-return]
 
 
-def _name(fun: Any) -> Any:
-    return getattr(fun, "__name__", fun)
-
-
-def _failed(fun: Any, error: Exception) -> str:
+def _failed(name: Any, error: Exception) -> str:
     return message(
-        f"tj.jit: {_name(fun)} could not be planned, and runs as with jax.jit.",
+        f"tj.jit: {name} could not be planned, and runs as with jax.jit.",
         f"{type(error).__name__}: {error}",
         hint="numbers may over- or underflow; please report this, or pass `scale=False`.",
     )
-
-
-def _is_immutable(x: Any) -> bool:
-    kind = type(x.stored) if type(x) is Unitful else type(x)
-    return kind in _arrays or kind in _NUMBERS
-
-
-def _can_be_looked_at(x: Any) -> bool:
-    if isinstance(x, jax.Array):
-        if isinstance(x, jax.core.Tracer):
-            return False
-        _arrays.add(type(x))
-        return x.is_fully_addressable  # type: ignore[no-any-return]
-    known = isinstance(x, np.ndarray | np.generic | int | float | complex)
-    return known or hasattr(x, "is_finite")  # looked at, on several hosts

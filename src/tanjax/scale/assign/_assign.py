@@ -7,24 +7,23 @@ it is converted, which costs its size; two readings at the same exponent share o
 Constants are converted at planning time, for nothing. The choice is an integer program.
 
 1. All zero is right for most programs: checked first, in microseconds.
-2. Cells that nothing holds together violate as few bits as they can (`_cells.loosen`).
+2. Equations that nothing holds in range violate as few bits as they can (`_cells.loosen`).
 3. Bounds are propagated from the values that cannot stay at 0. Where they contradict each other,
    one of the conversions on the way has to happen: such *conflicts* give a lower bound, and where
-   to convert, at once or by a small covering problem for HiGHS (`_conflicts`, `_cover`).
-4. The exponents follow, equation by equation (`_cells`). If the cost is that of the bound, they are
-   proven best; if not, HiGHS solves the integer program: the whole of small problems, of large ones
-   the surroundings of conversions, first of those for which no conflict asks
-   (`_integer_program`).
-5. Programs that wander out of range at random have more conflicts than there is time for. After
-   `EFFORT` a local search takes over, in linear time (`_moves`); if what it finds is proven good to
-   `GOOD`, that is the answer.
+   to convert (`_conflicts`, `_cover`).
+4. The exponents follow, equation by equation, within these bounds, and are improved back and forth
+   (`_moves`). If the cost is that of the bound, they are proven best; if not, HiGHS solves small
+   programs, with the conflicts as further rows (`_integer_program`).
+5. Programs that wander out of range at random have more conflicts than there is time for. When
+   that shows, their equations are walked without bounds, in linear time; if what is found is proven
+   good to `GOOD`, that is the answer.
 
     assign(problem).values  # array([0, 0, 20])
 
 Sharp edges: a range violation is worse than all conversions together, but the program stays
 solvable; among equally good answers exponents near 0 are preferred, not guaranteed. `gap` is
-relative to `cost` and proven: `bound` is never above the best possible cost. Where violations
-cannot be avoided, they are nearly all of `cost`, and `gap` says little about conversions: `excess`
+relative to `objective` and proven: `bound` is never above the best possible one. Where violations
+cannot be avoided, they are nearly all of it, and `gap` says little about conversions: `excess`
 does, and may be large for such programs.
 """
 
@@ -33,54 +32,54 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
-from ._cells import construct, loosen, unsolvable
+from ._cells import loosen
 from ._conflicts import STEPS, Bounds
 from ._cover import exact, greedy, packing
-from ._integer_program import improve, least_violation, solve
+from ._integer_program import least_violation, solve
 from ._moves import descend
-from ._presolve import ANY as ANY, FREE as FREE, Cell, Problem as Problem, System
+from ._presolve import ANY as ANY, FREE as FREE, Problem as Problem, System
 
 TINY = 1e-30
 GAP = 1e-9  # below this an assignment counts as proven best
 ENDS = 500  # rows at which conflicts are looked for first; some tens of steps of a simulation
-FEW_ROWS = 800  # up to which time does not matter
-EFFORT = 2e-5  # seconds per row for bounds, and for the search
+EFFORT = 1e-5  # seconds per row for a first look at bounds, and four times that for the search
+AT_LEAST = 500  # rows that are worth as many seconds
+RARE = 0.06  # conflicts per row, from which on a program wanders out of range at random
 GRACE = 8e-5  # seconds per row without which exponents would be chosen blindly
 GOOD = 0.01  # a proven gap that is good enough after that
 FEW = 50  # conflicts whose cheapest cover takes HiGHS some milliseconds
 ROUNDS = 12  # of covers; the first few find nearly all conflicts
-WINDOW = 30  # cells that are solved exactly together
-OFTEN = 8  # readings beyond which a value no longer belongs to one place
 SMALL = 400  # variables up to which the whole program goes to HiGHS
 
 
 class Assignment(NamedTuple):
     """Exponents of values and uses, what they cost, and how good that is known to be.
 
-    **Fields:** `cost`: the objective; `bound`: proven lower bound; `gap`: `(cost - bound) / cost`;
-    `excess`: the same of what conversions cost, without the violations that nothing can avoid, next
-    to which conversions hardly count; `conversions`, `violations`: how many; `method`: what the
-    result comes from (`"identity"`, `"presolve"`, `"integer program"`, `"rounding"`, `"search"`,
-    `"propagation"`: the time was up before the gap was small); `seconds`.
+    **Fields:** `values`, `uses`: integers, in the order of the problem (`show._exponents` has them
+    by name); `objective`: conversions (elements times how often they are computed) and bits out of
+    range; `bound`: what is proven to be needed; `gap`: `(objective - bound) / objective`; `excess`:
+    the same of what conversions cost, without the violations that nothing can avoid, next to which
+    conversions hardly count; `conversions`, `violations`: how many; `method`: what the result comes
+    from (`"identity"`, `"presolve"`, `"rounding"`: the same, not at the cost of the bound,
+    `"search"`, `"integer program"`, `"propagation"`: the time was up before the gap was small);
+    `seconds`.
     """
 
-    values: Int[np.ndarray, " n"]
-    uses: Int[np.ndarray, " m"]
-    cost: float
-    bound: float
-    gap: float
-    excess: float
-    conversions: int
-    violations: int
-    method: str
-    seconds: float
+    values: Any
+    uses: Any
+    objective: float = 0.0
+    bound: float = 0.0
+    gap: float = 0.0
+    excess: float = 0.0
+    conversions: int = 0
+    violations: int = 0
+    method: str = "identity"
+    seconds: float = 0.0
 
 
 def assign(problem: Problem, *, time_limit: float = 1.0) -> Assignment:
@@ -94,9 +93,8 @@ def assign(problem: Problem, *, time_limit: float = 1.0) -> Assignment:
         zeros = np.zeros(len(problem.low), np.int64), np.zeros(len(problem.use_value), np.int64)
         lost = problem.unavoidable()
         count = int(np.count_nonzero(problem.use_pin != FREE)) if lost else 0
-        return Assignment(
-            *zeros, lost, lost, 0.0, 0.0, 0, count, "identity", time.perf_counter() - start
-        )
+        took = time.perf_counter() - start
+        return Assignment(*zeros, lost, lost, violations=count, seconds=took)
     collecting = gc.isenabled()
     gc.disable()  # many small lists, no cycles: collections would take a third of the time
     try:
@@ -109,68 +107,55 @@ def assign(problem: Problem, *, time_limit: float = 1.0) -> Assignment:
 class _Search:
     """The best assignment and the best bound so far.
 
-    **Fields:** `lost`: the part of the objective that range violations cost at least; `bound`: the
-    proven lower bound of the rest, the conversions.
+    **Fields:** `lost`: the part of the objective that range violations cost at least, `given` of
+    which were left to the integer program; `bound`: the proven lower bound of the rest, the
+    conversions.
     """
 
     def __init__(self, problem: Problem, start: float, deadline: float) -> None:
         self.problem, self.start, self.deadline = problem, start, deadline
         self.system = System(problem)
-        self.lost, self.bound = problem.unavoidable(), 0.0
+        self.lost, self.given, self.bound = problem.unavoidable(), 0.0, 0.0
+        self.effort = EFFORT * max(len(problem.rows), AT_LEAST)
         self.best: Assignment | None = None
         self.cover: set[int] = set()
 
     def run(self) -> Assignment:
-        system = self.system
+        small = self.system.size <= SMALL
         self._violate()
-        bounds = Bounds(system, self._until(0.5))
-        if system.size <= SMALL:
-            self._covered(bounds)
-            best = self._construct(bounds, "presolve")
-            best = self._descend() if best.excess > GAP else best
-            return self._whole(best) if best.excess > GAP and self.left > 0 else best
-        if len(system.rows) > FEW_ROWS:
-            bounds.deadline = min(bounds.deadline, time.thread_time() + EFFORT * len(system.rows))
+        half = self._until(0.5)
+        bounds = Bounds(self.system, min(half, time.thread_time() + self.effort))
         covered = self._covered(bounds)
-        if bounds.exhausted and len(system.rows) > FEW_ROWS:
-            best = self._descend()
-            if best.gap <= GOOD:
+        while bounds.exhausted and self._few(bounds) and time.thread_time() < half:
+            bounds.resume(time.thread_time() + self.effort)
+            covered = self._covered(bounds)
+        if bounds.exhausted:
+            best = self._descend("search")
+            if best.gap <= GOOD and not small:
                 return best
             if self.left <= 0:
                 return self._construct(bounds, "propagation")._replace(method="propagation")
             bounds.resume(self._until(0.5))
             covered = self._covered(bounds)
-        if not covered and self.left > 0:
-            self._cover_exactly(bounds)
         best = self._construct(bounds, "presolve" if covered else "rounding")
-        if best.method == "propagation":
-            best = self._descend()
-        last = (self._descend,) if len(system.rows) > FEW_ROWS else ()
-        for better in (self._agree, self._polish, *last):
-            if best.excess > GAP and self.left > 0:
-                best = better(best)
-        return best
+        if best.excess > GAP:
+            best = self._descend("search")
+        return self._whole(bounds) if best.excess > GAP and small and self.left > 0 else best
+
+    def _few(self, bounds: Bounds) -> bool:
+        """Whether conflicts are so rare among the rows of both ends that they are worth finding."""
+        rows = min(len(self.system.rows), 2 * ENDS)
+        return len(bounds.conflicts) < RARE * max(rows, AT_LEAST)
 
     def _violate(self) -> None:
         """Let variables violate their intervals where some have to, by as little as they can."""
-        system = self.system
-        hopeless = unsolvable(system)
-        bits, others = loosen(system, hopeless) if len(system.rows) > FEW_ROWS else (0, hopeless)
-        if others:
-            given = [x for _, xs in others for x in xs]
-            system.loose.update((x, (-ANY, ANY)) for x in given if not system.pinned[x])
-            found, proven = least_violation(system, others, time_limit=self.left / 2)
-            system.widened.update(found or {})
-            bits += math.ceil(proven - 1e-6)
+        bits, others = loosen(self.system)
         self.lost += self.problem.weight() * bits
-
-    def _descend(self, best: Assignment | None = None) -> Assignment:
-        """The cheapest exponents that a short local search finds."""
-        until = min(self.deadline, time.thread_time() + EFFORT * len(self.system.rows))
-        start = best and [*best.values.tolist(), *best.uses.tolist()]
-        found = np.array(descend(self.system, until=until, start=start), dtype=np.int64)
-        n = self.system.n
-        return self._offer(found[:n], found[n:], best.method if best else "search")
+        if others:
+            found, proven = least_violation(self.system, others, time_limit=self.left / 2)
+            self.system.give(found or {x: 0 for cell in others for x in cell.variables})
+            self.given = self.problem.weight() * math.ceil(proven - 1e-6)
+            self.lost += self.given
 
     @property
     def left(self) -> float:
@@ -210,108 +195,41 @@ class _Search:
     def _price(self, values: set[int]) -> float:
         return sum(self.system.cost[v] for v in values)
 
-    def _cover_exactly(self, bounds: Bounds) -> None:
-        """The same with the cheapest cover, whose cost is a better bound."""
-        bounds.deadline = self._until(0.6)
-        while (left := bounds.deadline - time.thread_time()) > 0:
-            values, bound = exact(bounds.conflicts, self.system.cost, time_limit=left)
-            self.bound = max(self.bound, bound)
-            if values is None:
-                return
-            self.cover = values
-            bounds.choose(values)
-            if not bounds.settle() or bounds.exhausted:
-                return
+    def _construct(self, bounds: Bounds, method: str) -> Assignment:
+        """The exponents that follow from conversions of the cover, one for all readings at first.
 
-    def _whole(self, best: Assignment) -> Assignment:
-        """Solve the whole integer program."""
-        solution = solve(self.system, self.problem.weight(), time_limit=self.left)
-        if solution is None:
-            return best
-        self.bound = max(self.bound, solution.bound + self.problem.unavoidable() - self.lost)
-        return self._offer(solution.values, solution.uses, "integer program")
-
-    def _polish(self, best: Assignment) -> Assignment:
-        """Solve exactly around conversions, one by one, until they cost no more than the bound."""
-        system = self.system
-        cells = system.cells
-        cell_of = {x: c for c, (_, variables) in enumerate(cells) for x in variables}
-        at = [*best.values.tolist(), *best.uses.tolist()]
-        weight, n = self.problem.weight(), system.n
-        alone = [x for x in range(n, system.size) if x not in cell_of and not system.pinned[x]]
-        for x in self._converted(at):
-            if self.left <= 0 or best.excess <= GAP:
-                break
-            if x in cell_of:
-                near = [cells[c] for c in _around(system, cells, cell_of, cell_of[x])]
-                found = improve(system, weight, near, at, time_limit=self.left)
-                for y, exponent in (found or {}).items():
-                    at[y] = exponent
-                for y in alone if found else ():
-                    at[y] = min(max(at[system.owner[y]], system.low[y]), system.high[y])
-                exponents = np.array(at, dtype=np.int64)
-                best = self._offer(exponents[:n], exponents[n:], best.method)
-        return best
-
-    def _converted(self, at: list[int]) -> Iterator[int]:
-        """The readings that are converted while `at` changes, those of no conflict first."""
-        for covered in (False, True):
-            for x in range(self.system.n, self.system.size):
-                v = self.system.owner[x]
-                if at[x] != at[v] and self.system.cost[v] > 0:
-                    asked = v in self.cover and at[x] in self._first(at, v)
-                    if asked is covered:
-                        yield x
-
-    def _first(self, at: list[int], v: int) -> list[int]:
-        """The first exponent, if any, to which `v` is converted."""
-        return [at[x] for x in self.system.uses_of[v] if at[x] != at[v]][:1]
-
-    def _agree(self, best: Assignment) -> Assignment:
-        """Once more, where readings of one value ended at several exponents, with one of them."""
-        for choice in (max, min):
-            several = self._several(best)
-            if not several or self.left <= 0 or best.excess <= GAP:
-                break
-            bounds = Bounds(self.system, self._until(0.5))
-            bounds.choose(self.cover)
-            bounds.settle()
-            wishes = {v: choice(exponents, key=abs) for v, exponents in several.items()}
-            best = self._construct(bounds, "rounding", wishes)
-        return best
-
-    def _several(self, best: Assignment) -> dict[int, set[int]]:
-        """Often read values that are converted to more than one exponent, and these."""
-        values, uses = best.values, best.uses
-        owner, found = self.problem.use_value, dict[int, set[int]]()
-        moved = (uses != values[owner]) & (self.problem.cost[owner] > 0)
-        for v, exponent in zip(owner[moved].tolist(), uses[moved].tolist(), strict=True):
-            found.setdefault(v, set()).add(exponent)
-        often = {v for v in found if len(self.system.uses_of[v]) > OFTEN}  # others: see `_polish`
-        return {v: exponents for v, exponents in found.items() if v in often and len(exponents) > 1}
-
-    def _construct(
-        self, bounds: Bounds, method: str, wishes: Mapping[int, int] = MappingProxyType({})
-    ) -> Assignment:
-        if bounds.exhausted:
-            method = "propagation"
+        Bounds that were not settled are settled as far as a little more time allows.
+        """
         rows = len(self.system.rows)
         grace = time.thread_time() + GRACE * rows
-        bounds.deadline, bounds.steps = max(self._until(0.5), grace), STEPS * rows
+        bounds.deadline, bounds.steps = max(self._until(0.5), grace), STEPS * rows + 1000
         bounds.share([v for v, cost in enumerate(self.system.cost) if cost and bounds.freed[v]])
-        exponents = np.array(construct(self.system, bounds, dict(wishes)), dtype=np.int64)
-        return self._offer(exponents[: self.system.n], exponents[self.system.n :], method)
+        return self._descend(method, bounds)
+
+    def _descend(self, method: str, bounds: Bounds | None = None) -> Assignment:
+        """The cheapest exponents that a short local search finds."""
+        until = min(self.deadline, time.thread_time() + 4 * self.effort)
+        found = np.array(descend(self.system, until=until, bounds=bounds), dtype=np.int64)
+        return self._offer(found[: self.system.n], found[self.system.n :], method)
+
+    def _whole(self, bounds: Bounds) -> Assignment:
+        """Solve the whole integer program."""
+        weight, conflicts = self.problem.weight(), bounds.conflicts
+        solution = solve(self.system, weight, time_limit=self.left, conflicts=conflicts)
+        if solution is None:
+            assert self.best is not None
+            return self.best
+        self.bound = max(self.bound, solution.bound - self.given)
+        return self._offer(solution.values, solution.uses, "integer program")
 
     def _offer(
         self, values: Int[np.ndarray, " n"], uses: Int[np.ndarray, " m"], method: str
     ) -> Assignment:
         """Keep the better of the best so far and a new assignment; with the newest bound."""
-        cost, conversions, violations = evaluate(self.problem, values, uses)
-        if self.best is None or cost < self.best.cost:
-            self.best = Assignment(
-                values, uses, cost, 0.0, 0.0, 0.0, conversions, violations, method, 0.0
-            )
-        cost = self.best.cost
+        cost, *counts = evaluate(self.problem, values, uses)
+        if self.best is None or cost < self.best.objective:
+            self.best = Assignment(values, uses, cost, 0.0, 0.0, 0.0, *counts, method)
+        cost = self.best.objective
         bound = float(min(self.lost + self.bound, cost))
         self.best = self.best._replace(
             bound=bound,
@@ -320,23 +238,6 @@ class _Search:
             seconds=time.perf_counter() - self.start,
         )
         return self.best
-
-
-def _around(system: System, cells: list[Cell], cell_of: dict[int, int], start: int) -> list[int]:
-    """The cells nearest to one of them, over values that are read and not too often."""
-    found = [start]
-    seen = {start}
-    for c in found:  # grows while it is walked
-        for x in cells[c][1]:
-            v = system.owner[x]
-            if len(system.uses_of[v]) > OFTEN:
-                continue
-            for y in (v, *system.uses_of[v]):
-                other = cell_of.get(y, start)
-                if other not in seen and len(found) < WINDOW:
-                    seen.add(other)
-                    found.append(other)
-    return found
 
 
 def _identity_does(problem: Problem) -> bool:

@@ -91,6 +91,11 @@ class Bounds:
             return v
         return x if freed == APART else self._first[v]
 
+    def of(self, x: int) -> tuple[int, int]:
+        """The least and the largest exponent of a variable."""
+        y, s = self.representative(x), self.system
+        return max(self.low[y], s.low[x]), min(self.high[y], s.high[x])
+
     def share(self, values: Iterable[int]) -> None:
         """Let all readings of each of these values have the same exponent, for a start."""
         for v in values:

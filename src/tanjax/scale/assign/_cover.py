@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from ._quiet import quiet
+from ._integer_program import Model
 
 
 def greedy(conflicts: Sequence[Collection[int]], cost: Sequence[float]) -> set[int]:
@@ -75,42 +75,9 @@ def exact(
     conflicts: Sequence[Collection[int]], cost: Sequence[float], *, time_limit: float
 ) -> tuple[set[int] | None, float]:
     """The cheapest such set and the bound that is proven, as far as the time allows."""
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
-
-    values = _worth(conflicts, cost)
-    column = {v: i for i, v in enumerate(values)}
-    inside = [[column[v] for v in conflict if v in column] for conflict in conflicts]
-    starts = np.cumsum([0, *map(len, inside)])
-    indices = np.concatenate(inside)
-    shape = (len(conflicts), len(values))
-    matrix = csr_array((np.ones(len(indices)), indices, starts), shape=shape)
-    price = np.array([cost[v] for v in values])
-    scale = price.mean()  # HiGHS's tolerances are absolute
-    with quiet():
-        result = milp(
-            price / scale,
-            integrality=np.ones(len(values)),
-            bounds=Bounds(0, 1),
-            constraints=LinearConstraint(matrix, lb=1),
-            options={"time_limit": max(time_limit, 1e-3), "mip_rel_gap": 1e-6},
-        )
-    bound = result.mip_dual_bound
-    bound = float(bound) * scale if bound is not None and np.isfinite(bound) else 0.0
-    if result.x is None:
-        return None, bound
-    return {v for v, x in zip(values, result.x, strict=True) if x > 0.5}, bound
-
-
-def _worth(conflicts: Sequence[Collection[int]], cost: Sequence[float]) -> list[int]:
-    """The cheapest (and last) of all values that meet the same conflicts."""
-    met_by: dict[int, list[int]] = {}
-    for k, conflict in enumerate(conflicts):
-        for v in conflict:
-            met_by.setdefault(v, []).append(k)
-    best: dict[tuple[int, ...], int] = {}
-    for v in sorted(met_by):
-        met = tuple(met_by[v])
-        if met not in best or cost[v] <= cost[best[met]]:
-            best[met] = v
-    return sorted(best.values())
+    model = Model()
+    column = {v: model.column(0, 1, cost[v]) for v in sorted({v for c in conflicts for v in c})}
+    for conflict in conflicts:
+        model.row([(1.0, column[v]) for v in conflict], 1.0, np.inf)
+    found, bound = model.solve(time_limit, gap=1e-6)
+    return None if found is None else {v for v, i in column.items() if found[i]}, bound

@@ -1,18 +1,18 @@
-"""Exponents in linear time: one pass through the program, then better ones cell by cell.
+"""Exponents, cell by cell: one pass through the program, then better ones in linear time.
 
-Bounds see far ahead, but in a program that wanders out of range every few equations they contradict
-each other everywhere, and following them takes seconds. Here a cell looks at its neighbours only:
-at which exponents its operands can be had for nothing (their own, and those to which they have been
-converted already), and at which its results are read. Of the few combinations that follow, each
-cell takes the cheapest. The first pass goes forth through the program; the next go back and forth
-as long as conversions are saved.
+A cell looks at its neighbours only: at which exponents its operands can be had for nothing (their
+own, and those to which they have been converted already), and at which its results are read. Of the
+few combinations that follow, it takes the cheapest. Within bounds that have been propagated, the
+first pass sees far ahead, and often finds the best exponents there are. The next passes go back and
+forth as long as conversions are saved.
 
-    exponents = descend(system, until=time.thread_time() + 0.1)
+    exponents = descend(system, until=time.thread_time() + 0.1, bounds=bounds)
 
 All rows and pins hold after the first pass, and violations are as few as can be.
 
 Sharp edges: this is a local search; two cells that would have to move together stay. Cells with
-rows of an unusual form keep what solves them alone.
+rows of an unusual form keep what solves them in the first pass. If nothing solves a cell, it gets
+exponent 0, at which every row holds (a pin at another exponent would not, in so odd a cell).
 """
 
 from __future__ import annotations
@@ -20,35 +20,29 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable
-from typing import NamedTuple
 
-from ._cells import all_equal, common, nearest, solve
-from ._presolve import Cell, Row, System
+from ._cells import nearest, solve
+from ._conflicts import Bounds
+from ._presolve import ANY, EQUAL, SUM, Cell, System
 
 CHOICES = 4  # exponents at which an operand is tried
 PASSES = 12
 TICK = 64  # cells between two looks at the clock
 
 
-class Movable(NamedTuple):
-    """A cell that is one sum, `row`, or, without it, whose variables are all equal."""
-
-    row: Row
-    variables: list[int]  # readings first
-    reads: int  # how many of them are readings
-
-
-def descend(system: System, *, until: float, start: list[int] | None = None) -> list[int]:
+def descend(
+    system: System, *, until: float, start: list[int] | None = None, bounds: Bounds | None = None
+) -> list[int]:
     """An exponent for each variable.
 
     **Arguments:** `until`: when to stop, by `time.thread_time`, but not before the first pass;
-    `start`: exponents to begin with.
+    `start`: exponents to begin with, or else `bounds` to keep to in the first pass, if possible.
     """
     search = _Search(system)
-    search.begin(start)
-    order = search.movable
-    if start is None:
-        search.sweep(order, None)
+    search.begin(start, bounds)
+    for c in range(len(search.cells)) if start is None else ():
+        search.place(c, bounds)
+    order = [c for c, movable in enumerate(search.movable) if movable]
     for _ in range(PASSES):
         order = order[::-1]
         if not search.sweep(order, until):
@@ -60,28 +54,25 @@ class _Search:
     """Exponents so far (None: not yet), and per value how many readings are at which exponent."""
 
     def __init__(self, system: System) -> None:
-        self.system = system
+        self.system, self.low, self.high = system, list(system.low), list(system.high)
         self.at: list[int | None] = [None] * system.size
         self.read: list[dict[int, int]] = [{} for _ in range(system.n)]
-        self.movable: list[Movable] = []
+        self.cells = system.cells
+        self.movable = [_is_movable(system, cell) for cell in self.cells]
+        self.cell_of = {x: c for c, cell in enumerate(self.cells) for x in cell.variables}
+        self.waiting = [True] * len(self.cells)  # something near it has changed since
 
-    def begin(self, start: list[int] | None) -> None:
-        """Exponents of all that does not move; of the rest if there are some to start from."""
+    def begin(self, start: list[int] | None, bounds: Bounds | None) -> None:
+        """The exponents to begin with, or those of variables of no cell."""
         s = self.system
-        inside = [False] * s.size
-        for cell in s.cells:
-            form = _form(s, cell)
-            if form is not None:
-                self.movable.append(form)
-            alone = form is None and start is None
-            found = _alone(s, cell) if alone else {x: start[x] for x in cell[1]} if start else {}
-            for x in cell[1]:
-                inside[x] = True
-                if x in found:
-                    self.put(x, found[x])
+        if bounds is not None:
+            bounds.fix({}, self.at)
         for x in range(s.size):
-            if not inside[x] and (s.pinned[x] or x < s.n):
-                self.put(x, nearest(s.low[x], s.high[x]))
+            if start is not None:
+                self.put(x, start[x])
+            elif x not in self.cell_of and (s.pinned[x] or x < s.n):
+                low, high = (s.low[x], s.high[x]) if bounds is None else bounds.of(x)
+                self.put(x, nearest(low, high))
 
     def put(self, x: int, exponent: int) -> None:
         self.at[x] = exponent
@@ -96,16 +87,81 @@ class _Search:
             if not read[exponent]:
                 del read[exponent]
 
-    def sweep(self, order: list[Movable], until: float | None) -> bool:
-        """Look once at every cell; whether any has become cheaper, and there is time for more."""
+    def place(self, c: int, bounds: Bounds | None) -> None:
+        """Give a cell its first exponents, within bounds if that can be."""
+        rows, variables, s = self.cells[c].rows, self.cells[c].variables, self.system
+        if bounds is not None:
+            for x in variables:
+                self.low[x], self.high[x] = bounds.of(x)
+            if self.rests(variables):
+                for x in variables:
+                    self.put(x, 0)
+                    self.low[x], self.high[x] = s.low[x], s.high[x]
+                return
+        found = all(self.low[x] <= self.high[x] for x in variables) and self.settle(c)
+        for x in variables:
+            self.low[x], self.high[x] = s.low[x], s.high[x]
+        if not found and not self.settle(c):
+            low = {x: s.low[x] if s.pinned[x] else -ANY for x in variables}
+            high = {x: s.high[x] if s.pinned[x] else ANY for x in variables}
+            found = solve(rows, low, high, self.pick) or dict.fromkeys(variables, 0)
+            for x in variables:
+                self.put(x, found[x])
+        if bounds is not None:
+            bounds.fix({x: self.at[x] or 0 for x in sorted(variables)}, self.at)
+
+    def rests(self, variables: list[int]) -> bool:
+        """Whether a cell stays at exponent 0 as a matter of course."""
+        n, pinned, owner = self.system.n, self.system.pinned, self.system.owner
+        return all(
+            self.low[x] <= 0 <= self.high[x]
+            and (pinned[x] or not (any(self.read[x]) if x < n else self.at[owner[x]]))
+            for x in variables
+        )
+
+    def settle(self, c: int) -> bool:
+        """The cheapest exponents that are tried for a cell; whether there are any."""
+        cell = self.cells[c]
+        if self.movable[c] and self.improve(cell):
+            return True
+        variables, reads = cell.variables, cell.variables[: cell.reads]
+        own = {x: self.at[self.system.owner[x]] for x in reads if not self.system.pinned[x]}
+        kept = {x: e for x, e in own.items() if e is not None and self.low[x] <= e <= self.high[x]}
+        for freed in ((), *((x,) for x in kept), tuple(kept)):
+            held = {x: e for x, e in kept.items() if x not in freed}
+            low = {x: held.get(x, self.low[x]) for x in variables}
+            high = {x: held.get(x, self.high[x]) for x in variables}
+            found = solve(cell.rows, low, high, self.pick)
+            if found is not None:
+                for x in variables:
+                    self.put(x, found[x])
+                return True
+        return False
+
+    def pick(self, x: int, low: int, high: int) -> int:
+        """The best exponent of an interval: free of charge, or near 0."""
+        v = self.system.owner[x]
+        for e in (self.at[v], *self.read[v]):
+            if e is not None and low <= e <= high:
+                return e
+        return min(max(nearest(self.system.low[x], self.system.high[x]), low), high)
+
+    def sweep(self, order: list[int], until: float) -> bool:
+        """Look at every cell that waits; whether any is cheaper now, and there is time for more."""
         gained = False
-        for k, cell in enumerate(order):
-            if until is not None and k % TICK == 0 and time.thread_time() > until:
+        for k, c in enumerate(order):
+            if k % TICK == 0 and time.thread_time() > until:
                 return False
-            gained |= self.improve(cell)
+            if self.waiting[c] and self.improve(self.cells[c]):
+                gained = True
+                for v in {self.system.owner[x] for x in self.cells[c].variables}:
+                    for x in (v, *self.system.uses_of[v]):
+                        if x in self.cell_of:
+                            self.waiting[self.cell_of[x]] = True
+            self.waiting[c] = False
         return gained
 
-    def improve(self, cell: Movable) -> bool:
+    def improve(self, cell: Cell) -> bool:
         """Give a cell the cheapest exponents that are tried; whether they are cheaper."""
         variables = cell.variables
         old = [e for e in map(self.at.__getitem__, variables) if e is not None]
@@ -113,7 +169,7 @@ class _Search:
             self.take(x)
         best, least = old, (self.cost(cell, old) if old else float("inf"), 0)
         if least[0] > 0:
-            for exponents in self.summed(cell) if cell.row else self.equal(variables):
+            for exponents in self.summed(cell) if cell.form == SUM else self.equal(variables):
                 price = self.cost(cell, exponents)
                 if price < least[0] or (price == least[0] and best is not old):
                     key = price, sum(map(abs, exponents[cell.reads :]))
@@ -121,14 +177,11 @@ class _Search:
                         least, best = key, exponents
                 if least == (0.0, 0):
                     break
-        if not best:
-            found = _alone(self.system, ([], variables), [cell.row])
-            best = [found[x] for x in variables]
-        for x, exponent in zip(variables, best, strict=True):
+        for x, exponent in zip(variables, best, strict=bool(best)):
             self.put(x, exponent)
         return best is not old
 
-    def cost(self, cell: Movable, exponents: list[int]) -> float:
+    def cost(self, cell: Cell, exponents: list[int]) -> float:
         """What the cell's conversions cost on top of those of all others."""
         owner, cost, at = self.system.owner, self.system.cost, self.at
         total, seen = 0.0, set()
@@ -143,8 +196,7 @@ class _Search:
 
     def choices(self, x: int) -> list[int]:
         """Exponents at which a variable costs nothing, and one near 0."""
-        s = self.system
-        low, high = s.low[x], s.high[x]
+        s, low, high = self.system, self.low[x], self.high[x]
         if low == high:
             return [low]
         found, own = [], self.at[s.owner[x]]
@@ -153,22 +205,24 @@ class _Search:
         for e in self.read[s.owner[x]]:
             if e != own and low <= e <= high:
                 found.append(e)
-        near = nearest(low, high)
-        return found[:CHOICES] if near in found else [*found[:CHOICES], near]
+        # A constant gives way as far as it can, so that others need not.
+        ends = (low, high) if s.cost[s.owner[x]] == 0.0 and high - low < ANY else ()
+        return list(dict.fromkeys((*found[:CHOICES], nearest(low, high), *ends)))
 
     def equal(self, variables: list[int]) -> Iterable[list[int]]:
-        low, high = common(self.system, variables)
-        several = {e for x in variables for e in self.choices(x) if low <= e <= high}
-        for e in {*several, nearest(low, high)}:
-            yield [e] * len(variables)
+        low, high = max(self.low[x] for x in variables), min(self.high[x] for x in variables)
+        if low <= high:
+            several = {e for x in variables for e in self.choices(x) if low <= e <= high}
+            for e in {*several, nearest(low, high)}:
+                yield [e] * len(variables)
 
-    def summed(self, cell: Movable) -> Iterable[list[int]]:
+    def summed(self, cell: Cell) -> Iterable[list[int]]:
         """All variables but one at one of their choices; that one as the row demands."""
-        s, coefficients = self.system, dict(((x, c) for c, x in cell.row))
+        coefficients = {x: c for c, x in cell.rows[0]}
         choices = [self.choices(x) for x in cell.variables]
         factors = [coefficients[x] for x in cell.variables]
         for i, x in enumerate(cell.variables):
-            c, low, high = factors[i], s.low[x], s.high[x]
+            c, low, high = factors[i], self.low[x], self.high[x]
             for picked in itertools.product(*choices[:i], (0,), *choices[i + 1 :]):
                 total = -sum(map(int.__mul__, factors, picked))
                 if total % c == 0 and low <= total // c <= high:
@@ -184,31 +238,8 @@ class _Search:
         return [e or 0 for e in self.at]
 
 
-def _form(system: System, cell: Cell) -> Movable | None:
-    rows, variables = cell
-    uses = [x for x in variables if x >= system.n]
-    outs = [x for x in variables if x < system.n]
-    if any(system.owner[x] in outs for x in uses):
-        return None
-    given = [system.rows[r] for r in rows]
-    if all_equal(given):
-        return Movable((), [*uses, *outs], len(uses))
-    if len(given) > 1 or len(given[0]) != len(variables) or len(variables) > CHOICES:
-        return None
-    hopeless = any(x in system.widened or x in system.loose for x in variables)
-    return None if hopeless else Movable(given[0], [*uses, *outs], len(uses))
-
-
-def _alone(system: System, cell: Cell, given: list[Row] | None = None) -> dict[int, int]:
-    """Exponents of a cell near 0, or those that violate the least."""
-    rows, variables = cell
-    if any(x in system.widened for x in variables):
-        return {x: system.widened.get(x, system.low[x]) for x in variables}
-    given = [system.rows[r] for r in rows] if given is None else given
-    low = {x: system.low[x] for x in variables}
-    high = {x: system.high[x] for x in variables}
-
-    def pick(x: int, a: int, b: int) -> int:
-        return min(max(nearest(system.low[x], system.high[x]), a), b)
-
-    return solve(given, low, high, pick) or dict.fromkeys(variables, 0)
+def _is_movable(system: System, cell: Cell) -> bool:
+    """Whether a cell is of a simple form, and reads nothing of its own."""
+    reads, outs = cell.variables[: cell.reads], cell.variables[cell.reads :]
+    simple = cell.form == EQUAL or (cell.form == SUM and len(cell.variables) <= CHOICES)
+    return simple and not any(system.owner[x] in outs for x in reads)

@@ -28,8 +28,18 @@ ANY = 10**6  # the exponents of a value whose magnitude is unknown or zero: -ANY
 
 REACH = 3  # exponents of values of unknown size go to this multiple of the largest bound
 
-Cell = tuple[list[int], list[int]]  # rows and variables
+EQUAL, SUM, OTHER = 0, 1, 2  # forms of a cell: all variables are equal; one row over all of them
+
 Row = tuple[tuple[int, int], ...]
+
+
+class Cell(NamedTuple):
+    """Rows that share variables; `variables`: the `reads` readings among them first."""
+
+    rows: list[Row]
+    variables: list[int]
+    reads: int
+    form: int
 
 
 class Problem(NamedTuple):
@@ -85,9 +95,8 @@ class System:
         self.pinned: list[bool] = given.tolist()
         self.cost: list[float] = problem.cost.tolist()
         self.rows = problem.rows
-        self.widened: dict[int, int] = {}  # exponents out of range that cost the least
-        # Variables of cells that cannot do without violations, and where they may be then.
-        self.loose: dict[int, tuple[int, int]] = {}
+        # The intervals of variables that got an exponent because some of them have to violate one.
+        self.given: dict[int, tuple[int, int]] = {}
         self.uses_of: list[list[int]] = [[] for _ in range(n)]
         for x in range(n, n + m):
             self.uses_of[self.owner[x]].append(x)
@@ -96,14 +105,18 @@ class System:
             for _, x in row:
                 self.rows_of[x].append(r)
 
-    def widest(self) -> tuple[list[int], list[int]]:
-        """The intervals with which bounds are proven: wider ones for variables that may violate.
+    def give(self, exponents: dict[int, int]) -> None:
+        """Leave variables no choice, although others may violate their intervals as little."""
+        for x, exponent in exponents.items():
+            if not self.pinned[x]:
+                self.given[x] = self.low[x], self.high[x]
+                self.low[x] = self.high[x] = exponent
 
-        Which of them does, and how far, is open as long as the sum is the least.
-        """
+    def widest(self) -> tuple[list[int], list[int]]:
+        """The intervals with which bounds are proven: those of given variables say nothing."""
         low, high = list(self.low), list(self.high)
-        for x, (a, b) in self.loose.items():
-            low[x], high[x] = a, b
+        for x in self.given:
+            low[x], high[x] = -ANY, ANY
         return low, high
 
     @functools.cached_property
@@ -113,7 +126,7 @@ class System:
 
     @functools.cached_property
     def cells(self) -> list[Cell]:
-        """Rows and variables of each cell, in the order of their first rows."""
+        """The cells in the order of their first rows."""
         seen = [False] * len(self.rows)
         found = [False] * self.size
         cells = []
@@ -131,5 +144,12 @@ class System:
                             if not seen[q]:
                                 seen[q] = True
                                 rows.append(q)
-            cells.append((rows, variables))
+            cells.append(self._cell([self.rows[r] for r in rows], variables))
         return cells
+
+    def _cell(self, rows: list[Row], variables: list[int]) -> Cell:
+        uses = [x for x in variables if x >= self.n]
+        form = SUM if len(rows) == 1 and len(rows[0]) == len(variables) else OTHER
+        if all(len(row) == 2 and row[0][0] == -row[1][0] for row in rows):
+            form = EQUAL
+        return Cell(rows, [*uses, *(x for x in variables if x < self.n)], len(uses), form)

@@ -27,7 +27,8 @@ class Demand(NamedTuple):
     """What is asked of exponents: of every number, and how much room is left on both sides.
 
     `kept`: what is held where no exponent holds all numbers of a value: `"largest"`, `"ordinary"`
-    (others may be infinite, as in `1 / (1 + exp(x))`) or `"smallest"`.
+    (others may be infinite, as in `1 / (1 + exp(x))`), `"smallest"`, or `"tail"`: as ordinary, and
+    the smallest of what is nearly held, as of x³ in `x**3 / (exp(x) - 1)`.
     """
 
     strict: bool
@@ -61,7 +62,7 @@ def recorded() -> Iterator[list[Solved]]:
 # In this order, until nothing is lost.
 DEMANDS = (
     Demand(False, 3), Demand(True, 3), Demand(False, 40), Demand(True, 40),
-    Demand(False, 40, "ordinary"), Demand(False, 40, "smallest"),
+    Demand(False, 40, "ordinary"), Demand(False, 40, "smallest"), Demand(True, 40, "tail"),
 )  # fmt: skip
 
 
@@ -93,10 +94,15 @@ def interval(value: Value, m: Magnitudes, demand: Demand) -> Interval:
         return low, 0
     if demand.kept == "largest" or _range.holds_together(value, m):
         return low, high
-    if demand.kept == "smallest" and abs(magnitude.low) <= _range.ANY:
+    if demand.kept in ("ordinary", "tail") and low > 0 and magnitude.low <= largest:
+        return 0, 0
+    if abs(magnitude.low) > _range.ANY:  # so far away that it says nothing
+        return low, high
+    is_near = magnitude.high - magnitude.low < 2 * (largest - smallest)
+    if demand.kept == "smallest" or (demand.kept == "tail" and is_near):
         high = math.floor(magnitude.low - smallest)
         return high - jnp.finfo(dtype).nmant - 1, high
-    return (0, 0) if low > 0 and smallest <= magnitude.low <= largest else (low, high)
+    return low, high
 
 
 def problem_of(

@@ -155,8 +155,8 @@ class Exponents(NamedTuple):
     """The powers of two at which a program is run, and what else is done to it.
 
     **Fields:** `values`, `uses`: by index; `guarded`: the indices of nodes whose results must be
-    hidden from XLA's simplifier (`_rewrites.py`); `saturated`: of those where what is too large
-    becomes the largest number, not infinite.
+    hidden from XLA's simplifier (`_rewrites.py`); `saturated`: of those that read
+    the largest number where an operand is infinite: their product with 0 is 0.
     """
 
     values: tuple[int, ...]

@@ -28,7 +28,7 @@ from tanjax import _compat
 from tanjax._errors import ScaleError, message
 
 from ..graph._graph import CALLS, Magnitudes, Node, Use, Value, callee_uses, number_of
-from ..numbers._range import fits_at_zero
+from ..numbers._range import exponents, fits_at_zero
 from ._identities_powers import meant
 
 Term = tuple[int, Use | Value]
@@ -111,8 +111,16 @@ def power(numerator: int, denominator: int = 1) -> Rule:
 def _integer_power(node: Node, m: Magnitudes) -> Iterator[Row]:
     n = node.params["y"]
     use, out = node.uses[0], node.outputs[0]
-    if abs(n) <= 3 or _is_complex(node) or (fits_at_zero(use.value, m) and fits_at_zero(out, m)):
+    plain = _is_complex(node) or (fits_at_zero(use.value, m) and fits_at_zero(out, m))
+    # Else it has a law for any two exponents.
+    if plain or (abs(n) <= 3 and has_multiple(out, m, n)):
         yield (n, use), (-1, out)
+
+
+def has_multiple(value: Value, m: Magnitudes, n: int) -> bool:
+    """Whether a multiple of `n` is among the exponents of a value: else no `x**n` fits there."""
+    low, high = exponents(value, m)
+    return not n or high // abs(n) * abs(n) >= low
 
 
 def _general_power(node: Node, m: Magnitudes) -> Iterator[Row]:

@@ -55,14 +55,16 @@ MOST_RUNS, _WORK_PER_RUN = 4000, 1500
 _SPREAD_RUNS, _SPREAD_WORK = 3, 6
 
 
-OVER_BUDGET = "over budget"
+OVER_BUDGET, UNDEFINED = "over budget", "undefined"
+# What may be nan of zeros and infinities, and of how many operands the infinities count.
+TAILS = {"mul": 2, "div": 1, "dot_general": 2}
 
 
 class Event(NamedTuple):
     """Entries that a type could not hold: of a value, or of a use at an exponent of its own."""
 
     place: Value | Use
-    kind: str  # "overflow" or "underflow"
+    kind: str  # "overflow", "underflow", or "undefined": 0 · inf
     entries: int
     node: Node | None
 
@@ -216,12 +218,10 @@ class Run:
         """Keep a result as its type stores it."""
         if x.array.dtype.kind in "fc":
             exponent, dtype = self.exponent(value), value.aval.dtype
-            if is_reciprocal(value):
+            if is_reciprocal(value) and self.is_a_power(value, exponent):
                 power = self.clamped(inverse(x), dtype, -exponent, value, value.node)
                 x = inverse(power)
-            exact, x = x, self.clamped(x, dtype, exponent, value, value.node)
-            if value.node is not None and not exponent and self.is_saturated(value.node):
-                x = saturated(exact, x, dtype)
+            x = self.clamped(x, dtype, exponent, value, value.node)
             if vanishes(value, self.magnitudes, exponent) and np.any(x.array):
                 self.count(value, "underflow", value.node, x.array.size)
                 x = Wide(np.zeros_like(x.array), 0)
@@ -230,8 +230,10 @@ class Run:
     def exponent(self, x: Value | Use) -> int:
         return 0 if self.exponents is None else self.exponents.of(x)
 
-    def is_saturated(self, node: Node) -> bool:
-        return self.exponents is not None and node.index in self.exponents.saturated
+    def is_a_power(self, value: Value, exponent: int) -> bool:
+        """Whether a whole power is computed as such; at other exponents it has a law."""
+        assert value.node is not None
+        return exponent == value.node.params["y"] * self.exponent(value.node.uses[0])
 
     def clamped(self, x: Wide, dtype: Any, exponent: int, place: Any, node: Any) -> Wide:
         x, over, under = clamp_to(x, dtype, exponent)
@@ -254,6 +256,23 @@ class Run:
         if x.array.dtype.kind not in "fc":
             return x
         return self.clamped(x, use.value.aval.dtype, self.exponent(use), use, use.node)
+
+    def operands(self, node: Node) -> list[Any]:
+        """The operands of an equation, without infinities where it is saturated."""
+        xs = [self.read(use) for use in node.uses]
+        assert self.exponents is not None
+        if node.index in self.exponents.saturated:
+            for i, use in enumerate(node.uses[: TAILS[node.primitive]]):
+                x = xs[i]
+                if x is not None:
+                    xs[i] = saturated(x, use.value.aval.dtype, self.exponent(use))
+        return xs
+
+    def count_undefined(self, node: Node, xs: list[Any], result: Wide) -> None:
+        """Note a product of zero and infinity, or a quotient of two, that the range has made."""
+        entries = np.count_nonzero(np.isnan(result.array))
+        if entries > max(np.count_nonzero(np.isnan(x.array)) for x in xs):
+            self.count(node.outputs[0], UNDEFINED, node, int(entries))
 
     def list_events(self) -> list[Event]:
         return [
@@ -292,10 +311,8 @@ class Run:
             if rule is None:
                 self.nested(node)
                 continue
-            if self.by_use:
-                xs = [self.read(use) for use in node.uses]
-            else:
-                xs = [env[use.value.index] for use in node.uses]
+            uses = node.uses
+            xs = self.operands(node) if self.by_use else [env[use.value.index] for use in uses]
             if None in xs:
                 self.forget(node)
                 continue
@@ -310,11 +327,10 @@ class Run:
             except Exception as error:  # an estimate must not stop the user's program
                 self.skip(node, f"{type(error).__name__}: {error}")
                 continue
-            if (
-                self.mode in ("range", "stored")
-                and node.primitive in SUMS
-                and node.outputs[0].is_floating
-            ):
+            if self.by_use and node.primitive in TAILS:
+                self.count_undefined(node, xs, results[0])
+            stored = self.mode in ("range", "stored")
+            if stored and node.primitive in SUMS and node.outputs[0].is_floating:
                 results = self.summed(node, rule, xs, results)
             for value, result in zip(node.outputs, results, strict=True):
                 self.store(value, result)

@@ -110,7 +110,7 @@ def holds_together(value: Value, magnitudes: Magnitudes) -> bool:
     if m is None or m.is_zero or not value.is_floating:
         return True
     smallest, largest = range_of(value)
-    return m.low == -math.inf or m.high - m.low <= largest - smallest
+    return m.low == -math.inf or math.ceil(m.high - largest) <= math.floor(m.low - smallest)
 
 
 def is_normal(value: Value, magnitudes: Magnitudes) -> bool:

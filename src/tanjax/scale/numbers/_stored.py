@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ._wide import Wide, as_float, complex_of, scaled, settle
+from ._wide import Wide, complex_of, scaled, settle
 
 INF = math.inf
 
@@ -114,12 +114,13 @@ def _real_parts(array: Any) -> Any:
     return np.ascontiguousarray(array).view(np.float64) if array.dtype.kind == "c" else array
 
 
-def saturated(exact: Wide, clamped: Wide, dtype: Any) -> Wide:
-    """The largest number of a type where it made infinities of finite numbers."""
-    array = as_float(clamped)
-    made = np.isinf(array) & np.isfinite(exact.array)
-    largest = float(jax.numpy.finfo(dtype).max)
-    return settle(Wide(np.where(made, np.copysign(largest, array), array)))
+def saturated(x: Wide, dtype: Any, exponent: int) -> Wide:
+    """The largest number of a type, stored at an exponent, in the place of infinities."""
+    infinite = np.isinf(x.array)
+    if x.array.dtype.kind != "f" or not np.any(infinite):
+        return x
+    largest = np.ldexp(float(jax.numpy.finfo(dtype).max), exponent - x.exponent)
+    return settle(Wide(np.where(infinite, np.copysign(largest, x.array), x.array), x.exponent))
 
 
 def rounded_to(x: Wide, dtype: Any) -> Wide:

@@ -27,6 +27,7 @@ from tanjax import _compat
 from ..graph._graph import Exponents, Node, ScaleGraph, Use, Value, callee_uses
 from ..laws._identities import IDENTITIES
 from ..laws._powers_of_two import convert
+from ..magnitudes._evaluate import TAILS
 from ..magnitudes._parts import plain_parts
 from ._rewrites import apart, opaque
 
@@ -145,11 +146,20 @@ def _results(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
         return _NESTED.get(node.primitive, _inlined)(node, operands, e)
     if node.primitive == "div" and node.uses[1].value.kind == "constant":
         operands = apart(*operands)
+    if node.index in e.saturated:
+        count = TAILS[node.primitive]
+        operands = [*map(_tail, operands[:count]), *operands[count:]]
     special = IDENTITIES.get(node.primitive)
     results = special(node, operands, e) if special else _compat.bind(node.equation, operands)
-    if node.index in e.saturated:
-        results = [lax.min(x, lax.full_like(x, jnp.finfo(x.dtype).max)) for x in results]
     return list(map(opaque, results)) if node.index in e.guarded else results
+
+
+def _tail(x: Any) -> Any:
+    """The largest number instead of infinity, and 0 of what vanishes: their product is 0."""
+    info = jnp.finfo(x.dtype)
+    zero = lax.full_like(x, 0)
+    x = lax.select(lax.lt(lax.abs(x), lax.full_like(x, info.smallest_normal)), zero, x)
+    return lax.clamp(lax.full_like(x, info.min), x, lax.full_like(x, info.max))
 
 
 # -- nested graphs ------------------------------------------------------------------------------

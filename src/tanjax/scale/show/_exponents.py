@@ -31,26 +31,13 @@ class Reading(NamedTuple):
     exponent: int
 
 
-class Exponents(NamedTuple):
-    """Integer exponents by name; a number stored as `v` stands for `v · 2^exponent`.
+class Exponents(Assignment):
+    """An assignment by name; a number stored as `v` stands for `v · 2^exponent`.
 
-    **Fields:** `values`: by name, as in the report, without constants; `uses`: at which exponent
-    each of them is read; `objective`: conversions (elements times how often they are computed) and
-    bits out of range; `bound`: what is proven to be needed; `gap`: `(objective - bound) /
-    objective`; `excess`: the same of the conversions alone; `conversions`, `violations`: how many;
-    `method`: how it was found; `seconds`.
+    `values`: a dict by name, as in the report, without constants; `uses`: a `Reading` each.
     """
 
-    values: dict[str, int]
-    uses: tuple[Reading, ...]
-    objective: float
-    bound: float
-    gap: float
-    excess: float
-    conversions: int
-    violations: int
-    method: str
-    seconds: float
+    __slots__ = ()
 
     def __repr__(self) -> str:
         moved = {name: e for name, e in self.values.items() if e}
@@ -80,29 +67,19 @@ def exponents_of(plan: Plan, names: dict[int, str], solved: list[Solved]) -> Exp
         for u in graph.uses
         if u.value.is_floating and u.value.kind != "constant" and (not u.node or u.node.outputs)
     )
-    found = _in_plan(plan, solved)
-    if found is None:
-        return Exponents(values, uses, 0.0, 0.0, 0.0, 0.0, 0, 0, plan.method, 0.0)
-    return Exponents(values, uses, *found[2:])
+    return Exponents(values, uses, *_in_plan(plan, solved)[2:])
 
 
-def _in_plan(plan: Plan, solved: list[Solved]) -> Assignment | None:
+def _in_plan(plan: Plan, solved: list[Solved]) -> Assignment:
     """The solution that is in a plan; one of zeros where plain floating point was kept."""
     values, uses = map(list, plan.exponents[:2])
     for _, solution in solved:
         if solution.values.tolist() == values and solution.uses.tolist() == uses:
             return solution
     if not solved:
-        return None
+        return Assignment(values, uses, method=plan.method)
     problem, solution = solved[0]
     zeros = 0 * solution.values, 0 * solution.uses
-    cost, conversions, violations = evaluate(problem, *zeros)
+    cost, *counts = evaluate(problem, *zeros)
     gap = (cost - solution.bound) / cost if cost else 0.0
-    return solution._replace(
-        cost=cost,
-        gap=gap,
-        excess=gap,
-        conversions=conversions,
-        violations=violations,
-        method="identity",
-    )
+    return Assignment(*zeros, cost, solution.bound, gap, gap, *counts, seconds=solution.seconds)

@@ -1,0 +1,80 @@
+"""Quantities from what people write: `3.0 * km`, `quantity([1, 2], "m")`, `quantity("3 km")`.
+
+NumPy has float64 where JAX makes float32 of it, silently: 1e-68 would be 0. A quantity has a power
+of two in its label, and takes it here.
+
+    >>> quantity(np.array([1e-68]), "m") * 2.0
+    Unitful([2e-68], "m", scale=-226)
+
+Sharp edges. NumPy's arrays are copied: whoever has them may change them. A single Python number
+stays one, with the range of a float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax import units
+from tanjax._errors import UnitError, message
+from tanjax.units import Unit
+
+from ._range import measure, range_of, shift
+from ._register import array_type
+from ._unitful import Unitful, quantity
+
+
+def _make_quantity(x: Any, unit: Unit) -> Unitful:
+    """What `x * unit` means: integers written in the source are numbers like any other."""
+    if type(x) is Unitful:
+        return quantity(x.stored, x.label * unit)
+    if type(x) is int:
+        x = float(x)
+    if isinstance(x, str | bool) or not (
+        np.isscalar(x) or isinstance(x, list | tuple | np.ndarray | jax.Array) or array_type(x)
+    ):
+        raise UnitError(f"cannot give {type(x).__name__} the unit {unit}.")
+    if isinstance(x, np.ndarray):  # whoever has it may change it, and past quantities with it
+        x = x.copy()
+    array = jnp.asarray(x) if isinstance(x, list | tuple) else x
+    if type(array) is np.ndarray or (array is not x and not isinstance(array, jax.core.Tracer)):
+        return _in_jaxs_dtype(array, np.asarray(x), unit)
+    return quantity(array, unit)
+
+
+def _in_jaxs_dtype(array: Any, wide: Any, unit: Unit) -> Unitful:
+    """NumPy's numbers; with a power of two where JAX would make float32 of them and lose them."""
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+    bits, span = measure(wide), range_of(dtype)
+    if bits and span and bits[0] <= bits[1] and not span.holds(*bits) and unit.is_linear:
+        middle = span.centre(*bits)
+        if middle:
+            return quantity(jnp.asarray(shift(wide, -middle), dtype), unit.scaled(middle))
+    return quantity(array, unit)
+
+
+def as_quantity(value: Any, unit: Any = None) -> Unitful:
+    """A quantity from anything that says one: `quantity("3 km")`, `quantity([1, 2], "m")`.
+
+    **Arguments:** `value`: a text with number and unit, an array of any type, a number, a list, or
+    a quantity (converted to `unit` if that is given). `unit`: a unit or a text.
+    **Raises:** `UnitError` if a text cannot be read, a unit is missing, or dimensions differ.
+    """
+    if isinstance(value, str):
+        value = quantity(*units.parse_quantity(value))
+    if type(value) is Unitful:
+        return value if unit is None else value.to(unit)
+    if unit is None:
+        raise UnitError(
+            message(
+                "quantity: a plain number needs a unit.",
+                hint='`tj.quantity(3.0, "km")`, or `tj.quantity("3 km")`.',
+            )
+        )
+    return _make_quantity(value, unit if type(unit) is Unit else units.unit(unit))
+
+
+units.set_quantity_hook(_make_quantity)

@@ -1,0 +1,111 @@
+"""Plans of one function, and the programs that they run.
+
+Two plans with the same exponents are one program, which is compiled once; the plan that does
+nothing is JAX's own program. A case is the function traced for arguments of one kind; an entry is
+one of its plans (`_entries.py`).
+
+Sharp edge: nothing is said here. What may be wrong in the results of plans just made is kept in
+`alarms`, for the call that asked.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from tanjax.arrays import planned
+
+from ._arguments import Arguments, signature
+from ._packing import relabelled
+
+if TYPE_CHECKING:
+    from ._entries import Case
+
+_PROGRAMS = 32  # compiled ones; the oldest goes
+_SMALL = 1 << 16  # bytes of arguments that may be kept alive in order to recognise them
+
+
+class Making:
+    """Makes the cases and the plans of a function.
+
+    **Fields:** `jitted`: JAX's own program; `given`: how it takes its arguments; `made`: an entry
+    for every plan, oldest first; `alarms`: of plans just made.
+    """
+
+    def __init__(self, fun: Callable[..., Any], options: dict[str, Any], over_hosts: bool) -> None:
+        self.jitted: Any = jax.jit(fun, **options)
+        self.given = Arguments(fun, options)
+        self.made: list[Any] = []
+        self.alarms: list[str] = []
+        self._fun, self._options, self._is_over_hosts = fun, options, over_hosts
+        self._programs: dict[Any, Callable[..., Any]] = {}
+
+    @property
+    def name(self) -> Any:
+        return getattr(self._fun, "__name__", self._fun)
+
+    def clear(self) -> None:
+        self.jitted.clear_cache()
+        self._programs.clear()
+        self.made.clear()
+
+    def case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Case:
+        """The function, traced for such arguments."""
+        from tanjax.scale.graph import _literals
+
+        from ._entries import Case
+        from ._returned import Returned
+
+        with planned():
+            closed, out, restored, notes = _literals.trace(
+                lambda: self.jitted.trace(*args, **kwargs),
+                self.given.on_leaves(args, kwargs),
+                jax.tree.leaves(self.given.dynamic(args, kwargs)),
+            )
+        self.alarms += notes  # a constant that is lost: JAX says nothing, and the result is wrong
+        case = Case(self.name, closed, out, restored, notes, self.jitted, self.made)
+        case.returned = Returned()
+        case.treedef, case.avals = treedef, tuple(map(signature, leaves))
+        case.keeps = sum(getattr(x, "nbytes", 8) for x in leaves) <= _SMALL
+        case.is_pure = not closed.effects and not self.given.donates
+        return case
+
+    def plan(self, case: Case, leaves: Sequence[Any], **how: Any) -> Any:
+        """A new plan for these numbers."""
+        from tanjax.scale import _hosts, _plan
+
+        from ._entries import Entry
+
+        how |= {"restored": case.restored, "notes": case.notes}
+        ask = functools.partial(_plan.plan, case.closed, leaves, case.free, **how)
+        plan = _hosts.agreed(ask, leaves) if self._is_over_hosts else ask()
+        program = self.jitted
+        if not plan.identity:
+            key = (id(case.closed), plan.exponents, plan.method)
+            if key not in self._programs:
+                if len(self._programs) >= _PROGRAMS:
+                    del self._programs[next(iter(self._programs))]
+                self._programs[key] = self._replayed(plan, case)
+            program = self._programs[key]
+        self.alarms += plan.alarms
+        entry = Entry(plan, program, leaves)
+        self.made.append(entry)
+        return entry
+
+    def _replayed(self, plan: Any, case: Case) -> Callable[..., Any]:
+        from tanjax.scale import replay
+
+        run, exponents = replay(plan.graph, plan.exponents), plan.output_exponents
+        out = jax.tree.structure(case.out)
+
+        @functools.wraps(self._fun)
+        def replayed(*args: Any, **kwargs: Any) -> Any:
+            leaves = jax.tree.leaves(self.given.dynamic(args, kwargs))
+            results = jax.tree.unflatten(out, run(leaves))
+            return relabelled(results, exponents)
+
+        replayed.closed = case.closed  # type: ignore[attr-defined]  # its id is part of a key
+        return jax.jit(replayed, **self._options)
