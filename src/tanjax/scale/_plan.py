@@ -9,8 +9,8 @@ What is too large to be run is bounded in log2 instead. Bounds overestimate, so 
 on numbers where that can be afforded (`ALARM_BUDGET`).
 
 Sharp edges. A plan holds for the numbers that it was made for; for others it is proved
-(`_proof.py`) or compared with them (`is_right`). An estimated plan can be wrong; who runs it looks
-at its results now and then (`is_estimate`).
+(`_proof.py`) or compared with them (`seen_right`). An estimated plan can be wrong; who runs it
+looks at its results now and then (`is_estimate`).
 """
 
 from __future__ import annotations
@@ -131,11 +131,6 @@ def overflows(graph: ScaleGraph, m: Magnitudes) -> bool:
     """Whether numbers of these magnitudes are too large in plain floating point, harmful or not."""
     known = ((v, m[v.index]) for v in graph.values if v.is_floating)
     return any(x is not None and x.high > _range.range_of(v)[1] for v, x in known)
-
-
-def is_right(plan: Plan, arguments: Sequence[Any]) -> bool:
-    """Whether a plan loses nothing of these numbers: False also where that cannot be said."""
-    return seen_right(plan, arguments) is not None
 
 
 def seen_right(plan: Plan, arguments: Sequence[Any]) -> Magnitudes | None:
