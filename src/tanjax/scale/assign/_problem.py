@@ -99,6 +99,8 @@ def interval(value: Value, m: Magnitudes, demand: Demand) -> Interval:
     has_ordinary = smallest <= magnitude.low <= largest or (magnitude.low < smallest and both_ways)
     if demand.kept != "smallest" and low > 0 and has_ordinary:
         return 0, 0
+    if abs(magnitude.low) > _range.ANY:  # so far away that it says nothing
+        return low, high
     is_near = magnitude.high - magnitude.low < 2 * (largest - smallest)
     if demand.kept == "smallest" or (demand.kept == "tail" and is_near):
         high = math.floor(magnitude.low - smallest)
