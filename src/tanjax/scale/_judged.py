@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .graph._graph import Exponents, Magnitudes, Node, ScaleGraph
-from .laws._constraints import is_known
+from .laws._law import LAWS
 from .magnitudes._evaluate import OVER_BUDGET, UNDEFINED, Evaluation, rounded, simulate
 from .magnitudes._losses import losses, lost_errors
 from .numbers import _range
@@ -113,10 +113,9 @@ def _at(node: Node) -> str:
 
 
 def unknown_primitives(graph: ScaleGraph) -> list[str]:
-    names = sorted({n.primitive for n in graph.walk() if not is_known(n.primitive)})
+    names = sorted({n.primitive for n in graph.walk() if n.primitive not in LAWS})
     return [
-        f"`{name}` has no entry in the table of constraints: it works on the numbers themselves "
-        "(`tj.scale.register_constraint`)."
+        f"`{name}` has no law: it works on the numbers themselves (`tj.scale.register_law`)."
         for name in names
     ]
 

@@ -19,8 +19,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from tanjax.scale import Magnitude, Plan, _plan, _proof
-from tanjax.scale.numbers import _measure
 from tanjax.scale.numbers._measure import Spread, Window, inside, measure
+from tanjax.scale.numbers._together import Together
 
 from ._packing import free_leaves
 
@@ -62,10 +62,10 @@ class Watch:
 
     def __init__(self, windows: Sequence[Window | None], leaves: Sequence[Any]) -> None:
         self.pairs = [(i, w) for i, w in enumerate(windows) if w is not None]
-        together, looked_at = _measure.Together, [leaves[i] for i, _ in self.pairs]
-        can = bool(looked_at) and all(map(together.can, looked_at))
-        worth = can and together.is_worth(looked_at, _TOGETHER)
-        self._together = together([w for _, w in self.pairs]) if worth else None
+        looked_at = [leaves[i] for i, _ in self.pairs]
+        can = bool(looked_at) and all(map(Together.can, looked_at))
+        worth = can and Together.is_worth(looked_at, _TOGETHER)
+        self._together = Together([w for _, w in self.pairs]) if worth else None
 
     def begin(self, leaves: Sequence[Any]) -> Any:
         """Start looking, where a compiled program does that."""

@@ -14,7 +14,7 @@ import numpy as np
 from tanjax._errors import ScaleError
 
 from ..graph._graph import Exponents, Magnitudes, ScaleGraph, Use, Value
-from ..laws._constraints import Row, rows_of
+from ..laws._rows import Row, rows_of
 from ..numbers import _range
 from ._assign import ANY, FREE, Assignment, Problem, assign
 
