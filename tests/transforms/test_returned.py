@@ -216,3 +216,11 @@ def test_a_network_in_training_is_planned_once_and_nothing_is_said(dtype):
         p, q = f(p, *batch), g(q, *batch)
     assert len(f.plans) <= 2
     assert all(np.array_equal(a, b) for a, b in zip(p, q, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:.*called under a trace")
+def test_another_batch_may_be_a_tracer():
+    f = tj.jit(step)
+    state = run(f, array(1.0), 30)
+    np.testing.assert_allclose(jax.grad(lambda b: f(state, b).sum())(array(1.0)), 0.5, rtol=1e-5)
+    np.testing.assert_allclose(f(state, np.float32(3.0)), 0.5 * state + 1.5, rtol=1e-5)
