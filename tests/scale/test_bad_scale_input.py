@@ -4,6 +4,7 @@ The planner looks at numbers, so that it must stand every number; and whatever g
 call that `jax.jit` can do is done.
 """
 
+import dataclasses
 import warnings
 
 import jax
@@ -14,7 +15,7 @@ import pytest
 import tanjax as tj
 from tanjax._errors import ScaleWarning
 from tanjax.scale import _call, _plan
-from tanjax.scale.magnitudes import _evaluate, _intervals
+from tanjax.scale.laws._law import LAWS
 
 LARGE = 1e25
 
@@ -229,7 +230,8 @@ def test_a_planner_that_fails_costs_a_warning_not_the_call(what, monkeypatch):
 
 def test_a_rule_that_fails_leaves_its_value_unknown(monkeypatch):
     """An evaluation rule on numbers that it was not made for: bounds take over."""
-    monkeypatch.setitem(_evaluate.RULES, "sin", lambda node, xs: 1 / 0)
+    failing = dataclasses.replace(LAWS["sin"], evaluate=lambda node, xs: 1 / 0)
+    monkeypatch.setitem(LAWS, "sin", failing)
     f = lambda x: jnp.sin(x) + square_over(x) * 0
     x = full(1.5)
     plan = plan_of(f, x)
@@ -242,7 +244,7 @@ def test_bounds_that_fail_are_a_planner_that_fails(monkeypatch):
         raise ValueError("no bounds")
 
     monkeypatch.setattr(_plan, "BUDGET", 0.0)
-    monkeypatch.setitem(_intervals.INTERVALS, "mul", broken)
+    monkeypatch.setitem(LAWS, "mul", dataclasses.replace(LAWS["mul"], bound=broken))
     f, x = tj.jit(lambda x: x * 2), full(1.5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ScaleWarning)

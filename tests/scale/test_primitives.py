@@ -1,10 +1,11 @@
-"""Every primitive of JAX has an entry in the table of constraints, and every entry is right.
+"""Every primitive of JAX has a law, and its rows are right.
 
 Right means: at any exponents whatever that satisfy the rows of an equation, replaying it gives its
 results. The exponents are drawn from all integer solutions of the rows, by elimination over
 fractions and so without the solver, for one small call per entry.
 """
 
+import dataclasses
 import gc
 import math
 from fractions import Fraction
@@ -15,65 +16,38 @@ import jax.numpy as jnp
 import jax.scipy.special
 import numpy as np
 import pytest
-from jax import lax
-from jax.ad_checkpoint import checkpoint_name
-from jax.custom_batching import custom_vmap
 from jax.extend.core import Primitive
-from jax.sharding import PartitionSpec as P
 
 import tanjax as tj
-from tanjax import _compat
-from tanjax.scale import register_constraint
+from primitive_calls import CALLS, X, primitives_of_jax
+from tanjax.scale import register_law
 from tanjax.scale.graph._graph import Exponents, Magnitude, Use, build
-from tanjax.scale.laws import _constraints
+from tanjax.scale.laws import _rows
+from tanjax.scale.laws._law import LAWS
 from tanjax.scale.magnitudes import _evaluate
 from tanjax.scale.replay import _replay
 
 # -- which there are ------------------------------------------------------------------------------
 
-# What stands in no entry of the table, and so works on the numbers themselves: the report says so.
-WITHOUT_ENTRY = {
-    "mutable arrays, whose contents have no place in a graph": """
-        get swap addupdate new_ref freeze empty_ref free_ref accum_grad_in_ref""",
-    "functions of the number itself that only special libraries use": """
-        one_minus_square erf_inv_grad""",
-    "programs to the graph (`_expansions.py`), or equations with more results (`_lu.py`)": """
-        polynomial symmetric_product lu""",
-    "several matrices behind one primitive, at several exponents": "cholesky_update",
-    "a reduction by any function": "select_and_scatter",
-    "rows whose sizes are data": "ragged_all_to_all",
-    "programs that are not open to JAX": "stage",
-}
 # Names of one of the supported versions of JAX only, or of this library (made when first used).
 _OTHERS = """
     call closed_call checkpoint pjit remat pcast reduced_vary_cast reduced_vary_cast_p log2
     vary_unreduced_cast vary_unreduced_cast_p tanjax_linear tanjax_symmetric_outer eval_jaxpr
-    tanjax_lu"""
+    tanjax_lu Ldexp SearchSorted one_minus_square polynomial relayout reduced_vary_cast
+    vary_unreduced_cast call_hi_primitive"""
 OF_OTHER_VERSIONS = set(_OTHERS.split())
 
 
-def primitives_of_jax():
-    """The names of all primitives that are exported by `jax.lax` or `jax.extend`."""
-    places = (jax.lax, jax.lax.linalg, jax.extend.core.primitives)
-    found = [getattr(place, name) for place in places for name in dir(place)]
-    return {p.name for p in found if isinstance(p, Primitive)}
-
-
-def test_every_primitive_has_an_entry_or_a_reason():
+def test_every_primitive_has_a_law():
     found = primitives_of_jax()
     assert len(found) > 150
-    excused = set(" ".join(WITHOUT_ENTRY.values()).split())
-    missing = {name for name in found if not _constraints.is_known(name)}
-    assert missing <= excused
-    assert not any(map(_constraints.is_known, excused)), "a primitive with an entry needs no excuse"
+    assert found <= set(LAWS)
 
 
-def test_no_entry_is_misspelt():
+def test_no_law_is_misspelt():
     """A name that no primitive has would leave the primitive that was meant at scale 0."""
     here = {p.name for p in gc.get_objects() if isinstance(p, Primitive)} | primitives_of_jax()
-    ours = {getattr(p, "name", None) for p in (OWN,)}
-    unknown = set(_constraints._table) - here - OF_OTHER_VERSIONS - ours
-    assert not unknown
+    assert not set(LAWS) - here - OF_OTHER_VERSIONS - {OWN.name}
 
 
 # -- exponents that satisfy the rows --------------------------------------------------------------
@@ -115,7 +89,7 @@ def draw_exponents(graph, magnitudes, random):
     place = lambda thing: thing.index + count if type(thing) is Use else thing.index
     rows = []
     for node in graph.walk():
-        for row in _constraints.rows_of(node, magnitudes):
+        for row in _rows.rows_of(node, magnitudes):
             total = {}
             for c, thing in row:
                 total[place(thing)] = total.get(place(thing), 0) + c
@@ -160,284 +134,6 @@ def differences(call, seeds=3):
     return wrong, moved
 
 
-# -- one small call per entry ---------------------------------------------------------------------
-
-X = jnp.array([1.5, 2.0, -3.0])
-Y = jnp.array([0.3, 0.7, 2.0])
-M = jnp.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]])
-Z = lax.complex(X, Y)
-IMAGE = jnp.arange(1.0, 26).reshape(1, 1, 5, 5)
-FILTER = jnp.arange(1.0, 5).reshape(1, 1, 2, 2)
-AT = jnp.array([0, 2])
-
-
-def window(function, start):
-    return lambda x: lax.reduce_window(x, start, function, (2,), (1,), "SAME")
-
-
-def on_mesh(f):
-    mesh = jax.make_mesh((2,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
-    return jax.shard_map(f, mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=False)
-
-
-@custom_vmap
-def mapped(x):
-    return x * x
-
-
-@mapped.def_vmap
-def _(size, batched, x):
-    return x * x, batched[0]
-
-
-@jax.custom_vjp
-def ruled(x):
-    return x * x
-
-
-ruled.defvjp(lambda x: (x * x, x), lambda x, g: (2 * x * g,))
-
-
-def pick(s, x):
-    return lax.cond(x[0] > 0, lambda s: s * x, lambda s: s + x, s)
-
-
-CALLS = {
-    "add sub neg abs": (lambda x, y: (x + y, x - y, -x, abs(x)), X, Y),
-    "add_any": (jax.grad(lambda x: jnp.sum(x * x + x)), X),
-    "max min rem clamp": (
-        lambda x, y: (jnp.maximum(x, y), jnp.minimum(x, y), lax.rem(x, y), lax.clamp(0.5, x, y)),
-        X,
-        Y,
-    ),
-    "real imag complex conj": (
-        lambda z: (z.real, z.imag, lax.complex(z.real, z.imag), z.conj()),
-        Z,
-    ),
-    "shapes": (
-        lambda x, y: (
-            *(jnp.concatenate([x, y]), x.reshape(3, 1), jnp.broadcast_to(x, (2, 3)), x[::-1]),
-            *(x[:, None].T, x[1:], jnp.squeeze(x[:1]), jnp.pad(x, 1, constant_values=y[0])),
-            *(*jnp.split(x, [1]), jnp.tile(x, 2), jnp.stack([x, y]), *jnp.unstack(x)),
-            *(lax.stop_gradient(x), jnp.copy(x)),
-        ),
-        X,
-        Y,
-    ),
-    "indices": (
-        lambda x, y: (
-            *(lax.dynamic_slice(x, (1,), (2,)), lax.dynamic_update_slice(x, y[:1], (1,)), x[AT]),
-            *(x.at[AT].set(y[:2]), x.at[AT].add(y[:2]), x.at[AT].min(y[:2]), x.at[AT].max(y[:2])),
-            *(x.at[AT].multiply(y[:2]), x.at[AT].subtract(y[:2])),
-        ),
-        X,
-        Y,
-    ),
-    "out of bounds": (
-        lambda x: (
-            x.at[jnp.array([0, 9])].get(mode="fill", fill_value=5.0),
-            x.at[jnp.array([0, 9])].get(mode="fill", fill_value=0.0),
-            x.at[jnp.array([0, 9])].get(mode="fill"),
-        ),
-        X,
-    ),
-    "reductions": (
-        lambda x: (
-            x.sum(),
-            x.max(),
-            x.min(),
-            jnp.prod(x),
-            jnp.cumsum(x),
-            lax.cummax(x),
-            lax.cummin(x),
-        ),
-        X,
-    ),
-    "fft": (
-        lambda x, z: (jnp.fft.fft(x), jnp.fft.rfft(x), jnp.fft.irfft(z, 3), jnp.fft.ifft(z)),
-        X,
-        Z,
-    ),
-    "windows": (
-        lambda x: (
-            window(lax.add, 0.0)(x),
-            window(lax.max, -np.inf)(x),
-            window(lax.min, np.inf)(x),
-        ),
-        X,
-    ),
-    "gradient of a window": (
-        lambda x, y: (
-            jax.grad(lambda x: jnp.sum(window(lax.max, -np.inf)(x) * y))(x),
-            jax.jvp(jax.grad(lambda x: jnp.sum(window(lax.max, -np.inf)(x) ** 3)), (x,), (y,)),
-        ),
-        X,
-        Y,
-    ),
-    "sort": (
-        lambda x, y: (*lax.sort((x, y, AT.sum() + jnp.arange(3)), num_keys=1), *lax.top_k(x, 2)),
-        X,
-        Y,
-    ),
-    "approximate top": (lambda x: lax.approx_max_k(x, 2), X),
-    "barriers": (
-        lambda x, y: (*lax.optimization_barrier((x, y)), checkpoint_name(x * y, "a")),
-        X,
-        Y,
-    ),
-    "device": (lambda x: jax.device_put(x, jax.devices()[0]), X),
-    "products": (lambda x, y, m: (x * y, m @ x, jnp.outer(x, y), x / y, 3 / x, x / 3), X, Y, M),
-    "convolution": (lambda i, f: lax.conv(i, f, (1, 1), "SAME"), IMAGE, FILTER),
-    "ragged": (lambda m: lax.ragged_dot(m, jnp.stack([m, m]), jnp.array([1, 2], jnp.int32)), M),
-    "own products": (lambda m: _compat.symmetric_outer(m[:, :1], m[:, 1:2]), M),
-    "comparisons": (
-        lambda x, y: (
-            x < y,
-            x <= y,
-            x > y,
-            x >= y,
-            x == y,
-            x != y,
-            jnp.arctan2(x, y),
-            jnp.sort(x * y),
-        ),
-        X,
-        X * jnp.array([1.01, 0.99, 1.0]),  # so near that any wrong power of two would be seen
-    ),
-    "any": (lambda x: (jnp.sign(x), jnp.isfinite(x), jnp.argmax(x), jnp.argmin(x)), X),
-    "roots": (
-        lambda x, m: (jnp.sqrt(abs(x)), lax.rsqrt(abs(x)), lax.cbrt(x), lax.square(x)),
-        X,
-        M,
-    ),
-    "powers": (lambda x: (x**2, x**3, x**-2, x**5, abs(x) ** 2.5, abs(x) ** x, abs(x) ** 0.25), X),
-    "decompositions": (
-        lambda m: (
-            jnp.linalg.cholesky(m),
-            jnp.linalg.eigvalsh(m),
-            abs(jnp.linalg.eigh(m)[1]),
-            jnp.linalg.svd(m)[1],
-            abs(jnp.linalg.svd(m)[0]),
-        ),
-        M,
-    ),
-    "linear solve": (lambda m, x: (jnp.linalg.solve(m, x), jnp.linalg.inv(m)), M, X),
-    "general eigenvalues": (lambda m: (jnp.linalg.eig(m)[0], lax.linalg.schur(m)[0]), M),
-    "solves": (
-        lambda m, x: (
-            lax.linalg.triangular_solve(m, x[:, None], left_side=True),
-            lax.linalg.triangular_solve(m, x[:, None], left_side=True, unit_diagonal=True),
-            lax.linalg.tridiagonal_solve(x, x * 9, x, x[:, None]),
-        ),
-        M,
-        X,
-    ),
-    "selection": (
-        lambda x, y: (jnp.where(x > 0, x, y), lax.select_n(AT.max() - 2 + x.astype(int) * 0, x, y)),
-        X,
-        Y,
-    ),
-    "precision": (
-        lambda x: (lax.reduce_precision(x, 11, 20), lax.reduce_precision(x, 4, 20)),
-        jnp.array([200.0, 0.02, -3.0]),  # next to the ends of a range of four bits
-    ),
-    "conversion": (lambda x: (x.astype(jnp.float32), x.astype(int), x.astype(complex), x > 0), X),
-    "exponentials": (
-        lambda x, y: (jnp.exp(x), jnp.exp2(x), jnp.log(y), jnp.log2(y), jnp.sin(x), jnp.tanh(y)),
-        X,
-        Y,
-    ),
-    "functions": (
-        lambda x, y: (
-            *(jnp.sin(x), jnp.cos(x), jnp.tan(x), jnp.asin(y / 2), jnp.acos(-y / 2), jnp.atan(x)),
-            *(jnp.sinh(x), jnp.cosh(x), jnp.tanh(x), jnp.asinh(x), jnp.acosh(1 + y), lax.expm1(x)),
-            *(jnp.atanh(y / 4), lax.log1p(y), lax.logistic(x), lax.erf(x), lax.erfc(x)),
-            *(lax.erf_inv(y / 4), jnp.floor(x * y), jnp.ceil(x * y), jnp.round(x * y)),
-            *(jnp.exp(x), jnp.exp2(x), jnp.log(y), jnp.log2(y), jnp.atan2(x, y), jnp.atan2(y, x)),
-        ),
-        X,
-        Y,
-    ),
-    "complex functions": (lambda z: (jnp.exp(z), jnp.log(z), z**2, jnp.sqrt(z), z**0.25), Z),
-    "powers of any kind": (
-        lambda x, y: (abs(x) ** y, x**7, x**-5, y**1.5, y**0.7, y ** (1 / 3), y**30.5, x**30),
-        X,
-        Y,
-    ),
-    "products of many": (
-        lambda x, m: (
-            *(jnp.prod(x), jnp.prod(m, 0), jnp.prod(m, (0, 1)), jnp.prod(m[:0], 0)),
-            *(lax.cumprod(x), lax.cumprod(m, 1, reverse=True)),
-        ),
-        X,
-        M,
-    ),
-    "other types": (
-        lambda x, y, n: (
-            *((x * y).astype(bool), (x * y).astype(int), (x * y).astype(jnp.int8)),
-            *(n.astype(float) * x, (x > y).astype(float) * x, (x * y).astype(complex)),
-        ),
-        X,
-        Y,
-        AT[:1],
-    ),
-    "custom solve": (
-        lambda x, y: lax.custom_linear_solve(
-            lambda v: x * v, y, lambda matvec, b: b / x, symmetric=True
-        ),
-        X,
-        Y,
-    ),
-    "expanded": (
-        lambda x, n: (jnp.polyval(x, Y), jnp.ldexp(x, n), *jnp.frexp(x), jnp.searchsorted(Y, x)),
-        X,
-        jnp.array([3, -2, 60]),
-    ),
-    "reductions by functions": (
-        lambda x, y: (
-            lax.reduce(x, y[0], lambda a, b: a + b, (0,)),
-            lax.reduce(x, y[0], lambda a, b: a * b, (0,)),
-            lax.reduce_window(x, y[0], lambda a, b: a + b, (2,), (1,), "SAME"),
-        ),
-        X,
-        Y,
-    ),
-    "orthogonal factors": (lambda m: tuple(map(abs, jnp.linalg.qr(m))), M),
-    "calls": (
-        lambda x: (
-            *(jax.jit(lambda x: x * x)(x), jax.checkpoint(lambda x: x * x)(x), jax.nn.relu(x) * x),
-            *(ruled(x), mapped(x), lax.composite(lambda x: x * x, "a.square")(x)),
-        ),
-        X,
-    ),
-    "cond": (lambda s, x: pick(s, x), Y, X),
-    "scan": (lambda s, x: lax.scan(lambda c, r: (c * r + 1, c / r), s, x), Y, X),
-    "while": (
-        lambda s, x: lax.while_loop(lambda c: c[0] < 9, lambda c: c * c * 2 + x, s + 1),
-        Y,
-        abs(X),
-    ),
-    "devices": (
-        on_mesh(
-            lambda x: (
-                *(
-                    lax.psum(x, "i"),
-                    lax.pmax(x, "i"),
-                    lax.pmin(x, "i"),
-                    lax.ppermute(x, "i", [(0, 1)]),
-                ),
-                *(
-                    lax.all_gather(x, "i"),
-                    lax.all_to_all(x, "i", 0, 0),
-                    lax.psum_scatter(x, "i", tiled=True),
-                ),
-            )
-        ),
-        jnp.arange(1.0, 5),
-    ),
-}
-
-
 @pytest.mark.parametrize("name", CALLS)
 def test_any_solution_of_the_rows_gives_the_program(name):
     wrong, moved = differences(CALLS[name])
@@ -451,7 +147,7 @@ OF_FREE = ("functions", "complex functions", "powers", "powers of any kind", "pr
 @pytest.mark.parametrize("name", [*OF_FREE, "other types", "expanded", "indices", "out of bounds"])
 def test_functions_at_exponents_that_no_magnitude_asks_for(name, monkeypatch):
     """Where numbers fit, rows pin them at 0; here none is said to fit."""
-    monkeypatch.setattr(_constraints, "fits_at_zero", lambda value, _: not value.is_floating)
+    monkeypatch.setattr(_rows, "fits_at_zero", lambda value, _: not value.is_floating)
     wrong, moved = differences(CALLS[name])
     assert not wrong
     assert moved > 2
@@ -461,7 +157,8 @@ def test_functions_at_exponents_that_no_magnitude_asks_for(name, monkeypatch):
 _UNCALLED = """
     all_gather_invariant all_gather_reduced pbroadcast unreduced_psum unreduced_reduce_scatter
     sharding_constraint layout_constraint reshard eq_to lt_to le_to pvary select_and_gather_add
-    remat2 custom_lin run_state preduced psum_invariant copy_p"""
+    remat2 custom_lin run_state preduced psum_invariant lu broadcast_to pin unpin tie
+    ragged_all_to_all with_memory_space_constraint"""
 NOT_CALLED = OF_OTHER_VERSIONS | set(_UNCALLED.split())
 
 
@@ -471,24 +168,37 @@ def primitives_of(call):
         return {node.primitive for node in build(jax.make_jaxpr(f)(*args)).walk()}
 
 
-def test_every_entry_is_called():
+NO_ROWS = (None, _rows.at_zero)
+
+
+def may_move(law):
+    """Whether an operand or result may have an exponent, by its signature."""
+    text = law.signature
+    return law.rows is None and (callable(text) or law.replay or bool(set("uU*") & set(text[2:])))
+
+
+def test_every_law_is_called():
     seen = set().union(*map(primitives_of, CALLS.values()))
-    entries = {name for name, entry in _constraints._table.items() if entry.name != "at_zero"}
-    assert entries - seen <= NOT_CALLED
+    moving = {name for name, law in LAWS.items() if law.rows not in NO_ROWS or may_move(law)}
+    assert moving - seen <= NOT_CALLED
+
+
+SAME, PRODUCT, ANY_OPERANDS = "*x: u -> u", "a: u, b: v, *x: w -> u*v", "*x: * -> -"
 
 
 @pytest.mark.parametrize(
-    ("primitive", "kind"),
+    ("primitive", "signature"),
     [
-        *(("mul", "same"), ("div", "product"), ("add", "product"), ("sqrt", "same"), ("lt", "any")),
-        *(("scatter-mul", "same"), ("dot_general", "same"), ("rem", "any"), ("sort", "any")),
-        *(("triangular_solve", "product"), ("psum", "any"), ("cholesky", "same"), ("pow", "same")),
+        *(("mul", SAME), ("div", PRODUCT), ("add", PRODUCT), ("sqrt", SAME), ("lt", ANY_OPERANDS)),
+        *(("scatter-mul", SAME), ("dot_general", SAME), ("rem", ANY_OPERANDS)),
+        *(("sort", ANY_OPERANDS), ("triangular_solve", PRODUCT), ("psum", ANY_OPERANDS)),
+        *(("cholesky", SAME), ("pow", SAME)),
     ],
 )
-def test_a_wrong_entry_is_noticed(primitive, kind, monkeypatch):
-    """What the test above is worth: with one entry replaced, some call goes wrong."""
-    wrong = _constraints.Constraint(kind, _constraints.KINDS[kind])
-    monkeypatch.setitem(_constraints._table, primitive, wrong)
+def test_a_wrong_law_is_noticed(primitive, signature, monkeypatch):
+    """What the test above is worth: with one signature replaced, some call goes wrong."""
+    wrong = dataclasses.replace(LAWS[primitive], signature=signature, rows=None, each=False)
+    monkeypatch.setitem(LAWS, primitive, wrong)
     assert any(differences(call)[0] for call in CALLS.values() if primitive in primitives_of(call))
 
 
@@ -509,15 +219,12 @@ lower_own()
 
 
 @pytest.fixture
-def table(monkeypatch):
-    """The tables, as they were afterwards."""
-    monkeypatch.setattr(_constraints, "_table", dict(_constraints._table))
-    for name in ("RULES",):
-        rules = getattr(_evaluate, name)
-        before = dict(rules)
-        yield
-        rules.clear()
-        rules.update(before)
+def table():
+    """The laws, as they were afterwards."""
+    before = dict(LAWS)
+    yield
+    LAWS.clear()
+    LAWS.update(before)
 
 
 LARGE = jnp.full(3, 1e25, jnp.float32)
@@ -537,16 +244,17 @@ def test_a_primitive_without_entry_is_at_zero_and_said_so():
 
 @pytest.mark.usefixtures("table")
 @pytest.mark.parametrize(
-    "rule",
-    ["product", lambda node: [((1, node.uses[0]), (1, node.uses[1]), (-1, node.outputs[0]))]],
+    ("signature", "rows"),
+    [
+        ("a: u, b: v -> u*v", None),
+        ("", lambda node, m: [((1, node.uses[0]), (1, node.uses[1]), (-1, node.outputs[0]))]),
+    ],
 )
-def test_a_registered_primitive_is_planned(rule):
-    from tanjax.scale.numbers import _wide
-
+def test_a_registered_primitive_is_planned(signature, rows):
     times = lambda node, xs: [
-        _wide.settle(_wide.Wide(xs[0].array * xs[1].array, xs[0].exponent + xs[1].exponent))
+        tj.scale.Wide(xs[0].array * xs[1].array, xs[0].exponent + xs[1].exponent)
     ]
-    register_constraint(OWN, rule, evaluate=times)
+    register_law(OWN, signature or "*x: - -> -", rows=rows, evaluate=times)
     view = tj.scale_graph(square_over)(LARGE)
     assert not view.plan.notes
     np.testing.assert_allclose(tj.jit(square_over)(LARGE), LARGE, rtol=1e-6)
@@ -556,16 +264,44 @@ def test_a_registered_primitive_is_planned(rule):
 
 
 @pytest.mark.usefixtures("table")
-def test_registration_refuses_what_cannot_be_meant():
-    with pytest.raises(tj.ScaleError, match=r"no kind 'multiply'.*\n.*product"):
-        register_constraint(OWN, "multiply")
-    with pytest.raises(tj.ScaleError, match=r"has an entry already .product"):
-        register_constraint("mul", "same")
-    register_constraint("mul", "product", override=True)
-    register_constraint("test_scale_name_only", "same")
-    assert _constraints.is_known("test_scale_name_only")
+def test_a_registered_primitive_has_units():
+    register_law(OWN, "a: u, b: v -> u*v")
+    assert tj.lift(lambda x: OWN.bind(x, x))(X * tj.unit("m")).unit == tj.unit("m^2")
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize(
+    ("signature", "more", "said"),
+    [
+        ("multiply", {}, r"'multiply' cannot be read.*no `->`.*\nHint: .*u\*v"),
+        ("a: u, b: v -> u*w", {}, r"no operand is in `w`"),
+        ("a: u, b: uv -> u", {}, r"cannot be read.*'uv' is no role"),
+        ("a u -> u", {}, r"cannot be read.*'a u' is not `name: role`"),
+        ("a: u -> u^", {}, r"cannot be read"),
+        ("a: u -> u^1/0", {}, r"cannot be read"),
+        ("a: u, b: v -> u v", {}, r"cannot be read"),
+        (None, {}, r"None cannot be read"),
+        ("a: u -> u", {"evaluates": len}, r"no 'evaluates'.*\nHint: .*`evaluate`"),
+        ("a: u -> u", {"bound": 3}, r"`bound` is 3"),
+        ("a: u -> u", {"work": "much"}, r"`work` is 'much'"),
+    ],
+)
+def test_registration_refuses_what_cannot_be_meant(signature, more, said):
+    with pytest.raises(tj.ScaleError, match=rf"(?s)register_law: `test_scale_own`.*{said}"):
+        register_law(OWN, signature, **more)
+    assert OWN.name not in LAWS
+
+
+@pytest.mark.usefixtures("table")
+def test_a_law_is_written_once():
+    with pytest.raises(tj.ScaleError, match=r"(?s)`mul`: there is a law already.*override=True"):
+        register_law("mul", "*x: u -> u")
+    register_law("mul", "a: u, b: v -> u*v", override=True)
+    register_law("test_scale_name_only", "*x: u -> u")
     with pytest.raises(tj.ScaleError, match="already"):
-        register_constraint("test_scale_name_only", "same")
+        register_law("test_scale_name_only", "*x: u -> u")
+    with pytest.raises(tj.ScaleError, match="is no primitive"):
+        register_law(3, "*x: u -> u")
 
 
 def test_magnitudes_decide_about_identities():
@@ -573,8 +309,8 @@ def test_magnitudes_decide_about_identities():
     graph = build(jax.make_jaxpr(jnp.exp)(jnp.float32(1.0)))
     (node,) = graph.nodes
     small = Magnitude(-1.0, 1.0)
-    assert len(_constraints.rows_of(node, [small, small])) == 2
-    assert len(_constraints.rows_of(node, [small, Magnitude(200.0, 300.0)])) == 1
+    assert len(_rows.rows_of(node, [small, small])) == 2
+    assert len(_rows.rows_of(node, [small, Magnitude(200.0, 300.0)])) == 1
 
 
 def test_a_logarithm_near_one_keeps_its_digits():

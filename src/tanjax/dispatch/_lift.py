@@ -33,7 +33,7 @@ from ._lift_code import surroundings, unchanged
 from ._lift_control import TAG, TAGGED
 from ._lift_needs import NeedsCoherent, NeedsRoot
 from ._lift_structure import interpret
-from ._lift_units import PRIMITIVES, infer, literal_unit
+from ._lift_units import REGISTERED, infer, literal_unit
 
 _Brought = Callable[[Any], Any]  # in which unit the code sees a quantity in a unit
 _MOST_ROOTS = 10**6  # no code that ends with a number takes as many roots of roots
@@ -101,7 +101,7 @@ def register(primitive: str, signature: str) -> None:
     **Raises:** `RegistrationError` if the signature cannot be read.
     """
     Signature.parse(signature)
-    PRIMITIVES[primitive] = signature
+    REGISTERED[primitive] = signature
 
 
 lift.register = register  # type: ignore[attr-defined]

@@ -21,6 +21,8 @@ import numpy as np
 
 from tanjax import _compat, units
 from tanjax._errors import UnitError, message
+from tanjax.scale.graph._expansions import expansion, is_expanded
+from tanjax.scale.laws._law import LAWS
 from tanjax.units import Unit, one
 from tanjax.units._signature import (
     ANY,
@@ -38,85 +40,11 @@ from tanjax.units._unit import exponent as exponent_of
 
 from ._lift_needs import require_equal, require_root
 
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
 _SMALL = 64  # larger constants are not looked at: that would copy them from a device
 
 
-_SHAPES = _words(  # also right for points of an affine scale
-    "broadcast_in_dim reshape squeeze expand_dims transpose rev slice copy copy_p reduce_max "
-    "reduce_min cummax cummin reduce_precision stop_gradient pvary pmax pmin "
-    "all_gather all_to_all ppermute optimization_barrier sharding_constraint device_put mesh_cast "
-    "layout_constraint reshard split tile unstack rng_uniform"
-)
-_LINEAR = _words(
-    "real imag conj abs neg reduce_sum cumsum psum psum2 psum_invariant psum_scatter "
-    "reduce_scatter fft"
-)
-_PURE = _words(  # rounding too: its result depends on the unit that a number is in
-    "exp exp2 expm1 log log2 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "logistic erf erfc erf_inv lgamma digamma polygamma zeta igamma igammac igamma_grad_a "
-    "random_gamma_grad regularized_incomplete_beta bessel_i0e bessel_i1e cumlogsumexp "
-    "one_minus_square round floor ceil"
-)
-_TESTS = _words(
-    "and or not xor is_finite sign reduce_and reduce_or "
-    "argmax argmin population_count clz shift_left shift_right_logical shift_right_arithmetic "
-    "iota random_bits random_seed random_wrap random_unwrap random_fold_in random_split "
-    "threefry2x32 axis_index reduce_xor empty"
-)
-
-# Positional unit signatures of primitives; `*x: u` takes all operands, or the rest of them.
-PRIMITIVES: dict[str, str] = {
-    **dict.fromkeys(_SHAPES, "*x: U -> u"),
-    **dict.fromkeys(_LINEAR, "*x: u -> u"),
-    **dict.fromkeys(_PURE, "*x: 1 -> 1"),
-    **dict.fromkeys(_words("eq ne lt le gt ge eq_to le_to lt_to SearchSorted"), "*x: U -> -"),
-    "Ldexp": "a: u, b: - -> u",
-    **dict.fromkeys(("is_finite", "sign", "argmax", "argmin"), "x: U -> -"),
-    **dict.fromkeys(("add", "sub", "add_any", "nextafter", "rem", "complex"), "*x: u -> u"),
-    **dict.fromkeys(("clamp", "concatenate", "stack", "pad", "max", "min"), "*x: U -> u"),
-    "mul": "a: u, b: v -> u*v",
-    "div": "a: u, b: v -> u/v",
-    "dot_general": "a: u, b: v -> u*v",
-    "conv_general_dilated": "a: u, b: v -> u*v",
-    "ragged_dot_general": "a: u, b: v, *sizes: - -> u*v",
-    "sqrt": "a: u -> u^1/2",
-    "rsqrt": "a: u -> u^-1/2",
-    "cbrt": "a: u -> u^1/3",
-    "square": "a: u -> u^2",
-    "atan2": "a: u, b: u -> rad",
-    "select_n": "which: -, *x: U -> u",
-    "gather": "a: U, i: - -> u",
-    "dynamic_slice": "a: U, *i: - -> u",
-    "dynamic_update_slice": "a: U, b: U, *i: - -> u",
-    "scatter": "a: U, i: -, b: U -> u",
-    **dict.fromkeys(("scatter-add", "scatter-sub"), "a: u, i: -, b: u -> u"),
-    **dict.fromkeys(("scatter-min", "scatter-max"), "a: U, i: -, b: U -> u"),
-    "scatter-mul": "a: u, i: -, b: 1 -> u",
-    "sort": "*x: * -> [*]",
-    **dict.fromkeys(("top_k", "approx_top_k"), "a: U -> (u, -)"),
-    "cholesky": "a: u -> u^1/2",
-    "eigh": "a: u -> (1, u)",
-    "eig": "a: u -> (u, 1, 1)",
-    "svd": "a: u -> (u, 1, 1)",
-    "qr": "a: u -> (1, u)",
-    "schur": "a: u -> (u, 1)",
-    "tridiagonal_solve": "dl: u, d: u, du: u, b: v -> v/u",
-    "geqrf": "a: u -> (u, 1)",
-    "householder_product": "a: *, b: 1 -> 1",
-    "lu": "a: u -> (u, -, -)",
-    "lu_pivots_to_permutation": "a: - -> -",
-    "reduce_window_sum": "a: u -> u",
-    "reduce_window_max": "a: U -> u",
-    "reduce_window_min": "a: U -> u",
-    "select_and_scatter_add": "a: u, b: u -> u",
-}
-for _name in _TESTS:
-    PRIMITIVES.setdefault(_name, "*x: - -> -")
+# Signatures given by `tj.lift.register`, which are asked before the laws.
+REGISTERED: dict[str, str] = {}
 
 _Rule = Callable[[Any, list[Any]], list[Any]]
 _SPECIAL: dict[str, _Rule] = {}
@@ -180,8 +108,11 @@ def _results(eqn: Any, operands: list[Any]) -> list[Any]:
     name = eqn.primitive.name
     if name in _SPECIAL:
         return _SPECIAL[name](eqn, operands)
-    text = PRIMITIVES.get(name)
-    if text is None:
+    if name not in REGISTERED and is_expanded(eqn):
+        return _expanded(eqn, operands)
+    known = LAWS.get(name)
+    text = REGISTERED.get(name) or (known.units(eqn) if known else "")
+    if not text:
         if all(u is None or u is ANY for u in operands):
             return [None] * len(eqn.outvars)
         raise UnitError(
@@ -190,17 +121,27 @@ def _results(eqn: Any, operands: list[Any]) -> list[Any]:
                 hint=f'give it one: `tj.lift.register("{name}", "a: u, b: v -> u*v")`.',
             )
         )
+    if known and known.each and name not in REGISTERED:
+        signature = Signature.parse(text)
+        return [apply_signature(name, signature, [u], 1)[0] for u in operands]
     return apply_signature(name, Signature.parse(text), operands, len(eqn.outvars))
+
+
+def _expanded(eqn: Any, operands: list[Any]) -> list[Any]:
+    """An equation that stands for a program: by the name of its class, or by that program."""
+    name = type(eqn.params.get("_prim")).__name__
+    if name in LAWS:
+        text = LAWS[name].units(eqn)
+        return apply_signature(name, Signature.parse(text), operands, len(eqn.outvars))
+    closed = expansion(eqn)
+    return infer(closed.jaxpr, list(map(literal_unit, closed.consts)), operands)
 
 
 def apply_signature(name: str, signature: Signature, operands: list[Any], count: int) -> list[Any]:
     """The units of `count` results of a positional signature."""
-    roles = [role for _, role in signature.roles]
+    roles = signature.roles_of(len(operands))
     labels = [label for label, _ in signature.roles]
-    if signature.variadic:
-        extra = len(operands) - len(roles)
-        roles += [signature.variadic[1]] * extra
-        labels += [f"operand {i}" for i in range(len(labels), len(labels) + extra)]
+    labels += [f"operand {i}" for i in range(len(labels), len(roles))]
     triples = list(zip(roles, operands, labels, strict=True))
     binding = bind(name, triples)
     for role, unit, _ in triples:
@@ -244,12 +185,6 @@ def _out_units(out: Any, binding: Any, free: set[str], operands: list[Any], coun
 # -- primitives whose unit depends on parameters ------------------------------------------------
 
 
-@rule("integer_pow")
-def _(eqn: Any, operands: list[Any]) -> list[Any]:
-    unit = operands[0]
-    return [unit ** eqn.params["y"] if isinstance(unit, Unit) else unit]
-
-
 def _turned(unit: Unit, factor: Any, tolerance: float) -> Unit | None:
     """The unit of an angle times pi/180 or 180/pi, by which `deg2rad` and `rad2deg` multiply.
 
@@ -282,7 +217,7 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
             turned = _turned(unit, getattr(other, "val", None), rounding)
             if turned is not None:
                 return [turned]
-    return apply_signature("mul", Signature.parse(PRIMITIVES["mul"]), operands, 1)
+    return apply_signature("mul", Signature.parse(LAWS["mul"].units(eqn)), operands, 1)
 
 
 @rule("pow")
@@ -305,48 +240,6 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
         power = Fraction(float(value)).limit_denominator(1000)
     require_root(base, power.denominator)
     return [base**power]
-
-
-@rule("reduce_prod", "cumprod")
-def _(eqn: Any, operands: list[Any]) -> list[Any]:
-    unit = operands[0]
-    if not isinstance(unit, Unit):
-        return [unit]
-    if eqn.primitive.name == "cumprod":
-        if not unit.is_dimensionless:
-            raise not_dimensionless("cumprod", "a", unit)
-        require_equal(unit, one)
-        return [one]
-    shape = eqn.invars[0].aval.shape
-    return [unit ** math.prod(shape[a] for a in eqn.params["axes"])]
-
-
-@rule("triangular_solve")
-def _(eqn: Any, operands: list[Any]) -> list[Any]:
-    a, b = operands
-    if eqn.params.get("unit_diagonal") or not isinstance(a, Unit):
-        return [b]
-    return [a.inverse if not isinstance(b, Unit) else b / a]
-
-
-@rule("polynomial")
-def _(eqn: Any, operands: list[Any]) -> list[Any]:
-    x, *coefficients = operands
-    variable = x if isinstance(x, Unit) else one
-    terms = [  # lowest power first; a plain number is one of unit 1
-        c if c is ANY else (c if isinstance(c, Unit) else one) * variable**k
-        for k, c in enumerate(coefficients)
-    ]
-    if not any(isinstance(u, Unit) for u in operands):
-        return [None]
-    return apply_signature("polynomial", Signature.parse("*a: u -> u"), terms, 1)
-
-
-@rule("symmetric_product")
-def _(eqn: Any, operands: list[Any]) -> list[Any]:
-    a, c = operands
-    square = a**2 if isinstance(a, Unit) else a
-    return apply_signature("symmetric_product", Signature.parse("a: u, c: u -> u"), [square, c], 1)
 
 
 @rule("convert_element_type")
@@ -383,15 +276,3 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
     returned = infer(eqn.params["jaxpr"], [], taken + taken)
     pairs = zip(taken, returned, strict=True)
     return [apply_signature("reduce", same, list(pair), 1)[0] for pair in pairs]
-
-
-@rule("call_hi_primitive")
-def _(eqn: Any, operands: list[Any]) -> list[Any]:
-    """A primitive that is a class: by its name, or by the code that it stands for."""
-    primitive = eqn.params["_prim"]
-    text = PRIMITIVES.get(type(primitive).__name__)
-    if text is not None:
-        count = len(eqn.outvars)
-        return apply_signature(type(primitive).__name__, Signature.parse(text), operands, count)
-    closed = jax.make_jaxpr(primitive.expand)(*(v.aval for v in eqn.invars))
-    return infer(closed.jaxpr, list(map(literal_unit, closed.consts)), operands)

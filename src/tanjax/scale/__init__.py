@@ -14,10 +14,7 @@ from .graph._graph import (
     Value as Value,
     build as build,
 )
-from .laws._constraint_table import fill as _fill
-from .laws._constraints import register_constraint as register_constraint
+from .laws._register import register_law as register_law
 from .numbers._interval_record import Record as Record, span as span
 from .numbers._wide import Wide as Wide
 from .replay._replay import replay as replay
-
-_fill()

@@ -92,6 +92,8 @@ class Monomial:
         powers: dict[str, Fraction] = {}
         i, sign = 0, 1
         while i < len(text):
+            if i and text[i] not in "*/" and text[i - 1] not in "*/":
+                raise RegistrationError(f"unit signature: cannot read {text!r}.")
             if text[i] in "*/":
                 sign = 1 if text[i] == "*" else -1
                 i += 1
@@ -169,6 +171,17 @@ class Signature:
             else:
                 roles.append((name.strip(), Role.parse(role)))
         return Signature(text, tuple(roles), variadic, _parse_out(right.strip()))
+
+    def roles_of(self, count: int) -> list[Role]:
+        """The role of each of `count` operands."""
+        roles = [role for _, role in self.roles]
+        return roles + [self.variadic[1]] * (count - len(roles)) if self.variadic else roles
+
+    def results_of(self, count: int) -> Sequence[Any]:
+        """What each of `count` results is: an `Each`, a `Plain` or a `Monomial`."""
+        if isinstance(self.out, Several):
+            return self.out.items[:count]
+        return [self.out.item if isinstance(self.out, Many) else self.out] * count
 
     def role(self, name: str) -> Role | None:
         """The role of a parameter."""

@@ -15,11 +15,7 @@ Sharp edge: who reads the packed array otherwise gets it at exponent 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
-
-import jax.numpy as jnp
-import numpy as np
 
 from tanjax import _compat
 
@@ -75,39 +71,3 @@ def hands_out(equation: Any) -> bool:
         else not results.isdisjoint(inner.outvars) and hands_out(inner)
         for inner in jaxpr.eqns
     )
-
-
-def rows(node: Any) -> Iterator[Any]:
-    from ..laws._constraints import equal, zero
-
-    packed, *_, lower, upper = node.outputs
-    yield from equal([node.uses[0], upper])
-    yield from zero([packed, lower])
-
-
-def identity(node: Any, operands: list[Any], exponents: Any) -> list[Any]:
-    from ..laws._powers_of_two import convert
-
-    packed, *pivots = _compat.bind(node.equation, operands)
-    below = np.tril(np.ones(packed.shape[-2:], bool), -1)
-    exponent = exponents.of(node.uses[0])
-    whole = jnp.where(below, packed, convert(packed, exponent)) if exponent else packed
-    return [whole, *pivots, packed, packed]
-
-
-def evaluate(node: Any, xs: list[Any]) -> list[Any]:
-    """On numbers: the two triangles; the packed array only where it is read."""
-    from ..magnitudes._evaluate import RULES
-    from ..numbers._wide import Wide
-
-    packed, *pivots = RULES["lu"](node, xs)
-    triangles = np.tril(packed.array, -1), np.triu(packed.array)  # its exponent may be an array
-    whole = packed if node.outputs[0].uses else Wide(np.zeros_like(packed.array))
-    return [whole, *pivots, *(Wide(a, packed.exponent) for a in triangles)]
-
-
-def interval(node: Any, operands: list[Any]) -> list[Any]:
-    from ..magnitudes._intervals import INTERVALS
-
-    packed, *pivots = INTERVALS["lu"](node, operands)
-    return [packed, *pivots, packed, packed]

@@ -27,7 +27,6 @@ from jax import lax
 
 from tanjax import _compat
 
-from ..graph import _lu
 from ..graph._graph import Exponents, Node, is_floating
 from . import _identities_powers as powers
 from ._powers_of_two import convert, product_error, times_power, wider
@@ -263,7 +262,6 @@ IDENTITIES: dict[str, Identity] = {
     "atan2": _atan2,
     "convert_element_type": _convert_element_type,
     "gather": _gather,
-    _lu.NAME: _lu.identity,
     "integer_pow": powers.integer_pow,
     "pow": powers.pow_,
     "reduce_prod": powers.reduce_prod,

@@ -25,19 +25,16 @@ import jax
 import numpy as np
 
 from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value
-from ..laws import _rule_families  # noqa: F401 (registers the rules)
-from ..laws._numpy_rules import RULES, WORK, applied
-from ..laws._numpy_rules_reduce import SUMS, parts_overflow
+from ..laws._law import LAWS, Law, applied
+from ..laws._reductions import SUMS, parts_overflow
 from ..numbers._measure import measure
 from ..numbers._range import is_reciprocal, vanishes
 from ..numbers._stored import clamp_to, rounded_to, saturated
 from ..numbers._wide import Wide, beyond, inverse, magnitude_of, settle, wide
 from ._losses import Loss, losses, lost_entries
-from ._nested import NESTED
+from ._nested import runner_of
 
 __all__ = [
-    "RULES",
-    "WORK",
     "Evaluation",
     "Event",
     "Loss",
@@ -190,7 +187,6 @@ class Run:
         self.estimated, self.refused, self.depth = False, False, 0
         self.skipped: dict[int, Skipped] = {}
         self.events: dict[tuple[int, str], list[Any]] = {}
-        self.inner: dict[int, ScaleGraph] = {}
         self.store = {
             "reference": self.note, "range": self.clamp, "precision": self.round,
             "stored": lambda value, x: self.clamp(value, coarse(value, x)),
@@ -307,8 +303,8 @@ class Run:
         """Run the nodes of a graph whose inputs are in `env`."""
         env = self.env
         for node in graph.nodes:
-            rule = RULES.get(node.primitive)
-            if rule is None:
+            law = LAWS.get(node.primitive)
+            if law is None or law.evaluate is None:
                 self.nested(node)
                 continue
             uses = node.uses
@@ -317,13 +313,13 @@ class Run:
                 self.forget(node)
                 continue
             self.runs -= 1
-            self.work -= (cost := _cost(node, xs))
+            self.work -= (cost := _cost(node, law, xs))
             if self.work < 0 or self.runs < 0:
                 self.work += cost
                 self.skip(node, OVER_BUDGET)
                 continue
             try:
-                results = applied(node, rule, xs)  # type: ignore[arg-type]
+                results = applied(node, law, xs)  # type: ignore[arg-type]
             except Exception as error:  # an estimate must not stop the user's program
                 self.skip(node, f"{type(error).__name__}: {error}")
                 continue
@@ -331,14 +327,14 @@ class Run:
                 self.count_undefined(node, xs, results[0])
             stored = self.mode in ("range", "stored")
             if stored and node.primitive in SUMS and node.outputs[0].is_floating:
-                results = self.summed(node, rule, xs, results)
+                results = self.summed(node, law, xs, results)
             for value, result in zip(node.outputs, results, strict=True):
                 self.store(value, result)
 
-    def summed(self, node: Node, rule: Any, xs: list[Any], results: list[Wide]) -> list[Wide]:
+    def summed(self, node: Node, law: Law, xs: list[Any], results: list[Wide]) -> list[Wide]:
         """The results of a sum, some of whose parts may have been too large."""
         exponent = self.exponent(node.outputs[0])
-        results, entries = parts_overflow(node, rule, xs, results, exponent)
+        results, entries = parts_overflow(node, law, xs, results, exponent)
         if entries:
             self.count(node.outputs[0], "overflow", node, entries)
         return results
@@ -354,7 +350,7 @@ class Run:
 
     def nested(self, node: Node) -> None:
         """Run a node that has jaxprs of its own, or give it up."""
-        runner = NESTED.get(node.primitive)
+        runner = runner_of(node.primitive)
         if runner is None:
             self.skip(node, "no rule")
             return
@@ -383,8 +379,8 @@ def coarse(value: Value, x: Wide) -> Wide:
     return settle(rounded_to(settle(x), value.aval.dtype))
 
 
-def _cost(node: Node, xs: list[Any]) -> float:
-    work = WORK.get(node.primitive, 1.0)
+def _cost(node: Node, law: Law, xs: list[Any]) -> float:
+    work = law.work
     if callable(work):
         return work(node, xs)
     size = 0
@@ -399,4 +395,5 @@ def unsupported(names: Iterable[str] | None = None) -> list[str]:
     """The primitives that cannot be run on numbers, of some names or of all in `jax.lax`."""
     if names is None:
         names = {p.name for key, p in vars(jax.lax).items() if key.endswith("_p")}
-    return sorted(n for n in names if n not in RULES and n not in NESTED)
+    run = {name for name, law in LAWS.items() if law.evaluate}
+    return sorted(n for n in set(names) - run if runner_of(n) is None)

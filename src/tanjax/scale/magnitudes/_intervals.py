@@ -27,15 +27,10 @@ import jax
 import numpy as np
 
 from ..graph._graph import ZERO, Magnitude, Magnitudes, Node, ScaleGraph, Value, callee_uses
-from ..laws import (
-    _interval_rules as _arithmetic,
-    _interval_rules_functions as _functions,
-    _interval_rules_shapes as _shapes,
-)
+from ..laws._law import LAWS
 from ..numbers._interval_record import (
     INDICATOR,
     INFINITY,
-    INTERVALS as INTERVALS,
     MANTISSA,
     NOTHING,
     Record,
@@ -44,8 +39,6 @@ from ..numbers._interval_record import (
 )
 from ..numbers._measure import is_on_host, measure
 from ._interval_loops import bound_cond, bound_scan, bound_while
-
-_ = _arithmetic, _shapes  # imported for their rules
 
 # A nested graph that is applied to parts of the operands, not to the operands.
 _NO_CALLS = {"reduce", "reduce_window", "pallas_call", "run_state"}
@@ -81,10 +74,9 @@ def bound(
 
 def unsupported() -> list[str]:
     """The primitives of `jax.lax` without a rule: their results are unknown."""
+    bounded = {name for name, law in LAWS.items() if law.bound} | set(_CONTROL)
     return sorted(
-        p.name
-        for p in vars(jax.lax).values()
-        if hasattr(p, "multiple_results") and p.name not in INTERVALS and p.name not in _CONTROL
+        {p.name for p in vars(jax.lax).values() if hasattr(p, "multiple_results")} - bounded
     )
 
 
@@ -177,13 +169,11 @@ class Bounds:
         name = node.primitive
         if name in _CONTROL:
             return _CONTROL[name](self, node, operands)
-        rule = INTERVALS.get(name)
-        if rule is not None:
-            if name in _functions.REAL_ONLY and any(
-                use.value.aval.dtype.kind == "c" for use in node.uses
-            ):
+        law = LAWS.get(name)
+        if law is not None and law.bound is not None:
+            if law.real_only and any(use.value.aval.dtype.kind == "c" for use in node.uses):
                 return [None] * len(node.outputs)
-            return rule(node, operands)
+            return law.bound(node, operands)
         if len(node.graphs) == 1 and name not in _NO_CALLS:
             callee = node.graphs[0]
             given = [operands[use.position] for use in callee_uses(node)]

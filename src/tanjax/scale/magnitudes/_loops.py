@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..graph._graph import Magnitude, Magnitudes, Node, ScaleGraph, Value
-from ..laws._numpy_rules import is_float
+from ..laws._forms import is_float
 from ..numbers._wide import Wide, magnitude_of, settle
 
 # The share of what is left of the budget that a loop may take, outermost and inside of another.

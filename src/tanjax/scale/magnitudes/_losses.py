@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..graph._graph import ScaleGraph
-from ..laws._numpy_rules import is_float
+from ..laws._forms import is_float
 from ..numbers._range import holds_together
 from ..numbers._spread import common, is_spread
 from ..numbers._stored import clamp_to, limits

@@ -15,29 +15,20 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from tanjax import _compat
 
-from ..graph._graph import Node, build, callee_uses
+from ..graph._graph import CALLS, Node, callee_uses
 from ..numbers._spread import choose, is_spread, parts_of
-from ..numbers._wide import Apart, Wide, align, settle, wide
+from ..numbers._wide import Apart, Wide, align, wide
 from . import _loops
 
 Runner = Callable[[Any, Node, list[Any]], list[Any]]
 
 
 def _call(run: Any, node: Node, xs: list[Any]) -> list[Any]:
-    before = len(run.skipped)
-    out: list[Any] = run.body(node.graphs[0], xs)
-    if len(run.skipped) == before or None in xs or None not in out:
-        return out
-    if _compat.jax_function_of(node.equation) == "frexp":
-        # Up to JAX 0.10, a jaxpr on bits, which numbers out of the range of a type do not have.
-        run.skipped = dict(list(run.skipped.items())[:before])
-        return _frexp(xs)
-    return out
+    return run.body(node.graphs[0], xs)  # type: ignore[no-any-return]
 
 
 def _cond(run: Any, node: Node, xs: list[Any]) -> list[Any]:
@@ -125,29 +116,6 @@ def _linear_solve(run: Any, node: Node, xs: list[Any]) -> list[Any]:
     return run.body(node.graphs[0], [xs[use.position] for use in callee_uses(node)])  # type: ignore[no-any-return]
 
 
-def _frexp(xs: list[Any]) -> list[Any]:
-    fraction, powers = parts_of(xs[0])
-    return [Wide(fraction), Wide(np.asarray(powers).astype(np.int32))]
-
-
-def _ldexp(xs: list[Any]) -> list[Any]:
-    (x, n) = xs
-    return [settle(Wide(x.array, x.exponent + np.asarray(n.array).astype(np.int64)))]
-
-
-# Of those primitives of JAX 0.12 that are defined by a function, the ones that work on bits.
-_ON_BITS = {"Ldexp": _ldexp, "Frexp": _frexp}
-
-
-def _expanded(run: Any, node: Node, xs: list[Any]) -> list[Any]:
-    """A primitive of JAX 0.12 that is defined by a function: traced for this run."""
-    inner = node.params["_prim"]
-    direct = _ON_BITS.get(type(inner).__name__)
-    if direct is not None and None not in xs:
-        return direct(xs)
-    return _apart(run, node, lambda: jax.make_jaxpr(inner.expand)(*inner.in_avals), xs)
-
-
 def _where(mask: Any, new: Wide | None, old: Wide | None) -> Wide | None:
     """The entries of one of two arrays, by a mask over their leading axes."""
     if new is None or old is None:
@@ -160,44 +128,16 @@ def _where(mask: Any, new: Wide | None, old: Wide | None) -> Wide | None:
         return choose(mask, old, new)
 
 
-def _apart(run: Any, node: Node, jaxpr: Callable[[], Any], xs: list[Any]) -> list[Any]:
-    """Run a jaxpr that is not part of the graph, so that none of its values has an exponent."""
-    graph = run.inner.get(id(node))
-    if graph is None:
-        graph = run.inner[id(node)] = build(jaxpr())
-    outer = run.env, run.store, run.magnitudes, run.by_use
-    run.env, run.by_use = [None] * len(graph.values), False
-    run.magnitudes = [None] * len(graph.values)
-    if outer[-1]:
-        run.store = lambda value, x: run.env.__setitem__(value.index, settle(x))
-    run.load_constants(graph)
-    out = run.body(graph, xs)
-    run.env, run.store, run.magnitudes, run.by_use = outer
-    return out
-
-
 NESTED: dict[str, Runner] = {
     "scan": _scan,
     "while": _while,
     "cond": _cond,
     "custom_linear_solve": _linear_solve,
-    "call_hi_primitive": _expanded,
 }
-for _name in (
-    "jit",
-    "pjit",
-    "closed_call",
-    "core_call",
-    "call",
-    "remat",
-    "remat2",
-    "checkpoint",
-    "custom_jvp_call",
-    "custom_vjp_call",
-    "custom_vjp_call_jaxpr",
-    "custom_vmap_call",
-    "composite",
-    "eval_jaxpr",
-    "tanjax_linear",
-):
-    NESTED[_name] = _call
+_NOT_ENTERED = {"shard_map", "run_state", "custom_lin"}
+
+
+def runner_of(primitive: str) -> Runner | None:
+    """How an equation with jaxprs of its own is run; None if it cannot."""
+    is_call = primitive in CALLS and primitive not in _NOT_ENTERED
+    return NESTED.get(primitive, _call if is_call else None)

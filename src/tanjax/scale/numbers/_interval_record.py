@@ -21,8 +21,8 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from ..graph._graph import Node
 
@@ -78,44 +78,15 @@ class Record(NamedTuple):
 
 
 Records = list[Record | None]
-Rule = Callable[[Node, Records], Records]
 
 NOTHING = Record(zero=True, grid=INFINITY)
 ONE = Record(0.0, 0.0, grid=0.0)
 INDICATOR = Record(0.0, 0.0, zero=True, grid=0.0)
 
-INTERVALS: dict[str, Rule] = {}
-
 # Bits of the mantissa.
 MANTISSA = {
     "float16": 11, "bfloat16": 8, "float32": 24, "float64": 53, "complex64": 24, "complex128": 53,
 }  # fmt: skip
-
-KnownRule = TypeVar("KnownRule", bound=Callable[..., Record | None])
-
-
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register a rule that gives a record for each result."""
-
-    def register(function: Rule) -> Rule:
-        for name in names:
-            INTERVALS[name] = function
-        return function
-
-    return register
-
-
-def rule_of_known(*names: str) -> Callable[[KnownRule], KnownRule]:
-    """Register `function(node, *records)` for one result; unknown if an operand is unknown."""
-
-    def register(function: KnownRule) -> KnownRule:
-        def known(node: Node, records: Records) -> Records:
-            return [None if None in records else function(node, *records)]
-
-        rule(*names)(known)
-        return function
-
-    return register
 
 
 def span(low: float, high: float, *, zero: bool = True) -> Record:

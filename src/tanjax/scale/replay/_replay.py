@@ -25,7 +25,7 @@ from jax import lax
 from tanjax import _compat
 
 from ..graph._graph import Exponents, Node, ScaleGraph, Use, Value, callee_uses
-from ..laws._identities import IDENTITIES
+from ..laws._law import LAWS
 from ..laws._powers_of_two import convert
 from ..magnitudes._evaluate import TAILS
 from ..magnitudes._parts import plain_parts
@@ -144,12 +144,14 @@ def _joins(node: Node) -> bool:
 def _results(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
     if node.graphs:
         return _NESTED.get(node.primitive, _inlined)(node, operands, e)
-    if node.primitive == "div" and node.uses[1].value.kind == "constant":
+    of_constant = node.primitive == "div" and node.uses[1].value.kind == "constant"
+    if of_constant or (node.primitive == "div" and node.index in e.guarded):
         operands = apart(*operands)
     if node.index in e.saturated:
         count = TAILS[node.primitive]
         operands = [*map(_tail, operands[:count]), *operands[count:]]
-    special = IDENTITIES.get(node.primitive)
+    law = LAWS.get(node.primitive)
+    special = law and law.replay
     results = special(node, operands, e) if special else _compat.bind(node.equation, operands)
     return list(map(opaque, results)) if node.index in e.guarded else results
 

@@ -3,7 +3,7 @@
 They leave the exponent alone; where several arrays meet (concatenate, pad) they are aligned. What
 moves every entry keeps the measured extent, so that it is not measured again.
 
-    @rule("transpose")
+    @law("transpose", _MOVED, bound=moves, spread=by_moving)
     def transpose(node, xs):
         return [moved(xs[0], np.transpose(xs[0].array, node.params["permutation"]))]
 
@@ -14,48 +14,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 
 from ..graph._graph import Node
+from ..numbers._interval_record import NOTHING, Record, Records, log2
 from ..numbers._wide import Wide, align
-from ._numpy_rules import RULES, SPREAD, dtype_of, rule, shape_of
+from ._forms import by_moving, by_order, dtype_of, each, joins, moved, moves, shape_of
+from ._integers import PLAIN
+from ._law import known, law
+
+_MOVED = "*x: U -> u"
 
 
-def moved(x: Wide, array: Any) -> Wide:
-    """The same entries in another order or number."""
-    return Wide(array, x.exponent, x.extent)
-
-
-def _same(node: Node, xs: list[Wide]) -> list[Wide]:
-    return list(xs)
-
-
-for _name in (
-    "copy",
-    "copy_p",
-    "stop_gradient",
-    "optimization_barrier",
-    "pvary",
-    "pcast",
-    "pbroadcast",
-    "name",
-    "device_put",
-    "sharding_constraint",
-    "layout_constraint",
-    "reshard",
-    "reduced_vary_cast",
-    "reduced_vary_cast_p",
-    "vary_unreduced_cast",
-    "vary_unreduced_cast_p",
-    "with_memory_space_constraint",
-    "mesh_cast",
-):
-    RULES[_name] = _same
-SPREAD[_same] = _same
-
-
-@rule("reshape", "squeeze", "expand_dims")
+@law("reshape squeeze", _MOVED, bound=moves, spread=by_moving)
 def reshape(node: Node, xs: list[Wide]) -> list[Wide]:
     x = xs[0]
     if node.params.get("dimensions") is not None and node.primitive == "reshape":
@@ -63,17 +34,17 @@ def reshape(node: Node, xs: list[Wide]) -> list[Wide]:
     return [moved(x, x.array.reshape(shape_of(node)))]
 
 
-@rule("transpose")
+@law("transpose", _MOVED, bound=moves, spread=by_moving)
 def transpose(node: Node, xs: list[Wide]) -> list[Wide]:
     return [moved(xs[0], np.transpose(xs[0].array, node.params["permutation"]))]
 
 
-@rule("rev")
+@law("rev", _MOVED, bound=moves, spread=by_moving)
 def reverse(node: Node, xs: list[Wide]) -> list[Wide]:
     return [moved(xs[0], np.flip(xs[0].array, node.params["dimensions"]))]
 
 
-@rule("broadcast_in_dim")
+@law("broadcast_in_dim", _MOVED, bound=moves, spread=by_moving)
 def broadcast_in_dim(node: Node, xs: list[Wide]) -> list[Wide]:
     x, shape = xs[0], shape_of(node)
     array = x.array
@@ -87,17 +58,21 @@ def broadcast_in_dim(node: Node, xs: list[Wide]) -> list[Wide]:
     return [moved(x, np.broadcast_to(array.reshape(ones), shape))]
 
 
-@rule("broadcast_to")
+@law("broadcast_to", _MOVED, bound=moves, spread=by_moving)
 def broadcast_to(node: Node, xs: list[Wide]) -> list[Wide]:
     return [moved(xs[0], np.broadcast_to(xs[0].array, shape_of(node)))]
 
 
-@rule("tile")
+@law("tile", _MOVED, bound=moves, spread=by_moving)
 def tile(node: Node, xs: list[Wide]) -> list[Wide]:
     return [moved(xs[0], np.tile(xs[0].array, node.params["reps"]))]
 
 
-@rule("zeros_like", "empty", "empty2")
+def _nothing(node: Node, records: Records) -> Records:
+    return [NOTHING] * len(node.outputs)
+
+
+@law("zeros_like empty empty2", PLAIN, bound=_nothing)
 def zeros(node: Node, xs: list[Wide]) -> list[Wide]:
     return [constant(node, 0)]
 
@@ -110,17 +85,12 @@ def constant(node: Node, number: Any) -> Wide:
     return Wide(np.full(shape_of(node), number, work))
 
 
-@rule("platform_index")
-def platform_index(node: Node, xs: list[Wide]) -> list[Wide]:
-    """Which of the branches of `lax.platform_dependent` is for the default backend."""
-    backend = jax.default_backend()
-    for i, names in enumerate(node.params["platforms"]):
-        if names is None or backend in names:
-            return [Wide(np.int32(i))]
-    raise NotImplementedError(f"no branch for {backend}")
+def _count(node: Node) -> Record:
+    last = node.params["shape"][node.params["dimension"]] - 1
+    return Record(0.0, log2(last), zero=True, grid=0.0)
 
 
-@rule("iota")
+@law("iota", PLAIN, bound=known(_count))
 def iota(node: Node, xs: list[Wide]) -> list[Wide]:
     shape, axis = shape_of(node), node.params["dimension"]
     like = constant(node, 0).array
@@ -128,32 +98,38 @@ def iota(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(like + line.reshape([-1 if i == axis else 1 for i in range(len(shape))]))]
 
 
-@rule("concatenate")
+@law("concatenate", _MOVED, bound=joins(), spread=by_moving)
 def concatenate(node: Node, xs: list[Wide]) -> list[Wide]:
     arrays, power = align(xs)
     return [Wide(np.concatenate(arrays, node.params["dimension"]), power)]
 
 
-@rule("stack")
+@law("stack", _MOVED, bound=joins(), spread=by_moving)
 def stack(node: Node, xs: list[Wide]) -> list[Wide]:
     arrays, power = align(xs)
     return [Wide(np.stack(arrays, node.params["axis"]), power)]
 
 
-@rule("unstack")
+def parts(node: Node, records: Records) -> Records:
+    # Indices that come with the values are integers, bounded by their dtype.
+    same = node.uses[0].value.aval.dtype
+    return [records[0] if out.aval.dtype == same else None for out in node.outputs]
+
+
+@law("unstack", _MOVED, bound=parts, spread=by_moving)
 def unstack(node: Node, xs: list[Wide]) -> list[Wide]:
     rows = np.moveaxis(np.asarray(xs[0].array), node.params["axis"], 0)
     return [Wide(row, xs[0].exponent) for row in rows]
 
 
-@rule("split")
+@law("split", _MOVED, bound=parts, spread=by_moving)
 def split(node: Node, xs: list[Wide]) -> list[Wide]:
     ends = np.cumsum(node.params["sizes"])[:-1]
     parts = np.split(np.asarray(xs[0].array), ends, node.params["axis"])
     return [Wide(part, xs[0].exponent) for part in parts]
 
 
-@rule("slice")
+@law("slice", _MOVED, bound=moves, spread=by_moving)
 def slice_(node: Node, xs: list[Wide]) -> list[Wide]:
     p = node.params
     steps = p["strides"] or (1,) * len(p["start_indices"])
@@ -161,7 +137,7 @@ def slice_(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(xs[0].array[where], xs[0].exponent)]
 
 
-@rule("pad")
+@law("pad", _MOVED, bound=joins(), spread=by_moving)
 def pad(node: Node, xs: list[Wide]) -> list[Wide]:
     (array, fill), power = align(xs)
     return [Wide(padded(array, fill, node.params["padding_config"]), power)]
@@ -189,7 +165,7 @@ def padded(array: Any, fill: Any, config: Any) -> Any:
 # -- order ----------------------------------------------------------------------------------------
 
 
-@rule("sort", work=16)
+@law("sort", "*x: * -> [*]", work=16, bound=each, spread=by_order(1))
 def sort(node: Node, xs: list[Wide]) -> list[Wide]:
     """Sort by the first operands, NaN last; the others follow."""
     axis, keys = node.params["dimension"], node.params["num_keys"]
@@ -202,7 +178,10 @@ def _sort_key(a: Any) -> Any:
     return a + 0.0 if a.dtype.kind == "f" else a  # -0 and 0 are equal
 
 
-@rule("top_k", work=16)
+law("approx_top_k", "a: U -> (u, -)", bound=parts)
+
+
+@law("top_k", "a: U -> (u, -)", work=16, bound=parts, spread=by_order(1))
 def top_k(node: Node, xs: list[Wide]) -> list[Wide]:
     axis = node.params.get("axis", -1)
     a = np.asarray(xs[0].array)
@@ -224,14 +203,14 @@ def _starts(xs: list[Wide], shape: tuple[int, ...], sizes: Any) -> tuple[slice, 
     )
 
 
-@rule("dynamic_slice")
+@law("dynamic_slice", "a: U, *i: - -> u", bound=moves, spread=by_moving)
 def dynamic_slice(node: Node, xs: list[Wide]) -> list[Wide]:
     array = np.asarray(xs[0].array)
     where = _starts(xs[1:], array.shape, node.params["slice_sizes"])
     return [Wide(array[where], xs[0].exponent)]
 
 
-@rule("dynamic_update_slice")
+@law("dynamic_update_slice", "a: U, b: U, *i: - -> u", bound=joins(0, 1), spread=by_moving)
 def dynamic_update_slice(node: Node, xs: list[Wide]) -> list[Wide]:
     (array, update), power = align(xs[:2])
     array = np.array(array)

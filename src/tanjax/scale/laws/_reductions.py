@@ -1,8 +1,9 @@
-"""Sums, products, maxima, and what is built of them: cumulative, contractions.
+"""Sums, products and maxima over axes, and cumulative ones.
 
-A sum keeps the exponent and a contraction adds those of its operands. Products are the hard case:
-10,000 factors of 1e10 leave even the headroom of a block, so that a product that could is done by
-mantissas and exponents apart.
+A sum keeps the exponent; its bounds grow by log2(k) for k terms of one sign, and are expected to
+grow by half as many bits otherwise (`sum_of`). Products are the hard case: 10,000 factors of 1e10
+leave even the headroom of a block, so that a product that could is done by mantissas and exponents
+apart.
 
     >>> product(Wide(np.full(1000, 3.0)), (0,)).exponent > 1500
     True
@@ -18,10 +19,14 @@ from typing import Any
 import numpy as np
 
 from ..graph._graph import Node
-from ..numbers._spread import is_spread, multiply_matrices, parts_of, plus, product_over
+from ..numbers._interval_record import Record, ends, interval, precision, span, sum_of, union
+from ..numbers._spread import is_spread, parts_of, product_over, running_sum, sum_over
 from ..numbers._stored import limits
 from ..numbers._wide import Wide, extent, in_float64, magnitude_of, settle, split
-from ._numpy_rules import RULES, Rule, applied, dtype_of, is_float, rule, spread_rule
+from . import _rows as rows
+from ._forms import by_order, dtype_of, is_float, moves
+from ._identities import IDENTITIES
+from ._law import Evaluate, Law, applied, known, law, spread_form
 
 # -- reductions -----------------------------------------------------------------------------------
 
@@ -30,14 +35,55 @@ def axes_of(node: Node) -> tuple[int, ...]:
     return tuple(int(a) for a in node.params["axes"])
 
 
-@rule("reduce_sum")
+def _length(node: Node) -> int:
+    """The length of the axis of a cumulative operation."""
+    return int(node.uses[0].value.aval.shape[node.params["axis"]])
+
+
+def _count(node: Node) -> int:
+    shape = node.uses[0].value.aval.shape
+    return math.prod(shape[i] for i in axes_of(node))
+
+
+@law("reduce_sum", "*x: u -> u", bound=known(lambda node, a: sum_of(a, _count(node))))
 def reduce_sum(node: Node, xs: list[Wide]) -> list[Wide]:
     x = xs[0]
     dtype = None if is_float(x) else dtype_of(node)
     return [Wide(np.add.reduce(x.array, axes_of(node), dtype), x.exponent)]
 
 
-@rule("reduce_prod", spread=True)
+@spread_form("reduce_sum")
+def _reduce_sum_apart(node: Node, xs: list[Wide]) -> list[Wide]:
+    return [sum_over(*parts_of(xs[0]), axes_of(node))]
+
+
+def _products(node: Node, a: Record) -> Record:
+    count = _count(node)
+    low, high = (count * a.low, count * a.high) if count else (0.0, 0.0)
+    return _of_sign(a, low, high)
+
+
+def _of_sign(a: Record, low: float, high: float) -> Record:
+    """Products of numbers with this record."""
+    if a.has_minus:
+        return span(low, high, zero=a.zero)._replace(cancelled=a.cancelled)
+    return Record(low, high, zero=a.zero, cancelled=a.cancelled)
+
+
+def _power_of_count(equation: Any) -> str:
+    shape = equation.invars[0].aval.shape
+    return f"a: u -> u^{math.prod(shape[a] for a in equation.params['axes'])}"
+
+
+@law(
+    "reduce_prod",
+    _power_of_count,
+    rows=rows.product_of_many,
+    spread=True,
+    real_only=True,
+    bound=known(_products),
+    replay=IDENTITIES["reduce_prod"],
+)
 def reduce_prod(node: Node, xs: list[Wide]) -> list[Wide]:
     x, axes = xs[0], axes_of(node)
     if not is_float(x):
@@ -59,28 +105,16 @@ def _may_leave(x: Wide, count: int) -> bool:
     return high > 0.0 and count * max(abs(math.log2(low)), abs(math.log2(high))) >= 900
 
 
-def _reduction(function: Any) -> Rule:
+def _reduction(function: Any) -> Evaluate:
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         return [Wide(function.reduce(xs[0].array, axes_of(node)), xs[0].exponent)]
 
     return run
 
 
-RULES["reduce_max"], RULES["reduce_min"] = _reduction(np.maximum), _reduction(np.minimum)
-RULES["reduce_and"], RULES["reduce_or"] = _reduction(np.bitwise_and), _reduction(np.bitwise_or)
-RULES["reduce_xor"] = _reduction(np.bitwise_xor)
-
-
-def _position(function: Any) -> Rule:
-    def run(node: Node, xs: list[Wide]) -> list[Wide]:
-        (axis,) = axes_of(node)
-        return [Wide(np.asarray(function(xs[0].array, axis)).astype(node.params["index_dtype"]))]
-
-    return run
-
-
-RULES["argmax"], RULES["argmin"] = _position(np.argmax), _position(np.argmin)
-
+_EXTREME = "*x: U -> u"
+law("reduce_max", _EXTREME, bound=moves, evaluate=_reduction(np.maximum), spread=by_order(1))
+law("reduce_min", _EXTREME, bound=moves, evaluate=_reduction(np.minimum), spread=by_order(-1))
 
 # -- sums whose parts leave the range -------------------------------------------------------------
 
@@ -89,7 +123,7 @@ _SUM_RANGE = {"float16": np.float32, "bfloat16": np.float32}
 
 
 def parts_overflow(
-    node: Node, run: Rule, xs: list[Wide], results: list[Wide], exponent: int
+    node: Node, run: Law, xs: list[Wide], results: list[Wide], exponent: int
 ) -> tuple[list[Wide], int]:
     """The result of a sum as a type computes it: NaN where its parts may add up to infinities.
 
@@ -126,7 +160,7 @@ def _along(node: Node, array: Any, function: Any) -> Any:
     return np.flip(function(np.flip(array, axis), axis), axis)
 
 
-def _cumulative(function: Any) -> Rule:
+def _cumulative(function: Any) -> Evaluate:
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         x = xs[0]
         array = np.asarray(x.array)
@@ -136,17 +170,53 @@ def _cumulative(function: Any) -> Rule:
     return run
 
 
-RULES["cumsum"] = _cumulative(np.add)
-RULES["cummax"], RULES["cummin"] = _cumulative(np.maximum), _cumulative(np.minimum)
+def _sums(node: Node, a: Record) -> Record:
+    return union(a, sum_of(a, _length(node) or 1))
 
 
-@rule("cumlogsumexp", work=16, spread=True)
+law("cumsum", "*x: u -> u", bound=known(_sums), evaluate=_cumulative(np.add))
+law("cummax", _EXTREME, bound=moves, evaluate=_cumulative(np.maximum), spread=by_order(1))
+law("cummin", _EXTREME, bound=moves, evaluate=_cumulative(np.minimum), spread=by_order(-1))
+
+
+@spread_form("cumsum")
+def _cumsum_apart(node: Node, xs: list[Wide]) -> list[Wide]:
+    fraction, powers = parts_of(xs[0])
+    axis = node.params["axis"]
+    if not node.params["reverse"]:
+        return [running_sum(fraction, powers, axis)]
+    out = running_sum(np.flip(fraction, axis), np.flip(powers, axis), axis)
+    return [Wide(np.flip(out.array, axis), np.flip(out.exponent, axis))]
+
+
+def _logarithms(node: Node, a: Record) -> Record:
+    # Between the least entry and the largest plus log k.
+    least, largest = ends(a)
+    largest += math.log(max(_length(node), 1))
+    return interval(least, largest, min(-float(precision(node)), a.low))
+
+
+@law("cumlogsumexp", "*x: 1 -> 1", work=16, spread=True, bound=known(_logarithms))
 def cumlogsumexp(node: Node, xs: list[Wide]) -> list[Wide]:
     array = np.asarray(in_float64(xs[0], tiny=True))
     return [Wide(_along(node, array, lambda a, axis: np.logaddexp.accumulate(a, axis)))]
 
 
-@rule("cumprod", work=4, spread=True)
+def _running_products(node: Node, a: Record) -> Record:
+    count = _length(node) or 1
+    return _of_sign(a, min(a.low, count * a.low), max(a.high, count * a.high))
+
+
+@law(
+    "cumprod",
+    "*x: 1 -> 1",
+    rows=rows.product_of_many,
+    work=4,
+    spread=True,
+    real_only=True,
+    bound=known(_running_products),
+    replay=IDENTITIES["cumprod"],
+)
 def cumprod(node: Node, xs: list[Wide]) -> list[Wide]:
     x, axis = xs[0], node.params["axis"]
     array = np.asarray(x.array)
@@ -167,78 +237,3 @@ def cumprod(node: Node, xs: list[Wide]) -> list[Wide]:
             exponents[i] += exponents[before] + more
         before = i
     return [Wide(out, kept)]
-
-
-# -- contractions ---------------------------------------------------------------------------------
-
-
-def _dot_work(node: Node, xs: list[Wide]) -> float:
-    (contract, _), _ = node.params["dimension_numbers"]
-    inner = math.prod(xs[0].array.shape[a] for a in contract)
-    return inner * math.prod(node.outputs[0].aval.shape) / 4 + xs[0].array.size + xs[1].array.size
-
-
-@rule("dot_general", work=_dot_work)
-def dot_general(node: Node, xs: list[Wide]) -> list[Wide]:
-    (x, y), numbers = xs, node.params["dimension_numbers"]
-    a, b = x.array, y.array
-    if not is_float(x) or not is_float(y):
-        dtype = dtype_of(node)
-        work = np.float64 if np.dtype(dtype).kind not in "biu" else dtype
-        a, b = np.asarray(a).astype(work), np.asarray(b).astype(work)
-    return [Wide(contract(a, b, numbers), x.exponent + y.exponent)]
-
-
-def contract_spread(x: tuple[Any, Any], y: tuple[Any, Any], numbers: Any) -> Wide:
-    """`contract` of fractions and exponents."""
-    left, right, shape = _matrices(x[0], y[0], numbers)
-    powers = _matrices(x[1], y[1], numbers)
-    out = multiply_matrices((left, powers[0]), (right, powers[1]))
-    return Wide(
-        out.array.reshape(shape), np.broadcast_to(out.exponent, out.array.shape).reshape(shape)
-    )
-
-
-@spread_rule(dot_general)
-def dot_general_spread(node: Node, xs: list[Wide]) -> list[Wide]:
-    x, y = (p if is_float(p) else Wide(np.asarray(p.array).astype(np.float64)) for p in xs)
-    return [contract_spread(parts_of(x), parts_of(y), node.params["dimension_numbers"])]
-
-
-def contract(a: Any, b: Any, numbers: Any) -> Any:
-    """The product of two arrays over some axes: batches first, then what is left of each."""
-    (inner_a, inner_b), (batch_a, _) = numbers
-    if a.ndim == b.ndim == 2 and not batch_a and (*inner_a, *inner_b) == (1, 0):
-        return a @ b
-    left, right, shape = _matrices(a, b, numbers)
-    return np.matmul(left, right).reshape(shape)
-
-
-def _matrices(a: Any, b: Any, numbers: Any) -> tuple[Any, Any, tuple[int, ...]]:
-    """The operands of a contraction as batches of matrices, and the shape of its result."""
-    (inner_a, inner_b), (batch_a, batch_b) = numbers
-    free_a = [i for i in range(a.ndim) if i not in inner_a and i not in batch_a]
-    free_b = [i for i in range(b.ndim) if i not in inner_b and i not in batch_b]
-    batch = [a.shape[i] for i in batch_a]
-    left = [a.shape[i] for i in free_a]
-    right = [b.shape[i] for i in free_b]
-    k = math.prod(a.shape[i] for i in inner_a)
-    many = math.prod(batch)
-    a = np.transpose(a, (*batch_a, *free_a, *inner_a)).reshape((many, math.prod(left), k))
-    b = np.transpose(b, (*batch_b, *inner_b, *free_b)).reshape((many, k, math.prod(right)))
-    return a, b, (*batch, *left, *right)
-
-
-@rule("tanjax_symmetric_outer", work=4)
-def symmetric_outer(node: Node, xs: list[Wide]) -> list[Wide]:
-    """`left @ right.T + right @ left.T`."""
-    (a, i), (b, j) = (x[:2] for x in xs)
-    half = a @ b.T
-    return [Wide(half + b @ a.T, i + j)]
-
-
-@spread_rule(symmetric_outer)
-def symmetric_outer_spread(node: Node, xs: list[Wide]) -> list[Wide]:
-    a, b = (parts_of(x) for x in xs)
-    numbers = (((1,), (1,)), ((), ()))
-    return [plus(settle(contract_spread(a, b, numbers)), settle(contract_spread(b, a, numbers)))]

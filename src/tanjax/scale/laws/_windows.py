@@ -20,10 +20,15 @@ from typing import Any
 import numpy as np
 
 from ..graph._graph import Node
-from ..numbers._wide import Apart, Wide, align
-from ._numpy_rules import Rule, dtype_of, is_float, rule
-from ._numpy_rules_reduce import contract, contract_spread
-from ._numpy_rules_shape import padded
+from ..numbers._interval_record import Record, Records, multiply, sum_of, union
+from ..numbers._spread import add_at, parts_of, plus, product_over, ranks, sum_over
+from ..numbers._wide import Apart, Wide, align, settle
+from . import _rows as rows
+from ._contractions import contract, contract_spread
+from ._forms import by_order, dtype_of, is_float, moves
+from ._integers import PLAIN
+from ._law import LAWS, Evaluate, known, law, spread_form
+from ._shapes import padded
 
 
 def windows(
@@ -73,7 +78,7 @@ def _work(node: Node, xs: list[Wide]) -> float:
     return math.prod(node.outputs[0].aval.shape) * math.prod(node.params["window_dimensions"])
 
 
-def _pool(function: Any, fill: Any) -> Rule:
+def _pool(function: Any, fill: Any) -> Evaluate:
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         array = np.asarray(xs[0].array)
         view = windows_of(node, array, fill(array.dtype))
@@ -84,9 +89,24 @@ def _pool(function: Any, fill: Any) -> Rule:
     return run
 
 
-rule("reduce_window_sum", work=_work)(_pool(np.add, lambda dtype: 0))
-rule("reduce_window_max", work=_work)(_pool(np.maximum, _lowest))
-rule("reduce_window_min", work=_work)(_pool(np.minimum, _highest))
+def _sums(node: Node, a: Record) -> Record:
+    total = sum_of(a, math.prod(node.params["window_dimensions"]))
+    return union(a, total)._replace(zero=True)  # padding shortens sums
+
+
+law("reduce_window_sum", "a: u -> u", work=_work, bound=known(_sums),
+    evaluate=_pool(np.add, lambda dtype: 0))  # fmt: skip
+law("reduce_window_max", "a: U -> u", work=_work, bound=moves, spread=by_order(1),
+    evaluate=_pool(np.maximum, _lowest))  # fmt: skip
+law("reduce_window_min", "a: U -> u", work=_work, bound=moves, spread=by_order(-1),
+    evaluate=_pool(np.minimum, _highest))  # fmt: skip
+
+
+@spread_form("reduce_window_sum")
+def _sum_apart(node: Node, xs: list[Wide]) -> list[Wide]:
+    fraction, powers = (windows_of(node, a, 0) for a in parts_of(xs[0]))
+    return [sum_over(fraction, powers, inner_axes(xs[0].array))]
+
 
 # The NumPy function of a primitive, and its neutral element, with which a window is padded.
 _FUNCTIONS: dict[str, tuple[Any, Any]] = {
@@ -116,7 +136,10 @@ def _in_common(function: Any, xs: list[Wide]) -> tuple[list[Any], int]:
     return align(xs)
 
 
-@rule("reduce")
+law("select_and_scatter", PLAIN)  # by functions of its own
+
+
+@law("reduce", "", rows=rows.reduction)
 def reduce(node: Node, xs: list[Wide]) -> list[Wide]:
     if len(xs) != 2:
         raise NotImplementedError("reduce of several operands")
@@ -128,7 +151,7 @@ def reduce(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(out if kept else out.astype(dtype_of(node)), power)]
 
 
-@rule("reduce_window", work=_work)
+@law("reduce_window", "", rows=rows.reduction, work=_work)
 def reduce_window(node: Node, xs: list[Wide]) -> list[Wide]:
     if len(xs) != 2:
         raise NotImplementedError("reduce_window of several operands")
@@ -137,6 +160,25 @@ def reduce_window(node: Node, xs: list[Wide]) -> list[Wide]:
     view = windows_of(node, np.asarray(array), neutral(array.dtype))
     out = function.reduce(view, inner_axes(np.asarray(array)))
     return [Wide(function(out, start).astype(view.dtype), power)]
+
+
+@spread_form("reduce reduce_window")
+def _reduce_apart(node: Node, xs: list[Wide]) -> list[Wide]:
+    function, neutral = function_of(node)
+    x, start = xs
+    if function in (np.maximum, np.minimum):
+        rule, nan = LAWS[node.primitive].evaluate, 1 if function is np.maximum else -1
+        return by_order(nan)(rule)(node, xs)  # type: ignore[arg-type]
+    pair = parts_of(x)
+    axes = node.params.get("dimensions")
+    if node.primitive == "reduce_window":
+        fill = int(neutral(np.dtype(int)))
+        pair = tuple(windows_of(node, a, f) for a, f in zip(pair, (fill, 0), strict=True))
+        axes = inner_axes(x.array)
+    if function is np.add:
+        return [plus(settle(sum_over(*pair, tuple(axes))), start)]
+    total = settle(product_over(*pair, tuple(axes)))
+    return [Wide(total.array * start.array, total.exponent + start.exponent)]
 
 
 # -- what was selected in a window ----------------------------------------------------------------
@@ -159,7 +201,16 @@ def selected(node: Node, array: Any) -> tuple[Any, Any]:
     return np.take_along_axis(view(index), best[..., None], -1)[..., 0], full
 
 
-@rule("select_and_scatter_add", work=_work)
+def _scattered(node: Node, records: Records) -> Records:
+    return [records[0] and _sums(node, records[0])]
+
+
+@law(
+    "select_and_scatter_add",
+    "a: u, b: * -> u",  # the second operand only says where
+    work=_work,
+    bound=_scattered,
+)
 def select_and_scatter_add(node: Node, xs: list[Wide]) -> list[Wide]:
     source, operand = (np.asarray(x.array) for x in xs)
     index, full = selected(node, operand)
@@ -169,12 +220,35 @@ def select_and_scatter_add(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(padded(out.reshape(full.shape), 0, config), xs[0].exponent)]
 
 
-@rule("select_and_gather_add", work=_work)
+@spread_form("select_and_scatter_add")
+def _scatter_apart(node: Node, xs: list[Wide]) -> list[Wide]:
+    (place,), _ = ranks([xs[1]], 1)
+    index, full = selected(node, place)
+    zeros = Wide(np.zeros(full.size), 0)
+    fraction, powers = map(np.ravel, parts_of(xs[0]))
+    out = add_at(zeros, (index.reshape(-1),), Wide(fraction, powers))
+    config = [(-int(lo), -int(hi), 0) for lo, hi in node.params["padding"]]
+    array, powers = (padded(a.reshape(full.shape), 0, config) for a in (out.array, out.exponent))
+    return [Wide(array, powers)]
+
+
+def _gathered(node: Node, records: Records) -> Records:
+    return [records[0] and records[0]._replace(zero=True)]
+
+
+@law("select_and_gather_add", "a: u, b: * -> u", work=_work, bound=_gathered)
 def select_and_gather_add(node: Node, xs: list[Wide]) -> list[Wide]:
     tangents, operand = (np.asarray(x.array) for x in xs)
     index, _ = selected(node, operand)
     config = [(int(lo), int(hi), 0) for lo, hi in node.params["padding"]]
     return [Wide(padded(tangents, 0, config).reshape(-1)[index], xs[0].exponent)]
+
+
+@spread_form("select_and_gather_add")
+def _gather_apart(node: Node, xs: list[Wide]) -> list[Wide]:
+    (place,), _ = ranks([xs[1]], 1)
+    pair = [select_and_gather_add(node, [Wide(a), Wide(place)])[0] for a in parts_of(xs[0])]
+    return [Wide(pair[0].array, pair[1].array)]
 
 
 # -- convolution ----------------------------------------------------------------------------------
@@ -186,11 +260,24 @@ def _conv_work(node: Node, xs: list[Wide]) -> float:
     return math.prod(node.outputs[0].aval.shape) * kernel.size / max(outputs, 1)
 
 
-@rule("conv_general_dilated", work=_conv_work)
+def _conv_bound(node: Node, a: Record, b: Record) -> Record:
+    shape = node.uses[1].value.aval.shape
+    channels = shape[node.params["dimension_numbers"].rhs_spec[0]]
+    count = math.prod(shape) // max(channels, 1)
+    term = multiply(a, b)
+    return union(term, sum_of(term, max(count, 1)))._replace(zero=True)  # padding
+
+
+@law("conv_general_dilated", "a: u, b: v -> u*v", work=_conv_work, bound=known(_conv_bound))
 def convolution(node: Node, xs: list[Wide]) -> list[Wide]:
     x, y = xs
     out = convolved(node, (x.array, None), (y.array, None))
     return [Wide(out.array, x.exponent + y.exponent)]
+
+
+@spread_form("conv_general_dilated")
+def _convolution_apart(node: Node, xs: list[Wide]) -> list[Wide]:
+    return [convolved(node, *(parts_of(x) for x in xs))]
 
 
 def convolved(node: Node, x: tuple[Any, Any], y: tuple[Any, Any]) -> Wide:

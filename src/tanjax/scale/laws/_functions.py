@@ -8,8 +8,11 @@ linear at zero (sin, tanh, log1p, erf, ...) keep arguments that float64 cannot h
     >>> exp_of(np.array([1.0, 1000.0])).exponent
     array([   1, 1443])
 
-All rules here are for blocks and spread numbers alike. Sharp edge: a function with no known form
-far from 1 (zeta, the incomplete gammas) is unknown for arguments beyond float64.
+All forms here are for blocks and spread numbers alike. Their bounds are in `_function_bounds`, what
+runs them at exponents in `_identities`; the table at the end is of all three, by name.
+
+Sharp edge: a function with no known form far from 1 (zeta, the incomplete gammas) is unknown for
+arguments beyond float64.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..graph._graph import Node
-from ..numbers._spread import choose, common, is_spread, plus, times
+from ..numbers._spread import choose, common, is_spread, times
 from ..numbers._wide import (
     Wide,
     as_float,
@@ -31,8 +34,13 @@ from ..numbers._wide import (
     is_number,
     settle,
 )
-from ._numpy_rules import LOG2, RULES, SPREAD, WORK, is_float, rule, whole_power
+from . import _function_bounds as bounds, _rows as rows
+from ._arithmetic import power_bound, whole_power
+from ._forms import is_float
+from ._identities import IDENTITIES
+from ._law import Evaluate, known, law
 
+LOG2 = math.log(2.0)
 # log 2 in two parts, the first with 32 zero bits at its end, so that k * _LOG2_HIGH is exact.
 _LOG2_HIGH, _LOG2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _COSTLY = 8.0  # a transcendental function takes about as long as so many products
@@ -99,7 +107,6 @@ def log_of(x: Wide, function: Any = np.log, unit: float = LOG2) -> Any:
     return np.where((size > _TINY) & (size < _HUGE), function(t), out)
 
 
-@rule("exp", work=_COSTLY, spread=True)
 def exponential(node: Node, xs: list[Wide]) -> list[Wide]:
     x = xs[0]
     if _ends(x)[1] < 9.0:  # at most 512
@@ -107,23 +114,19 @@ def exponential(node: Node, xs: list[Wide]) -> list[Wide]:
     return [exp_of(as_float(x))]
 
 
-@rule("exp2", work=_COSTLY, spread=True)
 def exponential_2(node: Node, xs: list[Wide]) -> list[Wide]:
     t = as_float(xs[0])
     return [exp_of(t * LOG2) if t.dtype.kind == "c" else exp2_of(t)]
 
 
-@rule("log", work=_COSTLY, spread=True)
 def logarithm(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(log_of(xs[0]))]
 
 
-@rule("log2", work=_COSTLY, spread=True)
 def logarithm_2(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(log_of(xs[0], np.log2, 1.0))]
 
 
-@rule("logistic", work=_COSTLY, spread=True)
 def logistic(node: Node, xs: list[Wide]) -> list[Wide]:
     t = np.asarray(as_float(xs[0]))
     low = t.real < -40.0  # exp(t) to the precision of float64
@@ -133,7 +136,7 @@ def logistic(node: Node, xs: list[Wide]) -> list[Wide]:
 # -- functions that are linear at zero ------------------------------------------------------------
 
 
-def _register(name: str, function: Any, slope: float = 1.0) -> None:
+def _linear(function: Any, slope: float = 1.0) -> Evaluate:
     """A function that is `slope * x` below 2^-60, to float64's precision."""
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
@@ -145,13 +148,11 @@ def _register(name: str, function: Any, slope: float = 1.0) -> None:
         tiny = np.abs(as_float(x)) < 2.0**-60
         return [_piecewise(tiny, function(x), lambda: times(x, Wide(np.float64(slope))))]
 
-    RULES[name], WORK[name] = run, _COSTLY
-    SPREAD[run] = run
+    return run
 
 
-for _name in ("tan", "tanh", "asin", "atan", "atanh"):
-    _numpy = getattr(np, {"asin": "arcsin", "atan": "arctan", "atanh": "arctanh"}.get(_name, _name))
-    _register(_name, lambda x, f=_numpy: Wide(f(as_float(x))))
+def _of_float64(function: Any) -> Any:
+    return lambda x: Wide(function(as_float(x)))
 
 
 def _scipy(name: str) -> Any:
@@ -163,10 +164,6 @@ def _scipy(name: str) -> Any:
         return getattr(scipy.special, name)(*arrays)
 
     return call
-
-
-_register("erf", lambda x: Wide(_scipy("erf")(as_float(x))), 2 / math.sqrt(math.pi))
-_register("erf_inv", lambda x: Wide(_scipy("erfinv")(as_float(x))), math.sqrt(math.pi) / 2)
 
 
 def _expm1(x: Wide) -> Wide:
@@ -223,28 +220,18 @@ def _sin(x: Wide) -> Wide:
     return Wide(complex_of(turned.array.imag, -turned.array.real), turned.exponent)
 
 
-_register("sin", _sin)
-_register("expm1", _expm1)
-_register("log1p", _log1p)
-_register("asinh", _asinh)
-_register("sinh", lambda x: _sinh(as_float(x)))
-
-
 # -- the others -----------------------------------------------------------------------------------
 
 
-@rule("cosh", work=_COSTLY, spread=True)
 def cosh(node: Node, xs: list[Wide]) -> list[Wide]:
     return [_cosh(as_float(xs[0]))]
 
 
-@rule("cos", work=_COSTLY, spread=True)
 def cos(node: Node, xs: list[Wide]) -> list[Wide]:
     t = as_float(xs[0])
     return [_cosh(complex_of(-t.imag, t.real)) if t.dtype.kind == "c" else Wide(np.cos(t))]
 
 
-@rule("acosh", work=_COSTLY, spread=True)
 def acosh(node: Node, xs: list[Wide]) -> list[Wide]:
     x, t = xs[0], as_float(xs[0])
     near = np.arccosh(t)
@@ -253,7 +240,6 @@ def acosh(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(np.where(np.abs(t) > 1e300, log_of(x) + LOG2, near))]
 
 
-@rule("atan2", work=_COSTLY, spread=True)
 def atan2(node: Node, xs: list[Wide]) -> list[Wide]:
     y, x = xs
     if not is_spread(y) and not is_spread(x) and y.exponent == x.exponent:
@@ -263,7 +249,6 @@ def atan2(node: Node, xs: list[Wide]) -> list[Wide]:
     return [_piecewise(small, Wide(np.arctan2(a, b)), lambda: times(y, inverse(x)))]
 
 
-@rule("erfc", work=_COSTLY, spread=True)
 def erfc(node: Node, xs: list[Wide]) -> list[Wide]:
     t = np.asarray(as_float(xs[0]))
 
@@ -277,7 +262,6 @@ def erfc(node: Node, xs: list[Wide]) -> list[Wide]:
     return [_piecewise(t > 20.0, Wide(_scipy("erfc")(t)), tail)]
 
 
-@rule("pow", work=2 * _COSTLY, spread=True)
 def power(node: Node, xs: list[Wide]) -> list[Wide]:
     """`x**y`: by products for one whole exponent, else by the logarithm where float64 ends."""
     x, y = xs
@@ -305,13 +289,7 @@ def _power_by_logarithm(x: Wide, t: Any) -> Wide:
     return Wide(size.array * np.power(np.where(x.array < 0, -1.0, 1.0), t), size.exponent)
 
 
-@rule("one_minus_square", spread=True)
-def one_minus_square(node: Node, xs: list[Wide]) -> list[Wide]:
-    one, x = Wide(np.float64(1.0), 0, (1.0, 1.0)), xs[0]
-    return [times(plus(one, Wide(-x.array, x.exponent, x.extent)), plus(one, x))]
-
-
-def _plain(name: str, function: Any, far: Any = None, tiny: bool = False) -> None:
+def _plain(function: Any, far: Any = None, tiny: bool = False) -> Evaluate:
     """A function evaluated at its true value.
 
     **Arguments:** `far`: what it is, for one operand, where that is out of float64's range; `tiny`:
@@ -327,8 +305,23 @@ def _plain(name: str, function: Any, far: Any = None, tiny: bool = False) -> Non
         outside = is_number(xs[0].array) & ((size < _TINY) | (size > _HUGE))
         return [_piecewise(outside, Wide(function(as_float(xs[0]))), lambda: far(xs[0], size > 1))]
 
-    RULES[name], WORK[name] = run, _COSTLY
-    SPREAD[run] = run
+    return run
+
+
+def _as_far_as_jax(name: str) -> Any:
+    """A function of SciPy, where JAX's own is right in float32.
+
+    Its sums of powers leave the range far away: there `zeta(2, 1e20)` is 0, and others are NaN.
+    """
+    function = _scipy(name)
+
+    def call(order: Any, x: Any) -> Any:
+        far = (np.abs(x) > 1e10) | (np.abs(x) < 1e-10) | (np.abs(order) > 1e3)
+        if np.any(far & np.isfinite(x) & (x != 0)):
+            raise NotImplementedError(f"{name} of numbers that JAX's own is not made for")
+        return function(order, x)
+
+    return call
 
 
 def _digamma_far(x: Wide, large: Any) -> Wide:
@@ -342,16 +335,59 @@ def _lgamma_far(x: Wide, large: Any) -> Wide:
     return choose(large, Wide(-logs), grown)
 
 
-_plain("acos", np.arccos, tiny=True)
-_plain("bessel_i0e", _scipy("i0e"), tiny=True)
-_plain("lgamma", _scipy("gammaln"), _lgamma_far)
-_plain("digamma", _scipy("digamma"), _digamma_far)
-for _name, _function in {
-    "polygamma": "polygamma",
-    "zeta": "zeta",
-    "igamma": "gammainc",
-    "igammac": "gammaincc",
-    "regularized_incomplete_beta": "betainc",
-    "bessel_i1e": "i1e",
-}.items():
-    _plain(_name, _scipy(_function))
+# -- the table ------------------------------------------------------------------------------------
+
+_TABLE: dict[str, Evaluate | None] = {
+    "exp": exponential,
+    "exp2": exponential_2,
+    "log": logarithm,
+    "log2": logarithm_2,
+    "logistic": logistic,
+    "expm1": _linear(_expm1),
+    "log1p": _linear(_log1p),
+    "sin": _linear(_sin),
+    "cos": cos,
+    "tan": _linear(_of_float64(np.tan)),
+    "asin": _linear(_of_float64(np.arcsin)),
+    "acos": _plain(np.arccos, tiny=True),
+    "atan": _linear(_of_float64(np.arctan)),
+    "sinh": _linear(lambda x: _sinh(as_float(x))),
+    "cosh": cosh,
+    "tanh": _linear(_of_float64(np.tanh)),
+    "asinh": _linear(_asinh),
+    "acosh": acosh,
+    "atanh": _linear(_of_float64(np.arctanh)),
+    "erf": _linear(_of_float64(_scipy("erf")), 2 / math.sqrt(math.pi)),
+    "erf_inv": _linear(_of_float64(_scipy("erfinv")), math.sqrt(math.pi) / 2),
+    "erfc": erfc,
+    "lgamma": _plain(_scipy("gammaln"), _lgamma_far),
+    "digamma": _plain(_scipy("digamma"), _digamma_far),
+    "bessel_i0e": _plain(_scipy("i0e"), tiny=True),
+    "bessel_i1e": _plain(_scipy("i1e")),
+    "polygamma": _plain(_as_far_as_jax("polygamma")),
+    "zeta": _plain(_as_far_as_jax("zeta")),
+    "igamma": _plain(_scipy("gammainc")),
+    "igammac": _plain(_scipy("gammaincc")),
+    "regularized_incomplete_beta": _plain(_scipy("betainc")),
+    "igamma_grad_a": None,
+}
+_SHARED = {"log2": "log", "digamma": "lgamma"}
+_COMPLEX = {"exp", "exp2", "log", "log2"}  # the others grow like exp there, or have branches
+
+for _name, _evaluate in _TABLE.items():
+    _bound = getattr(bounds, _SHARED.get(_name, _name), None)
+    law(
+        _name,
+        "*x: 1 -> 1",
+        evaluate=_evaluate,
+        spread=_evaluate is not None,
+        work=_COSTLY,
+        bound=_bound and known(_bound),
+        real_only=_name not in _COMPLEX,
+        replay=IDENTITIES.get(_name),
+    )
+law("atan2", "a: u, b: u -> rad", rows=rows.angle, evaluate=atan2, spread=True, work=_COSTLY,
+    bound=known(bounds.atan2), replay=IDENTITIES["atan2"])  # fmt: skip
+law("pow", "", rows=rows.general_power, evaluate=power, spread=True,
+    work=2 * _COSTLY, bound=known(power_bound), real_only=True,
+    replay=IDENTITIES["pow"])  # fmt: skip

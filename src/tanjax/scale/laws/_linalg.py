@@ -19,13 +19,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
-from ..graph._graph import Node
-from ..numbers._spread import is_spread, plus, times
+from tanjax import _compat
+
+from ..graph import _lu
+from ..graph._graph import Exponents, Node
+from ..numbers._interval_record import INFINITY, Record, Records, span
+from ..numbers._spread import is_spread
 from ..numbers._wide import Apart, Wide, align, in_float64, scaled, settle
-from ._numpy_rules import dtype_of, rule
-from ._numpy_rules_index import permutation
+from . import _rows as rows
+from ._forms import dtype_of
+from ._indexing import permutation
+from ._law import LAWS, known, law
+from ._powers_of_two import convert
 
 
 def _cube(node: Node, xs: list[Wide]) -> float:
@@ -58,7 +66,39 @@ def _triangle(x: Wide, lower: bool, unit: bool) -> Wide:
     return x
 
 
-@rule("cholesky", work=_cube)
+def _bounds(node: Node, high: float, factors: float) -> Records:
+    """Values up to 2^high in real results of one dimension less, factors in the others."""
+    rank = len(node.uses[0].value.aval.shape)
+    return [
+        span(-INFINITY, high if len(out.aval.shape) < rank else factors) for out in node.outputs
+    ]
+
+
+def _spectral(node: Node, records: Records) -> Records:
+    if records[0] is None:
+        return [None] * len(node.outputs)
+    shape = node.uses[0].value.aval.shape
+    # At most the Frobenius norm.
+    return _bounds(node, records[0].high + math.log2(max(math.prod(shape[-2:]), 1)) / 2, 0.0)
+
+
+def _rows_of_bits(node: Node) -> float:
+    """log2 of the number of rows, by which the factors of `lu` are expected to grow."""
+    return math.log2(max(node.uses[0].value.aval.shape[-2], 1))
+
+
+def _orthogonal(node: Node, records: Records) -> Records:
+    if records[0] is None:
+        return [None] * len(node.outputs)
+    # Columns of R are as long as those of A; reflectors and Q have entries up to 1, taus up to 2.
+    return _bounds(node, 1.0, max(records[0].high + _rows_of_bits(node) / 2, 0.0))
+
+
+def _half(node: Node, a: Record) -> Record:
+    return span(-INFINITY, a.high / 2)  # the squares of a row add up to the diagonal entry
+
+
+@law("cholesky", "a: u -> u^1/2", work=_cube, bound=known(_half))
 def cholesky(node: Node, xs: list[Wide]) -> list[Wide]:
     half, odd = divmod(xs[0].exponent, 2)
     array = scaled(np.asarray(xs[0].array), odd)
@@ -73,7 +113,14 @@ def cholesky(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(out, half)]
 
 
-@rule("triangular_solve", work=_cube, spread=True)
+def _solve_units(equation: Any) -> str:
+    # Of a unit diagonal, `a` is a factor packed together with another one, which has a unit.
+    return f"a: {'*' if equation.params['unit_diagonal'] else 'u'}, b: v -> " + (
+        "v" if equation.params["unit_diagonal"] else "v/u"
+    )
+
+
+@law("triangular_solve", _solve_units, rows=rows.triangular_solve, work=_cube, spread=True)
 def triangular_solve(node: Node, xs: list[Wide]) -> list[Wide]:
     p = node.params
     if is_spread(xs[1]):
@@ -104,7 +151,6 @@ def _substitute(a: Any, b: Any, lower: bool, unit: bool) -> Any:
     return x
 
 
-@rule("lu", work=_cube)
 def lu(node: Node, xs: list[Wide]) -> list[Wide]:
     import scipy.linalg
 
@@ -120,7 +166,7 @@ def lu(node: Node, xs: list[Wide]) -> list[Wide]:
     return [packed, Wide(pivots), Wide(permutation(pivots, rows).astype(np.int32))]
 
 
-@rule("qr", work=_cube)
+@law("qr", "a: u -> (1, u, -)", work=_cube, bound=_orthogonal)
 def qr(node: Node, xs: list[Wide]) -> list[Wide]:
     array = np.asarray(xs[0].array)
     full = node.params["full_matrices"]
@@ -138,7 +184,14 @@ def qr(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(q), Wide(r, xs[0].exponent)]
 
 
-@rule("householder_product", work=_cube, spread=True)
+@law(
+    "householder_product",
+    "a: *, b: 1 -> 1",
+    rows=rows.at_zero,
+    work=_cube,
+    spread=True,
+    bound=known(lambda node, a, taus: span(-INFINITY, 0.0)),
+)
 def householder_product(node: Node, xs: list[Wide]) -> list[Wide]:
     """The first columns of a product of reflections `1 - tau v v*`."""
     reflections = _triangle(xs[0], True, True)  # above them, there may be another factor
@@ -154,7 +207,7 @@ def householder_product(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(out)]
 
 
-@rule("geqrf", work=_cube)
+@law("geqrf", "a: u -> (u, 1)", rows=rows.at_zero, work=_cube, bound=_orthogonal)
 def geqrf(node: Node, xs: list[Wide]) -> list[Wide]:
     import scipy.linalg
 
@@ -165,7 +218,7 @@ def geqrf(node: Node, xs: list[Wide]) -> list[Wide]:
     return [factors, Wide(taus.reshape(*array.shape[:-2], -1))]
 
 
-@rule("svd", work=lambda node, xs: 10 * _cube(node, xs))
+@law("svd", "a: u -> (u, 1, 1)", work=lambda node, xs: 10 * _cube(node, xs), bound=_spectral)
 def svd(node: Node, xs: list[Wide]) -> list[Wide]:
     p, power = node.params, xs[0].exponent
     if p.get("subset_by_index") is not None:
@@ -176,7 +229,7 @@ def svd(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(s, power), Wide(u), Wide(vh)]
 
 
-@rule("eigh", work=lambda node, xs: 10 * _cube(node, xs))
+@law("eigh", "a: u -> (1, u)", work=lambda node, xs: 10 * _cube(node, xs), bound=_spectral)
 def eigh(node: Node, xs: list[Wide]) -> list[Wide]:
     if (some := node.params.get("subset_by_index")) and some != (0, xs[0].array.shape[-1]):
         raise NotImplementedError("eigh of a subset")
@@ -188,7 +241,7 @@ def eigh(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(v), Wide(w, xs[0].exponent)]
 
 
-@rule("eig", work=lambda node, xs: 30 * _cube(node, xs))
+@law("eig", "a: u -> (u, 1, 1)", work=lambda node, xs: 30 * _cube(node, xs))
 def eig(node: Node, xs: list[Wide]) -> list[Wide]:
     if node.params["compute_left_eigenvectors"]:
         raise NotImplementedError("left eigenvectors")
@@ -197,7 +250,7 @@ def eig(node: Node, xs: list[Wide]) -> list[Wide]:
     return [*out, Wide(v.astype(np.complex128))][: len(node.outputs)]
 
 
-@rule("tridiagonal_solve", work=_cube)
+@law("tridiagonal_solve", "dl: u, d: u, du: u, b: v -> v/u", work=_cube)
 def tridiagonal_solve(node: Node, xs: list[Wide]) -> list[Wide]:
     (low, diagonal, high), power = align(xs[:3])
     size = diagonal.shape[-1]
@@ -209,21 +262,42 @@ def tridiagonal_solve(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(np.linalg.solve(matrix, np.asarray(xs[3].array)), xs[3].exponent - power)]
 
 
-@rule("symmetric_product", work=_cube)
-def symmetric_product(node: Node, xs: list[Wide]) -> list[Wide]:
-    """`alpha a aᵀ + beta c`."""
-    x, c = xs
-    square = settle(Wide(x.array @ np.swapaxes(x.array, -1, -2), 2 * x.exponent))
-    alpha, beta = (settle(Wide(np.float64(node.params[name]))) for name in ("alpha", "beta"))
-    return [plus(times(square, alpha), times(c, beta))]
+# Of their results nothing is known but that the numbers themselves are needed.
+law("schur", "a: u -> (u, 1)")
+law("geqp3 hessenberg tridiagonal ormqr cholesky_update", "*x: - -> -")
 
 
-@rule("fft", work=32)
-def fft(node: Node, xs: list[Wide]) -> list[Wide]:
-    lengths = node.params["fft_lengths"]
-    kind = getattr(node.params["fft_type"], "name", str(node.params["fft_type"])).upper()
-    transform: Any = {
-        "FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn,
-    }[kind]  # fmt: skip
-    axes = tuple(range(-len(lengths), 0))
-    return [Wide(transform(xs[0].array, s=lengths, axes=axes), xs[0].exponent)]
+# -- two factors in one array (`graph/_lu.py`) ----------------------------------------------------
+
+
+def _lu_bound(node: Node, records: Records) -> Records:
+    a, pivots = records[0], [None] * (len(node.outputs) - 3)
+    packed = a and span(-INFINITY, max(a.high + _rows_of_bits(node), 0.0))
+    return [packed, *pivots, packed, packed]
+
+
+def _replayed(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
+    packed, *pivots = _compat.bind(node.equation, operands)
+    below = np.tril(np.ones(packed.shape[-2:], bool), -1)
+    exponent = e.of(node.uses[0])
+    whole = jnp.where(below, packed, convert(packed, exponent)) if exponent else packed
+    return [whole, *pivots, packed, packed]
+
+
+@law(
+    _lu.NAME,
+    "a: u -> (u, -, -)",
+    rows=rows.factors,
+    bound=_lu_bound,
+    replay=_replayed,
+    work=_cube,
+)
+def factors(node: Node, xs: list[Wide]) -> list[Wide]:
+    """The two triangles; the packed array only where it is read."""
+    packed, *pivots = lu(node, xs)
+    triangles = np.tril(packed.array, -1), np.triu(packed.array)  # its exponent may be an array
+    whole = packed if node.outputs[0].uses else Wide(np.zeros_like(packed.array))
+    return [whole, *pivots, *(Wide(a, packed.exponent) for a in triangles)]
+
+
+LAWS["lu"] = LAWS[_lu.NAME]  # for units: in a graph it has more results

@@ -1,11 +1,11 @@
-"""Interval rules of transcendental functions.
+"""Bounds of transcendental functions.
 
 Most are monotone or odd, so that the ends of the operand's range give those of the result. What
 matters for exponents: `exp` of something that is never positive is at most 1, a sigmoid, `tanh` or
 `sin` at most 1, and near zero an odd function is as small as its operand.
 
-    INTERVALS["tanh"](node, [span(-20.0, 9.0)])
-    # [Record(plus_low=-20.4, plus_high=0.0, minus_low=-20.4, minus_high=0.0, zero=True, ...)]
+    tanh(node, span(-20.0, 9.0))
+    # Record(plus_low=-20.4, plus_high=0.0, minus_low=-20.4, minus_high=0.0, zero=True, ...)
 
 Sharp edge: near a zero of the function that is not zero itself (`log` at 1, `sin` at π) the result
 may be as small as the spacing of the operand; it counts as cancelled.
@@ -26,7 +26,6 @@ from ..numbers._interval_record import (
     positive,
     power_of_two,
     precision,
-    rule_of_known,
     span,
     union,
 )
@@ -41,21 +40,18 @@ def _odd(a: Record, bound: Callable[[float, float], tuple[float, float]]) -> Rec
     return Record(*plus, *minus, a.zero, cancelled=a.cancelled)
 
 
-@rule_of_known("exp")
-def _exp(node: Node, a: Record) -> Record:
+def exp(node: Node, a: Record) -> Record:
     if node.uses[0].value.aval.dtype.kind == "c":  # |exp(z)| = exp(re z)
         a = span(a.low, a.high)
     least, largest = ends(a)
     return positive(least / LN2, largest / LN2, zero=True)  # of -inf, as in a masked softmax
 
 
-@rule_of_known("exp2")
-def _exp2(node: Node, a: Record) -> Record:
+def exp2(node: Node, a: Record) -> Record:
     return positive(*ends(a), zero=True)
 
 
-@rule_of_known("expm1")
-def _expm1(node: Node, a: Record) -> Record:
+def expm1(node: Node, a: Record) -> Record:
     # x <= expm1(x), and 0.63 |x| <= |expm1(x)| <= 1 for -1 <= x <= 0.
     grown = power_of_two(a.plus_high) / LN2
     plus = (a.plus_low, grown if grown > 1 else a.plus_high + 1) if a.has_plus else (
@@ -66,8 +62,7 @@ def _expm1(node: Node, a: Record) -> Record:
     return Record(*plus, *minus, a.zero, cancelled=a.cancelled)
 
 
-@rule_of_known("log", "log2")
-def _log(node: Node, a: Record) -> Record:
+def log(node: Node, a: Record) -> Record:
     factor = LN2 if node.primitive == "log" else 1.0
     nearest = -float(precision(node))
     if node.uses[0].value.aval.dtype.kind == "c":
@@ -78,8 +73,7 @@ def _log(node: Node, a: Record) -> Record:
     return interval(a.plus_low * factor, a.plus_high * factor, nearest)
 
 
-@rule_of_known("log1p")
-def _log1p(node: Node, a: Record) -> Record:
+def log1p(node: Node, a: Record) -> Record:
     def size(bound: float) -> float:
         if bound < -50.0:
             return bound - 1e-9
@@ -93,50 +87,42 @@ def _log1p(node: Node, a: Record) -> Record:
     return Record(*plus, *minus, a.zero, cancelled=a.cancelled)
 
 
-@rule_of_known("sin")
-def _sin(node: Node, a: Record) -> Record:
+def sin(node: Node, a: Record) -> Record:
     if a.high <= 0.65:  # up to π/2: 2/π |x| <= |sin x|
         return _odd(a, lambda low, high: (low - 0.66, min(high, 0.0)))
     return span(min(a.low - 0.66, -2.0 * precision(node)), 0.0)._replace(cancelled=True)
 
 
-@rule_of_known("cos")
-def _cos(node: Node, a: Record) -> Record:
+def cos(node: Node, a: Record) -> Record:
     if a.high <= 0.0:
         return positive(-0.9, 0.0)
     return span(-2.0 * precision(node), 0.0)._replace(cancelled=True)
 
 
-@rule_of_known("tan")
-def _tan(node: Node, a: Record) -> Record:
+def tan(node: Node, a: Record) -> Record:
     if a.high <= 0.0:
         return _odd(a, lambda low, high: (low, high + 0.65))
     bits = 2.0 * precision(node)
     return span(min(a.low, -bits), bits)._replace(cancelled=True)
 
 
-@rule_of_known("sinh")
-def _sinh(node: Node, a: Record) -> Record:
+def sinh(node: Node, a: Record) -> Record:
     return _odd(a, lambda low, high: (low, max(high + 0.3, power_of_two(high) / LN2 - 1.0)))
 
 
-@rule_of_known("cosh")
-def _cosh(node: Node, a: Record) -> Record:
+def cosh(node: Node, a: Record) -> Record:
     return positive(0.0, max(1.0, power_of_two(a.high) / LN2))
 
 
-@rule_of_known("tanh")
-def _tanh(node: Node, a: Record) -> Record:
+def tanh(node: Node, a: Record) -> Record:
     return _odd(a, lambda low, high: (min(low, 0.0) - 0.4, min(high, 0.0)))
 
 
-@rule_of_known("erf")
-def _erf(node: Node, a: Record) -> Record:
+def erf(node: Node, a: Record) -> Record:
     return _odd(a, lambda low, high: (min(low, 0.0) - 0.25, min(high + 0.18, 0.0)))
 
 
-@rule_of_known("erf_inv")
-def _erf_inv(node: Node, a: Record) -> Record:
+def erf_inv(node: Node, a: Record) -> Record:
     # erf(x)² >= 1 - exp(-x²), from which the bound above.
     last = math.sqrt((precision(node) - 1) * LN2)
 
@@ -148,8 +134,7 @@ def _erf_inv(node: Node, a: Record) -> Record:
     return _odd(a, bound)
 
 
-@rule_of_known("erfc")
-def _erfc(node: Node, a: Record) -> Record:
+def erfc(node: Node, a: Record) -> Record:
     def size(x: float) -> float:
         if x < 25.0:
             return log2(math.erfc(x))
@@ -159,8 +144,7 @@ def _erfc(node: Node, a: Record) -> Record:
     return positive(size(largest), size(least))
 
 
-@rule_of_known("logistic")
-def _logistic(node: Node, a: Record) -> Record:
+def logistic(node: Node, a: Record) -> Record:
     def size(x: float) -> float:  # log2 of 1 / (1 + exp(-x))
         return -math.log2(1.0 + math.exp(-x)) if x > -700.0 else x / LN2
 
@@ -168,24 +152,20 @@ def _logistic(node: Node, a: Record) -> Record:
     return positive(size(least), size(largest), zero=True)
 
 
-@rule_of_known("asin")
-def _asin(node: Node, a: Record) -> Record:
+def asin(node: Node, a: Record) -> Record:
     return _odd(a, lambda low, high: (low, min(high, 0.0) + 0.66))
 
 
-@rule_of_known("acos")
-def _acos(node: Node, a: Record) -> Record:
+def acos(node: Node, a: Record) -> Record:
     # Just below 1 it is the root of twice the distance.
     return positive(-precision(node) / 2, 1.66, zero=True, cancelled=True)
 
 
-@rule_of_known("atan")
-def _atan(node: Node, a: Record) -> Record:
+def atan(node: Node, a: Record) -> Record:
     return _odd(a, lambda low, high: (min(low, 0.0) - 0.36, min(high, 0.66)))
 
 
-@rule_of_known("atan2")
-def _atan2(node: Node, y: Record, x: Record) -> Record:
+def atan2(node: Node, y: Record, x: Record) -> Record:
     # At least π/4 of the smaller of 1 and |y/x|; π where y is zero and x negative.
     nearest = min(y.low - x.high, 0.0) - 0.36
     turned = _odd(y, lambda low, high: (nearest, 1.66))
@@ -193,8 +173,7 @@ def _atan2(node: Node, y: Record, x: Record) -> Record:
     return union(turned, half_turn) if y.zero and x.has_minus else turned
 
 
-@rule_of_known("asinh")
-def _asinh(node: Node, a: Record) -> Record:
+def asinh(node: Node, a: Record) -> Record:
     def size(bound: float) -> float:
         return min(bound, log2((bound + 1.0) * LN2 + 1.0)) if bound > 0 else bound
 
@@ -202,14 +181,12 @@ def _asinh(node: Node, a: Record) -> Record:
     return _odd(a, lambda low, high: (min(low, 0.0) - 0.19, size(high)))
 
 
-@rule_of_known("acosh")
-def _acosh(node: Node, a: Record) -> Record:
+def acosh(node: Node, a: Record) -> Record:
     largest = log2((max(a.plus_high, 0.0) + 1.0) * LN2)
     return positive(-precision(node) / 2, largest, zero=True, cancelled=True)
 
 
-@rule_of_known("atanh")
-def _atanh(node: Node, a: Record) -> Record:
+def atanh(node: Node, a: Record) -> Record:
     def size(high: float) -> float:
         near = math.atanh(2.0**high) if high < -1e-9 else INFINITY
         return max(high, log2(min(near, (precision(node) + 1) * LN2)))
@@ -217,8 +194,7 @@ def _atanh(node: Node, a: Record) -> Record:
     return _odd(a, lambda low, high: (low, size(high)))
 
 
-@rule_of_known("lgamma", "digamma")
-def _lgamma(node: Node, a: Record) -> Record | None:
+def lgamma(node: Node, a: Record) -> Record | None:
     if a.has_minus or a.zero:
         return None  # poles
     # |lgamma(x)| <= x ln x + |ln x| + 1 and |digamma(x)| <= |ln x| + 1/x + 1, for x > 0.
@@ -230,32 +206,17 @@ def _lgamma(node: Node, a: Record) -> Record | None:
     return span(-float(precision(node)), largest)._replace(cancelled=True)
 
 
-@rule_of_known("igamma", "igammac", "regularized_incomplete_beta")
-def _probability(node: Node, *operands: Record) -> Record:
+def igamma(node: Node, *operands: Record) -> Record:
     return positive(-INFINITY, 0.0, zero=True)
 
 
-@rule_of_known("bessel_i0e")
-def _bessel_i0e(node: Node, a: Record) -> Record:
+igammac = regularized_incomplete_beta = igamma
+
+
+def bessel_i0e(node: Node, a: Record) -> Record:
     # exp(-|x|) I0(|x|) falls like 0.4 / sqrt(x).
     return positive(-max(a.high, 0.0) / 2 - 1.6, 0.0)
 
 
-@rule_of_known("bessel_i1e")
-def _bessel_i1e(node: Node, a: Record) -> Record:
+def bessel_i1e(node: Node, a: Record) -> Record:
     return _odd(a, lambda low, high: (min(low - 2.5, -high / 2 - 2.5), min(high - 1.0, 0.0)))
-
-
-@rule_of_known("cumlogsumexp")
-def _cumlogsumexp(node: Node, a: Record) -> Record:
-    # Between the least entry and the largest plus log k.
-    length = node.uses[0].value.aval.shape[node.params["axis"]]
-    least, largest = ends(a)
-    return interval(least, largest + math.log(max(length, 1)), min(-float(precision(node)), a.low))
-
-
-# Unknown for complex operands: they grow like exp, or have other branches.
-REAL_ONLY = {
-    "expm1", "log1p", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh",
-    "acosh", "atanh", "logistic", "pow", "cbrt", "reduce_prod", "cumprod",
-}  # fmt: skip

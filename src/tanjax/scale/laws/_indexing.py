@@ -17,9 +17,13 @@ from typing import Any
 import numpy as np
 
 from ..graph._graph import Node
-from ..numbers._spread import parts_of
+from ..numbers._interval_record import Records, add, multiply, negate, sum_of, union
+from ..numbers._spread import add_at, parts_of
 from ..numbers._wide import Apart, Wide, align, extent
-from ._numpy_rules import RULES, Rule, dtype_of, is_float, rule, shape_of, spread_rule
+from . import _rows as rows
+from ._forms import by_moving, by_order, dtype_of, is_float, joins, shape_of
+from ._identities import IDENTITIES
+from ._law import Evaluate, law, spread_form
 
 
 def _along(values: Any, axes: list[int], rank: int) -> Any:
@@ -66,7 +70,19 @@ class _Places:
             self.places.append(start)
 
 
-@rule("gather")
+def _gather_bound(node: Node, records: Records) -> Records:
+    x = records[0]
+    # Out of bounds, some modes fill in zeros.
+    return [x and x._replace(zero=True) if node.params["fill_value"] == 0 else x]
+
+
+@law(
+    "gather",
+    "a: U, i: - -> u",
+    rows=rows.same,  # a number that is filled in has the exponent of the result
+    bound=_gather_bound,
+    replay=IDENTITIES["gather"],
+)
 def gather(node: Node, xs: list[Wide]) -> list[Wide]:
     p, (x, where) = node.params, xs
     filled = "FILL" in str(p["mode"])
@@ -76,7 +92,7 @@ def gather(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(out, x.exponent)]
 
 
-@spread_rule(gather)
+@spread_form("gather")
 def gather_spread(node: Node, xs: list[Wide]) -> list[Wide]:
     fraction, powers = parts_of(xs[0])
     (filled,) = gather(node, [Wide(fraction), xs[1]])
@@ -113,7 +129,7 @@ def _fill(given: Any, dtype: Any) -> Any:
     return np.asarray(np.nan, dtype)
 
 
-def _scatter(combine: Any) -> Rule:
+def _scatter(combine: Any) -> Evaluate:
     """A scatter that writes (`combine` is None) or combines by a ufunc."""
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
@@ -173,13 +189,67 @@ def _operands(combine: Any, xs: list[Wide]) -> tuple[int, list[Any]]:
     return power, [np.asarray(a) for a in arrays]
 
 
-RULES["scatter"] = _scatter(None)
-RULES["scatter-add"], RULES["scatter-sub"] = _scatter(np.add), _scatter(np.subtract)
-RULES["scatter-mul"] = _scatter(np.multiply)
-RULES["scatter-min"], RULES["scatter-max"] = _scatter(np.minimum), _scatter(np.maximum)
+def _added(node: Node, records: Records) -> Records:
+    into, updates = records[0], records[2]
+    if into is None or updates is None:
+        return [None]
+    if node.primitive == "scatter-sub":
+        updates = negate(updates)
+    count = 1 if node.params["unique_indices"] else math.prod(node.uses[2].value.aval.shape)
+    # What is left alone, and sums of up to `count` updates and an entry of the operand.
+    both = union(updates, sum_of(updates, max(count, 1)))._replace(zero=True)
+    return [add(into, both)]
 
 
-@rule("lu_pivots_to_permutation")
+def _multiplied(node: Node, records: Records) -> Records:
+    into, updates = records[0], records[2]
+    if into is None or updates is None:
+        return [None]
+    return [union(into, multiply(into, updates))]
+
+
+_UPDATED, _SUMMED = "a: U, i: -, b: U -> u", "a: u, i: -, b: u -> u"
+_JOINED = joins(0, 2)
+law("ragged_all_to_all", "a: U, b: U, *i: - -> u")
+law("scatter", _UPDATED, bound=_JOINED, evaluate=_scatter(None), spread=by_moving)
+law("scatter-min", _UPDATED, bound=_JOINED, evaluate=_scatter(np.minimum), spread=by_order(-1))
+law("scatter-max", _UPDATED, bound=_JOINED, evaluate=_scatter(np.maximum), spread=by_order(1))
+law("scatter-add", _SUMMED, bound=_added, evaluate=_scatter(np.add))
+law("scatter-sub", _SUMMED, bound=_added, evaluate=_scatter(np.subtract))
+law("scatter-mul", "a: u, i: -, b: 1 -> u", bound=_multiplied, evaluate=_scatter(np.multiply))
+
+
+def _scatter_add_apart(sign: int) -> Evaluate:
+    def run(node: Node, xs: list[Wide]) -> list[Wide]:
+        x, where, updates = xs
+        index, kept = places_of_updates(node, x.array.shape, where.array, updates.array)
+        fraction, powers = parts_of(updates)
+        more = Wide(fraction[kept], powers[kept])
+        return [add_at(x, index, more, sign)]
+
+    return run
+
+
+spread_form("scatter-add")(_scatter_add_apart(1))
+spread_form("scatter-sub")(_scatter_add_apart(-1))
+
+
+@spread_form("scatter-mul")
+def _scatter_multiply_apart(node: Node, xs: list[Wide]) -> list[Wide]:
+    x, where, updates = xs
+    index, kept = places_of_updates(node, x.array.shape, where.array, updates.array)
+    (fraction, powers), (more, its) = parts_of(x), parts_of(updates)
+    counts = np.zeros(np.shape(fraction), np.int64)
+    np.add.at(counts, index, 1)
+    if counts.max(initial=0) > 900:  # fractions of 0.5 and more
+        raise NotImplementedError("more than 900 factors for one entry")
+    fraction, powers = np.array(fraction), np.array(powers)
+    np.multiply.at(fraction, index, more[kept])
+    np.add.at(powers, index, its[kept])
+    return [Wide(fraction, powers)]
+
+
+@law("lu_pivots_to_permutation", "a: - -> -")
 def pivots_to_permutation(node: Node, xs: list[Wide]) -> list[Wide]:
     pivots = np.asarray(xs[0].array)
     return [Wide(permutation(pivots, shape_of(node)[-1]).astype(dtype_of(node)))]

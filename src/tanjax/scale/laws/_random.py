@@ -20,7 +20,10 @@ import numpy as np
 
 from ..graph._graph import Node
 from ..numbers._wide import Wide
-from ._numpy_rules import RULES, dtype_of, rule, shape_of
+from . import _rows as rows
+from ._forms import dtype_of, joins, shape_of
+from ._integers import PLAIN
+from ._law import law
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
@@ -65,13 +68,13 @@ def _hashed(keys: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
     return threefry(_halves(spread), _counters(shape))
 
 
-@rule("threefry2x32", work=_COST)
+@law("threefry2x32", PLAIN, work=_COST)
 def threefry2x32(node: Node, xs: list[Wide]) -> list[Wide]:
     first, second, x, y = (x.array for x in xs)
     return [Wide(out) for out in threefry((first, second), (x, y))]
 
 
-@rule("random_bits", work=_COST)
+@law("random_bits", PLAIN, work=_COST)
 def random_bits(node: Node, xs: list[Wide]) -> list[Wide]:
     _check(node.uses[0].value.aval.dtype)
     width = node.params["bit_width"]
@@ -80,13 +83,13 @@ def random_bits(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(bits.astype(dtype_of(node)))]
 
 
-@rule("random_split", work=_COST)
+@law("random_split", PLAIN, work=_COST)
 def random_split(node: Node, xs: list[Wide]) -> list[Wide]:
     _check(dtype_of(node))
     return [Wide(_joined(*_hashed(np.asarray(xs[0].array), tuple(node.params["shape"]))))]
 
 
-@rule("random_fold_in", work=_COST)
+@law("random_fold_in", PLAIN, work=_COST)
 def random_fold_in(node: Node, xs: list[Wide]) -> list[Wide]:
     _check(dtype_of(node))
     keys, data = (np.asarray(x.array) for x in xs)
@@ -94,28 +97,30 @@ def random_fold_in(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(_joined(*threefry(_halves(keys), (np.zeros_like(data), data))))]
 
 
-@rule("random_seed")
+@law("random_seed", PLAIN)
 def random_seed(node: Node, xs: list[Wide]) -> list[Wide]:
     _check(dtype_of(node))
     seeds = np.asarray(xs[0].array)
     return [Wide(seeds.view(f"u{seeds.dtype.itemsize}").astype(np.uint64))]
 
 
-@rule("random_wrap")
+@law("random_wrap", PLAIN)
 def random_wrap(node: Node, xs: list[Wide]) -> list[Wide]:
     _check(dtype_of(node))
     words = np.asarray(xs[0].array)
     return [Wide(_joined(words[..., 0], words[..., 1]))]
 
 
-@rule("random_unwrap")
+@law("random_unwrap", PLAIN)
 def random_unwrap(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(np.stack(_halves(np.asarray(xs[0].array)), -1))]
 
 
-RULES["random_clone"] = lambda node, xs: list(xs)
+law("random_clone", PLAIN, evaluate=lambda node, xs: list(xs))
+law("random_gamma rng_bit_generator", PLAIN)
+law("rng_uniform", "*x: U -> u", rows=rows.at_zero, bound=joins())
 
 
-@rule("iota_2x32_shape")
+@law("iota_2x32_shape", PLAIN)
 def iota_2x32(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(part) for part in _counters(shape_of(node))]

@@ -1,0 +1,144 @@
+"""Contractions, and the Fourier transform, which is one.
+
+A contraction adds the exponents of its operands, and its bounds are those of a sum of products.
+Numbers too far apart for one exponent are multiplied by fractions and exponents apart.
+
+    contract(np.ones((2, 3)), np.ones((3, 4)), (((1,), (0,)), ((), ())))  # 2 by 4, of 3.0
+
+Sharp edge: the transform has no form for numbers too far apart.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..graph._graph import Node
+from ..numbers._interval_record import (
+    INFINITY,
+    Record,
+    growth,
+    multiply,
+    multiply_by_itself,
+    span,
+    sum_of,
+)
+from ..numbers._spread import multiply_matrices, parts_of, plus
+from ..numbers._wide import Wide, settle
+from ._forms import dtype_of, is_float
+from ._law import known, law, spread_form
+
+
+def _dot_work(node: Node, xs: list[Wide]) -> float:
+    (contract, _), _ = node.params["dimension_numbers"]
+    inner = math.prod(xs[0].array.shape[a] for a in contract)
+    return inner * math.prod(node.outputs[0].aval.shape) / 4 + xs[0].array.size + xs[1].array.size
+
+
+def _dot_bound(node: Node, a: Record, b: Record) -> Record:
+    (contracted, _), (batch, _) = node.params["dimension_numbers"]
+    x, y = node.uses[0].value, node.uses[1].value
+    count = math.prod(x.aval.shape[i] for i in contracted)
+    # Of a vector with itself: no term is negative.
+    square = x is y and len(contracted) + len(batch) == len(x.aval.shape)
+    term = multiply_by_itself(a) if square else multiply(a, b)
+    return sum_of(term, count)
+
+
+@law("dot_general", "a: u, b: v -> u*v", work=_dot_work, bound=known(_dot_bound))
+def dot_general(node: Node, xs: list[Wide]) -> list[Wide]:
+    (x, y), numbers = xs, node.params["dimension_numbers"]
+    a, b = x.array, y.array
+    if not is_float(x) or not is_float(y):
+        dtype = dtype_of(node)
+        work = np.float64 if np.dtype(dtype).kind not in "biu" else dtype
+        a, b = np.asarray(a).astype(work), np.asarray(b).astype(work)
+    return [Wide(contract(a, b, numbers), x.exponent + y.exponent)]
+
+
+def contract_spread(x: tuple[Any, Any], y: tuple[Any, Any], numbers: Any) -> Wide:
+    """`contract` of fractions and exponents."""
+    left, right, shape = _matrices(x[0], y[0], numbers)
+    powers = _matrices(x[1], y[1], numbers)
+    out = multiply_matrices((left, powers[0]), (right, powers[1]))
+    return Wide(
+        out.array.reshape(shape), np.broadcast_to(out.exponent, out.array.shape).reshape(shape)
+    )
+
+
+@spread_form("dot_general")
+def dot_general_spread(node: Node, xs: list[Wide]) -> list[Wide]:
+    x, y = (p if is_float(p) else Wide(np.asarray(p.array).astype(np.float64)) for p in xs)
+    return [contract_spread(parts_of(x), parts_of(y), node.params["dimension_numbers"])]
+
+
+def contract(a: Any, b: Any, numbers: Any) -> Any:
+    """The product of two arrays over some axes: batches first, then what is left of each."""
+    (inner_a, inner_b), (batch_a, _) = numbers
+    if a.ndim == b.ndim == 2 and not batch_a and (*inner_a, *inner_b) == (1, 0):
+        return a @ b
+    left, right, shape = _matrices(a, b, numbers)
+    return np.matmul(left, right).reshape(shape)
+
+
+def _matrices(a: Any, b: Any, numbers: Any) -> tuple[Any, Any, tuple[int, ...]]:
+    """The operands of a contraction as batches of matrices, and the shape of its result."""
+    (inner_a, inner_b), (batch_a, batch_b) = numbers
+    free_a = [i for i in range(a.ndim) if i not in inner_a and i not in batch_a]
+    free_b = [i for i in range(b.ndim) if i not in inner_b and i not in batch_b]
+    batch = [a.shape[i] for i in batch_a]
+    left = [a.shape[i] for i in free_a]
+    right = [b.shape[i] for i in free_b]
+    k = math.prod(a.shape[i] for i in inner_a)
+    many = math.prod(batch)
+    a = np.transpose(a, (*batch_a, *free_a, *inner_a)).reshape((many, math.prod(left), k))
+    b = np.transpose(b, (*batch_b, *inner_b, *free_b)).reshape((many, k, math.prod(right)))
+    return a, b, (*batch, *left, *right)
+
+
+def _outer_bound(node: Node, a: Record, b: Record) -> Record:
+    return sum_of(multiply(a, b), 2 * node.uses[0].value.aval.shape[-1])
+
+
+law("ragged_dot_general", "a: u, b: v, *sizes: - -> u*v")
+law("scaled_dot", "*x: - -> -")  # of numbers of 8 bits with scales of their own
+
+
+@law("tanjax_symmetric_outer", "a: u, b: v -> u*v", work=4, bound=known(_outer_bound))
+def symmetric_outer(node: Node, xs: list[Wide]) -> list[Wide]:
+    """`left @ right.T + right @ left.T`."""
+    (a, i), (b, j) = (x[:2] for x in xs)
+    half = a @ b.T
+    return [Wide(half + b @ a.T, i + j)]
+
+
+@spread_form("tanjax_symmetric_outer")
+def symmetric_outer_spread(node: Node, xs: list[Wide]) -> list[Wide]:
+    a, b = (parts_of(x) for x in xs)
+    numbers = (((1,), (1,)), ((), ()))
+    return [plus(settle(contract_spread(a, b, numbers)), settle(contract_spread(b, a, numbers)))]
+
+
+# -- Fourier --------------------------------------------------------------------------------------
+
+
+def _fft_bound(node: Node, a: Record) -> Record:
+    count = math.prod(node.params["fft_lengths"])
+    bits = growth(a, count)
+    if "I" in str(node.params["fft_type"]).rsplit(".", 1)[-1].upper().replace("FFT", ""):
+        # The inverse divides by the count; a real result counts all but two entries twice.
+        bits += 1.0 - math.log2(max(count, 1))
+    return span(-INFINITY, a.high + bits)
+
+
+@law("fft", "*x: u -> u", work=32, bound=known(_fft_bound))
+def fft(node: Node, xs: list[Wide]) -> list[Wide]:
+    lengths = node.params["fft_lengths"]
+    kind = getattr(node.params["fft_type"], "name", str(node.params["fft_type"])).upper()
+    transform: Any = {
+        "FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn,
+    }[kind]  # fmt: skip
+    axes = tuple(range(-len(lengths), 0))
+    return [Wide(transform(xs[0].array, s=lengths, axes=axes), xs[0].exponent)]

@@ -1,0 +1,107 @@
+"""What computes nothing: copies, barriers, devices, and equations that run other jaxprs.
+
+A nested jaxpr is a nested graph whose values are tied to those outside by equalities; how it is
+run, bounded and replayed is said where graphs are walked. Collectives are sums and choices over
+devices.
+
+    LAWS["optimization_barrier"].each  # each operand has a result in its own unit
+
+Sharp edge: the axis of a collective sum is taken from the mesh in the types, and has size 1 if that
+is not there.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..graph._graph import CALLS, Node
+from ..numbers._interval_record import NOTHING, Records, sum_of
+from ..numbers._wide import Wide
+from . import _rows as rows
+from ._forms import each, moves
+from ._integers import PLAIN
+from ._law import law
+
+# -- the same numbers -----------------------------------------------------------------------------
+
+law(
+    """copy stop_gradient optimization_barrier pvary pcast pbroadcast name device_put
+    sharding_constraint layout_constraint reshard reduced_vary_cast reduced_vary_cast_p
+    vary_unreduced_cast vary_unreduced_cast_p with_memory_space_constraint""",
+    "x: U -> u",
+    each=True,
+    evaluate=lambda node, xs: list(xs),
+    spread=True,
+    bound=each,
+)
+law("preduced pin unpin relayout tie", "x: U -> u", each=True, bound=each)
+law("dce_sink inspect_sharding", PLAIN, bound=moves)
+
+# -- over devices ---------------------------------------------------------------------------------
+
+
+def _axis_size(node: Node) -> int:
+    """How many devices a collective operation spans, as far as the types know the mesh."""
+    mesh = getattr(getattr(node.uses[0].value.aval, "sharding", None), "mesh", None)
+    sizes = dict(getattr(mesh, "shape", None) or {})
+    axes = node.params.get("axes", node.params.get("axis_name", ()))
+    axes = axes if isinstance(axes, tuple) else (axes,)
+    return math.prod(sizes.get(axis, 1) for axis in axes)
+
+
+def _summed(node: Node, records: Records) -> Records:
+    count = _axis_size(node)
+    return [r and sum_of(r, count) for r in records]
+
+
+law(
+    """pmax pmin ppermute all_gather all_gather_invariant all_gather_reduced all_to_all""",
+    "x: U -> u",
+    each=True,
+    bound=each,
+)
+law(
+    """psum psum_invariant reduce_scatter unreduced_psum
+    unreduced_reduce_scatter""",
+    "x: u -> u",
+    each=True,
+    bound=_summed,
+)
+
+# -- other jaxprs ---------------------------------------------------------------------------------
+
+_CALLS = """
+    custom_linear_solve eval_jaxpr jit pjit closed_call remat remat2 checkpoint
+    custom_jvp_call custom_vjp_call custom_lin custom_vmap_call shard_map
+    tanjax_linear call run_state composite"""
+law(_CALLS, "", rows=rows.call)
+CALLS.update(_CALLS.split())
+law("scan", "", rows=rows.scan)
+law("while", "", rows=rows.while_loop)
+law("cond", "", rows=rows.branches)
+
+# -- nothing of numbers ---------------------------------------------------------------------------
+
+law("axis_index after_all ffi_call pure_callback io_callback debug_callback debug_print", PLAIN)
+law("from_edtype to_edtype stage", PLAIN)
+# Mutable arrays, whose contents have no place in a graph.
+law("get swap addupdate new_ref freeze empty_ref free_ref accum_grad_in_ref", PLAIN)
+# Programs to a graph, and to `tj.lift` (`graph/_expansions.py`).
+law("polynomial symmetric_product call_hi_primitive", "")
+law("create_token", PLAIN, bound=lambda node, records: [NOTHING] * len(node.outputs))
+law("Ldexp", "a: u, b: - -> u")  # a primitive that stands for a program, by its class
+law("SearchSorted", "*x: U -> -")
+
+
+@law("platform_index", PLAIN)
+def platform_index(node: Node, xs: list[Wide]) -> list[Wide]:
+    """Which of the branches of `lax.platform_dependent` is for the default backend."""
+    backend: Any = jax.default_backend()
+    for i, names in enumerate(node.params["platforms"]):
+        if names is None or backend in names:
+            return [Wide(np.int32(i))]
+    raise NotImplementedError(f"no branch for {backend}")

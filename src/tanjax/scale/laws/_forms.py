@@ -1,0 +1,112 @@
+"""Forms that many laws have: what moves entries, what goes by order, what needs one exponent.
+
+A primitive that *moves* entries is run twice where each number has its own exponent, on the
+fractions and on the exponents; what goes by *order* is run on ranks, which are integers.
+
+    law("rev", "x: U -> u", bound=moves, spread=by_moving)(...)  # twice the form for blocks
+    law("cummax", "x: U -> u", bound=moves, spread=by_order(1))(...)  # once, on integers
+
+Sharp edge: linear algebra and transforms have no such form: what depends on them is unknown where
+numbers are too far apart for one exponent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ..graph._graph import Node
+from ..numbers._interval_record import Record, Records, union
+from ..numbers._spread import by_rank, parts_of, ranks
+from ..numbers._wide import Wide, align
+from ._law import Evaluate
+
+
+def dtype_of(node: Node, index: int = 0) -> Any:
+    return node.outputs[index].aval.dtype
+
+
+def shape_of(node: Node, index: int = 0) -> tuple[int, ...]:
+    return node.outputs[index].aval.shape  # type: ignore[no-any-return]
+
+
+def is_float(x: Wide) -> bool:
+    return x.array.dtype.kind in "fc"
+
+
+def moved(x: Wide, array: Any) -> Wide:
+    """The same entries in another order or number, which need not be measured again."""
+    return Wide(array, x.exponent, x.extent)
+
+
+def aligned(function: Any) -> Evaluate:
+    """A function of operands that have to have one exponent, which its result keeps."""
+
+    def run(node: Node, xs: list[Wide]) -> list[Wide]:
+        arrays, power = align(xs)
+        return [Wide(function(*arrays), power)]
+
+    return run
+
+
+def by_moving(rule: Evaluate) -> Evaluate:
+    """What a primitive that moves entries does to fractions and to exponents."""
+
+    def run(node: Node, xs: list[Wide]) -> list[Wide]:
+        pairs = [parts_of(x) if is_float(x) else (x.array, x.array) for x in xs]
+        fractions = rule(node, [Wide(f) for f, _ in pairs])
+        powers = rule(node, [Wide(np.asarray(p)) for _, p in pairs])
+        return [
+            Wide(f.array, np.asarray(p.array)) if is_float(f) else f
+            for f, p in zip(fractions, powers, strict=True)
+        ]
+
+    return run
+
+
+def by_order(nan: int) -> Callable[[Evaluate], Evaluate]:
+    """What a primitive that compares entries does to their ranks; NaN is the last or the first."""
+
+    def form(rule: Evaluate) -> Evaluate:
+        def run(node: Node, xs: list[Wide]) -> list[Wide]:
+            places, table = ranks([x for x in xs if is_float(x)], nan)
+            places.reverse()
+            out = rule(node, [Wide(places.pop()) if is_float(x) else x for x in xs])
+            return [
+                by_rank(x.array, table) if value.is_floating else x
+                for value, x in zip(node.outputs, out, strict=True)
+            ]
+
+        return run
+
+    return form
+
+
+# -- bounds ---------------------------------------------------------------------------------------
+
+
+def moves(node: Node, records: Records) -> Records:
+    """The first result has the entries of the first operand, perhaps fewer, elsewhere."""
+    return [records[0], *[None] * (len(node.outputs) - 1)]
+
+
+def each(node: Node, records: Records) -> Records:
+    return list(records)
+
+
+def joins(*places: int) -> Callable[[Node, Records], Records]:
+    """The result has entries of the operands at some places, of all if none is named."""
+
+    def bound(node: Node, records: Records) -> Records:
+        chosen = [records[i] for i in places] or records
+        return joined(chosen)
+
+    return bound
+
+
+def joined(records: Records) -> Records:
+    found: list[Record] = [r for r in records if r is not None]
+    return [reduce(union, found) if len(found) == len(records) else None]

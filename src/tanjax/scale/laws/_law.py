@@ -1,0 +1,132 @@
+"""One law per primitive: all that the scale graph, and `tj.lift`, know about it.
+
+What a product does to units, it does to powers of two; how it is run on numbers and how it is
+bounded belong beside that. So each primitive has one `Law` in `LAWS`, written where its family is.
+
+    @law("mul", "a: u, b: v -> u*v", bound=known(multiply), spread=True)
+    def multiplied(node, xs):
+        x, y = xs
+        return [Wide(x.array * y.array, x.exponent + y.exponent)]
+
+    LAWS["mul"].signature  # 'a: u, b: v -> u*v'
+
+The estimate of magnitudes runs the traced program in a range where nothing overflows. Running it
+with JAX would compile every primitive (10 ms each) and could not leave the range of float64. So a
+law has a function `(node, operands) -> results` on NumPy arrays with an exponent (`Wide`), and
+another one on bounds (`Record`), for what is too large to be run.
+
+Sharp edges. `evaluate` is called under `np.errstate(all="ignore")`, on settled operands, and
+returns results that need not be settled. It is for blocks, which have one exponent, unless `spread`
+says more; it raises `Apart` where it finds out itself that no block will do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..graph._graph import Node
+from ..numbers._interval_record import Record, Records
+from ..numbers._wide import Apart, Wide
+
+Evaluate = Callable[[Node, list[Wide]], list[Wide]]
+Bound = Callable[[Node, Records], Records]
+Work = float | Callable[[Node, list[Wide]], float]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Law:
+    """What is known about a primitive; what is left out is not.
+
+    **Fields:** `signature`: its units (`tanjax.units`), operand by operand, or a function from the
+    equation to that; exponents and units of `tj.lift` follow. `each`: the signature is that of one
+    operand and its result, and each operand has a result. `rows`: `(node, magnitudes) -> rows`,
+    where exponents do not follow from the signature. `evaluate`: the primitive on wide numbers;
+    `spread`: the same where each entry has an exponent; `work`: how many elementary operations it
+    takes per element of its largest array, or a function `(node, operands)` that says how many in
+    all. `bound`: the records of the results; `real_only`: neither bounds nor `replay` are for
+    complex numbers. `replay`: the primitive at any exponents, where no conversion will do.
+    """
+
+    signature: str | Callable[[Any], str] = ""
+    each: bool = False
+    rows: Any = None
+    evaluate: Evaluate | None = None
+    spread: Evaluate | None = None
+    work: Work = 1.0
+    bound: Bound | None = None
+    real_only: bool = False
+    replay: Any = None
+
+    def units(self, equation: Any) -> str:
+        """The signature of an equation; empty if there is none."""
+        text = self.signature
+        return text if isinstance(text, str) else text(equation)
+
+
+LAWS: dict[str, Law] = {}
+
+
+def law(
+    names: str,
+    signature: str | Callable[[Any], str],
+    *,
+    spread: bool | Callable[[Evaluate], Evaluate] = False,
+    **fields: Any,
+) -> Callable[[Any], Any]:
+    """Write the law of some primitives, named with spaces between; decorates `evaluate`.
+
+    **Arguments:** `spread`: whether `evaluate` is right for spread operands as it stands, or a
+    function that makes of it what is; others: as in `Law`.
+    """
+
+    def evaluated(function: Any) -> Any:
+        form = function if spread is True else spread(function) if spread else None
+        write(names, Law(signature=signature, evaluate=function, spread=form, **fields))
+        return function
+
+    if "evaluate" in fields:
+        return evaluated(fields.pop("evaluate"))  # type: ignore[no-any-return]
+    write(names, Law(signature=signature, **fields))
+    return evaluated
+
+
+def write(names: str, new: Law) -> None:
+    LAWS.update(dict.fromkeys(names.split(), new))
+
+
+def spread_form(names: str) -> Callable[[F], F]:
+    """Register what the laws of some primitives run where blocks do not hold the numbers."""
+
+    def register(function: F) -> F:
+        for name in names.split():
+            LAWS[name] = dataclasses.replace(LAWS[name], spread=function)
+        return function
+
+    return register
+
+
+def applied(node: Node, law: Law, xs: list[Wide]) -> list[Wide]:
+    """The results of a law, or of its other form where blocks do not hold the numbers."""
+    try:
+        for x in xs:
+            if type(x.exponent) is not int:
+                break
+        else:
+            return law.evaluate(node, xs)  # type: ignore[misc]
+    except Apart:
+        pass
+    if law.spread is None:
+        raise Apart
+    return law.spread(node, xs)
+
+
+def known(function: Callable[..., Record | None]) -> Bound:
+    """A bound from `(node, *records) -> record`: unknown if an operand is unknown."""
+
+    def bound(node: Node, records: Records) -> Records:
+        return [None if None in records else function(node, *records)]
+
+    return bound

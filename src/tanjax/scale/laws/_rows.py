@@ -1,0 +1,259 @@
+"""What an equation asks of the exponents of its operands and results.
+
+`x * y` adds exponents up, `x + y` wants them equal, `sin(x)` wants the number itself: the same that
+they ask of units. So *rows*, linear equations over exponents, follow from the unit signature of a
+law. Each is a tuple of `(coefficient, use or value)` whose sum is zero; a row with one term pins it
+at 0.
+
+    rows_of(node, magnitudes)  # of a `mul`: [((1, a), (1, b), (-1, out))]
+
+What depends on parameters, or has jaxprs of its own, has a function here instead. A primitive
+without a law works on the numbers themselves, and the report says so.
+
+Sharp edges. Some results can be had at any exponent by an identity (`exp`, `pow`: see
+`_identities.py`); the row that pins them at 0 is left out only where a magnitude demands it,
+because identities cost more than conversions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from tanjax import _compat
+from tanjax.units._signature import Each, Monomial, Signature
+
+from ..graph._graph import Magnitudes, Node, Use, Value, callee_uses, number_of
+from ..numbers._range import exponents, fits_at_zero
+from ._identities_powers import meant
+from ._law import LAWS, Law
+
+Term = tuple[int, Use | Value]
+Row = tuple[Term, ...]
+Rule = Callable[[Node, Magnitudes], Iterable[Row]]
+
+
+def rows_of(node: Node, m: Magnitudes) -> list[Row]:
+    """The rows of one equation. Terms without a floating value are left out."""
+    found = LAWS.get(node.primitive)
+    if found is None:
+        rows = at_zero(node, m)
+    else:
+        rows = found.rows(node, m) if found.rows else _of_signature(node, found, m)
+    return [tuple(term for term in row if floating([term[1]])) for row in rows]
+
+
+def floating(things: Iterable[Any]) -> list[Any]:
+    """Those uses or values that have an exponent."""
+    return [t for t in things if (t.value if type(t) is Use else t).is_floating]
+
+
+def equal(things: Iterable[Any]) -> Iterator[Row]:
+    """All exponents are the same."""
+    first, *rest = floating(things) or [None]
+    for other in rest:
+        yield (1, first), (-1, other)
+
+
+def zero(things: Iterable[Any]) -> Iterator[Row]:
+    """All exponents are 0."""
+    for thing in floating(things):
+        yield ((1, thing),)
+
+
+def fitting(things: Iterable[Any], m: Magnitudes) -> Iterator[Row]:
+    """All exponents are 0 of what plain numbers hold; others may be any (`_identities.py`)."""
+    for thing in things:
+        if fits_at_zero(thing.value if type(thing) is Use else thing, m):
+            yield from zero([thing])
+
+
+# -- from signatures ------------------------------------------------------------------------------
+
+
+def _of_signature(node: Node, law: Law, m: Magnitudes) -> Iterator[Row]:
+    """Equal letters have equal exponents, pure numbers exponent 0, products the sum."""
+    signature = Signature.parse(law.units(node.equation))
+    if law.each:
+        for use, out in zip(node.uses, node.outputs, strict=False):
+            yield from _read(signature, [use], [out], [])
+        return
+    pure: list[Any] = []
+    yield from _read(signature, node.uses, node.outputs, pure)
+    movable = law.replay is not None and not (law.real_only and _is_complex(node))
+    yield from fitting(pure, m) if movable else zero(pure)
+
+
+def _read(
+    signature: Signature, operands: list[Use], results: list[Value], pure: list[Any]
+) -> Iterator[Row]:
+    """The rows of a signature; what has no unit in it is added to `pure`."""
+    leaders: dict[str, Use] = {}
+    for role, use in zip(signature.roles_of(len(operands)), operands, strict=True):
+        if role.letter in ("1", "-"):
+            pure.append(use)
+        elif role.letter != "*" and use.value.is_floating:
+            first = leaders.setdefault(role.letter, use)
+            if first is not use:
+                yield (1, first), (-1, use)
+    for i, (out, item) in enumerate(zip(results, signature.results_of(len(results)), strict=False)):
+        if isinstance(item, Each):
+            yield from equal([operands[i], out])
+            continue
+        powers = item.powers if isinstance(item, Monomial) else ()
+        root = math.lcm(*(power.denominator for _, power in powers))
+        terms = [(int(p * root), leaders[x]) for x, p in powers if x in leaders]
+        if terms:
+            yield *terms, (-root, out)
+        else:
+            pure.append(out)
+
+
+# -- of their own ---------------------------------------------------------------------------------
+
+
+def at_zero(node: Node, m: Magnitudes) -> Iterator[Row]:
+    """The numbers themselves: whatever is not known, or depends on how a number is stored."""
+    return zero([*node.uses, *node.outputs])
+
+
+def same(node: Node, m: Magnitudes) -> Iterator[Row]:
+    """All operands and results have one exponent."""
+    return equal([*node.uses, *node.outputs])
+
+
+def integer_power(node: Node, m: Magnitudes) -> Iterator[Row]:
+    n = node.params["y"]
+    use, out = node.uses[0], node.outputs[0]
+    plain = _is_complex(node) or (fits_at_zero(use.value, m) and fits_at_zero(out, m))
+    # Else it has a law for any two exponents.
+    if plain or (abs(n) <= 3 and has_multiple(out, m, n)):
+        yield (n, use), (-1, out)
+
+
+def has_multiple(value: Value, m: Magnitudes, n: int) -> bool:
+    """Whether a multiple of `n` is among the exponents of a value: else no `x**n` fits there."""
+    low, high = exponents(value, m)
+    return not n or high // abs(n) * abs(n) >= low
+
+
+def general_power(node: Node, m: Magnitudes) -> Iterator[Row]:
+    """Base and result at any exponents if they must; the power itself is a plain number."""
+    base, exponent, out = *node.uses, node.outputs[0]
+    yield from zero([exponent])
+    number = number_of(exponent.value)
+    if not _is_complex(node):
+        exact = None if number is None else Fraction(float(number)).limit_denominator(4)
+        is_plain = fits_at_zero(base.value, m) and fits_at_zero(out, m)
+        if is_plain and exact and exact == number and abs(exact) <= 3:  # a root of a stored number
+            yield (exact.numerator, base), (-exact.denominator, out)
+            return
+        yield from fitting([base, out], m)
+        return
+    ratio = (
+        Fraction(0) if number is None else meant(complex(number).real, exponent.value.aval.dtype)
+    )
+    if complex(number or 0).imag or not ratio:
+        yield from zero([base, out])
+        return
+    yield (ratio.numerator, base), (-ratio.denominator, out)
+
+
+def _is_complex(node: Node) -> bool:
+    return any(np.issubdtype(v.aval.dtype, np.complexfloating) for v in floating(node.outputs))
+
+
+def product_of_many(node: Node, m: Magnitudes) -> Iterator[Row]:
+    """The numbers themselves where they fit, else any exponents."""
+    things = [*node.uses, *node.outputs]
+    return zero(things) if _is_complex(node) else fitting(things, m)
+
+
+def angle(node: Node, m: Magnitudes) -> Iterator[Row]:
+    """`atan2`: of numbers at one exponent, unless the result is too small."""
+    if fits_at_zero(node.outputs[0], m):
+        yield from equal(node.uses)
+        yield from zero(node.outputs)
+
+
+def reduce_precision(node: Node, m: Magnitudes) -> Iterator[Row]:
+    """Rounds the significand at any exponent, unless it narrows the range of exponents too."""
+    bits = {2: 5, 4: 8, 8: 11}.get(node.outputs[0].aval.dtype.itemsize, 8)
+    narrows = node.params["exponent_bits"] < bits and node.outputs[0].aval.dtype.name != "bfloat16"
+    return at_zero(node, m) if narrows else same(node, m)
+
+
+def convert(node: Node, m: Magnitudes) -> Iterator[Row]:
+    """One exponent, unless it is moved on the way: in the wider type, which may hold more."""
+    use, out = node.uses[0], node.outputs[0]
+    if not (use.value.is_floating and out.is_floating):
+        return fitting(floating([use, out]), m)
+    fits = fits_at_zero(use.value, m) and fits_at_zero(out, m)
+    return same(node, m) if fits else iter(())
+
+
+def reduction(node: Node, m: Magnitudes) -> Iterator[Row]:
+    """`reduce` and `reduce_window` by a function: one exponent if that is a sum or a choice."""
+    body = node.params["jaxpr"]
+    equations = getattr(body, "jaxpr", body).eqns
+    known = len(equations) == 1 and equations[0].primitive.name in ("add", "max", "min")
+    return same(node, m) if known else at_zero(node, m)
+
+
+def triangular_solve(node: Node, m: Magnitudes) -> Iterator[Row]:
+    a, b = node.uses
+    yield (1, b), (-1, a), (-1, node.outputs[0])
+    if node.params["unit_diagonal"]:  # ones that are not stored have no exponent
+        yield from zero([a])
+
+
+def factors(node: Node, m: Magnitudes) -> Iterator[Row]:
+    """The two factors that `lu` packs into an array, read apart (`graph/_lu.py`)."""
+    packed, *_, lower, upper = node.outputs
+    yield from equal([node.uses[0], upper])
+    yield from zero([packed, lower])
+
+
+# -- nested jaxprs --------------------------------------------------------------------------------
+
+
+def _tie(outside: Iterable[Any], inside: Iterable[Any]) -> Iterator[Row]:
+    for a, b in zip(outside, inside, strict=True):
+        yield from equal([a, b])
+
+
+def call(node: Node, m: Magnitudes) -> Iterator[Row]:
+    """Jit, remat, custom rules, shard_map: operands are the callee's arguments."""
+    (body,) = node.graphs
+    given = callee_uses(node)
+    yield from zero(u for u in node.uses if u not in given)
+    yield from _tie(given, body.inputs)
+    yield from _tie(node.outputs, body.outputs)
+
+
+def scan(node: Node, m: Magnitudes) -> Iterator[Row]:
+    (body,) = node.graphs
+    consts, carries = _compat.scan_counts(node.params)
+    yield from _tie(node.uses, body.inputs)
+    yield from _tie(node.outputs, body.outputs)
+    yield from _tie(body.outputs[:carries], body.inputs[consts : consts + carries])  # a cycle
+
+
+def while_loop(node: Node, m: Magnitudes) -> Iterator[Row]:
+    test, body = node.graphs
+    of_test, of_body = node.params["cond_nconsts"], node.params["body_nconsts"]
+    state = node.uses[of_test + of_body :]
+    yield from _tie([*node.uses[:of_test], *state], test.inputs)
+    yield from _tie([*node.uses[of_test : of_test + of_body], *state], body.inputs)
+    yield from _tie(body.outputs, body.inputs[of_body:])
+    yield from _tie(node.outputs, body.outputs)
+
+
+def branches(node: Node, m: Magnitudes) -> Iterator[Row]:
+    for branch in node.graphs:
+        yield from _tie(node.uses[1:], branch.inputs)
+        yield from _tie(node.outputs, branch.outputs)
