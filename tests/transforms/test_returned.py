@@ -133,10 +133,14 @@ def explode(f, state):
 def test_a_flag_from_outside_is_seen_on_the_very_call():
     """Of a program that no proof covers, which is trusted where it was seen."""
 
+    def over(x):
+        large = jnp.exp(60.0 * x)
+        return large * large / large * jnp.exp(-60.0 * x)
+
     def f(x, flag):
         for _ in range(80):  # dear to look at
             x = x + 0.0
-        y = jax.lax.cond(flag, lambda x: chain(x * 1e6) * 1e-6, lambda x: x, x)
+        y = jax.lax.cond(flag, over, lambda x: x, x)
         return y + 0.0 / (1.5 * x - x)
 
     g, x = tj.jit(f), array(1.0)
