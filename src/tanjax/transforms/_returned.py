@@ -26,6 +26,7 @@ import jax
 from tanjax.scale import Magnitude
 from tanjax.scale.numbers._measure import ANYWHERE, Window, inside
 
+from ._arguments import ARRAYS
 from ._entries import Watch, joined, look, others
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Returned:
         if not self._left or entry is not self._entry or not self._are_returned(leaves):
             return False
         assert self._outside is not None
-        is_known = all([getattr(leaves[i], "aval", None) is a for i, a in self._avals])
+        is_known = all([type(leaves[i]) in ARRAYS and leaves[i].aval is a for i, a in self._avals])
         if not is_known or not self._outside.takes(leaves) or self._flags != self._others(leaves):
             self._looks = self._gap = self._left = 0
             return False

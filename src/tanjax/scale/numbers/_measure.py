@@ -146,6 +146,8 @@ def is_finite(x: Any) -> bool:
     """Whether an array has neither inf nor nan; looked at where it is."""
     if isinstance(x, jax.core.Tracer):  # known numbers, while something else is traced
         return True
+    if jnp.issubdtype(x.dtype, jax.dtypes.extended):  # random keys
+        return True
     return bool(np.isfinite(np.asarray(x)).all() if is_on_host(x) else jnp.isfinite(x).all())
 
 
