@@ -19,7 +19,7 @@ import functools
 import pathlib
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ from ._errors import LoweringWarning
 
 Tracer = jax.core.Tracer
 float0 = np.dtype(jax.dtypes.float0)
+T = TypeVar("T")
 
 
 def is_symbolic_zero(x: Any) -> bool:
@@ -348,16 +349,32 @@ def source_of(eqn: Any) -> str:
         return "an equation of the traced function"
 
 
-def scan_counts(params: Any) -> tuple[int, int]:
-    """The numbers of constants and of carries of a `scan` equation.
+class Loop(NamedTuple):
+    """How many operands of a `scan` or a `while` its test and its body keep, and the carries.
 
-    JAX 0.12 replaced the parameters `num_consts` and `num_carry` by a tree of the operands; without
-    this, `tj.lift` of a loop fails there.
+    Operands are those of the test, of the body, the carry, and the rows of a scan. JAX 0.12
+    replaced the parameters `num_consts` and `num_carry` by a tree of the operands.
     """
-    if "num_consts" in params:
-        return params["num_consts"], params["num_carry"]
-    consts, carry, _ = params["ft_in"].unpack()
-    return len(consts), len(carry)
+
+    tested: int
+    fixed: int
+    carries: int
+
+    @classmethod
+    def of(cls, params: Any) -> Loop:
+        if "body_nconsts" in params:
+            tested, fixed = params["cond_nconsts"], params["body_nconsts"]
+            return cls(tested, fixed, len(params["body_jaxpr"].out_avals))
+        if "num_consts" in params:
+            return cls(0, params["num_consts"], params["num_carry"])
+        consts, carry, _ = params["ft_in"].unpack()
+        return cls(0, len(consts), len(carry))
+
+    def cut(self, operands: Sequence[T]) -> tuple[list[T], list[T], list[T], list[T]]:
+        """What the test keeps, what the body keeps, the carry, and rows."""
+        tested, fixed, carry = self.tested, self.tested + self.fixed, self.tested + sum(self[1:])
+        x = list(operands)
+        return x[:tested], x[tested:fixed], x[fixed:carry], x[carry:]
 
 
 def higher_primitive(eqn: Any) -> Any:

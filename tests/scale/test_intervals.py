@@ -70,17 +70,16 @@ class Walk:
         if name == "cond":
             return self.run(node.graphs[int(operands[0])], operands[1:])
         if name == "while":
-            c, b = params["cond_nconsts"], params["body_nconsts"]
-            carry = operands[c + b :]
-            while self.run(node.graphs[0], [*operands[:c], *carry])[0]:
-                carry = self.run(node.graphs[1], [*operands[c : c + b], *carry])
+            tested, fixed, carry, _ = _compat.Loop.of(params).cut(operands)
+            while self.run(node.graphs[0], [*tested, *carry])[0]:
+                carry = self.run(node.graphs[1], [*fixed, *carry])
             return carry
         if name == "scan":
-            consts, carries = _compat.scan_counts(params)
-            carry, rest = operands[consts : consts + carries], operands[consts + carries :]
+            _, fixed, carry, rest = _compat.Loop.of(params).cut(operands)
+            carries = len(carry)
             outs = []
             for i in range(params["length"]):
-                out = self.run(node.graphs[0], [*operands[:consts], *carry, *(x[i] for x in rest)])
+                out = self.run(node.graphs[0], [*fixed, *carry, *(x[i] for x in rest)])
                 carry = out[:carries]
                 outs.append(out[carries:])
             return [*carry, *(jnp.stack(x) for x in zip(*outs, strict=True))]

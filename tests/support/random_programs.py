@@ -15,6 +15,8 @@ import numpy as np
 from hypothesis import strategies as st
 from jax import lax
 
+from tanjax._compat import Loop
+
 SIZE = 4
 
 # -- operations: of (operands, constant), on arrays of any dtype and of shape () or (SIZE,) -----
@@ -227,10 +229,10 @@ def _equation(eqn, args, run):
         branch = p["branches"][int(np.clip(args[0], 0, len(p["branches"]) - 1))]
         return run(branch, consts(branch), args[1:])
     if name == "while":
-        n, m = p["cond_nconsts"], p["body_nconsts"]
-        test, body, state = p["cond_jaxpr"], p["body_jaxpr"], args[n + m :]
-        while run(test, consts(test), [*args[:n], *state])[0]:
-            state = run(body, consts(body), [*args[n : n + m], *state])
+        test, body = p["cond_jaxpr"], p["body_jaxpr"]
+        tested, fixed, state, _ = Loop.of(p).cut(args)
+        while run(test, consts(test), [*tested, *state])[0]:
+            state = run(body, consts(body), [*fixed, *state])
         return state
     if name == "scan":
         return _scan_equation(p, args, run)
@@ -242,13 +244,11 @@ def _equation(eqn, args, run):
 
 
 def _scan_equation(p, args, run):
-    from tanjax._compat import scan_counts
-
-    n, m = scan_counts(p)
-    carry, xs, rows = args[n : n + m], args[n + m :], []
+    _, fixed, carry, xs = Loop.of(p).cut(args)
+    m, rows = len(carry), []
     order = range(p["length"])
     for i in reversed(order) if p["reverse"] else order:
-        out = run(p["jaxpr"], p["jaxpr"].consts, [*args[:n], *carry, *[x[i] for x in xs]])
+        out = run(p["jaxpr"], p["jaxpr"].consts, [*fixed, *carry, *[x[i] for x in xs]])
         carry = out[:m]
         rows.append(out[m:])
     rows = rows[::-1] if p["reverse"] else rows

@@ -94,8 +94,7 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
 @rule("while")
 def _(eqn: Any, operands: list[Any]) -> list[Any]:
     p = eqn.params
-    nc, nb = p["cond_nconsts"], p["body_nconsts"]
-    cond_consts, body_consts, carry = operands[:nc], operands[nc : nc + nb], operands[nc + nb :]
+    cond_consts, body_consts, carry, _ = _compat.Loop.of(p).cut(operands)
     step = lambda carry: inner(p["body_jaxpr"], body_consts + carry)
     carry = _fixed_point("while_loop", step, carry)
     inner(p["cond_jaxpr"], cond_consts + carry)
@@ -105,12 +104,8 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
 @rule("scan")
 def _(eqn: Any, operands: list[Any]) -> list[Any]:
     p = eqn.params
-    nconsts, ncarry = _compat.scan_counts(p)
-    consts, carry, xs = (
-        operands[:nconsts],
-        operands[nconsts : nconsts + ncarry],
-        operands[nconsts + ncarry :],
-    )
+    _, consts, carry, xs = _compat.Loop.of(p).cut(operands)
+    ncarry = len(carry)
     ys: list[Any] = []
 
     def step(carry: list[Any]) -> list[Any]:

@@ -237,19 +237,18 @@ def call(node: Node, m: Magnitudes) -> Iterator[Row]:
 
 def scan(node: Node, m: Magnitudes) -> Iterator[Row]:
     (body,) = node.graphs
-    consts, carries = _compat.scan_counts(node.params)
+    loop = _compat.Loop.of(node.params)
     yield from _tie(node.uses, body.inputs)
     yield from _tie(node.outputs, body.outputs)
-    yield from _tie(body.outputs[:carries], body.inputs[consts : consts + carries])  # a cycle
+    yield from _tie(body.outputs[: loop.carries], loop.cut(body.inputs)[2])  # a cycle
 
 
 def while_loop(node: Node, m: Magnitudes) -> Iterator[Row]:
     test, body = node.graphs
-    of_test, of_body = node.params["cond_nconsts"], node.params["body_nconsts"]
-    state = node.uses[of_test + of_body :]
-    yield from _tie([*node.uses[:of_test], *state], test.inputs)
-    yield from _tie([*node.uses[of_test : of_test + of_body], *state], body.inputs)
-    yield from _tie(body.outputs, body.inputs[of_body:])
+    of_test, of_body, state, _ = _compat.Loop.of(node.params).cut(node.uses)
+    yield from _tie([*of_test, *state], test.inputs)
+    yield from _tie([*of_body, *state], body.inputs)
+    yield from _tie(body.outputs, body.inputs[len(of_body) :])
     yield from _tie(node.outputs, body.outputs)
 
 

@@ -45,16 +45,15 @@ Step = Callable[[Records], Records]
 
 
 def bound_scan(bounds: Bounds, node: Node, operands: Records) -> Records:
-    consts, carries = _compat.scan_counts(node.params)
-    body, length = node.graphs[0], node.params["length"]
-    fixed, rest = operands[:consts], operands[consts + carries :]
-    start = operands[consts : consts + carries]
+    body, length, loop = node.graphs[0], node.params["length"], _compat.Loop.of(node.params)
+    _, fixed, start, rest = loop.cut(operands)
+    carries = loop.carries
 
     def step(carry: Records) -> Records:
         return bounds.run(body, [*fixed, *carry, *rest])
 
     if is_worst_case() and length > _FOLLOWED:
-        start = _without_integers(start, body.inputs[consts : consts + carries])
+        start = _without_integers(start, loop.cut(body.inputs)[2])
     results = _iterate(bounds, lambda c: step(c)[:carries], start, length)
     outputs = [bounds.records[use.value.index] for use in body.outputs]
     return [*results, *outputs[carries:]]
@@ -66,16 +65,14 @@ def _without_integers(carry: Records, values: Sequence[Value]) -> Records:
 
 
 def bound_while(bounds: Bounds, node: Node, operands: Records) -> Records:
-    of_condition, of_body = node.params["cond_nconsts"], node.params["body_nconsts"]
     condition, body = node.graphs
-    start = operands[of_condition + of_body :]
-    fixed = operands[of_condition : of_condition + of_body]
-    bounds.run(condition, [*operands[:of_condition], *start])
+    tested, fixed, start, _ = _compat.Loop.of(node.params).cut(operands)
+    bounds.run(condition, [*tested, *start])
     trips = _trips(bounds, node)
     if is_worst_case() and not 0 < trips <= _FOLLOWED:
-        start = _without_integers(start, body.inputs[of_body:])
+        start = _without_integers(start, body.inputs[len(fixed) :])
     results = _iterate(bounds, lambda c: bounds.run(body, [*fixed, *c]), start, trips)
-    bounds.run(condition, [*operands[:of_condition], *results])
+    bounds.run(condition, [*tested, *results])
     return results
 
 

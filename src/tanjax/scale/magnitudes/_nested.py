@@ -39,12 +39,8 @@ def _cond(run: Any, node: Node, xs: list[Any]) -> list[Any]:
 
 
 def _scan(run: Any, node: Node, xs: list[Any]) -> list[Any]:
-    constants, carries = _compat.scan_counts(node.params)
-    fixed, carry, rows = (
-        xs[:constants],
-        xs[constants : constants + carries],
-        xs[constants + carries :],
-    )
+    _, fixed, carry, rows = _compat.Loop.of(node.params).cut(xs)
+    carries = len(carry)
     length = node.params["length"]
     order = range(length - 1, -1, -1) if node.params["reverse"] else range(length)
     stacked: list[list[Any]] = []
@@ -88,9 +84,7 @@ def _stack(column: Sequence[Any], aval: Any) -> Wide | None:
 
 
 def _while(run: Any, node: Node, xs: list[Any]) -> list[Any]:
-    p = node.params
-    first, second = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
-    tested, fixed, carry = xs[:first], xs[first:second], xs[second:]
+    tested, fixed, carry, _ = _compat.Loop.of(node.params).cut(xs)
     test, body = node.graphs
     stopped = False
 

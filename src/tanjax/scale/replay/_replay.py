@@ -180,18 +180,17 @@ def _remat(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
 
 
 def _scan(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
-    n, m = _compat.scan_counts(node.params)
-    body, params = node.graphs[0], node.params
-    consts = operands[:n]
+    params, loop = node.params, _compat.Loop.of(node.params)
+    _, fixed, start, rows = loop.cut(operands)
 
     def step(carry: Any, xs: Any) -> tuple[Any, Any]:
-        out = _run(body, [*consts, *carry, *xs], e)
-        return tuple(out[:m]), tuple(out[m:])
+        out = _run(node.graphs[0], [*fixed, *carry, *xs], e)
+        return tuple(out[: loop.carries]), tuple(out[loop.carries :])
 
     carry, ys = lax.scan(
         step,
-        tuple(operands[n : n + m]),
-        tuple(operands[n + m :]),
+        tuple(start),
+        tuple(rows),
         length=params["length"],
         reverse=params["reverse"],
         unroll=params["unroll"],
@@ -201,12 +200,11 @@ def _scan(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
 
 def _while(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
     test, body = node.graphs
-    n, m = node.params["cond_nconsts"], node.params["body_nconsts"]
-    of_test, of_body = operands[:n], operands[n : n + m]
+    of_test, of_body, start, _ = _compat.Loop.of(node.params).cut(operands)
     out = lax.while_loop(
         lambda state: _run(test, [*of_test, *state], e)[0],
         lambda state: tuple(_run(body, [*of_body, *state], e)),
-        tuple(operands[n + m :]),
+        tuple(start),
     )
     return list(out)
 

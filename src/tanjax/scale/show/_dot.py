@@ -73,27 +73,24 @@ def _boxes(graph: ScaleGraph, rows: dict[int, Row], at: _At, frame: str) -> Iter
 
 def _readings(node: Node) -> Iterator[tuple[Use, Value, str]]:
     """Which uses lead to which values, and how the arrow is drawn."""
-    loop = "style=dashed, constraint=false"
+    dashed = "style=dashed, constraint=false"
     inside = [(node.uses, graph.inputs) for graph in node.graphs]
     backward: list[tuple[list[Use], list[Value]]] = []
     if node.primitive == "scan":
-        constants, carries = _compat.scan_counts(node.params)
-        body = node.graphs[0]
-        backward = [(body.outputs[:carries], body.inputs[constants:])]
+        body, loop = node.graphs[0], _compat.Loop.of(node.params)
+        backward = [(body.outputs[: loop.carries], body.inputs[loop.fixed :])]
     elif node.primitive == "while":
-        n, m = node.params["cond_nconsts"], node.params["body_nconsts"]
         test, body = node.graphs
-        inside = [
-            (node.uses[:n] + node.uses[n + m :], test.inputs),
-            (node.uses[n:], body.inputs),
-        ]
-        backward = [(body.outputs, body.inputs[m:])]
+        loop = _compat.Loop.of(node.params)
+        tested, fixed, carry, _ = loop.cut(node.uses)
+        inside = [(tested + carry, test.inputs), (fixed + carry, body.inputs)]
+        backward = [(body.outputs, body.inputs[loop.fixed :])]
     elif node.primitive == "cond":
         inside = [(node.uses[1:], graph.inputs) for graph in node.graphs]
     for uses, values in inside:
         yield from ((use, value, "") for use, value in zip(uses, values, strict=False))
     for uses, values in backward:
-        yield from ((use, value, loop) for use, value in zip(uses, values, strict=False))
+        yield from ((use, value, dashed) for use, value in zip(uses, values, strict=False))
     for graph in node.graphs[1:] if node.primitive == "while" else node.graphs:
         pairs = zip(graph.outputs, node.outputs, strict=False)
         yield from ((use, value, "") for use, value in pairs)

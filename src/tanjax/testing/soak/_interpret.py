@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tanjax._compat import scan_counts
+from tanjax._compat import Loop
 
 from ._primitives import RULES, Unusable
 from ._wide import Sample, Wide, constant
@@ -78,8 +78,8 @@ class _Run:
         return RULES[name](self.sample, eqn, *values)
 
     def scan_(self, params: Any, values: list[Any]) -> list[Any]:
-        fixed, n = scan_counts(params)
-        consts, carry, xs = values[:fixed], values[fixed : fixed + n], values[fixed + n :]
+        _, consts, carry, xs = Loop.of(params).cut(values)
+        n = len(carry)
         order = range(params["length"])
         rows: list[list[Any]] = [[] for _ in params["jaxpr"].jaxpr.outvars[n:]]
         for i in reversed(order) if params["reverse"] else order:
@@ -93,8 +93,7 @@ class _Run:
         return [*carry, *(_stacked(row, a) for row, a in zip(rows, avals, strict=True))]
 
     def while_(self, params: Any, values: list[Any]) -> list[Any]:
-        m, n = params["cond_nconsts"], params["body_nconsts"]
-        of_cond, of_body, carry = values[:m], values[m : m + n], values[m + n :]
+        of_cond, of_body, carry, _ = Loop.of(params).cut(values)
         for _ in range(_MANY):
             if not np.all(self.closed(params["cond_jaxpr"], [*of_cond, *carry])[0]):
                 return list(carry)
