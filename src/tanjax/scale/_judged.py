@@ -22,6 +22,7 @@ from .laws._law import LAWS
 from .magnitudes._evaluate import OVER_BUDGET, UNDEFINED, Evaluation, rounded, simulate
 from .magnitudes._losses import losses, lost_errors
 from .numbers import _range
+from .numbers._stored import clamp_to
 
 # A subnormal number on the way costs plain JAX some digits: it is nearly right below this relative
 # error, and made worse by so many times as much.
@@ -80,11 +81,13 @@ def overflowing(graph: ScaleGraph, reference: Evaluation, exponents: Exponents) 
     it should leave, and too large for the exponents that suit exact numbers.
     """
     wide, stored = rounded(graph, reference), simulate(graph, reference, exponents, precision=True)
-    return sum(
-        int(np.count_nonzero(np.isfinite(x.array) & ~np.isfinite(y.array)))
-        for x, y in zip(wide.outputs, stored.outputs, strict=True)
-        if x is not None and y is not None and x.array.dtype.kind in "fc"
-    )
+    count = 0
+    for use, x, y in zip(graph.outputs, wide.outputs, stored.outputs, strict=True):
+        if x is not None and y is not None and x.array.dtype.kind in "fc":
+            # What a result cannot hold whatever its exponents is no loss.
+            held = clamp_to(x, use.value.aval.dtype, exponents.of(use)).value.array
+            count += int(np.count_nonzero(np.isfinite(held) & ~np.isfinite(y.array)))
+    return count
 
 
 _BEYOND = (

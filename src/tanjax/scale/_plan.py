@@ -90,10 +90,11 @@ class Plan(NamedTuple):
 
     def is_short(self, results: Sequence[Any]) -> bool:
         """Whether results are not finite, or zero, where something else is known to be right."""
-        counts = self.expected or ()
+        trios = zip(self.graph.outputs, self.expected or (), results, strict=False)
         return any(
             not is_finite(x) or (count and count_nonzero(x) < count)
-            for count, x in zip(counts, results, strict=True)
+            for use, count, x in trios
+            if use.value.is_floating
         )
 
     def believed(self) -> Plan:
