@@ -41,8 +41,8 @@ the dtype, with Python's numbers as constants: also those of the units that the 
   rounding `k` alone costs 20.
 - Grids of occupations have an entry in the tail, where exp(E/kT) is 10³⁵⁰: it and its gradient are
   0 in every dtype, and the other entries must not suffer from it. No grid is symmetric about its
-  level, and none has an entry at the peak of a spectrum: their gradients are what is left of terms
-  that cancel, and correctly rounded arithmetic without any limit of exponents is 14 units off there.
+  level, and none has an entry at the peak of a spectrum: gradients there are what is left of terms
+  that cancel, and correctly rounded arithmetic without any limit of exponents is 14 units off.
 - The chain of 240 roundings errs by itself: correctly rounded arithmetic without any limit of
   exponents is off by 6 units in float32, 3 in bfloat16 and 7 in float16 from the same numbers.
 - Where plain JAX is right, as in `jax.nn.softmax`, `tj.jit` runs the very same program.

@@ -27,10 +27,6 @@ SEEDS = {
     "float16": range(0, 70, PER_TEST),
     "bfloat16": range(0, 40, PER_TEST),
 }
-OPEN = [
-    ("float32", 4), ("float32", 15), ("float32", 54), ("float32", 59), ("float32", 74),
-    ("float32", 109), ("float32", 112), ("float16", 20), ("float16", 47), ("bfloat16", 4),
-]  # fmt: skip
 
 
 def squares(*, calls, text="{0} * {0}", traced=False):
@@ -168,18 +164,6 @@ def test_command(tmp_path):
 )
 def test_promises(dtype, first):
     for seed in range(first, first + PER_TEST):
-        if (dtype, seed) not in OPEN:
-            keeps_its_promises(dtype, seed)
-
-
-def keeps_its_promises(dtype, seed):
-    outcome = one(seed, dtype)
-    assert outcome.error is None, outcome.error
-    assert outcome.failure is None, report(outcome.failure)
-
-
-@pytest.mark.parametrize(("dtype", "seed"), OPEN)
-@pytest.mark.xfail(reason="a fault that is known and not mended yet", strict=False)
-def test_known_faults(dtype, seed):
-    """What the hunt found and nobody has mended: these programs must leave this list one day."""
-    keeps_its_promises(dtype, seed)
+        outcome = one(seed, dtype)
+        assert outcome.error is None, outcome.error
+        assert outcome.failure is None, report(outcome.failure)

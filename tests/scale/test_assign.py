@@ -168,6 +168,21 @@ def test_constants_are_converted_for_nothing():
     assert found.values.max() >= 10_000 - 128
 
 
+def test_a_value_that_is_read_often_has_a_proven_bound():
+    """Each of seven readings asks for an exponent of its own: that is a conversion each but one."""
+    p = Program()
+    x = p.between(-ANY, ANY, cost=3.0)
+    for k in range(7):
+        out = p.between(20 * k + 10, 20 * k + 15)
+        p.row((1, p.use(x)), (-1, ("value", out)))
+    problem = p.problem()
+    best = solve(System(problem), problem.weight(), time_limit=20.0)
+    assert 12.0 - 1e-6 <= best.bound <= 18.0
+    found = assign(problem)
+    check(problem, found)
+    assert (found.objective, found.violations) == (18.0, 0)
+
+
 def test_two_far_products_of_an_input_are_two_conversions_of_it_or_of_others():
     p = Program()
     x, huge, tiny = p.input(100.0), p.input(100.0, 50.0), p.input(-250.0, 50.0)
@@ -265,6 +280,26 @@ def test_a_large_program_is_proven_best_to_a_percent():
     assert found.gap <= 0.01
     assert found.excess <= 0.01
     assert found.violations == 0
+
+
+def test_one_number_out_of_range_does_not_make_a_program_a_hostile_one():
+    """It is nearly all of the objective, and conversions are the best ones all the same."""
+    problem = steps(90)
+    low, high = (np.append(b, e) for b, e in ((problem.low, 5), (problem.high, 9)))
+    more = {"low": low, "high": high, "cost": np.append(problem.cost, 1.0)}
+    n = len(problem.low)
+    rows = [tuple((c, x + (x >= n)) for c, x in row) for row in problem.rows]
+    problem = problem._replace(
+        **more,
+        value_pin=np.append(problem.value_pin, FREE),
+        use_value=np.append(problem.use_value, n),
+        use_pin=np.append(problem.use_pin, 0),
+        rows=rows,
+    )
+    found = assign(problem, time_limit=20.0)
+    check(problem, found)
+    assert found.gap <= found.excess <= 0.01
+    assert found.violations == 1
 
 
 def test_covers_are_cheapest_and_packings_no_more_than_that():

@@ -64,17 +64,33 @@ def test_the_work_grows_with_the_program_and_no_faster(monkeypatch):
         assert counts["improve"] <= 4 * count
 
 
-def test_each_step_of_the_search_keeps_rows_and_pins_and_costs_no_more():
+def test_each_step_of_the_search_keeps_rows_and_pins_and_costs_no_more(monkeypatch):
     problem = problem_of(*hostile(400, near=20))
     system, n = System(problem), len(problem.low)
     loosen(system)
-    costs, found = [], None
-    for _ in range(4):
-        found = _moves.descend(system, until=-np.inf if found is None else np.inf, start=found)
+    costs = []
+    for passes in range(4):
+        monkeypatch.setattr(_moves, "PASSES", passes)
+        found = _moves.descend(system, until=np.inf)
         assert not any(sum(c * found[x] for c, x in row) for row in problem.rows)
         assert all(system.low[x] == e for x, e in enumerate(found) if system.pinned[x])
         costs.append(evaluate(problem, np.array(found[:n]), np.array(found[n:]))[0])
     assert costs == sorted(costs, reverse=True)
+    assert costs[0] > costs[1]
+
+
+def test_the_search_ends_where_no_equation_alone_can_become_cheaper():
+    """Only equations near a change are looked at again; that forgets none."""
+    system = System(problem_of(*hostile(800, 2)))
+    loosen(system)
+    search = _moves._Search(system)
+    search.begin(None)
+    for c in range(len(search.cells)):
+        search.place(c, None)
+    order = [c for c, movable in enumerate(search.movable) if movable]
+    while search.sweep(order, np.inf):
+        order = order[::-1]
+    assert not any(search.improve(search.cells[c]) for c in order)
 
 
 @pytest.mark.parametrize("seed", [0, 2, 3, 4])

@@ -43,6 +43,24 @@ def test_only_what_enters_and_leaves_is_converted(count):
     assert len(set(found.uses[problem.use_value == 0].tolist()) - {0}) == 1
 
 
+def test_constants_give_way_as_far_as_they_can():
+    """Every fourth equation leaves the range, and no operand but a constant has to be converted."""
+
+    def program(x):
+        for _ in range(25):
+            x = x * 1e25 + 1e24
+            x = x * 1e20 + 1e30
+            x = x * 1e-25 + 1.0
+            x = x * 5e-21 + 0.5
+        return x
+
+    x = jnp.float32(1.5)
+    with _problem.recorded() as solved:
+        _plan.plan(jax.make_jaxpr(program)(x), [x], [False])
+    found = assign(solved[0].problem)
+    assert (found.objective, found.violations, found.method) == (0.0, 0, "presolve")
+
+
 def test_without_time_each_step_is_converted_at_most_once():
     _, problem = orbit(200)
     found = assign(problem, time_limit=0.0)

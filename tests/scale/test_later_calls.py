@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from tanjax.scale.numbers._measure import Together, Window, inside
+from tanjax.scale.numbers._measure import Window, inside
+from tanjax.scale.numbers._together import Together
 
 
 def chain(x):
@@ -200,3 +201,15 @@ def test_nested_dicts_of_quantities_are_taken_apart():
     q = [tj.Unitful(jnp.float32(i + 1.0), "m") for i in range(4)]
     assert g({"a": {"b": q[0], "c": q[1], "d": q[2]}, "z": q[3]}).value == 4.0
     assert g({"a": {"b": q[0], "c": q[1]}, "d": {"e": q[2]}, "z": q[3]}).value == 8.0
+
+
+def test_other_windows_are_no_other_program():
+    """They are its arguments: on an accelerator each would take as long as the first."""
+    from tanjax.scale.numbers import _together
+
+    given = [jnp.full(1234, 2.0, jnp.float32), jnp.full(77, 2.0, jnp.float16)]
+    for i, low in enumerate((-3.0, 0.5, 1.5)):
+        assert checked_together(given, [Window(low, 3.0)] * 2) == (low <= 1.0)
+        if i == 0:
+            count = _together._flags._cache_size()
+    assert _together._flags._cache_size() == count

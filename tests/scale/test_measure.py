@@ -143,6 +143,6 @@ def test_a_window_may_ask_for_finite_numbers(dtype, size):
 
 def test_a_wrong_bit_is_found(monkeypatch):
     """The tests of `inside` fail if the sign bit stays."""
-    monkeypatch.setattr(_measure, "_ends", lambda window, dtype: (0, 2**64, 2**65, 2**65))
+    monkeypatch.setattr(_measure, "ends_of", lambda window, dtype: (0, 2**64, 2**65, 2**65))
     with pytest.raises(AssertionError):
         test_each_end_counts_alone("float32", 3)

@@ -72,3 +72,59 @@ def test_numbers_beyond_every_range_are_said():
     f = lambda x: jnp.sum(jnp.sqrt(2 * jnp.expm1(x) ** 2))
     with pytest.warns(tj.ScaleWarning, match="beyond"):
         tj.jit(jax.grad(f))(jnp.array([9.36e36, 1e-3, 1e-2], jnp.float32))
+
+
+def test_numbers_that_xla_would_join_are_hidden_on_later_calls_too():
+    """`x * c * c` is right as it is written, and 0 as XLA may write it."""
+    f = tj.jit(lambda x: x * 2.02e-22 * 2.02e-22)
+    for x in (4.9e21, 3.7e30, 1.5e34):
+        assert float(f(jnp.float32(x))) == pytest.approx(x * 2.02e-22**2, rel=1e-6)
+    assert not any(plan.identity for plan in f.plans)
+
+
+def test_exponents_too_large_for_a_plan_do_not_stop_it():
+    f = lambda x, y: jnp.sum((1 / (1 + jnp.exp(jnp.abs(jnp.sum(y**3)) ** (1 / 3) / x))) ** -2.5)
+    x = jnp.array([7.2, 9.6, 7.9], jnp.float32)
+    y = jnp.array([0.0, 2.7e15, 2.5e15], jnp.float32)
+    with pytest.warns(tj.ScaleWarning) as said:
+        tj.jit(jax.value_and_grad(f, (0, 1)))(x, y)
+    assert not any("could not be planned" in str(s.message) for s in said)
+
+
+def test_branch_that_a_loop_takes_late_is_said():
+    """A loop too long to be run is sampled, and nobody knows the numbers of the last steps."""
+
+    def step(c, i):
+        return jax.lax.cond(i > 90_000, lambda c: jnp.sqrt(c * c), lambda c: c, c), None
+
+    f = tj.jit(lambda x: jax.lax.scan(step, x, jnp.arange(100_000))[0])
+    with pytest.warns(tj.ScaleWarning, match="branch at .* was not taken"):
+        f(jnp.float32(1e-30))
+
+
+INVERTED = {
+    "a number that is broadcast": lambda x, y: x / y,
+    "rows": lambda x, y: (x[:, None] / jnp.stack([y, y]))[:, 0],
+    "a power": lambda x, y: x / (y**0.75) ** (4 / 3),
+    "an exponential": lambda x, y: x / jnp.exp(jnp.log(y)),
+    "a constant": lambda x, y: x / 2.7e38 + 0 * y,
+}
+
+
+@pytest.mark.parametrize("name", INVERTED)
+def test_denominators_are_not_inverted_out_of_range(name):
+    """XLA multiplies by `1 / y`, which is subnormal and 0; for the first numbers nothing is."""
+    f = tj.jit(INVERTED[name])
+    for big in (1e3, 2.7e38):
+        x, y = jnp.array([6.6e32, 1e10], jnp.float32), jnp.float32(big)
+        want = np.array([6.6e32, 1e10]) / (2.7e38 if name == "a constant" else big)
+        np.testing.assert_allclose(np.asarray(f(x, y), float), want, rtol=1e-4)
+
+
+def test_numbers_are_looked_at_where_an_overflow_did_no_harm():
+    """The second call overflows rightly, and the third, with smaller numbers, must not."""
+    body = lambda c, d: (c[0] * c[0] / 1e20, c[1] + 1)
+    f = tj.jit(lambda x, n: jax.lax.while_loop(lambda c: c[1] < n, lambda c: body(c, n), (x, 0))[0])
+    for x, n, want in ((1.1e20, 3, 2.14e20), (1.1e20, 10, np.inf), (3e19, 2, 8.1e17)):
+        got = f(jnp.array([x], jnp.float32), jnp.array(n))
+        np.testing.assert_allclose(np.asarray(got, float), [want], rtol=1e-2)

@@ -26,3 +26,54 @@ def test_a_square_may_need_an_odd_exponent(n, low, high):
     exact = x.astype(float) ** n * y
     got = tj.jit(lambda x, y: x**n * y)(x, y)
     np.testing.assert_allclose(np.asarray(got, float), exact, 2.0**-9)
+
+
+GRID = [-1000.0, -30.0, -1.0, 0.5, 1.5, 30.0, 1000.0]
+TAILS = {
+    "occupation": (lambda x: 1 / (jnp.exp(x) + 1), lambda x: jax.nn.sigmoid(-x)),
+    "half": (lambda x: 1 / (0.5 * jnp.exp(x) + 1), lambda x: jax.nn.sigmoid(np.log(2) - x)),
+    "swish": (lambda x: x / (1 + jnp.exp(-x)), jax.nn.swish),
+    "spectrum": (
+        lambda x: jnp.abs(x) ** 3 / jnp.expm1(jnp.abs(x)),
+        lambda x: jnp.abs(x) ** 3 * jnp.exp(-jnp.abs(x)) / -jnp.expm1(-jnp.abs(x)),
+    ),
+    "sech": (
+        lambda x: 1 / jnp.cosh(x),
+        lambda x: 2 * jnp.exp(-jnp.abs(x)) / (1 + jnp.exp(-2 * jnp.abs(x))),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", TAILS)
+def test_tails_and_their_slopes(name, dtype):
+    """An entry whose exponential overflows is 0 or what it tends to; the others do not suffer."""
+    f, stable = TAILS[name]
+    both = lambda grad, f: lambda x: (f(x), grad(lambda x: jnp.sum(f(x)))(x))
+    x = jnp.asarray(GRID, dtype)
+    with jax.enable_x64(True):
+        exact = both(jax.grad, stable)(jnp.asarray(np.asarray(x, float)))
+    info = jnp.finfo(dtype)
+    for got, true in zip(tj.jit(both(tj.grad, f))(x), exact, strict=True):
+        least = float(info.smallest_normal)
+        np.testing.assert_allclose(np.asarray(got, float), true, 16 * float(info.eps), least)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize(
+    "f", [jax.nn.sigmoid, jax.nn.softplus, jax.nn.logsumexp, jnp.tanh, jax.scipy.special.erf]
+)
+def test_what_is_written_for_tails_keeps_its_bits(f, dtype):
+    both = lambda x: (f(x), jax.grad(lambda x: jnp.sum(f(x)))(x))
+    x = jnp.asarray([-1000.0, -1.0, 0.5, 1.5, 1000.0], dtype)
+    for got, plain in zip(tj.jit(both)(x), jax.jit(both)(x), strict=True):
+        assert np.array_equal(got, plain)
+
+
+def test_an_occupation_is_zero_in_the_tail():
+    """It was 1 / 65504, the largest number of float16."""
+    f = lambda x: 1 / (jnp.exp(x) + 1)
+    both = lambda x: (f(x), jax.grad(lambda x: jnp.sum(f(x)))(x))
+    value, slope = tj.jit(both)(jnp.asarray([0.5, 30.0, 800.0], jnp.float16))
+    assert value[1:].tolist() == [0, 0]
+    assert slope[1:].tolist() == [0, 0]

@@ -98,3 +98,9 @@ def test_what_has_no_derivative_is_planned_once(monkeypatch):
     for _ in range(3):
         assert tj.grad(root)(jnp.float32(0.0)) == np.inf
     assert len(looks) == 1
+
+
+def test_looking_stops_nothing():
+    """A mask has a shape that depends on numbers: it cannot be compiled."""
+    x = jnp.float32([1e-20, 2.0])
+    np.testing.assert_array_equal(tj.grad(lambda x: jnp.sum(x[x > 1.0] ** 2))(x), [0.0, 4.0])

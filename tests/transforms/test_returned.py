@@ -194,3 +194,25 @@ def test_jax_debug_nans_is_asked_by_the_user():
     state = run(f, array(1.0), 30)
     with jax.debug_nans(True):
         np.testing.assert_allclose(f(state, array(1e6)), 0.5 * state + 5e5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.float32])
+def test_a_network_in_training_is_planned_once_and_nothing_is_said(dtype):
+    """In float16 it was planned on each step: its gradients are subnormal, and were called lost."""
+    rng = np.random.default_rng(0)
+    made = lambda *shape, size=1.0: jnp.asarray(rng.normal(size=shape) * size, dtype)
+
+    def loss(p, x, y):
+        return jnp.mean((jnp.tanh(jnp.tanh(x @ p[0]) @ p[1]) @ p[2] - y) ** 2)
+
+    def step(p, x, y):
+        return jax.tree.map(lambda p, g: p - 1e-2 * g, p, jax.grad(loss)(p, x, y))
+
+    f, g = tj.jit(step), jax.jit(step)
+    p = [made(16, 32, size=0.25), made(32, 32, size=0.2), made(32, 1, size=0.2)]
+    q = p
+    for _ in range(60):
+        batch = made(32, 16), made(32, 1)
+        p, q = f(p, *batch), g(q, *batch)
+    assert len(f.plans) <= 2
+    assert all(np.array_equal(a, b) for a, b in zip(p, q, strict=True))

@@ -110,23 +110,23 @@ class _Tries(NamedTuple):
         assert found is not None
         return found
 
+    def judged(self, exponents: Exponents) -> Judged:
+        return Judged.of(self.graph, self.reference, self.free_outputs, exponents, self.plain)
+
     def defined(self, exponents: Exponents) -> tuple[Judged, Exponents]:
         """What exponents do, with the largest number instead of infinities where that helps.
 
         A gradient of an occupation has `1 / (exp(x) + 1)**2 * exp(x)`, which is 0 · inf in the
         tail; with the largest number it is 0. In `1 / (exp(x) + 1)` infinity is right.
         """
-        best = (
-            Judged.of(self.graph, self.reference, self.free_outputs, exponents, self.plain),
-            exponents,
-        )
+        best = self.judged(exponents), exponents
         judged = best[0]
         for _ in range(ROUNDS):
             new = judged.undefined - exponents.saturated
             if best[0].badness == (0, 0) or not new:
                 break
             exponents = exponents._replace(saturated=exponents.saturated | new)
-            judged = Judged.of(self.graph, self.reference, self.free_outputs, exponents, self.plain)
+            judged = self.judged(exponents)
             if judged.badness < best[0].badness:
                 best = judged, exponents
         return best

@@ -93,19 +93,46 @@ _BEYOND = (
 )
 
 
+_NOT_TAKEN = (
+    "a branch{at} was not taken in the steps of a loop that were looked at: its numbers may leave "
+    "their range."
+)
+
+
+def _not_taken(nodes: Sequence[Node], m: Magnitudes, in_loop: bool = False) -> list[Node]:
+    """Equations of which a branch that computes something was run in no step of a loop."""
+    found = []
+    for node in nodes:
+        if in_loop and node.primitive == "cond":
+            results = [
+                [v for n in g.nodes for v in n.outputs if v.is_floating] for g in node.graphs
+            ]
+            if any(vs and all(m[v.index] is None for v in vs) for vs in results):
+                found.append(node)
+        inner = in_loop or node.primitive in ("scan", "while")
+        found += [late for g in node.graphs for late in _not_taken(g.nodes, m, inner)]
+    return found
+
+
 def _all_finite(reference: Evaluation) -> bool:
     return all(x is None or bool(np.isfinite(x.array).all()) for x in reference.outputs)
 
 
-def unseen(reference: Evaluation) -> list[str]:
+def unseen(graph: ScaleGraph, reference: Evaluation) -> list[str]:
     """Equations that could not be run, and of whose numbers nothing is known."""
     m, is_lost = reference.magnitudes, reference.beyond and not _all_finite(reference)
-    return [_BEYOND] * is_lost + [
-        f"the numbers of `{node.primitive}`{_at(node)} could not be looked at ({reason})."
-        for node, reason in reference.skipped
-        if reason != OVER_BUDGET
-        and not all(v.is_floating and m[v.index] is not None for v in node.outputs)
-    ][:3]
+    late = _not_taken(graph.nodes, m) if reference.estimated else []
+    said = [_NOT_TAKEN.format(at=_at(node)) for node in late[:1]]
+    return (
+        [_BEYOND] * is_lost
+        + said
+        + [
+            f"the numbers of `{node.primitive}`{_at(node)} could not be looked at ({reason})."
+            for node, reason in reference.skipped
+            if reason != OVER_BUDGET
+            and not all(v.is_floating and m[v.index] is not None for v in node.outputs)
+        ][:3]
+    )
 
 
 def _at(node: Node) -> str:

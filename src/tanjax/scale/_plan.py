@@ -9,8 +9,8 @@ What is too large to be run is bounded in log2 instead. Bounds overestimate, so 
 on numbers where that can be afforded (`ALARM_BUDGET`).
 
 Sharp edges. A plan holds for the numbers that it was made for; for others it is proved
-(`_proof.py`) or compared with them (`is_right`). An estimated plan can be wrong; who runs it looks
-at its results now and then (`is_estimate`).
+(`_proof.py`) or compared with them (`seen_right`). An estimated plan can be wrong; who runs it
+looks at its results now and then (`is_estimate`).
 """
 
 from __future__ import annotations
@@ -127,15 +127,21 @@ def look_cost(graph: ScaleGraph) -> float:
     return 15e-6 * equations + 5e-9 * numbers
 
 
-def is_right(plan: Plan, arguments: Sequence[Any]) -> bool:
-    """Whether a plan loses nothing of these numbers: False also where that cannot be said.
+def overflows(graph: ScaleGraph, m: Magnitudes) -> bool:
+    """Whether numbers of these magnitudes are too large in plain floating point, harmful or not."""
+    known = ((v, m[v.index]) for v in graph.values if v.is_floating)
+    return any(x is not None and x.high > _range.range_of(v)[1] for v, x in known)
+
+
+def seen_right(plan: Plan, arguments: Sequence[Any]) -> Magnitudes | None:
+    """The magnitudes for these numbers if a plan loses none of them; None if that is not so.
 
     **Cost:** about 10 µs per equation.
     """
     graph, at = plan.graph, plan.exponents
     reference = evaluate(graph, _numbers(arguments), budget=BUDGET)
-    if not reference.complete or reference.estimated or unseen(reference):
-        return False
+    if not reference.complete or reference.estimated or unseen(graph, reference):
+        return None
     m = reference.magnitudes
 
     def leaves_well(use: Use) -> bool:
@@ -144,13 +150,15 @@ def is_right(plan: Plan, arguments: Sequence[Any]) -> bool:
 
     pairs = zip(graph.outputs, plan.free_outputs, strict=True)
     if any(free and not leaves_well(use) for use, free in pairs):
-        return False
+        return None
+    if not guarded(graph, m, at) <= at.guarded:  # of these numbers, XLA would join others
+        return None
     if plan.identity and all(_range.is_normal(v, m) for v in graph.values):
-        return not any(_range.needed_by_parts(v, m) > 0 for v in graph.values)
+        return None if any(_range.needed_by_parts(v, m) > 0 for v in graph.values) else m
     simulated = simulate(graph, reference, None if plan.identity else at)
     if losses(graph, reference, simulated, free=plan.free_outputs):
-        return False
-    return plan.identity or not overflowing(graph, reference, at)
+        return None
+    return m if plan.identity or not overflowing(graph, reference, at) else None
 
 
 @contextlib.contextmanager
@@ -215,7 +223,7 @@ def plan(
         expected=None if is_short else _expected(graph, reference, done),
         is_confirmed=not reference.complete and bool(lost) and _is_settled(graph, m),
         free_outputs=free,
-        alarms=(*alarms, *unseen(reference)),
+        alarms=(*alarms, *unseen(graph, reference)),
     )
     log.info("planned %d uses: %s, %.3f s", count, found.method, found.seconds)
     return found

@@ -19,8 +19,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from tanjax.scale import Magnitude, Plan, _plan, _proof
-from tanjax.scale.numbers import _measure
 from tanjax.scale.numbers._measure import Spread, Window, inside, measure
+from tanjax.scale.numbers._together import Together
 
 from ._packing import free_leaves
 
@@ -62,10 +62,10 @@ class Watch:
 
     def __init__(self, windows: Sequence[Window | None], leaves: Sequence[Any]) -> None:
         self.pairs = [(i, w) for i, w in enumerate(windows) if w is not None]
-        together, looked_at = _measure.Together, [leaves[i] for i, _ in self.pairs]
-        can = bool(looked_at) and all(map(together.can, looked_at))
-        worth = can and together.is_worth(looked_at, _TOGETHER)
-        self._together = together([w for _, w in self.pairs]) if worth else None
+        looked_at = [leaves[i] for i, _ in self.pairs]
+        can = bool(looked_at) and all(map(Together.can, looked_at))
+        worth = can and Together.is_worth(looked_at, _TOGETHER)
+        self._together = Together([w for _, w in self.pairs]) if worth else None
 
     def begin(self, leaves: Sequence[Any]) -> Any:
         """Start looking, where a compiled program does that."""
@@ -92,6 +92,7 @@ class Entry:
         self.grade = "guessed" if plan.is_estimate else "seen"
         self.unseen, self.looks, self.is_dear = 0, 1, _plan.look_cost(plan.graph) > DEAR
         self.proved: list[Watch] = []
+        self.overflows = False
         self.trusted: Watch | None = None
         self.watch: Watch | None = None
         self._others: tuple[Any, ...] = ()
@@ -148,8 +149,11 @@ class Entry:
 
     def is_right(self, leaves: Sequence[Any]) -> bool:
         """Whether the plan loses nothing of these numbers, on which the program is run."""
-        if not _plan.is_right(self.plan, leaves):
+        magnitudes = _plan.seen_right(self.plan, leaves)
+        if magnitudes is None:
             return False
+        # What overflows without harm here may do harm for numbers that look alike.
+        self.overflows = _plan.overflows(self.plan.graph, magnitudes)
         self.looks += 1
         self.grade = "seen"
         return True
@@ -252,7 +256,7 @@ class Case:
                 return self._used(entry, "proved for numbers around these")
         for entry in known:
             if not entry.plan.is_estimate and entry.is_right(leaves):
-                if entry.plan.identity and entry.is_dear:
+                if entry.plan.identity and entry.is_dear and not entry.overflows:
                     entry.trust(leaves, seen)
                 return self._used(entry, "looked at, and right")
         entry = make(leaves)
@@ -261,7 +265,8 @@ class Case:
             return entry
         self.made.remove(entry)
         same.plan, same.looks = entry.plan, same.looks + 1
-        if same.plan.identity and (entry.plan.is_estimate or same.is_dear):
+        dear = same.is_dear and not _plan.overflows(entry.plan.graph, entry.plan.magnitudes)
+        if same.plan.identity and (entry.plan.is_estimate or dear):
             same.trust(leaves, seen)
         return self._used(same, "looked at: no other does better")
 

@@ -75,6 +75,9 @@ def grad(
     **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate. Warns
     `HiddenCotangentWarning` (not under `jit`) if `f` reads fields that the array does not
     determine.
+    **Range:** `tj.jit(tj.grad(f))` is planned. Outside of `tj.jit` only what goes in and comes out
+    is looked at: a gradient that is not finite or all zero, or of few numbers near the ends of the
+    range, is planned too; numbers that leave the range on the way and come back are not seen.
     **Cost:** that of `jax.grad`, and J⁺ᵀ of every structured argument.
     """
     both = value_and_grad(f, argnums, has_aux, holomorphic)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _PROGRAMS = 32  # compiled ones; the oldest goes
 _SMALL = 1 << 16  # bytes of arguments that may be kept alive in order to recognise them
+_FEW = 1 << 15  # numbers of results
 
 
 class Making:
@@ -67,7 +68,8 @@ class Making:
             )
         self.alarms += notes  # a constant that is lost: JAX says nothing, and the result is wrong
         case = Case(self.name, closed, out, restored, notes, self.jitted, self.made)
-        case.returned = Returned()
+        numbers = sum(getattr(x, "size", _FEW) for x in closed.out_avals)
+        case.returned = Returned(keeps=numbers <= _FEW)
         case.treedef, case.avals = treedef, tuple(map(signature, leaves))
         case.keeps = sum(getattr(x, "nbytes", 8) for x in leaves) <= _SMALL
         case.is_pure = not closed.effects and not self.given.donates

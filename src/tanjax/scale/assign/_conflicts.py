@@ -47,7 +47,7 @@ class Bounds:
     """
 
     def __init__(self, system: System, deadline: float = math.inf) -> None:
-        self.system, self.deadline = system, deadline
+        self.system = system
         self.freed = [APART if cost == 0.0 else OWN for cost in system.cost]
         self.conflicts: list[frozenset[int]] = []
         self._rows, self._pin_of = _rows_in_order(system)
@@ -67,11 +67,10 @@ class Bounds:
         self._entry_from: list[Entries] = []
         self._children: list[list[int]] = []
         self._by_row: list[list[int]] = [[] for _ in self._rows]
-        # Bounds may creep (around a loop that multiplies, say): then the rest is left as it is.
-        self.steps = STEPS * len(self._rows) + 1000
         self._moves: dict[int, int] = {}
         self._diving = False
         self._waiting = set(range(len(self._rows)))
+        self.resume(deadline)
 
     @property
     def exhausted(self) -> bool:
@@ -79,6 +78,7 @@ class Bounds:
 
     def resume(self, deadline: float) -> None:
         """Go on where it stopped."""
+        # Bounds may creep (around a loop that multiplies, say): then the rest is left as it is.
         self.deadline, self.steps = deadline, STEPS * len(self._rows) + 1000
 
     def representative(self, x: int) -> int:

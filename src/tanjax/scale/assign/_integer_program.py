@@ -11,12 +11,14 @@ converted) make it say more.
     solution = solve(system, weight, time_limit=1.0)
     solution.values, solution.bound
 
-Sharp edges: a value has at most `LEVELS` levels; if it has more readings, the bound is given up
-(`-inf`). Values of unknown size have wide intervals, and so weak bounds.
+Sharp edges: a value has at most `LEVELS` levels. If it has more readings, those at the last level
+need not agree, and too little may be charged: the bound stays proven, the exponents are evaluated
+anew. Values of unknown size have wide intervals, and so weak bounds.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -113,38 +115,34 @@ def solve(
         model.outside(x, low, high, weight)
     for row in system.rows:
         model.row(row, 0.0, 0.0)
-    paid, exact = dict[int, list[int]](), True
+    paid: dict[int, list[int]] = {}
     for v in range(system.n):
         if system.cost[v] > 0 and system.uses_of[v]:
             pins = {system.low[x]: x for x in system.uses_of[v] if system.pinned[x]}
             free = [x for x in system.uses_of[v] if not system.pinned[x]]
             paid[v] = _conversions(model, v, [*pins.values(), *free], system.cost[v])
-            exact &= len(pins) + len(free) <= LEVELS
     for conflict in conflicts:
         model.row([(1.0, pay) for v in conflict for pay in paid[v]], 1.0, np.inf)
     found, bound = model.solve(time_limit)
     if found is None:
         return None
-    exponents = found[: system.size]
-    return Solution(exponents[: system.n], exponents[system.n :], bound if exact else -np.inf)
+    return Solution(found[: system.n], found[system.n : system.size], bound)
 
 
 def _conversions(model: Model, v: int, uses: list[int], cost: float) -> list[int]:
     """Charge `v` once for each exponent other than its own; the columns that are charged."""
     count = min(len(uses), LEVELS)
     low, high = min(model.low[x] for x in uses), max(model.high[x] for x in uses)
-    levels = uses if len(uses) == 1 else [model.column(low, high) for _ in range(count)]
+    levels = [model.column(low, high) for _ in range(count)]
     paid = [model.column(0, 1, cost) for _ in levels]
-    for first, second in zip(paid, paid[1:], strict=False):
+    for first, second in itertools.pairwise(paid):
         model.row([(1, first), (-1, second)], 0.0, np.inf)
     for k, use in enumerate(uses):
         choices = [model.tie(use, v)]
-        for level, pay in list(zip(levels, paid, strict=True))[: k + 1]:
-            if level == use:
-                choices.append(pay)
-            else:
-                choices.append(model.tie(use, level))
-                model.row([(1, choices[-1]), (-1, pay)], -np.inf, 0.0)
+        for j, level in enumerate(levels[: k + 1]):
+            agrees = j < LEVELS - 1 or len(uses) <= LEVELS
+            choices.append(model.tie(use, level) if agrees else model.column(0, 1))
+            model.row([(1, choices[-1]), (-1, paid[j])], -np.inf, 0.0)
         model.row([(1, x) for x in choices], 1.0, 1.0)
     return paid
 

@@ -30,17 +30,15 @@ PASSES = 12
 TICK = 64  # cells between two looks at the clock
 
 
-def descend(
-    system: System, *, until: float, start: list[int] | None = None, bounds: Bounds | None = None
-) -> list[int]:
+def descend(system: System, *, until: float, bounds: Bounds | None = None) -> list[int]:
     """An exponent for each variable.
 
     **Arguments:** `until`: when to stop, by `time.thread_time`, but not before the first pass;
-    `start`: exponents to begin with, or else `bounds` to keep to in the first pass, if possible.
+    `bounds`: what the first pass keeps to, if it can.
     """
     search = _Search(system)
-    search.begin(start, bounds)
-    for c in range(len(search.cells)) if start is None else ():
+    search.begin(bounds)
+    for c in range(len(search.cells)):
         search.place(c, bounds)
     order = [c for c, movable in enumerate(search.movable) if movable]
     for _ in range(PASSES):
@@ -62,15 +60,13 @@ class _Search:
         self.cell_of = {x: c for c, cell in enumerate(self.cells) for x in cell.variables}
         self.waiting = [True] * len(self.cells)  # something near it has changed since
 
-    def begin(self, start: list[int] | None, bounds: Bounds | None) -> None:
-        """The exponents to begin with, or those of variables of no cell."""
+    def begin(self, bounds: Bounds | None) -> None:
+        """The exponents of variables of no cell."""
         s = self.system
         if bounds is not None:
             bounds.fix({}, self.at)
         for x in range(s.size):
-            if start is not None:
-                self.put(x, start[x])
-            elif x not in self.cell_of and (s.pinned[x] or x < s.n):
+            if x not in self.cell_of and (s.pinned[x] or x < s.n):
                 low, high = (s.low[x], s.high[x]) if bounds is None else bounds.of(x)
                 self.put(x, nearest(low, high))
 
@@ -104,9 +100,9 @@ class _Search:
         if not found and not self.settle(c):
             low = {x: s.low[x] if s.pinned[x] else -ANY for x in variables}
             high = {x: s.high[x] if s.pinned[x] else ANY for x in variables}
-            found = solve(rows, low, high, self.pick) or dict.fromkeys(variables, 0)
+            exponents = solve(rows, low, high, self.pick) or {}
             for x in variables:
-                self.put(x, found[x])
+                self.put(x, exponents.get(x, 0))
         if bounds is not None:
             bounds.fix({x: self.at[x] or 0 for x in sorted(variables)}, self.at)
 

@@ -27,8 +27,9 @@ class Demand(NamedTuple):
     """What is asked of exponents: of every number, and how much room is left on both sides.
 
     `kept`: what is held where no exponent holds all numbers of a value: `"largest"`, `"ordinary"`
-    (others may be infinite, as in `1 / (1 + exp(x))`), `"smallest"`, or `"tail"`: as ordinary, and
-    the smallest of what is nearly held, as of x³ in `x**3 / (exp(x) - 1)`.
+    (others may be infinite, as in `1 / (1 + exp(x))`), `"smallest"`, or `"tail"`: the ordinary also
+    where others are lost on both sides, and the smallest of what is nearly held, as of x³ in
+    `x**3 / (exp(x) - 1)`.
     """
 
     strict: bool
@@ -94,8 +95,12 @@ def interval(value: Value, m: Magnitudes, demand: Demand) -> Interval:
         return low, 0
     if demand.kept == "largest" or _range.holds_together(value, m):
         return low, high
-    if demand.kept in ("ordinary", "tail") and low > 0 and magnitude.low <= largest:
+    both_ways = demand.kept == "tail" and magnitude.high > -magnitude.low / 2
+    has_ordinary = smallest <= magnitude.low <= largest or (magnitude.low < smallest and both_ways)
+    if demand.kept != "smallest" and low > 0 and has_ordinary:
         return 0, 0
+    if abs(magnitude.low) > _range.ANY:  # so far away that it says nothing
+        return low, high
     is_near = magnitude.high - magnitude.low < 2 * (largest - smallest)
     if demand.kept == "smallest" or (demand.kept == "tail" and is_near):
         high = math.floor(magnitude.low - smallest)

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -70,7 +69,7 @@ def is_spread(x: Any) -> bool:
 
 # By the letter of a dtype the integers of its width (of its parts), so that bits can be compared.
 # Dtypes of 8 bits have formats of their own and go the slow way.
-_UNSIGNED: dict[str, Any] = {
+UNSIGNED: dict[str, Any] = {
     "e": np.dtype(np.uint16),
     np.dtype(jnp.bfloat16).char: np.dtype(np.uint16),
     "f": np.dtype(np.uint32),
@@ -117,14 +116,14 @@ def inside(x: Any, window: Window) -> bool:
     a = np.asarray(x)
     if a.ndim == 0:
         return _is_number_inside(a.item(), window)
-    unsigned = _UNSIGNED.get(a.dtype.char)
+    unsigned = UNSIGNED.get(a.dtype.char)
     if unsigned is None or a.size == 0:
         if window.finite and not np.isfinite(a.astype(np.float32)).all():
             return False
         return _contains(window, _magnitude(*_extremes(a)))
     is_complex = a.dtype.kind == "c"
     bits = (np.ascontiguousarray(a) if is_complex else a).view(unsigned)
-    low, high, infinite, _ = _ends(window, a.dtype)
+    low, high, infinite, _ = ends_of(window, a.dtype)
     if bits.size >= _LARGE and not is_complex:
         largest, least = _doubled_extremes(bits)
         doubled = bits + bits if least == 0 else bits
@@ -141,115 +140,6 @@ def inside(x: Any, window: Window) -> bool:
     if largest >= infinite:
         return not window.finite and _contains(window, _magnitude(*_extremes(a)))
     return largest == 0 or (low <= least and largest <= high)
-
-
-_FOLD = 16  # slices of a large array that are compared side by side
-_FOLDED = 1 << 14  # numbers from which on an array is taken apart
-_AT_ONCE = 64  # pieces of one size that are joined before they are reduced
-_WORTH = 1 << 18  # numbers from which on a compiled look is faster than NumPy
-
-
-class Together:
-    """`inside` for JAX arrays of known shapes by one compiled program, where they are.
-
-    A hundred arrays of three numbers take 40 us instead of 300, 4e6 numbers 0.9 ms instead of 3;
-    the program takes some 50 ms to compile, so the first `EAGER` calls do without, fewer for large
-    arrays, one where NumPy would have to fetch them. `begin` starts it, so that other work
-    can be queued behind it before `inside` waits for what it found.
-    """
-
-    __slots__ = ("_calls", "_check", "_cuts", "_eager", "_reduces", "_windows")
-    EAGER = 100
-
-    def __init__(self, windows: Sequence[Window]) -> None:
-        self._windows, self._calls = tuple(windows), 0
-        self._check: Any = None
-        self._eager: int | None = None
-
-    @staticmethod
-    def can(x: Any) -> bool:
-        """Whether an argument is an array of JAX whose bits are compared."""
-        return isinstance(x, jax.Array) and x.dtype.char in _UNSIGNED and x.is_fully_addressable
-
-    @staticmethod
-    def is_worth(arrays: Sequence[jax.Array], least: int) -> bool:
-        """Whether to compile a look at these: many of them, large ones, or out of NumPy's reach."""
-        return (
-            len(arrays) >= least
-            or sum(x.size for x in arrays) >= _WORTH
-            or not all(map(is_on_host, arrays))
-        )
-
-    def begin(self, arrays: Sequence[jax.Array]) -> Any:
-        """Start the compiled look; None while that is not worth it, or where it cannot be."""
-        self._calls += 1
-        if self._eager is None:
-            on_host = all(map(is_on_host, arrays))
-            self._reduces = not on_host
-            numbers = sum(x.size for x in arrays)
-            self._eager = self.EAGER // (1 + (numbers >> 17)) if on_host else 1
-            # Slices of an array that several devices share would have to be sent around.
-            self._cuts = all(len(x.devices()) == 1 for x in arrays)
-        if self._calls <= self._eager:
-            return None
-        if self._check is None:
-            self._check = jax.jit(self._outside)
-        try:
-            return self._check(*arrays)
-        except Exception:  # on several devices: not so soon again
-            self._calls = 0
-            return None
-
-    def inside(self, arrays: Sequence[jax.Array], begun: Any = None) -> bool:
-        """Whether each of the arrays lies in its window. `begun`: what `begin` gave for them."""
-        if begun is None:
-            begun = self.begin(arrays)
-        if begun is not None:
-            try:
-                return not any([np.asarray(flags).any() for flags in begun])
-            except Exception:  # under a trace
-                self._calls = 0
-        return all([inside(x, w) for x, w in zip(arrays, self._windows, strict=True)])
-
-    def _outside(self, *arrays: jax.Array) -> list[jax.Array]:
-        """Flags, any of which says no."""
-        groups: dict[Any, list[jax.Array]] = {}
-        for x, window in zip(arrays, self._windows, strict=True):
-            ends = _ends(window, x.dtype)
-            for piece in _pieces(x) if self._cuts else [x]:
-                groups.setdefault(piece.shape, []).append(_outside(piece, ends))
-        found = [
-            functools.reduce(jax.lax.bitwise_or, flags[i : i + _AT_ONCE])
-            for flags in groups.values()
-            for i in range(0, len(flags), _AT_ONCE)
-        ]
-        # On a CPU NumPy reduces them: XLA needs three kernels more for each, 20 us apiece.
-        return (
-            [functools.reduce(jax.lax.bitwise_or, map(jnp.any, found))] if self._reduces else found
-        )
-
-
-def _pieces(x: jax.Array) -> list[jax.Array]:
-    """A large array in equal slices, and what is left of it."""
-    if x.size < _FOLDED:
-        return [x]
-    flat, step = x.reshape(-1), x.size // _FOLD
-    found = [flat[i * step : (i + 1) * step] for i in range(_FOLD)]
-    return [*found, flat[_FOLD * step :]] if x.size % _FOLD else found
-
-
-def _outside(x: jax.Array, ends: tuple[int, ...]) -> jax.Array:
-    """Which entries are out of a window, given as doubled bits."""
-    bits = np.dtype(f"i{_UNSIGNED[x.dtype.char].itemsize}")  # signed: compared by one instruction
-    parts = [x.real, x.imag] if x.dtype.kind == "c" else [x]
-    mask = bits.type(np.iinfo(bits).max)
-    sizes = [jax.lax.bitcast_convert_type(p, bits) & mask for p in parts]
-    size = jnp.maximum(*sizes) if len(sizes) > 1 else sizes[0]
-    low, high, _, ignored = (bits.type(end // 2) for end in ends)
-    out = size > high
-    if low > 1:  # otherwise all but zeros are larger
-        out |= (size < low) & (size != 0)
-    return out if ignored == mask else out & (size < ignored)
 
 
 def is_finite(x: Any) -> bool:
@@ -280,10 +170,10 @@ def _has_only_cpus() -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _ends(window: Window, dtype: Any) -> tuple[int, int, int, int]:
+def ends_of(window: Window, dtype: Any) -> tuple[int, int, int, int]:
     """The window's ends, infinity, and from where on nothing counts, as doubled bits."""
     info = jnp.finfo(dtype)  # of a complex dtype: that of its parts
-    unsigned = _UNSIGNED[dtype.char]
+    unsigned = UNSIGNED[dtype.char]
 
     def doubled(number: float) -> int:
         return 2 * int(np.full(1, number).astype(info.dtype).view(unsigned)[0])
@@ -338,13 +228,13 @@ def _extremes(a: Any) -> tuple[float, float]:
         with np.errstate(all="ignore"):
             a = np.abs(a)
     a = a.reshape(-1)
-    unsigned = _UNSIGNED.get(a.dtype.char)
+    unsigned = UNSIGNED.get(a.dtype.char)
     if unsigned is None:
         if a.dtype.kind not in "biu" and not jnp.issubdtype(a.dtype, jnp.floating):
             return 0.0, 0.0
-        a, unsigned = a.astype(np.float64), _UNSIGNED["d"]
+        a, unsigned = a.astype(np.float64), UNSIGNED["d"]
     doubled = a.view(unsigned) + a.view(unsigned)
-    infinite = _ends(ANYWHERE, a.dtype)[2]
+    infinite = ends_of(ANYWHERE, a.dtype)[2]
     if doubled.size == 0:
         return 0.0, 0.0
     if doubled.max() >= infinite:

@@ -144,7 +144,8 @@ def _joins(node: Node) -> bool:
 def _results(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
     if node.graphs:
         return _NESTED.get(node.primitive, _inlined)(node, operands, e)
-    if node.primitive == "div" and node.uses[1].value.kind == "constant":
+    of_constant = node.primitive == "div" and node.uses[1].value.kind == "constant"
+    if of_constant or (node.primitive == "div" and node.index in e.guarded):
         operands = apart(*operands)
     if node.index in e.saturated:
         count = TAILS[node.primitive]

@@ -1,9 +1,10 @@
 """What XLA makes of quotients, and how to keep it from doing so.
 
 XLA's algebraic simplifier replaces `x / y / z` by `x / (y * z)`, `x / (y / z)` by `x * z / y`,
-`x / c` by `x * (1 / c)`, and `x * c * d` by `x * (c * d)`, also where the joint number leaves the
-range although none that the program mentions does. Such a program needs no exponents, but results
-must be hidden from the simplifier: its graph is replayed with *guarded* nodes.
+`x / c` by `x * (1 / c)`, `x / exp(y)` by `x * exp(-y)`, and `x * c * d` by `x * (c * d)`, also
+where the joint number leaves the range although none that the program mentions does. Such a program
+needs no exponents, but results must be hidden from the simplifier: its graph is replayed with
+*guarded* nodes.
 
     jax.jit(lambda x, y, z: x / y / z)(*jnp.float32([1e30, 1e25, 1e25]))  # Array(0., dtype=float32)
 """
@@ -17,6 +18,7 @@ from jax import lax
 
 from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value
 from ..numbers._range import normal_range
+from ..numbers._stored import limits
 
 
 def apart(x: Any, divisor: Any) -> list[Any]:
@@ -25,7 +27,7 @@ def apart(x: Any, divisor: Any) -> list[Any]:
     The barrier is around an array, because of a number that is broadcast XLA takes the reciprocal,
     and around `x`, because XLA would join `x` with the divisor if it is a quotient.
     """
-    return list(lax.optimization_barrier((x, jnp.broadcast_to(divisor, x.shape))))
+    return list(lax.optimization_barrier(tuple(jnp.broadcast_arrays(x, divisor))))
 
 
 def opaque(x: Any) -> Any:
@@ -46,7 +48,13 @@ def guarded(graph: ScaleGraph, m: Magnitudes, e: Exponents) -> frozenset[int]:
         found.update(v.node.index for v in joins.factors_of(node) if v.node)
         if node.primitive == "div":
             found.update(v.node.index for v in joins.fractions_of(node) if v.node)
+            found.update(hidden.index for hidden in joins.inverses_of(node))
     return frozenset(found)
+
+
+# By what comes of these XLA does not divide: it multiplies by the function of a negative argument,
+# or by the reciprocal of one number that is broadcast.
+_INVERTED = ("pow", "exp", "exp2", "broadcast_in_dim")
 
 
 class _Fraction(NamedTuple):
@@ -83,6 +91,21 @@ class _Joins:
         fractions[node.outputs[0].index] = joined
         return [] if fits else quotients
 
+    def inverses_of(self, node: Node) -> list[Node]:
+        """`a / b**c` is `a * b**-c` to XLA, and an array is divided by one number likewise.
+
+        **Returns:** what hides the denominator if its reciprocal does not fit.
+        """
+        out, divisor = node.outputs[0], node.uses[1].value
+        m = self.stored(node.uses[1])
+        if m is None or _holds(out, Magnitude(-m.high, -m.low)):
+            return []
+        if limits(out.aval.dtype).step:  # computed in float32, which holds all reciprocals
+            return []
+        if divisor.aval.shape != out.aval.shape or divisor.kind == "constant":
+            return [node]
+        return [divisor.node] if divisor.node and divisor.node.primitive in _INVERTED else []
+
     def factors_of(self, node: Node) -> list[Value]:
         """`x * c * d` is `x * (c * d)` to XLA: products whose constants cannot be joined."""
         own, found = self.factor(node), []
@@ -109,7 +132,7 @@ class _Joins:
 
 def all_guarded(graph: ScaleGraph) -> frozenset[int]:
     """Every product, quotient and power: no list of what XLA rewrites is complete."""
-    names = ("mul", "div", "integer_pow", "reduce_prod", "cumprod")
+    names = ("mul", "div", "integer_pow", "reduce_prod", "cumprod", *_INVERTED)
     return frozenset(
         node.index
         for node in graph.walk()

@@ -82,4 +82,5 @@ def _in_plan(plan: Plan, solved: list[Solved]) -> Assignment:
     zeros = 0 * solution.values, 0 * solution.uses
     cost, *counts = evaluate(problem, *zeros)
     gap = (cost - solution.bound) / cost if cost else 0.0
-    return Assignment(*zeros, cost, solution.bound, gap, gap, *counts, seconds=solution.seconds)
+    found = Assignment(*zeros, cost, solution.bound, gap, gap, seconds=solution.seconds)
+    return found._replace(conversions=counts[0], violations=counts[1])
