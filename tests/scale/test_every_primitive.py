@@ -333,3 +333,13 @@ def test_every_primitive_is_right_or_warns(mode):
             if not warned or batch.wrong(mode, only=i) == ([i], False):
                 silent.append(batch.labels[i])
     assert not silent
+
+
+def test_the_comparison_notices_what_plain_jax_loses(monkeypatch):
+    batch = Batch(["products"])
+    assert batch.wrong("huge") == ([], False)
+    with monkeypatch.context() as changed:
+        changed.setattr(tj, "jit", jax.jit)
+        bad, warned = batch.wrong("huge")
+        assert bad
+        assert not warned

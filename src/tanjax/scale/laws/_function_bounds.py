@@ -210,7 +210,7 @@ def igamma(node: Node, *operands: Record) -> Record:
     return positive(-INFINITY, 0.0, zero=True)
 
 
-igammac = regularized_incomplete_beta = igamma
+regularized_incomplete_beta = igamma
 
 
 def bessel_i0e(node: Node, a: Record) -> Record:

@@ -308,16 +308,20 @@ def _plain(function: Any, far: Any = None, tiny: bool = False) -> Evaluate:
     return run
 
 
-def _as_far_as_jax(name: str) -> Any:
+def _far_from_one(order: Any, x: Any) -> Any:
+    return (np.abs(x) > 1e10) | (np.abs(x) < 1e-10) | (np.abs(order) > 1e3)
+
+
+def _as_far_as_jax(name: str, is_far: Any = _far_from_one) -> Any:
     """A function of SciPy, where JAX's own is right in float32.
 
-    Its sums of powers leave the range far away: there `zeta(2, 1e20)` is 0, and others are NaN.
+    Its sums of powers leave the range far away: there `zeta(2, 1e20)` is 0, and others are NaN;
+    `igammac(1e-30, x)` is what is left of 1 less a number near it.
     """
     function = _scipy(name)
 
     def call(order: Any, x: Any) -> Any:
-        far = (np.abs(x) > 1e10) | (np.abs(x) < 1e-10) | (np.abs(order) > 1e3)
-        if np.any(far & np.isfinite(x) & (x != 0)):
+        if np.any(is_far(order, x) & np.isfinite(x) & (x != 0) & (order != 0)):
             raise NotImplementedError(f"{name} of numbers that JAX's own is not made for")
         return function(order, x)
 
@@ -367,7 +371,7 @@ _TABLE: dict[str, Evaluate | None] = {
     "polygamma": _plain(_as_far_as_jax("polygamma")),
     "zeta": _plain(_as_far_as_jax("zeta")),
     "igamma": _plain(_scipy("gammainc")),
-    "igammac": _plain(_scipy("gammaincc")),
+    "igammac": _plain(_as_far_as_jax("gammaincc", lambda a, x: np.abs(a) < 1e-10)),
     "regularized_incomplete_beta": _plain(_scipy("betainc")),
     "igamma_grad_a": None,
 }
