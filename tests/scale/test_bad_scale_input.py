@@ -223,8 +223,7 @@ def test_a_planner_that_fails_costs_a_warning_not_the_call(what, monkeypatch):
         got = f(x)
     plain = jax.jit(square_over if what == "losses" else lambda x: x * 2 + 1e30 * x * x * 0)
     same_bits(got, plain(x))
-    with warnings.catch_warnings():  # once, not at every call
-        warnings.simplefilter("error")
+    with pytest.warns(ScaleWarning, match="could not be planned"):  # other numbers may be wrong
         same_bits(f(x), got)
 
 

@@ -217,7 +217,7 @@ class Case:
     the constants that tracing lost; `entries`: the plans, the last one used first; `made`: a list
     of all entries that were ever used; `treedef`, `avals` of the arguments; `returned`: those that
     are results; `keeps`: whether all are small enough to be kept alive; `is_pure`: a run leaves
-    nothing but results; `is_broken`: the planner failed.
+    nothing but results; `failure`: what is said if the planner failed.
     """
 
     def __init__(
@@ -230,7 +230,8 @@ class Case:
         self.treedef: Any = None
         self.returned: Any = None
         self.avals: tuple[Any, ...] = ()
-        self.keeps = self.is_pure = self.is_broken = False
+        self.keeps = self.is_pure = False
+        self.failure = ""
 
     def find(self, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Entry]) -> None:
         """Bring the plan for these numbers to the front, made by `make` if there is none."""

@@ -244,16 +244,15 @@ class PlannedFunction:
             return None
         if case is None:
             case = self._known[key] = self._making.case(leaves, treedef, args, kwargs)
-        if case.is_broken:
-            return None
-        try:
-            case.find(leaves, functools.partial(self._making.plan, case))
-        except Exception as error:  # whatever JAX can run is run, and our fault is no secret
-            self._say_alarms()
-            warnings.warn(_failed(self._making.name, error), ScaleWarning, stacklevel=outside())
-            case.is_broken = True
-            return None
-        return case
+        if not case.failure:
+            try:
+                case.find(leaves, functools.partial(self._making.plan, case))
+                return case
+            except Exception as error:  # whatever JAX can run is run, and our fault is no secret
+                self._say_alarms()
+                case.failure = _failed(self._making.name, error)
+        warnings.warn(case.failure, ScaleWarning, stacklevel=outside())  # on every call
+        return None
 
     def _say_alarms(self) -> None:
         """What may be wrong in the results of plans just made."""
