@@ -15,6 +15,7 @@ import pytest
 import tanjax as tj
 from tanjax._errors import ScaleWarning
 from tanjax.scale import _call, _plan
+from tanjax.scale.graph import _literals
 from tanjax.scale.laws._law import LAWS
 
 LARGE = 1e25
@@ -225,6 +226,17 @@ def test_a_planner_that_fails_costs_a_warning_not_the_call(what, monkeypatch):
     same_bits(got, plain(x))
     with pytest.warns(ScaleWarning, match="could not be planned"):  # other numbers may be wrong
         same_bits(f(x), got)
+
+
+def test_a_fault_while_constants_are_looked_for_costs_a_warning_too(monkeypatch):
+    def broken(*args):
+        raise KeyError("a fault of the planner")
+
+    monkeypatch.setattr(_literals, "_unknown", broken)
+    with pytest.warns(ScaleWarning, match="could not be planned"):
+        same_bits(tj.jit(lambda x: x * 2)(full(1.5)), full(3.0))
+    with pytest.raises(ZeroDivisionError):  # the user's own error is no fault of ours
+        tj.jit(lambda x: x * (1 / 0))(full(1.5))
 
 
 def test_a_rule_that_fails_leaves_its_value_unknown(monkeypatch):

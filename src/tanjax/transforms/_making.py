@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from tanjax._errors import message
 from tanjax.arrays import planned
 
 from ._arguments import Arguments, signature
@@ -61,11 +62,17 @@ class Making:
         from ._returned import Returned
 
         with planned():
-            closed, out, restored, notes = _literals.trace(
-                lambda: self.jitted.trace(*args, **kwargs),
-                self.given.on_leaves(args, kwargs),
-                jax.tree.leaves(self.given.dynamic(args, kwargs)),
-            )
+            try:
+                closed, out, restored, notes = _literals.trace(
+                    lambda: self.jitted.trace(*args, **kwargs),
+                    self.given.on_leaves(args, kwargs),
+                    jax.tree.leaves(self.given.dynamic(args, kwargs)),
+                )
+            except Exception as error:  # whose fault it is: what JAX cannot trace raises again
+                out = self.jitted.trace(*args, **kwargs).out_info
+                case = Case(self.name, None, out, {}, (), self.jitted, self.made)
+                case.failure = failed(self.name, error)
+                return case
         self.alarms += notes  # a constant that is lost: JAX says nothing, and the result is wrong
         case = Case(self.name, closed, out, restored, notes, self.jitted, self.made)
         numbers = sum(getattr(x, "size", _FEW) for x in closed.out_avals)
@@ -111,3 +118,12 @@ class Making:
 
         replayed.closed = case.closed  # type: ignore[attr-defined]  # its id is part of a key
         return jax.jit(replayed, **self._options)
+
+
+def failed(name: Any, error: Exception) -> str:
+    """What is said of a program that could not be planned."""
+    return message(
+        f"tj.jit: {name} could not be planned, and runs as with jax.jit.",
+        f"{type(error).__name__}: {error}",
+        hint="numbers may over- or underflow; please report this, or pass `scale=False`.",
+    )

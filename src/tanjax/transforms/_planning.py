@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from tanjax._errors import ScaleWarning, message, outside
+from tanjax._errors import ScaleWarning, outside
 from tanjax.arrays import is_planned
 
 from ._arguments import (
@@ -35,7 +35,7 @@ from ._arguments import (
     is_on_several_hosts,
     signature,
 )
-from ._making import Making
+from ._making import Making, failed
 
 if TYPE_CHECKING:
     from ._entries import Case
@@ -250,7 +250,7 @@ class PlannedFunction:
                 return case
             except Exception as error:  # whatever JAX can run is run, and our fault is no secret
                 self._say_alarms()
-                case.failure = _failed(self._making.name, error)
+                case.failure = failed(self._making.name, error)
         warnings.warn(case.failure, ScaleWarning, stacklevel=outside())  # on every call
         return None
 
@@ -360,11 +360,3 @@ class PlannedFunction:
 
 def _wide() -> bool:
     return jax.config.jax_enable_x64  # type: ignore[attr-defined,no-any-return]
-
-
-def _failed(name: Any, error: Exception) -> str:
-    return message(
-        f"tj.jit: {name} could not be planned, and runs as with jax.jit.",
-        f"{type(error).__name__}: {error}",
-        hint="numbers may over- or underflow; please report this, or pass `scale=False`.",
-    )

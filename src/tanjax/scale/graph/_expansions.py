@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from tanjax import _compat
 
 
-def _polynomial(x: Any, *coefficients: Any) -> Any:
+def _polynomial(x: Any, *coefficients: Any, **_: Any) -> Any:
     """Horner's scheme; the constant coefficient is the first."""
     total, *rest = coefficients[::-1]
     total = jnp.broadcast_to(total, jnp.shape(x))
