@@ -20,6 +20,7 @@ from ._presolve import EQUAL, SUM, Cell, Row, System
 
 Bound = dict[int, int]  # by variable
 LEVEL = 64  # new exponents are multiples of it, where they can: sums then meet, roots are even
+FINER, ONE_STEP = 16, 126  # the largest power of two by which float32 is multiplied at once
 PASSES = 200  # bounds that still move then are creeping: as good as a contradiction
 
 
@@ -79,11 +80,16 @@ def _share(system: System, row: Row) -> int:
 
 
 def nearest(low: int, high: int) -> int:
-    """The exponent of an interval that is the nearest to 0, a multiple of `LEVEL` if it can be."""
+    """The exponent of an interval that is the nearest to 0, a multiple of `LEVEL` if it can be.
+
+    Of `FINER`, where that makes one multiplication of a conversion that would take two.
+    """
     if low <= 0 <= high:
         return 0
-    e = -(-low // LEVEL) * LEVEL if low > 0 else high // LEVEL * LEVEL
-    return e if low <= e <= high else low if low > 0 else high
+    levels = [-(-low // n) * n if low > 0 else high // n * n for n in (LEVEL, FINER)]
+    fitting = [e for e in levels if low <= e <= high]
+    short = [e for e in fitting if abs(e) <= ONE_STEP]
+    return [*short, *fitting, low if low > 0 else high][0]
 
 
 def solve(
