@@ -36,7 +36,7 @@ from ..numbers._wide import (
 )
 from . import _function_bounds as bounds, _rows as rows
 from ._arithmetic import power_bound, whole_power
-from ._forms import is_float
+from ._forms import dtype_of, is_float
 from ._identities import IDENTITIES
 from ._law import Evaluate, known, law
 
@@ -308,24 +308,26 @@ def _plain(function: Any, far: Any = None, tiny: bool = False) -> Evaluate:
     return run
 
 
-def _far_from_one(order: Any, x: Any) -> Any:
-    return (np.abs(x) > 1e10) | (np.abs(x) < 1e-10) | (np.abs(order) > 1e3)
+def _far_from_one(order: Any, x: Any, limit: float) -> Any:
+    return (np.abs(x) > limit) | (np.abs(x) < 1 / limit) | (np.abs(order) > 1e3)
 
 
-def _as_far_as_jax(name: str, is_far: Any = _far_from_one) -> Any:
-    """A function of SciPy, where JAX's own is right in float32.
+def _as_far_as_jax(name: str, is_far: Any = _far_from_one) -> Evaluate:
+    """A function of SciPy, where JAX's own is right in its type.
 
-    Its sums of powers leave the range far away: there `zeta(2, 1e20)` is 0, and others are NaN;
-    `igammac(1e-30, x)` is what is left of 1 less a number near it.
+    Its sums of powers leave the range far away: in float32 `zeta(2, 1e20)` is 0, and others are
+    NaN; `igammac(1e-30, x)` is what is left of 1 less a number near it.
     """
-    function = _scipy(name)
+    plain = _plain(_scipy(name))
 
-    def call(order: Any, x: Any) -> Any:
-        if np.any(is_far(order, x) & np.isfinite(x) & (x != 0) & (order != 0)):
+    def run(node: Node, xs: list[Wide]) -> list[Wide]:
+        order, x = (as_float(operand) for operand in xs)
+        limit = 1e100 if dtype_of(node).itemsize == 8 else 1e10
+        if np.any(is_far(order, x, limit) & np.isfinite(x) & (x != 0) & (order != 0)):
             raise NotImplementedError(f"{name} of numbers that JAX's own is not made for")
-        return function(order, x)
+        return plain(node, xs)
 
-    return call
+    return run
 
 
 def _digamma_far(x: Wide, large: Any) -> Wide:
@@ -368,10 +370,10 @@ _TABLE: dict[str, Evaluate | None] = {
     "digamma": _plain(_scipy("digamma"), _digamma_far),
     "bessel_i0e": _plain(_scipy("i0e"), tiny=True),
     "bessel_i1e": _plain(_scipy("i1e")),
-    "polygamma": _plain(_as_far_as_jax("polygamma")),
-    "zeta": _plain(_as_far_as_jax("zeta")),
+    "polygamma": _as_far_as_jax("polygamma"),
+    "zeta": _as_far_as_jax("zeta"),
     "igamma": _plain(_scipy("gammainc")),
-    "igammac": _plain(_as_far_as_jax("gammaincc", lambda a, x: np.abs(a) < 1e-10)),
+    "igammac": _as_far_as_jax("gammaincc", lambda a, x, limit: np.abs(a) < 1 / limit),
     "regularized_incomplete_beta": _plain(_scipy("betainc")),
     "igamma_grad_a": None,
 }
