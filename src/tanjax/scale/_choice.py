@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ._judged import Judged, unholdable
+from ._judged import Doubt, Judged, doubts_of, unholdable
 from .assign import _problem
 from .assign._assign import Assignment
 from .graph._graph import Exponents, Magnitudes, ScaleGraph
@@ -34,6 +34,7 @@ class Solved(NamedTuple):
     conversions: int = 0
     method: str = "identity"
     gap: float = 0.0
+    doubts: tuple[Doubt | None, ...] = ()
 
 
 def misfits(graph: ScaleGraph, m: Magnitudes, free_outputs: Sequence[bool]) -> int:
@@ -79,7 +80,8 @@ def assigned(
         )
     m = with_rounding(graph, reference)
     exponents = exponents._replace(guarded=guarded(graph, m, exponents))
-    return Solved(exponents, solution.conversions, solution.method, solution.gap)
+    doubts = doubts_of(reference, judged, free_outputs) if judged.lost else ()
+    return Solved(exponents, solution.conversions, solution.method, solution.gap, doubts)
 
 
 class _Tries(NamedTuple):

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from .graph._graph import Exponents, Magnitudes, Node, ScaleGraph
@@ -23,6 +24,7 @@ from .magnitudes._evaluate import OVER_BUDGET, UNDEFINED, Evaluation, rounded, s
 from .magnitudes._losses import losses, lost_errors
 from .numbers import _range
 from .numbers._stored import clamp_to
+from .numbers._wide import as_float
 
 # A subnormal number on the way costs plain JAX some digits: it is nearly right below this relative
 # error, and made worse by so many times as much.
@@ -72,6 +74,41 @@ class Judged(NamedTuple):
             lost = overflowing(graph, reference, exponents)
         nodes = [e.node for e in simulated.events if e.kind == UNDEFINED]
         return cls(lost, worse, errors, frozenset(node.index for node in nodes if node))
+
+
+class Doubt(NamedTuple):
+    """Of one result, what is true, which entries a plan loses, and whether it may be scaled."""
+
+    true: Any
+    lost: Any
+    is_free: bool
+
+
+def doubts_of(
+    reference: Evaluation, judged: Judged, free: Sequence[bool]
+) -> tuple[Doubt | None, ...]:
+    """What plain JAX is to be asked for: XLA may rewrite `sqrt(x * x)` to `abs(x)`."""
+    trios = zip(reference.outputs, judged.errors, free, strict=True)
+    return tuple(
+        None if x is None or e is None else Doubt(as_float(x), e > 0, f) for x, e, f in trios
+    )
+
+
+def right_in(results: Sequence[Any], doubts: Sequence[Doubt | None]) -> tuple[int, int]:
+    """How many entries of results are right though a plan loses them, and how many are wrong."""
+    saved = wrong = 0
+    for x, doubt in zip(results, doubts, strict=True):
+        if doubt is None or doubt.true.dtype.kind not in "fc":
+            continue
+        with np.errstate(all="ignore"):
+            got, held = np.asarray(x), doubt.true.astype(x.dtype).astype(doubt.true.dtype)
+            got = got.astype(doubt.true.dtype)
+            near = np.abs(got - doubt.true) <= 4 * float(jnp.finfo(x.dtype).eps) * np.abs(got)
+        is_held = (got == held) & (not doubt.is_free)  # what overflows by itself is no loss
+        right = is_held | (np.isnan(got) & np.isnan(held)) | (near & np.isfinite(got))
+        saved += int(np.count_nonzero(right & doubt.lost))
+        wrong += int(np.count_nonzero(~right))
+    return saved, wrong
 
 
 def overflowing(graph: ScaleGraph, reference: Evaluation, exponents: Exponents) -> int:

@@ -27,7 +27,7 @@ import numpy as np
 
 from . import _hosts
 from ._choice import Solved, assigned, misfits
-from ._judged import overflowing, unknown_primitives, unseen
+from ._judged import overflowing, right_in, unknown_primitives, unseen
 from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
 from .magnitudes._evaluate import Evaluation, evaluate, simulate
 from .magnitudes._intervals import bound
@@ -55,7 +55,7 @@ class Plan(NamedTuple):
     must; `expected`: how many entries of each result are not zero, if all are known and finite;
     `free_outputs`: as given; `grade`: what is known of the numbers of the last call, `"proved"`,
     `"seen"` or `"guessed"`; `looks`: on how many calls it was compared with the numbers; `alarms`:
-    what may be wrong in the results all the same.
+    what may be wrong in the results all the same; `doubts`: what plain JAX is asked for then.
     """
 
     graph: ScaleGraph
@@ -69,6 +69,7 @@ class Plan(NamedTuple):
     conversions: int = 0
     method: str = "identity"
     gap: float = 0.0
+    doubts: tuple[Any, ...] = ()
     seconds: float = 0.0
     is_confirmed: bool = False
     expected: tuple[int, ...] | None = None
@@ -104,6 +105,19 @@ class Plan(NamedTuple):
             exponents=Exponents.none(self.graph), identity=True, notes=(*self.notes, said),
             lost={}, conversions=0, method="identity", gap=0.0,
         )  # fmt: skip
+
+    def kept_plain(self, results: Sequence[Any]) -> Plan | None:
+        """The identity, if results of plain JAX have entries right that this plan loses.
+
+        XLA may have rewritten the program: `sqrt(x * x)` to `abs(x)`, up to JAX 0.11.
+        """
+        saved, wrong = right_in(results, self.doubts)
+        if not saved:
+            return None
+        said = "no exponents hold these numbers together: plain floating point is kept."
+        alarms = (f"{wrong} entries of the results are wrong: {said}",) if wrong else ()
+        notes = (*self.notes[:-1], said)
+        return self.believed()._replace(notes=notes, alarms=alarms, doubts=(), expected=None)
 
     @property
     def output_exponents(self) -> list[int]:

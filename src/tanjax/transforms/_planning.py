@@ -203,8 +203,10 @@ class PlannedFunction:
             return self.jitted(*args, **kwargs)
         if case is recent and unseen and not recent.returned.is_harmless(case.entries[0], leaves):
             self._warn(_UNSEEN.format(unseen))
-        entry = case.entries[0]
-        plan, is_new = entry.plan, len(self._making.made) > before
+        entry, is_new = case.entries[0], len(self._making.made) > before
+        if is_new and entry.plan.doubts and not entry.plan.has_effects:
+            self._ask_plain(entry, args, kwargs)
+        plan = entry.plan
         if not is_new and not self._making.alarms:
             self._say_again(entry)
         if is_new and plan.expected is not None and not plan.has_effects:
@@ -217,6 +219,14 @@ class PlannedFunction:
         self._say_alarms()
         case.returned.note(out)
         return out
+
+    def _ask_plain(self, entry: Any, args: Any, kwargs: Any) -> None:
+        """Plain JAX instead of a plan that loses entries which plain JAX has right."""
+        again, named = self._given.kept(args, kwargs)
+        kept = entry.plan.kept_plain(jax.tree.leaves(self.jitted(*again, **named)))
+        if kept is not None and not self._is_over_hosts:
+            entry.plan, entry.program = kept, self.jitted
+            self._making.alarms[:] = kept.alarms
 
     def _note_abstract(self, leaves: Sequence[Any]) -> None:
         """Say once that a call could not be planned, because its numbers are not known."""
