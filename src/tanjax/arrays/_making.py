@@ -3,7 +3,8 @@
 NumPy has float64 where JAX makes float32 of it, silently: 1e-68 would be 0. A quantity has a power
 of two in its label, and takes it here.
 
-    >>> quantity(np.array([1e-68]), "m") * 2.0
+    >>> import tanjax as tj
+    >>> tj.quantity(np.array([1e-68]), "m") * 2.0
     Unitful([2e-68], "m", scale=-226)
 
 Sharp edges. NumPy's arrays are copied: whoever has them may change them. A single Python number
