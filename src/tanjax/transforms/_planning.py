@@ -48,7 +48,7 @@ _ABSTRACT = (
     "`tj.jit(jax.grad(f))`, or pass `scale=False` if that is meant."
 )
 _SHORT = (
-    "results are not finite, or zero, where exact arithmetic gives numbers that fit: what is left "
+    "results are not finite where exact arithmetic gives numbers that fit: what is left "
     "after a cancellation is rounding, and leaves its range."
 )
 
@@ -324,7 +324,7 @@ class PlannedFunction:
             args, kwargs = kept
             case.entries[0] = self._making.plan(case, self._leaves_of(args, kwargs), hide=True)
             out = case.entries[0].program(*args, **kwargs)
-            if plan.is_short(jax.tree.leaves(out)):
+            if not all_finite(out):  # a zero is what any range leaves of such a sum
                 self._warn(_SHORT)
         self._remember(case, args, kwargs)
         return out
