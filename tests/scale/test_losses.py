@@ -12,9 +12,15 @@ from jax import lax
 
 from scale_facts import exponents_at
 from tanjax.scale.graph._graph import build
-from tanjax.scale.magnitudes._evaluate import evaluate, losses, lost_entries, simulate
+from tanjax.scale.magnitudes._evaluate import evaluate, losses, simulate
+from tanjax.scale.magnitudes._losses import lost_errors
 from tanjax.scale.numbers._stored import clamp_to
 from tanjax.scale.numbers._wide import Wide, as_float, wide
+
+
+def lost_entries(*args, **how):
+    """Per output, which of its entries are lost."""
+    return [None if error is None else error > 0 for error in lost_errors(*args, **how)]
 
 
 def lost_in_plain(f, *args):

@@ -3,12 +3,16 @@
 Each program here gave a wrong number without a word.
 """
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import tanjax as tj
+from tanjax.scale import _plan
+from tanjax.scale.graph import _literals
 
 
 def test_entries_too_far_apart_for_any_exponent_are_looked_at():
@@ -128,3 +132,48 @@ def test_numbers_are_looked_at_where_an_overflow_did_no_harm():
     for x, n, want in ((1.1e20, 3, 2.14e20), (1.1e20, 10, np.inf), (3e19, 2, 8.1e17)):
         got = f(jnp.array([x], jnp.float32), jnp.array(n))
         np.testing.assert_allclose(np.asarray(got, float), [want], rtol=1e-2)
+
+
+def far_apart(a, b):
+    """A plan loses 1e30 of the result (1e30, 1e-50), which plain JAX has right."""
+    return jnp.linalg.solve(a @ a, b)
+
+
+FAR_APART = jnp.diag(jnp.array([1e-15, 1e25], jnp.float32)), jnp.ones(2, jnp.float32)
+
+
+def test_what_plain_jax_has_right_is_kept_and_nothing_else_forgotten(monkeypatch):
+    """Also not that a constant was lost, which is found while the same call is traced."""
+    trace = _literals.trace
+    said = lambda *args: trace(*args)._replace(notes=("a constant was lost",))
+    monkeypatch.setattr(_literals, "trace", said)
+    plain = jax.jit(far_apart)(*FAR_APART)
+    np.testing.assert_allclose(plain[0], 1e30, rtol=1e-5)
+    f = tj.jit(far_apart)
+    with pytest.warns(tj.ScaleWarning, match="a constant was lost"):
+        got = f(*FAR_APART)
+    np.testing.assert_array_equal(got, plain)
+    assert f.plans[-1].identity
+
+
+def test_what_else_may_be_wrong_is_said_of_plain_jax_too():
+    plan = tj.scale_graph(far_apart)(*FAR_APART).plan
+    plan = plan._replace(alarms=(*plan.alarms[:1], "a branch was not taken"))
+    assert plan.doubts
+    assert plan.kept_plain([np.float32([1e30, 0])]).alarms == ("a branch was not taken",)
+    assert "1 entries" in plan.kept_plain([np.float32([1e30, 7])]).alarms[0]
+    assert plan.kept_plain([np.float32([np.inf, 0])]) is None
+
+
+def test_a_zero_is_said_unless_rounding_leaves_it_in_any_range(monkeypatch):
+    cancelled = lambda x, y: (x + y) - y
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tj.jit(cancelled)(jnp.float32(1e20), jnp.float32(1e30)) == 0
+    monkeypatch.setattr(_plan, "guarded", lambda *_: frozenset())
+    monkeypatch.setattr(_plan, "all_guarded", lambda *_: frozenset())
+    quotient = lambda x, y, z: x / y / z
+    numbers = [jnp.full(3, n, jnp.float32) for n in (1e30, 1e25, 1e25)]
+    assert not np.any(jax.jit(quotient)(*numbers))  # XLA's doing
+    with pytest.warns(tj.ScaleWarning, match="or zero"):
+        tj.jit(quotient)(*numbers)

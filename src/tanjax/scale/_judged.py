@@ -104,10 +104,10 @@ def right_in(results: Sequence[Any], doubts: Sequence[Doubt | None]) -> tuple[in
             got, held = np.asarray(x), doubt.true.astype(x.dtype).astype(doubt.true.dtype)
             got = got.astype(doubt.true.dtype)
             near = np.abs(got - doubt.true) <= 4 * float(jnp.finfo(x.dtype).eps) * np.abs(got)
+        is_true = (got == doubt.true) | (near & np.isfinite(got))
         is_held = (got == held) & (not doubt.is_free)  # what overflows by itself is no loss
-        right = is_held | (np.isnan(got) & np.isnan(held)) | (near & np.isfinite(got))
-        saved += int(np.count_nonzero(right & doubt.lost))
-        wrong += int(np.count_nonzero(~right))
+        saved += int(np.count_nonzero(is_true & doubt.lost))
+        wrong += int(np.count_nonzero(~(is_true | is_held | (np.isnan(got) & np.isnan(held)))))
     return saved, wrong
 
 

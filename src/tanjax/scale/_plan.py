@@ -29,7 +29,7 @@ from . import _hosts
 from ._choice import Solved, assigned, misfits
 from ._judged import overflowing, right_in, unknown_primitives, unseen
 from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
-from .magnitudes._evaluate import Evaluation, evaluate, simulate
+from .magnitudes._evaluate import Evaluation, evaluate, rounded, simulate
 from .magnitudes._intervals import bound
 from .magnitudes._losses import losses
 from .numbers import _range
@@ -89,9 +89,18 @@ class Plan(NamedTuple):
             for use, x in pairs
         )
 
-    def is_short(self, results: Sequence[Any]) -> bool:
-        """Whether results are not finite, or zero, where something else is known to be right."""
-        trios = zip(self.graph.outputs, self.expected or (), results, strict=False)
+    def is_short(self, results: Sequence[Any], arguments: Sequence[Any] = ()) -> bool:
+        """Whether results are not finite, or zero, where something else is known to be right.
+
+        With the `arguments` zeros are excused that rounding leaves of a sum in any range:
+        `(1e20 + 1e30) - 1e30`.
+        """
+        counts = self.expected or ()
+        if counts and arguments:
+            coarse = rounded(self.graph, evaluate(self.graph, _numbers(arguments), budget=BUDGET))
+            left = [0 if x is None else int(np.count_nonzero(x.array)) for x in coarse.outputs]
+            counts = tuple(min(pair) for pair in zip(counts, left, strict=True))
+        trios = zip(self.graph.outputs, counts, results, strict=False)
         return any(
             not is_finite(x) or (count and count_nonzero(x) < count)
             for use, count, x in trios
@@ -109,15 +118,16 @@ class Plan(NamedTuple):
     def kept_plain(self, results: Sequence[Any]) -> Plan | None:
         """The identity, if results of plain JAX have entries right that this plan loses.
 
-        XLA may have rewritten the program: `sqrt(x * x)` to `abs(x)`, up to JAX 0.11.
+        XLA may have rewritten the program: `sqrt(x * x)` to `abs(x)`, as with JAX 0.10.
         """
         saved, wrong = right_in(results, self.doubts)
         if not saved:
             return None
         said = "no exponents hold these numbers together: plain floating point is kept."
         alarms = (f"{wrong} entries of the results are wrong: {said}",) if wrong else ()
-        notes = (*self.notes[:-1], said)
-        return self.believed()._replace(notes=notes, alarms=alarms, doubts=(), expected=None)
+        return self.believed()._replace(
+            notes=(*self.notes, said), alarms=(*alarms, *self.alarms[1:]), doubts=()
+        )
 
     @property
     def output_exponents(self) -> list[int]:

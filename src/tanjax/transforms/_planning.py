@@ -48,7 +48,7 @@ _ABSTRACT = (
     "`tj.jit(jax.grad(f))`, or pass `scale=False` if that is meant."
 )
 _SHORT = (
-    "results are not finite where exact arithmetic gives numbers that fit: what is left "
+    "results are not finite, or zero, where exact arithmetic gives numbers that fit: what is left "
     "after a cancellation is rounding, and leaves its range."
 )
 
@@ -204,7 +204,8 @@ class PlannedFunction:
         if case is recent and unseen and not recent.returned.is_harmless(case.entries[0], leaves):
             self._warn(_UNSEEN.format(unseen))
         entry, is_new = case.entries[0], len(self._making.made) > before
-        if is_new and entry.plan.doubts and not entry.plan.has_effects:
+        can_ask = not (entry.plan.has_effects or self._is_over_hosts)  # others have other parts
+        if is_new and entry.plan.doubts and can_ask:
             self._ask_plain(entry, args, kwargs)
         plan = entry.plan
         if not is_new and not self._making.alarms:
@@ -224,9 +225,10 @@ class PlannedFunction:
         """Plain JAX instead of a plan that loses entries which plain JAX has right."""
         again, named = self._given.kept(args, kwargs)
         kept = entry.plan.kept_plain(jax.tree.leaves(self.jitted(*again, **named)))
-        if kept is not None and not self._is_over_hosts:
+        if kept is not None:
+            said = [a for a in self._making.alarms if a not in entry.plan.alarms]
+            self._making.alarms = [*said, *kept.alarms]
             entry.plan, entry.program = kept, self.jitted
-            self._making.alarms[:] = kept.alarms
 
     def _note_abstract(self, leaves: Sequence[Any]) -> None:
         """Say once that a call could not be planned, because its numbers are not known."""
@@ -321,10 +323,11 @@ class PlannedFunction:
         out = case.entries[0].program(*args, **kwargs)
         plan = case.entries[0].plan
         if plan.is_short(jax.tree.leaves(out)) and all(map(is_finite, leaves)):
+            again = self._given.kept(*kept)
+            case.entries[0] = self._making.plan(case, self._leaves_of(*kept), hide=True)
             args, kwargs = kept
-            case.entries[0] = self._making.plan(case, self._leaves_of(args, kwargs), hide=True)
             out = case.entries[0].program(*args, **kwargs)
-            if not all_finite(out):  # a zero is what any range leaves of such a sum
+            if case.entries[0].plan.is_short(jax.tree.leaves(out), self._leaves_of(*again)):
                 self._warn(_SHORT)
         self._remember(case, args, kwargs)
         return out

@@ -31,7 +31,7 @@ from ..numbers._measure import measure
 from ..numbers._range import is_reciprocal, vanishes
 from ..numbers._stored import clamp_to, rounded_to, saturated
 from ..numbers._wide import Wide, beyond, inverse, magnitude_of, settle, wide
-from ._losses import Loss, losses, lost_entries
+from ._losses import Loss, losses
 from ._nested import runner_of
 
 __all__ = [
@@ -40,7 +40,6 @@ __all__ = [
     "Loss",
     "evaluate",
     "losses",
-    "lost_entries",
     "measure",
     "unsupported",
 ]

@@ -17,8 +17,8 @@ is fatal: an inf, or a relative error of one. An output entry is lost if it diff
 Which entries these are is what a planner has to know: a plan must not lose what plain floating
 point has right, however much it saves elsewhere.
 
-    plain, planned = (lost_entries(graph, reference, run) for run in (plain_run, planned_run))
-    any(np.any(b & ~a) for a, b in zip(plain, planned))  # then the plan makes something worse
+    plain, planned = (lost_errors(graph, reference, run) for run in (plain_run, planned_run))
+    any(np.any(b > a) for a, b in zip(plain, planned))  # then the plan makes something worse
 
 Numbers are compared at an exponent per entry, so that any two may stand in one array. Sharp edges:
 of what happens inside one equation, only sums whose parts are too large are seen. With
@@ -78,24 +78,6 @@ def losses(
     return found
 
 
-def lost_entries(
-    graph: ScaleGraph,
-    reference: Any,
-    simulated: Any,
-    *,
-    free: Sequence[bool] | None = None,
-    strict: bool = False,
-) -> list[np.ndarray[Any, Any] | None]:
-    """Per output, which of its entries are lost, by the same criterion; None where unknown.
-
-    **Arguments:** `free`: as for `losses`; `strict`: what the exponent at which an output leaves
-    cannot hold is lost, too. That tells what a simulated run has right.
-    **Returns:** boolean arrays of the outputs' shapes. A complex entry is lost if a part of it is.
-    """
-    errors = lost_errors(graph, reference, simulated, free=free, strict=strict)
-    return [None if error is None else error > 0 for error in errors]
-
-
 def lost_errors(
     graph: ScaleGraph,
     reference: Any,
@@ -104,7 +86,13 @@ def lost_errors(
     free: Sequence[bool] | None = None,
     strict: bool = False,
 ) -> list[np.ndarray[Any, Any] | None]:
-    """The same, with relative errors of the entries that are lost, and 0 elsewhere."""
+    """Per output, the relative errors of the entries that are lost, and 0 elsewhere.
+
+    **Arguments:** `free`: as for `losses`; `strict`: what the exponent at which an output leaves
+    cannot hold is lost, too. That tells what a simulated run has right.
+    **Returns:** arrays of the outputs' shapes, None where nothing is known. A complex entry is lost
+    if a part of it is.
+    """
     errors: list[Any] = []
     compared = _compare(graph, reference, simulated, free, strict)
     for x, found in zip(reference.outputs, compared, strict=True):
