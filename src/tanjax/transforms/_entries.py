@@ -73,6 +73,12 @@ class Watch:
             return None
         return self._together.begin([leaves[i] for i, _ in self.pairs])
 
+    def riding(self, program: Callable[..., Any]) -> Any:
+        """The program with the look inside, where that pays; else None."""
+        if self._together is None:
+            return None
+        return self._together.riding(program, [i for i, _ in self.pairs])
+
     def takes(self, leaves: Sequence[Any], begun: Any = None) -> bool:
         if self._together is not None:
             return self._together.inside([leaves[i] for i, _ in self.pairs], begun)
@@ -104,10 +110,17 @@ class Entry:
                 self._others = others(leaves)
                 self.trusted = Watch(_proof.expected(plan.graph, plan.exponents, seen), leaves)
 
+    @property
+    def _first(self) -> Watch | None:
+        return self.proved[0] if self.proved else self.trusted
+
+    def riding(self) -> Any:
+        """The program with the look of `begin` inside, where that pays; else None."""
+        return None if self._first is None else self._first.riding(self.program)
+
     def begin(self, leaves: Sequence[Any]) -> Any:
         """Start looking at the magnitudes, before a device is given other work; for `covers`."""
-        watch = self.proved[0] if self.proved else self.trusted
-        return None if watch is None else watch.begin(leaves)
+        return None if self._first is None else self._first.begin(leaves)
 
     def covers(self, leaves: Sequence[Any], begun: Any = None) -> bool:
         """Whether nothing need be looked at but the magnitudes of the arguments."""
