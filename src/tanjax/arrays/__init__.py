@@ -34,9 +34,7 @@ from ._queries import pair as pair, without_unit as without_unit
 from ._range import (
     NOTHING as NOTHING,
     Bits as Bits,
-    Range as Range,
     measure as measure,
-    range_of as range_of,
     shift as shift,
 )
 from ._register import (

@@ -12,16 +12,9 @@ from typing import Any
 import numpy as np
 
 from tanjax import units
+from tanjax._dtype_range import range_of
 from tanjax._errors import incompatible
-from tanjax.arrays import (
-    Unitful,
-    bits_of,
-    convert,
-    joined,
-    quantity,
-    range_of,
-    settle,
-)
+from tanjax.arrays import Unitful, bits_of, convert, joined, quantity, settle
 from tanjax.arrays._abstract import as_array
 from tanjax.registry._careful import centred_label, home, labelled, needs_graph, run
 from tanjax.registry._losses import checked
