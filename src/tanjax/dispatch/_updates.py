@@ -18,7 +18,7 @@ from tanjax.arrays import Unitful, bits_of, convert, joined, quantity, settle
 from tanjax.arrays._abstract import as_array
 from tanjax.registry._careful import centred_label, home, labelled, needs_graph, run
 from tanjax.registry._losses import checked
-from tanjax.units._signature import describe_unit, not_linear
+from tanjax.units.signatures import describe_unit, not_linear
 
 
 class At:
