@@ -90,6 +90,7 @@ class Entry:
 
     **Fields:** `plan`, `program`; `grade`: `"seen"`, `"proved"` or `"guessed"`, of the last call
     that it took; `looks`: how often its numbers were looked at; `watch`: the windows of that call;
+    `flagged`: the program with a flag that tells whether its numbers have left their range;
     `unseen`: how many calls ago arguments that are results were looked at (`_returned.py`).
     """
 
@@ -99,6 +100,7 @@ class Entry:
         self.unseen, self.looks, self.is_dear = 0, 1, _plan.look_cost(plan.graph) > DEAR
         self.proved: list[Watch] = []
         self.overflows = False
+        self.flagged: Callable[..., Any] | None = None
         self.trusted: Watch | None = None
         self.watch: Watch | None = None
         self._others: tuple[Any, ...] = ()
@@ -157,7 +159,7 @@ class Entry:
         self._failures = 0
         self.proved.insert(0, watch)
         del self.proved[_WINDOWS:]
-        self.grade = "proved"
+        self.grade, self.flagged = "proved", None
         return True
 
     def is_right(self, leaves: Sequence[Any]) -> bool:
@@ -230,7 +232,8 @@ class Case:
     the constants that tracing lost; `entries`: the plans, the last one used first; `made`: a list
     of all entries that were ever used; `treedef`, `avals` of the arguments; `returned`: those that
     are results; `keeps`: whether all are small enough to be kept alive; `is_pure`: a run leaves
-    nothing but results; `failure`: what is said if the planner failed.
+    nothing but results; `looked`: seconds that were taken by looks at later calls; `raised`: how
+    many flags in a row were raised; `failure`: what is said if the planner failed.
     """
 
     def __init__(
@@ -244,6 +247,7 @@ class Case:
         self.returned: Any = None
         self.avals: tuple[Any, ...] = ()
         self.keeps = self.is_pure = False
+        self.looked, self.raised = 0.0, 0
         self.failure = ""
 
     def find(self, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Entry]) -> None:

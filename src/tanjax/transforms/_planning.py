@@ -14,6 +14,7 @@ whatever each of them has computed alone in between.
 from __future__ import annotations
 
 import functools
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -35,28 +36,13 @@ from ._arguments import (
     is_on_several_hosts,
     signature,
 )
-from ._making import Making, failed
+from ._making import ABSTRACT, SHORT, UNSEEN, Making, failed
 
 if TYPE_CHECKING:
     from ._entries import Case
 
 _NOTHING = object()
 _STRANGERS = 8
-
-_ABSTRACT = (
-    "called under a trace of JAX (`jax.grad`, `jax.vmap`, `jax.jit`, a loop), where no number is "
-    "known, it is not planned: its numbers may leave their range unseen. Write "
-    "`tj.jit(jax.grad(f))`, or pass `scale=False` if that is meant."
-)
-_SHORT = (
-    "results are not finite, or zero, where exact arithmetic gives numbers that fit: what is left "
-    "after a cancellation is rounding, and leaves its range."
-)
-
-_UNSEEN = (
-    "its results were handed back to it {} times without a look, as ever before, and have left "
-    "their range meanwhile: the results of these calls may be wrong."
-)
 
 
 class PlannedFunction:
@@ -154,7 +140,11 @@ class PlannedFunction:
     def _again(self, case: Case, leaves: Sequence[Any], args: Any, kwargs: Any) -> Any:
         """A call for which the last plan is right by magnitudes; `_NOTHING` if it is not."""
         entry, begun, out = case.entries[0], None, None
-        if case.is_pure:
+        if entry.flagged is not None:
+            raised, out = self._flagged(case, args, kwargs)
+            if raised:
+                return _NOTHING
+        elif case.is_pure:
             # Started before its arguments are looked at, which waits for them: 40 us less in a
             # loop. Safe because a result that does not count is dropped without a trace.
             riding = None if self._options else entry.riding()
@@ -162,7 +152,7 @@ class PlannedFunction:
             out = self._run(riding or entry.program, case, args, kwargs)
             if riding is not None and out is not _NOTHING:
                 begun, out = out
-        if out is _NOTHING or not entry.covers(leaves, begun):
+        if out is _NOTHING or (entry.flagged is None and not entry.covers(leaves, begun)):
             return _NOTHING
         # Where others come each time, few are remembered: 0.5 us for each array.
         self._strangers += 1
@@ -171,6 +161,16 @@ class PlannedFunction:
         self._say_again(entry)
         case.returned.looked(entry, leaves)
         return out if case.is_pure else entry.program(*args, **kwargs)
+
+    def _flagged(self, case: Case, args: Any, kwargs: Any) -> Any:
+        """Whether a number may have left its range, and the results."""
+        entry = case.entries[0]
+        found = self._run(entry.flagged, case, args, kwargs)
+        if found is _NOTHING or found[0]:
+            case.raised, entry.flagged = case.raised + 1, None
+            return True, None
+        entry.grade, entry.looks, case.raised = "seen", entry.looks + 1, 0
+        return found
 
     def _are_last(self, leaves: Sequence[Any]) -> bool:
         """Whether dicts and lists, which can change, hold the very arrays of the last call."""
@@ -213,8 +213,9 @@ class PlannedFunction:
             self._note_abstract(leaves)
             return self.jitted(*args, **kwargs)
         if case is recent and unseen and not recent.returned.is_harmless(case.entries[0], leaves):
-            self._warn(_UNSEEN.format(unseen))
+            self._warn(UNSEEN.format(unseen))
         entry, is_new = case.entries[0], len(self._making.made) > before
+        self._making.flag(case, entry)
         can_ask = not (entry.plan.has_effects or self._is_over_hosts)  # others have other parts
         if is_new and entry.plan.doubts and can_ask:
             self._ask_plain(entry, args, kwargs)
@@ -246,7 +247,7 @@ class PlannedFunction:
         abstract = any(isinstance(x, jax.core.Tracer) for x in leaves)
         if abstract and not self._said and not is_planned():
             self._said = True
-            self._warn(_ABSTRACT)
+            self._warn(ABSTRACT)
 
     def _over_hosts(self) -> PlannedFunction:
         """The same function, for calls that all processes make together."""
@@ -265,11 +266,14 @@ class PlannedFunction:
             case = self._known.get(key)
         except TypeError:  # a static argument that cannot be hashed: JAX says so
             return None
+        is_new = case is None
         if case is None:
             case = self._known[key] = self._making.case(leaves, treedef, args, kwargs)
         if not case.failure:
             try:
+                start = time.perf_counter()
                 case.find(leaves, functools.partial(self._making.plan, case))
+                case.looked += 0.0 if is_new else time.perf_counter() - start
                 return case
             except Exception as error:  # whatever JAX can run is run, and our fault is no secret
                 self._say_alarms()
@@ -339,7 +343,7 @@ class PlannedFunction:
             args, kwargs = kept
             out = case.entries[0].program(*args, **kwargs)
             if case.entries[0].plan.is_short(jax.tree.leaves(out), self._leaves_of(*again)):
-                self._warn(_SHORT)
+                self._warn(SHORT)
         self._remember(case, args, kwargs)
         return out
 
