@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import tanjax as tj
+from tanjax.scale import _proof
 from tanjax.scale.numbers._measure import Window, inside
 from tanjax.scale.numbers._together import Together
+from tanjax.transforms import _entries
 
 
 def chain(x):
@@ -67,6 +69,45 @@ def test_a_result_that_was_started_before_its_argument_was_looked_at_does_not_co
     f = tj.jit(chain)
     for size in (1.0, 2.0, 1e6, 3.0, 1e7, 4.0):
         np.testing.assert_allclose(f(jnp.float32(size)), np.float32(size * 1e15), rtol=1e-6)
+
+
+@pytest.fixture
+def dear(monkeypatch):
+    """Programs that no proof covers, and too dear to be looked at on every call."""
+    monkeypatch.setattr(_entries, "DEAR", 0.0)
+    monkeypatch.setattr(_proof, "widest", lambda *_: None)
+
+
+@pytest.mark.usefixtures("dear")
+def test_numbers_of_two_calls_are_no_numbers_of_a_third():
+    """Each was harmless beside the other; together they leave the range."""
+    f = tj.jit(lambda x, y: x * y / y)
+    known = [(1e20, 1e-20), (1e-20, 1e20)]
+    for x, y in [*known * 4, (1e20, 1e20)]:
+        np.testing.assert_allclose(f(jnp.float32(x), jnp.float32(y)), np.float32(x), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("dear")
+def test_numbers_far_from_those_that_were_seen_are_looked_at():
+    f = tj.jit(lambda x: x**10 / x**9)
+    for x in (*[1.0, 1.5] * 4, 1e4, 1.0, 1e-4):
+        np.testing.assert_allclose(f(jnp.float32(x)), np.float32(x), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("dear")
+def test_another_count_is_looked_at():
+    f = tj.jit(lambda x, n: jnp.log(jax.lax.fori_loop(0, n, lambda i, c: 256.0 * c, x)))
+    for n in (*[2, 3] * 4, 20, 3, 30):
+        want = np.log(256.0) * n
+        np.testing.assert_allclose(f(jnp.float32(1.0), jnp.int32(n)), want, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("dear")
+def test_numbers_close_to_those_that_were_seen_are_not_looked_at_again():
+    f = tj.jit(lambda x: x * x / x)
+    for x in (1.0, 1.1, 1.2, 1.3, 1.2, 1.9, 0.8):
+        f(jnp.float32(x))
+    assert [(p.identity, p.grade, p.looks) for p in f.plans] == [(True, "guessed", 2)]
 
 
 def test_effects_happen_once():

@@ -135,7 +135,7 @@ class Making:
         from tanjax.scale import flagged
 
         plan, can = entry.plan, case.is_pure and not (self._options or self._is_over_hosts)
-        is_trusted = plan.is_estimate or entry.trusted is not None
+        is_trusted = plan.is_estimate or entry.trusted
         if not can or is_trusted or entry.proved or plan.alarms or entry.flagged is not None:
             return
         if case.looked < _WORTH or case.raised >= _RAISED:

@@ -222,7 +222,8 @@ class PlannedFunction:
         plan = entry.plan
         if not is_new and not self._making.alarms:
             self._say_again(entry)
-        if is_new and plan.expected is not None and not plan.has_effects:
+        known = is_new or entry.grade == "seen"
+        if known and plan.expected is not None and not plan.has_effects:
             out = self._first(case, leaves, args, kwargs)
         elif entry.grade == "guessed" and not plan.has_effects:
             out = self._checked(case, leaves, args, kwargs)
@@ -333,19 +334,25 @@ class PlannedFunction:
         return _hosts.looked_at(leaves) or leaves
 
     def _first(self, case: Case, leaves: Any, args: Any, kwargs: Any) -> Any:
-        """The first results of a plan that knows them to be finite: if not, XLA rewrote them."""
+        """Results of a plan that knows them to be finite: if they are not, XLA rewrote them."""
         kept = self._given.kept(args, kwargs)
         out = case.entries[0].program(*args, **kwargs)
         plan = case.entries[0].plan
-        if plan.is_short(jax.tree.leaves(out)) and all(map(is_finite, leaves)):
+        if plan.is_short(jax.tree.leaves(out)):
             again = self._given.kept(*kept)
-            case.entries[0] = self._making.plan(case, self._leaves_of(*kept), hide=True)
+            case.entries[0] = self._hidden(case, self._leaves_of(*kept))
             args, kwargs = kept
             out = case.entries[0].program(*args, **kwargs)
             if case.entries[0].plan.is_short(jax.tree.leaves(out), self._leaves_of(*again)):
                 self._warn(SHORT)
         self._remember(case, args, kwargs)
         return out
+
+    def _hidden(self, case: Case, leaves: Any) -> Any:
+        """A plan that hides products from XLA: one that is right for these, or a new one."""
+        known = [e for e in case.entries if e.plan.method == "guarded"]
+        found = next((e for e in known if e.is_right(leaves)), None)
+        return found or self._making.plan(case, leaves, hide=True)
 
     def _alarmed(self, case: Case, leaves: Any, args: Any, kwargs: Any) -> Any:
         """An estimate says that plain JAX loses something: run it, and believe what it gives."""
