@@ -105,7 +105,7 @@ def dot_rule(a, b):
 
 @tj.norm.implementation(tj.AbstractArray)
 def norm(a):
-    return jnp.sqrt(jnp.real(a.pair(_conjugate(a))))
+    return jnp.sqrt(jnp.real(a.pair(a.conj())))
 
 
 @tj.norm.natural_rule(tj.AbstractArray)
@@ -115,16 +115,10 @@ def norm_rule(a):
     def norm_pullback(y_bar):
         safe = jnp.where(y == 0, jnp.ones_like(y), y)
         return tj.multiply(
-            _conjugate(a), jnp.where(y == 0, jnp.zeros_like(y), y_bar / safe).astype(a.dtype)
+            a.conj(), jnp.where(y == 0, jnp.zeros_like(y), y_bar / safe).astype(a.dtype)
         )
 
     return y, norm_pullback
-
-
-def _conjugate(a):
-    if not jnp.issubdtype(a.dtype, jnp.complexfloating):
-        return a
-    return jax.tree.map(lambda leaf: jnp.conj(leaf) if jnp.iscomplexobj(leaf) else leaf, a)
 
 
 # -- quadratic forms -----------------------------------------------------------------------------
