@@ -23,8 +23,14 @@ def _is_inexact(x) -> bool:
     return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
+def _forgotten(a):
+    """The array without the promise to be definite."""
+    return a.replace(definite=False) if getattr(a, "definite", False) else a
+
+
 def _on_fields(function, a, factor):
     """A multiple of an array of a linear type, or `None` if its fields do not tell it."""
+    a = _forgotten(a)  # the factor may be negative
     if isinstance(a, OF_NUMBERS):
         return jax.tree.map(function, a)
     if not (a.is_linear and _is_inexact(a)) or jnp.iscomplexobj(factor):  # perhaps real-linear
@@ -60,6 +66,8 @@ def _check_broadcast(name, a, b) -> None:
 @tj.add.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
 def add_structured(a, b):
     _check_same_shape("add", a, b)
+    if not (getattr(a, "definite", False) and getattr(b, "definite", False)):
+        a, b = _forgotten(a), _forgotten(b)
     return jax.tree.map(jnp.add, a, b) if _have_one_space(a, b) else tj.Sum(a, b)
 
 
