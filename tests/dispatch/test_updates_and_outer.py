@@ -14,8 +14,8 @@ t = jnp.asarray([1.0, 2.0]) * C
 @pytest.mark.parametrize(
     ("update", "expected"),
     [
-        (lambda: t.at[0].add(5.0 * K), [6.0, 2.0]),
-        (lambda: t.at[0].subtract(5.0 * K), [-4.0, 2.0]),
+        (lambda: t.at[0].add(5.0 * C.delta), [6.0, 2.0]),
+        (lambda: t.at[0].subtract(5.0 * C.delta), [-4.0, 2.0]),
         (lambda: t.at[0].set(300.0 * K), [26.85, 2.0]),
         (lambda: t.at[0].min(200.0 * K), [-73.15, 2.0]),
         (lambda: t.at[1].set(3.0 * C), [1.0, 3.0]),

@@ -79,6 +79,11 @@ class Unitful(AbstractArray):
         return self.label.plain
 
     @property
+    def units(self) -> Any:
+        """Not here: what the constructor of a type says about units is none of a quantity."""
+        raise AttributeError("a quantity has one `unit`, no `units`.")
+
+    @property
     def scale(self) -> int:
         """The exponent of the power of two by which the stored numbers are multiplied."""
         return self.label.scale

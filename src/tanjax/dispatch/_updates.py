@@ -58,9 +58,10 @@ class At:
         if name in ("add", "subtract") and not self.q.label.is_linear:
             # To a point of a scale only a difference can be added.
             step = values.label if type(values) is Unitful else units.one
-            combine = units.add_units if name == "add" else units.subtract_units
-            if combine(self.q.label, step) is not self.q.label:
-                raise not_linear(f"at[...].{name}", "values", step)
+            if not units.is_step(step, self.q.label):
+                facts = f"array: {describe_unit(self.q.label)}", f"values: {describe_unit(step)}"
+                hint = f"give a difference, in {self.q.label.delta}."
+                raise incompatible(f"at[...].{name}", *facts, hint)
             number = convert(values.stored, step, self.q.label.delta)
         else:
             number = self._number(name, values)

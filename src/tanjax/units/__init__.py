@@ -13,6 +13,7 @@ from ._conversion import (
     add_units as add_units,
     conversion as conversion,
     convert as convert,
+    is_step as is_step,
     subtract_units as subtract_units,
 )
 from ._dimension import Dimension as Dimension

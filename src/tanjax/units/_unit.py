@@ -89,7 +89,6 @@ class Unit:
         "scale",
         "symbols",
     )
-    __array_ufunc__ = None  # NumPy's arrays leave `array * unit` to the unit
     dimension: Dimension
     factor: Factor
     symbols: Symbols
@@ -173,6 +172,19 @@ class Unit:
             raise _no_product(f"1 / {self}", self)
         return make_quantity(other, self.inverse)
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """`array * unit` of NumPy is a quantity, and so is what `array *= unit` gives."""
+        first, other = inputs if len(inputs) == 2 else (None, None)
+        of_unit = first is self
+        match ufunc.__name__ if method == "__call__" else "":
+            case "multiply":
+                return self * other if of_unit else self.__rmul__(first)
+            case "divide":
+                return self / other if of_unit else self.__rtruediv__(first)
+            case "equal" | "not_equal":
+                return (first is other) is (ufunc.__name__ == "equal")  # units are interned
+        return NotImplemented
+
     def __pow__(self, power: Any) -> Unit:
         try:
             return self._powers[power]
@@ -181,7 +193,7 @@ class Unit:
         return self._raise(power)
 
     def _raise(self, power: Any) -> Unit:
-        exact = exponent(power)
+        exact = exponent(power, f"the unit {self}")
         if not self.is_linear and exact not in (0, 1):
             raise _no_product(f"{self} ** {exact}", self)
         if exact == 1:
@@ -335,7 +347,7 @@ def coherent(unit: Unit) -> Unit:
     return make(unit.dimension, ONE, symbols)
 
 
-def exponent(power: Any) -> Fraction:
+def exponent(power: Any, base: str = "a unit") -> Fraction:
     """A power as an exact fraction. **Raises:** `UnitError` if it is no simple one."""
     if isinstance(power, int | Fraction):
         return Fraction(power)
@@ -348,7 +360,7 @@ def exponent(power: Any) -> Fraction:
         pass
     raise UnitError(
         message(
-            f"a unit cannot be raised to the power {power!r}.",
+            f"{base} cannot be raised to the power {power!r}.",
             hint="the power of a unit is an integer or a simple fraction known before tracing, "
             "such as 2, 0.5 or Fraction(1, 3).",
         )
