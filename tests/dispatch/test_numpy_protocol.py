@@ -35,7 +35,7 @@ PERCENT = tj.unit("percent")
         (lambda: [1.0, 2.0, 3.0] * Q, [1.0, 4.0, 9.0]),
         (lambda: Q / [1.0, 2.0, 4.0], [1.0, 1.0, 0.75]),
         (lambda: Q - [1.0 * m, 1.0 * km, 0.0 * m], [0.0, -998.0, 3.0]),
-        (lambda: Q @ (1.0, 1.0, 1.0), 6.0),
+        (lambda: Q @ [1.0, 1.0, 1.0], 6.0),
         (lambda: np.concatenate([Q, [1.0, 1.0] * m]), [1.0, 2.0, 3.0, 1.0, 1.0]),
         (lambda: np.sum(np.ones((2, 3)) * m, axis=(0, 1)), 6.0),
         (lambda: np.reshape(Q, (3, 1)), [[1.0], [2.0], [3.0]]),

@@ -132,21 +132,22 @@ def _conventions(numpy_function: Any, place: str) -> tuple[list[bool], dict[int,
     theirs = _positional(numpy_function)
     ours = _positional(getattr(module, numpy_function.__name__))
     moved = {
-        i: name
-        for i, name in enumerate(theirs)
-        if name in ours and ours.index(name) != i and i < len(ours)
+        i: p.name
+        for i, p in enumerate(theirs)
+        if p in ours and ours.index(p) != i and p.kind is p.POSITIONAL_OR_KEYWORD
     }
     known = _ARRAYS | {"bins"} if numpy_function.__name__ in _ONE_AXIS else _ARRAYS
-    return [name in known for name in theirs or ours], moved
+    return [p.name in known for p in theirs or ours], moved
 
 
-def _positional(f: Callable[..., Any]) -> list[str]:
+def _positional(f: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters that are given by position, without defaults and annotations."""
     try:
         parameters = inspect.signature(f).parameters.values()
     except (TypeError, ValueError):
         return []
     by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-    return [p.name for p in parameters if p.kind not in by_name]
+    return [inspect.Parameter(p.name, p.kind) for p in parameters if p.kind not in by_name]
 
 
 def _as_array(x: Any) -> Any:

@@ -64,7 +64,7 @@ def _binary(name: str, target: str, swapped: bool) -> Callable[[Any, Any], Any]:
     found: list[Any] = []
 
     def slow(self: Any, other: Any) -> Any:
-        if type(other) in (list, tuple) and name not in _COMPARISONS:
+        if type(other) is list and name not in _COMPARISONS:  # as NumPy's arrays do
             other = function("numpy", "asarray")(other)
         if not _is_operand(other):
             return NotImplemented

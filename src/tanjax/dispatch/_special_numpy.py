@@ -20,6 +20,7 @@ from tanjax.units._signature import Role, bind
 
 from ._special import linear, pure, special, split
 from ._special_choices import front
+from .tables import TABLES
 
 # -- one unit for everything -----------------------------------------------------------------------
 
@@ -155,8 +156,7 @@ def interp(
     """Both ends are said if one is: compiled for one of them, JAX takes it for the other."""
     if period is None and (left is None) is not (right is None):
         left, right = (fp[0] if left is None else left), (fp[-1] if right is None else right)
-    given = (x, xp, fp, left, right, period)
-    return front(raw, "x: U, xp: U, period: u, fp: V, left: V, right: V -> V")(*given)
+    return front(raw, TABLES["numpy"]["interp"])(x, xp, fp, left, right, period)
 
 
 @special("numpy.percentile", "numpy.nanpercentile")
@@ -165,7 +165,7 @@ def percentile(raw: Any, a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
     if type(q) is Unitful:
         pure(raw.__name__, "q", q)
         q = q.to_value(units.unit("percent"))
-    return front(raw, "a: U, weights: v -> U")(a, q, *args, **kwargs)
+    return front(raw, TABLES["numpy"]["percentile"])(a, q, *args, **kwargs)
 
 
 @special("linalg.matrix_rank")
@@ -173,7 +173,7 @@ def matrix_rank(raw: Any, M: Any, rtol: Any = None, *, tol: Any = None, **kwargs
     """A relative tolerance is one of the largest singular value; JAX takes it for absolute."""
     value, _ = linear("matrix_rank", "M", M)
     if rtol is None or tol is not None or jnp.ndim(value) < 2:
-        return front(raw, "M: u, tol: u -> -")(M, rtol, tol=tol, **kwargs)
+        return front(raw, TABLES["linalg"]["matrix_rank"])(M, rtol, tol=tol, **kwargs)
     largest = jnp.linalg.norm(value, 2, axis=(-2, -1))
     return raw(value, pure("matrix_rank", "rtol", rtol) * largest, **kwargs)
 

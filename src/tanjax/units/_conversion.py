@@ -21,11 +21,10 @@ from typing import Any
 
 from tanjax._errors import UnitError, incompatible
 
-from ._dimension import DIMENSIONLESS, Dimension
+from ._dimension import DIMENSIONLESS
 from ._factor import ONE, Factor
-from ._unit import Affine, Logarithmic, Unit, one
-
-LEVEL = Dimension([("level", 1)])
+from ._points import LEVEL, Affine, Logarithmic
+from ._unit import Unit, one
 
 
 def conversion(a: Unit, b: Unit) -> tuple[float, float]:
@@ -130,18 +129,17 @@ def _convert_affine(value: Any, a: Unit, b: Unit) -> Any:
 
 def _convert_levels(value: Any, a: Unit, b: Unit, xp: Any) -> Any:
     """Levels over references: through the ratio to one reference, or along the scale."""
-    from_level, to_level = isinstance(a.point, Logarithmic), isinstance(b.point, Logarithmic)
-    if from_level and to_level:
-        shift = float(_level_of(a.factor / b.factor, b))
+    start, end = a.point, b.point
+    if isinstance(start, Logarithmic) and isinstance(end, Logarithmic):
+        if start.amplitude is not end.amplitude:
+            raise _mismatch("conversion", a, b, "one is a level of powers, one of amplitudes.")
+        shift = _level_of(a.factor / b.factor, end.of_ratio)
         return _scale(value, conversion(a.delta, b.delta)) + shift
-    if from_level:
-        if not b.is_linear:
-            raise _mismatch("conversion", a, b)
-        reference = _pair(a.factor / b.factor)
-        return _scale(_ratio(value, a.delta.factor, xp), reference)
-    if not a.is_linear:
-        raise _mismatch("conversion", a, b)
-    return _level(_scale(value, _pair(a.factor / b.factor)), b.delta.factor, xp)
+    if isinstance(start, Logarithmic) and b.is_linear:
+        return _scale(_ratio(value, start.of_ratio, xp), _pair(a.factor / b.factor))
+    if isinstance(end, Logarithmic) and a.is_linear:
+        return _level(_scale(value, _pair(a.factor / b.factor)), end.of_ratio, xp)
+    raise _mismatch("conversion", a, b)
 
 
 def _pair(ratio: Factor) -> tuple[float, float]:
@@ -150,9 +148,9 @@ def _pair(ratio: Factor) -> tuple[float, float]:
     return float(ratio), 1.0
 
 
-def _level_of(ratio: Factor, unit: Unit) -> float:
-    """The level of an exact ratio of powers in a logarithmic unit; exact for powers of ten."""
-    base, step = _base(unit.delta.factor)
+def _level_of(ratio: Factor, level: Factor) -> float:
+    """The level of an exact ratio in steps of `level`; exact for powers of ten."""
+    base, step = _base(level)
     number = float(ratio)
     if number <= 0:
         raise UnitError(f"a ratio of {number} has no level.")

@@ -23,26 +23,14 @@ import functools
 import threading
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from tanjax._errors import UnitError, message
 
 from . import _format
 from ._dimension import DIMENSIONLESS, Dimension
 from ._factor import ONE, Factor
-
-
-class Affine(NamedTuple):
-    """A scale whose zero is `offset` coherent units above the true one (degrees Celsius)."""
-
-    offset: Fraction
-
-
-class Logarithmic(NamedTuple):
-    """A scale of levels over a reference, in steps of `level` nepers (dBm over 1 mW)."""
-
-    level: Factor
-
+from ._points import LEVEL, LEVELS, Affine, Logarithmic
 
 Symbols = tuple[tuple[str, Fraction], ...]
 _table: dict[object, Unit] = {}
@@ -319,19 +307,12 @@ def _new(
     return unit
 
 
-# The levels that have a symbol of their own: steps in nepers of power ratios, 1 Np = e ** 2.
-LEVELS = {
-    Factor(Fraction(1, 20), 1, (("ln10", Fraction(1)),)): "dB",
-    ONE: "Np",
-}
-
-
 def _delta(dimension: Dimension, factor: Factor, symbol: str, point: Affine | Logarithmic) -> Unit:
     """The linear unit of the differences of two points of a scale."""
     if isinstance(point, Affine):
         return make(dimension, factor, (("Δ" + symbol, Fraction(1)),))
     name = LEVELS.get(point.level, "Δ" + symbol)
-    return make(Dimension([("level", 1)]), point.level, ((name, Fraction(1)),))
+    return make(LEVEL, point.level, ((name, Fraction(1)),))
 
 
 def _restore(

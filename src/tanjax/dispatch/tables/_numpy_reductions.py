@@ -23,7 +23,7 @@ TABLE = {
     **each("mean nanmean median nanmedian", "a: U -> U"),
     "average": "special",
     **each("quantile nanquantile", "a: U, q: 1, weights: v -> U"),
-    **each("percentile nanpercentile", "special"),
+    **each("percentile nanpercentile", "a: U, q: -, weights: v -> U"),
     **each("std nanstd var nanvar ptp", "special"),
     "cov": "m: u, y: u -> u^2",
     "corrcoef": "x: u, y: v -> 1",
@@ -38,7 +38,7 @@ TABLE = {
     **each("diff ediff1d", "special"),
     "trapezoid": "y: u, x: v, dx: v -> u*v",
     "gradient": "special",
-    "interp": "special",
+    "interp": "x: U, xp: U, period: u, fp: V, left: V, right: V -> V",
     # polynomials: a list of coefficients may have a unit for each
     "poly": "seq_of_zeros: 1 -> 1",
     **each("polyadd polysub", "a1: u, a2: u -> u"),

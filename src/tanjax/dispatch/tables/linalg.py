@@ -23,7 +23,7 @@ TABLE = {
     "det": "special",
     "slogdet": "a: 1 -> (-, 1)",
     "cond": "x: u -> 1",
-    "matrix_rank": "special",
+    "matrix_rank": "M: u, tol: u -> -",
     "trace": "x: u -> u",
     **each("norm vector_norm", "special"),
     "matrix_norm": "x: u -> u",
