@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tanjax._dtype_range import limits
+
 from . import _hosts
 from ._choice import Solved, assigned, misfits
 from ._judged import overflowing, right_in, unknown_primitives, unseen
@@ -34,7 +36,6 @@ from .magnitudes._intervals import bound
 from .magnitudes._losses import losses
 from .numbers import _range
 from .numbers._measure import count_numbers, measure
-from .numbers._stored import limits
 from .numbers._wide import scaled
 from .replay._rewrites import all_guarded, guarded
 from .show._progress import progress
