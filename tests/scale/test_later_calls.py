@@ -254,3 +254,56 @@ def test_other_windows_are_no_other_program():
         if i == 0:
             count = _together._flags._cache_size()
     assert _together._flags._cache_size() == count
+
+
+def test_a_look_that_is_done_often_rides_inside_the_program(monkeypatch):
+    """One program is started instead of two; the bits of its results stay."""
+    monkeypatch.setattr(Together, "EAGER", 2)
+    monkeypatch.setattr(Together, "APART", 2)
+    begun = []
+    begin = Together.begin
+    monkeypatch.setattr(Together, "begin", lambda *a: begun.append(1) or begin(*a))
+
+    def step(weights, x):
+        loss = lambda ws: sum(jnp.sum(jnp.tanh(x @ w) / (1.0 + w.sum())) for w in ws)
+        return jax.grad(loss)(weights)
+
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+    f, plain = tj.jit(step), jax.jit(step)
+    for _ in range(10):
+        given = [draw(17, 17) for _ in range(20)], draw(33, 17)
+        for a, b in zip(f(*given), plain(*given), strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert 4 <= len(begun) < 10
+    assert len(f.plans) == 1
+
+
+def test_a_number_out_of_its_window_is_found_by_a_look_that_rides(monkeypatch):
+    monkeypatch.setattr(Together, "EAGER", 1)
+    monkeypatch.setattr(Together, "APART", 1)
+    f = tj.jit(lambda given, k: {n: chain(x) * k for n, x in given.items()})
+    draw = lambda i: {
+        str(n): jnp.full(3, 1.0 + n + i, jnp.float32) * tj.unit("m") for n in range(20)
+    }
+    for i in range(12):
+        f(draw(i), k=jnp.float32(1.0))
+    program = f._compiled._recent.entries[0]
+    assert program.riding() is not None
+    far = draw(0) | {"7": jnp.full(3, 1e6, jnp.float32) * tj.unit("m")}
+    out = f(far, k=jnp.float32(2.0))
+    np.testing.assert_allclose(out["7"].to_value("m"), np.float32(2e21), rtol=1e-6)
+    np.testing.assert_allclose(out["6"].to_value("m"), np.float32(14e15), rtol=1e-6)
+    same = draw(0)
+    np.testing.assert_allclose(f(same, k=jnp.float32(1.0))["0"].to_value("m"), 1e15, rtol=1e-6)
+
+
+def test_arguments_that_are_always_others_are_remembered_now_and_then():
+    f = tj.jit(lambda x: x * 2.0)
+    for i in range(40):
+        f(jnp.float32(i))
+    same = jnp.float32(3.0)
+    for _ in range(9):
+        f(same)
+    assert f._compiled.last is not None
+    assert f._compiled.last[0] is same

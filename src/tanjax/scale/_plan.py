@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tanjax._dtype_range import limits
+
 from . import _hosts
 from ._choice import Solved, assigned, misfits
 from ._judged import overflowing, right_in, unknown_primitives, unseen
@@ -34,7 +36,6 @@ from .magnitudes._intervals import bound
 from .magnitudes._losses import losses
 from .numbers import _range
 from .numbers._measure import count_numbers, measure
-from .numbers._stored import limits
 from .numbers._wide import scaled
 from .replay._rewrites import all_guarded, guarded
 from .show._progress import progress
@@ -289,7 +290,7 @@ def _expected(
         sizes = np.abs(scaled(result.array, result.exponent - solved.exponents.of(use)))
         finite = sizes <= room.largest / 2
         counts.append(
-            (int(finite.sum()), int(np.count_nonzero(finite & (sizes >= 2 * room.least))))
+            (int(finite.sum()), int(np.count_nonzero(finite & (sizes >= 2 * room.bottom))))
         )
     return tuple(counts)
 

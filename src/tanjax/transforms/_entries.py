@@ -80,6 +80,12 @@ class Watch:
             return None
         return self._together.begin([leaves[i] for i, _ in self.pairs])
 
+    def riding(self, program: Callable[..., Any]) -> Any:
+        """The program with the look inside, where that pays; else None."""
+        if self._together is None:
+            return None
+        return self._together.riding(program, [i for i, _ in self.pairs])
+
     def takes(self, leaves: Sequence[Any], begun: Any = None) -> bool:
         if self._together is not None:
             return self._together.inside([leaves[i] for i, _ in self.pairs], begun)
@@ -100,6 +106,7 @@ class Entry:
 
     **Fields:** `plan`, `program`; `grade`: `"seen"`, `"proved"` or `"guessed"`, of the last call
     that it took; `looks`: how often its numbers were looked at; `watch`: the windows of that call;
+    `flagged`: the program with a flag that tells whether its numbers have left their range;
     `unseen`: how many calls ago arguments that are results were looked at (`_returned.py`).
     """
 
@@ -109,6 +116,7 @@ class Entry:
         self.unseen, self.looks, self.is_dear = 0, 1, _plan.look_cost(plan.graph) > DEAR
         self.proved: list[Watch] = []
         self.overflows = False
+        self.flagged: Callable[..., Any] | None = None
         self.trusted: list[Trusted] = []
         self.watch: Watch | None = None
         self._failures = 0
@@ -120,10 +128,18 @@ class Entry:
                 windows = windows or _proof.narrow(plan.graph, seen)
                 self.trusted = [Trusted(Watch(windows, leaves), others(leaves), seen)]
 
+    @property
+    def _first(self) -> Watch | None:
+        known = self.proved or [t.watch for t in self.trusted]
+        return known[0] if known else None
+
+    def riding(self) -> Any:
+        """The program with the look of `begin` inside, where that pays; else None."""
+        return None if self._first is None else self._first.riding(self.program)
+
     def begin(self, leaves: Sequence[Any]) -> Any:
         """Start looking at the magnitudes, before a device is given other work; for `covers`."""
-        known = self.proved or [t.watch for t in self.trusted]
-        return known[0].begin(leaves) if known else None
+        return None if self._first is None else self._first.begin(leaves)
 
     def covers(self, leaves: Sequence[Any], begun: Any = None) -> bool:
         """Whether nothing need be looked at but the magnitudes of the arguments."""
@@ -161,7 +177,7 @@ class Entry:
         self._failures = 0
         self.proved.insert(0, watch)
         del self.proved[_WINDOWS:]
-        self.grade = "proved"
+        self.grade, self.flagged = "proved", None
         return True
 
     def is_right(self, leaves: Sequence[Any]) -> bool:
@@ -249,7 +265,8 @@ class Case:
     the constants that tracing lost; `entries`: the plans, the last one used first; `made`: a list
     of all entries that were ever used; `treedef`, `avals` of the arguments; `returned`: those that
     are results; `keeps`: whether all are small enough to be kept alive; `is_pure`: a run leaves
-    nothing but results; `failure`: what is said if the planner failed.
+    nothing but results; `looked`: seconds that were taken by looks at later calls; `raised`: how
+    many flags in a row were raised; `failure`: what is said if the planner failed.
     """
 
     def __init__(
@@ -263,6 +280,7 @@ class Case:
         self.returned: Any = None
         self.avals: tuple[Any, ...] = ()
         self.keeps = self.is_pure = False
+        self.looked, self.raised = 0.0, 0
         self.failure = ""
 
     def find(self, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Entry]) -> None:

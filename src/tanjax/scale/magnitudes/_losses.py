@@ -33,11 +33,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tanjax._dtype_range import limits
+
 from ..graph._graph import ScaleGraph
 from ..laws._forms import is_float
 from ..numbers._range import holds_together
 from ..numbers._spread import common, is_spread
-from ..numbers._stored import clamp_to, limits
+from ..numbers._stored import clamp_to
 from ..numbers._wide import Wide, is_number, magnitude_of
 
 # Rounding errors may happen to be small in the one run that measures them.
@@ -178,8 +180,8 @@ def _own_exponent(x: Wide, dtype: Any) -> int:
     if x.array.dtype.kind not in "fc" or math.isinf(largest):
         return 0
     room = limits(dtype)
-    inside = math.log2(room.least) <= largest <= math.log2(room.largest)
-    return 0 if inside else math.ceil(largest - math.log2(room.largest))
+    inside = math.log2(room.bottom) <= largest <= math.log2(room.top)
+    return 0 if inside else math.ceil(largest - math.log2(room.top))
 
 
 def _lost(

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
+from tanjax._dtype_range import limits, normal_range
+
 from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value
-from ..numbers._range import normal_range
-from ..numbers._stored import limits
 
 
 def apart(x: Any, divisor: Any) -> list[Any]:
