@@ -28,16 +28,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from tanjax import _compat, arrays
-from tanjax._errors import RegistrationError
+from tanjax._errors import RegistrationError, message
 
 from . import _lowering
 from ._front import Front
 from ._natural import Convention, Kind
 from ._plan import Hidden, Implementation, Plan, Rule, make_plan
-from ._table import Table, current_origin, dispatch_class
+from ._table import NUMBERS, Table, current_origin, dispatch_class, is_static_value
 
 _OPERATIONS: list[Operation] = []
 _BEFORE_LOOKUP: list[Callable[[], None]] = []
@@ -111,12 +110,30 @@ class Operation:
 
     def _bind(self, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Sort arguments into arrays (positional) and static ones (by name)."""
-        bound = self._signature.bind(*args, **kwargs)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}{self._signature}: {error}.") from None
         bound.apply_defaults()
         statics = {k: _hashable(v) for k, v in bound.arguments.items() if k in self.static}
+        for name, value in statics.items():
+            self._check_static(name, value)
         if self.variadic:
             return tuple(bound.arguments[self.parameters[-1]]), statics
         return tuple(bound.arguments[k] for k in self.parameters), statics
+
+    def _check_static(self, name: str, value: Any) -> None:
+        try:
+            hash(value)
+        except TypeError:
+            what = "a traced value" if isinstance(value, _compat.Tracer) else type(value).__name__
+            raise TypeError(
+                message(
+                    f"{self.name}: `{name}` is a static argument, and {what} cannot be one.",
+                    "why: it is part of the compiled program, and must be hashable.",
+                    hint="pass a Python number, text or tuple; `jax.jit` has `static_argnames`.",
+                )
+            ) from None
 
     def plan(self, args: Sequence[Any], statics: dict[str, Any]) -> Plan:
         """The decision for a call (see `_plan`); with a unit signature, for the numbers."""
@@ -130,7 +147,7 @@ class Operation:
         if self.strips(args):
             return self._on_quantities(functools.partial(self, **statics))
         plan = self.plan(args, statics)
-        fixed = tuple(i for i, a in enumerate(args) if _is_static_value(a))
+        fixed = tuple(i for i, a in enumerate(args) if is_static_value(a))
         body = functools.partial(plan.traced, fixed)
         body.__name__ = self.name  # type: ignore[attr-defined]  # what profiles and jaxprs show
         compiled = jax.jit(body, inline=True, static_argnums=fixed)
@@ -167,26 +184,23 @@ class Operation:
     # -- registering -----------------------------------------------------------------------
 
     def implementation(
-        self, *types: type, differentiate: bool = False, override: bool = False
+        self, *types: Any, differentiate: bool = False, override: bool = False
     ) -> Any:
-        """Register a specialised primal for these types of the leading arguments.
+        """Register a specialised primal for these types of the leading arguments; bare, for any.
 
         **Arguments:** `types`: array types, `tj.Dense`, `tj.AbstractArray` (any of ours), or
         `object`. `differentiate`: differentiate this implementation instead of using a rule
         that is not more specific.
         """
 
-        def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            self._add(
-                self.implementations,
-                types,
-                Implementation(function, differentiate),
-                function,
-                override,
-            )
+        def register(
+            function: Callable[..., Any], signature: tuple[type, ...]
+        ) -> Callable[..., Any]:
+            entry = Implementation(function, differentiate)
+            self._add(self.implementations, signature, entry, function, override)
             return function
 
-        return register
+        return _bare_or_with(types, register)
 
     def natural_rule(
         self,
@@ -240,9 +254,7 @@ class Operation:
             self._add(table, signature, Rule(function, how, hidden), function, override)
             return function
 
-        if len(types) == 1 and not isinstance(types[0], type):  # used bare, without parentheses
-            return register(types[0], ())
-        return lambda function: register(function, types)
+        return _bare_or_with(types, register)
 
     def opt_out(self, *types: type) -> None:
         """For these types, differentiate the implementation and use no rule."""
@@ -251,12 +263,14 @@ class Operation:
     def _add(
         self, table: Table[Any], types: tuple[type, ...], entry: Any, function: Any, override: bool
     ) -> None:
-        if not all(isinstance(t, type) for t in types):
-            raise RegistrationError(f"{self.name}: signatures are made of classes, got {types}.")
-        if any(issubclass(t, jax.Array | np.ndarray) for t in types):
+        if Any in types or not all(isinstance(t, type) for t in types):
             raise RegistrationError(
-                f"{self.name}: no call would find this registration: JAX's and NumPy's arrays are "
-                "one type.\nHint: write `tj.Dense` in the signature."
+                f"{self.name}: signatures are made of classes (`object` for any), got {types}."
+            )
+        if any(issubclass(t, NUMBERS) and t is not bool for t in types):
+            raise RegistrationError(
+                f"{self.name}: no call would find this registration: JAX's and NumPy's arrays and "
+                "Python's numbers are one type.\nHint: write `tj.Dense` in the signature."
             )
         if not self.variadic and len(types) > len(self.parameters):
             raise RegistrationError(
@@ -302,10 +316,11 @@ def before_lookup(load: Callable[[], None]) -> None:
     _BEFORE_LOOKUP.append(load)
 
 
-def _is_static_value(x: Any) -> bool:
-    if isinstance(x, jax.Array | np.ndarray | np.generic | bool | int | float | complex):
-        return False
-    return jax.tree_util.all_leaves([x])
+def _bare_or_with(types: tuple[Any, ...], register: Callable[..., Any]) -> Any:
+    """A decorator used as `@op.rule` or as `@op.rule(*types)`."""
+    if len(types) == 1 and callable(types[0]) and not isinstance(types[0], type):
+        return register(types[0], ())
+    return lambda function: register(function, types)
 
 
 def _hashable(x: Any) -> Any:
