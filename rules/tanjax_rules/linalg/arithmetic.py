@@ -162,7 +162,7 @@ def symmetric_add_symmetric(a, b):
 
 
 def _on_diagonal(dense, diag):
-    n = diag.shape[0]
+    n, dense = diag.shape[0], dense.astype(jnp.result_type(dense, diag))
     return dense.at[jnp.arange(n), jnp.arange(n)].add(diag)
 
 

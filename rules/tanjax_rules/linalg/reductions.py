@@ -44,8 +44,8 @@ def embed_diagonal(diag, shape):
     """The matrix of a shape with `diag` on its main diagonal."""
     if shape[0] == shape[1]:
         return tj.Diagonal(diag)
-    i = jnp.arange(min(shape))
-    return jnp.zeros(shape, diag.dtype).at[i, i].set(diag)
+    k = min(shape)  # the rest of a rectangle is a block without rows or without columns
+    return tj.BlockDiagonal(tj.Diagonal(diag), tj.Zero((shape[0] - k, shape[1] - k), diag.dtype))
 
 
 # -- sums ----------------------------------------------------------------------------------------

@@ -41,9 +41,7 @@ from ._queries import (
 from ._range import (
     NOTHING as NOTHING,
     Bits as Bits,
-    Range as Range,
     measure as measure,
-    range_of as range_of,
     shift as shift,
 )
 from ._register import (

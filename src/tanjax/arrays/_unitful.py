@@ -26,13 +26,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import units
+from tanjax._dtype_range import range_of
 from tanjax._errors import ScaleError, UnitError, describe, message
 from tanjax.units import Unit
 
 from . import _maps
 from ._abstract import AbstractArray, show, static_field
 from ._conversion import bits_in, convert, factor_of, fitting
-from ._range import Bits, measure, range_of
+from ._range import Bits, measure
 from ._register import array_type, register_array_type
 from ._text import number_text
 
@@ -41,8 +42,8 @@ from ._text import number_text
 class Unitful(AbstractArray):
     """`value` in `unit`: a dense array, a scalar, or a structured array, times a unit.
 
-    `Unitful(number, unit, scale)` is `number · 2^scale · unit`; quantities choose the scale
-    themselves, 0 where the dtype holds the numbers.
+    `Unitful(number, unit, scale)`, also `Unitful(value=..., unit=...)`, is `number · 2^scale ·
+    unit`; quantities choose the scale themselves, 0 where the dtype holds the numbers.
 
     **Fields:** `stored`, the number as it is stored; `label`, static, a `tj.units.Unit` (or a text
     such as `"kg m / s2"`) that includes the power of two.
@@ -62,7 +63,16 @@ class Unitful(AbstractArray):
         """A quantity of quantities stays what it is: JAX's own Jacobians build them."""
         return object.__new__(cls)
 
-    def __init__(self, stored: Any, label: Any, scale: int = 0) -> None:
+    def __init__(
+        self,
+        stored: Any = None,
+        label: Any = None,
+        scale: int = 0,
+        *,
+        value: Any = None,
+        unit: Any = None,
+    ) -> None:
+        stored, label = (stored if value is None else value), (label if unit is None else unit)
         if type(label) is not Unit:
             label = units.unit(label)
         if type(stored) is list:
@@ -77,6 +87,11 @@ class Unitful(AbstractArray):
     def unit(self) -> Unit:
         """The unit, without the power of two."""
         return self.label.plain
+
+    @property
+    def units(self) -> Any:
+        """Not here: what the constructor of a type says about units is none of a quantity."""
+        raise AttributeError("a quantity has one `unit`, no `units`.")
 
     @property
     def scale(self) -> int:

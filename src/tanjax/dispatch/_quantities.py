@@ -17,7 +17,7 @@ import numpy as np
 from tanjax import units
 from tanjax.arrays import Unitful, bits_of, is_structured, measure, quantity, settle
 from tanjax.arrays._abstract import as_array
-from tanjax.units._signature import unexpected
+from tanjax.units.signatures import unexpected
 
 from ._arithmetic import (
     add as careful_sum,
@@ -52,7 +52,8 @@ _METHODS = (
     *("repeat", "round", "searchsorted", "sort", "squeeze", "std", "sum", "swapaxes", "take"),
     *("trace", "var"),
 )
-_SAME_UNIT = ("add", "sub", "lt", "le", "gt", "ge", "eq", "ne")
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+_SAME_UNIT = ("add", "sub", *_COMPARISONS)
 
 
 def _is_operand(x: Any) -> bool:
@@ -63,6 +64,8 @@ def _binary(name: str, target: str, swapped: bool) -> Callable[[Any, Any], Any]:
     found: list[Any] = []
 
     def slow(self: Any, other: Any) -> Any:
+        if type(other) is list and name not in _COMPARISONS:  # as NumPy's arrays do
+            other = function("numpy", "asarray")(other)
         if not _is_operand(other):
             return NotImplemented
         if not found:
