@@ -53,6 +53,7 @@ class Operation:
         dense: bool,
         generic: bool,
         units: Any = None,
+        check: Callable[..., None] | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.name = function.__name__
@@ -60,6 +61,7 @@ class Operation:
         self.generic = function if generic else None
         self.dense = dense
         self.units = units
+        self.check = check
         self.implementations: Table[Implementation] = Table(f"{self.name}: an implementation")
         self.rules: Table[Rule] = Table(f"{self.name}: a natural rule")
         self.pushforwards: Table[Rule] = Table(f"{self.name}: a natural pushforward")
@@ -291,6 +293,7 @@ def operation(
     dense: bool = False,
     generic: bool = True,
     units: Any = None,
+    check: Callable[..., None] | None = None,
 ) -> Any:
     """Make an operation of a function of arrays, which becomes its generic implementation.
 
@@ -300,10 +303,13 @@ def operation(
     `tj.densify` says. `generic=False`: the function only declares name and signature. `units`:
     the unit signature, such as `"a: u, b: v -> v/u"`; quantities are then stripped and labelled
     around the operation. Without one, implementations and rules see the quantities themselves.
+    `check(name, *args)`: raises `tj.ShapeError` if the shapes do not fit; asked before every
+    implementation and rule for structured arguments.
     """
+    options = {"static": static, "dense": dense, "generic": generic, "units": units, "check": check}
     if function is None:
-        return lambda f: operation(f, static=static, dense=dense, generic=generic, units=units)
-    return Operation(function, static=static, dense=dense, generic=generic, units=units)
+        return lambda f: Operation(f, **options)
+    return Operation(function, **options)
 
 
 def operations() -> tuple[Operation, ...]:

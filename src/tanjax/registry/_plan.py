@@ -68,6 +68,7 @@ class Plan:
 
     def primal(self, *args: Any) -> Any:
         """The implementation itself: no rule, no compilation."""
+        self._check(args)
         if self.implementation is not None:
             return self.implementation.function(*args, **self.statics)
         if self.operation.generic is None:
@@ -128,7 +129,13 @@ class Plan:
         out, natural_pushforward = self._run(self.push, args)
         return out, structural_pushforward(self.push.convention, natural_pushforward, out, args)
 
+    def _check(self, args: Any) -> None:
+        check = self.operation.check
+        if check is not None and any(map(is_structured, args)):
+            check(self.operation.name, *args)
+
     def _run(self, rule: Rule, args: Any) -> Any:
+        self._check(args)
         result = rule.function(*args, **self.statics)
         if not (isinstance(result, tuple) and len(result) == 2 and callable(result[1])):
             raise CotangentError(
