@@ -19,7 +19,10 @@ The unit is static: plain `jax.jit` compiles anew for every unit, `tj.jit` does 
 from __future__ import annotations
 
 import dataclasses
+import html
 import math
+import operator
+import re
 from typing import Any
 
 import jax.numpy as jnp
@@ -53,7 +56,7 @@ class Unitful(AbstractArray):
     stored: Any
     label: Unit = static_field()
     # Where the stored numbers lie, if anybody has looked: no part of the pytree.
-    _bits: Any = dataclasses.field(init=False)
+    _bits: Any = dataclasses.field(init=False, repr=False)
 
     has_unit = True
     constructor_unflattens = True
@@ -245,6 +248,10 @@ class Unitful(AbstractArray):
         self._check_pure(operation)
         return number_in(quantity(np.asarray(self.stored).item(), self.label), units.one)
 
+    def __index__(self) -> int:
+        """A pure integer may be an index, as one of JAX may."""
+        return operator.index(self.plain("index"))
+
     def __len__(self) -> int:
         return len(self.stored)
 
@@ -258,6 +265,15 @@ class Unitful(AbstractArray):
 
     def __str__(self) -> str:
         return format(self, "")
+
+    def _repr_latex_(self) -> str:
+        number = number_text(self.stored, self.scale, "")
+        number = re.sub(r"(?<=[\d.])e\+?(-?)0*(\d+)", r" \\times 10^{\1\2}", number)
+        unit = format(self.label, "L") if self.unit.symbols else ""
+        return rf"${number}\;{unit}$" if unit else f"${number}$"
+
+    def _repr_html_(self) -> str:
+        return f"<span>{html.escape(format(self, 'P'))}</span>"
 
     def __repr__(self) -> str:
         if not self.label.scale:
