@@ -23,7 +23,8 @@ LAYERS = (
     "bridges",
     "testing",
 )
-SHARED = ("_errors", "_typing", "_compat", "_version")  # imported by all, importing no layer
+# Imported by all, importing no layer.
+SHARED = ("_errors", "_typing", "_compat", "_dtype_range", "_version")
 FACE = ("__init__", "__main__", "numpy", "lax", "random", "scipy", "typing")  # what users import
 JAX_INTERNALS = ("jax.interpreters", "jax.extend", "jax.version", "jax.__version")
 DYNAMIC_IMPORTS = ("import_module", "__import__")

@@ -12,7 +12,7 @@ import pytest
 from calls import SINGLE_VERSION
 from tanjax.dispatch._special import SPECIALS
 from tanjax.dispatch.tables import TABLES
-from tanjax.units._signature import Signature
+from tanjax.units.signatures import Signature
 
 MODULES = {"numpy": "jax.numpy", "linalg": "jax.numpy.linalg", "fft": "jax.numpy.fft"}
 

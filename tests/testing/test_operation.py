@@ -208,12 +208,12 @@ MUTANTS = {
         product(implementation=lambda a, x: a.to_dense().astype("float64") @ x.astype("float64"))
     ),
 }
-STAGES = {  # which stage must catch a mutant; the others are caught by "vjp"
-    "impure": "(vjp|jvp|rule)",
+STAGES = {  # which stage must catch a mutant; the others are caught by "rule"
+    "reversed": "(rule|vjp)",
     "second order through stop_gradient": "hessian",
     "value of the implementation": "value",
     "value only with a rule from elsewhere": "value",
-    "forward mode only": "jvp",
+    "forward mode only": "rule",
     "hidden cotangents dropped": "fields",
     "widens single precision": "dtype",
 }
@@ -232,7 +232,7 @@ def test_original_passes(name):
 def test_mutant_is_caught(name):
     """By the stage that is there for it, with all stages running."""
     op, args = MUTANTS[name]()
-    with pytest.raises(tj.CheckFailure, match=f": {STAGES.get(name, 'vjp')}: "):
+    with pytest.raises(tj.CheckFailure, match=f": {STAGES.get(name, 'rule')}: "):
         check_operation(op, *args)
 
 
@@ -320,3 +320,59 @@ def test_adjoint():
 
     with pytest.raises(tj.CheckFailure, match="adjoint"):
         check_adjoint(wrong, s.normal(3))
+
+
+def test_optional_arguments():
+    """Left out or given: a rule has one cotangent per parameter either way."""
+
+    @tj.operation
+    def weighted(a, x, weights=None):
+        return jnp.sum((a @ x) * (1.0 if weights is None else weights))
+
+    @weighted.natural_rule
+    def weighted_rule(a, x, weights=None):
+        w = jnp.ones(a.shape[0]) if weights is None else weights
+        third = lambda e: None if weights is None else e * (a @ x)
+        out = weighted.primal(a, x, weights)
+        return out, lambda e: (tj.Outer(e * w, x), e * (a.mT @ w), third(e))
+
+    args = tj.Diagonal(Samples(0).normal(3)), Samples(1).normal(3)
+    fast = tuple(m for m in tj.testing.OPERATION_MODES if m not in ("rule", "vjp", "value"))
+    for given in (args, (*args, None), (*args, Samples(2).normal(3))):
+        assert check_operation(weighted, *given, skip=fast).scalars > 0
+
+
+def test_reference_takes_static_arguments():
+    """Those that it names; one that names none is called on the arrays alone."""
+
+    @tj.operation
+    def power(a, x, *, exponent=1):
+        return jnp.sum(a @ x) ** exponent
+
+    args = tj.Diagonal(Samples(0).normal(3)), Samples(1).normal(3)
+    fast = tuple(m for m in tj.testing.OPERATION_MODES if m not in ("vjp", "value"))
+    for reference in (
+        lambda a, x, *, exponent: jnp.sum(a @ x) ** exponent,
+        lambda a, x: jnp.sum(a @ x) ** 2,
+    ):
+        check_operation(power, *args, exponent=2, reference=reference, skip=fast)
+
+
+def test_exact_zero():
+    """A value that is exactly right where the definition has rounding errors: log |det Q| = 0."""
+
+    @tj.operation
+    def volume(a):
+        return jnp.linalg.slogdet(a)[1]
+
+    @tj.register_array_type
+    class Reflection(tj.AbstractArray):
+        v: Array
+
+        def to_dense(self):
+            v = self.v
+            return jnp.eye(v.shape[0], dtype=v.dtype) - 2 * jnp.outer(v, v) / (v @ v)
+
+    volume.implementation(Reflection)(lambda a: jnp.zeros((), a.v.dtype))
+    a = Reflection(Samples(5).normal(3))
+    assert check_operation(volume, a, zero=("a",)).scalars > 0

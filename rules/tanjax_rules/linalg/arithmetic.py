@@ -14,11 +14,38 @@ import tanjax as tj
 HINT = "convert one side with `tj.destructure` if a dense result is meant"
 
 
-def _leafwise(function, *trees):
-    inexact = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.inexact)
-    return jax.tree.map(
-        lambda *leaves: function(*leaves) if inexact(leaves[0]) else leaves[0], *trees
-    )
+# Every field of these is a number, also where it is an integer. In other types an integer may be
+# an index: what `2 * x` does to it, only the type knows.
+OF_NUMBERS = tj.Diagonal, tj.Triangular, tj.Fill, tj.Zero
+
+
+def _is_inexact(x) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.inexact)
+
+
+def _forgotten(a):
+    """The array without the promise to be definite."""
+    return a.replace(definite=False) if getattr(a, "definite", False) else a
+
+
+def _on_fields(function, a, factor):
+    """A multiple of an array of a linear type, or `None` if its fields do not tell it."""
+    a = _forgotten(a)  # the factor may be negative
+    if isinstance(a, OF_NUMBERS):
+        return jax.tree.map(function, a)
+    if not (a.is_linear and _is_inexact(a)) or jnp.iscomplexobj(factor):  # perhaps real-linear
+        return None
+    return jax.tree.map(lambda leaf: function(leaf) if _is_inexact(leaf) else leaf, a)
+
+
+def _have_one_space(a, b) -> bool:
+    """Whether two arrays add field by field: one linear type, and no index that may differ."""
+    if not a.is_linear or jax.tree.structure(a) != jax.tree.structure(b):
+        return False
+    pairs = list(zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+    if any(x.shape != y.shape for x, y in pairs):
+        return False
+    return isinstance(a, OF_NUMBERS) or all(_is_inexact(x) and _is_inexact(y) for x, y in pairs)
 
 
 def _check_same_shape(name, a, b) -> None:
@@ -39,8 +66,9 @@ def _check_broadcast(name, a, b) -> None:
 @tj.add.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
 def add_structured(a, b):
     _check_same_shape("add", a, b)
-    same = jax.tree.structure(a) == jax.tree.structure(b)
-    return _leafwise(jnp.add, a, b) if same and a.is_linear else tj.Sum(a, b)
+    if not (getattr(a, "definite", False) and getattr(b, "definite", False)):
+        a, b = _forgotten(a), _forgotten(b)
+    return jax.tree.map(jnp.add, a, b) if _have_one_space(a, b) else tj.Sum(a, b)
 
 
 @tj.add.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
@@ -134,7 +162,7 @@ def symmetric_add_symmetric(a, b):
 
 
 def _on_diagonal(dense, diag):
-    n = diag.shape[0]
+    n, dense = diag.shape[0], dense.astype(jnp.result_type(dense, diag))
     return dense.at[jnp.arange(n), jnp.arange(n)].add(diag)
 
 
@@ -174,7 +202,7 @@ def subtract(a, b):
 
 @tj.negative.implementation(tj.AbstractArray, differentiate=True)
 def negative(a):
-    return scale(a, -jnp.ones((), a.dtype))
+    return scale(a, -1)
 
 
 # -- multiplication ------------------------------------------------------------------------------
@@ -243,8 +271,11 @@ def zero_multiply(a, b):
 
 @tj.divide.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
 def divide(a, b):
-    if jnp.shape(b) == () and not isinstance(a, tj.Identity | tj.Zero) and a.is_linear:
-        return _leafwise(lambda leaf: leaf / b, a)  # divided, not multiplied by a rounded inverse
+    if jnp.shape(b) == () and a.is_linear and not isinstance(a, tj.Zero):
+        # Divided, not multiplied by a rounded inverse.
+        divided = _on_fields(lambda leaf: leaf / b, a, b)
+        if divided is not None:
+            return divided
     return tj.multiply(a, 1 / b)
 
 
@@ -260,9 +291,8 @@ def scale(a, factor):
         return tj.Diagonal(factor * a.diagonal())
     if isinstance(a, tj.Triangular) and a.unit_diagonal:
         return tj.Triangular(factor * a.to_dense(), a.lower)
-    if a.is_linear:
-        return _leafwise(lambda leaf: leaf * factor, a)
-    return _scale_composite(a, factor)
+    multiple = _on_fields(lambda leaf: leaf * factor, a, factor)
+    return _scale_composite(a, factor) if multiple is None else multiple
 
 
 def _scale_composite(a, factor):
@@ -277,7 +307,7 @@ def _scale_composite(a, factor):
         return a.replace(factors=(tj.multiply(a.factors[0], factor), *a.factors[1:]))
     if isinstance(a, tj.BlockDiagonal):
         return tj.BlockDiagonal(*(tj.multiply(b, factor) for b in a.blocks))
-    return tj.Scaled(a, jnp.asarray(factor, a.dtype))
+    return tj.Scaled(a, jnp.asarray(factor, jnp.result_type(a.dtype, factor)))
 
 
 # -- cases ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 import tanjax as tj
 
-from .factored import factored, inverse_factored, logdet_factored
+from .factored import factored, formed, inverse_factored, logdet_factored
 from .solve import capacitance, check_square_blocks, check_system
 
 # -- rules ---------------------------------------------------------------------------------------
@@ -43,6 +43,12 @@ def _log_abs(diag):
 
 
 # -- logdet --------------------------------------------------------------------------------------
+
+
+@tj.logdet.implementation(tj.AbstractArray)
+def logdet_any(a):
+    check_system("logdet", a)
+    return tj.logdet.primal(formed("logdet", a))
 
 
 @tj.logdet.implementation(tj.Diagonal)

@@ -61,7 +61,7 @@ def structured_times_dense(a, b):
 @tj.matmul.implementation(tj.Dense, tj.AbstractArray)
 def dense_times_structured(a, b):
     check_inner(a, b)
-    return b.transposed().apply(a.T).T
+    return tj.matmul.primal(b.transposed(), a.T).T  # which may be dense, or have its own product
 
 
 @tj.matmul.implementation(tj.AbstractArray, tj.AbstractArray)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 import tanjax as tj
@@ -45,8 +44,8 @@ def embed_diagonal(diag, shape):
     """The matrix of a shape with `diag` on its main diagonal."""
     if shape[0] == shape[1]:
         return tj.Diagonal(diag)
-    i = jnp.arange(min(shape))
-    return jnp.zeros(shape, diag.dtype).at[i, i].set(diag)
+    k = min(shape)  # the rest of a rectangle is a block without rows or without columns
+    return tj.BlockDiagonal(tj.Diagonal(diag), tj.Zero((shape[0] - k, shape[1] - k), diag.dtype))
 
 
 # -- sums ----------------------------------------------------------------------------------------
@@ -63,7 +62,7 @@ def sum_(a, *, axis=None):
     if axis not in (-2, -1, 0, 1):
         raise tj.ShapeError(f"sum: axis {axis} is out of range for shape {a.shape}.")
     matrix = a.transposed() if axis in (0, -2) else a
-    return matrix.apply(jnp.ones(matrix.shape[1], a.dtype))
+    return tj.matmul.primal(matrix, jnp.ones(matrix.shape[1], a.dtype))
 
 
 @tj.sum.natural_rule(tj.AbstractArray)
@@ -105,7 +104,7 @@ def dot_rule(a, b):
 
 @tj.norm.implementation(tj.AbstractArray)
 def norm(a):
-    return jnp.sqrt(jnp.real(a.pair(_conjugate(a))))
+    return jnp.sqrt(jnp.real(a.pair(a.conj())))
 
 
 @tj.norm.natural_rule(tj.AbstractArray)
@@ -115,16 +114,10 @@ def norm_rule(a):
     def norm_pullback(y_bar):
         safe = jnp.where(y == 0, jnp.ones_like(y), y)
         return tj.multiply(
-            _conjugate(a), jnp.where(y == 0, jnp.zeros_like(y), y_bar / safe).astype(a.dtype)
+            a.conj(), jnp.where(y == 0, jnp.zeros_like(y), y_bar / safe).astype(a.dtype)
         )
 
     return y, norm_pullback
-
-
-def _conjugate(a):
-    if not jnp.issubdtype(a.dtype, jnp.complexfloating):
-        return a
-    return jax.tree.map(lambda leaf: jnp.conj(leaf) if jnp.iscomplexobj(leaf) else leaf, a)
 
 
 # -- quadratic forms -----------------------------------------------------------------------------

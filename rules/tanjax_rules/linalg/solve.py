@@ -14,6 +14,7 @@ import tanjax as tj
 
 from .factored import (
     factored,
+    formed,
     inverse_factored,
     solve_factored,
     solve_factored_transposed,
@@ -101,7 +102,13 @@ def inv_rule(a):
 @tj.solve.implementation(tj.AbstractArray, tj.Dense)
 def solve_any(a, b):
     check_system("solve", a, b)
-    return jnp.linalg.solve(tj.densified(a, "solve", "register an implementation for the type"), b)
+    return tj.solve.primal(formed("solve", a), b)
+
+
+@tj.inv.implementation(tj.AbstractArray)
+def inv_any(a):
+    check_system("inv", a)
+    return tj.inv.primal(formed("inv", a))
 
 
 @tj.solve.implementation(tj.Diagonal, tj.Dense)

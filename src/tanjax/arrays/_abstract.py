@@ -131,7 +131,7 @@ class AbstractArray:
 
     def _dense_for(self, query: str) -> Any:
         """The dense array for a query; silent only where the storage is as large anyway."""
-        if self.is_isometric:
+        if 2 * sum(jnp.size(leaf) for leaf in jax.tree.leaves(self)) > self.size:
             return self.to_dense()
         return densified(self, query, f"define `{query}` on the type")
 
@@ -139,6 +139,12 @@ class AbstractArray:
         """`Σ selfᵢⱼ otherᵢⱼ`, without conjugation."""
         other = other.to_dense() if isinstance(other, AbstractArray) else other
         return jnp.sum(self._dense_for("pair") * other)
+
+    def conj(self) -> Any:
+        """The complex conjugate: the array itself if it is real."""
+        if not jnp.issubdtype(self.dtype, jnp.complexfloating):
+            return self
+        return jnp.conj(self._dense_for("conj"))
 
     def canonical(self) -> Any:
         """The same array with its storage invariant enforced again (nothing to do by default).
@@ -250,6 +256,15 @@ def set_fields(x: Any, **fields: Any) -> None:
     """Set fields of a frozen instance, for constructors that canonicalise."""
     for name, value in fields.items():
         object.__setattr__(x, name, value)
+
+
+def conj_of_fields(x: Any) -> Any:
+    """The conjugate of an array whose `to_dense` has real coefficients: that of its fields."""
+    return jax.tree.map(
+        lambda v: v.conj() if isinstance(v, AbstractArray) or jnp.iscomplexobj(v) else v,
+        x,
+        is_leaf=lambda v: v is not x and isinstance(v, AbstractArray),
+    )
 
 
 def as_array(value: Any) -> Any:

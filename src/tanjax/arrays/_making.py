@@ -20,10 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import units
+from tanjax._dtype_range import range_of
 from tanjax._errors import UnitError, message
 from tanjax.units import Unit
 
-from ._range import measure, range_of, shift
+from ._range import measure, shift
 from ._register import array_type
 from ._unitful import Unitful, quantity
 

@@ -29,13 +29,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import units
+from tanjax._dtype_range import range_of
 from tanjax._errors import ScaleError, UnitError, describe, message
 from tanjax.units import Unit
 
 from . import _maps
 from ._abstract import AbstractArray, show, static_field
 from ._conversion import bits_in, convert, factor_of, fitting
-from ._range import Bits, measure, range_of
+from ._range import Bits, measure
 from ._register import array_type, register_array_type
 from ._text import number_text
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from ._abstract import AbstractArray, default_dtype, set_fields, static_field
+from ._abstract import AbstractArray, conj_of_fields, default_dtype, set_fields, static_field
 from ._register import register_array_type
 
 
@@ -17,6 +17,8 @@ class Zero(AbstractArray):
 
     **Arguments:** `shape`; `dtype`, by default JAX's default floating dtype.
     """
+
+    conj = conj_of_fields
 
     size_: tuple[int, ...] = static_field()
     kind: Any = static_field()

@@ -27,7 +27,7 @@ from tanjax import units
 from tanjax._errors import UnitError
 from tanjax.arrays import Unitful, convert, is_structured, number_in, quantity
 from tanjax.registry import lifting
-from tanjax.units._signature import AnyUnit, Signature
+from tanjax.units.signatures import AnyUnit, Signature
 
 from ._lift_code import surroundings, unchanged
 from ._lift_control import TAG, TAGGED

@@ -12,7 +12,7 @@ from typing import Any
 from tanjax import _compat
 from tanjax._errors import UnitError, message
 from tanjax.units import Unit
-from tanjax.units._signature import ANY, ENDLESS, AnyUnit, Signature, describe_unit, zero_of
+from tanjax.units.signatures import ANY, ENDLESS, AnyUnit, Signature, describe_unit, zero_of
 
 from ._lift_needs import NeedsCoherent
 from ._lift_units import apply_signature, infer, literal_unit, rule

@@ -24,7 +24,8 @@ from tanjax._errors import UnitError, message
 from tanjax.scale.graph._expansions import expansion, is_expanded
 from tanjax.scale.laws._law import LAWS
 from tanjax.units import Unit, one
-from tanjax.units._signature import (
+from tanjax.units._unit import exponent as exponent_of
+from tanjax.units.signatures import (
     ANY,
     ENDLESS,
     AnyUnit,
@@ -38,7 +39,6 @@ from tanjax.units._signature import (
     not_dimensionless,
     roots,
 )
-from tanjax.units._unit import exponent as exponent_of
 
 from ._lift_needs import require_equal, require_root
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from tanjax.arrays import quantity
 from tanjax.registry import operation
-from tanjax.units._signature import not_linear
+from tanjax.units.signatures import not_linear
 
 
 def unit_of_det(raw: Any, a: Any) -> Any:

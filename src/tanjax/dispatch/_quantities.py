@@ -17,7 +17,7 @@ import numpy as np
 from tanjax import units
 from tanjax.arrays import Unitful, bits_of, destructure, is_structured, measure, quantity, settle
 from tanjax.arrays._abstract import as_array
-from tanjax.units._signature import unexpected
+from tanjax.units.signatures import unexpected
 
 from ._arithmetic import (
     add as careful_sum,

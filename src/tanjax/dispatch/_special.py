@@ -21,7 +21,7 @@ from tanjax._errors import UnitError, describe, message
 from tanjax.arrays import Unitful, convert, rooted
 from tanjax.registry._careful import home, labelled as quantity
 from tanjax.units import Unit, one
-from tanjax.units._signature import not_dimensionless, not_linear
+from tanjax.units.signatures import not_dimensionless, not_linear
 
 from ._operations import unit_of_det
 

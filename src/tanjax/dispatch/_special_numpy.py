@@ -17,7 +17,7 @@ from tanjax.arrays import Unitful, convert
 from tanjax.registry._careful import labelled as quantity, meeting, plain_result
 from tanjax.registry._front import unit_of
 from tanjax.units import Unit, one
-from tanjax.units._signature import Role, bind, describe_unit
+from tanjax.units.signatures import Role, bind, describe_unit
 
 from ._special import linear, pure, special, split
 from ._special_choices import front

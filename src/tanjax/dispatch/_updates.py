@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tanjax import units
+from tanjax._dtype_range import range_of
 from tanjax._errors import UnitError, incompatible, message
 from tanjax.arrays import (
     Unitful,
@@ -19,13 +20,12 @@ from tanjax.arrays import (
     convert,
     joined,
     quantity,
-    range_of,
     settle,
 )
 from tanjax.arrays._abstract import as_array
 from tanjax.registry._careful import centred_label, home, labelled, needs_graph, run
 from tanjax.registry._losses import checked
-from tanjax.units._signature import describe_unit, not_linear
+from tanjax.units.signatures import describe_unit, not_linear
 
 
 class At:

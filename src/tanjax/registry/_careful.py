@@ -24,6 +24,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from tanjax._dtype_range import range_of
 from tanjax.arrays import (
     Unitful,
     bits_in,
@@ -35,7 +36,6 @@ from tanjax.arrays import (
     measure,
     note_bits,
     quantity,
-    range_of,
     settle,
     shift,
 )

@@ -24,7 +24,7 @@ import numpy as np
 from tanjax._errors import UnitError, message
 from tanjax.arrays import Unitful, convert, is_structured
 from tanjax.units import Unit, one
-from tanjax.units._signature import (
+from tanjax.units.signatures import (
     ANY,
     Monomial,
     Operand,

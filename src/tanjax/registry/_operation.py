@@ -201,10 +201,11 @@ class Operation:
 
         **Arguments:** `cotangents`, `output`: `"natural"` (default) or `"structural"`, per
         argument and for the output. `convention`: `"jax"` (no conjugation) or `"chainrules"`.
-        `hidden`: what happens to cotangents of an over-parametrised output that did not come
-        through the array: `"ad"` (default: AD of the implementation for such outputs),
+        `hidden`: what happens to cotangents of an output that no natural cotangent expresses
+        exactly (an over-parametrised type, or one without a closed form of
+        `pullback_of_restructure`): `"ad"` (default: AD of the implementation for such outputs),
         `"hybrid"` (the rule for the visible part, AD for the rest) or `"natural"` (the rule
-        alone: exact only where nobody reads the fields of the output).
+        alone: exact only where nobody reads the fields of the output, and as exact as the map).
         """
         return self._rule(self.rules, types, cotangents, output, convention, hidden, override)
 

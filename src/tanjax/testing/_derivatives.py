@@ -1,14 +1,13 @@
-"""Everything that JAX can do to a function of arrays, as arrays that can be compared.
+"""Everything that JAX can do to an operation, as numbers that can be compared.
 
-A `Problem` is a call of an operation in stored coordinates. `reference` computes what the
-derivatives should be from the definition alone, in the cheapest way; `transformed` computes the
-same numbers through the operation in every mode and under every transformation.
+Each number is measured by a `Probe`, which says what it is: the stage that asked for it, the kind
+of the quantity (and so what it must equal), and which argument it belongs to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import dataclasses
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -16,228 +15,193 @@ import numpy as np
 
 from tanjax import arrays, registry, transforms
 
-from ._coordinates import Coordinates, canonical, dense, moves, random
+from ._coordinates import dense, moves, random
+from ._problem import Problem
 
-Values = dict[tuple[str, str], Any]
+Kind = Literal[
+    "value", "values", "stored", "losses",
+    "jacobian", "stored jacobian", "pulled", "pushed", "gradient", "gradients", "hessian",
+    "paired", "paired outer",
+]  # fmt: skip
+BY_LEAF: tuple[Kind, ...] = ("jacobian", "pulled", "gradient", "gradients", "hessian")
 
 
-class Problem:
-    """A call of an operation, in coordinates."""
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """What one number is: who asked for it, what kind it is, how, and of which argument."""
 
-    def __init__(
-        self, op: registry.Operation, args: tuple[Any, ...], static: Any, reference: Any
-    ) -> None:
-        self.op, self.static, self.args = op, static, args
-        self.definition = reference or (lambda *a: op.primal(*a, **static))
-        self.has_reference = reference is not None
-        self.inputs = [Coordinates(a) for a in args]
-        self.ends = np.cumsum([0, *(c.size for c in self.inputs)])
-        self.size = int(self.ends[-1])
-        self.moving = [i for i, c in enumerate(self.inputs) if c.size]
-        self.point = jnp.concatenate(
-            [c.vector(a) for c, a in zip(self.inputs, args, strict=True)] or [jnp.zeros(0)]
-        )
-        with arrays.densify("allow"):
-            self.out = self.call(*args)
-        self.out_fields = Coordinates(_shapes(self.out))
-        self.out_dense = Coordinates(_shapes(dense(self.out)))
-        self.direction, self.probe = random(self.size, 1), random(self.out_dense.size, 2)
-        self.points = self._nearby(2)
-
-    def _nearby(self, count: int) -> Any:
-        """Points close to the inputs, with the storage invariants kept."""
-        rows = []
-        for k in range(count):
-            moved = self.point * (1 + 0.03 * random(self.size, 20 + k))
-            parts = [canonical(a) for a in self.unpack(moved)]
-            rows.append(
-                jnp.concatenate(
-                    [c.vector(p) for c, p in zip(self.inputs, parts, strict=True)] or [jnp.zeros(0)]
-                )
-            )
-        return jnp.stack(rows)
-
-    def parts(self, vector: Any) -> list[Any]:
-        """The coordinates of each argument."""
-        return [vector[..., a:b] for a, b in zip(self.ends, self.ends[1:], strict=False)]
-
-    def unpack(self, vector: Any) -> list[Any]:
-        """The arguments with these coordinates."""
-        pairs = zip(self.inputs, self.parts(vector), self.args, strict=True)
-        return [c.tree(p) if c.size else a for c, p, a in pairs]
-
-    # -- the function under test and its two references ----------------------------------------
-
-    def call(self, *args: Any) -> Any:
-        """The operation."""
-        return self.op(*args, **self.static)
-
-    def array(self, vector: Any) -> Any:
-        """The operation, read through its dense arrays."""
-        return self.out_dense.vector(dense(self.call(*self.unpack(vector))))
-
-    def defined(self, vector: Any) -> Any:
-        """The literal definition: the generic implementation on dense arguments."""
-        out = self.definition(*map(dense, self.unpack(vector)))
-        return self.out_dense.vector(dense(out))
-
-    def stored(self, vector: Any) -> Any:
-        """The operation, read through the fields of its output."""
-        return self.out_fields.vector(self.call(*self.unpack(vector)))
-
-    def implemented(self, vector: Any) -> Any:
-        """The undecorated implementation, read through the fields of its output."""
-        args = map(canonical, self.unpack(vector))
-        return self.out_fields.vector(self.op.primal(*args, **self.static))
-
-    def loss(self, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """A curved scalar of a function of vectors."""
-
-        def scalar(vector: Any) -> Any:
-            y = f(vector)
-            return jnp.sum(self.probe * y * (1 + 0.5 * y))
-
-        return scalar
+    stage: str
+    kind: Kind
+    how: str = ""
+    argument: int | None = None  # None: all arguments, one after the other
 
     @property
-    def reads_fields(self) -> bool:
-        """Whether the output has fields that a loss could read past the array."""
-        leaves = jax.tree.leaves(self.out, is_leaf=arrays.is_structured)
-        return any(map(arrays.is_structured, leaves)) and self.out_fields.size > 0
+    def by_leaf(self) -> bool:
+        """Whether the last axis runs over the coordinates of all arguments."""
+        return self.kind in BY_LEAF and self.argument is None
+
+    @property
+    def key(self) -> str:
+        """Its name in the answers of the reference."""
+        return self.kind if self.argument is None else f"{self.kind} {self.argument}"
+
+    def words(self, names: list[str]) -> str:
+        """For messages."""
+        of = "" if self.argument is None else f" of {names[self.argument]} alone"
+        return f"{self.kind}{of}" + (f" ({self.how})" if self.how else "")
 
 
-def _shapes(tree: Any) -> Any:
-    """A tree as a template: coordinates keep no values of it."""
-    return jax.tree.map(lambda x: x if moves(x) else np.asarray(x), tree)
+Measured = list[tuple[Probe, Any]]
 
 
-def reference(p: Problem, point: Any, points: Any) -> dict[str, Any]:
-    """The derivatives of the definition, by plain JAX AD without any rule."""
-    gradient = jax.grad(p.loss(p.defined))
-    values = {
-        "value": p.defined(point),
-        "jacobian": jax.jacfwd(p.defined)(point),
-        "hessian": jax.jvp(gradient, (point,), (p.direction,))[1],
-        "gradient": gradient(point),
-        "gradients": jax.vmap(gradient)(points),
-        "values": jax.vmap(p.defined)(points),
-        "jacobians": jax.vmap(jax.jacfwd(p.defined))(points),
-    }
-    if p.reads_fields:
-        values["stored"] = p.implemented(point)
-        values["stored jacobian"] = jax.jacfwd(p.implemented)(point)
-    return values
-
-
-def first_order(p: Problem, point: Any, chosen: Any) -> Values:
+def first_order(p: Problem, point: Any, chosen: Any) -> Measured:
     """Both modes, the rule in hand, and the fields of a structured output."""
-    v, y = p.direction, p.probe
-    got: Values = {}
-    if "vjp" in chosen:
-        got["vjp", "jacobian"] = jax.jacrev(p.array)(point)
-        pull = jax.vjp(p.array, point)[1]
-        got["vjp", "pulled"] = pull(y)[0]
-    if "jvp" in chosen:
-        got["jvp", "jacobian"] = jax.jacfwd(p.array)(point)
-        got["jvp", "pushed"] = jax.jvp(p.array, (point,), (v,))[1]
-    if "linearize" in chosen:
-        got["linearize", "pushed"] = jax.linearize(p.array, point)[1](v)
+    v = p.direction
+    got: Measured = []
     if "rule" in chosen:
-        got["rule", "pulled"], got["rule", "pulled again"] = _rule_twice(p, point)
-        got["rule", "pushed"] = _frule(p, point)
+        got += _rule_in_hand(p, point)
+    if "vjp" in chosen:
+        got.append((Probe("vjp", "jacobian"), jax.jacrev(p.array)(point)))
+    if "jvp" in chosen:
+        got.append((Probe("jvp", "jacobian"), jax.jacfwd(p.array)(point)))
+    if "linearize" in chosen:
+        value, along = jax.linearize(p.array, point)
+        got += [(Probe("linearize", "value"), value), (Probe("linearize", "pushed"), along(v))]
     if "fields" in chosen and p.reads_fields:
-        got["fields", "stored"] = p.stored(point)
-        got["fields", "stored jacobian"] = jax.jacrev(p.stored)(point)
-        got["fields", "stored jacobian forward"] = jax.jacfwd(p.stored)(point)
+        got.append((Probe("fields", "stored"), p.stored(point)))
+        for mode, jacobian in (("reverse mode", jax.jacrev), ("forward mode", jax.jacfwd)):
+            got.append((Probe("fields", "stored jacobian", mode), jacobian(p.stored)(point)))
     if "natural" in chosen:
-        got |= _natural(p, point)
+        got += _natural(p, point)
     return got
 
 
-def higher_order(p: Problem, point: Any, points: Any, chosen: Any) -> Values:
+def higher_order(p: Problem, point: Any, points: Any, chosen: Any) -> Measured:
     """Second derivatives, batches, rematerialisation and loops."""
     v, loss = p.direction, p.loss(p.array)
     gradient = jax.grad(loss)
-    got: Values = {}
+    got: Measured = []
     if "hessian" in chosen:
         along = lambda x: jax.jvp(loss, (x,), (v,))[1]
-        got["hessian", "forward over reverse"] = jax.jvp(gradient, (point,), (v,))[1]
-        got["hessian", "reverse over reverse"] = jax.grad(lambda x: gradient(x) @ v)(point)
-        got["hessian", "reverse over forward"] = jax.grad(along)(point)
+        slope, second = jax.jvp(gradient, (point,), (v,))
+        got += [
+            (Probe("hessian", "gradient"), slope),
+            (Probe("hessian", "hessian", "forward over reverse"), second),
+            (
+                Probe("hessian", "hessian", "reverse over reverse"),
+                jax.grad(lambda x: gradient(x) @ v)(point),
+            ),
+            (Probe("hessian", "hessian", "reverse over forward"), jax.grad(along)(point)),
+        ]
     if "vmap" in chosen:
-        got["vmap", "values"] = jax.vmap(p.array)(points)
-        got["vmap", "gradients"] = jax.vmap(gradient)(points)
-    if "checkpoint" in chosen:
-        got["checkpoint", "gradient"] = jax.grad(jax.checkpoint(loss))(point)
-    if "scan" in chosen:
-        got["scan", "gradient"], got["scan", "gradients"] = _scan(p, point, points)
+        got += _batched(p, points)
+    if "checkpoint" in chosen or "scan" in chosen:
+        carried, sliced = _scan(p, point, points, "checkpoint" in chosen)
+        stage = "checkpoint" if "checkpoint" in chosen else "scan"
+        if "scan" in chosen:
+            got.append((Probe("scan", "gradient", "of the carry"), carried / len(points)))
+        got.append((Probe(stage, "gradients", "of the slices of a scan"), sliced))
     for i in p.moving:
-        f = _of_argument(p, i)
-        part, batch = p.parts(point)[i], p.parts(points)[i]
         if "one argument" in chosen:
-            got["one argument", f"gradient {i}"] = jax.grad(f)(part)
-        if "vmap" in chosen and len(p.moving) > 1:
-            got["vmap", f"one batched {i}"] = jax.vmap(f)(batch)
+            got += _alone(p, i, p.parts(points)[i])
     return got
 
 
-def _of_argument(p: Problem, i: int) -> Any:
-    """The loss as a function of one argument; all others are constant to JAX."""
+def public_lowering(p: Problem, point: Any) -> Measured:
+    """The lowering that uses JAX's public API alone."""
+    stage = "public lowering"
+    gradient = jax.grad(p.loss(p.array))
+    slope, second = jax.jvp(gradient, (point,), (p.direction,))
+    pushed = jax.jvp(p.array, (point,), (p.direction,))[1]
+    return [
+        (Probe(stage, "pushed"), pushed),
+        (Probe(stage, "gradient"), slope),
+        (Probe(stage, "hessian"), second),
+    ]
 
-    def alone(part: Any) -> Any:
+
+# -- batches and loops -----------------------------------------------------------------------------
+
+
+def _batched(p: Problem, points: Any) -> Measured:
+    """Mapped over the first axis of some leaves and the last axis of others."""
+    rows = [p.unpack(row) for row in points]
+    some = [[row[i] for i in p.moving] for row in rows]
+    leaves = [jax.tree.leaves(s) for s in some]
+    tree = jax.tree.structure(some[0])
+    axes = [-1 if k % 2 == 0 and moves(leaf) else 0 for k, leaf in enumerate(leaves[0])]
+    stacked = [jnp.stack(column, axis) for column, axis in zip(zip(*leaves, strict=True), axes,
+               strict=True)]  # fmt: skip
+
+    def value_and_slopes(*flat: Any) -> Any:
+        args = tree.unflatten(flat)
+        y, pull = jax.vjp(lambda *a: p.read(p.call(*p.whole(a))), *args)
+        bars = pull(p.probe * (1 + y))
+        return y, jnp.concatenate(
+            [p.inputs[i].dual(bar) for i, bar in zip(p.moving, bars, strict=True)]
+        )
+
+    values, slopes = jax.vmap(value_and_slopes, in_axes=tuple(axes))(*stacked)
+    how = "batched along the first and the last axes"
+    return [(Probe("vmap", "values", how), values), (Probe("vmap", "gradients", how), slopes)]
+
+
+def _alone(p: Problem, i: int, batch: Any) -> Measured:
+    """One argument batched and differentiated, the others constant to JAX."""
+
+    def loss(part: Any) -> Any:
         args = list(p.args)
         args[i] = p.inputs[i].tree(part)
-        return _scalar(p, args)
+        return p.curved(p.read(p.call(*args)))
 
-    return alone
+    values, slopes = jax.vmap(jax.value_and_grad(loss))(batch)
+    return [
+        (Probe("one argument", "losses", "batched", i), values),
+        (Probe("one argument", "gradients", "batched", i), slopes),
+    ]
 
 
-def _scan(p: Problem, point: Any, points: Any) -> tuple[Any, Any]:
-    """Structured carry and structured slices, differentiated through the loop."""
+def _scan(p: Problem, point: Any, points: Any, remember: bool) -> tuple[Any, Any]:
+    """Structured carry and (checkpointed) structured slices, differentiated through the loop."""
+    moving = lambda row: [a for i, a in enumerate(p.unpack(row)) if i in p.moving]
+    loss = lambda some: p.curved(p.read(p.call(*p.whole(some))))
+    each = jax.checkpoint(loss) if remember else loss
 
     def total(point: Any, points: Any) -> Any:
-        loss = lambda args: _scalar(p, args)
-        is_static = lambda c: c.size == 0
-        moving = lambda args: [a for a, c in zip(args, p.inputs, strict=True) if not is_static(c)]
-
-        def whole(some: Any) -> list[Any]:
-            rest = iter(some)
-            return [
-                a if is_static(c) else next(rest) for a, c in zip(p.args, p.inputs, strict=True)
-            ]
-
-        stacked = jax.vmap(lambda row: moving(p.unpack(row)))(points)
-        body = lambda carry, x: (carry, loss(whole(carry)) + loss(whole(x)))
-        return jnp.sum(jax.lax.scan(body, moving(p.unpack(point)), stacked)[1])
+        body = lambda carry, x: (carry, loss(carry) + each(x))
+        return jnp.sum(jax.lax.scan(body, moving(point), jax.vmap(moving)(points))[1])
 
     return jax.grad(total, (0, 1))(point, points)
 
 
-def _scalar(p: Problem, args: Any) -> Any:
-    y = p.out_dense.vector(dense(p.call(*args)))
-    return jnp.sum(p.probe * y * (1 + 0.5 * y))
+# -- the rule in hand ------------------------------------------------------------------------------
 
 
-def _structural_cotangent(p: Problem, out: Any) -> Any:
+def structural_probe(p: Problem, out: Any) -> Any:
     """The probe as a structural cotangent of the output: what a loss of the array hands back."""
-    _, pull = jax.vjp(lambda o: p.out_dense.vector(dense(o)), out)
-    return pull(p.probe)[0]
+    return jax.vjp(p.read, out)[1](p.probe)[0]
 
 
-def _rule_twice(p: Problem, point: Any) -> tuple[Any, Any]:
-    """`rrule` in hand: its trees and dtypes are those of the arguments, and it is pure."""
-    results = []
-    for _ in range(2):
+def _rule_in_hand(p: Problem, point: Any) -> Measured:
+    """`rrule` and `frule`: the rule's own value, trees and dtypes of its cotangents, and purity."""
+    got: Measured = []
+    for how in ("rrule", "rrule, called again"):
         args = p.unpack(point)
         out, pullback = registry.rrule(p.op, *args, **p.static)
-        bars = pullback(_structural_cotangent(p, out))
+        bars = pullback(structural_probe(p, out))
         if len(bars) != len(args):
             raise ValueError(f"the pullback gives {len(bars)} cotangents for {len(args)} arguments")
-        for i, (a, bar) in enumerate(zip(args, bars, strict=True)):
-            _check_tangent(p.op.names_for(len(args))[i], a, bar)
+        for name, a, bar in zip(p.names, args, bars, strict=True):
+            _check_tangent(name, a, bar)
         duals = [c.dual(b) for c, b in zip(p.inputs, bars, strict=True) if c.size]
-        results.append(jnp.concatenate(duals or [jnp.zeros(0)]))
-    return results[0], results[1]
+        got += [(Probe("rule", "value", how), p.read(out)),
+                (Probe("rule", "pulled", how), jnp.concatenate(duals))]  # fmt: skip
+    out, pushed = _frule(p, point)
+    return [
+        *got,
+        (Probe("rule", "value", "frule"), out),
+        (Probe("rule", "pushed", "frule"), pushed),
+    ]
 
 
 def _check_tangent(name: str, arg: Any, bar: Any) -> None:
@@ -249,41 +213,34 @@ def _check_tangent(name: str, arg: Any, bar: Any) -> None:
         raise ValueError(f"the cotangent of {name} has type {given}, expected {want}")
 
 
-def _frule(p: Problem, point: Any) -> Any:
+def _frule(p: Problem, point: Any) -> tuple[Any, Any]:
     args = tuple(p.unpack(point))
     parts = p.parts(p.direction)
     tangents = [
         c.tangent(t) if not callable(a) else None
         for c, t, a in zip(p.inputs, parts, args, strict=True)
     ]
-    if any(t is None for t in tangents):
-        return jax.jvp(p.array, (point,), (p.direction,))[1]
-    run = lambda *a: registry.frule(p.op, a, tuple(tangents), **p.static)
-    out, out_dot = run(*args)
-    return jax.jvp(lambda o: p.out_dense.vector(dense(o)), (out,), (out_dot,))[1]
+    if any(map(callable, args)):
+        return jax.jvp(p.array, (point,), (p.direction,))
+    out, out_dot = registry.frule(p.op, args, tuple(tangents), **p.static)
+    return jax.jvp(p.read, (out,), (out_dot,))
 
 
-def _natural(p: Problem, point: Any) -> Values:
+# -- natural cotangents ----------------------------------------------------------------------------
+
+
+def _natural(p: Problem, point: Any) -> Measured:
     """`tj.vjp` on natural cotangents, dense and factored, paired with a tangent."""
     args = p.unpack(point)
-    fixed = [i for i, a in enumerate(args) if i not in p.moving]
     some = [args[i] for i in p.moving]
-
-    def f(*moving: Any) -> Any:
-        rest = iter(moving)
-        return p.call(*(args[i] if i in fixed else next(rest) for i in range(len(args))))
-
-    out, pullback = transforms.vjp(f, *some)
+    out, pullback = transforms.vjp(lambda *moving: p.call(*p.whole(moving)), *some)
     out_bar = p.out_dense.cotangent(p.probe)
     shaped = jax.tree.structure(out, is_leaf=arrays.is_structured)
-    got: Values = {
-        ("natural", "paired"): _paired(
-            p, some, pullback(shaped.unflatten(jax.tree.leaves(out_bar)))
-        )
-    }
+    whole = pullback(shaped.unflatten(jax.tree.leaves(out_bar)))
+    got: Measured = [(Probe("natural", "paired"), _paired(p, some, whole))]
     if shaped.num_leaves == 1 and jnp.ndim(jax.tree.leaves(out_bar)[0]) == 2:
-        outer = _outer(jax.tree.leaves(out_bar)[0])
-        got["natural", "paired outer"] = _paired(p, some, pullback(shaped.unflatten([outer])))
+        outer = pullback(shaped.unflatten([_outer(jax.tree.leaves(out_bar)[0])]))
+        got.append((Probe("natural", "paired outer"), _paired(p, some, outer)))
     return got
 
 
@@ -294,7 +251,7 @@ def _outer(like: Any) -> arrays.Outer:
 
 def outer_probe(p: Problem) -> Any:
     """The dual coordinates of the factored cotangent, for outputs that are one matrix."""
-    like = jax.tree.leaves(dense(p.out))[0]
+    like = jax.tree.leaves(p.out_dense.cotangent(p.probe))[0]
     return p.out_dense.dual(jax.tree.unflatten(p.out_dense.treedef, [_outer(like).to_dense()]))
 
 

@@ -27,7 +27,7 @@ from ._unit import (
     set_quantity_hook as set_quantity_hook,
 )
 
-_MODULES = ("constants", "systems")
+_MODULES = ("constants", "signatures", "systems")
 
 
 def __getattr__(name: str) -> Any:

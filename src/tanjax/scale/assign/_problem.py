@@ -20,6 +20,7 @@ from ._assign import ANY, FREE, Assignment, Problem, assign
 
 Interval = tuple[int, int]
 
+_WIDE = 3  # that part of an interval is the room that is asked for at first
 _ROOM = 4  # bits above numbers of which only an upper bound is known
 
 
@@ -29,7 +30,8 @@ class Demand(NamedTuple):
     `kept`: what is held where no exponent holds all numbers of a value: `"largest"`, `"ordinary"`
     (others may be infinite, as in `1 / (1 + exp(x))`), `"smallest"`, or `"tail"`: the ordinary also
     where others are lost on both sides, and the smallest of what is nearly held, as of x³ in
-    `x**3 / (exp(x) - 1)`.
+    `x**3 / (exp(x) - 1)`. With `"top"` only the largest are held of any value, also where all could
+    be: those of `x` that are read by `sqrt(sum(x * x))`.
     """
 
     strict: bool
@@ -62,8 +64,9 @@ def recorded() -> Iterator[list[Solved]]:
 
 # In this order, until nothing is lost.
 DEMANDS = (
-    Demand(False, 3), Demand(True, 3), Demand(False, 40), Demand(True, 40),
-    Demand(False, 40, "ordinary"), Demand(False, 40, "smallest"), Demand(True, 40, "tail"),
+    Demand(False, _WIDE), Demand(True, _WIDE), Demand(False, 40), Demand(True, 40),
+    Demand(False, 40, "top"), Demand(False, 40, "ordinary"), Demand(False, 40, "smallest"),
+    Demand(True, 40, "tail"),
 )  # fmt: skip
 
 
@@ -91,6 +94,8 @@ def interval(value: Value, m: Magnitudes, demand: Demand) -> Interval:
     if magnitude is None:
         return low, high
     smallest, largest = _range.normal_range(dtype)
+    if demand.kept == "top" and magnitude.high > -_range.ANY:
+        return low, max(high, math.floor(magnitude.high - smallest) - jnp.finfo(dtype).nmant - 1)
     if not demand.strict and high < 0 and smallest <= magnitude.high <= largest:
         return low, 0
     if demand.kept == "largest" or _range.holds_together(value, m):
@@ -132,6 +137,10 @@ def problem_of(
     for use, free in zip(graph.outputs, free_outputs, strict=True):
         if not free or _range.fits_at_zero(use.value, m):
             use_pin[use.index] = 0
+        elif demand.room > _WIDE and not _range.holds_together(use.value, m):
+            # The largest entry as large as can be: of the others no more is lost than must be.
+            i = use.value.index
+            high[i] = min(high[i], low[i] + 1)
     for use in uses:
         if not use.value.is_floating:
             use_pin[use.index] = 0

@@ -1,0 +1,143 @@
+"""Would the check have noticed? The author's own pullback is run wrong on purpose.
+
+A comparison can be blind: to a transposition where everything is symmetric, to a rule that never
+runs, to a term that vanishes here. So the registered rule is run as JAX runs it, with the
+cotangent of one argument at a time zeroed, negated, scaled by `1 + 10 tolerance` and transposed;
+each time the structural cotangent that comes out must differ by more than the tolerance. How it is
+changed are two numbers per argument, so that one compiled program serves all mutants.
+
+Sharp edge: a transposition that no inputs could show (into a diagonal, a symmetric matrix) is no
+fault; it counts only if it shows at inputs nearby.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax import arrays
+
+from ._coordinates import moves
+from ._modes import COMPILER
+from ._problem import Problem
+from ._record import Recorder, relative_error
+from ._units import numbers
+
+STAGE = "sensitivity"
+
+
+def check_sensitivity(
+    recorder: Recorder, p: Problem, point: Any, near: Any, zero: Any, tolerance: float
+) -> None:
+    """Run the rule's mutants at a point; `zero` names arguments without a derivative."""
+    program = _mutated(p)
+    if program is None:
+        return
+    run: Callable[..., Any] = jax.jit(program, compiler_options=COMPILER)
+    honest = np.zeros((len(p.args) + 1, 2)) + np.array([1.0, 0.0])
+    right, right_near = np.asarray(run(point, honest)), np.asarray(run(near, honest))
+    mutants = {"zeroed": (0.0, 0.0), "negated": (-1.0, 0.0), "transposed": (0.0, 1.0),
+               f"scaled by 1 + {10 * tolerance:.0e}": (1 + 10 * tolerance, 0.0)}  # fmt: skip
+    for i in p.moving:
+        where = p.part(i)
+        if p.names[i] in zero or not np.any(right[where]):
+            continue
+        for name, numbers_ in mutants.items():
+            change = honest.copy()
+            change[i] = numbers_
+            gap = relative_error(np.asarray(run(point, change))[where], right[where])
+            if name == "transposed" and gap <= tolerance:
+                there = np.asarray(run(near, change))[where]
+                if relative_error(there, right_near[where]) <= tolerance:
+                    continue  # nobody could see it
+            recorder.holds(
+                STAGE, f"the check passes when the rule's cotangent of {p.names[i]} is {name}.",
+                gap > tolerance, f"relative change: {gap:.1e}, tolerance: {tolerance:.1e}",
+                hint="choose inputs without accidental symmetry.",
+            )  # fmt: skip
+
+
+def _mutated(p: Problem) -> Any:
+    """`Jᵀ ȳ` by the registered rule, changed; `None` where no natural rule runs."""
+    # A unit signature strips quantities around the rule, which then sees the numbers.
+    strip = numbers if p.op.strips(p.args) else lambda tree: tree
+    plan: Any = p.op.plan(strip(p.args), p.static)
+    if plan.rule is None:
+        return None
+    fixed = [i for i, a in enumerate(p.args) if callable(a) or isinstance(a, str)]
+
+    def run(point: Any, change: Any) -> Any:
+        function = _changed(plan.rule, change)
+        rule = dataclasses.replace(plan.rule, function=function)
+        new = dataclasses.replace(plan, rule=rule, push=None, checked=[rule])
+        args = strip(tuple(p.unpack(point)))
+        f = new.differentiable({i: args[i] for i in fixed})
+        free = [i for i in range(len(args)) if i not in fixed]
+
+        def read(*some: Any) -> Any:
+            rest = dict(zip(free, some, strict=True))
+            out = f(*(rest[i] for i in free))
+            leaves = jax.tree.leaves(jax.tree.map(_dense, out, is_leaf=arrays.is_structured))
+            flat = [jnp.concatenate([v.real.ravel(), v.imag.ravel()]) for v in leaves if moves(v)]
+            return jnp.concatenate(flat)
+
+        out, pull = jax.vjp(read, *(args[i] for i in free))
+        bars = dict(zip(free, pull(jnp.cos(jnp.arange(out.size))), strict=True))
+        return jnp.concatenate([_flat(p, i, bars[i]) for i in p.moving])
+
+    return run
+
+
+def _flat(p: Problem, i: int, bar: Any) -> Any:
+    """The dual coordinates of one argument, whose quantities may have been stripped."""
+    leaves = [leaf for leaf in jax.tree.leaves(bar) if moves(leaf)]
+    blocks = [b for b in p.inputs[i].blocks if b is not None]
+    parts = []
+    for leaf, block in zip(leaves, blocks, strict=True):
+        parts += [leaf.real.ravel(), -leaf.imag.ravel()] if block.is_complex else [leaf.ravel()]
+    return jnp.concatenate(parts)
+
+
+def _changed(rule: Any, change: Any) -> Any:
+    """A rule whose natural pullback gives changed cotangents."""
+
+    def mutated_rule(*args: Any, **static: Any) -> Any:
+        out, pullback = rule.function(*args, **static)
+
+        def mutated_pullback(out_bar: Any) -> Any:
+            bars = pullback(out_bar)
+            many = isinstance(bars, tuple) and not hasattr(bars, "_fields")
+            new = [
+                _change(b, change[i], rule.convention.kind(i) == "natural")
+                for i, b in enumerate(bars if many else (bars,))
+            ]
+            return tuple(new) if many else new[0]
+
+        return out, mutated_pullback
+
+    return mutated_rule
+
+
+def _change(bar: Any, numbers_: Any, natural: bool) -> Any:
+    keep, flip = numbers_
+
+    def leaf(x: Any) -> Any:
+        x = _dense(x) if natural else x
+        if not moves(x):
+            return x
+        square = jnp.ndim(x) == 2 and x.shape[0] == x.shape[1]
+        keep_, flip_ = keep.astype(x.dtype), flip.astype(x.dtype)
+        return keep_ * x + flip_ * (x.T if square else x)
+
+    return jax.tree.map(leaf, bar, is_leaf=arrays.is_structured if natural else None)
+
+
+def _dense(x: Any) -> Any:
+    if arrays.is_structured(x):
+        return arrays.destructure(x)
+    return jnp.asarray(x) if moves(x) else x

@@ -1,0 +1,225 @@
+"""A call of an operation in stored coordinates, beside its definition.
+
+A rule is right if the operation is the function that it is defined to be, and so are its
+derivatives. A `Problem` holds both as functions of one real vector: `array` is the operation as
+users call it, `defined` the generic implementation (or the author's `reference`) on dense arrays.
+`reference_answers` differentiates the definition by plain JAX AD, without any rule.
+
+Sharp edge: arguments that were left out take part with their defaults, so that a rule is asked for
+one cotangent per parameter, whether or not the caller wrote them all.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax import arrays, registry
+
+from ._coordinates import Coordinates, canonical, dense, moves, random
+
+
+def bind(
+    op: registry.Operation, args: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arrays by position and static arguments by name, with the defaults of those left out."""
+    bound = inspect.signature(op).bind(*args, **keywords)
+    bound.apply_defaults()
+    static = {k: v for k, v in bound.arguments.items() if k in op.static}
+    if op.variadic:
+        return tuple(bound.arguments[op.parameters[-1]]), static
+    return tuple(bound.arguments[k] for k in op.parameters), static
+
+
+def definition_of(op: registry.Operation, reference: Any, static: dict[str, Any]) -> Any:
+    """The generic implementation, or the author's, with the static arguments that it takes."""
+    if reference is None:
+        return lambda *a: op.primal(*a, **static)
+    takes = inspect.signature(reference).parameters.values()
+    every = any(p.kind is p.VAR_KEYWORD for p in takes)
+    names = {p.name for p in takes if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    chosen = {k: v for k, v in static.items() if every or k in names}
+    return lambda *a: reference(*a, **chosen)
+
+
+class Problem:
+    """A call of an operation, in coordinates."""
+
+    def __init__(
+        self, op: registry.Operation, args: Any, static: Any, reference: Any = None
+    ) -> None:
+        self.op = op
+        self.args, self.static = bind(op, tuple(args), dict(static))
+        self.reference = reference
+        self.definition = definition_of(op, reference, self.static)
+        self.names = op.names_for(len(self.args))
+        self.inputs = [Coordinates(a) for a in self.args]
+        self.ends = np.cumsum([0, *(c.size for c in self.inputs)])
+        self.size = int(self.ends[-1])
+        self.moving = [i for i, c in enumerate(self.inputs) if c.size]
+        self.point = self.vector(self.args)
+        out = self._traced_output()
+        self.out_template = out
+        self.out_fields, self.out_dense = Coordinates(out), Coordinates(jax.eval_shape(dense, out))
+        self.direction, self.probe = random(self.size, 1), random(self.out_dense.size, 2)
+
+    def _traced_output(self) -> Any:
+        """Shapes of the output; leaves without coordinates as zeros."""
+        if self.size == 0:
+            return jax.tree.map(lambda x: x if moves(x) else np.asarray(x), self.call(*self.args))
+        out = jax.eval_shape(lambda v: self.call(*self.unpack(v)), self.point)
+        return jax.tree.map(lambda x: x if moves(x) else np.zeros(x.shape, x.dtype), out)
+
+    def nearby(self, count: int) -> Any:
+        """Points close to the inputs, with the storage invariants kept."""
+        rows = []
+        for k in range(count):
+            moved = self.point * (1 + 0.03 * random(self.size, 20 + k))
+            rows.append(self.vector([canonical(a) for a in self.unpack(moved)]))
+        return jnp.stack(rows)
+
+    def vector(self, args: Any) -> Any:
+        """The coordinates of arguments."""
+        parts = [c.vector(a) for c, a in zip(self.inputs, args, strict=True)]
+        return jnp.concatenate(parts or [jnp.zeros(0)])
+
+    def parts(self, vector: Any) -> list[Any]:
+        """The coordinates of each argument."""
+        return [vector[..., a:b] for a, b in zip(self.ends, self.ends[1:], strict=False)]
+
+    def part(self, i: int) -> slice:
+        """Where the coordinates of one argument are."""
+        return slice(int(self.ends[i]), int(self.ends[i + 1]))
+
+    def unpack(self, vector: Any) -> list[Any]:
+        """The arguments with these coordinates."""
+        pairs = zip(self.inputs, self.parts(vector), self.args, strict=True)
+        return [c.tree(p) if c.size else a for c, p, a in pairs]
+
+    def whole(self, some: Any) -> list[Any]:
+        """All arguments, the moving ones replaced."""
+        rest = iter(some)
+        return [next(rest) if i in self.moving else a for i, a in enumerate(self.args)]
+
+    def blocks(self) -> list[tuple[str, str, slice]]:
+        """Every leaf of every argument: the argument's name, the leaf's, its coordinates."""
+        found = []
+        for name, c, start in zip(self.names, self.inputs, self.ends[:-1], strict=True):
+            for b in c.blocks:
+                if b is not None and b.where.stop > b.where.start:
+                    where = slice(int(start) + b.where.start, int(start) + b.where.stop)
+                    found.append((name, f"{name}{b.name}", where))
+        return found
+
+    # -- the function under test and its two references ----------------------------------------
+
+    def call(self, *args: Any) -> Any:
+        """The operation."""
+        return self.op(*args, **self.static)
+
+    def read(self, out: Any) -> Any:
+        """The coordinates of an output, as dense arrays."""
+        return self.out_dense.vector(dense(out))
+
+    def array(self, vector: Any) -> Any:
+        """The operation, read through its dense arrays."""
+        return self.read(self.call(*self.unpack(vector)))
+
+    def kept(self, vector: Any) -> Any:
+        """The same on arguments whose storage invariant is enforced again."""
+        return self.read(self.call(*map(canonical, self.unpack(vector))))
+
+    def defined(self, vector: Any) -> Any:
+        """The literal definition: the generic implementation on dense arguments."""
+        return self.read(self.definition(*map(dense, self.unpack(vector))))
+
+    def stored(self, vector: Any) -> Any:
+        """The operation, read through the fields of its output."""
+        return self.out_fields.vector(self.call(*self.unpack(vector)))
+
+    def implemented(self, vector: Any) -> Any:
+        """The undecorated implementation, read through the fields of its output."""
+        args = map(canonical, self.unpack(vector))
+        return self.out_fields.vector(self.op.primal(*args, **self.static))
+
+    def curved(self, y: Any) -> Any:
+        """A scalar whose gradient depends on the value."""
+        return jnp.sum(self.probe * y * (1 + 0.5 * y))
+
+    def loss(self, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A curved scalar of a function of vectors."""
+        return lambda vector: self.curved(f(vector))
+
+    @property
+    def structured_outputs(self) -> list[Any]:
+        """The structured arrays of the output, as templates."""
+        leaves = jax.tree.leaves(self.out_template, is_leaf=arrays.is_structured)
+        return [x for x in leaves if arrays.is_structured(x)]
+
+    @property
+    def reads_fields(self) -> bool:
+        """Whether the output has fields that a loss could read past the array."""
+        return bool(self.structured_outputs) and self.out_fields.size > 0
+
+
+ROUNDED = 4  # how often the definition is asked again with inputs changed in the last bits
+
+
+def reference_answers(p: Problem, points: Any, compiled: Callable[..., Any]) -> dict[str, Any]:
+    """The derivatives of the definition, by plain JAX AD without any rule.
+
+    One tangent map serves all: at the point, at the `points` nearby, where only one argument
+    moves there, and at the point with other rounding errors. Gradients and Hessians of the loss
+    follow from it in NumPy.
+    """
+    point = np.asarray(p.point)
+    rows = [point, *np.asarray(points)]
+    for i in p.moving:
+        for near in np.asarray(points):
+            rows.append(point.copy())
+            rows[-1][p.part(i)] = near[p.part(i)]
+    rows += [point * (1 + 2.0**-50 * np.asarray(random(p.size, 60 + k))) for k in range(ROUNDED)]
+
+    def at(row: Any) -> Any:
+        both = lambda x: (p.defined(x), jax.jacfwd(p.defined)(x))
+        return jax.jvp(both, (row,), (p.direction,))
+
+    (y, j), (_, turned) = compiled(jax.vmap(at), jnp.stack(rows))
+    y, j, turned = map(_without_noise, (y, j, turned))
+    weights, v, few = np.asarray(p.probe), np.asarray(p.direction), 1 + len(points)
+    slope = np.einsum("ro,rox->rx", weights * (1 + y), j)
+    want = {
+        "value": y[0],
+        "values": y[1:few],
+        "jacobian": j[0],
+        "jacobians": j[1:few],
+        "pushed": j[0] @ v,
+        "pulled": weights @ j[0],
+        "gradient": slope[0],
+        "gradients": slope[1:few],
+        "hessian": (weights * (j[0] @ v)) @ j[0] + (weights * (1 + y[0])) @ turned[0],
+    }
+    for k, i in enumerate(p.moving):
+        here = slice(few + k * len(points), few + (k + 1) * len(points))
+        want[f"losses {i}"] = np.sum(weights * y[here] * (1 + 0.5 * y[here]), axis=1)
+        want[f"gradients {i}"] = slope[here, p.part(i)]
+    if p.reads_fields:
+        both = lambda x: (p.implemented(x), jax.jacfwd(p.implemented)(x))
+        want["stored"], want["stored jacobian"] = compiled(both, p.point)
+    return want
+
+
+def _without_noise(rows: Any) -> np.ndarray:
+    """Zero for entries that are zero up to rounding errors: log |det Q| is 1e-16, and means 0.
+
+    Such a number changes by its own size where the inputs change in the last bits; any other
+    changes by about as little as they do.
+    """
+    rows = np.array(rows)
+    noise = np.max(np.abs(rows[-ROUNDED:] - rows[0]), axis=0, initial=0.0)
+    return np.where(np.abs(rows) <= 64 * noise, 0.0, rows)

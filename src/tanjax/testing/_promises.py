@@ -1,0 +1,150 @@
+"""What an implementation says beside its numbers: promises of its output, and its memory.
+
+A result with `definite=True` sends later calls to Cholesky, which gives nan or a wrong number where
+the promise is broken. A rule that forms the n-by-n cotangent of a matrix that stores n numbers is
+right and useless. Neither shows in any derivative of a small case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax import arrays
+from tanjax.arrays import AbstractArray
+
+from ._coordinates import moves
+from ._problem import Problem
+from ._record import Recorder
+from ._units import numbers
+
+
+def check_promises(recorder: Recorder, p: Problem, points: Any) -> None:
+    """Outputs that promise to be positive definite are: here, nearby, and with the sign changed.
+
+    The sign is changed of what makes no such promise itself.
+    """
+    claims = [getattr(x, "definite", False) for x in p.structured_outputs]
+    if not any(claims):
+        return
+    flipped = [a if _definite(a) else jax.tree.map(_negated, a) for a in p.args]
+    for how, args in (
+        ("", p.args),
+        (" nearby", p.unpack(points[0])),
+        (" with the signs of other arguments changed", flipped),
+    ):
+        for x in _structured(p.call(*args)):
+            if getattr(x, "definite", False):
+                dense = np.asarray(arrays.destructure(numbers(x)))
+                recorder.holds(
+                    "promises", f"the result says `definite=True`, and is not{how}.",
+                    bool(np.all(np.linalg.eigvalsh(dense) > 0)), f"got: {dense.tolist()}",
+                )  # fmt: skip
+
+
+def _structured(tree: Any) -> list[Any]:
+    leaves = jax.tree.leaves(tree, is_leaf=arrays.is_structured)
+    return [x for x in leaves if arrays.is_structured(x)]
+
+
+def _definite(tree: Any) -> bool:
+    return any(getattr(x, "definite", False) for x in _structured(tree))
+
+
+def _negated(leaf: Any) -> Any:
+    return -leaf if moves(leaf) else leaf
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def check_scratch(recorder: Recorder, p: Problem) -> None:
+    """A rule must not form a dense cotangent where AD of the implementation does not."""
+    strip = numbers if p.op.strips(p.args) else lambda tree: tree
+    args = strip(tuple(p.args))
+    plan: Any = p.op.plan(args, p.static)
+    if plan.rule is None:
+        return
+    wanted = {i: s for i in p.moving if (s := _avoidable(args, i)) is not None}
+    if not wanted:
+        return
+    by_rule, by_ad = _shapes_by_rule(plan, args), _shapes_by_ad(plan, args, p.moving)
+    for i, (m, n) in wanted.items():
+        formed = {(m, n), (n, m)} & by_rule - by_ad
+        recorder.holds(
+            "memory", f"the rule forms the dense {m}x{n} cotangent of {p.names[i]}.", not formed,
+            "AD of the implementation does without.",
+            hint="give `tj.Outer(left, right)`, or another structured cotangent.",
+        )  # fmt: skip
+
+
+def _avoidable(args: Any, i: int) -> tuple[int, int] | None:
+    """The shape of a matrix that stores less than its entries, if nothing else has that shape."""
+    a = args[i]
+    if not isinstance(a, AbstractArray) or a.ndim != 2 or min(a.shape) < 2:
+        return None
+    if sum(np.size(leaf) for leaf in jax.tree.leaves(a)) >= a.size:
+        return None
+    shapes = {np.shape(leaf)[-2:] for leaf in jax.tree.leaves(args)}
+    return None if {a.shape, a.shape[::-1]} & shapes else a.shape
+
+
+def _shapes_by_rule(plan: Any, args: Any) -> set[tuple[int, ...]]:
+    def run(args: Any) -> Any:
+        out, pullback = plan.structural_rule(*args)
+        return pullback(_ones(out))
+
+    return _traced_shapes(run, args)
+
+
+def _shapes_by_ad(plan: Any, args: Any, moving: list[int]) -> set[tuple[int, ...]]:
+    def run(args: Any) -> Any:
+        def primal(*some: Any) -> Any:
+            full = list(args)
+            for i, a in zip(moving, some, strict=True):
+                full[i] = a
+            return plan.primal(*full)
+
+        out, pullback = jax.vjp(primal, *(args[i] for i in moving))
+        return pullback(_ones(out))
+
+    return _traced_shapes(run, args)
+
+
+def _ones(out: Any) -> Any:
+    return jax.tree.map(
+        lambda v: jnp.ones_like(v) if moves(v) else np.zeros(np.shape(v), jax.dtypes.float0), out
+    )
+
+
+def _traced_shapes(run: Any, args: Any) -> set[tuple[int, ...]]:
+    leaves, tree = jax.tree.flatten(args)
+    places = [k for k, leaf in enumerate(leaves) if moves(leaf)]
+
+    def of_leaves(*some: Any) -> list[Any]:
+        full = list(leaves)
+        for k, leaf in zip(places, some, strict=True):
+            full[k] = leaf
+        out = jax.tree.leaves(run(tree.unflatten(full)))
+        return [v for v in out if v.dtype != jax.dtypes.float0]
+
+    return set(_shapes(jax.make_jaxpr(of_leaves)(*(leaves[k] for k in places)).jaxpr))
+
+
+def _shapes(jaxpr: Any) -> Iterator[tuple[int, ...]]:
+    """The last two axes of every floating array that a program makes."""
+    for equation in jaxpr.eqns:
+        for v in equation.outvars:
+            if getattr(v.aval, "ndim", 0) >= 2 and jnp.issubdtype(v.aval.dtype, jnp.inexact):
+                yield tuple(v.aval.shape[-2:])
+        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program):
+            if _is_program(value):
+                yield from _shapes(getattr(value, "jaxpr", value))
+
+
+def _is_program(x: Any) -> bool:
+    return hasattr(x, "eqns") or hasattr(getattr(x, "jaxpr", None), "eqns")

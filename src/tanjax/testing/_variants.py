@@ -1,0 +1,167 @@
+"""The same call on arguments that the author did not think of.
+
+Cases are written where a rule works. Faults sit beside them: a real matrix times a complex vector,
+two right-hand sides instead of one, a flag away from its default, an optional argument left out.
+Each variant of the call is compared with the definition, value and pullback. Where the
+definition refuses a variant there is nothing to compare; where only the operation refuses it, it
+does so aloud, which is noted and is no fault.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax import arrays
+
+from ._coordinates import canonical, moves, random
+from ._modes import COMPILER
+from ._problem import Problem, definition_of
+from ._record import Recorder
+
+STAGE = "variants"
+
+
+def check_variants(recorder: Recorder, p: Problem, tolerance: float) -> None:
+    """Compare value and pullback of every variant with those of the definition."""
+    for variant in variants(p):
+        problem = _problem(recorder, p, variant)
+        if problem is not None:
+            _compare(recorder, variant, problem, tolerance)
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """Another call: its arguments, and the structured one that became complex, if any."""
+
+    name: str
+    args: list[Any]
+    static: dict[str, Any]
+    continued: int | None = None
+
+
+def _problem(recorder: Recorder, p: Problem, variant: Variant) -> Problem | None:
+    """The variant, unless the definition or the operation refuses it."""
+    name, args, static = variant.name, variant.args, variant.static
+    spread = lambda f: lambda *some: f(*_put(args, p.moving, some))
+    moving = [args[i] for i in p.moving]
+    definition = definition_of(p.op, p.reference, static)
+    try:
+        jax.eval_shape(spread(lambda *a: definition(*map(_formed, a))), *moving)
+    except Exception:  # any error of any definition
+        return None
+    try:
+        return Problem(p.op, args, static, p.reference)
+    except Warning as error:
+        raise recorder.fail(
+            STAGE, f"{name}: it warns.", f"{type(error).__name__}: {error}"
+        ) from error
+    except Exception as error:
+        recorder.result.notes.append(f"{name}: refused, {type(error).__name__}")
+        return None
+
+
+def _formed(x: Any) -> Any:
+    return arrays.destructure(x) if arrays.is_structured(x) else x
+
+
+def _put(args: Any, places: list[int], values: Any) -> list[Any]:
+    full = list(args)
+    for i, value in zip(places, values, strict=True):
+        full[i] = value
+    return full
+
+
+def _compare(recorder: Recorder, variant: Variant, p: Problem, tolerance: float) -> None:
+    def both(point: Any) -> Any:
+        answers = []
+        for f in (p.array, p.defined):
+            y, pull = jax.vjp(f, point)
+            answers.append((y, pull(p.probe)[0]))
+        return answers, _analytic_gap(p, point, variant.continued)
+
+    name = variant.name
+    try:
+        (got, want), gap = jax.jit(both, compiler_options=COMPILER)(p.point)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise recorder.fail(STAGE, f"{name}: it raised.", reason) from error
+    if not gap <= tolerance:
+        return
+    recorder.compare(STAGE, f"{name}: the value", got[0], want[0], tolerance)
+    for _, leaf, where in p.blocks():
+        what = f"{name}: pulled with respect to {leaf}"
+        recorder.compare(STAGE, what, got[1][where], want[1][where], tolerance)
+
+
+def _analytic_gap(p: Problem, point: Any, i: int | None) -> Any:
+    """How far the definition is from `f'(x) i v = i f'(x) v` in a structured argument.
+
+    Made complex, a symmetric matrix is no Hermitian one, and what is defined for those only (a
+    Cholesky factor) means nothing there. Analytic functions are the same formula everywhere.
+    """
+    if i is None:
+        return 0.0
+    c, direction = p.inputs[i], jnp.zeros(p.size)
+    v = random(c.size, 73)
+    turned = c.vector(_times_i(c.tangent(v)))
+    push = lambda t: jax.jvp(p.defined, (point,), (direction.at[p.part(i)].set(t),))[1]
+    along, across = push(v), push(turned)
+    if not all(b.is_complex for b in p.out_dense.blocks if b is not None):
+        return jnp.inf
+    want = p.out_dense.vector(_times_i(p.out_dense.tangent(along)))
+    return jnp.max(jnp.abs(want - across)) / jnp.max(jnp.abs(along))
+
+
+def _times_i(tree: Any) -> Any:
+    return jax.tree.map(lambda t: t * jnp.asarray(1j, t.dtype) if moves(t) else t, tree)
+
+
+# -- which variants there are ----------------------------------------------------------------------
+
+
+def variants(p: Problem) -> Iterator[Variant]:
+    """Complex arguments, vectors for matrices and back, flags turned, optional ones left out."""
+    for i in p.moving:
+        for name, new in _changes(p.args[i]):
+            continued = i if arrays.is_structured(new) else None
+            yield Variant(f"{p.names[i]} {name}", _put(p.args, [i], [new]), p.static, continued)
+    parameters = inspect.signature(p.op).parameters
+    for name, value in p.static.items():
+        if isinstance(value, bool):
+            yield Variant(f"{name}={not value}", list(p.args), {**p.static, name: not value})
+    for i, name in enumerate(p.names):
+        if not p.op.variadic and parameters[name].default is None and p.args[i] is not None:
+            yield Variant(f"{name} left out", _put(p.args, [i], [None]), p.static)
+
+
+def _changes(x: Any) -> Iterator[tuple[str, Any]]:
+    real = not any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(x))
+    if real and not _promises(x):
+        yield "complex", canonical(jax.tree.map(_complex, x))
+    if arrays.is_structured(x) or not jax.tree_util.all_leaves([x]):
+        return
+    if np.ndim(x) == 1 and np.size(x):
+        other = random(np.size(x), 71).astype(x.dtype)
+        yield "a matrix of two columns", jnp.stack([x, x * other], axis=1)
+    elif np.ndim(x) == 2 and x.shape[1]:
+        yield "a vector", x[:, 0]
+
+
+def _promises(x: Any) -> bool:
+    leaves = jax.tree.leaves(x, is_leaf=lambda v: hasattr(v, "definite"))
+    return any(getattr(v, "definite", False) for v in leaves)
+
+
+def _complex(leaf: Any) -> Any:
+    if not moves(leaf):
+        return leaf
+    leaf = jnp.asarray(leaf)
+    turn = random(leaf.size, 72).reshape(leaf.shape).astype(leaf.dtype)
+    return jax.lax.complex(leaf, leaf * turn)
