@@ -25,6 +25,7 @@ Thunks = dict[str, Callable[[], Any]]
 
 CONTENDERS: dict[str, Callable[..., Any]] = {"plain": jax.jit, "tanjax": tj.jit}
 WAITING = "jax.jit, waiting"  # for each result before the next call
+BLOCK = 50  # steps of a training loop that are timed together
 EQUATIONS, SIZES, MANY = (50, 500), (3, 1000, 100_000), 1_000_000
 KINDS = {"in range": programs.in_range, "out of range": programs.out_of_range}
 
@@ -168,15 +169,15 @@ def first_times(rounds: int, *, cold: bool) -> dict[str, Times]:
     return found
 
 
-def training(loop: scale_sciences.Loop, steps: int = 1000, block: int = 50) -> tuple[Times, int]:
+def training(loop: scale_sciences.Loop, steps: int = 1000) -> tuple[Times, int]:
     """Blocks of steps of a training loop by turns, and how many plans were made in all of them."""
     functions = {name: jit(loop.make()) for name, jit in CONTENDERS.items()}
     thunks = {name: _looping(f, loop) for name, f in functions.items()}
     taken = {name: list[float]() for name in thunks}
-    for i in range(steps // block):
+    for i in range(steps // BLOCK):
         for name in list(thunks)[:: 1 if i % 2 else -1]:
             start = time.perf_counter()
-            for _ in range(block):
+            for _ in range(BLOCK):
                 out = thunks[name]()
             jax.block_until_ready(out)
             taken[name].append(time.perf_counter() - start)

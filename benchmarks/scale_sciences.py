@@ -172,15 +172,24 @@ def squares(groups: Any) -> Any:
 
 
 def trainings() -> dict[str, Loop]:
-    """Adam in float32, SGD in float16, and a network that solves a differential equation."""
-    widths = (16, 64, 64, 1)
-    batches = [(normal(i, 64, 16), normal(i + 99, 64, 1)) for i in range(OTHERS)]
+    """Adam in float32, SGD in float16, and a network that solves a differential equation.
+
+    Each in an ordinary size, and so small that a step takes little longer than its start.
+    """
+    return _trainings(128, 256) | {f"{n}, small": x for n, x in _trainings(64, 64, 32).items()}
+
+
+def _trainings(width: int, batch: int, points: int = 64) -> dict[str, Loop]:
+    widths = (16, width, width, 1)
+    batches = [(normal(i, batch, 16), normal(i + 99, batch, 1)) for i in range(OTHERS)]
     half = [jax.tree.map(lambda x: x.astype(jnp.float16), b) for b in batches]
-    points = [jnp.linspace(0.01, 1.0, 64, dtype=jnp.float32) + 0.001 * i for i in range(OTHERS)]
+    line = jnp.linspace(0.01, 1.0, batch, dtype=jnp.float32)
+    shifted = [line + 0.001 * i for i in range(OTHERS)]
+    state = _moments(_layers(0, (1, points, points, 1)))
     return {
         "Adam in float32": Loop(lambda: _adam(_mlp_loss), _moments(_layers(0, widths)), batches),
         "SGD in float16": Loop(lambda: _sgd(_mlp_loss), _layers(0, widths, jnp.float16), half),
-        "a PINN": Loop(lambda: _adam(_residual), _moments(_layers(0, (1, 32, 32, 1))), points),
+        "a PINN": Loop(lambda: _adam(_residual), state, shifted),
     }
 
 

@@ -8,7 +8,6 @@ functions below are called in a `raise` statement and nowhere else.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -108,6 +107,14 @@ def wrong_natural_shape(where: str, expected: tuple[int, ...], got: Any) -> Cota
     )
 
 
+def unregistered(cls: type) -> RegistrationError:
+    """The error for a class that derives from `AbstractArray` and is no array type."""
+    return RegistrationError(
+        f"{cls.__name__} derives from AbstractArray but is not registered.\n"
+        "Hint: decorate the class with `@tj.register_array_type`."
+    )
+
+
 def no_rule(op: str, types: Sequence[str], nearest: Sequence[str], hint: str) -> NoRuleError:
     """The error for a call that nothing registered can serve."""
     near = nearest or ["(nothing is registered for this operation)"]
@@ -134,13 +141,19 @@ def incompatible(operation: str, left: str, right: str, hint: str = "") -> UnitE
     )
 
 
-_HERE = os.path.dirname(__file__)
+_OURS = {"tanjax", "tanjax_rules", "jax", "contextlib", "functools"}
 
 
 def outside() -> int:
-    """The `stacklevel` of a warning that names the line of the user who called the library."""
+    """The `stacklevel` of a warning that names the line of the user who called the library.
+
+    Our frames, those of JAX between them (it traces our functions), and generated code are skipped.
+    """
     frame: Any = sys._getframe(1)
     level = 1
-    while frame.f_back and frame.f_code.co_filename.startswith((_HERE, "<")):
+    while frame.f_back and (
+        frame.f_globals.get("__name__", "").partition(".")[0] in _OURS
+        or frame.f_code.co_filename.startswith("<")
+    ):
         frame, level = frame.f_back, level + 1
     return level

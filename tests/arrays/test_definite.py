@@ -63,3 +63,41 @@ def test_repr_shows_the_promise_only_where_given():
     """The common case stays short."""
     assert "definite" not in repr(tj.Symmetric(DATA))
     assert "definite=True" in repr(tj.Symmetric(DATA, definite=True))
+
+
+@tj.register_array_type(linear=True, injective=True)
+class Toeplitz(tj.AbstractArray):
+    """A type of one's own with a promise: a static field `definite`."""
+
+    column: jax.Array
+    definite: bool = tj.static_field(default=False)
+
+    def to_dense(self):
+        n = self.column.shape[0]
+        return self.column[np.abs(np.arange(n)[:, None] - np.arange(n))]
+
+    def transposed(self):
+        return self
+
+    def apply(self, b):
+        return self.to_dense() @ b
+
+
+COLUMN = jnp.array([3.0, 1.0, 0.5])
+
+
+def test_a_type_of_ones_own_may_promise():
+    """Cholesky instead of LU, the same numbers, and nothing that may be indefinite is believed."""
+    a, plain = Toeplitz(COLUMN, definite=True), Toeplitz(COLUMN)
+    b = jnp.arange(3.0)
+    with tj.densify("allow"):
+        for f in (tj.logdet, tj.inv, lambda a: tj.solve(a, b)):
+            program = str(jax.make_jaxpr(f)(a))
+            assert "cholesky" in program
+            assert " lu" not in program
+            loss = lambda a, f=f: jnp.sum(jnp.sin(tj.destructure(f(a))))
+            got, want = (jax.value_and_grad(loss)(x) for x in (a, plain))
+            np.testing.assert_allclose(got[0], want[0], rtol=1e-12)
+            np.testing.assert_allclose(got[1].column, want[1].column, rtol=1e-10)
+        forgetful = (tj.grad(tj.logdet)(a), -a, 2.0 * a, a - a, a / 2.0)
+    assert [getattr(x, "definite", False) for x in forgetful] == [False] * 5

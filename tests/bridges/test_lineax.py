@@ -131,3 +131,30 @@ def test_a_first_guess_is_a_quantity():
 def test_an_operator_has_no_unit():
     with pytest.raises(tj.UnitError, match="cannot be in N"):
         to_lineax(tj.Diagonal(B) * tj.unit("N"))
+
+
+@tj.register_array_type(linear=True, injective=True)
+class SymmetricToeplitz(tj.AbstractArray):
+    column: jax.Array
+    definite: bool = tj.static_field(default=False)
+
+    def to_dense(self):
+        n = self.column.shape[0]
+        return self.column[np.abs(np.arange(n)[:, None] - np.arange(n))]
+
+    def apply(self, b):
+        return self.to_dense() @ b
+
+    def transposed(self):
+        return self
+
+
+def test_a_type_of_ones_own_says_what_it_is():
+    """Its own transpose: symmetric; a static `definite`: a promise, and conjugate gradients run."""
+    column = jnp.array([4.0, 1.0, 0.5])
+    plain, promised = (SymmetricToeplitz(column, definite=d) for d in (False, True))
+    assert lineax.is_symmetric(to_lineax(plain))
+    assert not lineax.is_positive_semidefinite(to_lineax(plain))
+    assert lineax.is_positive_semidefinite(to_lineax(promised))
+    x = linear_solve(promised, jnp.asarray(B), lineax.CG(1e-12, 1e-12)).value
+    np.testing.assert_allclose(promised.to_dense() @ x, B, rtol=1e-9)

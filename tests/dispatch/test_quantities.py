@@ -140,7 +140,7 @@ def test_the_literal_zero_has_every_unit(zero):
         _ = tj.Unitful(20.0, "degC") > zero  # on an affine scale zero is a place
 
 
-@pytest.mark.parametrize("other", ["km", None, {"a": 1}, (1.0,), [1.0, 2.0, 3.0], object()])
+@pytest.mark.parametrize("other", ["km", None, {"a": 1}, (1.0,), ["a"], object()])
 @pytest.mark.parametrize("name", ["add", "mul", "truediv", "pow", "lt", "matmul"])
 def test_what_is_no_number_is_left_to_python(name, other):
     f = getattr(operator, name)

@@ -14,8 +14,8 @@ t = jnp.asarray([1.0, 2.0]) * C
 @pytest.mark.parametrize(
     ("update", "expected"),
     [
-        (lambda: t.at[0].add(5.0 * K), [6.0, 2.0]),
-        (lambda: t.at[0].subtract(5.0 * K), [-4.0, 2.0]),
+        (lambda: t.at[0].add(5.0 * C.delta), [6.0, 2.0]),
+        (lambda: t.at[0].subtract(5.0 * C.delta), [-4.0, 2.0]),
         (lambda: t.at[0].set(300.0 * K), [26.85, 2.0]),
         (lambda: t.at[0].min(200.0 * K), [-73.15, 2.0]),
         (lambda: t.at[1].set(3.0 * C), [1.0, 3.0]),
@@ -60,3 +60,25 @@ def test_outer_ufuncs():
     np.testing.assert_allclose(total.to_value("m"), np.add.outer(a, 1000 * b))
     with pytest.raises(tj.UnitError):
         np.add.outer(a * m, b * s)
+
+
+def test_updates_need_one_index():
+    """Without one the forgotten index set everything, of two the first was dropped."""
+    with pytest.raises(AttributeError, match=r"say where: `q.at\[index\].set"):
+        x.at.set(5.0 * m)
+    with pytest.raises(TypeError, match="i, j"):
+        x.at[0][1].set(9.0 * m)
+    with pytest.raises(AttributeError, match="`at` has no `nothing`"):
+        _ = x.at.nothing
+    assert not hasattr(x.at, "add")
+
+
+def test_a_power_of_some_entries():
+    ratio = tj.quantity(jnp.asarray([1.0, 200.0, 3.0]), "percent")
+    raised = ratio.at[1].power(2)
+    assert raised.unit == ratio.unit
+    np.testing.assert_allclose(raised.value, [1.0, 400.0, 3.0], rtol=1e-6)
+    raised = tj.quantity(jnp.arange(3.0), "1").at[2].power(tj.quantity(3.0, "1"))
+    np.testing.assert_allclose(raised.value, [0.0, 1.0, 8.0])
+    with pytest.raises(tj.UnitError, match="no longer be in m"):
+        x.at[1].power(2)

@@ -31,6 +31,9 @@ JOINED = {
     "x / (y / z)": (lambda x, y, z: x / (y / z), (HUGE, 1e25, 1e25), 1e30),
     "x c c d": (lambda x: x * TINY * TINY * np.float32(HUGE), (1e25,), 1e-5),
     "x / c d": (lambda x: x / np.float32(7.7e-29) * np.float32(7.7e14), (1e-20,), 1e23),
+    "(x / c)**2": (lambda x: (x / np.float32(1e-23)) ** 2, (1e-31,), 1e-16),
+    "(x c) (y d)": (lambda x, y: (x * TINY) * (y / np.float32(HUGE)), (1e25, 1e26), 1e-9),
+    "x y of (x c) (y d)": (lambda x, y: x * 1e10 * (y * 1e9), (1e-20, 1e-19), 1e-20),
 }
 
 
@@ -55,6 +58,19 @@ def test_a_first_result_that_should_be_finite_is_not_believed(monkeypatch):
     np.testing.assert_allclose(f(*arguments), want, rtol=1e-6)
     assert [p.identity for p in f.plans] == [True, False]
     np.testing.assert_allclose(f(*(a * 2 for a in arguments)), 2 * want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_later_results_that_should_be_finite_are_not_believed(monkeypatch, bad):
+    """Also of a program that is JAX's own, and of entries beside one that is nan in any case."""
+    program, numbers, want = JOINED["x / (y / z)"]
+    monkeypatch.setattr(_plan, "guarded", lambda *_: frozenset())
+    f = tj.jit(lambda x, y, z: program(x, y, z) + 0.0 / (1.5 * x - x))
+    f(*(full(1.0 + i) for i in range(3)))
+    for _ in range(3):
+        arguments = [full(n).at[0].set(np.nan if bad else n) for n in numbers]
+        np.testing.assert_allclose(f(*arguments)[1:], want, rtol=1e-6)
+    assert [p.method for p in f.plans].count("guarded") == 1
 
 
 def test_a_power_is_hidden_like_a_product():

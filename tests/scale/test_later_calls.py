@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import tanjax as tj
+from tanjax.scale import _proof
 from tanjax.scale.numbers._measure import Window, inside
 from tanjax.scale.numbers._together import Together
+from tanjax.transforms import _entries
 
 
 def chain(x):
@@ -67,6 +69,45 @@ def test_a_result_that_was_started_before_its_argument_was_looked_at_does_not_co
     f = tj.jit(chain)
     for size in (1.0, 2.0, 1e6, 3.0, 1e7, 4.0):
         np.testing.assert_allclose(f(jnp.float32(size)), np.float32(size * 1e15), rtol=1e-6)
+
+
+@pytest.fixture
+def dear(monkeypatch):
+    """Programs that no proof covers, and too dear to be looked at on every call."""
+    monkeypatch.setattr(_entries, "DEAR", 0.0)
+    monkeypatch.setattr(_proof, "widest", lambda *_: None)
+
+
+@pytest.mark.usefixtures("dear")
+def test_numbers_of_two_calls_are_no_numbers_of_a_third():
+    """Each was harmless beside the other; together they leave the range."""
+    f = tj.jit(lambda x, y: x * y / y)
+    known = [(1e20, 1e-20), (1e-20, 1e20)]
+    for x, y in [*known * 4, (1e20, 1e20)]:
+        np.testing.assert_allclose(f(jnp.float32(x), jnp.float32(y)), np.float32(x), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("dear")
+def test_numbers_far_from_those_that_were_seen_are_looked_at():
+    f = tj.jit(lambda x: x**10 / x**9)
+    for x in (*[1.0, 1.5] * 4, 1e4, 1.0, 1e-4):
+        np.testing.assert_allclose(f(jnp.float32(x)), np.float32(x), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("dear")
+def test_another_count_is_looked_at():
+    f = tj.jit(lambda x, n: jnp.log(jax.lax.fori_loop(0, n, lambda i, c: 256.0 * c, x)))
+    for n in (*[2, 3] * 4, 20, 3, 30):
+        want = np.log(256.0) * n
+        np.testing.assert_allclose(f(jnp.float32(1.0), jnp.int32(n)), want, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("dear")
+def test_numbers_close_to_those_that_were_seen_are_not_looked_at_again():
+    f = tj.jit(lambda x: x * x / x)
+    for x in (1.0, 1.1, 1.2, 1.3, 1.2, 1.9, 0.8):
+        f(jnp.float32(x))
+    assert [(p.identity, p.grade, p.looks) for p in f.plans] == [(True, "guessed", 2)]
 
 
 def test_effects_happen_once():
@@ -213,3 +254,56 @@ def test_other_windows_are_no_other_program():
         if i == 0:
             count = _together._flags._cache_size()
     assert _together._flags._cache_size() == count
+
+
+def test_a_look_that_is_done_often_rides_inside_the_program(monkeypatch):
+    """One program is started instead of two; the bits of its results stay."""
+    monkeypatch.setattr(Together, "EAGER", 2)
+    monkeypatch.setattr(Together, "APART", 2)
+    begun = []
+    begin = Together.begin
+    monkeypatch.setattr(Together, "begin", lambda *a: begun.append(1) or begin(*a))
+
+    def step(weights, x):
+        loss = lambda ws: sum(jnp.sum(jnp.tanh(x @ w) / (1.0 + w.sum())) for w in ws)
+        return jax.grad(loss)(weights)
+
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+    f, plain = tj.jit(step), jax.jit(step)
+    for _ in range(10):
+        given = [draw(17, 17) for _ in range(20)], draw(33, 17)
+        for a, b in zip(f(*given), plain(*given), strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert 4 <= len(begun) < 10
+    assert len(f.plans) == 1
+
+
+def test_a_number_out_of_its_window_is_found_by_a_look_that_rides(monkeypatch):
+    monkeypatch.setattr(Together, "EAGER", 1)
+    monkeypatch.setattr(Together, "APART", 1)
+    f = tj.jit(lambda given, k: {n: chain(x) * k for n, x in given.items()})
+    draw = lambda i: {
+        str(n): jnp.full(3, 1.0 + n + i, jnp.float32) * tj.unit("m") for n in range(20)
+    }
+    for i in range(12):
+        f(draw(i), k=jnp.float32(1.0))
+    program = f._compiled._recent.entries[0]
+    assert program.riding() is not None
+    far = draw(0) | {"7": jnp.full(3, 1e6, jnp.float32) * tj.unit("m")}
+    out = f(far, k=jnp.float32(2.0))
+    np.testing.assert_allclose(out["7"].to_value("m"), np.float32(2e21), rtol=1e-6)
+    np.testing.assert_allclose(out["6"].to_value("m"), np.float32(14e15), rtol=1e-6)
+    same = draw(0)
+    np.testing.assert_allclose(f(same, k=jnp.float32(1.0))["0"].to_value("m"), 1e15, rtol=1e-6)
+
+
+def test_arguments_that_are_always_others_are_remembered_now_and_then():
+    f = tj.jit(lambda x: x * 2.0)
+    for i in range(40):
+        f(jnp.float32(i))
+    same = jnp.float32(3.0)
+    for _ in range(9):
+        f(same)
+    assert f._compiled.last is not None
+    assert f._compiled.last[0] is same

@@ -11,7 +11,8 @@ import pytest
 from jax import lax
 
 from scale_facts import exponents_at
-from tanjax.scale.graph._graph import build
+from tanjax.scale._judged import Judged, _count_worse
+from tanjax.scale.graph._graph import Exponents, build
 from tanjax.scale.magnitudes._evaluate import evaluate, losses, simulate
 from tanjax.scale.magnitudes._losses import lost_errors
 from tanjax.scale.numbers._stored import clamp_to
@@ -239,6 +240,35 @@ def test_a_plan_that_loses_what_plain_arithmetic_has_right():
     planned = simulate(graph, reference, exponents_at(graph, [(x, 1400) for x in scaled]))
     assert [m.tolist() for m in lost_entries(graph, reference, planned)] == [[True] * 3 + [False]]
     assert [(loss.output, loss.entries) for loss in losses(graph, reference, planned)] == [(0, 3)]
+
+
+@pytest.mark.parametrize(("exponent", "count"), [(30, 0), (44, 1)])
+def test_quantities_could_leave_with_their_largest_entry_as_large_as_can_be(exponent, count):
+    """Of 2^44 and 2^12, which no exponent of float16 holds, both survive at the exponent 30."""
+    graph = build(jax.make_jaxpr(lambda x: -x)(jnp.ones(2, "f2")))
+    reference = evaluate(graph, [wide(np.array([2.0**44, 2.0**12]))])
+    things = [x for value in graph.values for x in (value, *value.uses)]
+    run = simulate(graph, reference, exponents_at(graph, [(x, exponent) for x in things]))
+    assert [loss.entries for loss in losses(graph, reference, run, free=[True])] == [1] * count
+
+
+@pytest.mark.parametrize(("x", "held"), [(1e-30, 0.0), (1e30, np.inf)])
+def test_a_plan_must_not_make_nan_of_what_plain_arithmetic_rounds(x, held):
+    """That 1e-60 is 0, and 1e60 infinite, is right: a float32 has nothing nearer."""
+    x = jnp.array([x, 1.0], "f4")
+    graph = build(jax.make_jaxpr(lambda x: x * x)(x))
+    reference, free = evaluate(graph, [x]), [False]
+    plain = Judged.of(graph, reference, free)
+    assert plain.badness == (0, 0)
+    same = Judged.of(graph, reference, free, Exponents.none(graph), plain)
+    assert same.worse == 0
+    nan = Wide(np.array([np.nan, 1.0]), 0)
+    run = simulate(graph, reference)
+    broken = run._replace(outputs=[nan])
+    errors = [
+        lost_errors(graph, reference, broken, **h) for h in ({"strict": True}, {"free": free})
+    ]
+    assert _count_worse((plain.errors[0], plain.excused[0]), [e[0] for e in errors]) == 1
 
 
 def test_lost_entries_have_the_shapes_of_outputs():

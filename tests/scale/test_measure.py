@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tanjax._dtype_range import normal_range
 from tanjax.scale.graph._graph import ZERO, Magnitude
 from tanjax.scale.numbers import _measure
 from tanjax.scale.numbers._measure import ANYWHERE, Window, inside, measure
-from tanjax.scale.numbers._range import normal_range
 
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
 COMPLEX = ["complex64", "complex128"]

@@ -134,6 +134,26 @@ def test_numbers_are_looked_at_where_an_overflow_did_no_harm():
         np.testing.assert_allclose(np.asarray(got, float), [want], rtol=1e-2)
 
 
+WIDE = {
+    "norm": (lambda x: jnp.linalg.norm(x), lambda x: np.sqrt(np.sum(x * x))),
+    "mean": (lambda x: jnp.mean(x * x) / jnp.mean(x), lambda x: np.mean(x * x) / np.mean(x)),
+    "max": (lambda x: jnp.max(x**3) / jnp.max(x) ** 2, np.max),
+}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("name", WIDE)
+def test_small_entries_do_not_keep_the_large_ones_out(name, dtype):
+    """All of them would fit, read as they are; the square of the largest does not."""
+    f, exact = WIDE[name]
+    x = jnp.asarray(np.logspace(-37, 37, 40), dtype)
+    want = 1e-10 * exact(np.asarray(x, np.longdouble)).astype(float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = tj.jit(lambda x: f(1e-10 * x))(x)
+    np.testing.assert_allclose(float(got), want, 0.02 if dtype == "bfloat16" else 1e-5)
+
+
 def far_apart(a, b):
     """A plan loses 1e30 of the result (1e30, 1e-50), which plain JAX has right."""
     return jnp.linalg.solve(a @ a, b)

@@ -180,7 +180,6 @@ MUTANTS = {
 STAGES = {  # which stage must catch a mutant; the others are caught by "maps"
     "wrong for Outer only": "lattice",
     "declared isometric": "facts",
-    "declared linear": "facts",
     "declared injective": "facts",
     "natural wears the class": "natural",
     "second order through stop_gradient": "second order",

@@ -507,3 +507,64 @@ def test_units_cost_nothing_in_the_compiled_gradient():
     with_units = jax.make_jaxpr(tj.grad(f))(q * km)
     plain = jax.make_jaxpr(jax.grad(f))(q)
     assert [e.primitive.name for e in with_units.eqns] == [e.primitive.name for e in plain.eqns]
+
+
+def test_hessian_of_any_result():
+    """As `jax.hessian`: for every place of the result a tree of blocks."""
+    f = lambda q: {"a": q**3, "b": (jnp.sum(q.to_value(m)),)}
+    blocks = tj.hessian(f)(x)
+    want = jax.hessian(lambda v: v**3)(V)
+    assert_quantity(blocks["a"], "km", want)
+    assert_quantity(blocks["b"][0], km**-2, jnp.zeros((3, 3)))
+    assert_quantity(
+        tj.hessian(lambda q: {"a": jnp.sum(q.value) * q[0] * q[1]})(x)["a"].T,
+        "1",
+        tj.hessian(lambda v: jnp.sum(v) * v[0] * v[1])(V),
+    )
+    np.testing.assert_allclose(tj.jit(tj.hessian(f))(x)["a"].value, want)
+
+
+def test_hessian_of_several_structured_arguments():
+    f = lambda d, v: (d @ v) * v
+    d, v = tj.Diagonal(jnp.array([1.0, 2.0])), jnp.array([3.0, 4.0])
+    dense = jax.hessian(lambda w, v: (w * v) * v, (0, 1))(d.diag, v)
+    blocks = tj.hessian(f, (0, 1))(d, v)
+    np.testing.assert_allclose(blocks[1][1], dense[1][1])
+
+
+def test_aux_values_are_handed_on():
+    f = lambda q: (q**2, {"q": 3.0 * q, "n": 1})
+    hessian, aux = tj.hessian(f, has_aux=True)(3.0 * m)
+    assert_quantity(hessian, "1", 2.0)
+    assert_quantity(aux["q"], "m", 9.0)
+    rows, aux = tj.hessian(f, has_aux=True)(x)
+    assert rows.shape == (3, 3, 3)
+    assert_quantity(aux["q"], "km", 3.0 * V)
+    out, tangent, aux = tj.jvp(f, (3.0 * m,), (1.0 * m / s,), has_aux=True)
+    assert_quantity(out, "m^2", 9.0)
+    assert_quantity(tangent, "m^2 / s", 6.0)
+    assert_quantity(aux["q"], "m", 9.0)
+    out, push, aux = tj.linearize(f, 3.0 * m, has_aux=True)
+    assert_quantity(push(1.0 * m / s), "m^2 / s", 6.0)
+    assert_quantity(aux["q"], "m", 9.0)
+
+
+def test_integers_may_be_allowed():
+    assert tj.grad(lambda n: 2.0 * n, allow_int=True)(3) is None
+    value, gradients = tj.value_and_grad(lambda n, q: n * q, (0, 1), allow_int=True)(3, 2.0 * m)
+    assert_quantity(value, "m", 6.0)
+    assert gradients[0] is None
+    assert_quantity(gradients[1], "1", 3.0)
+    with pytest.raises(TypeError, match="nothing to differentiate"):
+        tj.grad(lambda n: 2.0 * n)(3)
+
+
+def test_holomorphic_derivatives_of_vectors():
+    z = jnp.array([1.0 + 2.0j, 0.5 - 1.0j])
+    f = lambda z: z**3
+    for ours, jaxs in ((tj.jacfwd, jax.jacfwd), (tj.jacrev, jax.jacrev), (tj.hessian, jax.hessian)):
+        got, want = ours(f, holomorphic=True)(z), jaxs(f, holomorphic=True)(z)
+        np.testing.assert_allclose(got, want)
+    g = lambda z: jnp.sum(z**3)
+    got, want = (h(g, holomorphic=True)(z) for h in (tj.hessian, jax.hessian))
+    np.testing.assert_allclose(got, want)

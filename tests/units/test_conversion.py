@@ -63,7 +63,8 @@ def test_what_is_no_factor_is_refused(a, b, says):
 # Each row is one state in several units; every pair of columns is a conversion both ways.
 STATES = [
     {"degC": 0.0, "K": 273.15, "degF": 32.0, "degR": 491.67},
-    {"degC": 100.0, "K": 373.15, "degF": 212.0, "delta_degC": 373.15},
+    {"degC": 100.0, "K": 373.15, "degF": 212.0},
+    {"K": 5.0, "delta_degC": 5.0, "delta_degF": 9.0},
     {"degC": -40.0, "K": 233.15, "degF": -40.0},
     {"degC": 20.0, "K": 293.15, "mK": 293150.0, "degF": 68.0},
     {"dBm": 0.0, "mW": 1.0, "W": 1e-3, "dBW": -30.0, "dBu": 30.0},
@@ -98,7 +99,10 @@ def test_pint_agrees_about_temperatures_and_levels():
 
 @pytest.mark.parametrize(
     ("a", "b"),
-    [("m", "s"), ("degC", "m"), ("dBm", "degC"), ("dBm", "dB"), ("dB", "dBm"), ("dB", "m")],
+    [
+        *(("m", "s"), ("degC", "m"), ("dBm", "degC"), ("dBm", "dB"), ("dB", "dBm"), ("dB", "m")),
+        *(("degC", "delta_degC"), ("degC", "delta_degF")),
+    ],
 )
 def test_conversions_without_meaning(a, b):
     for from_unit, to_unit in ((a, b), (b, a)):
@@ -120,7 +124,8 @@ def test_conversion_under_jit_and_derivative():
     [
         ("km", "m", "km", "km"),
         ("degC", "delta_degC", "degC", "degC"),
-        ("degC", "K", "degC", "degC"),
+        ("degC", "K", None, "delta_degC"),
+        ("K", "degC", None, "K"),
         ("degC", "delta_degF", "degC", "degC"),
         ("delta_degC", "degC", "degC", None),
         ("degC", "degC", None, "delta_degC"),

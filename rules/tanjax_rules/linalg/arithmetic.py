@@ -14,23 +14,38 @@ import tanjax as tj
 HINT = "convert one side with `tj.destructure` if a dense result is meant"
 
 
-def _leafwise(function, *trees):
-    inexact = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.inexact)
-    return jax.tree.map(
-        lambda *leaves: function(*leaves) if inexact(leaves[0]) else leaves[0], *trees
-    )
+# Every field of these is a number, also where it is an integer. In other types an integer may be
+# an index: what `2 * x` does to it, only the type knows.
+OF_NUMBERS = tj.Diagonal, tj.Triangular, tj.Fill, tj.Zero
 
 
-def _check_same_shape(name, a, b) -> None:
-    if a.shape != b.shape:
-        raise tj.ShapeError(f"{name}: shapes {a.shape} and {b.shape} differ.")
+def _is_inexact(x) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
-def _check_broadcast(name, a, b) -> None:
-    try:
-        jnp.broadcast_shapes(a.shape, b.shape)
-    except ValueError:
-        raise tj.ShapeError(f"{name}: shapes {a.shape} and {b.shape} do not fit.") from None
+def _forgotten(a):
+    """The array without the promise to be definite."""
+    return a.replace(definite=False) if getattr(a, "definite", False) else a
+
+
+def _on_fields(function, a, factor):
+    """A multiple of an array of a linear type, or `None` if its fields do not tell it."""
+    a = _forgotten(a)  # the factor may be negative
+    if isinstance(a, OF_NUMBERS):
+        return jax.tree.map(function, a)
+    if not (a.is_linear and _is_inexact(a)) or jnp.iscomplexobj(factor):  # perhaps real-linear
+        return None
+    return jax.tree.map(lambda leaf: function(leaf) if _is_inexact(leaf) else leaf, a)
+
+
+def _have_one_space(a, b) -> bool:
+    """Whether two arrays add field by field: one linear type, and no index that may differ."""
+    if not a.is_linear or jax.tree.structure(a) != jax.tree.structure(b):
+        return False
+    pairs = list(zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+    if any(x.shape != y.shape for x, y in pairs):
+        return False
+    return isinstance(a, OF_NUMBERS) or all(_is_inexact(x) and _is_inexact(y) for x, y in pairs)
 
 
 # -- addition ------------------------------------------------------------------------------------
@@ -38,9 +53,9 @@ def _check_broadcast(name, a, b) -> None:
 
 @tj.add.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
 def add_structured(a, b):
-    _check_same_shape("add", a, b)
-    same = jax.tree.structure(a) == jax.tree.structure(b)
-    return _leafwise(jnp.add, a, b) if same and a.is_linear else tj.Sum(a, b)
+    if not (getattr(a, "definite", False) and getattr(b, "definite", False)):
+        a, b = _forgotten(a), _forgotten(b)
+    return jax.tree.map(jnp.add, a, b) if _have_one_space(a, b) else tj.Sum(a, b)
 
 
 @tj.add.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
@@ -48,7 +63,6 @@ def add_dense(a, b):
     # The result is dense whatever one does, unless `b` is a scalar that would fill the structure.
     if jnp.shape(b) == ():
         return tj.densified(a, "add", HINT) + b
-    _check_broadcast("add", a, b)
     return tj.destructure(a) + b
 
 
@@ -75,45 +89,38 @@ def _commutative(first, second):
 
 @tj.add.implementation(tj.Zero, tj.AbstractArray, differentiate=True)
 def zero_add(a, b):
-    _check_same_shape("add", a, b)
     return b
 
 
 @tj.add.implementation(tj.AbstractArray, tj.Zero, differentiate=True)
 def add_zero(a, b):
-    _check_same_shape("add", a, b)
     return a
 
 
 @_commutative(tj.Diagonal, tj.Identity)
 def diagonal_add_identity(a, b):
-    _check_same_shape("add", a, b)
     return tj.Diagonal(a.diag + jnp.ones_like(a.diag))
 
 
 @tj.add.implementation(tj.Identity, tj.Identity, differentiate=True)
 def identity_add_identity(a, b):
-    _check_same_shape("add", a, b)
     return tj.Diagonal(a.diagonal() + b.diagonal())
 
 
 @_commutative(tj.Symmetric, tj.Diagonal)
 def symmetric_add_diagonal(a, b):
-    _check_same_shape("add", a, b)
     return a.replace(data=_on_diagonal(a.data, b.diag), definite=False)
 
 
 @_commutative(tj.Symmetric, tj.Identity)
 @_commutative(tj.Hermitian, tj.Identity)
 def symmetric_add_identity(a, b):
-    _check_same_shape("add", a, b)
     # Definite stays definite: the identity is positive.
     return a.replace(data=_on_diagonal(a.data, jnp.ones(a.shape[0], a.dtype)))
 
 
 @_commutative(tj.Hermitian, tj.Diagonal)
 def hermitian_add_diagonal(a, b):
-    _check_same_shape("add", a, b)
     if jnp.iscomplexobj(b.diag):
         return tj.Sum(a, b)
     data = _on_diagonal(a.data, b.diag.astype(a.data.dtype))
@@ -122,14 +129,12 @@ def hermitian_add_diagonal(a, b):
 
 @_commutative(tj.Triangular, tj.Diagonal)
 def triangular_add_diagonal(a, b):
-    _check_same_shape("add", a, b)
     return tj.Triangular(_on_diagonal(a.to_dense(), b.diag), a.lower)
 
 
 @tj.add.implementation(tj.Symmetric, tj.Symmetric, differentiate=True)
 @tj.add.implementation(tj.Hermitian, tj.Hermitian, differentiate=True)
 def symmetric_add_symmetric(a, b):
-    _check_same_shape("add", a, b)
     return a.replace(data=a.data + b.data, definite=a.definite and b.definite)
 
 
@@ -140,26 +145,22 @@ def _on_diagonal(dense, diag):
 
 @tj.add.implementation(tj.Triangular, tj.Triangular, differentiate=True)
 def triangular_add_triangular(a, b):
-    _check_same_shape("add", a, b)
     dense = a.to_dense() + b.to_dense()
     return tj.Triangular(dense, a.lower) if a.lower == b.lower else dense
 
 
 @_commutative(tj.Diagonal, tj.LowRank)
 def diagonal_add_low_rank(a, b):
-    _check_same_shape("add", a, b)
     return tj.LowRankUpdate(a, b.u, None, b.v)
 
 
 @_commutative(tj.LowRankUpdate, tj.Diagonal)
 def update_add_diagonal(a, b):
-    _check_same_shape("add", a, b)
     return a.replace(base=tj.add(a.base, b))
 
 
 @tj.add.implementation(tj.BlockDiagonal, tj.BlockDiagonal, differentiate=True)
 def blocks_add_blocks(a, b):
-    _check_same_shape("add", a, b)
     if [x.shape for x in a.blocks] != [x.shape for x in b.blocks]:
         return tj.Sum(a, b)
     return tj.BlockDiagonal(*(tj.add(x, y) for x, y in zip(a.blocks, b.blocks, strict=True)))
@@ -174,7 +175,7 @@ def subtract(a, b):
 
 @tj.negative.implementation(tj.AbstractArray, differentiate=True)
 def negative(a):
-    return scale(a, -jnp.ones((), a.dtype))
+    return scale(a, -1)
 
 
 # -- multiplication ------------------------------------------------------------------------------
@@ -184,7 +185,6 @@ def negative(a):
 def multiply_dense(a, b):
     if jnp.shape(b) == ():
         return scale(a, b)
-    _check_broadcast("multiply", a, b)
     dense = (
         tj.destructure(a)
         if isinstance(a, tj.Symmetric | tj.Hermitian)
@@ -201,23 +201,20 @@ def dense_multiply(a, b):
 @tj.multiply.implementation(tj.Diagonal, tj.Dense, differentiate=True)
 @tj.multiply.implementation(tj.Diagonal, tj.AbstractArray, differentiate=True)
 def diagonal_multiply(a, b):
-    if b.ndim != 2:
+    if b.shape != a.shape:
         return multiply_dense(a, b)
-    _check_same_shape("multiply", a, b)
     return tj.Diagonal(a.diag * tj.diagonal(b))
 
 
 @tj.multiply.implementation(tj.Triangular, tj.Dense, differentiate=True)
 def triangular_multiply(a, b):
-    if b.ndim != 2:
+    if b.shape != a.shape:
         return multiply_dense(a, b)
-    _check_same_shape("multiply", a, b)
     return tj.Triangular(a.to_dense() * b, a.lower)
 
 
 @tj.multiply.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
 def multiply_structured(a, b):
-    _check_same_shape("multiply", a, b)
     if isinstance(b, tj.Diagonal | tj.Fill | tj.Zero):
         return tj.multiply(b, a)
     return tj.multiply(a, tj.densified(b, "multiply", HINT))
@@ -225,26 +222,26 @@ def multiply_structured(a, b):
 
 @tj.multiply.implementation(tj.Symmetric, tj.Symmetric, differentiate=True)
 def symmetric_multiply_symmetric(a, b):
-    _check_same_shape("multiply", a, b)
     return a.replace(data=a.data * b.data, definite=a.definite and b.definite)
 
 
 @tj.multiply.implementation(tj.Fill, tj.AbstractArray, differentiate=True)
 def fill_multiply(a, b):
-    _check_same_shape("multiply", a, b)
     return scale(b, a.value)
 
 
 @tj.multiply.implementation(tj.Zero, tj.AbstractArray, differentiate=True)
 def zero_multiply(a, b):
-    _check_same_shape("multiply", a, b)
     return a
 
 
 @tj.divide.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
 def divide(a, b):
-    if jnp.shape(b) == () and not isinstance(a, tj.Identity | tj.Zero) and a.is_linear:
-        return _leafwise(lambda leaf: leaf / b, a)  # divided, not multiplied by a rounded inverse
+    if jnp.shape(b) == () and a.is_linear and not isinstance(a, tj.Zero):
+        # Divided, not multiplied by a rounded inverse.
+        divided = _on_fields(lambda leaf: leaf / b, a, b)
+        if divided is not None:
+            return divided
     return tj.multiply(a, 1 / b)
 
 
@@ -260,9 +257,8 @@ def scale(a, factor):
         return tj.Diagonal(factor * a.diagonal())
     if isinstance(a, tj.Triangular) and a.unit_diagonal:
         return tj.Triangular(factor * a.to_dense(), a.lower)
-    if a.is_linear:
-        return _leafwise(lambda leaf: leaf * factor, a)
-    return _scale_composite(a, factor)
+    multiple = _on_fields(lambda leaf: leaf * factor, a, factor)
+    return _scale_composite(a, factor) if multiple is None else multiple
 
 
 def _scale_composite(a, factor):
@@ -277,7 +273,7 @@ def _scale_composite(a, factor):
         return a.replace(factors=(tj.multiply(a.factors[0], factor), *a.factors[1:]))
     if isinstance(a, tj.BlockDiagonal):
         return tj.BlockDiagonal(*(tj.multiply(b, factor) for b in a.blocks))
-    return tj.Scaled(a, jnp.asarray(factor, a.dtype))
+    return tj.Scaled(a, jnp.asarray(factor, jnp.result_type(a.dtype, factor)))
 
 
 # -- cases ---------------------------------------------------------------------------------------

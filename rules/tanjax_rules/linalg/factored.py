@@ -14,6 +14,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+import tanjax as tj
+
+
+def formed(name: str, a: Any) -> Any:
+    """The dense array of a type that cannot do `name` itself, in a type that keeps its promise."""
+    dense = tj.densified(a, name, f"register `@tj.{name}.implementation({type(a).__name__})`")
+    if not getattr(a, "definite", False):
+        return dense
+    kind = tj.Hermitian if jnp.iscomplexobj(dense) else tj.Symmetric
+    return kind(dense, definite=True)
+
 
 class Factored(NamedTuple):
     """A square matrix with its factorisation: lower Cholesky (no permutation), or packed LU."""

@@ -18,6 +18,7 @@ from ._maps import (
     check_structural as check_structural,
     destructure as destructure,
     fit_structural as fit_structural,
+    has_exact_naturals as has_exact_naturals,
     is_visible as is_visible,
     natural as natural,
     project as project,
@@ -30,13 +31,18 @@ from ._maps import (
 )
 from ._masked import Masked as Masked
 from ._outer import Outer as Outer
-from ._queries import pair as pair, without_unit as without_unit
+from ._queries import (
+    apply as apply,
+    pair as pair,
+    plus as plus,
+    scaled as scaled,
+    shape as shape,
+    without_unit as without_unit,
+)
 from ._range import (
     NOTHING as NOTHING,
     Bits as Bits,
-    Range as Range,
     measure as measure,
-    range_of as range_of,
     shift as shift,
 )
 from ._register import (

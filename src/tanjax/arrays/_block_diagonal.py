@@ -11,7 +11,7 @@ from jax import Array
 from tanjax._errors import ShapeError, describe
 
 from . import _queries as ask
-from ._abstract import AbstractArray
+from ._abstract import AbstractArray, conj_of_fields
 from ._maps import (
     pullback_of_destructure,
     pullback_of_restructure,
@@ -32,6 +32,7 @@ class BlockDiagonal(AbstractArray):
 
     core_ndim = 2
     units = "*blocks: u -> u"
+    conj = conj_of_fields
 
     blocks: tuple[Any, ...]
 

@@ -19,10 +19,11 @@ import jax
 import jax.numpy as jnp
 
 from tanjax import units
+from tanjax._dtype_range import range_of
 from tanjax._errors import UnitError, message
 from tanjax.units import Unit
 
-from ._range import Bits, range_of, shift
+from ._range import Bits, shift
 from ._register import array_type
 
 _COMFORTABLE = (6.2e-5, 6.5e4)  # factors that every floating dtype holds

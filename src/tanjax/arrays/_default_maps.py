@@ -1,15 +1,24 @@
-"""The four maps of any array type, derived from `destructure` alone.
+"""The four maps of any array type, derived from what it says of itself.
 
 An author who knows only how to form the dense array has already said everything: J and Jᵀ are the
-Jacobian-vector and vector-Jacobian products of `destructure`, and J⁺, J⁺ᵀ are least-squares
-problems with them. They are solved by conjugate gradients on JᵀJ in the variant that minimises the
+Jacobian-vector and vector-Jacobian products of `to_dense`, and J⁺, J⁺ᵀ are least-squares problems
+with them. Whatever else a type says makes them cheap, without a closed form of any map:
+
+| a type that | needs no dense array for |
+|---|---|
+| is linear | J: the tangent's own fields stand for it |
+| has `apply`, `diagonal` or `total` | Jᵀ of an `Outer`, a `Diagonal`, a `Fill`: AD of that query |
+| is isometric | J⁺ = Jᵀ and J⁺ᵀ = J (conjugated, for complex fields) |
+| has a closed form of J⁺ᵀ | J⁺, its transpose |
+
+What is left is solved by conjugate gradients on JᵀJ in the variant that minimises the
 residual: JᵀJ is singular for over-parametrised types, and a cotangent with a hidden part (one that
 did not come through the array) makes the system inconsistent, where plain CG diverges and this
 variant returns the least-squares answer.
 
 These are the fallback of every type and the oracle of the tests. Sharp edges: the condition of
-JᵀJ is the square of that of J. Complex leaves are solved in their real and imaginary parts,
-because J need only be real-linear (Hermitian).
+JᵀJ is the square of that of J, so that rules are not used where their output needs it. Complex
+leaves are solved in their real and imaginary parts, because J need only be real-linear (Hermitian).
 
 **References:** conjugate residuals: Stiefel 1955; Saad 2003, section 6.8; on singular systems:
 Hayami 2003.
@@ -62,49 +71,86 @@ def from_tangent_leaves(primal: Any, leaves: list[Any]) -> Any:
     return jax.tree.unflatten(treedef, full)
 
 
+def in_the_type_of(x: Any, structural: Any) -> Any:
+    """`x` with the fields of a tangent: what J gives where `to_dense` is linear.
+
+    Integer fields (a pattern) are those of `x`, and a promise such as `definite` is forgotten.
+    """
+    from . import _queries as ask
+
+    return ask.canonical(ask.without_promise(split_inexact(x)[1](tangent_leaves(x, structural))))
+
+
 def pushforward_of_destructure(destructure: Callable[[Any], Any], x: Any, structural: Any) -> Any:
-    """J by `jax.jvp`."""
+    """J: the tangent's own array if `to_dense` is linear, else `jax.jvp`."""
+    from ._densify import announce_tangent
+    from ._maps import array_type_of
+
+    if array_type_of(x).is_linear(x):
+        return in_the_type_of(x, structural)
     leaves, join = split_inexact(x)
     tangents = [
         t.astype(p.dtype) for p, t in zip(leaves, tangent_leaves(x, structural), strict=True)
     ]
+    announce_tangent(x, "pushforward_of_destructure")
     return jax.jvp(lambda new: destructure(join(new)), (leaves,), (tangents,))[1]
 
 
 def pullback_of_destructure(destructure: Callable[[Any], Any], x: Any, natural: Any) -> Any:
-    """Jᵀ by `jax.vjp`."""
+    """Jᵀ by `jax.vjp`: of the query that a thin cotangent asks for, else of `to_dense`."""
     from . import _queries as ask
+    from ._densify import announce_tangent
 
     leaves, join = split_inexact(x)
     if not leaves:
         return from_tangent_leaves(x, [])
-    out, vjp = jax.vjp(lambda new: destructure(join(new)), leaves)
-    dense = ask.dense(natural)
-    dense = jnp.real(dense) if jnp.iscomplexobj(dense) and not jnp.iscomplexobj(out) else dense
-    (cotangents,) = vjp(dense.astype(out.dtype))
+    query, bar = ask.thin_pairing(x, natural) or (destructure, None)
+    if bar is None:
+        if not ask.is_dense(natural):
+            announce_tangent(x, "pullback_of_destructure")
+        bar = ask.dense(natural)
+    out, vjp = jax.vjp(lambda new: query(join(new)), leaves)
+    bar = jnp.real(bar) if jnp.iscomplexobj(bar) and not jnp.iscomplexobj(out) else bar
+    (cotangents,) = vjp(bar.astype(out.dtype))
     return from_tangent_leaves(x, cotangents)
 
 
 def pushforward_of_restructure(x: Any, natural: Any) -> Any:
-    """J⁺: solve `JᵀJ z = Jᵀ ẋ`, whose least-norm solution CG finds when it starts at zero."""
-    from ._maps import pullback_of_destructure as pullback
+    """J⁺: the transpose of a closed form of J⁺ᵀ, or Jᵀ of an isometry, or `JᵀJ z = Jᵀ ẋ` solved."""
+    from . import _queries as ask
+    from ._maps import array_type_of, pullback_of_destructure as pullback
 
-    dual = pullback(x)(_conj(natural))
-    return least_structural(x, [jnp.conj(c) for c in tangent_leaves(x, dual)])
+    kind = array_type_of(x)
+    if not kind.has_closed_form or kind.is_isometric(x):
+        dual = _conj(pullback(x)(ask.conj(natural)))
+        return dual if kind.is_isometric(x) else least_structural(x, tangent_leaves(x, dual))
+
+    def paired(leaves: list[Any]) -> Any:
+        shown = kind.pullback_of_restructure(x, from_tangent_leaves(x, leaves))
+        if type(shown) is not type(x) or not kind.is_linear(x):
+            return jnp.real(ask.pair(shown, natural))
+        # Of its own class: `⟨D(g), ẋ⟩ = ⟨g, Jᵀ ẋ⟩` asks the tangent only for what is stored.
+        terms = zip(tangent_leaves(x, shown), tangent_leaves(x, pullback(x)(natural)), strict=True)
+        return sum(jnp.real(jnp.sum(g * c)) for g, c in terms)
+
+    zeros = [jnp.zeros_like(leaf) for leaf in split_inexact(x)[0]]
+    return from_tangent_leaves(x, jax.grad(paired)(zeros) if zeros else [])
 
 
 def pullback_of_restructure(x: Any, structural: Any) -> Any:
-    """J⁺ᵀ: solve `JᵀJ z = w̄`, then push `z` to the array: `J (JᵀJ)⁺ w̄`."""
+    """J⁺ᵀ: J of an isometry, else solve `JᵀJ z = w̄` and push `z`: `J (JᵀJ)⁺ w̄`."""
+    from . import _queries as ask
     from ._maps import array_type_of, pushforward_of_destructure as pushforward
 
-    z = least_structural(x, [jnp.conj(c) for c in tangent_leaves(x, structural)])
-    if array_type_of(x).is_linear(x) and not any(map(jnp.iscomplexobj, jax.tree.leaves(x))):
-        return z  # D is linear, so the fields `z` stand for J z
-    return _conj(pushforward(x)(z))
+    z = _conj(structural)
+    if not array_type_of(x).is_isometric(x):
+        z = least_structural(x, tangent_leaves(x, z))
+    return ask.conj(pushforward(x)(z))
 
 
 def least_structural(x: Any, right: list[Any]) -> Any:
     """The least-norm `z` with `JᵀJ z = right`, as a structural tangent."""
+    from . import _queries as ask
     from ._maps import (
         pullback_of_destructure as pullback,
         pushforward_of_destructure as pushforward,
@@ -116,7 +162,7 @@ def least_structural(x: Any, right: list[Any]) -> Any:
 
     def normal(parts: list[Any]) -> list[Any]:
         z = from_tangent_leaves(x, _join_parts(parts, right))
-        c = pull(_conj(push(z)))
+        c = pull(ask.conj(push(z)))
         return _split_parts([jnp.conj(leaf) for leaf in tangent_leaves(x, c)])
 
     parts = _split_parts(right)
@@ -164,8 +210,8 @@ def _guard(x: Any) -> Any:
     return jnp.where(x == 0, jnp.ones_like(x), x)
 
 
-def _conj(natural: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.conj(leaf) if jnp.iscomplexobj(leaf) else leaf, natural)
+def _conj(structural: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.conj(leaf) if jnp.iscomplexobj(leaf) else leaf, structural)
 
 
 def _split_parts(leaves: list[Any]) -> list[Any]:

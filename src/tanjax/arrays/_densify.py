@@ -9,19 +9,23 @@ happens in silence where no rule keeps the structure. The policy says how loud i
 
 from __future__ import annotations
 
+import math
 import warnings
+from contextvars import ContextVar
 from typing import Any
 
-from tanjax._errors import DensifyWarning, NoRuleError, message
+from tanjax._errors import DensifyWarning, NoRuleError, message, outside
 
 _MODE = ["warn"]
+_HERE: ContextVar[str | None] = ContextVar("densify", default=None)  # inside a context
 _SEEN: set[tuple[str, type]] = set()
 
 
 class densify:
     """Set the policy: `"allow"`, `"warn"` (default, once per operation and type) or `"error"`.
 
-    As a call it sets the policy from here on; as a context it restores the old one at its end.
+    As a call it sets the policy from here on, for all threads (inside a context, until its end);
+    as a context it governs its own thread or task only, and restores the old policy at its end.
     Functions that `jax.jit` has already compiled keep what they did when they were traced.
     """
 
@@ -30,18 +34,25 @@ class densify:
             raise ValueError(
                 f"unknown densify policy {policy!r}: choose 'allow', 'warn' or 'error'."
             )
-        self._old, _MODE[0] = _MODE[0], policy
+        self._policy, self._outer, self._global = policy, _HERE.get(), _MODE[0]
+        if self._outer is None:
+            _MODE[0] = policy
+        else:
+            _HERE.set(policy)
 
     def __enter__(self) -> densify:
+        if self._outer is None:
+            _MODE[0] = self._global
+        _HERE.set(self._policy)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _MODE[0] = self._old
+        _HERE.set(self._outer)
 
 
 def densify_mode() -> str:
     """The policy in force."""
-    return _MODE[0]
+    return _HERE.get() or _MODE[0]
 
 
 def densified(x: Any, operation: str, hint: str) -> Any:
@@ -50,16 +61,37 @@ def densified(x: Any, operation: str, hint: str) -> Any:
     **Arguments:** `operation`, named in the message; `hint`, what the caller can do instead.
     **Raises:** `NoRuleError` under `"error"`; warns `DensifyWarning` under `"warn"`.
     """
-    kind = type(x)
-    if _MODE[0] == "error" or (_MODE[0] == "warn" and (operation, kind) not in _SEEN):
-        text = message(
-            f"{operation}: {kind.__name__}{list(x.shape)} becomes dense, with {x.size} entries.",
-            hint=f'{hint}, or say `tj.densify("allow")`.',
-        )
-        if _MODE[0] == "error":
-            raise NoRuleError(text)
-        _SEEN.add((operation, kind))
-        warnings.warn(text, DensifyWarning, stacklevel=2)
+    announce(x, operation, hint)
     from ._maps import destructure
 
     return destructure(x)
+
+
+def announce(x: Any, operation: str, hint: str = "") -> None:
+    """Say that an array becomes dense, as loudly as the policy says."""
+    kind, mode = type(x), densify_mode()
+    if mode == "allow" or (mode == "warn" and (operation, kind) in _SEEN):
+        return
+    from ._queries import shape
+
+    size = shape(x)
+    text = message(
+        f"{operation}: {kind.__name__}{list(size)} becomes dense, with {math.prod(size)} entries.",
+        hint=f'{hint or f"define `{operation}` on the type"}, or say `tj.densify("allow")`.',
+    )
+    if mode == "error":
+        raise NoRuleError(text)
+    _SEEN.add((operation, kind))
+    warnings.warn(text, DensifyWarning, stacklevel=outside())
+
+
+def announce_tangent(x: Any, operation: str) -> None:
+    """Say that a (co)tangent of `x` becomes dense, where `x` itself need not.
+
+    A type that has only `to_dense` is silent, except under `"error"`: its products speak.
+    """
+    from ._abstract import AbstractArray
+
+    has_product = getattr(type(x), "apply", AbstractArray.apply) is not AbstractArray.apply
+    if has_product or densify_mode() == "error":
+        announce(x, operation)

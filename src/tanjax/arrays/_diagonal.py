@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from . import _queries as ask
-from ._abstract import AbstractArray, canonical_field
+from ._abstract import AbstractArray, canonical_field, conj_of_fields
 from ._register import register_array_type
 
 
@@ -24,6 +25,7 @@ class Diagonal(AbstractArray):
 
     core_ndim = 2
     units = "diag: u -> u"
+    conj = conj_of_fields
 
     diag: Array
 
@@ -68,7 +70,11 @@ class Diagonal(AbstractArray):
         return jnp.sum(self.diag)
 
     def block(self, rows: slice, columns: slice) -> Any:
-        return Diagonal(self.diag[rows]) if rows == columns else self.to_dense()[rows, columns]
+        if rows == columns:
+            return Diagonal(self.diag[rows])
+        i, j = (np.arange(self.diag.shape[0])[part] for part in (rows, columns))
+        zero = jnp.zeros((), self.diag.dtype)
+        return jnp.where(i[:, None] == j, self.diag[rows][:, None], zero)
 
     def pair(self, other: Any) -> Any:
         return jnp.sum(self.diag * ask.diagonal(other))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from . import _queries as ask
-from ._abstract import AbstractArray, set_fields, show, static_field
+from ._abstract import AbstractArray, conj_of_fields, set_fields, show, static_field
 from ._register import register_array_type
 from ._symmetric import mirror, square
 
@@ -27,6 +27,7 @@ class Hermitian(AbstractArray):
 
     core_ndim = 2
     units = "data: u -> u"
+    conj = conj_of_fields
 
     data: Array
     definite: bool = static_field(default=False)

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from . import _queries as ask
-from ._abstract import AbstractArray, default_dtype, set_fields, static_field
+from ._abstract import AbstractArray, conj_of_fields, default_dtype, set_fields, static_field
+from ._diagonal import Diagonal
 from ._register import register_array_type
 from ._zero import Zero
 
@@ -21,6 +22,7 @@ class Identity(AbstractArray):
     """
 
     core_ndim = 2
+    conj = conj_of_fields
 
     n: int = static_field()
     kind: Any = static_field()
@@ -35,6 +37,9 @@ class Identity(AbstractArray):
     @property
     def dtype(self) -> Any:
         return self.kind
+
+    def astype(self, dtype: Any) -> Any:
+        return self.replace(kind=jnp.dtype(dtype))
 
     def __repr__(self) -> str:
         return f"Identity({self.n}, {self.kind})"
@@ -65,6 +70,9 @@ class Identity(AbstractArray):
 
     def total(self) -> Any:
         return jnp.full((), self.n, self.kind)
+
+    def block(self, rows: slice, columns: slice) -> Any:
+        return ask.block(Diagonal(self.diagonal()), rows, columns)
 
     def pair(self, other: Any) -> Any:
         return jnp.sum(ask.diagonal(other))

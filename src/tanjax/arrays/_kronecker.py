@@ -12,7 +12,7 @@ from jax import Array
 from tanjax._errors import ShapeError, describe
 
 from . import _default_maps as default, _queries as ask
-from ._abstract import AbstractArray
+from ._abstract import AbstractArray, conj_of_fields
 from ._diagonal import Diagonal
 from ._maps import pullback_of_destructure, pushforward_of_destructure
 from ._outer import Outer
@@ -36,6 +36,7 @@ class Kronecker(AbstractArray):
 
     core_ndim = 2
     units = "product"
+    conj = conj_of_fields
 
     factors: tuple[Any, ...]
 

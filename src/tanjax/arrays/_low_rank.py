@@ -11,7 +11,7 @@ from jax import Array
 from tanjax._errors import ShapeError, describe
 
 from . import _default_maps as default, _queries as ask
-from ._abstract import AbstractArray, canonical_field
+from ._abstract import AbstractArray, canonical_field, conj_of_fields
 from ._outer import Outer
 from ._register import register_array_type
 
@@ -27,6 +27,7 @@ class LowRank(AbstractArray):
 
     core_ndim = 2
     units = "u: u, v: v -> u*v"
+    conj = conj_of_fields
 
     u: Array
     v: Array

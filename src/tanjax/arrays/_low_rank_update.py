@@ -11,7 +11,7 @@ from jax import Array
 from tanjax._errors import ShapeError, describe, incompatible
 
 from . import _queries as ask
-from ._abstract import AbstractArray, canonical_field
+from ._abstract import AbstractArray, canonical_field, conj_of_fields
 from ._outer import Outer
 from ._register import array_type, register_array_type
 from ._unitful import convert, quantity, split_unit
@@ -31,6 +31,7 @@ class LowRankUpdate(AbstractArray):
     core_ndim = 2
 
     units = staticmethod(lambda *args, **kwargs: _with_units(*args, **kwargs))
+    conj = conj_of_fields
 
     base: Any
     u: Array

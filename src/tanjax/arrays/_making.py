@@ -20,12 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import units
+from tanjax._dtype_range import range_of
 from tanjax._errors import UnitError, message
 from tanjax.units import Unit
 
-from ._range import measure, range_of, shift
+from ._range import measure, shift
 from ._register import array_type
-from ._unitful import Unitful, quantity
+from ._unitful import Unitful, frozen, quantity
 
 
 def _make_quantity(x: Any, unit: Unit) -> Unitful:
@@ -34,12 +35,12 @@ def _make_quantity(x: Any, unit: Unit) -> Unitful:
         return quantity(x.stored, x.label * unit)
     if type(x) is int:
         x = float(x)
-    if isinstance(x, str | bool) or not (
+    if isinstance(x, str | bytes | bool) or not (
         np.isscalar(x) or isinstance(x, list | tuple | np.ndarray | jax.Array) or array_type(x)
     ):
         raise UnitError(f"cannot give {type(x).__name__} the unit {unit}.")
     if isinstance(x, np.ndarray):  # whoever has it may change it, and past quantities with it
-        x = x.copy()
+        x = frozen(x)
     array = jnp.asarray(x) if isinstance(x, list | tuple) else x
     if type(array) is np.ndarray or (array is not x and not isinstance(array, jax.core.Tracer)):
         return _in_jaxs_dtype(array, np.asarray(x), unit)
@@ -65,7 +66,7 @@ def as_quantity(value: Any, unit: Any = None) -> Unitful:
     **Raises:** `UnitError` if a text cannot be read, a unit is missing, or dimensions differ.
     """
     if isinstance(value, str):
-        value = quantity(*units.parse_quantity(value))
+        value = _make_quantity(*units.parse_quantity(value))
     if type(value) is Unitful:
         return value if unit is None else value.to(unit)
     if unit is None:

@@ -10,7 +10,7 @@ from jax import Array
 from tanjax._errors import RegistrationError
 
 from . import _queries as ask
-from ._abstract import AbstractArray, set_fields, static_field
+from ._abstract import AbstractArray, conj_of_fields, set_fields, static_field
 from ._register import register_array_type
 
 Pattern = Literal["lower", "upper", "strictly_lower", "strictly_upper"]
@@ -26,6 +26,7 @@ class Masked(AbstractArray):
 
     core_ndim = 2
     units = "matrix: u -> u"
+    conj = conj_of_fields
 
     matrix: Any
     pattern: Pattern = static_field(default="lower")

@@ -10,7 +10,7 @@ from jax import Array
 from tanjax._errors import ShapeError, describe
 
 from . import _queries as ask
-from ._abstract import AbstractArray, set_fields
+from ._abstract import AbstractArray, conj_of_fields, set_fields
 from ._register import register_array_type
 
 
@@ -24,6 +24,7 @@ class Outer(AbstractArray):
 
     core_ndim = 2
     units = "left: u, right: v -> u*v"
+    conj = conj_of_fields
 
     left: Array
     right: Array

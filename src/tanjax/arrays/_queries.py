@@ -7,6 +7,7 @@ diagonal, its product with a thin matrix, one block. These functions ask for tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -63,6 +64,51 @@ def block(x: Any, rows: slice, columns: slice) -> Any:
     return x.block(rows, columns) if isinstance(x, AbstractArray) else dense(x)[rows, columns]
 
 
+def conj(x: Any) -> Any:
+    """The complex conjugate."""
+    return x.conj() if isinstance(x, AbstractArray) else jnp.conj(dense(x))
+
+
+def canonical(x: Any) -> Any:
+    """The same array with its storage invariant enforced."""
+    return x.canonical() if isinstance(x, AbstractArray) else x
+
+
+def without_promise(x: Any) -> Any:
+    """The same array without the promise to be definite, which its tangents do not keep."""
+    return x.replace(definite=False) if getattr(x, "definite", False) is True else x
+
+
+def is_dense(x: Any) -> bool:
+    """Whether a natural (co)tangent is formed already."""
+    return array_type(x) is None
+
+
+def thin_pairing(x: Any, natural: Any) -> tuple[Callable[[Any], Any], Any] | None:
+    """A query `q` and a cotangent `c` with `⟨c, q(x)⟩ = ⟨natural, D(x)⟩`, if `x` answers one.
+
+    `⟨l rᵀ, D⟩ = ⟨l, D r⟩`: what a thin cotangent asks of a type, the type has written down. Its
+    storage invariant is enforced first, as `to_dense` does.
+    """
+    from ._diagonal import Diagonal
+    from ._fill import Fill
+    from ._outer import Outer
+
+    has = lambda query: getattr(type(x), query) is not getattr(AbstractArray, query)
+    if not isinstance(x, AbstractArray):
+        return None
+    if isinstance(natural, Outer) and natural.left.ndim == 2 and has("apply"):
+        left, right = natural.left, natural.right
+        if left.shape[1] == 1:
+            left, right = left[:, 0], right[:, 0]
+        return lambda x: x.canonical().apply(right), left
+    if isinstance(natural, Diagonal) and natural.diag.ndim == 1 and has("diagonal"):
+        return lambda x: x.canonical().diagonal(), natural.diag
+    if isinstance(natural, Fill) and natural.value.ndim == 0 and has("total"):
+        return lambda x: x.canonical().total(), natural.value
+    return None
+
+
 def pair(x: Any, y: Any) -> Any:
     """The pairing `Σ xᵢⱼ yᵢⱼ`, without conjugation, through whichever side is thinner."""
     for a, b in ((x, y), (y, x)):
@@ -75,9 +121,8 @@ def scaled(x: Any, factor: Any) -> Any:
     """`factor * x`, in the same type where the type is a linear subspace."""
     if not isinstance(x, AbstractArray):
         return dense(x) * factor
-    if x.is_linear:
-        if getattr(x, "definite", False):
-            x = x.replace(definite=False)  # the factor may be negative
+    if x.is_linear and not jnp.iscomplexobj(factor):  # perhaps over the real numbers only
+        x = without_promise(x)  # the factor may be negative
         return jax.tree.map(lambda leaf: leaf * factor if is_inexact(leaf) else leaf, x)
     from ._scaled import Scaled
 
@@ -93,13 +138,23 @@ def plus(*terms: Any) -> Any:
     if len(nonzero) < 2:
         return nonzero[0] if nonzero else terms[0]
     first = nonzero[0]
-    same = all(jax.tree.structure(t) == jax.tree.structure(first) for t in nonzero[1:])
-    if same and (not isinstance(first, AbstractArray) or first.is_linear):
+    if all(_have_one_space(first, t) for t in nonzero[1:]):
         return jax.tree.map(
             lambda *leaves: sum(leaves[1:], leaves[0]) if is_inexact(leaves[0]) else leaves[0],
             *nonzero,
         )
     return Sum(*nonzero)
+
+
+def _have_one_space(x: Any, y: Any) -> bool:
+    """Whether two (co)tangents add leaf by leaf: dense, or of one linear type with one pattern."""
+    if jax.tree.structure(x) != jax.tree.structure(y):
+        return False
+    if not isinstance(x, AbstractArray):
+        return True
+    pairs = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
+    same = (p.shape == q.shape if is_inexact(p) else p is q for p, q in pairs)
+    return bool(x.is_linear) and all(same)
 
 
 def without_unit(where: str, x: Any, natural: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The range of a dtype, and where numbers lie in it.
+"""Where numbers lie in the range of their dtype.
 
 A float32 holds 2^-126 to 2^128, and physics does not: a star has 2e30 kg, and two of them multiply
 to infinity. Numbers are moved by powers of two, which is exact, and where they lie is known as a
@@ -16,63 +16,17 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tanjax._dtype_range import range_of
+
 Bits = tuple[float, float]
 NOTHING: Bits = (math.inf, -math.inf)  # the bits of zeros
 _SMALL = 32  # up to here Python's loop (1 us) is faster than a compiled reduction (15 us)
-
-
-class Range(NamedTuple):
-    """What a dtype can hold: normal numbers of `2^lowest <= |x| < 2^highest`, and its precision.
-
-    `inner`: the product of two numbers between `2^-inner` and `2^inner` is normal. `smallest`: sums
-    are exact down to here; subnormal numbers of float16 are computed in float32.
-    """
-
-    lowest: int
-    highest: int
-    digits: int
-    inner: int
-    smallest: int
-
-    def holds(self, low: float, high: float, *_: float) -> bool:
-        """Whether all numbers with these bits are normal."""
-        return self.lowest <= low and high <= self.highest
-
-    def centre(self, low: float, high: float, *_: float) -> int | None:
-        """The exponent to take out of numbers so that they lie in the middle; None: too far apart.
-
-        Zeros have any exponent.
-        """
-        if high - low > self.highest - self.lowest:
-            return None
-        return 0 if low > high else math.floor((low + high) / 2)
-
-
-_RANGES: dict[Any, Range | None] = {}
-
-
-def range_of(dtype: Any) -> Range | None:
-    """The range of a floating dtype (of a complex one: that of its parts), else None: 0.05 us."""
-    try:
-        return _RANGES[dtype]
-    except KeyError:
-        pass
-    found = None
-    if jnp.issubdtype(dtype, jnp.inexact):
-        info = jnp.finfo(dtype)
-        highest = int(math.frexp(float(info.max))[1])
-        lowest = int(math.frexp(float(info.smallest_normal))[1]) - 1
-        digits = info.nmant + 1
-        smallest = lowest - digits + 1 if info.bits == 16 and digits == 11 else lowest
-        found = Range(lowest, highest, digits, highest // 2 - 1, smallest)
-    _RANGES[dtype] = found
-    return found
 
 
 _LOOK: dict[type, int] = {float: 1, int: 0, bool: 0, complex: 2}  # 0: no bits, 3: an array

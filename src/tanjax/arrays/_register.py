@@ -26,7 +26,10 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class ArrayType:
-    """What the library knows of a registered array type: its four maps and its facts."""
+    """What the library knows of a registered array type: its four maps and its facts.
+
+    `has_closed_form`: its author says what J⁺ᵀ is.
+    """
 
     cls: type
     destructure: Callable[[Any], Any]
@@ -37,6 +40,7 @@ class ArrayType:
     is_linear: Callable[[Any], bool]
     is_isometric: Callable[[Any], bool]
     is_injective: Callable[[Any], bool]
+    has_closed_form: bool
 
 
 _TYPES: dict[type, ArrayType] = {}
@@ -130,6 +134,7 @@ def _register_own(
         lambda x: x.is_linear,
         lambda x: x.is_isometric,
         lambda x: x.is_injective,
+        new.pullback_of_restructure is not AbstractArray.pullback_of_restructure,
     )
     return new
 
@@ -227,5 +232,6 @@ def _register_foreign(
         lambda x: linear,
         lambda x: isometric,
         lambda x: injective,
+        pullback_of_restructure is not None,
     )
     return cls

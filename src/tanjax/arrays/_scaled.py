@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from . import _default_maps as default, _queries as ask
-from ._abstract import AbstractArray, canonical_field, set_fields
+from ._abstract import AbstractArray, canonical_field, conj_of_fields, set_fields
 from ._register import array_type, register_array_type
 
 
@@ -26,6 +26,7 @@ class Scaled(AbstractArray):
 
     core_ndim = 2
     units = "matrix: u, factor: v -> u*v"
+    conj = conj_of_fields
 
     matrix: Any
     factor: Array

@@ -23,11 +23,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from tanjax._dtype_range import Range, range_of
 from tanjax._errors import ScaleWarning, message, outside
 from tanjax.units import Unit
 
 from ._conversion import bits_in
-from ._range import NOTHING, Bits, Range, measure, range_of, shift
+from ._range import NOTHING, Bits, measure, shift
 from ._unitful import Unitful, quantity
 
 

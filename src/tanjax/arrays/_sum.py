@@ -9,7 +9,7 @@ from jax import Array
 from tanjax._errors import ShapeError, describe
 
 from . import _queries as ask
-from ._abstract import AbstractArray, set_fields
+from ._abstract import AbstractArray, conj_of_fields, set_fields
 from ._register import register_array_type
 
 
@@ -21,6 +21,7 @@ class Sum(AbstractArray):
     """
 
     units = "*terms: u -> u"
+    conj = conj_of_fields
 
     terms: tuple[Any, ...]
 

@@ -19,20 +19,24 @@ The unit is static: plain `jax.jit` compiles anew for every unit, `tj.jit` does 
 from __future__ import annotations
 
 import dataclasses
+import html
 import math
+import operator
+import re
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from tanjax import units
+from tanjax._dtype_range import range_of
 from tanjax._errors import ScaleError, UnitError, describe, message
 from tanjax.units import Unit
 
 from . import _maps
 from ._abstract import AbstractArray, show, static_field
 from ._conversion import bits_in, convert, factor_of, fitting
-from ._range import Bits, measure, range_of
+from ._range import Bits, measure
 from ._register import array_type, register_array_type
 from ._text import number_text
 
@@ -41,8 +45,8 @@ from ._text import number_text
 class Unitful(AbstractArray):
     """`value` in `unit`: a dense array, a scalar, or a structured array, times a unit.
 
-    `Unitful(number, unit, scale)` is `number · 2^scale · unit`; quantities choose the scale
-    themselves, 0 where the dtype holds the numbers.
+    `Unitful(number, unit, scale)`, also `Unitful(value=..., unit=...)`, is `number · 2^scale ·
+    unit`; quantities choose the scale themselves, 0 where the dtype holds the numbers.
 
     **Fields:** `stored`, the number as it is stored; `label`, static, a `tj.units.Unit` (or a text
     such as `"kg m / s2"`) that includes the power of two.
@@ -53,7 +57,7 @@ class Unitful(AbstractArray):
     stored: Any
     label: Unit = static_field()
     # Where the stored numbers lie, if anybody has looked: no part of the pytree.
-    _bits: Any = dataclasses.field(init=False)
+    _bits: Any = dataclasses.field(init=False, repr=False)
 
     has_unit = True
     constructor_unflattens = True
@@ -62,13 +66,22 @@ class Unitful(AbstractArray):
         """A quantity of quantities stays what it is: JAX's own Jacobians build them."""
         return object.__new__(cls)
 
-    def __init__(self, stored: Any, label: Any, scale: int = 0) -> None:
+    def __init__(
+        self,
+        stored: Any = None,
+        label: Any = None,
+        scale: int = 0,
+        *,
+        value: Any = None,
+        unit: Any = None,
+    ) -> None:
+        stored, label = (stored if value is None else value), (label if unit is None else unit)
         if type(label) is not Unit:
             label = units.unit(label)
         if type(stored) is list:
             stored = jnp.asarray(stored)
-        elif type(stored) is np.ndarray:  # whoever has it may change it
-            stored = stored.copy()
+        elif type(stored) is np.ndarray:
+            stored = frozen(stored)
         _write_stored(self, stored)
         _write_label(self, label.scaled(scale) if scale else label)
         _write_bits(self, None)
@@ -77,6 +90,11 @@ class Unitful(AbstractArray):
     def unit(self) -> Unit:
         """The unit, without the power of two."""
         return self.label.plain
+
+    @property
+    def units(self) -> Any:
+        """Not here: what the constructor of a type says about units is none of a quantity."""
+        raise AttributeError("a quantity has one `unit`, no `units`.")
 
     @property
     def scale(self) -> int:
@@ -231,6 +249,10 @@ class Unitful(AbstractArray):
         self._check_pure(operation)
         return number_in(quantity(np.asarray(self.stored).item(), self.label), units.one)
 
+    def __index__(self) -> int:
+        """A pure integer may be an index, as one of JAX may."""
+        return operator.index(self.plain("index"))
+
     def __len__(self) -> int:
         return len(self.stored)
 
@@ -244,6 +266,15 @@ class Unitful(AbstractArray):
 
     def __str__(self) -> str:
         return format(self, "")
+
+    def _repr_latex_(self) -> str:
+        number = number_text(self.stored, self.scale, "")
+        number = re.sub(r"(?<=[\d.])e\+?(-?)0*(\d+)", r" \\times 10^{\1\2}", number)
+        unit = format(self.label, "L") if self.unit.symbols else ""
+        return rf"${number}\;{unit}$" if unit else f"${number}$"
+
+    def _repr_html_(self) -> str:
+        return f"<span>{html.escape(format(self, 'P'))}</span>"
 
     def __repr__(self) -> str:
         if not self.label.scale:
@@ -261,6 +292,13 @@ _new = object.__new__
 # The field `label` under a name that nothing else has: who finds it has found a quantity, without
 # asking for the type (1.4 us per 100, of 37 us that a call of a compiled function with 100 takes).
 _fields._quantity_unit = _fields.label
+
+
+def frozen(array: np.ndarray) -> np.ndarray:
+    """A copy that nobody can change: neither who has the array, nor who asks for `q.value`."""
+    array = array.copy()
+    array.flags.writeable = False
+    return array
 
 
 def quantity(stored: Any, label: Unit, bits: Bits | None = None) -> Unitful:

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from ._abstract import AbstractArray, default_dtype, set_fields, static_field
+from ._abstract import AbstractArray, conj_of_fields, default_dtype, set_fields, static_field
 from ._register import register_array_type
 
 
@@ -17,6 +17,8 @@ class Zero(AbstractArray):
 
     **Arguments:** `shape`; `dtype`, by default JAX's default floating dtype.
     """
+
+    conj = conj_of_fields
 
     size_: tuple[int, ...] = static_field()
     kind: Any = static_field()
@@ -32,6 +34,9 @@ class Zero(AbstractArray):
     @property
     def dtype(self) -> Any:
         return self.kind
+
+    def astype(self, dtype: Any) -> Any:
+        return self.replace(kind=jnp.dtype(dtype))
 
     def __repr__(self) -> str:
         return f"Zero({self.size_}, {self.kind})"

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 
 from tanjax._errors import UnitError, message
 from tanjax.arrays import (
+    AbstractArray,
     Diagonal,
     Hermitian,
     Identity,
@@ -57,7 +58,8 @@ def to_lineax(matrix: Any) -> lineax.AbstractLinearOperator:
 
     `Diagonal`, `Identity`, `Triangular`, `Symmetric` and real `Hermitian` (positive semidefinite
     where they promise to be definite), `Scaled` and dense matrices keep their storage; other types
-    become functions. An operator of lineax is returned as it is.
+    become functions, symmetric where `transposed` returns the array itself, positive semidefinite
+    where a static field `definite` promises more. An operator of lineax is returned as it is.
 
     **Raises:** `UnitError` for a quantity: an operator has nowhere to keep a unit.
     """
@@ -79,10 +81,10 @@ def to_lineax(matrix: Any) -> lineax.AbstractLinearOperator:
     if type(matrix) is Scaled:
         return to_lineax(matrix.matrix) * matrix.factor
     tags = _tags(matrix)
-    if tags:
+    if type(matrix) in (Triangular, Symmetric, Hermitian) and tags:
         return lineax.MatrixLinearOperator(matrix.to_dense(), tags)
     vector = jax.ShapeDtypeStruct(matrix.shape[-1:], matrix.dtype)
-    return lineax.FunctionLinearOperator(_Product(matrix), vector)
+    return lineax.FunctionLinearOperator(_Product(matrix), vector, tags)
 
 
 def _tags(matrix: Any) -> tuple[Any, ...]:
@@ -90,12 +92,18 @@ def _tags(matrix: Any) -> tuple[Any, ...]:
         side = lineax.lower_triangular_tag if matrix.lower else lineax.upper_triangular_tag
         return (side, lineax.unit_diagonal_tag) if matrix.unit_diagonal else (side,)
     # To lineax "symmetric" is A = Aᵀ also for complex matrices, and definite ones count as such.
-    if type(matrix) is Symmetric or (
-        type(matrix) is Hermitian and not jnp.issubdtype(matrix.dtype, jnp.complexfloating)
-    ):
-        symmetric = lineax.symmetric_tag
-        return (symmetric, lineax.positive_semidefinite_tag) if matrix.definite else (symmetric,)
-    return ()
+    is_real = not jnp.issubdtype(matrix.dtype, jnp.complexfloating)
+    is_definite = is_real and bool(getattr(matrix, "definite", False))
+    if not (is_definite or (type(matrix) is Hermitian and is_real) or _is_its_transpose(matrix)):
+        return ()
+    symmetric = lineax.symmetric_tag
+    return (symmetric, lineax.positive_semidefinite_tag) if is_definite else (symmetric,)
+
+
+def _is_its_transpose(matrix: Any) -> bool:
+    """Whether its type says that a matrix is symmetric: `transposed` returns the array itself."""
+    has_transpose = type(matrix).transposed is not AbstractArray.transposed
+    return has_transpose and matrix.transposed() is matrix
 
 
 def from_lineax(operator: lineax.AbstractLinearOperator, definite: bool = False) -> Any:

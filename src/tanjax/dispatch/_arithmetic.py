@@ -19,16 +19,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tanjax._dtype_range import Range, range_of
 from tanjax.arrays import (
     Bits,
-    Range,
     Unitful,
     bits_in,
     convert,
     is_structured,
     measure,
     quantity,
-    range_of,
     settle,
     shift,
     split_unit,

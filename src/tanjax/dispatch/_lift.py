@@ -27,7 +27,7 @@ from tanjax import units
 from tanjax._errors import UnitError
 from tanjax.arrays import Unitful, convert, is_structured, number_in, quantity
 from tanjax.registry import lifting
-from tanjax.units._signature import ANY, Signature
+from tanjax.units.signatures import AnyUnit, Signature
 
 from ._lift_code import surroundings, unchanged
 from ._lift_control import TAG, TAGGED
@@ -192,7 +192,7 @@ def _labelled(result: Any, unit: Any, own: Any) -> Any:
 
 def _product(inferred: Any, own: Any) -> Any:
     """The unit of a result: what the code tracked in numbers, times what it carried openly."""
-    if inferred is ANY:
+    if type(inferred) is AnyUnit:
         inferred = None
     if inferred is None or own is None:
         return own if inferred is None else inferred

@@ -12,7 +12,7 @@ from typing import Any
 from tanjax import _compat
 from tanjax._errors import UnitError, message
 from tanjax.units import Unit
-from tanjax.units._signature import ANY, Signature, describe_unit
+from tanjax.units.signatures import ANY, ENDLESS, AnyUnit, Signature, describe_unit, zero_of
 
 from ._lift_needs import NeedsCoherent
 from ._lift_units import apply_signature, infer, literal_unit, rule
@@ -148,11 +148,13 @@ def _fixed_point(where: str, step: Any, carry: list[Any]) -> list[Any]:
 
 
 def _agree(where: str, what: str, units: Any) -> Any:
-    """The one unit that all have; `ANY` gives way to every other."""
-    known = [u for u in units if u is not ANY]
+    """The one unit that all have; `ANY` and `ENDLESS` give way to every other."""
+    known = [u for u in units if type(u) is not AnyUnit]
     if not known:
-        return ANY
+        return ANY if ANY in units else ENDLESS
     first = known[0]
+    if isinstance(first, Unit) and not first.is_linear and ANY in units:
+        raise zero_of(where, what, first)
     for other in known[1:]:
         if other is first or other == first:
             continue

@@ -24,8 +24,11 @@ from tanjax._errors import UnitError, message
 from tanjax.scale.graph._expansions import expansion, is_expanded
 from tanjax.scale.laws._law import LAWS
 from tanjax.units import Unit, one
-from tanjax.units._signature import (
+from tanjax.units._unit import exponent as exponent_of
+from tanjax.units.signatures import (
     ANY,
+    ENDLESS,
+    AnyUnit,
     Each,
     Many,
     Monomial,
@@ -36,7 +39,6 @@ from tanjax.units._signature import (
     not_dimensionless,
     roots,
 )
-from tanjax.units._unit import exponent as exponent_of
 
 from ._lift_needs import require_equal, require_root
 
@@ -62,7 +64,7 @@ def rule(*names: str) -> Callable[[_Rule], _Rule]:
 
 
 def infer(jaxpr: Any, consts: list[Any], given: list[Any]) -> list[Any]:
-    """The units of the results of a jaxpr: `Unit`, `None` (plain) or `ANY`.
+    """The units of the results of a jaxpr: `Unit`, `None` (plain), `ANY` or `ENDLESS`.
 
     **Raises:** `UnitError` naming primitive and source line; `NeedsCoherent` if two operands
     differ by a prefix.
@@ -98,10 +100,12 @@ def literal_unit(value: Any) -> Any:
     if not jax.dtypes.issubdtype(dtype, np.number):
         return None
     array = np.asarray(value)
-    ends = np.isfinite(array) & (array != 0)
+    finite, zero = np.isfinite(array), array == 0
     if jax.dtypes.issubdtype(dtype, np.floating):
-        ends &= abs(array) != jax.numpy.finfo(dtype).max
-    return None if np.any(ends) else ANY
+        finite &= abs(array) != jax.numpy.finfo(dtype).max
+    if np.any(finite & ~zero):
+        return None
+    return ANY if np.any(zero) else ENDLESS
 
 
 def _results(eqn: Any, operands: list[Any]) -> list[Any]:
@@ -113,7 +117,7 @@ def _results(eqn: Any, operands: list[Any]) -> list[Any]:
     known = LAWS.get(name)
     text = REGISTERED.get(name) or (known.units(eqn) if known else "")
     if not text:
-        if all(u is None or u is ANY for u in operands):
+        if not any(isinstance(u, Unit) for u in operands):
             return [None] * len(eqn.outvars)
         raise UnitError(
             message(
@@ -151,17 +155,20 @@ def apply_signature(name: str, signature: Signature, operands: list[Any], count:
     for letter, root in roots(signature.out).items():
         if isinstance(binding.get(letter), Unit):
             require_root(binding[letter], root)
+    groups: dict[str, list[Any]] = {}
+    for role, unit, _ in triples:
+        groups.setdefault(role.letter, []).append(unit)
     free = {
-        role.letter
-        for role, unit, _ in triples
-        if unit is ANY
-        and binding.get(role.letter) is None
-        and all(u is ANY for r, u, _ in triples if r.letter == role.letter)
+        letter: ANY if ANY in group else ENDLESS
+        for letter, group in groups.items()
+        if all(type(u) is AnyUnit for u in group)
     }
     return _out_units(signature.out, binding, free, operands, count)[:count]
 
 
-def _out_units(out: Any, binding: Any, free: set[str], operands: list[Any], count: int) -> Any:
+def _out_units(
+    out: Any, binding: Any, free: dict[str, AnyUnit], operands: list[Any], count: int
+) -> Any:
     if isinstance(out, Several):
         return [u for item in out.items for u in _out_units(item, binding, free, operands, 1)]
     if isinstance(out, Each):
@@ -171,13 +178,11 @@ def _out_units(out: Any, binding: Any, free: set[str], operands: list[Any], coun
     if isinstance(out, Plain):
         return [None] * count
     assert isinstance(out, Monomial)
-    letters = [letter for letter, _ in out.powers]
-    if letters and all(letter in free for letter in letters):
-        return [ANY] * count
+    kinds = [free[letter] for letter, _ in out.powers if letter in free]
     unit = out.unit(binding)
-    if unit is None and free.intersection(letters):
-        return [ANY] * count  # a multiple of zero
-    if unit is one and all(u is None or u is ANY for u in operands):
+    if kinds and (unit is None or len(kinds) == len(out.powers)):  # also a multiple of zero
+        return [ANY if ANY in kinds else ENDLESS] * count
+    if unit is one and not any(isinstance(u, Unit) for u in operands):
         unit = None
     return [unit] * count
 

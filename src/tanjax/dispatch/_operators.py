@@ -7,6 +7,7 @@ There is no `__jax_array__`: it would let `x @ D` densify `D` in silence.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from numbers import Number
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,15 +17,17 @@ from tanjax.arrays import AbstractArray, Unitful, densified, is_structured
 from tanjax.registry import Operation
 
 from . import _operations as ops, _quantities
-from ._namespaces import function, numpy_namespace
+from ._namespaces import numpy_namespace
+from ._numpy_protocol import function_on_quantities, ufunc_on_quantities
 
-_UFUNCS: dict[Any, Operation] = {
+_UFUNCS: dict[Any, Callable[..., Any]] = {
     np.matmul: ops.matmul,
     np.add: ops.add,
     np.subtract: ops.subtract,
     np.negative: ops.negative,
     np.multiply: ops.multiply,
     np.true_divide: ops.divide,
+    np.conjugate: lambda a: a.conj(),
 }
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.shape: lambda a: a.shape,
@@ -45,46 +48,9 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
 }
 
 
-_REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
-_ACCUMULATIONS = {"add": "cumsum", "multiply": "cumprod"}
-
-
-def _quantity_ufunc(ufunc: Any, method: str, inputs: Any, kwargs: Any) -> Any:
-    """NumPy's ufuncs on quantities: the function of the same name, in or out of `jit`."""
-    if method == "outer":
-        first, second = (x if hasattr(x, "ndim") else np.asarray(x) for x in inputs)
-        return ufunc(first.reshape(first.shape + (1,) * second.ndim), second)
-    names = {"reduce": _REDUCTIONS, "accumulate": _ACCUMULATIONS}
-    name = ufunc.__name__ if method == "__call__" else names.get(method, {}).get(ufunc.__name__)
-    if name is None or kwargs.pop("out", None) is not None:
-        return NotImplemented
-    if method == "reduce":
-        kwargs.setdefault("axis", 0)
-    return function("numpy", name)(*inputs, **kwargs)
-
-
-def _quantity_function(function_: Any, args: Any, kwargs: Any) -> Any:
-    """NumPy's other functions on quantities, by module and name."""
-    table = {"numpy": "numpy", "numpy.linalg": "linalg", "numpy.fft": "fft"}
-    place = table.get(function_.__module__)
-    if place is None:
-        return NotImplemented
-    try:
-        found = function(place, function_.__name__)
-    except AttributeError:
-        return NotImplemented
-    if function_ is np.clip:
-        args = (*args, *((kwargs.pop("a"),) if "a" in kwargs else ()))
-        kwargs = {_CLIP.get(k, k): v for k, v in kwargs.items()}
-    return found(*args, **kwargs)
-
-
-_CLIP = {"a_min": "min", "a_max": "max"}  # as NumPy calls what JAX calls
-
-
 def _array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     if any(type(x) is Unitful for x in inputs):
-        return _quantity_ufunc(ufunc, method, inputs, kwargs)
+        return ufunc_on_quantities(ufunc, method, inputs, kwargs)
     op = _UFUNCS.get(ufunc)
     if op is None or method != "__call__" or kwargs:
         return NotImplemented
@@ -93,7 +59,7 @@ def _array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any
 
 def _array_function(self: Any, function_: Any, types: Any, args: Any, kwargs: Any) -> Any:
     if Unitful in types:
-        return _quantity_function(function_, args, kwargs)
+        return function_on_quantities(function_, args, kwargs)
     op = _FUNCTIONS.get(function_)
     return NotImplemented if op is None else op(*args, **kwargs)
 
@@ -105,7 +71,9 @@ def _array_namespace(self: Any, *, api_version: str | None = None) -> Any:
 
 def _binary(op: Operation, *, swapped: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        if not (is_structured(other) or np.isscalar(other) or hasattr(other, "dtype")):
+        if type(other) is bool:
+            other = np.bool_(other)  # a number here; as an argument it would be static
+        if not (is_structured(other) or isinstance(other, Number) or hasattr(other, "dtype")):
             return NotImplemented
         return op(other, self) if swapped else op(self, other)
 
@@ -165,6 +133,7 @@ def install() -> None:
         lambda self: ops.transpose(self), doc="The transposed matrix, without conjugation."
     )
     cls.T = cls.mT
+    cls.H = property(lambda self: self.conj().mT, doc="The transposed and conjugated matrix.")
     _quantities.install()
 
 

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import units
-from tanjax.arrays import Unitful, bits_of, is_structured, measure, quantity, settle
+from tanjax.arrays import Unitful, bits_of, destructure, is_structured, measure, quantity, settle
 from tanjax.arrays._abstract import as_array
-from tanjax.units._signature import unexpected
+from tanjax.units.signatures import unexpected
 
 from ._arithmetic import (
     add as careful_sum,
@@ -52,7 +52,8 @@ _METHODS = (
     *("repeat", "round", "searchsorted", "sort", "squeeze", "std", "sum", "swapaxes", "take"),
     *("trace", "var"),
 )
-_SAME_UNIT = ("add", "sub", "lt", "le", "gt", "ge", "eq", "ne")
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+_SAME_UNIT = ("add", "sub", *_COMPARISONS)
 
 
 def _is_operand(x: Any) -> bool:
@@ -63,6 +64,8 @@ def _binary(name: str, target: str, swapped: bool) -> Callable[[Any, Any], Any]:
     found: list[Any] = []
 
     def slow(self: Any, other: Any) -> Any:
+        if type(other) is list and name not in _COMPARISONS:  # as NumPy's arrays do
+            other = function("numpy", "asarray")(other)
         if not _is_operand(other):
             return NotImplemented
         if not found:
@@ -199,6 +202,12 @@ def _block_until_ready(self: Any) -> Any:
     return self
 
 
+def _tolist(self: Any) -> Any:
+    """Nested lists of quantities, as `numpy.ndarray.tolist` gives numbers."""
+    label = lambda x: [label(v) for v in x] if type(x) is list else quantity(x, self.label)
+    return label(np.asarray(destructure(self.stored)).tolist())
+
+
 def install() -> None:
     """Put operators and methods on `Unitful`."""
     cls: Any = Unitful
@@ -217,6 +226,8 @@ def install() -> None:
     cls.flatten = _unary("ravel")
     cls.block_until_ready = _block_until_ready
     cls.item = lambda self, *args: quantity(np.asarray(self.stored).item(*args), self.label)
+    cls.tolist = _tolist
+    cls.nbytes = property(lambda self: sum(x.nbytes for x in map(as_array, jax.tree.leaves(self))))
     cls.at = property(At, doc="Indexed updates, as `jax.Array.at`.")
     cls.real = property(_unary("real"))
     cls.imag = property(_unary("imag"))

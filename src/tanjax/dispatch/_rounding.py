@@ -14,7 +14,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from tanjax.arrays import Unitful, bits_of, quantity, range_of, settle, shift
+from tanjax._dtype_range import range_of
+from tanjax.arrays import Unitful, bits_of, quantity, settle, shift
 from tanjax.arrays._abstract import as_array
 from tanjax.registry._careful import home
 from tanjax.registry._losses import checked

@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import units
-from tanjax._errors import UnitError, message
+from tanjax._errors import UnitError, describe, message
 from tanjax.arrays import Unitful, convert, rooted
 from tanjax.registry._careful import home, labelled as quantity
 from tanjax.units import Unit, one
-from tanjax.units._signature import not_dimensionless, not_linear
+from tanjax.units.signatures import not_dimensionless, not_linear
 
 from ._operations import unit_of_det
 
@@ -97,7 +97,16 @@ def linear(name: str, label: str, x: Any) -> tuple[Any, Unit]:
     return value, unit
 
 
-def exponent_of(name: str, x: Any) -> Fraction:
+def _is_simple(name: str, y: Any) -> bool:
+    """Whether a ratio (`km/m`, degrees) keeps its unit under this power, as in a product."""
+    try:
+        exponent_of(name, y, one)
+    except UnitError:
+        return False
+    return True
+
+
+def exponent_of(name: str, x: Any, base: Unit) -> Fraction:
     """A concrete exponent as an exact fraction. **Raises:** `UnitError` if it is not concrete."""
     x = pure(name, "exponent", x)
     if isinstance(x, Fraction):
@@ -105,19 +114,22 @@ def exponent_of(name: str, x: Any) -> Fraction:
     if isinstance(x, jax.core.Tracer) or np.ndim(x) != 0:
         raise UnitError(
             message(
-                f"{name}: the exponent of a quantity must be one known number.",
+                f"{name}: the exponent of a quantity in {base} must be one known number.",
+                f"exponent: {describe(x)}",
                 "why: the unit of the result depends on it.",
                 hint="use a Python number, or make the base dimensionless first.",
             )
         )
-    return _simple_fraction(name, float(x))
+    return _simple_fraction(name, float(x), base)
 
 
 @functools.lru_cache(maxsize=256)  # 15 us otherwise, three times an eager operation
-def _simple_fraction(name: str, number: float) -> Fraction:
+def _simple_fraction(name: str, number: float, base: Unit) -> Fraction:
     simple = Fraction(number).limit_denominator(1000)
     if not math.isfinite(number) or float(simple) != number:
-        raise UnitError(f"{name}: the exponent {number} of a quantity is not a simple fraction.")
+        raise UnitError(
+            f"{name}: the exponent {number} of a quantity in {base} is not a simple fraction."
+        )
     return simple
 
 
@@ -126,9 +138,9 @@ def power(raw: Any, x: Any, y: Any, /) -> Any:
     """`x ** y`: the exponent is one known number, unless `x` is dimensionless."""
     name = raw.__name__
     value, unit = linear(name, "base", x)
-    if unit.is_dimensionless and not (unit.scale and np.ndim(y) == 0):
+    if unit.is_dimensionless and (unit is one or not _is_simple(name, y)):
         return quantity(raw(pure(name, "base", x), pure(name, "exponent", y)), one)
-    exponent = exponent_of(name, y)
+    exponent = exponent_of(name, y, unit)
     y = int(exponent) if exponent.denominator == 1 else float(exponent)
     value, label = rooted(value, unit, exponent)
     result = quantity(raw(value, y), label**exponent)
@@ -200,11 +212,11 @@ def on_scale(raw: Any, x: Any, y: Any, /) -> Any:
     Point - point is a difference, point ± difference a point; everything else is nonsense.
     """
     (a, ua), (b, ub) = split(x), split(y)
-    combine = units.subtract_units if raw.__name__ == "subtract" else units.add_units
+    combine = units.add_units if raw.__name__ == "add" else units.subtract_units
     unit = combine(ua, ub)
     left = right = ua
-    if not ua.is_linear and ub.is_linear:
+    if ub.is_linear and units.is_step(ub, ua):
         right = ua.delta
-    elif ua.is_linear and not ub.is_linear:
+    elif ua.is_linear and units.is_step(ua, ub):
         left, right = ub.delta, ub
     return quantity(raw(convert(a, ua, left), convert(b, ub, right)), unit)

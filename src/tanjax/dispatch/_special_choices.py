@@ -111,7 +111,7 @@ def _histogram(
     a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: Any = None, **_: Any
 ) -> str:
     counts = "1/u" if density else "v"
-    return f"a: u, {_edges(bins)}range: u, weights: v -> ({counts}, u)"
+    return f"a: U, {_edges(bins)}range: U, weights: v -> ({counts}, u)"
 
 
 @chosen("numpy.histogram_bin_edges")
@@ -121,14 +121,7 @@ def _histogram_bin_edges(a: Any, bins: Any = 10, *_: Any, **__: Any) -> str:
 
 def _edges(bins: Any) -> str:
     """The role of `bins`: edges have a unit, a number of bins has none."""
-    return "bins: u, " if type(bins) is Unitful or np.ndim(bins) else ""
-
-
-@chosen("numpy.linspace")
-def _linspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, **_: Any
-) -> str:
-    return "start: u, stop: u -> (u, u)" if retstep else "start: U, stop: U -> U"
+    return "bins: U, " if type(bins) is Unitful or np.ndim(bins) else ""
 
 
 # -- linear algebra --------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 from tanjax.arrays import Unitful, convert
 from tanjax.registry._careful import labelled as quantity
 from tanjax.registry._front import unit_of
-from tanjax.units._signature import Role, bind
+from tanjax.units.signatures import Role, bind
 
 from ._special import special, split
 from ._special_numpy import common

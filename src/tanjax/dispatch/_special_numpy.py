@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -11,15 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import units
-from tanjax._errors import UnitError, message
+from tanjax._errors import UnitError, incompatible, message
 from tanjax.arrays import Unitful, convert
 from tanjax.registry._careful import labelled as quantity, meeting, plain_result
 from tanjax.registry._front import unit_of
 from tanjax.units import Unit, one
-from tanjax.units._signature import Role, bind
+from tanjax.units.signatures import Role, bind, describe_unit
 
 from ._special import linear, pure, special, split
 from ._special_choices import front
+from .tables import TABLES
 
 # -- one unit for everything -----------------------------------------------------------------------
 
@@ -68,7 +70,8 @@ def pad(raw: Any, array: Any, pad_width: Any, mode: Any = "constant", **kwargs: 
     """What is filled in has the unit of the array; a function as `mode` sees numbers in it."""
     fills = {k: kwargs[k] for k in ("constant_values", "end_values") if k in kwargs}
     # zero is filled in unless something else is said, and is no neutral point of a scale
-    role = "u" if mode in ("constant", "linear_ramp", "empty") or callable(mode) else "U"
+    zero = not fills and mode in ("constant", "linear_ramp")
+    role = "u" if zero or mode == "empty" or callable(mode) else "U"
     unit, (numbers, fills) = common("pad", role, array, fills)
     return labelled(raw(numbers, pad_width, mode, **(kwargs | fills)), unit)
 
@@ -80,7 +83,22 @@ def pad(raw: Any, array: Any, pad_width: Any, mode: Any = "constant", **kwargs: 
 def isclose(
     raw: Any, a: Any, b: Any, rtol: Any = None, atol: Any = None, equal_nan: bool = False
 ) -> Any:
-    """The absolute tolerance has the unit; left out, it is 0 for anything with a dimension."""
+    """The absolute tolerance has the unit; left out, it is 0 for anything with a dimension.
+
+    Of points of a scale only differences mean something, so there is no relative tolerance.
+    """
+    if not (split(a)[1].is_linear and split(b)[1].is_linear):
+        if atol is None or (rtol is not None and rtol != 0):
+            raise UnitError(
+                message(
+                    f"{raw.__name__}: a part of a point of a scale means nothing.",
+                    hint="give `atol`, a difference such as `0.1 * tj.unit('delta_degC')`, "
+                    "and `rtol=0`, or nothing.",
+                )
+            )
+        unit, (a, b) = common(raw.__name__, "U", a, b)
+        atol, step = linear(raw.__name__, "atol", atol)
+        return raw(a, b, rtol=0.0, atol=convert(atol, step, unit.delta), equal_nan=equal_nan)
     dimensionless = split(a)[1].is_dimensionless and split(b)[1].is_dimensionless
     if rtol is None and atol is None and not (equal_nan or dimensionless):
         return front(_without_tolerance(raw), "a: u, b: u -> -")(a, b)
@@ -100,6 +118,24 @@ def _without_tolerance(raw: Callable[..., Any]) -> Callable[..., Any]:
     return functools.wraps(raw)(jax.jit(lambda a, b: raw(a, b, atol=0.0), inline=True))
 
 
+@special("numpy.linspace")
+def linspace(
+    raw: Any,
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """Points between two; the step between them is a difference."""
+    unit, (start, stop) = common("linspace", "U", start, stop)
+    out = raw(start, stop, num, endpoint, retstep, **kwargs)
+    if not retstep:
+        return labelled(out, unit)
+    return labelled(out[0], unit), labelled(out[1], unit and unit.delta)
+
+
 @special("numpy.arange")
 def arange(raw: Any, start: Any, stop: Any = None, step: Any = None, *args: Any, **kw: Any) -> Any:
     """The step has the unit. **Raises:** `UnitError` if it is left out: 1 of which unit?"""
@@ -112,6 +148,35 @@ def arange(raw: Any, start: Any, stop: Any = None, step: Any = None, *args: Any,
             )
         )
     return out
+
+
+@special("numpy.interp")
+def interp(
+    raw: Any, x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
+) -> Any:
+    """Both ends are said if one is: compiled for one of them, JAX takes it for the other."""
+    if period is None and (left is None) is not (right is None):
+        left, right = (fp[0] if left is None else left), (fp[-1] if right is None else right)
+    return front(raw, TABLES["numpy"]["interp"])(x, xp, fp, left, right, period)
+
+
+@special("numpy.percentile", "numpy.nanpercentile")
+def percentile(raw: Any, a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
+    """A plain `q` is in percent, and so is what a quantity is converted to."""
+    if type(q) is Unitful:
+        pure(raw.__name__, "q", q)
+        q = q.to_value(units.unit("percent"))
+    return front(raw, TABLES["numpy"]["percentile"])(a, q, *args, **kwargs)
+
+
+@special("linalg.matrix_rank")
+def matrix_rank(raw: Any, M: Any, rtol: Any = None, *, tol: Any = None, **kwargs: Any) -> Any:
+    """A relative tolerance is one of the largest singular value; JAX takes it for absolute."""
+    value, _ = linear("matrix_rank", "M", M)
+    if rtol is None or tol is not None or jnp.ndim(value) < 2:
+        return front(raw, TABLES["linalg"]["matrix_rank"])(M, rtol, tol=tol, **kwargs)
+    largest = jnp.linalg.norm(value, 2, axis=(-2, -1))
+    return raw(value, pure("matrix_rank", "rtol", rtol) * largest, **kwargs)
 
 
 # -- angles ----------------------------------------------------------------------------------------
@@ -220,7 +285,7 @@ def histogram2d(
     density: Any = None,
 ) -> Any:
     """Edges in the units of `x` and `y`; counts plain, in the weights' unit, or per area."""
-    (xs, u), (ys, v) = linear("histogram2d", "x", x), linear("histogram2d", "y", y)
+    (xs, u), (ys, v) = split(x), split(y)
     if np.ndim(bins) if type(bins) is not list else len(bins) != 2:
         bins = [bins, bins]  # the same edges for both
     counts, (ex, ey) = _histogram(
@@ -248,12 +313,17 @@ def histogramdd(
     weights: Any = None,
     density: Any = None,
 ) -> Any:
-    """As `histogram2d`; all columns of the sample are in one unit."""
-    value, unit = linear("histogramdd", "sample", sample)
+    """As `histogram2d`; the columns of one sample are in one unit."""
+    if type(sample) in (list, tuple):  # one array, with its unit, per axis
+        columns, found = zip(*map(split, sample), strict=True)
+        value = jnp.stack([jnp.ravel(c) for c in columns], -1)
+    else:
+        value, unit = split(sample)
+        found = (unit,) * np.shape(value)[1]
     return _histogram(
         "histogramdd",
         lambda b, r, w: raw(value, b, r, w, density),
-        (unit,) * np.shape(value)[1],
+        found,
         bins,
         range,
         weights,
@@ -281,7 +351,7 @@ def _histogram(
     plain_weights = weights.stored if type(weights) is Unitful else weights
     counts, edges = compute(bins, range, plain_weights)
     if density:
-        volume = functools.reduce(Unit.__mul__, per_axis)
+        volume = functools.reduce(Unit.__mul__, (u.delta for u in per_axis))
         counts = quantity(counts, volume.inverse)
     elif type(weights) is Unitful:
         counts = quantity(counts, weights.label)
@@ -292,9 +362,25 @@ def _in_unit(name: str, edges: Any, unit: Unit) -> Any:
     """Edges as numbers in a unit; a number of bins stays what it is."""
     if type(edges) is not Unitful and np.ndim(edges) == 0 and isinstance(edges, int):
         return edges
-    operands = [(Role.parse("u"), unit, "sample"), (Role.parse("u"), unit_of(edges), "edges")]
+    operands = [(Role.parse("U"), unit, "sample"), (Role.parse("U"), unit_of(edges), "edges")]
     bind(name, operands)
     return convert(edges.stored, edges.label, unit) if type(edges) is Unitful else edges
+
+
+# -- random numbers --------------------------------------------------------------------------------
+
+
+@special("random.multivariate_normal")
+def multivariate_normal(raw: Any, key: Any, mean: Any, cov: Any, *args: Any, **kw: Any) -> Any:
+    """The covariance is in the square of the unit of the mean."""
+    (value, unit), (square, given) = split(mean), linear("multivariate_normal", "cov", cov)
+    if unit is one and not np.any(value):
+        unit = given ** Fraction(1, 2)
+    if given.dimension is not unit.delta.dimension**2:
+        facts = f"mean: {describe_unit(unit)}", f"cov: {describe_unit(given)}"
+        raise incompatible("multivariate_normal", *facts, "a covariance is in `mean**2`.")
+    square = convert(square, given, unit.delta**2)
+    return labelled(raw(key, value, square, *args, **kw), unit)
 
 
 # -- texts -----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from tanjax._errors import UnitError, incompatible, message
 from tanjax.arrays import Unitful, convert
 from tanjax.registry._careful import labelled as quantity
 from tanjax.units import Unit, one
-from tanjax.units._signature import describe_unit
+from tanjax.units.signatures import describe_unit
 
 from ._special import linear, pure, special, split
 from ._special_choices import front

@@ -12,32 +12,48 @@ from typing import Any
 import numpy as np
 
 from tanjax import units
-from tanjax._errors import incompatible
+from tanjax._dtype_range import range_of
+from tanjax._errors import UnitError, incompatible, message
 from tanjax.arrays import (
     Unitful,
     bits_of,
     convert,
     joined,
     quantity,
-    range_of,
     settle,
 )
 from tanjax.arrays._abstract import as_array
 from tanjax.registry._careful import centred_label, home, labelled, needs_graph, run
 from tanjax.registry._losses import checked
-from tanjax.units._signature import describe_unit, not_linear
+from tanjax.units.signatures import describe_unit, not_linear
 
 
 class At:
+    """`q.at`, which needs an index: without one nobody has said what is to be changed."""
+
+    __slots__ = ("q",)
+
+    def __init__(self, q: Unitful) -> None:
+        self.q = q
+
+    def __getitem__(self, index: Any) -> Updates:
+        return Updates(self.q, index)
+
+    def __getattr__(self, name: str) -> Any:
+        hint = f"; say where: `q.at[index].{name}(...)`, or `q.at[...]` for everywhere"
+        raise AttributeError(f"`at` has no `{name}`{hint if hasattr(Updates, name) else ''}.")
+
+
+class Updates:
     """`q.at[index]`: the updates of `jax.Array.at`, with values converted to the unit of `q`."""
 
     __slots__ = ("index", "q")
 
-    def __init__(self, q: Unitful, index: Any = None) -> None:
+    def __init__(self, q: Unitful, index: Any) -> None:
         self.q, self.index = q, index
 
-    def __getitem__(self, index: Any) -> At:
-        return At(self.q, index)
+    def __getitem__(self, index: Any) -> Any:
+        raise TypeError("`q.at[i]` has its index: write `q.at[i, j]` instead of `q.at[i][j]`.")
 
     def _at(self) -> Any:
         return as_array(self.q.stored).at[self.index]
@@ -58,9 +74,10 @@ class At:
         if name in ("add", "subtract") and not self.q.label.is_linear:
             # To a point of a scale only a difference can be added.
             step = values.label if type(values) is Unitful else units.one
-            combine = units.add_units if name == "add" else units.subtract_units
-            if combine(self.q.label, step) is not self.q.label:
-                raise not_linear(f"at[...].{name}", "values", step)
+            if not units.is_step(step, self.q.label):
+                facts = f"array: {describe_unit(self.q.label)}", f"values: {describe_unit(step)}"
+                hint = f"give a difference, in {self.q.label.delta}."
+                raise incompatible(f"at[...].{name}", *facts, hint)
             number = convert(values.stored, step, self.q.label.delta)
         else:
             number = self._number(name, values)
@@ -135,6 +152,20 @@ class At:
     def divide(self, values: Any, **kwargs: Any) -> Unitful:
         """A copy with entries divided by pure numbers."""
         return self._pure("divide", values, kwargs)
+
+    def power(self, values: Any, **kwargs: Any) -> Unitful:
+        """A copy with entries raised to powers. **Raises:** `UnitError` if they are no numbers."""
+        if not self.q.label.is_dimensionless:
+            raise UnitError(
+                message(
+                    f"at[...].power: some entries would no longer be in {self.q.label}.",
+                    hint="raise the whole quantity to a power, `q ** 2`, or its numbers.",
+                )
+            )
+        power = values.plain("at[...].power") if type(values) is Unitful else values
+        number = self.q.plain("at[...].power")
+        raised = as_array(number).at[self.index].power(power, **kwargs)
+        return quantity(raised, units.one).to(self.q.unit)
 
     def apply(self, f: Callable[[Any], Any], **kwargs: Any) -> Unitful:
         """A copy with `f` (of quantities of this unit) applied to entries."""

@@ -24,6 +24,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from tanjax._dtype_range import range_of
 from tanjax.arrays import (
     Unitful,
     bits_in,
@@ -35,7 +36,6 @@ from tanjax.arrays import (
     measure,
     note_bits,
     quantity,
-    range_of,
     settle,
     shift,
 )
@@ -248,7 +248,7 @@ def fitted(
     for letter, members in groups.items():
         if letter == "1":
             inner.update(_pure(members))
-        elif isinstance(binding.get(letter), Unit):
+        elif isinstance(binding.get(letter), Unit) and binding[letter].is_linear:
             of = [q for _, q in members]
             new[letter] = centred_label(of, binding[letter], roots.get(letter, 1))
     return new, inner
@@ -269,6 +269,7 @@ def centred_label(quantities: list[Any], unit: Unit, root: int = 1) -> Unit:
     **Arguments:** `root`: its exponent is a multiple of this.
     **Returns:** if nobody knows where they lie, the label of the largest scale among them.
     """
+    quantities = [q for q in quantities if q.label.is_linear]
     known = [(bits_of(q), q.label) for q in quantities]
     spans = [range_of(q.dtype) for q in quantities]
     if any(bits is None for bits, _ in known) or None in spans:

@@ -24,7 +24,7 @@ import numpy as np
 from tanjax._errors import UnitError, message
 from tanjax.arrays import Unitful, convert, is_structured
 from tanjax.units import Unit, one
-from tanjax.units._signature import (
+from tanjax.units.signatures import (
     ANY,
     Monomial,
     Operand,
@@ -33,7 +33,6 @@ from tanjax.units._signature import (
     Signature,
     bind,
     divisible,
-    not_linear,
     roots,
     unexpected,
 )
@@ -215,7 +214,7 @@ class Front:
     ) -> tuple[Any, Any]:
         """The arguments as plain numbers in the units that were resolved."""
         new_args, new_kwargs = list(args), kwargs
-        for (role, unit, name), place in zip(operands, where, strict=True):
+        for (role, unit, _), place in zip(operands, where, strict=True):
             slot, index = place if type(place) is tuple else (place, None)
             if type(slot) is not int and new_kwargs is kwargs:
                 new_kwargs = dict(kwargs)
@@ -223,8 +222,6 @@ class Front:
             value = holder[slot] if index is None else holder[slot][index]
             target = one if role.letter == "1" else binding.get(role.letter)
             if unit is ANY:
-                if target is not None and not target.is_linear:
-                    raise not_linear(self.name, name, target)
                 continue
             if type(value) is Unitful:
                 plain, label = value.stored, value.label
@@ -302,7 +299,7 @@ def _add_operand(
             raise unexpected(function, name, value.label)
         operands.append((role, value.label, name))
         where.append(slot)
-    elif role is _NO_ROLE or value is None:
+    elif role is _NO_ROLE or value is None or kind is str:  # `left="extrapolate"`
         if kind in _SEQUENCES and _has_quantity(value):
             raise unexpected(function, name, next(v.label for v in value if type(v) is Unitful))
     elif kind in _SEQUENCES and (role.sequence or _has_quantity(value)):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tanjax.units import Unit
-from tanjax.units._signature import Each, Many, Monomial, Operand, Plain, Several
+from tanjax.units.signatures import Each, Many, Monomial, Operand, Plain, Several
 
 from ._careful import labelled, plain_result
 

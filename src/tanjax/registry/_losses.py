@@ -22,15 +22,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from tanjax._dtype_range import Range, range_of
 from tanjax.arrays import (
     NOTHING,
-    Range,
     Unitful,
     bits_in,
     convert,
     is_structured,
     measure,
-    range_of,
     warn_too_wide,
 )
 from tanjax.units import Unit, one

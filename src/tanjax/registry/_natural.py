@@ -72,9 +72,12 @@ def structural_pullback(
     """`wrap_natural_pullback` with a convention and argument names for messages."""
     labels = [names[i] if i < len(names) else f"argument {i}" for i in range(len(args))]
 
-    def pullback(out_bar: Any) -> Any:
+    def pullback(out_bar: Any, speak: Any = None) -> Any:
         arrays.check_structural(f"{how.name}: cotangent of the output", out, out_bar)
-        speak = to_natural(out, out_bar) if how.output == "natural" else out_bar
+        if how.output == "structural":
+            speak = out_bar
+        elif speak is None:
+            speak = to_natural(out, out_bar)
         bars = natural_pullback(_conj(speak) if how.chainrules else speak)
         bars, keyword_bars = _split(how, bars, len(args), kwargs)
         if how.chainrules:
@@ -133,11 +136,12 @@ def _split(
     if not isinstance(bars, tuple) or hasattr(bars, "_fields"):
         bars = (bars,)
     if len(bars) != count:
+        is_list = len(bars) == 1 and isinstance(bars[0], list)
         raise CotangentError(
             message(
-                f"{how.name}: the pullback must return one cotangent per argument.",
+                f"{how.name}: the pullback must return one cotangent per argument, in a tuple.",
                 f"expected: {count}",
-                f"got: {len(bars)}",
+                f"got: a list of {len(bars[0])}" if is_list else f"got: {len(bars)}",
                 hint="return a tuple, with `None` where the output does not depend on an argument.",
             )
         )

@@ -4,8 +4,9 @@ For a call on given types, in this order: an operation that opted out, or whose 
 for these types says `differentiate=True`, is differentiated by AD of that implementation; else
 the most specific natural rule applies; else AD of the implementation. One more question can only
 be answered once the output is known: an output with hidden directions (an over-parametrised type)
-may receive cotangents that no natural cotangent expresses, so unless the rule says how to handle
-them the implementation is differentiated. Both roads give the gradient of the definition.
+may receive cotangents that no natural cotangent expresses, and one without a closed form of its
+pullback only by an iteration that loses digits. Unless the rule says how to handle these, the
+implementation is differentiated. Both roads give the gradient of the definition.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from tanjax._errors import CotangentError, ShapeError, describe, message, no_rul
 from tanjax.arrays import AbstractArray, is_structured
 
 from ._lowering import both_modes
-from ._natural import Convention, structural_pullback, structural_pushforward
-from ._table import Signature, distance
+from ._natural import Convention, structural_pullback, structural_pushforward, to_natural
+from ._table import Signature, distance, is_static_value
 
 if TYPE_CHECKING:
     from ._operation import Operation
@@ -67,6 +68,7 @@ class Plan:
 
     def primal(self, *args: Any) -> Any:
         """The implementation itself: no rule, no compilation."""
+        self._check(args)
         if self.implementation is not None:
             return self.implementation.function(*args, **self.statics)
         if self.operation.generic is None:
@@ -101,9 +103,9 @@ class Plan:
         """The rule with structural cotangents: `(out, pullback)`."""
         assert self.rule is not None
         out, natural_pullback = self._run(self.rule, args)
-        names = self.operation.parameters
+        names = self.operation.names_for(len(args))
         pullback = structural_pullback(self.rule.convention, natural_pullback, out, args, {}, names)
-        if self.rule.hidden != "hybrid" or not has_hidden_directions(out):
+        if self.rule.hidden != "hybrid" or has_natural_cotangents(out):
             return out, pullback
         return out, self._hybrid(out, pullback, args)
 
@@ -111,12 +113,13 @@ class Plan:
         """The rule for the visible part of a cotangent, AD of the implementation for the rest."""
 
         def hybrid_pullback(out_bar: Any) -> Any:
-            visible = _visible_part(out, out_bar)
+            natural = to_natural(out, out_bar)
+            visible = _structural(out, natural)  # of these digits: AD takes what they lack
             hidden = jax.tree.map(
                 lambda c, v: c - v if arrays.is_inexact(c) else c, out_bar, visible
             )
             _, vjp = jax.vjp(self.primal, *args)
-            return tuple(map(_add_leaves, pullback(visible), vjp(hidden)))
+            return tuple(map(_add_leaves, pullback(visible, natural), vjp(hidden)))
 
         return hybrid_pullback
 
@@ -126,7 +129,13 @@ class Plan:
         out, natural_pushforward = self._run(self.push, args)
         return out, structural_pushforward(self.push.convention, natural_pushforward, out, args)
 
+    def _check(self, args: Any) -> None:
+        check = self.operation.check
+        if check is not None and any(map(is_structured, args)):
+            check(self.operation.name, *args)
+
     def _run(self, rule: Rule, args: Any) -> Any:
+        self._check(args)
         result = rule.function(*args, **self.statics)
         if not (isinstance(result, tuple) and len(result) == 2 and callable(result[1])):
             raise CotangentError(
@@ -137,7 +146,7 @@ class Plan:
             )
         if rule not in self.checked:  # once per plan: it traces the primal a second time
             self.checked.append(rule)
-            dynamic = {i for i, a in enumerate(args) if not callable(a)}
+            dynamic = {i for i, a in enumerate(args) if not is_static_value(a)}
             fixed = {i: a for i, a in enumerate(args) if i not in dynamic}
             primal = lambda *moving: self.primal(*_fill(fixed, moving))
             expected = jax.eval_shape(primal, *(a for i, a in enumerate(args) if i in dynamic))
@@ -177,16 +186,17 @@ class Plan:
             if self.hidden_output:
                 return by_ad(*args)
             out = by_rule(*args)
-            if self._handles(out):
+            if self.handles(out):
                 return out
             self.hidden_output = True  # known for these types from now on
             return by_ad(*args)
 
         return call
 
-    def _handles(self, out: Any) -> bool:
-        rule = self.rule or self.push
-        return rule is None or rule.hidden != "ad" or not has_hidden_directions(out)
+    def handles(self, out: Any, rule: Rule | None = None) -> bool:
+        """Whether its rule may differentiate a call with this output, rather than AD."""
+        rule = rule or self.rule or self.push
+        return rule is None or rule.hidden != "ad" or has_natural_cotangents(out)
 
     def traced(self, fixed: tuple[int, ...], *args: Any) -> Any:
         """The body of the compiled call; `fixed` are the positions of static arguments."""
@@ -271,9 +281,9 @@ def structured_leaves(tree: Any) -> list[Any]:
     return [x for x in jax.tree.leaves(tree, is_leaf=is_structured) if is_structured(x)]
 
 
-def has_hidden_directions(out: Any) -> bool:
-    """Whether an output can receive cotangents that no natural cotangent expresses."""
-    return not all(arrays.array_type(x).is_injective(x) for x in structured_leaves(out))  # type: ignore[union-attr]
+def has_natural_cotangents(out: Any) -> bool:
+    """Whether natural cotangents express, exactly, every cotangent that an output can receive."""
+    return all(map(arrays.has_exact_naturals, structured_leaves(out)))
 
 
 def check_not_batched(op: str, name: str, arg: Any) -> None:
@@ -290,13 +300,9 @@ def check_not_batched(op: str, name: str, arg: Any) -> None:
             )
 
 
-def _visible_part(out: Any, out_bar: Any) -> Any:
-    def project(o: Any, c: Any) -> Any:
-        if not is_structured(o):
-            return c
-        return arrays.pullback_of_destructure(o)(arrays.pullback_of_restructure(o)(c))
-
-    return jax.tree.map(project, out, out_bar, is_leaf=is_structured)
+def _structural(out: Any, natural: Any) -> Any:
+    pull = lambda o, y: arrays.pullback_of_destructure(o)(y) if is_structured(o) else y
+    return jax.tree.map(pull, out, natural, is_leaf=is_structured)
 
 
 def _add_leaves(a: Any, b: Any) -> Any:

@@ -10,7 +10,6 @@ import jax
 from tanjax import _compat, arrays
 
 from ._operation import Operation
-from ._plan import has_hidden_directions
 
 
 def rrule(
@@ -30,7 +29,7 @@ def rrule(
     plan = f.plan(args, statics)
     if plan.rule is not None:
         out, pullback = plan.structural_rule(*args)
-        if plan.rule.hidden != "ad" or not has_hidden_directions(out):
+        if plan.handles(out):
             return out, pullback
     return jax.vjp(plan.differentiable(), *args)
 
@@ -48,7 +47,7 @@ def frule(
         plan = f.plan(primals, statics)
         if plan.push is not None:
             out, pushforward = plan.structural_push(*primals)
-            if plan.push.hidden != "ad" or not has_hidden_directions(out):
+            if plan.handles(out, plan.push):
                 return out, pushforward(*tangents)
         return jax.jvp(plan.differentiable(), primals, tangents)
     return jax.jvp(lambda *a: f(*a, **kwargs), primals, tangents)

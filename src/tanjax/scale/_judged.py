@@ -21,7 +21,7 @@ import numpy as np
 from .graph._graph import Exponents, Magnitudes, Node, ScaleGraph
 from .laws._law import LAWS
 from .magnitudes._evaluate import OVER_BUDGET, UNDEFINED, Evaluation, rounded, simulate
-from .magnitudes._losses import losses, lost_errors
+from .magnitudes._losses import lost_errors
 from .numbers import _range
 from .numbers._stored import clamp_to
 from .numbers._wide import as_float
@@ -36,12 +36,14 @@ class Judged(NamedTuple):
 
     **Fields:** `lost`: entries of the results that are wrong; `worse`: how many are farther off
     than in plain JAX, which has them nearly right; `errors`: per output, what is lost of entries;
-    `undefined`: the equations where the range has made a nan of 0 · inf.
+    `excused`: the same, less what no exponent of its dtype holds; `undefined`: the equations where
+    the range has made a nan of 0 · inf.
     """
 
     lost: int
     worse: int
     errors: list[Any]
+    excused: list[Any]
     undefined: frozenset[int] = frozenset()
 
     @property
@@ -60,20 +62,31 @@ class Judged(NamedTuple):
         """Run the program at exponents, and compare it with the run at none, `plain`."""
         none = [None] * len(graph.outputs)
         if not reference.complete:
-            return cls(int(plain is None), 0, none)
+            return cls(int(plain is None), 0, none, none)
         simulated = simulate(graph, reference, exponents)
         errors = lost_errors(graph, reference, simulated, strict=True)
-        before = none if plain is None else plain.errors
-        worse = sum(
-            int(np.count_nonzero((was < _NEARLY) & (now > _FARTHER * was)))
-            for was, now in zip(before, errors, strict=True)
-            if was is not None and now is not None
-        )
-        lost = sum(loss.entries for loss in losses(graph, reference, simulated, free=free))
+        excused = lost_errors(graph, reference, simulated, free=free)
+        worse = 0
+        if plain is not None:
+            before, after = (plain.errors, plain.excused), (errors, excused)
+            worse = sum(map(_count_worse, zip(*before, strict=True), zip(*after, strict=True)))
+        lost = sum(int(np.count_nonzero(e)) for e in excused if e is not None)
         if not lost and exponents is not None:
             lost = overflowing(graph, reference, exponents)
         nodes = [e.node for e in simulated.events if e.kind == UNDEFINED]
-        return cls(lost, worse, errors, frozenset(node.index for node in nodes if node))
+        at = frozenset(node.index for node in nodes if node)
+        return cls(lost, worse, errors, excused, at)
+
+
+def _count_worse(was: Sequence[Any], now: Sequence[Any]) -> int:
+    """How many entries of an output are farther off than in plain JAX, which has them nearly right.
+
+    Right are the true number, and what the dtype makes of it: the 0 that plain JAX has for 1e-69
+    must not become nan.
+    """
+    pairs = [(a, b) for a, b in zip(was, now, strict=True) if a is not None and b is not None]
+    farther = [(a < _NEARLY) & (b > _FARTHER * a) for a, b in pairs]
+    return int(np.count_nonzero(np.any(farther, axis=0))) if farther else 0
 
 
 class Doubt(NamedTuple):

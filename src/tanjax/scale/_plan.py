@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tanjax._dtype_range import limits
+
 from . import _hosts
 from ._choice import Solved, assigned, misfits
 from ._judged import overflowing, right_in, unknown_primitives, unseen
@@ -33,8 +35,8 @@ from .magnitudes._evaluate import Evaluation, evaluate, rounded, simulate
 from .magnitudes._intervals import bound
 from .magnitudes._losses import losses
 from .numbers import _range
-from .numbers._measure import count_nonzero, is_finite, measure
-from .numbers._stored import clamp_to
+from .numbers._measure import count_numbers, measure
+from .numbers._wide import scaled
 from .replay._rewrites import all_guarded, guarded
 from .show._progress import progress
 
@@ -52,7 +54,7 @@ class Plan(NamedTuple):
     `is_estimate`: not everything was run on numbers; `lost`: by index of a value, what plain JAX
     would do there; `has_effects`: it prints or calls back; `conversions`, `method`, `gap`,
     `seconds`: of the assignment; `is_confirmed`: plain JAX was seen to miss what is estimated, or
-    must; `expected`: how many entries of each result are not zero, if all are known and finite;
+    must; `expected`: how many entries of each result are finite, and how many not zero, if known;
     `free_outputs`: as given; `grade`: what is known of the numbers of the last call, `"proved"`,
     `"seen"` or `"guessed"`; `looks`: on how many calls it was compared with the numbers; `alarms`:
     what may be wrong in the results all the same; `doubts`: what plain JAX is asked for then.
@@ -72,7 +74,7 @@ class Plan(NamedTuple):
     doubts: tuple[Any, ...] = ()
     seconds: float = 0.0
     is_confirmed: bool = False
-    expected: tuple[int, ...] | None = None
+    expected: tuple[tuple[int, int], ...] | None = None
     free_outputs: tuple[bool, ...] = ()
     grade: str = "seen"
     looks: int = 1
@@ -90,7 +92,7 @@ class Plan(NamedTuple):
         )
 
     def is_short(self, results: Sequence[Any], arguments: Sequence[Any] = ()) -> bool:
-        """Whether results are not finite, or zero, where something else is known to be right.
+        """Whether results are not finite, or zero, where other numbers are known to be right.
 
         With the `arguments` zeros are excused that rounding leaves of a sum in any range:
         `(1e20 + 1e30) - 1e30`.
@@ -99,12 +101,13 @@ class Plan(NamedTuple):
         if counts and arguments:
             coarse = rounded(self.graph, evaluate(self.graph, _numbers(arguments), budget=BUDGET))
             left = [0 if x is None else int(np.count_nonzero(x.array)) for x in coarse.outputs]
-            counts = tuple(min(pair) for pair in zip(counts, left, strict=True))
+            pairs = zip(counts, left, strict=True)
+            counts = tuple((finite, min(nonzero, n)) for (finite, nonzero), n in pairs)
         trios = zip(self.graph.outputs, counts, results, strict=False)
         return any(
-            not is_finite(x) or (count and count_nonzero(x) < count)
+            found[0] < count[0] or found[1] < count[1]
             for use, count, x in trios
-            if use.value.is_floating
+            if use.value.is_floating and (found := count_numbers(x))
         )
 
     def believed(self) -> Plan:
@@ -158,8 +161,8 @@ def overflows(graph: ScaleGraph, m: Magnitudes) -> bool:
     return any(x is not None and x.high > _range.range_of(v)[1] for v, x in known)
 
 
-def seen_right(plan: Plan, arguments: Sequence[Any]) -> Magnitudes | None:
-    """The magnitudes for these numbers if a plan loses none of them; None if that is not so.
+def seen_right(plan: Plan, arguments: Sequence[Any]) -> Plan | None:
+    """The plan with what is known of these numbers if it loses none of them; None otherwise.
 
     **Cost:** about 10 µs per equation.
     """
@@ -178,12 +181,14 @@ def seen_right(plan: Plan, arguments: Sequence[Any]) -> Magnitudes | None:
         return None
     if not guarded(graph, m, at) <= at.guarded:  # of these numbers, XLA would join others
         return None
+    expected = _expected(graph, reference, Solved(at))
+    found = plan._replace(magnitudes=m, expected=expected)
     if plan.identity and all(_range.is_normal(v, m) for v in graph.values):
-        return None if any(_range.needed_by_parts(v, m) > 0 for v in graph.values) else m
+        return None if any(_range.needed_by_parts(v, m) > 0 for v in graph.values) else found
     simulated = simulate(graph, reference, None if plan.identity else at)
     if losses(graph, reference, simulated, free=plan.free_outputs):
         return None
-    return m if plan.identity or not overflowing(graph, reference, at) else None
+    return found if plan.identity or not overflowing(graph, reference, at) else None
 
 
 @contextlib.contextmanager
@@ -265,22 +270,28 @@ def _hidden(graph: ScaleGraph, solved: Solved | None) -> Solved:
     return solved._replace(exponents=exponents, method="guarded")
 
 
-def _expected(graph: ScaleGraph, reference: Evaluation, solved: Solved) -> tuple[int, ...] | None:
-    """Per result how many entries are not zero; None unless all are known, finite, and fit."""
+def _expected(
+    graph: ScaleGraph, reference: Evaluation, solved: Solved
+) -> tuple[tuple[int, int], ...] | None:
+    """Per result how many entries are finite, and how many of them not zero, as they are stored.
+
+    None unless all are known. Entries at the ends of the range are left to rounding.
+    """
     if not reference.complete or reference.estimated:
         return None
     counts = []
     for use, result in zip(graph.outputs, reference.outputs, strict=True):
-        m, dtype = reference.magnitudes[use.value.index], use.value.aval.dtype
-        exponent = solved.exponents.of(use)
         if not use.value.is_floating:
-            counts.append(0)
+            counts.append((0, 0))
             continue
-        if m is None or result is None or not np.isfinite(result.array).all():
+        if result is None:
             return None
-        if m.high - exponent > _range.normal_range(dtype)[1]:
-            return None
-        counts.append(int(np.count_nonzero(clamp_to(result, dtype, exponent).value.array)))
+        room = limits(use.value.aval.dtype)
+        sizes = np.abs(scaled(result.array, result.exponent - solved.exponents.of(use)))
+        finite = sizes <= room.largest / 2
+        counts.append(
+            (int(finite.sum()), int(np.count_nonzero(finite & (sizes >= 2 * room.bottom))))
+        )
     return tuple(counts)
 
 

@@ -50,17 +50,23 @@ def widest(
 
 
 def expected(
-    graph: ScaleGraph, e: Exponents, seen: Sequence[Magnitude | None]
-) -> list[Window | None]:
+    graph: ScaleGraph,
+    e: Exponents,
+    seen: Sequence[Magnitude | None],
+    distances: Sequence[float] = _DISTANCES[:-1],
+) -> list[Window | None] | None:
     """Windows in which a plan is expected to be right: no proof, but loops are continued.
 
-    For plans that are estimates themselves; a narrow window where even bounds say too little.
+    For plans that are estimates themselves. None where even bounds say too little.
     """
-    distances = _DISTANCES[:-1]
     found = _widest(Bounds(graph, False), graph, e, seen, distances)
-    if found is None:
-        pairs = zip(graph.inputs, seen, strict=True)
-        found = [None if m is None else _around(v, m, _NARROW) for v, m in pairs]
+    return found and [w and w._replace(finite=False) for w in found]
+
+
+def narrow(graph: ScaleGraph, seen: Sequence[Magnitude | None]) -> list[Window | None]:
+    """Windows closely around what was seen, where nothing better is known."""
+    pairs = zip(graph.inputs, seen, strict=True)
+    found = [None if m is None else _around(v, m, _NARROW) for v, m in pairs]
     return [w and w._replace(finite=False) for w in found]
 
 

@@ -24,8 +24,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from tanjax._dtype_range import range_of
 from tanjax._errors import ScaleWarning, message, outside
-from tanjax.arrays import NOTHING, is_inexact, measure, range_of
+from tanjax.arrays import NOTHING, is_inexact, measure
 
 from ._scale_graph import scale_graph
 from ._units import is_quantity

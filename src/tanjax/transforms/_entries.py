@@ -6,15 +6,17 @@ loops were sampled, or numbers were too many to be run at every call. A proof is
 because nothing need be looked at afterwards but the magnitudes of the arguments.
 
 Sharp edges. What is guessed is limited to programs whose look costs more than `DEAR`; the results
-of such calls are looked at on calls 1, 2, 4, 8, …, and so are numbers farther away than `_UP` and
-`_DOWN` bits.
+of such calls are looked at on calls 1, 2, 4, 8, …, and so are numbers farther than `_UP` and
+`_DOWN` bits from those of a call that was looked at. Numbers from two such calls are strangers to
+each other: of 1e20 · 1e-20 and 1e-20 · 1e20 nothing follows for 1e20 · 1e20.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -22,13 +24,18 @@ from tanjax.scale import Magnitude, Plan, _plan, _proof
 from tanjax.scale.numbers._measure import Spread, Window, inside, measure
 from tanjax.scale.numbers._together import Together
 
+from ._arguments import is_finite
 from ._packing import free_leaves
 
 DEAR = 1e-3  # seconds that a look may take at every call
-_UP, _DOWN = 16.0, 64.0  # bits around numbers for which JAX's own program was seen to be right
+# Bits around numbers for which JAX's own program was seen to be right. The smallest entry of an
+# array is another one on every call, a single number is not.
+_UP, _DOWN, _OFTEN = 5.0, 8.0, 8  # the latter grows with every look, up to so many times
+_EXPECTED = (6.0,)  # where bounds promise no more than these
+_NEAR = 4.0  # bits between largest numbers that belong together
 _BELIEVED = 8.0  # bits around numbers for which an alarm was false
 _PLANS = 16  # of one program; the oldest goes
-_WINDOWS = 4  # proved ones, of one plan
+_WINDOWS = 4  # proved ones, of one plan, and as many that are trusted
 _TOGETHER = 16  # floating arguments from which on they are looked at by a program of their own
 
 log = logging.getLogger("tanjax.scale")
@@ -73,10 +80,25 @@ class Watch:
             return None
         return self._together.begin([leaves[i] for i, _ in self.pairs])
 
+    def riding(self, program: Callable[..., Any]) -> Any:
+        """The program with the look inside, where that pays; else None."""
+        if self._together is None:
+            return None
+        return self._together.riding(program, [i for i, _ in self.pairs])
+
     def takes(self, leaves: Sequence[Any], begun: Any = None) -> bool:
         if self._together is not None:
             return self._together.inside([leaves[i] for i, _ in self.pairs], begun)
         return all([inside(leaves[i], window) for i, window in self.pairs])
+
+
+class Trusted(NamedTuple):
+    """Numbers for which a plan is taken without a look: the windows, their flags, what was seen."""
+
+    watch: Watch
+    others: tuple[Any, ...]
+    hull: Look
+    looks: int = 1
 
 
 class Entry:
@@ -84,6 +106,7 @@ class Entry:
 
     **Fields:** `plan`, `program`; `grade`: `"seen"`, `"proved"` or `"guessed"`, of the last call
     that it took; `looks`: how often its numbers were looked at; `watch`: the windows of that call;
+    `flagged`: the program with a flag that tells whether its numbers have left their range;
     `unseen`: how many calls ago arguments that are results were looked at (`_returned.py`).
     """
 
@@ -93,21 +116,30 @@ class Entry:
         self.unseen, self.looks, self.is_dear = 0, 1, _plan.look_cost(plan.graph) > DEAR
         self.proved: list[Watch] = []
         self.overflows = False
-        self.trusted: Watch | None = None
+        self.flagged: Callable[..., Any] | None = None
+        self.trusted: list[Trusted] = []
         self.watch: Watch | None = None
-        self._others: tuple[Any, ...] = ()
         self._failures = 0
         self._hull: Look | None = None
         if plan.is_estimate:
             seen = look(leaves)
             if not self.prove(leaves, seen):
-                self._others = others(leaves)
-                self.trusted = Watch(_proof.expected(plan.graph, plan.exponents, seen), leaves)
+                windows = _proof.expected(plan.graph, plan.exponents, seen)
+                windows = windows or _proof.narrow(plan.graph, seen)
+                self.trusted = [Trusted(Watch(windows, leaves), others(leaves), seen)]
+
+    @property
+    def _first(self) -> Watch | None:
+        known = self.proved or [t.watch for t in self.trusted]
+        return known[0] if known else None
+
+    def riding(self) -> Any:
+        """The program with the look of `begin` inside, where that pays; else None."""
+        return None if self._first is None else self._first.riding(self.program)
 
     def begin(self, leaves: Sequence[Any]) -> Any:
         """Start looking at the magnitudes, before a device is given other work; for `covers`."""
-        watch = self.proved[0] if self.proved else self.trusted
-        return None if watch is None else watch.begin(leaves)
+        return None if self._first is None else self._first.begin(leaves)
 
     def covers(self, leaves: Sequence[Any], begun: Any = None) -> bool:
         """Whether nothing need be looked at but the magnitudes of the arguments."""
@@ -116,10 +148,11 @@ class Entry:
                 self.grade, self.watch = "proved", watch
                 return True
             begun = None  # it was of the first watch
-        trusted = self.trusted is not None and self.trusted.takes(leaves, begun)
-        if trusted and self._others == others(leaves):
-            self.grade, self.watch = "guessed", self.trusted
-            return True
+        for trusted in self.trusted:
+            if trusted.watch.takes(leaves, begun) and trusted.others == others(leaves):
+                self.grade, self.watch = "guessed", trusted.watch
+                return True
+            begun = None
         return False
 
     def prove(self, leaves: Sequence[Any], seen: Look) -> bool:
@@ -144,16 +177,16 @@ class Entry:
         self._failures = 0
         self.proved.insert(0, watch)
         del self.proved[_WINDOWS:]
-        self.grade = "proved"
+        self.grade, self.flagged = "proved", None
         return True
 
     def is_right(self, leaves: Sequence[Any]) -> bool:
         """Whether the plan loses nothing of these numbers, on which the program is run."""
-        magnitudes = _plan.seen_right(self.plan, leaves)
-        if magnitudes is None:
+        found = _plan.seen_right(self.plan, leaves)
+        if found is None:
             return False
         # What overflows without harm here may do harm for numbers that look alike.
-        self.overflows = _plan.overflows(self.plan.graph, magnitudes)
+        self.plan, self.overflows = found, _plan.overflows(found.graph, found.magnitudes)
         self.looks += 1
         self.grade = "seen"
         return True
@@ -161,17 +194,28 @@ class Entry:
     def believe(self, program: Callable[..., Any], leaves: Sequence[Any]) -> None:
         """JAX's own program instead: it was run, and nothing was missing."""
         self.plan, self.program = self.plan.believed(), program
-        near = [m and Window(m.low - _BELIEVED, m.high + _BELIEVED) for m in look(leaves)]
-        self.trusted = Watch(near, leaves)
+        seen = look(leaves)
+        near = [m and Window(m.low - _BELIEVED, m.high + _BELIEVED) for m in seen]
+        self.trusted = [Trusted(Watch(near, leaves), others(leaves), seen)]
 
     def trust(self, leaves: Sequence[Any], seen: Look) -> None:
         """Take JAX's own program for numbers like these, which is too dear to be looked at again.
 
         The windows grow with every look.
         """
-        hull = seen if self._hull is None else joined(self._hull, seen)
-        self.trusted = Watch([_around(m, self.looks) for m in hull], leaves)
-        self._hull, self._others = hull, others(leaves)
+        flags, hull, looks = others(leaves), seen, 1
+        for known in self.trusted:
+            if known.others == flags and _are_near(known.hull, seen):
+                hull, looks = joined(known.hull, seen), known.looks + 1
+                self.trusted.remove(known)
+                break
+        windows = _proof.expected(self.plan.graph, self.plan.exponents, hull, _EXPECTED)
+        down = _DOWN * min(looks, _OFTEN)
+        windows = windows or [m and _around(m, down) for m in hull]
+        pairs = zip(leaves, windows, strict=True)
+        watch = Watch([w and w._replace(finite=is_finite(x)) for x, w in pairs], leaves)
+        self.trusted.insert(0, Trusted(watch, flags, hull, looks))
+        del self.trusted[_WINDOWS:]
 
 
 def _is_same_program(a: Plan, b: Plan) -> bool:
@@ -180,26 +224,30 @@ def _is_same_program(a: Plan, b: Plan) -> bool:
     return a.method == b.method and a.exponents == b.exponents
 
 
-def _around(m: Magnitude | None, times: int) -> Window | None:
-    if m is None:
-        return None
-    low, high = (0.0, 0.0) if m.is_zero else (m.low, m.high)
-    return Window(low - _DOWN * times, high + _UP * times)
+def _are_near(hull: Look, seen: Look) -> bool:
+    pairs = [(h, m) for h, m in zip(hull, seen, strict=True) if h is not None and m is not None]
+    return all(
+        h.is_zero == m.is_zero and (h.is_zero or abs(h.high - m.high) <= _NEAR) for h, m in pairs
+    )
+
+
+def _around(m: Magnitude, down: float) -> Window:
+    if m.is_zero:  # zeros, and nothing else
+        return Window(math.inf, -math.inf)
+    return Window(m.low - (_UP if m.low == m.high else down), m.high + _UP)
 
 
 def others(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """Flags and the order of magnitude of counts: a program may take another branch for others."""
+    """Flags and counts, large ones to four bits: a program may take another branch for others."""
     found: list[Any] = []
     for i, x in enumerate(leaves):
         if type(x) is Spread:
             if not _has_magnitude(x):
-                found.append((i, -1 if x.magnitude.is_zero else int(x.magnitude.high) // 6))
+                found.append((i, -1 if x.magnitude.is_zero else int(x.magnitude.high)))
         elif isinstance(x, int) or (getattr(x, "size", 0) == 1 and not _has_magnitude(x)):
             number = _whole(x)
             if number is not None:
-                found.append(
-                    (i, number if isinstance(number, bool) else abs(number).bit_length() // 6)
-                )
+                found.append((i, number >> max(0, number.bit_length() - 4)))
     return tuple(found)
 
 
@@ -217,7 +265,8 @@ class Case:
     the constants that tracing lost; `entries`: the plans, the last one used first; `made`: a list
     of all entries that were ever used; `treedef`, `avals` of the arguments; `returned`: those that
     are results; `keeps`: whether all are small enough to be kept alive; `is_pure`: a run leaves
-    nothing but results; `failure`: what is said if the planner failed.
+    nothing but results; `looked`: seconds that were taken by looks at later calls; `raised`: how
+    many flags in a row were raised; `failure`: what is said if the planner failed.
     """
 
     def __init__(
@@ -231,6 +280,7 @@ class Case:
         self.returned: Any = None
         self.avals: tuple[Any, ...] = ()
         self.keeps = self.is_pure = False
+        self.looked, self.raised = 0.0, 0
         self.failure = ""
 
     def find(self, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Entry]) -> None:

@@ -21,17 +21,22 @@ from ._natural import (
     structural_cotangent,
     structural_tangent,
 )
-from ._units import Stripped, common_rate, flatten_like, times_unit
+from ._units import Stripped, common_rate, flatten_like, is_plain_leaf, times_unit
 
 Argnums = int | Sequence[int]
 
 
 def value_and_grad(
-    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+    f: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
 ) -> Callable[..., Any]:
     """Like `jax.value_and_grad`, with natural gradients.
 
-    **Arguments:** `f`, a scalar function of pytrees that may hold structured arrays.
+    **Arguments:** `f`, a scalar function of pytrees that may hold structured arrays; `allow_int`:
+    an argument of integers alone is no error, its gradient is `None`.
 
     **Returns:** a function giving the value and the gradient: for every dense array an array, for
     every structured one its natural cotangent (the same type for linear types, factored or
@@ -42,7 +47,8 @@ def value_and_grad(
     """
 
     def derivative(*args: Any, **kwargs: Any) -> Any:
-        _check_differentiable("grad", args, argnums)
+        if not allow_int:
+            _check_differentiable("grad", args, argnums)
         held, moving, restore = _hold_fixed(f, args, argnums)
         stripped = Stripped(held, has_aux)
         run = jax.value_and_grad(
@@ -67,7 +73,11 @@ def value_and_grad(
 
 
 def grad(
-    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+    f: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
 ) -> Callable[..., Any]:
     """Like `jax.grad`, with natural gradients: `value_and_grad` without the value.
 
@@ -80,7 +90,7 @@ def grad(
     range, is planned too; numbers that leave the range on the way and come back are not seen.
     **Cost:** that of `jax.grad`, and J⁺ᵀ of every structured argument.
     """
-    both = value_and_grad(f, argnums, has_aux, holomorphic)
+    both = value_and_grad(f, argnums, has_aux, holomorphic, allow_int)
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -122,17 +132,21 @@ def _value(x: Any) -> Any:
     return x.stored if type(x) is arrays.Unitful else x
 
 
-def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+def jvp(
+    f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
+) -> tuple[Any, ...]:
     """Like `jax.jvp`, with natural tangents in and out.
 
+    **Returns:** value and tangent, with `has_aux` also the aux value.
     **Raises:** `CotangentError` if a tangent is not tangent to its array's type, or is an
     instance of a non-linear type (then it is unclear whether fields or arrays are meant).
     """
     moved, rate = _structural_tangents("jvp", primals, tangents)
-    stripped = Stripped(f)
-    out, structural = jax.jvp(stripped, tuple(primals), moved)
-    result = stripped.units.label(out), stripped.units.rates(_push_tree(out, structural), rate)
-    again = lambda primals, tangents: jvp(f, primals, tangents)
+    stripped = Stripped(f, has_aux)
+    out, structural, *aux = jax.jvp(stripped, tuple(primals), moved, has_aux=has_aux)
+    rates = stripped.units.rates(_push_tree(out, structural), rate)
+    result = stripped.units.label(out), rates, *aux
+    again = lambda primals, tangents: jvp(f, primals, tangents, has_aux)
     return planned_if_lost("jvp", f, again, (tuple(primals), tuple(tangents)), {}, result)  # type: ignore[no-any-return]
 
 
@@ -149,23 +163,26 @@ def _structural_tangents(where: str, primals: Any, tangents: Any) -> tuple[Any, 
     return jax.tree.unflatten(tree, moved), rate
 
 
-def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Like `jax.linearize`, with natural tangents in and out.
 
-    **Returns:** `(out, push)`; `push(*tangents)` takes one natural tangent per primal and costs no
-    second evaluation of `f`. **Raises:** `CotangentError`, as `jvp`.
+    **Returns:** `(out, push)`, with `has_aux` also the aux value; `push(*tangents)` takes one
+    natural tangent per primal and costs no second evaluation of `f`.
+    **Raises:** `CotangentError`, as `jvp`.
     """
-    stripped = Stripped(f)
-    out, structural_push = jax.linearize(stripped, *primals)
+    stripped = Stripped(f, has_aux)
+    run: Any = jax.linearize
+    out, structural_push, *aux = run(stripped, *primals, has_aux=has_aux)
 
     def push(*tangents: Any) -> Any:
         moved, rate = _structural_tangents("linearize", primals, tangents)
         result = stripped.units.rates(_push_tree(out, structural_push(*moved)), rate)
-        again = lambda primals, tangents: linearize(f, *primals)[1](*tangents)
+        again = lambda primals, ts: linearize(f, *primals, has_aux=has_aux)[1](*ts)
         return planned_if_lost("linearize", f, again, (primals, tangents), {}, result)
 
-    value = lambda *primals: linearize(f, *primals)[0]
-    return planned_if_lost("linearize", f, value, primals, {}, stripped.units.label(out)), push
+    value = lambda *primals: linearize(f, *primals, has_aux=has_aux)[0]
+    labelled = stripped.units.label(out)
+    return planned_if_lost("linearize", f, value, primals, {}, labelled), push, *aux
 
 
 def _push_tree(out: Any, structural: Any) -> Any:
@@ -174,7 +191,7 @@ def _push_tree(out: Any, structural: Any) -> Any:
 
 
 def jacrev(
-    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
     """The Jacobian by reverse mode, row by row natural.
 
@@ -183,34 +200,61 @@ def jacrev(
     natural cotangent, stacked along the axes of the output: `block[i]` is `grad(f_i)`.
     Structured outputs count with all entries of their dense array.
     """
-    return _jacobian(jax.jacrev, f, argnums, has_aux)
+    return _jacobian(jax.jacrev, f, argnums, has_aux, holomorphic)
 
 
 def jacfwd(
-    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
     """The Jacobian by forward mode; same result as `jacrev`, cheaper for few inputs.
 
     **Cost:** one forward pass per stored number; `jacrev`: one reverse pass per output entry.
     """
-    return _jacobian(jax.jacfwd, f, argnums, has_aux)
+    return _jacobian(jax.jacfwd, f, argnums, has_aux, holomorphic)
 
 
 jacobian = jacrev
 
 
-def hessian(f: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
-    """The Hessian of a scalar function: `jacobian(grad(f))` with natural blocks.
+def hessian(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
+    """The Hessian: `jacobian(grad(f))` with natural blocks, `jacobian(jacobian(f))` for other `f`.
 
     **Returns:** for every array of the argument a row of blocks, each of shape `x.shape + y.shape`
-    where dense, stacked as in `jacrev` where structured. For a non-linear type the natural
-    gradient depends on the point also through J⁺ᵀ, and that dependence is differentiated too.
+    where dense, stacked as in `jacrev` where structured; with `has_aux` also the aux value. For a
+    non-linear type the natural gradient depends on the point also through J⁺ᵀ, and that dependence
+    is differentiated too. A function that is not scalar has such a tree in every place of its
+    output, with the axes of that output first.
     """
-    return jacfwd(grad(f, argnums), argnums)
+
+    @functools.wraps(f)
+    def scalar(*args: Any, **kwargs: Any) -> Any:
+        out = f(*args, **kwargs)
+        value = out[0] if has_aux else out
+        if not is_plain_leaf(_value(value)) or jnp.shape(_value(value)):
+            raise _NotScalar
+        return out
+
+    of_scalar = jacfwd(grad(scalar, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
+    of_others = jacfwd(jacrev(f, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
+
+    @functools.wraps(f)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return of_scalar(*args, **kwargs)
+        except _NotScalar:
+            return of_others(*args, **kwargs)
+
+    return wrapped
+
+
+class _NotScalar(Exception):
+    """The function of a Hessian turned out, while it was traced, to have another result."""
 
 
 def _jacobian(
-    mode: Any, f: Callable[..., Any], argnums: Argnums, has_aux: bool
+    mode: Any, f: Callable[..., Any], argnums: Argnums, has_aux: bool, holomorphic: bool
 ) -> Callable[..., Any]:
     def derivative(*args: Any, **kwargs: Any) -> Any:
         _check_differentiable("jacobian", args, argnums)
@@ -231,7 +275,7 @@ def _jacobian(
             return dense, (dense, aux)
 
         stripped = Stripped(joined, has_aux=True)
-        columns, (out, aux) = mode(stripped_out, has_aux=True)(leaves)
+        columns, (out, aux) = mode(stripped_out, has_aux=True, holomorphic=holomorphic)(leaves)
         rows = _natural_rows(out, columns, chosen, isinstance(argnums, int))
         label = lambda block, unit: block if unit is None else times_unit(block, unit.delta)
         rows = stripped.units.map(rows, label)

@@ -28,6 +28,23 @@ if TYPE_CHECKING:
 _PROGRAMS = 32  # compiled ones; the oldest goes
 _SMALL = 1 << 16  # bytes of arguments that may be kept alive in order to recognise them
 _FEW = 1 << 15  # numbers of results
+_RAISED = 4  # flags in a row, after which a case does without
+_WORTH = 0.2  # seconds of looks that are worth a compilation
+
+ABSTRACT = (
+    "called under a trace of JAX (`jax.grad`, `jax.vmap`, `jax.jit`, a loop), where no number is "
+    "known, it is not planned: its numbers may leave their range unseen. Write "
+    "`tj.jit(jax.grad(f))`, or pass `scale=False` if that is meant."
+)
+SHORT = (
+    "results are not finite, or zero, where exact arithmetic gives numbers that fit: what is left "
+    "after a cancellation is rounding, and leaves its range."
+)
+
+UNSEEN = (
+    "its results were handed back to it {} times without a look, as ever before, and have left "
+    "their range meanwhile: the results of these calls may be wrong."
+)
 
 
 class Making:
@@ -107,14 +124,54 @@ class Making:
     def _replayed(self, plan: Any, case: Case) -> Callable[..., Any]:
         from tanjax.scale import replay
 
-        run, exponents = replay(plan.graph, plan.exponents), plan.output_exponents
-        out = jax.tree.structure(case.out)
+        return self._compiled(replay(plan.graph, plan.exponents), plan, case)
+
+    def flag(self, case: Case, entry: Any) -> None:
+        """Let the program of an entry tell itself whether its numbers have left their range.
+
+        Where no proof covers the calls, once the runs on their numbers have taken as long as
+        another compilation.
+        """
+        from tanjax.scale import flagged
+
+        plan, can = entry.plan, case.is_pure and not (self._options or self._is_over_hosts)
+        is_trusted = plan.is_estimate or entry.trusted
+        if not can or is_trusted or entry.proved or plan.alarms or entry.flagged is not None:
+            return
+        if case.looked < _WORTH or case.raised >= _RAISED:
+            return
+        key = (id(case.closed), plan.exponents, "flagged")
+        if key not in self._programs:
+            run = flagged(plan.graph, plan.exponents)
+            if run is None:
+                case.raised = _RAISED
+                return
+            make = self._beside if plan.identity else self._compiled
+            self._programs[key] = make(run, plan, case, has_flag=True)
+        entry.flagged = self._programs[key]
+
+    def _beside(self, run: Any, plan: Any, case: Case, has_flag: bool) -> Any:
+        """JAX's own program with its own bits, and the same once more for the flag."""
+        from tanjax.scale import differ
+
+        @functools.wraps(self._fun)
+        def beside(*args: Any, **kwargs: Any) -> Any:
+            leaves = jax.tree.leaves((args, kwargs))
+            raised, hidden = run(jax.lax.optimization_barrier(leaves))
+            out = self.jitted(*args, **kwargs)
+            return raised | differ(jax.tree.leaves(out), hidden), out
+
+        return jax.jit(beside)
+
+    def _compiled(self, run: Any, plan: Any, case: Case, has_flag: bool = False) -> Any:
+        exponents, out = plan.output_exponents, jax.tree.structure(case.out)
 
         @functools.wraps(self._fun)
         def replayed(*args: Any, **kwargs: Any) -> Any:
             leaves = jax.tree.leaves(self.given.dynamic(args, kwargs))
-            results = jax.tree.unflatten(out, run(leaves))
-            return relabelled(results, exponents)
+            raised, results = run(leaves) if has_flag else (None, run(leaves))
+            labelled = relabelled(jax.tree.unflatten(out, results), exponents)
+            return (raised, labelled) if has_flag else labelled
 
         replayed.closed = case.closed  # type: ignore[attr-defined]  # its id is part of a key
         return jax.jit(replayed, **self._options)

@@ -14,6 +14,7 @@ whatever each of them has computed alone in between.
 from __future__ import annotations
 
 import functools
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -35,27 +36,13 @@ from ._arguments import (
     is_on_several_hosts,
     signature,
 )
-from ._making import Making, failed
+from ._making import ABSTRACT, SHORT, UNSEEN, Making, failed
 
 if TYPE_CHECKING:
     from ._entries import Case
 
 _NOTHING = object()
-
-_ABSTRACT = (
-    "called under a trace of JAX (`jax.grad`, `jax.vmap`, `jax.jit`, a loop), where no number is "
-    "known, it is not planned: its numbers may leave their range unseen. Write "
-    "`tj.jit(jax.grad(f))`, or pass `scale=False` if that is meant."
-)
-_SHORT = (
-    "results are not finite, or zero, where exact arithmetic gives numbers that fit: what is left "
-    "after a cancellation is rounding, and leaves its range."
-)
-
-_UNSEEN = (
-    "its results were handed back to it {} times without a look, as ever before, and have left "
-    "their range meanwhile: the results of these calls may be wrong."
-)
+_STRANGERS = 8
 
 
 class PlannedFunction:
@@ -79,6 +66,7 @@ class PlannedFunction:
         self._fun, self._options, self._flat = fun, options, flat
         self._known: dict[Any, Case] = {}
         self._calls = 0  # of plans that are estimates
+        self._strangers = 0  # calls in a row with arguments that are not those of the last call
         self._said = False  # that it was called under a trace
         self._recent: Case | None = None
         self._is_over_hosts = over_hosts
@@ -109,6 +97,7 @@ class PlannedFunction:
             # One argument is compared at once: 0.2 us less than by `map`.
             and (args[0] is last[0] if len(args) == 1 else all(map(is_, args, last)))
         ):
+            self._strangers = 0
             return self.program(*args)
         if self._flat:
             leaves: Sequence[Any] = args
@@ -123,12 +112,13 @@ class PlannedFunction:
             is_due = guessed and not self._calls & (self._calls + 1)
             out = _NOTHING
             if not is_due and recent.returned.passes(entry, leaves):
-                out = self._run(recent, args, kwargs)
+                out = self._run(entry.program, recent, args, kwargs)
             # The avals of JAX's arrays are interned, so that `is` is nearly always enough.
             elif all(
                 [type(x) in ARRAYS and x.aval is a for x, a in zip(leaves, recent.avals)]  # noqa: B905
             ):
                 if self._are_last(leaves):
+                    self._strangers = 0
                     return self.program(*args, **kwargs)
                 if not is_due:
                     out = self._again(recent, leaves, args, kwargs)
@@ -138,10 +128,10 @@ class PlannedFunction:
                 return out
         return self._call(leaves, treedef, args, kwargs)
 
-    def _run(self, case: Case, args: Any, kwargs: Any) -> Any:
-        """The results of the last plan; `_NOTHING` if `jax_debug_nans` objects to them."""
+    def _run(self, program: Any, case: Case, args: Any, kwargs: Any) -> Any:
+        """The results of a program; `_NOTHING` if `jax_debug_nans` objects to them."""
         try:
-            return case.entries[0].program(*args, **kwargs)
+            return program(*args, **kwargs)
         except FloatingPointError:
             if case.is_pure:  # of a result that may not count
                 return _NOTHING
@@ -149,17 +139,38 @@ class PlannedFunction:
 
     def _again(self, case: Case, leaves: Sequence[Any], args: Any, kwargs: Any) -> Any:
         """A call for which the last plan is right by magnitudes; `_NOTHING` if it is not."""
-        entry = case.entries[0]
-        # Started before its arguments are looked at, which waits for them: 40 us less in a
-        # loop. Safe because a result that does not count is dropped without a trace.
-        begun = entry.begin(leaves) if case.is_pure else None
-        out = self._run(case, args, kwargs) if case.is_pure else None
-        if out is _NOTHING or not entry.covers(leaves, begun):
+        entry, begun, out = case.entries[0], None, None
+        if entry.flagged is not None:
+            raised, out = self._flagged(case, args, kwargs)
+            if raised:
+                return _NOTHING
+        elif case.is_pure:
+            # Started before its arguments are looked at, which waits for them: 40 us less in a
+            # loop. Safe because a result that does not count is dropped without a trace.
+            riding = None if self._options else entry.riding()
+            begun = entry.begin(leaves) if riding is None else None
+            out = self._run(riding or entry.program, case, args, kwargs)
+            if riding is not None and out is not _NOTHING:
+                begun, out = out
+        if out is _NOTHING or (entry.flagged is None and not entry.covers(leaves, begun)):
             return _NOTHING
-        self._remember(case, args, kwargs, leaves)
+        # Where others come each time, few are remembered: 0.5 us for each array.
+        self._strangers += 1
+        if self._strangers <= _STRANGERS or self._strangers % _STRANGERS == 0:
+            self._remember(case, args, kwargs, leaves)
         self._say_again(entry)
         case.returned.looked(entry, leaves)
         return out if case.is_pure else entry.program(*args, **kwargs)
+
+    def _flagged(self, case: Case, args: Any, kwargs: Any) -> Any:
+        """Whether a number may have left its range, and the results."""
+        entry = case.entries[0]
+        found = self._run(entry.flagged, case, args, kwargs)
+        if found is _NOTHING or found[0]:
+            case.raised, entry.flagged = case.raised + 1, None
+            return True, None
+        entry.grade, entry.looks, case.raised = "seen", entry.looks + 1, 0
+        return found
 
     def _are_last(self, leaves: Sequence[Any]) -> bool:
         """Whether dicts and lists, which can change, hold the very arrays of the last call."""
@@ -202,15 +213,17 @@ class PlannedFunction:
             self._note_abstract(leaves)
             return self.jitted(*args, **kwargs)
         if case is recent and unseen and not recent.returned.is_harmless(case.entries[0], leaves):
-            self._warn(_UNSEEN.format(unseen))
+            self._warn(UNSEEN.format(unseen))
         entry, is_new = case.entries[0], len(self._making.made) > before
+        self._making.flag(case, entry)
         can_ask = not (entry.plan.has_effects or self._is_over_hosts)  # others have other parts
         if is_new and entry.plan.doubts and can_ask:
             self._ask_plain(entry, args, kwargs)
         plan = entry.plan
         if not is_new and not self._making.alarms:
             self._say_again(entry)
-        if is_new and plan.expected is not None and not plan.has_effects:
+        known = is_new or entry.grade == "seen"
+        if known and plan.expected is not None and not plan.has_effects:
             out = self._first(case, leaves, args, kwargs)
         elif entry.grade == "guessed" and not plan.has_effects:
             out = self._checked(case, leaves, args, kwargs)
@@ -235,7 +248,7 @@ class PlannedFunction:
         abstract = any(isinstance(x, jax.core.Tracer) for x in leaves)
         if abstract and not self._said and not is_planned():
             self._said = True
-            self._warn(_ABSTRACT)
+            self._warn(ABSTRACT)
 
     def _over_hosts(self) -> PlannedFunction:
         """The same function, for calls that all processes make together."""
@@ -254,11 +267,14 @@ class PlannedFunction:
             case = self._known.get(key)
         except TypeError:  # a static argument that cannot be hashed: JAX says so
             return None
+        is_new = case is None
         if case is None:
             case = self._known[key] = self._making.case(leaves, treedef, args, kwargs)
         if not case.failure:
             try:
+                start = time.perf_counter()
                 case.find(leaves, functools.partial(self._making.plan, case))
+                case.looked += 0.0 if is_new else time.perf_counter() - start
                 return case
             except Exception as error:  # whatever JAX can run is run, and our fault is no secret
                 self._say_alarms()
@@ -318,19 +334,25 @@ class PlannedFunction:
         return _hosts.looked_at(leaves) or leaves
 
     def _first(self, case: Case, leaves: Any, args: Any, kwargs: Any) -> Any:
-        """The first results of a plan that knows them to be finite: if not, XLA rewrote them."""
+        """Results of a plan that knows them to be finite: if they are not, XLA rewrote them."""
         kept = self._given.kept(args, kwargs)
         out = case.entries[0].program(*args, **kwargs)
         plan = case.entries[0].plan
-        if plan.is_short(jax.tree.leaves(out)) and all(map(is_finite, leaves)):
+        if plan.is_short(jax.tree.leaves(out)):
             again = self._given.kept(*kept)
-            case.entries[0] = self._making.plan(case, self._leaves_of(*kept), hide=True)
+            case.entries[0] = self._hidden(case, self._leaves_of(*kept))
             args, kwargs = kept
             out = case.entries[0].program(*args, **kwargs)
             if case.entries[0].plan.is_short(jax.tree.leaves(out), self._leaves_of(*again)):
-                self._warn(_SHORT)
+                self._warn(SHORT)
         self._remember(case, args, kwargs)
         return out
+
+    def _hidden(self, case: Case, leaves: Any) -> Any:
+        """A plan that hides products from XLA: one that is right for these, or a new one."""
+        known = [e for e in case.entries if e.plan.method == "guarded"]
+        found = next((e for e in known if e.is_right(leaves)), None)
+        return found or self._making.plan(case, leaves, hide=True)
 
     def _alarmed(self, case: Case, leaves: Any, args: Any, kwargs: Any) -> Any:
         """An estimate says that plain JAX loses something: run it, and believe what it gives."""

@@ -170,7 +170,7 @@ def _convert_leaf(where: str, target: Any, x: Any) -> Any:
     elif got is None:
         if unit.is_dimensionless and unit.is_linear and is_plain_leaf(x):
             return quantity(convert(x, one, unit), unit)
-        if type(x) in (int, float) and x == 0:  # the literal zero has every unit
+        if type(x) in (int, float) and x == 0 and unit.is_linear:  # zero has every such unit
             return quantity(float(x), unit)
     elif got.dimension is unit.dimension:
         return quantity(convert(x.stored, got, unit), unit)

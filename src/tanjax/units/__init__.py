@@ -13,12 +13,13 @@ from ._conversion import (
     add_units as add_units,
     conversion as conversion,
     convert as convert,
+    is_step as is_step,
     subtract_units as subtract_units,
 )
 from ._dimension import Dimension as Dimension
 from ._factor import Factor as Factor
 from ._names import nearest_names as nearest_names
-from ._parse import parse_quantity as parse_quantity, unit as unit
+from ._parse import define as define, parse_quantity as parse_quantity, unit as unit
 from ._unit import (
     Unit as Unit,
     coherent as coherent,
@@ -26,7 +27,7 @@ from ._unit import (
     set_quantity_hook as set_quantity_hook,
 )
 
-_MODULES = ("constants", "systems")
+_MODULES = ("constants", "signatures", "systems")
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,10 @@ Three kinds of units: *linear* ones (a factor), *affine* points (a factor and a 
 conversion is one multiplication or one exact division; `conversion` gives it and is what hot
 paths use. `convert` does all of them, with the functions of the namespace it is given.
 
+Kelvin is both a temperature and a difference of temperatures. Beside a point of a scale it is a
+temperature, so it converts to °C, compares with it, and is subtracted from it as one; a difference
+is in Δ°C (`delta_degC`), and never turns into a point.
+
 Sharp edge: decibels are levels, and only `convert` turns a level into the plain ratio of powers
 that it stands for (10 dB is 10, not the ratio of amplitudes, 3.16).
 """
@@ -17,11 +21,10 @@ from typing import Any
 
 from tanjax._errors import UnitError, incompatible
 
-from ._dimension import DIMENSIONLESS, Dimension
+from ._dimension import DIMENSIONLESS
 from ._factor import ONE, Factor
-from ._unit import Affine, Logarithmic, Unit, one
-
-LEVEL = Dimension([("level", 1)])
+from ._points import LEVEL, Affine, Logarithmic
+from ._unit import Unit, one
 
 
 def conversion(a: Unit, b: Unit) -> tuple[float, float]:
@@ -67,6 +70,14 @@ def _mismatch(operation: str, a: Unit, b: Unit, hint: str = "") -> UnitError:
     )
 
 
+def is_step(unit: Unit, point: Unit) -> bool:
+    """Whether a linear unit counts differences of points of a scale: Δ°C, of levels dB."""
+    if unit.dimension is not point.delta.dimension:
+        return False
+    named = any(symbol.startswith("Δ") for symbol, _ in unit.symbols)
+    return named or not isinstance(point.point, Affine)
+
+
 def convert(value: Any, a: Unit, b: Unit, xp: Any) -> Any:
     """A number in unit `a` as a number in unit `b`, also between points of scales.
 
@@ -89,7 +100,16 @@ def convert(value: Any, a: Unit, b: Unit, xp: Any) -> Any:
         raise _mismatch("conversion", a, b)
     if isinstance(a.point, Logarithmic) or isinstance(b.point, Logarithmic):
         return _convert_levels(value, a, b, xp)
+    if (a.is_linear and is_step(a, b)) or (b.is_linear and is_step(b, a)):
+        raise _mismatch("conversion", a, b, _no_point(a if a.is_linear else b))
     return _convert_affine(value, a, b)
+
+
+def _no_point(step: Unit) -> str:
+    return (
+        f"{step} counts differences, which are no points of a scale: add one to a point, or say "
+        "that it is a temperature: `quantity.to('K')`."
+    )
 
 
 def _scale(value: Any, pair: tuple[float, float]) -> Any:
@@ -109,18 +129,17 @@ def _convert_affine(value: Any, a: Unit, b: Unit) -> Any:
 
 def _convert_levels(value: Any, a: Unit, b: Unit, xp: Any) -> Any:
     """Levels over references: through the ratio to one reference, or along the scale."""
-    from_level, to_level = isinstance(a.point, Logarithmic), isinstance(b.point, Logarithmic)
-    if from_level and to_level:
-        shift = float(_level_of(a.factor / b.factor, b))
+    start, end = a.point, b.point
+    if isinstance(start, Logarithmic) and isinstance(end, Logarithmic):
+        if start.amplitude is not end.amplitude:
+            raise _mismatch("conversion", a, b, "one is a level of powers, one of amplitudes.")
+        shift = _level_of(a.factor / b.factor, end.of_ratio)
         return _scale(value, conversion(a.delta, b.delta)) + shift
-    if from_level:
-        if not b.is_linear:
-            raise _mismatch("conversion", a, b)
-        reference = _pair(a.factor / b.factor)
-        return _scale(_ratio(value, a.delta.factor, xp), reference)
-    if not a.is_linear:
-        raise _mismatch("conversion", a, b)
-    return _level(_scale(value, _pair(a.factor / b.factor)), b.delta.factor, xp)
+    if isinstance(start, Logarithmic) and b.is_linear:
+        return _scale(_ratio(value, start.of_ratio, xp), _pair(a.factor / b.factor))
+    if isinstance(end, Logarithmic) and a.is_linear:
+        return _level(_scale(value, _pair(a.factor / b.factor)), end.of_ratio, xp)
+    raise _mismatch("conversion", a, b)
 
 
 def _pair(ratio: Factor) -> tuple[float, float]:
@@ -129,9 +148,9 @@ def _pair(ratio: Factor) -> tuple[float, float]:
     return float(ratio), 1.0
 
 
-def _level_of(ratio: Factor, unit: Unit) -> float:
-    """The level of an exact ratio of powers in a logarithmic unit; exact for powers of ten."""
-    base, step = _base(unit.delta.factor)
+def _level_of(ratio: Factor, level: Factor) -> float:
+    """The level of an exact ratio in steps of `level`; exact for powers of ten."""
+    base, step = _base(level)
     number = float(ratio)
     if number <= 0:
         raise UnitError(f"a ratio of {number} has no level.")
@@ -176,10 +195,19 @@ def add_units(a: Unit, b: Unit) -> Unit:
         return a
     if a.is_linear or b.is_linear:
         point, difference = (b, a) if a.is_linear else (a, b)
-        if point.delta.dimension is not difference.dimension:
-            raise _sum_error("addition", a, b)
+        if not is_step(difference, point):
+            raise _sum_error("addition", a, b, _no_step(difference, point))
         return point
     raise _sum_error("addition", a, b, _two_points(b))
+
+
+def _no_step(unit: Unit, point: Unit) -> str:
+    if unit.dimension is not point.dimension or not isinstance(point.point, Affine):
+        return ""
+    return (
+        f"beside a point of a scale {unit} is a temperature, too, and two temperatures have no "
+        f"sum; if it is a difference, say so: `quantity.to('{point.delta}')`."
+    )
 
 
 def _two_points(b: Unit) -> str:
@@ -191,7 +219,8 @@ def _two_points(b: Unit) -> str:
 def subtract_units(a: Unit, b: Unit) -> Unit:
     """The unit of `x - y`.
 
-    The difference of two points is in `a.delta`; a point minus a difference is a point.
+    The difference of two points is in `a.delta`; a point minus a difference is a point. Kelvin is
+    a point, too: 20 °C - 293.15 K is 0 Δ°C, and 293.15 K - 20 °C is 0 K.
 
     **Raises:** `UnitError` if the dimensions differ, or for a difference minus a point.
     """
@@ -199,13 +228,13 @@ def subtract_units(a: Unit, b: Unit) -> Unit:
         if a.dimension is not b.dimension:
             raise _sum_error("subtraction", a, b)
         return a
-    if b.is_linear:
-        if a.delta.dimension is not b.dimension:
-            raise _sum_error("subtraction", a, b)
+    if b.is_linear and is_step(b, a):
         return a
-    if a.is_linear:
+    if a.is_linear and is_step(a, b):
         raise _sum_error("subtraction", a, b, f"{b} is a point of a scale, {a} is a difference.")
-    if a.dimension is not b.dimension or type(a.point) is not type(b.point):
+    kinds = {type(u.point) for u in (a, b) if not u.is_linear}
+    levels = Logarithmic in kinds and (a.is_linear or b.is_linear)  # dB or ratio of powers?
+    if a.dimension is not b.dimension or len(kinds) > 1 or levels:
         raise _sum_error("subtraction", a, b)
     return a.delta
 

@@ -4,9 +4,12 @@ Products are read from left to right and a slash divides by the next factor alon
 in arithmetic: `J / K mol` is `(J / K) mol`; write `J / K / mol` or `J / (K mol)`.
 
     expression:  factor ((times | "/" | "per" | space) factor)*      times: "*" "·" "⋅" "×"
-    factor:      (number | name | "(" expression ")") power?
+    factor:      (number | name | level "(" expression ")" | "(" expression ")") power?
     power:       ("^" | "**") exponent | superscripts | digits right after a name
     exponent:    a signed number, or a fraction in parentheses
+
+A level right before a parenthesis is one over what is in it: `dB(mW)` is dBm, but `dB (mW)` is a
+product. `dBm/Hz` is the level over 1 mW/Hz, as it is meant; units made by algebra have no such.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from fractions import Fraction
 from tanjax._errors import UnitError, message
 
 from ._factor import ONE, Factor
-from ._unit import Unit, one
+from ._points import LEVEL, Logarithmic
+from ._unit import Unit, make, one
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+)
@@ -58,8 +62,8 @@ class _Reader:
                 raise self.error(f"the character {text[at]!r} has no meaning")
             at = match.end()
             if match["name"]:
-                word = "per" if match["name"] == "per" else match["name"]
-                tokens.append(("sign", "/") if word == "per" else ("name", word))
+                word, kind = match["name"], "call" if text[at : at + 1] == "(" else "name"
+                tokens.append(("sign", "/") if word == "per" else (kind, word))
                 if match["power"]:
                     tokens += [("sign", "^"), ("number", match["power"])]
             elif match["number"]:
@@ -85,10 +89,12 @@ class _Reader:
         while True:
             sign = self.take("*", "/")
             kind, text = self.peek()
-            if sign is None and not (kind in ("name", "number") or text == "("):
+            if sign is None and not (kind in ("name", "call", "number") or text == "("):
                 return number, unit
             next_number, next_unit = self.factor()
-            if sign == "/":
+            if sign == "/" and isinstance(unit.point, Logarithmic) and next_number == ONE:
+                unit = _per(unit, next_unit)
+            elif sign == "/":
                 number, unit = number / next_number, unit / next_unit
             else:
                 number, unit = number * next_number, unit * next_unit
@@ -111,10 +117,12 @@ class _Reader:
             if not Fraction(text):
                 raise self.error("a unit is not zero")
             return Factor(Fraction(text)), one
-        if kind == "name":
+        if kind in ("name", "call"):
             unit = self.look_up(text)
             if unit is None:
                 raise UnknownName(text)
+            if kind == "call" and unit.dimension is LEVEL and unit.is_linear:
+                return ONE, self.level_over_reference(unit)
             return ONE, unit
         if text == "(":
             inside = self.expression()
@@ -124,6 +132,17 @@ class _Reader:
         raise self.error(
             f"a unit is missing before {text!r}" if kind == "sign" else "it ends early"
         )
+
+    def level_over_reference(self, level: Unit) -> Unit:
+        """What `dB(...)` is: a scale of levels over a reference of powers."""
+        number, reference = self.atom()
+        if number != ONE or not reference.is_linear or reference.dimension is LEVEL:
+            raise self.error(f"a level of {level} is over a unit")
+        if reference.is_one:
+            return level
+        symbols = ((f"{level}({reference})", Fraction(1)),)
+        point = Logarithmic(level.factor)
+        return make(reference.dimension, reference.factor, symbols, point)
 
     def exponent(self) -> Fraction:
         if self.take("("):
@@ -146,6 +165,16 @@ class _Reader:
         self.place += 1
         power = Fraction(text)
         return -power if sign == "-" else power
+
+
+def _per(level: Unit, other: Unit) -> Unit:
+    """A level whose reference is per another unit: dBm/Hz, over 1 mW/Hz."""
+    if not other.is_linear or other.dimension is LEVEL:
+        return level / other  # raises
+    simple = len(other.symbols) == 1 and other.symbols[0][1] > 0
+    symbols = ((f"{level}/{other}" if simple else f"{level}/({other})", Fraction(1)),)
+    dimension, factor = (level.dimension / other.dimension, level.factor / other.factor)
+    return make(dimension, factor, symbols, level.point)
 
 
 def evaluate(text: str, look_up: Lookup) -> tuple[Factor, Unit]:

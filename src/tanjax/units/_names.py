@@ -23,14 +23,14 @@ from . import _format, _table
 from ._dimension import BASE, DIMENSIONLESS, Dimension
 from ._factor import ONE, Factor
 from ._grammar import evaluate
-from ._unit import Affine, Logarithmic, Symbols, Unit, make, one
+from ._points import LEVEL, Affine, Logarithmic
+from ._unit import Symbols, Unit, make, one
 
 PI = Factor(1, 1, (("π", Fraction(1)),))
 LOGARITHMS = {
     10: Factor(1, 1, (("ln10", Fraction(1)),)),
     2: Factor(1, 1, (("ln2", Fraction(1)),)),
 }
-LEVEL = Dimension([("level", 1)])
 _lock = threading.RLock()
 _known: dict[str, Unit | None] = {}
 
@@ -46,7 +46,17 @@ def named(name: str) -> Unit | None:
     return found
 
 
+def remember(name: str, unit: Unit) -> Unit:
+    """Give a unit to a name that has none."""
+    with _lock:
+        _format.LONG.setdefault(name, name)
+        _known[name] = unit
+    return unit
+
+
 def _look_up(name: str) -> Unit | None:
+    if name in _table.ALIASES:
+        return evaluate(_table.ALIASES[name], named)[1]
     for step in (_from_table, _difference, _with_prefix, _power_in_table, from_catalogue, _power):
         found = step(name)
         if found is not None:
@@ -71,13 +81,14 @@ def _from_table(name: str) -> Unit | None:
 def _defined(definition: _table.Definition) -> Unit:
     symbols, text = _entry(definition.symbol, definition.names[0]), definition.text
     head, _, rest = text.partition(" ")
-    if head in ("level", "over"):
+    if head in ("level", "over", "amplitude"):
         reference, _, step = rest.rpartition(" ")
         level = LOGARITHMS[10] * Factor(Fraction(step))
         if head == "level":
             return make(LEVEL, level, symbols)
         _, unit = evaluate(reference, named)
-        return make(unit.dimension, unit.factor, symbols, Logarithmic(level))
+        point = Logarithmic(level, head == "amplitude")
+        return make(unit.dimension, unit.factor, symbols, point)
     if text == "π":
         return make(DIMENSIONLESS, PI, symbols)
     number, unit = evaluate(text, _base_or_named)
@@ -173,6 +184,8 @@ def from_catalogue(name: str) -> Unit | None:
     if not candidates:
         return None
     prefix, canonical, _ = candidates[0]
+    if prefix and canonical in name and _has_prefix(canonical):
+        raise UnitError(f"{name}: a unit has one prefix, and {canonical} has it already.")
     unit = catalogued(canonical)
     if not prefix:
         return unit
@@ -195,6 +208,11 @@ def from_catalogue(name: str) -> Unit | None:
         if read and read[0][:2] == (prefix, canonical) and shown not in _table.DEFINITIONS:
             return make(unit.dimension, factor * unit.factor, _entry(shown, long))
     return make(unit.dimension, factor * unit.factor, _entry(long, long))
+
+
+def _has_prefix(canonical: str) -> bool:
+    """Whether pint keeps a prefixed unit as one of its own, as it does once it was asked for it."""
+    return any(p and p + c == canonical for p, c, _ in registry().parse_unit_name(canonical))
 
 
 @functools.cache

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import threading
+from fractions import Fraction
 from typing import Any
 
 from tanjax._errors import UnitError, message
@@ -10,7 +13,7 @@ from tanjax._errors import UnitError, message
 from . import _names
 from ._factor import ONE, Factor
 from ._grammar import UnknownName, evaluate
-from ._unit import Unit
+from ._unit import Unit, make
 
 _texts: dict[str, Unit] = {}
 _lock = threading.Lock()
@@ -34,25 +37,64 @@ def unit(text: str | Unit) -> Unit:
         return _texts[text]  # type: ignore[index]
     except (KeyError, TypeError):
         pass
+    of_one = getattr(text, "_quantity_unit", None)
+    if type(of_one) is Unit and isinstance(text.stored, int | float) and text.stored == 1:
+        return of_one  # `1 / metre` is a quantity, and means a unit here
     number, found = _read(text)
     if number != ONE:
         raise UnitError(
             message(
                 f"{text!r} is a quantity, not a unit.",
-                hint=f"use tj.quantity({text!r}), or multiply: number * tj.unit(...).",
+                hint=f"use tj.quantity({text!r}), or multiply: number * tj.unit(...); a unit of "
+                f"one's own is made by tj.units.define('name', {text!r}).",
             )
         )
     _texts[str(text)] = found
     return found
 
 
-def parse_quantity(text: str) -> tuple[float, Unit]:
-    """The number and the unit of a text: `"3 km"` is `(3.0, km)`.
+# Numbers that are no factors of a unit: lists, what is not finite, a sign in front.
+_NUMBER = re.compile(
+    r"""\s*( \[[-+\w.,\s\[\]]*\] | [-+]?\s*(?:nan|inf(?:inity)?)\b | \+(?=[\s\d.]) )(.*)""",
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+
+
+def parse_quantity(text: str) -> tuple[Any, Unit]:
+    """The number and the unit of a text: `"3 km"` is `(3.0, km)`, and `"[1, 2] m"` a list's.
 
     **Raises:** `UnitError`, as `unit`.
     """
-    number, found = _read(text, quantity=True)
-    return float(number), found
+    match = _NUMBER.match(text) if isinstance(text, str) else None
+    if match is None:
+        number, found = _read(text, quantity=True)
+        return float(number), found
+    head, rest = match[1].replace(" ", ""), match[2]
+    if head == "+":
+        return parse_quantity(rest)
+    if head[0] != "[":
+        return float(head), unit(rest.strip(" *"))
+    try:
+        numbers = ast.literal_eval(match[1])
+    except (SyntaxError, ValueError):
+        raise UnitError(f"{text!r}: {match[1]!r} is no list of numbers.") from None
+    return numbers, unit(rest.strip(" *"))
+
+
+def define(name: str, text: str) -> Unit:
+    """A unit of one's own: `define("smoot", "1.7018 m")`; from then on `unit("smoot")` knows it.
+
+    **Raises:** `UnitError` if the name is taken by another unit, or is no name.
+    """
+    number, whole = _read(text)
+    if not (isinstance(name, str) and name.isidentifier() and whole.is_linear):
+        raise UnitError(f"define: {name!r} cannot be the name of {text!r}.")
+    symbols = ((name, Fraction(1)),)
+    new = make(whole.dimension, number * whole.factor, symbols)
+    known = _names.named(name)
+    if known is not None and known != new:
+        raise UnitError(f"define: {name!r} is a unit already, of {known.dimension}.")
+    return _names.remember(name, known or new)
 
 
 def _read(text: Any, quantity: bool = False) -> tuple[Factor, Unit]:
@@ -60,7 +102,8 @@ def _read(text: Any, quantity: bool = False) -> tuple[Factor, Unit]:
         raise UnitError(
             message(
                 f"{type(text).__name__} is not a unit.",
-                hint="give a text such as 'kg m / s2', or a unit such as tj.units.metre.",
+                hint="give a text such as 'kg m / s2', or a unit such as tj.units.metre; a number "
+                "times a unit becomes one by `tj.units.define('name', '1.5 m')`.",
             )
         )
     try:

@@ -114,7 +114,16 @@ jupiterMass | jupiter_mass M_jup | 1.2668653e17/6.67430e-11 kg
 jupiterRad | jupiter_radius R_jup | 7.1492e7 m
 mag       | magnitude        | +level -1/5
 pH_scale  | acidity          | over mol/L -1/2
+dex       | dex              | level 1/2
+dBV       | decibel_volt     | amplitude V 1/20
+dBmV      | decibel_millivolt | amplitude mV 1/20
+dBµV      | decibel_microvolt dBuV | amplitude µV 1/20
+Torr      | Torr             | +101325/760 Pa
+dioptre   | dioptre diopter  | +1/m
+ppb       | ppb              | 1e-9
 """
+# Names that the catalogue has otherwise, and the number one.
+ALIASES = {"°": "deg", "dimensionless": "1"}
 
 
 def _read(rows: str) -> list[Definition]:

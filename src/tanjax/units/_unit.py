@@ -23,26 +23,14 @@ import functools
 import threading
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from tanjax._errors import UnitError, message
 
 from . import _format
 from ._dimension import DIMENSIONLESS, Dimension
 from ._factor import ONE, Factor
-
-
-class Affine(NamedTuple):
-    """A scale whose zero is `offset` coherent units above the true one (degrees Celsius)."""
-
-    offset: Fraction
-
-
-class Logarithmic(NamedTuple):
-    """A scale of levels over a reference, in steps of `level` nepers (dBm over 1 mW)."""
-
-    level: Factor
-
+from ._points import LEVEL, LEVELS, Affine, Logarithmic
 
 Symbols = tuple[tuple[str, Fraction], ...]
 _table: dict[object, Unit] = {}
@@ -89,7 +77,6 @@ class Unit:
         "scale",
         "symbols",
     )
-    __array_ufunc__ = None  # NumPy's arrays leave `array * unit` to the unit
     dimension: Dimension
     factor: Factor
     symbols: Symbols
@@ -173,6 +160,19 @@ class Unit:
             raise _no_product(f"1 / {self}", self)
         return make_quantity(other, self.inverse)
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """`array * unit` of NumPy is a quantity, and so is what `array *= unit` gives."""
+        first, other = inputs if len(inputs) == 2 else (None, None)
+        of_unit = first is self
+        match ufunc.__name__ if method == "__call__" else "":
+            case "multiply":
+                return self * other if of_unit else self.__rmul__(first)
+            case "divide":
+                return self / other if of_unit else self.__rtruediv__(first)
+            case "equal" | "not_equal":
+                return (first is other) is (ufunc.__name__ == "equal")  # units are interned
+        return NotImplemented
+
     def __pow__(self, power: Any) -> Unit:
         try:
             return self._powers[power]
@@ -181,7 +181,7 @@ class Unit:
         return self._raise(power)
 
     def _raise(self, power: Any) -> Unit:
-        exact = exponent(power)
+        exact = exponent(power, f"the unit {self}")
         if not self.is_linear and exact not in (0, 1):
             raise _no_product(f"{self} ** {exact}", self)
         if exact == 1:
@@ -209,6 +209,9 @@ class Unit:
 
     def __repr__(self) -> str:
         return f'Unit("{f"2^{self.scale} " if self.scale else ""}{self}")'
+
+    def _repr_latex_(self) -> str:
+        return f"${self:L}$"
 
     def __format__(self, spec: str) -> str:
         return _format.format_unit(self.plain.symbols, spec)
@@ -307,19 +310,12 @@ def _new(
     return unit
 
 
-# The levels that have a symbol of their own: steps in nepers of power ratios, 1 Np = e ** 2.
-LEVELS = {
-    Factor(Fraction(1, 20), 1, (("ln10", Fraction(1)),)): "dB",
-    ONE: "Np",
-}
-
-
 def _delta(dimension: Dimension, factor: Factor, symbol: str, point: Affine | Logarithmic) -> Unit:
     """The linear unit of the differences of two points of a scale."""
     if isinstance(point, Affine):
         return make(dimension, factor, (("Δ" + symbol, Fraction(1)),))
     name = LEVELS.get(point.level, "Δ" + symbol)
-    return make(Dimension([("level", 1)]), point.level, ((name, Fraction(1)),))
+    return make(LEVEL, point.level, ((name, Fraction(1)),))
 
 
 def _restore(
@@ -335,7 +331,7 @@ def coherent(unit: Unit) -> Unit:
     return make(unit.dimension, ONE, symbols)
 
 
-def exponent(power: Any) -> Fraction:
+def exponent(power: Any, base: str = "a unit") -> Fraction:
     """A power as an exact fraction. **Raises:** `UnitError` if it is no simple one."""
     if isinstance(power, int | Fraction):
         return Fraction(power)
@@ -348,7 +344,7 @@ def exponent(power: Any) -> Fraction:
         pass
     raise UnitError(
         message(
-            f"a unit cannot be raised to the power {power!r}.",
+            f"{base} cannot be raised to the power {power!r}.",
             hint="the power of a unit is an integer or a simple fraction known before tracing, "
             "such as 2, 0.5 or Fraction(1, 3).",
         )

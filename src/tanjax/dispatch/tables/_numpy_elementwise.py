@@ -15,7 +15,7 @@ TABLE = {
     **each("abs absolute fabs negative conj conjugate spacing", "x: u -> u"),
     **each("real imag", "val: u -> u"),
     "positive": "x: U -> U",
-    "ldexp": "x1: u, x2: - -> u",
+    "ldexp": "x1: u, x2: 1 -> u",
     "frexp": "x: u -> (u, -)",
     # rounding is to whole multiples of the unit that the quantity is in
     **each("ceil floor rint trunc", "x: u -> u"),

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..numbers._range import normal_range
+from tanjax._dtype_range import normal_range
 
 
 def convert(x: Any, shift: int) -> Any:

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from tanjax._dtype_range import limits
+
 from ..graph._graph import Node
 from ..numbers._interval_record import Record, ends, interval, precision, span, sum_of, union
 from ..numbers._spread import is_spread, parts_of, product_over, running_sum, sum_over
-from ..numbers._stored import limits
 from ..numbers._wide import Wide, extent, in_float64, magnitude_of, settle, split
 from . import _rows as rows
 from ._forms import by_order, dtype_of, is_float, moves
@@ -133,7 +134,7 @@ def parts_overflow(
     values of its parts is too large: `[3e38, 3e38, -3e38, -3e38]` in float32.
     """
     dtype = dtype_of(node)
-    largest = math.log2(limits(_SUM_RANGE.get(str(dtype), dtype)).largest) + exponent
+    largest = math.log2(limits(_SUM_RANGE.get(str(dtype), dtype)).top) + exponent
     tops = [magnitude_of(x).high for x in xs]
     if sum(tops) + math.log2(max(2, xs[0].array.size)) < largest:
         return results, 0

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tanjax._errors import RegistrationError, ScaleError, message
-from tanjax.units._signature import Many, Monomial, Several, Signature
+from tanjax.units.signatures import Many, Monomial, Several, Signature
 
 from ..graph._graph import CALLS
 from . import _rows as rows_of

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from tanjax._dtype_range import limits
+
 from ..graph._graph import Node
 from ..numbers._interval_record import (
     INDICATOR,
@@ -28,7 +30,7 @@ from ..numbers._interval_record import (
     union,
 )
 from ..numbers._spread import choose
-from ..numbers._stored import clamp_to, limits
+from ..numbers._stored import clamp_to
 from ..numbers._wide import Wide, as_float, is_number, scaled, wide
 from . import _rows as rows
 from ._forms import dtype_of, is_float, moves, shape_of
@@ -111,7 +113,7 @@ def stored_as(x: Wide, dtype: Any) -> Any:
     exact = np.asarray(scaled(x.array, x.exponent))
     if is_float(x):
         size, room = np.abs(exact), limits(dtype)
-        outside = (size > room.largest) | (size < room.least)
+        outside = (size > room.top) | (size < room.bottom)
         if np.any(is_number(x.array) & outside):
             raise NotImplementedError(f"bits of numbers out of the range of {dtype}")
     return exact.astype(dtype)

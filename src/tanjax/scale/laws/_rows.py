@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from tanjax import _compat
-from tanjax.units._signature import Each, Monomial, Signature
+from tanjax.units.signatures import Each, Monomial, Signature
 
 from ..graph._graph import Magnitudes, Node, Use, Value, callee_uses, number_of
 from ..numbers._range import exponents, fits_at_zero

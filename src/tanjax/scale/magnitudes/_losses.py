@@ -33,11 +33,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tanjax._dtype_range import limits
+
 from ..graph._graph import ScaleGraph
 from ..laws._forms import is_float
 from ..numbers._range import holds_together
 from ..numbers._spread import common, is_spread
-from ..numbers._stored import clamp_to, limits
+from ..numbers._stored import clamp_to
 from ..numbers._wide import Wide, is_number, magnitude_of
 
 # Rounding errors may happen to be small in the one run that measures them.
@@ -159,8 +161,8 @@ def _compare_output(
     if is_float(true) and not strict:
         is_free = free is not None and free[i]
         if not is_free or not holds_together(use.value, reference.magnitudes):
-            own = _own_exponent(true, dtype) if is_free else exponent
-            held = clamp_to(true, dtype, own).value
+            exponent = _own_exponent(true, dtype) if is_free else exponent
+            held = clamp_to(true, dtype, exponent).value
     lost, error = _lost(true, got, noisy, held, dtype, exponent)
     if reference.estimated or simulated.estimated:  # numbers of sampled loops are approximate
         lost = lost & np.atleast_1d(_gone(got))
@@ -173,13 +175,13 @@ def _gone(x: Wide) -> Any:
 
 
 def _own_exponent(x: Wide, dtype: Any) -> int:
-    """An exponent at which the largest entry is stored, 0 if it will do."""
+    """The least exponent at which the largest entry is stored, 0 if it will do."""
     largest = magnitude_of(x).high
     if x.array.dtype.kind not in "fc" or math.isinf(largest):
         return 0
     room = limits(dtype)
-    inside = math.log2(room.least) <= largest <= math.log2(room.largest)
-    return 0 if inside else math.floor(largest)
+    inside = math.log2(room.bottom) <= largest <= math.log2(room.top)
+    return 0 if inside else math.ceil(largest - math.log2(room.top))
 
 
 def _lost(
@@ -188,7 +190,7 @@ def _lost(
     """Which entries are lost, and all relative errors.
 
     **Arguments:** `held`: what the type of the output makes of the true numbers; `exponent`: at
-    which the output is stored.
+    which the output is stored, or could be.
     """
     if not is_float(true):
         lost = np.ravel(true.array != got.array)

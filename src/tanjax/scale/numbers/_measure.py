@@ -151,10 +151,15 @@ def is_finite(x: Any) -> bool:
     return bool(np.isfinite(np.asarray(x)).all() if is_on_host(x) else jnp.isfinite(x).all())
 
 
-def count_nonzero(x: Any) -> int:
+def count_numbers(x: Any) -> tuple[int, int]:
+    """How many entries of an array are finite, and how many of these are not zero."""
     if isinstance(x, jax.core.Tracer):
-        return int(x.size)
-    return int(np.count_nonzero(np.asarray(x)) if is_on_host(x) else jnp.count_nonzero(x))
+        return int(x.size), int(x.size)
+    np_: Any = jnp
+    if is_on_host(x):
+        np_, x = np, np.asarray(x)
+    finite = np_.isfinite(x)
+    return int(finite.sum()), int(np_.count_nonzero(finite & (x != 0)))
 
 
 def is_on_host(x: jax.Array) -> bool:

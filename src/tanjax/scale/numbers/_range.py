@@ -6,23 +6,16 @@ have fewer digits.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 import jax.numpy as jnp
 
+from tanjax._dtype_range import normal_range
+
 from ..graph._graph import Magnitudes, Value
 
 ANY = 10**6  # the bound on exponents where there is none
-
-
-@functools.cache
-def normal_range(dtype: Any) -> tuple[float, float]:
-    """Binary logarithms of the smallest normal and the largest number of a floating dtype."""
-    info = jnp.finfo(dtype)  # of a complex dtype: that of its parts
-    top = math.log2(float(info.max))  # of float64 it rounds up to 1024
-    return math.log2(float(info.smallest_normal)), min(top, math.nextafter(1024.0, 0.0))
 
 
 def is_reciprocal(value: Value) -> bool:

@@ -12,45 +12,16 @@ on the coarse grid on which they lie.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
+
+from tanjax._dtype_range import limits
 
 from ._wide import Wide, complex_of, scaled, settle
 
 INF = math.inf
-
-
-class Limits(NamedTuple):
-    """What a floating type can store: from `least` to `largest`, with `bits` of mantissa.
-
-    `step`: the least subnormal number, 0 if subnormal numbers are flushed. XLA computes with types
-    of a smaller range than float32 in float32, and keeps their subnormal numbers.
-    """
-
-    largest: float
-    least: float
-    bits: int
-    step: float
-
-
-@functools.cache
-def limits(dtype: Any) -> Limits:
-    """The range of a real or complex type.
-
-    A number less than half a unit above the largest is rounded to the largest, and likewise below
-    the smallest normal number: the bounds here are those of what survives the rounding.
-    """
-    info = jax.numpy.finfo(dtype)
-    bits = int(info.nmant)
-    if bits >= 52:
-        return Limits(float(info.max), float(info.tiny), bits, 0.0)
-    half = 2.0 ** -(bits + 2)
-    step = float(info.smallest_subnormal) if info.tiny > 2.0**-120 else 0.0
-    return Limits(float(info.max) * (1 + half), float(info.tiny) * (1 - half), bits, step)
 
 
 def _ldexp(x: float, power: int) -> float:
@@ -75,13 +46,13 @@ def clamp_to(x: Wide, dtype: Any, exponent: int) -> Clamped:
     room, shift, array = limits(dtype), exponent - x.exponent, x.array
     if type(shift) is int:
         low, high = x.extent  # type: ignore[misc]
-        top = room.largest if shift == 0 else _ldexp(room.largest, shift)
-        bottom = room.least if shift == 0 else _ldexp(room.least, shift)
+        top = room.top if shift == 0 else _ldexp(room.top, shift)
+        bottom = room.bottom if shift == 0 else _ldexp(room.bottom, shift)
         if high == 0.0 or (high <= top and low >= bottom and array.dtype.kind != "c"):
             return Clamped(x, 0, 0)
         sizes = np.abs(_real_parts(array))
     else:
-        top, bottom = room.largest, room.least
+        top, bottom = room.top, room.bottom
         sizes = np.abs(_real_parts(scaled(array, -shift)))
     exact = np.abs(_real_parts(array))
     over = (sizes > top) & (exact < INF)
@@ -119,7 +90,7 @@ def saturated(x: Wide, dtype: Any, exponent: int) -> Wide:
     infinite = np.isinf(x.array)
     if x.array.dtype.kind != "f" or not np.any(infinite):
         return x
-    largest = np.ldexp(float(jax.numpy.finfo(dtype).max), exponent - x.exponent)
+    largest = np.ldexp(limits(dtype).largest, exponent - x.exponent)
     return settle(Wide(np.where(infinite, np.copysign(largest, x.array), x.array), x.exponent))
 
 

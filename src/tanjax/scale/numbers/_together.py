@@ -2,7 +2,8 @@
 
 NumPy takes 3 us for each array, and would have to fetch those of an accelerator. XLA compares all
 of them in one run. It reduces integers slowly, 0.9 ns each, and joins slices of them ten times as
-fast; so arrays are cut in slices that are compared side by side, and joined by their bits.
+fast; so arrays are cut in slices that are compared side by side, and joined by their bits. Where
+that is done often, it rides inside the program that is run: to start a second one takes as long.
 
     together = Together([Window(-3.0, 3.0)] * 2)
     together.inside([jnp.ones(5), jnp.full(3, 100.0)])  # False
@@ -13,7 +14,7 @@ Sharp edge: the program takes some 50 ms to compile, so that the first calls do 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -35,16 +36,19 @@ class Together:
     the program takes some 50 ms to compile, so the first `EAGER` calls do without, fewer for large
     arrays, one where NumPy would have to fetch them. Windows are its arguments, so that others
     need no other program. `begin` starts it, so that other work can be queued behind it before
-    `inside` waits for what it found.
+    `inside` waits for what it found. After `APART` calls more it rides inside the program that
+    reads the arrays anyway (`riding`), which is compiled once more for that.
     """
 
-    __slots__ = ("_calls", "_cuts", "_eager", "_ends", "_reduces", "_windows")
+    __slots__ = ("_calls", "_cuts", "_eager", "_ends", "_reduces", "_ridden", "_windows")
     EAGER = 100
+    APART = 50
 
     def __init__(self, windows: Sequence[Window]) -> None:
         self._windows, self._calls = tuple(windows), 0
         self._ends: Any = None
         self._eager: int | None = None
+        self._ridden: tuple[Any, Any] = (None, None)  # a program, and the same with the look
 
     @staticmethod
     def can(x: Any) -> bool:
@@ -80,6 +84,18 @@ class Together:
             self._calls = 0
             return None
 
+    def riding(self, program: Callable[..., Any], places: Sequence[int]) -> Any:
+        """`program`, returning what `begin` gives beside its results; None before that pays.
+
+        **Arguments:** `places`: of the arrays, among the leaves of the arguments.
+        """
+        if self._ends is None or not self._cuts or self._calls < (self._eager or 0) + self.APART:
+            return None
+        if self._ridden[0] is not program:
+            look = functools.partial(_flags, self._cuts, self._reduces)
+            self._ridden = program, _ridden(program, look, places)
+        return functools.partial(self._ridden[1], self._ends)
+
     def inside(self, arrays: Sequence[jax.Array], begun: Any = None) -> bool:
         """Whether each of the arrays lies in its window. `begun`: what `begin` gave for them."""
         if begun is None:
@@ -90,6 +106,19 @@ class Together:
             except Exception:  # under a trace
                 self._calls = 0
         return all([inside(x, w) for x, w in zip(arrays, self._windows, strict=True)])
+
+
+def _ridden(
+    program: Callable[..., Any], look: Callable[..., Any], places: Sequence[int]
+) -> Callable[..., Any]:
+    def ridden(ends: dict[str, jax.Array], /, *args: Any, **kwargs: Any) -> Any:
+        leaves = jax.tree.leaves((args, kwargs))
+        flags = look(ends, *[leaves[i] for i in places])
+        # Or XLA joins loops of both, and the results are other bits.
+        args, kwargs = jax.lax.optimization_barrier((args, kwargs))
+        return flags, program(*args, **kwargs)
+
+    return jax.jit(ridden)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -54,10 +54,10 @@ def is_untouched(node: Node, e: Exponents) -> bool:
 class _Environment:
     """The arrays of one graph while it runs; conversions are kept with their value."""
 
-    __slots__ = ("arrays", "exponents", "numbers")
+    __slots__ = ("arrays", "exponents", "numbers", "watch")
 
-    def __init__(self, exponents: Exponents) -> None:
-        self.exponents = exponents
+    def __init__(self, exponents: Exponents, watch: Any = None) -> None:
+        self.exponents, self.watch = exponents, watch
         self.arrays: dict[tuple[int, int], Any] = {}
         self.numbers: dict[Any, Any] = {}  # constants behind their barriers
 
@@ -72,6 +72,8 @@ class _Environment:
         key = (value.index, wanted if value.is_floating else has)
         if key not in self.arrays:
             self.arrays[key] = convert(self.arrays[value.index, has], has - wanted)
+            if self.watch:
+                self.watch.converted(self.arrays[value.index, has], self.arrays[key])
         return self.arrays[key]
 
     def as_it_is(self, use: Use) -> Any:
@@ -112,8 +114,13 @@ def folded(value: Value, exponent: int) -> Any:
         return number.astype(dtype)
 
 
-def _run(graph: ScaleGraph, arguments: Sequence[Any], e: Exponents) -> list[Any]:
-    env = _Environment(e)
+def run_watched(graph: ScaleGraph, arguments: Sequence[Any], e: Exponents, watch: Any) -> list[Any]:
+    """The same, here and now: `watch` is told of every conversion and equation (`_flags.py`)."""
+    return _run(graph, arguments, e, watch)
+
+
+def _run(graph: ScaleGraph, arguments: Sequence[Any], e: Exponents, watch: Any = None) -> list[Any]:
+    env = _Environment(e, watch)
     for value, array in zip(graph.inputs, arguments, strict=True):
         env.write(value, array)
     for value in graph.constants:
@@ -121,12 +128,14 @@ def _run(graph: ScaleGraph, arguments: Sequence[Any], e: Exponents) -> list[Any]
     untouched = [is_untouched(node, e) for node in graph.nodes]
     plain = plain_parts(graph, untouched)
     for node, as_it_was, is_plain in zip(graph.nodes, untouched, plain, strict=True):
-        if as_it_was and (is_plain or not _joins(node)):
+        if as_it_was and (is_plain or not _joins(node)) and not (watch and node.graphs):
             results = _compat.bind(node.equation, list(map(env.as_it_is, node.uses)))
             # Parts of a packed factorisation are the array itself (`_lu.py`).
             results += results[:1] * (len(node.outputs) - len(results))
         else:
-            results = _results(node, list(map(env.read, node.uses)), e)
+            results = _results(node, list(map(env.read, node.uses)), e, watch)
+        if watch:
+            watch.computed(node, list(map(env.read, node.uses)), results)
         for value, array in zip(node.outputs, results, strict=True):
             env.write(value, array)
     return [env.read(use) for use in graph.outputs]
@@ -141,9 +150,12 @@ def _joins(node: Node) -> bool:
     return constant and node.primitive in ("mul", "div")
 
 
-def _results(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
+def _results(node: Node, operands: list[Any], e: Exponents, watch: Any) -> list[Any]:
+    if node.primitive in NESTED:
+        return NESTED[node.primitive](node, operands, e)
     if node.graphs:
-        return _NESTED.get(node.primitive, _inlined)(node, operands, e)
+        inner = [operands[use.position] for use in callee_uses(node)]
+        return _run(node.graphs[0], inner, e, watch)
     of_constant = node.primitive == "div" and node.uses[1].value.kind == "constant"
     if of_constant or (node.primitive == "div" and node.index in e.guarded):
         operands = apart(*operands)
@@ -165,10 +177,6 @@ def _tail(x: Any) -> Any:
 
 
 # -- nested graphs ------------------------------------------------------------------------------
-
-
-def _inlined(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
-    return _run(node.graphs[0], [operands[use.position] for use in callee_uses(node)], e)
 
 
 def _remat(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
@@ -228,7 +236,7 @@ def _shard_map(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
     return list(mapped(*operands))
 
 
-_NESTED = {
+NESTED = {
     "remat": _remat,
     "remat2": _remat,
     "checkpoint": _remat,

@@ -1,10 +1,10 @@
 """What XLA makes of quotients, and how to keep it from doing so.
 
 XLA's algebraic simplifier replaces `x / y / z` by `x / (y * z)`, `x / (y / z)` by `x * z / y`,
-`x / c` by `x * (1 / c)`, `x / exp(y)` by `x * exp(-y)`, and `x * c * d` by `x * (c * d)`, also
-where the joint number leaves the range although none that the program mentions does. Such a program
-needs no exponents, but results must be hidden from the simplifier: its graph is replayed with
-*guarded* nodes.
+`x / c` by `x * (1 / c)`, `x / exp(y)` by `x * exp(-y)`, `x * c * d` by `x * (c * d)`, and, with
+JAX 0.10, `(x * c) * (y * d)` by `(x * y) * (c * d)`, also where the joint number leaves the range
+although none that the program mentions does. Such a program needs no exponents, but results must be
+hidden from the simplifier: its graph is replayed with *guarded* nodes.
 
     jax.jit(lambda x, y, z: x / y / z)(*jnp.float32([1e30, 1e25, 1e25]))  # Array(0., dtype=float32)
 """
@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
+from tanjax._dtype_range import limits, normal_range
+
 from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value
-from ..numbers._range import normal_range
-from ..numbers._stored import limits
 
 
 def apart(x: Any, divisor: Any) -> list[Any]:
@@ -43,7 +43,7 @@ def guarded(graph: ScaleGraph, m: Magnitudes, e: Exponents) -> frozenset[int]:
     joins = _Joins(m, e)
     found: set[int] = set()
     for node in graph.walk():
-        if node.primitive not in ("div", "mul") or not node.outputs[0].is_floating:
+        if node.primitive not in ("div", "mul", "integer_pow") or not node.outputs[0].is_floating:
             continue
         found.update(v.node.index for v in joins.factors_of(node) if v.node)
         if node.primitive == "div":
@@ -73,7 +73,10 @@ class _Joins:
         self.factors: dict[int, Magnitude] = {}
 
     def stored(self, use: Use) -> Magnitude | None:
-        m, exponent = self.m[use.value.index], self.e.of(use)
+        return self._stored_at(use.value, self.e.of(use))
+
+    def _stored_at(self, value: Value, exponent: int) -> Magnitude | None:
+        m = self.m[value.index]
         if m is None or m.is_zero:
             return None
         return Magnitude(m.low - exponent, m.high - exponent)
@@ -108,6 +111,8 @@ class _Joins:
 
     def factors_of(self, node: Node) -> list[Value]:
         """`x * c * d` is `x * (c * d)` to XLA: products whose constants cannot be joined."""
+        if node.primitive != "div" and len(self._of_operands(node)) > 1:
+            return self.powers_of(node)
         own, found = self.factor(node), []
         for use in node.uses:
             total = _times(self.factors.get(use.value.index), own)
@@ -119,10 +124,27 @@ class _Joins:
             self.factors[node.outputs[0].index] = own
         return found
 
+    def powers_of(self, node: Node) -> list[Value]:
+        """`(x * c) * (y * d)` is `(x * y) * (c * d)` to XLA: its operands, if one does not fit."""
+        out, factors, total = node.outputs[0], self._of_operands(node), Magnitude(0.0, 0.0)
+        for factor in factors:
+            total = Magnitude(total.low + factor.low, total.high + factor.high)
+        stored = self._stored_at(out, self.e.of(out))
+        rest = stored and Magnitude(stored.low - total.high, stored.high - total.low)
+        if not _holds(out, total) or not (rest is None or _holds(out, rest)):
+            return [use.value for use in node.uses]
+        self.factors[out.index] = total
+        return []
+
+    def _of_operands(self, node: Node) -> list[Magnitude]:
+        """The constant factors of the operands of a product, or of a power as one."""
+        found = [self.factors[u.value.index] for u in node.uses if u.value.index in self.factors]
+        return found * max(1, node.params["y"]) if node.primitive == "integer_pow" else found
+
     def factor(self, node: Node) -> Magnitude | None:
         """The constant number by which an equation multiplies; dividing is by the reciprocal."""
         for position, use in enumerate(node.uses):
-            if use.value.kind == "constant" and use.value.size == 1:
+            if use.value.kind == "constant":
                 m = self.stored(use)
                 if node.primitive == "mul" or m is None:
                     return m

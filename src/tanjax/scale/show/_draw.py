@@ -20,8 +20,9 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tanjax._dtype_range import normal_range
+
 from ..graph._graph import ScaleGraph, Value
-from ..numbers._range import normal_range
 from ._rows import Facts, Row, power_in_tens, ranks_of, rows_to_show
 
 if TYPE_CHECKING:

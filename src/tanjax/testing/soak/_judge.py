@@ -90,9 +90,10 @@ class Band:
         self.eps, self.max = float(info.eps), float(info.max)
         # XLA flushes subnormal float32 and bfloat16; float16 keeps them, with few digits.
         self.floor = 2.0**-22 if self.dtype == jnp.float16 else float(info.tiny) * 1.01
-        if self.free:  # what the largest entry leaves room for
-            sizes = np.abs(runs[0][np.isfinite(runs[0])])
-            self.floor *= float(np.max(sizes, initial=0.0) / self.max)
+        if self.free:  # what the largest entry leaves room for, if it does not fit as it is
+            largest = np.max(np.abs(runs[0][np.isfinite(runs[0])]), initial=0.0)
+            if not float(info.tiny) <= largest <= self.max:
+                self.floor *= float(largest / self.max)
             self.max = np.inf
         if runs.dtype.kind != "f":
             self.judged = (runs == runs[0]).all(axis=0)

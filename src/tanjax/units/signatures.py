@@ -14,7 +14,7 @@ sequence of operands. **Results.** Monomials `u*v^1/2`, `1`, `rad`, `-` (plain),
 tuples of them.
 
 Sharp edges. A letter on which no operand with a unit lands is plain, and a result made only of
-such letters is plain. The literal Python zero has every unit.
+such letters is plain. The literal Python zero has every unit, except points of a scale.
 """
 
 from __future__ import annotations
@@ -28,18 +28,20 @@ from typing import Any
 
 from tanjax._errors import RegistrationError, UnitError, incompatible, message
 
+from ._conversion import is_step
 from ._parse import unit as parse_unit
 from ._unit import Unit, one
 
 
-class _AnyUnit:
-    """The unit of the literal zero (and of infinities in `tj.lift`): whatever is wanted."""
+class AnyUnit:
+    """The unit of a number that is the same in every unit: whatever is wanted."""
 
     def __repr__(self) -> str:
         return "any unit"
 
 
-ANY = _AnyUnit()
+ANY = AnyUnit()  # of the literal zero, which is another place on every scale
+ENDLESS = AnyUnit()  # of infinities and nan, which are none
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -249,6 +251,7 @@ def bind(name: str, operands: Sequence[Operand]) -> dict[str, Any]:
     """
     binding: dict[str, Any] = {}
     plain: str | None = None
+    zeros: list[tuple[str, str]] = []
     for role, unit, label in operands:
         letter = role.letter
         if unit is None:
@@ -257,7 +260,9 @@ def bind(name: str, operands: Sequence[Operand]) -> dict[str, Any]:
             if letter not in ("1", "-", "*"):
                 plain = (plain or "") + letter
             continue
-        if unit is ANY or letter == "*":
+        if type(unit) is AnyUnit or letter == "*":
+            if unit is ANY:
+                zeros.append((letter, label))
             continue
         bound = binding.get(letter)
         if unit is bound:
@@ -271,8 +276,12 @@ def bind(name: str, operands: Sequence[Operand]) -> dict[str, Any]:
             if not (unit.is_linear or role.affine):
                 raise not_linear(name, label, unit)
             binding[letter] = unit
-        elif bound.dimension is not unit.dimension or (bound.is_linear is not unit.is_linear):
+        elif not _converts(unit, bound, role):
             raise _mismatch(name, operands, letter)
+    for letter, label in zeros:
+        bound = binding.get(letter)
+        if bound is not None and not bound.is_linear:
+            raise zero_of(name, label, bound)
     if plain:
         for letter in plain:
             bound = binding[letter]
@@ -283,16 +292,24 @@ def bind(name: str, operands: Sequence[Operand]) -> dict[str, Any]:
     return binding
 
 
+def _converts(unit: Unit, bound: Unit, role: Role) -> bool:
+    """Whether numbers in a unit can be meant where those of its letter are in `bound`."""
+    if bound.dimension is not unit.dimension or bound.is_linear is unit.is_linear:
+        return bound.dimension is unit.dimension
+    point, other = (bound, unit) if unit.is_linear else (unit, bound)
+    return role.affine and not is_step(other, point)
+
+
 def _mismatch(name: str, operands: Sequence[Operand], letter: str) -> UnitError:
     """The error for operands of one letter that disagree: the first, and the first that differs."""
-    group = [(u, label) for role, u, label in operands if role.letter == letter and u is not ANY]
-    first = next(pair for pair in group if pair[0] is not None)
+    group = [
+        (u, label, role)
+        for role, u, label in operands
+        if role.letter == letter and type(u) is not AnyUnit
+    ]
+    first = next(item for item in group if item[0] is not None)
     other = next(
-        pair
-        for pair in group
-        if pair[0] is None
-        or pair[0].dimension is not first[0].dimension
-        or pair[0].is_linear is not first[0].is_linear
+        item for item in group if item[0] is None or not _converts(item[0], first[0], item[2])
     )
     plain = other[0] is None
     return incompatible(
@@ -328,6 +345,17 @@ def not_linear(name: str, label: str, unit: Unit) -> UnitError:
         message(
             f"{name}: `{label}` is a point on the scale of {unit}, not a multiple of a unit.",
             hint=f"convert it first, with `.to(...)`; its differences are in {unit.delta}.",
+        )
+    )
+
+
+def zero_of(name: str, label: str, unit: Unit) -> UnitError:
+    """The error for a literal zero beside points of a scale."""
+    return UnitError(
+        message(
+            f"{name}: `{label}` is 0 without a unit, beside points of the scale of {unit}.",
+            "why: zero is another place on every scale: 0 °C is 273.15 K.",
+            hint=f"say which is meant: `0.0 * tj.unit({str(unit)!r})`.",
         )
     )
 

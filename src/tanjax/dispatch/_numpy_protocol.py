@@ -1,0 +1,155 @@
+"""NumPy's functions on quantities: `np.take(q, [0, 1])` is that of `tanjax.numpy`.
+
+NumPy hands a call over as it was written, but its conventions are not JAX's: it takes lists for
+arrays, calls some parameters otherwise or has them in another order, and writes into arrays that
+are given. Here a call is brought into the form that JAX's function of the same name expects.
+
+    np.percentile(q, [25, 75]), np.histogram(q, 2, None, True)
+
+Sharp edges. A NumPy array has no place for a unit, so what is written into one (`array += q`) must
+be a pure number. A ufunc that NumPy does not ship says nothing about units, and is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax._errors import UnitError, message
+from tanjax.arrays import Unitful
+
+from ._namespaces import function, holds_quantity
+from .tables import TABLES
+
+_REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
+_ACCUMULATIONS = {"add": "cumsum", "multiply": "cumprod"}
+_MODULES = {"numpy": "numpy", "numpy.linalg": "linalg", "numpy.fft": "fft"}
+_CLIP = {"a_min": "min", "a_max": "max"}  # as NumPy calls what JAX calls
+
+# The parameters of NumPy's functions that are arrays: a list in another place (an axis, a shape, a
+# sequence of arrays) is meant as a list.
+_ARRAYS = frozenset(
+    name
+    for names in (
+        "a a1 a2 append ar1 ar2 arr array ary b condition element f filt fp indices m obj p",
+        "prepend q repeats test_elements v val values vals varargs weights where x x1 x2 xp y",
+    )
+    for name in names.split()
+)
+_ONE_AXIS = frozenset({"digitize", "histogram", "histogram_bin_edges"})  # `bins` is one array
+_READ_ONE_TRIANGLE = frozenset({"eigh", "eigvalsh", "cholesky"})
+
+
+def ufunc_on_quantities(ufunc: Any, method: str, inputs: Any, kwargs: Any) -> Any:
+    """A ufunc with quantities: the function of the same name, in or out of `jit`."""
+    inputs = [function("numpy", "asarray")(x) if type(x) in (list, tuple) else x for x in inputs]
+    out = kwargs.pop("out", None)
+    if out is not None:
+        return _written(ufunc, method, inputs, kwargs, out)
+    if method == "outer":
+        first, second = (x if hasattr(x, "ndim") else np.asarray(x) for x in inputs)
+        return ufunc(first.reshape(first.shape + (1,) * second.ndim), second)
+    names = {"reduce": _REDUCTIONS, "accumulate": _ACCUMULATIONS}
+    name = ufunc.__name__
+    if method == "__call__":  # its name is not enough: one of `np.frompyfunc` may be called `add`
+        name = name if getattr(np, name, None) is ufunc else None
+    else:
+        name = names.get(method, {}).get(name)
+    if name is None or not hasattr(jnp, name):
+        raise _unknown(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}")
+    if method == "reduce":
+        kwargs.setdefault("axis", 0)
+    return function("numpy", name)(*inputs, **kwargs)
+
+
+def _written(ufunc: Any, method: str, inputs: Any, kwargs: Any, out: Any) -> Any:
+    """A result written into NumPy arrays that were given, as by `array += q`."""
+    result = ufunc_on_quantities(ufunc, method, inputs, kwargs)
+    results = result if isinstance(result, tuple) else (result,)
+    for target, value in zip(out, results, strict=True):
+        unit = value.label if type(value) is Unitful else None
+        if not isinstance(target, np.ndarray) or (unit and not unit.is_dimensionless):
+            raise UnitError(
+                message(
+                    f"{ufunc.__name__}: a {type(target).__name__} cannot take a result in {unit}.",
+                    "why: NumPy's arrays have no unit, and those of JAX do not change.",
+                    hint="make a new quantity: `a = a + q` instead of `a += q` or `out=a`.",
+                )
+            )
+        np.copyto(target, np.asarray(value), casting="same_kind")
+    return out if isinstance(result, tuple) else out[0]
+
+
+def _unknown(name: str) -> UnitError:
+    return UnitError(
+        message(
+            f"{name}: this function of NumPy says nothing about units.",
+            hint="`tanjax.numpy.vectorize(f)` calls a function on quantities; others take numbers, "
+            "`f(q.to_value(unit))`.",
+        )
+    )
+
+
+def function_on_quantities(numpy_function: Any, args: Any, kwargs: Any) -> Any:
+    """One of NumPy's other functions with quantities, by module and name."""
+    place = _MODULES.get(numpy_function.__module__)
+    name = numpy_function.__name__
+    if numpy_function is np.can_cast:
+        return np.can_cast(*(a.dtype if type(a) is Unitful else a for a in args), **kwargs)
+    try:
+        found = function(place, name) if place else None
+    except AttributeError:
+        found = None
+    if found is None or TABLES[place].get(name) == "plain":
+        raise _unknown(name)
+    if numpy_function is np.clip:
+        args = (*args, *((kwargs.pop("a"),) if "a" in kwargs else ()))
+        kwargs = {_CLIP.get(k, k): v for k, v in kwargs.items()}
+    arrays, moved = _conventions(numpy_function, place)
+    kwargs = {k: _as_array(v) if k in _ARRAYS else v for k, v in kwargs.items()}
+    kwargs |= {moved[i]: a for i, a in enumerate(args) if i in moved}
+    last = len(arrays) - 1
+    args = [
+        _as_array(a) if last >= 0 and arrays[min(i, last)] else a
+        for i, a in enumerate(args)
+        if i not in moved
+    ]
+    if place == "linalg" and name in _READ_ONE_TRIANGLE:
+        kwargs.setdefault("symmetrize_input", False)  # JAX takes the mean of both
+    return found(*args, **kwargs)
+
+
+@functools.cache
+def _conventions(numpy_function: Any, place: str) -> tuple[list[bool], dict[int, str]]:
+    """Which positional arguments are arrays, and the names of those that JAX has elsewhere."""
+    module = importlib.import_module({"numpy": "jax.numpy"}.get(place, f"jax.numpy.{place}"))
+    theirs = _positional(numpy_function)
+    ours = _positional(getattr(module, numpy_function.__name__))
+    moved = {
+        i: p.name
+        for i, p in enumerate(theirs)
+        if p in ours and ours.index(p) != i and p.kind is p.POSITIONAL_OR_KEYWORD
+    }
+    known = _ARRAYS | {"bins"} if numpy_function.__name__ in _ONE_AXIS else _ARRAYS
+    return [p.name in known for p in theirs or ours], moved
+
+
+def _positional(f: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters that are given by position, without defaults and annotations."""
+    try:
+        parameters = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    return [inspect.Parameter(p.name, p.kind) for p in parameters if p.kind not in by_name]
+
+
+def _as_array(x: Any) -> Any:
+    """A list of numbers as an array; quantities in a list may have a unit for each."""
+    return np.asarray(x) if type(x) in (list, tuple) and not holds_quantity(x) else x

@@ -1,0 +1,433 @@
+"""Types that say little of themselves: `to_dense`, perhaps one query; all operations are right."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with tj.densify("allow"):
+        yield
+
+
+@tj.register_array_type
+class OnlyDense(tj.AbstractArray):
+    points: jax.Array
+
+    def to_dense(self):
+        return self.points[:, None] ** jnp.arange(3, dtype=self.points.dtype)
+
+
+@tj.register_array_type(linear=True, injective=True)
+class OnlyApply(tj.AbstractArray):
+    rows: jax.Array
+
+    def to_dense(self):
+        return jnp.tile(self.rows[:, None], (1, 3))
+
+    def apply(self, b):
+        return jnp.tensordot(self.rows, jnp.sum(b, axis=0), 0)
+
+
+@tj.register_array_type
+class DenseTransposed(tj.AbstractArray):
+    data: jax.Array
+
+    def to_dense(self):
+        return jnp.sin(self.data)
+
+    def transposed(self):
+        return jnp.sin(self.data).T
+
+
+NUMBERS = np.random.default_rng(3)
+MINIMAL = [
+    OnlyDense(jnp.asarray(NUMBERS.normal(size=3))),
+    OnlyApply(jnp.asarray(NUMBERS.normal(size=3))),
+    DenseTransposed(jnp.asarray(NUMBERS.normal(size=(3, 3)))),
+]
+X = NUMBERS.normal(size=3)
+M = NUMBERS.normal(size=(2, 3))
+DIAGONAL = tj.Diagonal(NUMBERS.normal(size=3))
+USES = {
+    "vector @ a": lambda a: X @ a,
+    "jnp vector @ a": lambda a: jnp.asarray(X) @ a,
+    "matrix @ a": lambda a: M @ a,
+    "np.dot": lambda a: np.dot(X, a) if not isinstance(a, jax.Array) else X @ a,
+    "a.mT @ x": lambda a: a.mT @ X,
+    "a @ a": lambda a: tj.destructure(a @ a),
+    "a @ diagonal": lambda a: tj.destructure(a @ DIAGONAL),
+    "diagonal @ a": lambda a: tj.destructure(DIAGONAL @ a),
+    "columns": lambda a: tj.sum(a, axis=0),
+    "rows": lambda a: tj.sum(a, axis=1),
+    "vmap": lambda a: jax.vmap(lambda x: x @ a)(jnp.asarray(M)),
+    "quadratic": lambda a: tj.quadratic_form(a, jnp.asarray(X)),
+    "dot": lambda a: tj.dot(a, DIAGONAL),
+    "by its argument": lambda a: jax.grad(lambda x: jnp.sum(jnp.sin(a @ x)))(jnp.asarray(X)),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("a", MINIMAL, ids=lambda a: type(a).__name__)
+def test_operations_are_right_on_types_that_say_little(a, use):
+    function = USES[use]
+    np.testing.assert_allclose(function(a), function(a.to_dense()), rtol=1e-12)
+    loss = lambda a: jnp.sum(jnp.sin(function(a)))
+    by_rule, by_ad = jax.grad(loss)(a), jax.grad(lambda a: loss(a.to_dense()))(a)
+    for got, want in zip(*map(jax.tree.leaves, (by_rule, by_ad)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10)
+
+
+# -- types whose fields weigh differently: nothing may go through a solve with JᵀJ -----------------
+
+
+@tj.register_array_type(linear=True, injective=True)
+class Weighted(tj.AbstractArray):
+    """`diag(w s)`, with `s` from 1 to `10**-decades`: the condition of J."""
+
+    w: jax.Array
+    decades: float = tj.static_field()
+
+    @property
+    def s(self):
+        return 10.0 ** -jnp.linspace(0, self.decades, self.w.size, dtype=self.w.dtype)
+
+    def to_dense(self):
+        return jnp.diag(self.w * self.s)
+
+    def times(self, other):
+        return self.replace(w=self.w * other.w * self.s)
+
+
+@tj.register_array_type(linear=True, injective=True)
+class Holds(tj.AbstractArray):
+    inner: tj.AbstractArray
+
+    def to_dense(self):
+        return tj.destructure(self.inner)
+
+    def pullback_of_restructure(self, structural):
+        return tj.pullback_of_restructure(self.inner)(structural.inner)
+
+
+tj.matmul.implementation(Weighted, Weighted)(Weighted.times)
+tj.matmul.implementation(Holds, Holds)(lambda a, b: Holds(a.inner.times(b.inner)))
+
+
+@tj.operation
+def product(a, b):
+    return a.times(b)
+
+
+@product.natural_rule(hidden="hybrid")
+def product_rule(a, b):
+    def product_pullback(c_bar):
+        return tj.matmul(c_bar, b.mT), tj.matmul(a.mT, c_bar)
+
+    return product.primal(a, b), product_pullback
+
+
+@pytest.mark.parametrize("decades", [2, 4, 8, 12])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_structural_gradient_never_squares_the_condition(dtype, decades):
+    """An output that has no closed form of its pullback is differentiated by AD, part by part."""
+    w, v = (np.linspace(*ends, 8).astype(dtype) for ends in ((1, 2), (2, 1)))
+    a, b = Weighted(jnp.asarray(w), decades), Weighted(jnp.asarray(v), decades)
+
+    def loss(multiply, inside=lambda c: c):
+        return jax.grad(lambda a: jnp.sum(jnp.sin(inside(multiply(a)).w / b.s)))(a).w
+
+    want = loss(lambda a: a.times(b))
+    roads = {
+        "matmul": loss(lambda a: a @ b),
+        "nested": loss(lambda a: Holds(a) @ Holds(b), lambda c: c.inner),
+        "hybrid": loss(lambda a: product(a, b)),
+    }
+    for name, got in roads.items():
+        tolerance = 100 * np.finfo(dtype).eps
+        np.testing.assert_allclose(got, want, rtol=tolerance, err_msg=name)
+    forward = jax.jvp(lambda a: (a @ b).w, (a,), (a,))[1]
+    np.testing.assert_allclose(forward, a.times(b).w, rtol=100 * np.finfo(dtype).eps)
+    _, pull = tj.rrule(tj.matmul, a, b)
+    np.testing.assert_allclose(pull(a)[0].w, a.w * b.w * a.s, rtol=100 * np.finfo(dtype).eps)
+
+
+# -- integers ------------------------------------------------------------------------------------
+
+
+@tj.register_array_type(linear=True, isometric=True, injective=True)
+class Sparse(tj.AbstractArray):
+    values: jax.Array
+    rows: jax.Array
+    columns: jax.Array
+    core_ndim = 2
+    shape = property(lambda self: (3, 3))
+
+    def to_dense(self):
+        zeros = jnp.zeros((3, 3), self.values.dtype)
+        return zeros.at[self.rows, self.columns].add(self.values)
+
+
+PATTERNS = [(jnp.array([0, 1, 2]), jnp.array([1, 0, 2])), (jnp.array([2, 2, 2]), jnp.arange(3))]
+SPARSE = [
+    Sparse(jnp.array([1.1, 2.3, 3.7]), *PATTERNS[0]),
+    Sparse(jnp.array([0.5, 0.6, 0.7]), *PATTERNS[1]),
+    Sparse(jnp.array([4, 5, 6]), *PATTERNS[1]),
+]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a, b: a + b,
+        lambda a, b: a - b,
+        lambda a, b: a + a,
+        lambda a, b: 3 * b - a,
+        lambda a, b: -b,
+        lambda a, b: b @ a,
+        lambda a, b: jax.jit(lambda a, b: a + 2 * b)(a, b),
+        lambda a, b: (a + b) @ jnp.eye(3, dtype=a.dtype),
+    ],
+)
+@pytest.mark.parametrize("pair", [(0, 1), (1, 0), (2, 2)])
+def test_the_pattern_of_a_sum_is_never_that_of_its_first_term(f, pair):
+    a, b = (SPARSE[i] for i in pair)
+    np.testing.assert_allclose(tj.destructure(f(a, b)), f(a.to_dense(), b.to_dense()), rtol=1e-14)
+
+
+def test_gradients_with_an_integer_pattern():
+    a, b = SPARSE[:2]
+    f = lambda a: jnp.sum(jnp.sin(tj.destructure(a) * 2))
+    stored = a.to_dense() != 0
+    want = jnp.where(stored, 2 * jnp.cos(2 * a.to_dense()), 0)
+    natural = tj.grad(f)(a)
+    np.testing.assert_allclose(tj.destructure(natural), want, rtol=1e-14)
+    np.testing.assert_allclose(tj.destructure(natural + b), want + b.to_dense(), rtol=1e-14)
+    hessian = jax.vmap(jax.vmap(tj.destructure))(tj.hessian(f)(a))
+    dense = jax.hessian(f)(a.to_dense())
+    i, j = a.rows, a.columns
+    np.testing.assert_allclose(hessian[i, j, i, j], dense[i, j, i, j], rtol=1e-14)
+    moved = tj.jvp(f, (a,), (natural,))[1]
+    np.testing.assert_allclose(moved, jnp.sum(want * want), rtol=1e-14)
+    np.testing.assert_allclose(tj.destructure(tj.restructure(a, want)), want, rtol=1e-14)
+
+
+INTEGERS = {
+    "diagonal": tj.Diagonal([1, 2]),
+    "triangular": tj.Triangular([[1, 2], [3, 4]]),
+    "fill": tj.Fill(3, (2, 2)),
+    "symmetric": tj.Symmetric([[1, 2], [2, 3]]),
+    "kronecker": tj.Kronecker(tj.Diagonal([3]), tj.Diagonal([1, 2])),
+    "blocks": tj.BlockDiagonal(tj.Diagonal([3]), tj.Diagonal([1])),
+    "outer": tj.Outer([1, 2], [3, 4]),
+    "low rank": tj.LowRank([[1], [2]], [[3], [4]]),
+}
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_arithmetic_of_integers_is_that_of_the_dense_array(name):
+    a = INTEGERS[name]
+    dense = a.to_dense()
+    with jax.numpy_dtype_promotion("standard"):
+        for f in (
+            lambda a: a + a,
+            lambda a: a * 2,
+            lambda a: a * 0.5,
+            lambda a: a / 2,
+            lambda a: -a,
+            lambda a: a - 3 * a,
+            lambda a: tj.matmul(a, a),
+        ):
+            got, want = tj.destructure(f(a)), f(dense)
+            assert got.dtype == want.dtype
+            np.testing.assert_allclose(got, want)
+
+
+def test_multiples_by_complex_numbers():
+    a = np.array([[1.0, 2.0 + 1j], [2.0 - 1j, 3.0]])
+    hermitian, outer = tj.Hermitian(a), tj.Outer([1.0, 2.0], [3.0, 4.0])
+    with jax.numpy_dtype_promotion("standard"):
+        for got, want in (
+            (hermitian * 1j, a * 1j),
+            (hermitian / 1j, a / 1j),
+            (outer * 1j, outer.to_dense() * 1j),
+        ):
+            np.testing.assert_allclose(tj.destructure(got), want)
+        assert isinstance(-hermitian, tj.Hermitian)
+    np.testing.assert_allclose(tj.destructure(-hermitian), -a)
+
+
+# -- what a type says is used: no n-by-n array where a query tells enough --------------------------
+
+N = 50
+
+
+@tj.register_array_type(linear=True, isometric=True, injective=True)
+class Entries(tj.AbstractArray):
+    """A diagonal that says how to multiply and what its diagonal is, and no map at all."""
+
+    d: jax.Array
+    core_ndim = 2
+    shape = property(lambda self: (*self.d.shape, self.d.shape[-1]))
+    dtype = property(lambda self: self.d.dtype)
+
+    def to_dense(self):
+        return jnp.diag(self.d)
+
+    def apply(self, b):
+        return self.d * b if b.ndim == 1 else self.d[:, None] * b
+
+    def transposed(self):
+        return self
+
+    def diagonal(self):
+        return self.d
+
+    def total(self):
+        return jnp.sum(self.d)
+
+
+@tj.register_array_type(injective=True)
+class Reflection(tj.AbstractArray):
+    v: jax.Array
+    core_ndim = 2
+    shape = property(lambda self: (*self.v.shape, self.v.shape[-1]))
+    dtype = property(lambda self: self.v.dtype)
+
+    def to_dense(self):
+        return jnp.eye(self.v.size) - 2 * jnp.outer(self.v, self.v) / (self.v @ self.v)
+
+    def apply(self, b):
+        return b - jnp.tensordot(2 * self.v / (self.v @ self.v), self.v @ b, 0)
+
+    def transposed(self):
+        return self
+
+    def diagonal(self):
+        return 1 - 2 * self.v**2 / (self.v @ self.v)
+
+    def total(self):
+        return self.v.size - 2 * jnp.sum(self.v) ** 2 / (self.v @ self.v)
+
+
+@tj.register_array_type(linear=True, injective=True)
+class Stretched(tj.AbstractArray):
+    """`2 diag(d)`: not isometric; J⁺ᵀ in closed form, and J⁺ is its transpose."""
+
+    d: jax.Array
+    core_ndim = 2
+    shape = property(lambda self: (*self.d.shape, self.d.shape[-1]))
+    dtype = property(lambda self: self.d.dtype)
+
+    def to_dense(self):
+        return 2 * jnp.diag(self.d)
+
+    def diagonal(self):
+        return 2 * self.d
+
+    def total(self):
+        return 2 * jnp.sum(self.d)
+
+    def apply(self, b):
+        return 2 * (self.d * b if b.ndim == 1 else self.d[:, None] * b)
+
+    def transposed(self):
+        return self
+
+    def pullback_of_restructure(self, structural):
+        return self.replace(d=structural.d / 4)
+
+
+VECTOR = jnp.linspace(0.5, 1.5, N)
+THIN = {
+    "outer": lambda: tj.Outer(jnp.stack([VECTOR, VECTOR**2], 1), jnp.stack([VECTOR, VECTOR], 1)),
+    "vectors": lambda: tj.Outer(VECTOR, VECTOR**2),
+    "diagonal": lambda: tj.Diagonal(VECTOR),
+    "sum": lambda: tj.Sum(tj.Outer(VECTOR, VECTOR), tj.Scaled(tj.Diagonal(VECTOR), 3.0)),
+    "nested": lambda: tj.Scaled(tj.Sum(tj.Outer(VECTOR, VECTOR**2), tj.Zero((N, N))), -0.5),
+}
+
+
+@tj.operation
+def both_sides(a, x):
+    return a @ x, x @ a
+
+
+@both_sides.natural_rule
+def both_sides_rule(a, x):
+    def both_sides_pullback(bars):
+        left, right = bars
+        return tj.Sum(tj.Outer(left, x), tj.Outer(x, right)), a.mT @ left + a @ right
+
+    return both_sides.primal(a, x), both_sides_pullback
+
+
+CALLS = {
+    "grad": lambda a: jax.grad(lambda a: jnp.sum(jnp.sin(a @ VECTOR)))(a),
+    "grad of a sum": lambda a: jax.grad(lambda a: sum(map(jnp.sum, both_sides(a, VECTOR))))(a),
+    "trace": lambda a: jax.grad(tj.trace)(a),
+    "total": lambda a: jax.grad(tj.sum)(a),
+    "hessian": lambda a: jax.jvp(jax.grad(lambda a: jnp.sum(jnp.sin(a @ VECTOR))), (a,), (a,)),
+}
+LINEAR_CALLS = {
+    "tj.jvp": lambda a: tj.jvp(lambda a: a @ VECTOR, (a,), (a,))[1],
+    "tj.jvp, diagonal": lambda a: tj.jvp(lambda a: a @ VECTOR, (a,), (tj.Diagonal(VECTOR),))[1],
+    "linearize": lambda a: tj.linearize(lambda a: a @ VECTOR, a)[1](a),
+    "project": lambda a: tj.project(a, tj.Outer(VECTOR, VECTOR)),
+    "restructure": lambda a: tj.restructure(a, tj.Diagonal(VECTOR)),
+    "tj.grad": lambda a: tj.grad(lambda a: jnp.sum(jnp.sin(a @ VECTOR)))(a),
+}
+CLASSES = (Entries, Reflection, Stretched)
+
+
+# A tangent of a reflection is none, and dense by definition.
+PAIRS = [(k, n) for k in CLASSES for n in (CALLS if k is Reflection else {**CALLS, **LINEAR_CALLS})]
+
+
+@pytest.mark.parametrize(("kind", "name"), PAIRS, ids=str)
+def test_no_dense_array_where_a_query_tells_enough(kind, name):
+    """Eagerly and in the program, under the policy that forbids it."""
+    call = {**CALLS, **LINEAR_CALLS}[name]
+    with tj.densify("error"):
+        call(kind(VECTOR))
+        program = str(jax.make_jaxpr(call)(kind(VECTOR)))
+    assert f"[{N},{N}]" not in program
+
+
+@pytest.mark.parametrize("natural", THIN)
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_thin_cotangents_are_pulled_back_as_their_dense_arrays(kind, natural):
+    a, thin = kind(VECTOR), THIN[natural]()
+    with tj.densify("error"):
+        got = tj.pullback_of_destructure(a)(thin)
+    want = jax.vjp(lambda a: a.to_dense(), a)[1](tj.destructure(thin))[0]
+    for g, w in zip(*map(jax.tree.leaves, (got, want)), strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [Entries, Stretched], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("natural", THIN)
+def test_tangents_become_fields_without_a_solve(kind, natural):
+    a, thin = kind(VECTOR), THIN[natural]()
+    got = tj.pushforward_of_restructure(a)(thin).d
+    scale = 1 if kind is Entries else 2
+    np.testing.assert_allclose(got * scale, jnp.diagonal(tj.destructure(thin)), rtol=1e-12)
+
+
+def test_a_tangent_that_is_none_is_refused_without_a_dense_array():
+    a = Entries(VECTOR)
+    with tj.densify("error"), pytest.raises(tj.CotangentError, match="not tangent"):
+        tj.jvp(lambda a: a @ VECTOR, (a,), (tj.Outer(VECTOR, VECTOR),))
+
+
+def test_the_default_maps_speak_where_they_form_an_array():
+    a = Entries(VECTOR)
+    masked = tj.Masked(tj.Outer(VECTOR, VECTOR), "lower")
+    with tj.densify("error"), pytest.raises(tj.NoRuleError, match="pullback_of_destructure"):
+        tj.pullback_of_destructure(a)(masked)
+    with tj.densify("error"), pytest.raises(tj.NoRuleError, match="pushforward_of_destructure"):
+        tj.project(Reflection(VECTOR), tj.Outer(VECTOR, VECTOR))

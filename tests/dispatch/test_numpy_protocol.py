@@ -1,0 +1,172 @@
+"""NumPy's own functions on quantities: lists, the order of parameters, what is written into."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+import tanjax.numpy as tnp
+from quantities import assert_quantity
+from tanjax.units import km, m, s
+
+Q = np.array([1.0, 2.0, 3.0]) * m
+PERCENT = tj.unit("percent")
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (lambda: np.take(Q, [0, 1]), [1.0, 2.0]),
+        (lambda: np.where([True, False, True], Q, 1.0 * km), [1.0, 1000.0, 3.0]),
+        (lambda: np.delete(Q, [0]), [2.0, 3.0]),
+        (lambda: np.repeat(Q, [1, 2, 1]), [1.0, 2.0, 2.0, 3.0]),
+        (lambda: np.repeat(Q, repeats=[1, 2, 1]), [1.0, 2.0, 2.0, 3.0]),
+        (lambda: np.average(Q, weights=[1.0, 1.0, 2.0]), 2.25),
+        (lambda: np.percentile(Q, [25.0, 75.0]), [1.5, 2.5]),
+        (lambda: np.dot([1.0, 1.0, 1.0], Q), 6.0),
+        (lambda: np.insert(Q, [1], 5.0 * m), [1.0, 5.0, 2.0, 3.0]),
+        (lambda: np.sum(Q, where=[True, False, True]), 4.0),
+        (lambda: np.gradient([1.0, 4.0, 9.0] * m), [3.0, 4.0, 5.0]),
+        (lambda: np.interp([0.5, 1.5], [0.0, 1.0, 2.0], Q), [1.5, 2.5]),
+        (lambda: np.compress([True, False, True], Q), [1.0, 3.0]),
+        (lambda: np.maximum(Q, [1.0 * m, 5.0 * m, 1.0 * m]), [1.0, 5.0, 3.0]),
+        (lambda: np.multiply(Q, [1.0, 2.0, 3.0]), [1.0, 4.0, 9.0]),
+        (lambda: Q * [1.0, 2.0, 3.0], [1.0, 4.0, 9.0]),
+        (lambda: [1.0, 2.0, 3.0] * Q, [1.0, 4.0, 9.0]),
+        (lambda: Q / [1.0, 2.0, 4.0], [1.0, 1.0, 0.75]),
+        (lambda: Q - [1.0 * m, 1.0 * km, 0.0 * m], [0.0, -998.0, 3.0]),
+        (lambda: Q @ [1.0, 1.0, 1.0], 6.0),
+        (lambda: np.concatenate([Q, [1.0, 1.0] * m]), [1.0, 2.0, 3.0, 1.0, 1.0]),
+        (lambda: np.sum(np.ones((2, 3)) * m, axis=(0, 1)), 6.0),
+        (lambda: np.reshape(Q, (3, 1)), [[1.0], [2.0], [3.0]]),
+        (lambda: np.tile(Q, [2]), [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]),
+    ],
+)
+def test_lists_are_arrays_where_numpy_takes_them_for_some(call, expected):
+    assert_quantity(call(), "m", expected)
+
+
+def test_the_order_of_parameters_is_that_of_numpy():
+    x = np.array([1.0, 2.0, 2.0, 3.0])
+    counts, edges = np.histogram(x * m, 2, None, True)
+    expected = np.histogram(x, 2, None, True)
+    assert_quantity(counts, m**-1, expected[0])
+    assert_quantity(edges, "m", expected[1])
+    counts, _ = np.histogram(x * m, 2, None, None, x * s)
+    assert_quantity(counts, "s", np.histogram(x, 2, None, None, x)[0])
+    counts, edges = np.histogramdd((x * m, x * s), 2)
+    np.testing.assert_array_equal(counts, np.histogramdd((x, x), 2)[0])
+    assert [e.unit for e in edges] == [m, s]
+
+
+def test_one_triangle_is_read_as_numpy_does():
+    b = np.array([[5.0, 7.0], [2.0, 2.0]])
+    lambda got, unit, value: assert_quantity(got, unit, pytest.approx(value, abs=1e-5))
+    for triangle in ("L", "U"):
+        got = np.linalg.eigvalsh(b * m, triangle)
+        np.testing.assert_allclose(got.to_value(m), np.linalg.eigvalsh(b, triangle), atol=1e-5)
+        got = np.linalg.eigh(b * m, triangle).eigenvalues
+        np.testing.assert_allclose(got.to_value(m), np.linalg.eigh(b, triangle)[0], atol=1e-5)
+    got = np.linalg.cholesky(b * m**2)
+    np.testing.assert_allclose(got.to_value(m), np.linalg.cholesky(b), atol=1e-5)
+
+
+def test_what_says_nothing_about_units_says_so():
+    doubler = np.frompyfunc(lambda x: 2 * x, 1, 1)
+    add = np.frompyfunc(lambda x, y: x - y, 2, 1)
+    for call in (lambda: doubler(Q), lambda: add(Q, Q), lambda: np.add.reduceat(Q, [0, 1])):
+        with pytest.raises(tj.UnitError, match="says nothing about units"):
+            call()
+    with pytest.raises(tj.UnitError, match=r"unravel_index.*says nothing"):
+        np.unravel_index(Q, (3, 3))
+    assert np.can_cast(1.0 * m, float)
+    assert not np.can_cast(Q, int)
+
+
+def test_what_is_written_into():
+    a = np.arange(3.0)
+    a *= m
+    assert_quantity(a, "m", [0.0, 1.0, 2.0])
+    b = np.arange(3.0)
+    b /= m
+    assert_quantity(b, m**-1, [0.0, 1.0, 2.0])
+    c = np.arange(3.0)
+    c += Q / m
+    np.testing.assert_array_equal(c, [1.0, 3.0, 5.0])
+    assert type(c) is np.ndarray
+    c *= Q / km
+    np.testing.assert_allclose(c, [1e-3, 6e-3, 15e-3])
+    with pytest.raises(tj.UnitError, match=r"multiply.*cannot take a result in m[\s\S]*a = a \+ q"):
+        c *= Q
+    with pytest.raises(tj.UnitError):
+        np.add(Q, Q, out=c)
+
+
+def test_units_beside_numpy():
+    x = np.arange(3.0)
+    assert_quantity(x * m, "m", x)
+    assert_quantity(np.float64(2.0) / m, m**-1, 2.0)
+    assert np.multiply(m, km) is m * km
+    assert not np.any(x == m)
+    assert np.all(x != m)
+    with pytest.raises(TypeError):
+        x + m
+
+
+def test_pure_numbers_where_plain_ones_are_wanted():
+    q = np.arange(5.0) * m
+    assert_quantity(np.percentile(q, 25.0 * PERCENT), "m", 1.0)
+    assert_quantity(np.percentile(q, 0.25 * m / m), "m", 1.0)
+    assert_quantity(np.nanpercentile(q, [25.0, 50.0] * PERCENT), "m", [1.0, 2.0])
+    assert_quantity(np.quantile(q, 25.0 * PERCENT), "m", 1.0)
+    assert_quantity(np.ldexp(3.0 * m, tj.Unitful(jnp.int32(2), "1")), "m", 12.0)
+    with pytest.raises(tj.UnitError, match="percentile: `q`"):
+        np.percentile(q, 25.0 * m)
+
+
+@pytest.mark.parametrize("unit", ["m", "km", "mm"])
+def test_rank_does_not_depend_on_the_prefix(unit):
+    """JAX takes `rtol` for an absolute tolerance."""
+    a = np.diag([10.0, 5.0, 0.5])
+    assert tnp.linalg.matrix_rank((a * m).to(unit), rtol=0.3) == 2
+    stack = np.stack([a, np.eye(3)])
+    ranks = tnp.linalg.matrix_rank((stack * m).to(unit), rtol=np.array([0.3, 0.6]))
+    np.testing.assert_array_equal(ranks, [2, 3])
+    assert tnp.linalg.matrix_rank((a * m).to(unit)) == 3
+    assert tnp.linalg.matrix_rank((a * m).to(unit), tol=600.0 * tj.unit("cm")) == 1
+
+
+def test_interp_right_after_interp_left():
+    """JAX compiles one program for both, and the value on the left comes out on the right."""
+    x, xp, fp = jnp.array([-1.0, 1.0, 4.0]) * m, jnp.arange(4.0) * m, jnp.arange(4.0) * 5.0 * s
+    assert_quantity(tnp.interp(x, xp, fp, left=-9.0 * s), "s", [-9.0, 5.0, 15.0])
+    assert_quantity(tnp.interp(x, xp, fp, right=9.0 * s), "s", [0.0, 5.0, 9.0])
+    assert_quantity(tnp.interp(x, xp, fp, left=1.0 * s, right=2.0 * s), "s", [1.0, 5.0, 2.0])
+    got = tnp.interp(x, xp, fp, left="extrapolate", right=9.0 * s)
+    assert_quantity(got, "s", [-5.0, 5.0, 9.0])
+
+
+@pytest.mark.parametrize("power", [2, 3, -1, 0.5, 2.0, np.float32(2.0), jnp.float32(2.0), 0])
+@pytest.mark.parametrize("unit", ["km / m", "deg", "percent"])
+def test_powers_of_ratios_keep_their_units(power, unit):
+    """As products do: nothing is converted before it must be."""
+    r = 1.5 * tj.unit(unit)
+    got = r**power
+    assert got.unit == tj.unit(unit) ** float(power)
+    assert float(got.value) == pytest.approx(1.5 ** float(power), rel=1e-6)
+    if power == 2:
+        assert got.unit is (r * r).unit is tnp.square(r).unit
+        assert got == r * r
+
+
+def test_powers_that_need_a_number_convert_ratios():
+    r = 1.5 * km / (3.0 * m)
+    assert_quantity(2.0 ** (2.0 * PERCENT), "1", 2.0**0.02)
+    assert_quantity(r ** jnp.array([1.0, 2.0]), "1", [500.0, 250000.0])
+    assert float(r**np.pi) == pytest.approx(500.0**np.pi, rel=1e-5)
+
+
+def test_a_power_that_is_no_number_names_the_unit():
+    for call in (lambda: m ** jnp.ones(2), lambda: (2.0 * m) ** jnp.ones(2)):
+        with pytest.raises(tj.UnitError, match=r"\bm\b"):
+            call()
