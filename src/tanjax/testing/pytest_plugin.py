@@ -50,7 +50,7 @@ class CheckItem(pytest.Item):
 
     def runtest(self) -> None:
         for text in self.check.run().warnings:
-            self.warn(pytest.PytestWarning(f"tanjax check: {self.check.name}: {text}"))
+            self.add_report_section("call", "tanjax", f"warning: {text}")
 
     def reportinfo(self) -> tuple[str, int | None, str]:
         return self.check.package, None, f"tanjax check: {self.check.name}"
