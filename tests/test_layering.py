@@ -25,7 +25,7 @@ LAYERS = (
 )
 # Imported by all, importing no layer.
 SHARED = ("_errors", "_typing", "_compat", "_dtype_range", "_version")
-FACE = ("__init__", "__main__", "numpy", "lax", "scipy", "typing")  # what users import
+FACE = ("__init__", "__main__", "numpy", "lax", "random", "scipy", "typing")  # what users import
 JAX_INTERNALS = ("jax.interpreters", "jax.extend", "jax.version", "jax.__version")
 DYNAMIC_IMPORTS = ("import_module", "__import__")
 NAMEDTUPLE_METHODS = ("_replace", "_asdict", "_fields", "_make")

@@ -652,6 +652,17 @@ def test_a_narrower_dtype_gets_a_power_of_two(number):
                 np.testing.assert_allclose(wide, number, 1e-3)
 
 
+def test_the_value_of_a_quantity_cannot_be_changed():
+    """A quantity remembers where its numbers lie; through `q.value` they could be moved away."""
+    a = np.array([1.0, 2.0], np.float16)
+    for q in (a * kg, tj.Unitful(a, "kg"), tj.quantity(a, "kg")):
+        for value in (q.value, q.stored, q.to_value("kg")):
+            with pytest.raises(ValueError, match="read-only"):
+                value[0] = 6e4
+        np.testing.assert_array_equal(q.value, [1.0, 2.0])
+    a[0] = 3.0  # the array itself is whose it was
+
+
 def test_numpys_arrays_are_copied():
     given = np.array([1.0, 2.0])
     made = [tj.Unitful(given, "m"), tj.quantity(given, "m"), given * tj.unit("m")]

@@ -538,3 +538,29 @@ def test_a_quantity_does_not_change_with_the_array_that_it_was_made_of():
     buffer[0] = 6e4
     assert (q * q).value.tolist() == [4.0, 4.0]
     assert (buffer * tj.unit("m") * (buffer * tj.unit("m"))).scale != 0
+
+
+def test_what_notebooks_and_equinox_show():
+    import equinox as eqx
+
+    v = jnp.array([1.0, 2.0], jnp.float32) * tj.unit("m / s2")
+    assert v._repr_html_() == "<span>[1., 2.] m/s²</span>"
+    assert (3.5 * km)._repr_latex_() == r"$3.5\;\mathrm{km}$"
+    assert (1e60 * km)._repr_latex_() == r"$1 \times 10^{60}\;\mathrm{km}$"
+    assert tj.quantity(2.0, "1")._repr_latex_() == "$2.0$"
+    assert tj.unit("m / s2")._repr_latex_() == r"$\mathrm{m}/\mathrm{s}^{2}$"
+    assert eqx.tree_pformat(v) == 'Unitful(stored=f32[2], label=Unit("m / s2"))'
+
+
+def test_lists_sizes_and_indices():
+    v = jnp.arange(4, dtype=jnp.float32).reshape(2, 2) * km
+    assert [[type(q) for q in row] for row in v.tolist()] == [[tj.Unitful] * 2] * 2
+    assert v.tolist()[1][0] == 2.0 * km
+    assert (3.0 * km).tolist() == 3.0 * km
+    assert v.nbytes == 16
+    assert (tj.Diagonal(jnp.ones(2, jnp.float32)) * km).nbytes == 8
+    assert [1, 2, 3][tj.Unitful(jnp.asarray(1), "1")] == 2
+    with pytest.raises(tj.UnitError, match="index: a quantity in km"):
+        [1, 2, 3][2.0 * km]
+    with pytest.raises(TypeError):
+        [1, 2, 3][tj.quantity(1.0, "1")]

@@ -190,3 +190,23 @@ def test_a_scale_that_is_left_out_is_a_number():
     center, width = tj.Unitful(0.002, "km"), tj.Unitful(100.0, "cm")
     far, near = norm.pdf(LENGTHS, center, width), norm.pdf(LENGTHS.to("km"), center, width)
     np.testing.assert_allclose(far.to_value("1/m"), near.to_value("1/m"), rtol=1e-12)
+
+
+def test_the_covariance_of_a_fit_over_a_dimension():
+    """Every coefficient has a unit of its own, and so has every entry of their covariance."""
+    x, y = np.arange(6.0), np.array([0.0, 1.5, 3.5, 9.5, 16.5, 24.5])
+    m, s = tj.unit("m"), tj.unit("s")
+    for cov in (True, "unscaled"):
+        fitted, covariance = tnp.polyfit(x * s, y * m, 2, cov=cov)
+        want, matrix = jnp.polyfit(x, y, 2, cov=cov)
+        for i, (c, row) in enumerate(zip(fitted, covariance, strict=True)):
+            assert c.unit == m / s ** (2 - i)
+            np.testing.assert_allclose(c.value, want[i], rtol=1e-5, atol=1e-5)
+            for j, entry in enumerate(row):
+                assert entry.unit == m**2 / s ** (4 - i - j)
+                np.testing.assert_allclose(entry.value, matrix[i, j], rtol=1e-5, atol=1e-5)
+    fitted, residuals, rank, _, _ = tnp.polyfit(x * s, y * m, 1, full=True, w=np.ones(6) / m)
+    want = jnp.polyfit(x, y, 1, full=True)
+    assert residuals.unit == m**2 / m**2
+    np.testing.assert_allclose(residuals.value, want[1], rtol=1e-5)
+    assert int(rank) == 2

@@ -26,7 +26,7 @@ from tanjax.units import Unit
 
 from ._range import measure, shift
 from ._register import array_type
-from ._unitful import Unitful, quantity
+from ._unitful import Unitful, frozen, quantity
 
 
 def _make_quantity(x: Any, unit: Unit) -> Unitful:
@@ -40,7 +40,7 @@ def _make_quantity(x: Any, unit: Unit) -> Unitful:
     ):
         raise UnitError(f"cannot give {type(x).__name__} the unit {unit}.")
     if isinstance(x, np.ndarray):  # whoever has it may change it, and past quantities with it
-        x = x.copy()
+        x = frozen(x)
     array = jnp.asarray(x) if isinstance(x, list | tuple) else x
     if type(array) is np.ndarray or (array is not x and not isinstance(array, jax.core.Tracer)):
         return _in_jaxs_dtype(array, np.asarray(x), unit)

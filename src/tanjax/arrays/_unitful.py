@@ -19,7 +19,10 @@ The unit is static: plain `jax.jit` compiles anew for every unit, `tj.jit` does 
 from __future__ import annotations
 
 import dataclasses
+import html
 import math
+import operator
+import re
 from typing import Any
 
 import jax.numpy as jnp
@@ -54,7 +57,7 @@ class Unitful(AbstractArray):
     stored: Any
     label: Unit = static_field()
     # Where the stored numbers lie, if anybody has looked: no part of the pytree.
-    _bits: Any = dataclasses.field(init=False)
+    _bits: Any = dataclasses.field(init=False, repr=False)
 
     has_unit = True
     constructor_unflattens = True
@@ -77,8 +80,8 @@ class Unitful(AbstractArray):
             label = units.unit(label)
         if type(stored) is list:
             stored = jnp.asarray(stored)
-        elif type(stored) is np.ndarray:  # whoever has it may change it
-            stored = stored.copy()
+        elif type(stored) is np.ndarray:
+            stored = frozen(stored)
         _write_stored(self, stored)
         _write_label(self, label.scaled(scale) if scale else label)
         _write_bits(self, None)
@@ -246,6 +249,10 @@ class Unitful(AbstractArray):
         self._check_pure(operation)
         return number_in(quantity(np.asarray(self.stored).item(), self.label), units.one)
 
+    def __index__(self) -> int:
+        """A pure integer may be an index, as one of JAX may."""
+        return operator.index(self.plain("index"))
+
     def __len__(self) -> int:
         return len(self.stored)
 
@@ -259,6 +266,15 @@ class Unitful(AbstractArray):
 
     def __str__(self) -> str:
         return format(self, "")
+
+    def _repr_latex_(self) -> str:
+        number = number_text(self.stored, self.scale, "")
+        number = re.sub(r"(?<=[\d.])e\+?(-?)0*(\d+)", r" \\times 10^{\1\2}", number)
+        unit = format(self.label, "L") if self.unit.symbols else ""
+        return rf"${number}\;{unit}$" if unit else f"${number}$"
+
+    def _repr_html_(self) -> str:
+        return f"<span>{html.escape(format(self, 'P'))}</span>"
 
     def __repr__(self) -> str:
         if not self.label.scale:
@@ -276,6 +292,13 @@ _new = object.__new__
 # The field `label` under a name that nothing else has: who finds it has found a quantity, without
 # asking for the type (1.4 us per 100, of 37 us that a call of a compiled function with 100 takes).
 _fields._quantity_unit = _fields.label
+
+
+def frozen(array: np.ndarray) -> np.ndarray:
+    """A copy that nobody can change: neither who has the array, nor who asks for `q.value`."""
+    array = array.copy()
+    array.flags.writeable = False
+    return array
 
 
 def quantity(stored: Any, label: Unit, bits: Bits | None = None) -> Unitful:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import units
-from tanjax.arrays import Unitful, bits_of, is_structured, measure, quantity, settle
+from tanjax.arrays import Unitful, bits_of, destructure, is_structured, measure, quantity, settle
 from tanjax.arrays._abstract import as_array
 from tanjax.units.signatures import unexpected
 
@@ -202,6 +202,12 @@ def _block_until_ready(self: Any) -> Any:
     return self
 
 
+def _tolist(self: Any) -> Any:
+    """Nested lists of quantities, as `numpy.ndarray.tolist` gives numbers."""
+    label = lambda x: [label(v) for v in x] if type(x) is list else quantity(x, self.label)
+    return label(np.asarray(destructure(self.stored)).tolist())
+
+
 def install() -> None:
     """Put operators and methods on `Unitful`."""
     cls: Any = Unitful
@@ -220,6 +226,8 @@ def install() -> None:
     cls.flatten = _unary("ravel")
     cls.block_until_ready = _block_until_ready
     cls.item = lambda self, *args: quantity(np.asarray(self.stored).item(*args), self.label)
+    cls.tolist = _tolist
+    cls.nbytes = property(lambda self: sum(x.nbytes for x in map(as_array, jax.tree.leaves(self))))
     cls.at = property(At, doc="Indexed updates, as `jax.Array.at`.")
     cls.real = property(_unary("real"))
     cls.imag = property(_unary("imag"))

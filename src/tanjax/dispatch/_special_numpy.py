@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -11,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import units
-from tanjax._errors import UnitError, message
+from tanjax._errors import UnitError, incompatible, message
 from tanjax.arrays import Unitful, convert
 from tanjax.registry._careful import labelled as quantity, meeting, plain_result
 from tanjax.registry._front import unit_of
 from tanjax.units import Unit, one
-from tanjax.units.signatures import Role, bind
+from tanjax.units.signatures import Role, bind, describe_unit
 
 from ._special import linear, pure, special, split
 from ._special_choices import front
@@ -364,6 +365,22 @@ def _in_unit(name: str, edges: Any, unit: Unit) -> Any:
     operands = [(Role.parse("U"), unit, "sample"), (Role.parse("U"), unit_of(edges), "edges")]
     bind(name, operands)
     return convert(edges.stored, edges.label, unit) if type(edges) is Unitful else edges
+
+
+# -- random numbers --------------------------------------------------------------------------------
+
+
+@special("random.multivariate_normal")
+def multivariate_normal(raw: Any, key: Any, mean: Any, cov: Any, *args: Any, **kw: Any) -> Any:
+    """The covariance is in the square of the unit of the mean."""
+    (value, unit), (square, given) = split(mean), linear("multivariate_normal", "cov", cov)
+    if unit is one and not np.any(value):
+        unit = given ** Fraction(1, 2)
+    if given.dimension is not unit.delta.dimension**2:
+        facts = f"mean: {describe_unit(unit)}", f"cov: {describe_unit(given)}"
+        raise incompatible("multivariate_normal", *facts, "a covariance is in `mean**2`.")
+    square = convert(square, given, unit.delta**2)
+    return labelled(raw(key, value, square, *args, **kw), unit)
 
 
 # -- texts -----------------------------------------------------------------------------------------

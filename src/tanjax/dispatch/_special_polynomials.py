@@ -12,13 +12,13 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from tanjax._errors import UnitError, incompatible, message
+from tanjax._errors import UnitError, incompatible
 from tanjax.arrays import Unitful, convert
 from tanjax.registry._careful import labelled as quantity
 from tanjax.units import Unit, one
 from tanjax.units.signatures import describe_unit
 
-from ._special import linear, special
+from ._special import linear, special, split
 from ._special_choices import front
 
 
@@ -80,23 +80,29 @@ def polyfit(
     w: Any = None,
     cov: Any = False,
 ) -> Any:
-    """An array if `x` is dimensionless, else a list of quantities; weights may have any unit."""
+    """An array if `x` is dimensionless, else a list of quantities; weights may have any unit.
+
+    The covariance of a list of coefficients is a list of rows: each entry has a unit of its own.
+    """
     number, variable = linear("polyfit", "x", x)
     if variable.is_dimensionless:
         inner = front(raw, f"x: 1, y: u, w: v -> {_fit_results(full, cov)}")
         return inner(x, y, deg, rcond, full, w, cov)
-    if full or cov:
-        raise UnitError(
-            message(
-                "polyfit: residuals and covariances need a dimensionless `x`.",
-                "why: their entries would have different units.",
-                hint="divide `x` by a reference quantity first.",
-            )
-        )
     values, unit = linear("polyfit", "y", y)
-    weights = w.stored if type(w) is Unitful else w
-    out = raw(number, values, deg, rcond, w=weights)
-    return [quantity(c, u) for c, u in zip(out, _powers(unit, variable, deg + 1), strict=True)]
+    weights, weight = split(w)
+    powers = _powers(unit, variable, deg + 1)
+    out = raw(number, values, deg, rcond, full, weights, cov)
+    fitted, *more = out if full or cov else (out,)
+    coefficients = [quantity(c, u) for c, u in zip(fitted, powers, strict=True)]
+    if full:
+        residuals, *rest = more
+        return coefficients, quantity(residuals, unit**2 * weight**2), *rest
+    if not cov:
+        return coefficients
+    rows = zip(more[0], powers, strict=True)
+    return coefficients, [
+        [quantity(c, u * v) for c, v in zip(row, powers, strict=True)] for row, u in rows
+    ]
 
 
 def _fit_results(full: bool, cov: Any) -> str:

@@ -210,6 +210,9 @@ class Unit:
     def __repr__(self) -> str:
         return f'Unit("{f"2^{self.scale} " if self.scale else ""}{self}")'
 
+    def _repr_latex_(self) -> str:
+        return f"${self:L}$"
+
     def __format__(self, spec: str) -> str:
         return _format.format_unit(self.plain.symbols, spec)
 

@@ -12,7 +12,7 @@ points of an affine scale: adding a constant to all of them adds it to all resul
 plain result unchanged.
 """
 
-from . import fft, lax, linalg, numpy, scipy
+from . import fft, lax, linalg, numpy, random, scipy
 
 TABLES: dict[str, dict[str, str]] = {
     "numpy": numpy.TABLE,
@@ -20,6 +20,7 @@ TABLES: dict[str, dict[str, str]] = {
     "fft": fft.TABLE,
     "lax": lax.TABLE,
     "lax.linalg": lax.LINALG,
+    "random": random.TABLE,
     "scipy": {},
     **{f"scipy.{name}": table for name, table in scipy.TABLES.items()},
 }
