@@ -15,6 +15,7 @@ from rich.console import Console
 import tanjax as tj
 from tanjax.testing import Case, Samples, cases_of, check_coverage, checks_of, strategies
 from tanjax.testing._commands import check_packages, main
+from tanjax.testing._variety import narrow_cases
 
 
 def package(name, **contents):
@@ -71,12 +72,40 @@ def test_shipped_rules_are_all_covered():
     """Every implementation and rule of the shipped pack is run by some case."""
     cases = cases_of("tanjax_rules")
     assert len(cases) > 60
-    assert check_coverage("tanjax_rules", cases).scalars > 100
+    result = check_coverage("tanjax_rules", cases)
+    assert int(result.notes[0].split()[0]) > 100
+    assert result.scalars == 0  # nothing was compared
 
 
 def test_every_built_in_type_has_an_example():
     names = {c.name.split("[")[0] for c in checks_of("tanjax")}
     assert {"Diagonal", "Kronecker", "LowRankUpdate", "BlockDiagonal", "Hermitian"} <= names
+
+
+def test_what_all_cases_have_in_common():
+    """Nothing of it is a fault, so it is a warning."""
+    package("pack_good", cases=good_cases)
+    told = " ".join(narrow_cases(cases_of("pack_good")))
+    assert "all cases are real" in told
+    assert "all matrices of all cases are symmetric" in told
+    assert "no case has three rows" in told
+
+
+def test_checks_in_processes():
+    """The same checks, found again by package and place."""
+    out = io.StringIO()
+    status = check_packages(
+        Console(file=out, width=160), ["tanjax"], "identity[3", quiet=False, jobs=2
+    )
+    assert status == 0, out.getvalue()
+    assert "1 checks, 0 failed" in out.getvalue()
+
+
+def test_list_of_rules_of_a_package():
+    out = io.StringIO()
+    assert main(["rules", "tanjax_rules"], Console(file=out, width=200)) == 0
+    assert "matmul" in out.getvalue()
+    assert main(["rules", "json"], Console(file=io.StringIO())) == 1
 
 
 def test_list_of_rules():
@@ -118,6 +147,9 @@ def test_plugin_collects_cases(tmp_path):
     done = pytest_of("pack_items")
     assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
     assert pytest_of("pack_nothing").returncode != 0
+    missing = pytest_of("pack_that_is_not_there")
+    assert "INTERNALERROR" not in missing.stdout + missing.stderr
+    assert "No module named" in missing.stdout + missing.stderr
 
 
 def _installed():

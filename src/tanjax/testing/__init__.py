@@ -9,6 +9,9 @@ differences in stored coordinates, in every mode and transformation of JAX. A ch
 have failed is a failure.
 """
 
+from tanjax._errors import CheckFailure as CheckFailure
+
+from . import strategies as strategies
 from ._adjoint import check_adjoint as check_adjoint
 from ._array_type import ARRAY_MODES as ARRAY_MODES, check_array_type as check_array_type
 from ._cases import (

@@ -63,6 +63,27 @@ def _check_visible(checker: Any) -> None:
         recorder.holds("facts", "is_visible is true for a hidden cotangent.", not wrong)
 
 
+def check_tangents(checker: Any) -> None:
+    """The vector space of structural tangents: zero, sums, dimension, inner product."""
+    x, holds = checker.x, checker.recorder.holds
+    kind, zero = arrays.tangent_type(x), arrays.zero_tangent(x)
+    holds("tangents", "tangent_type of zero_tangent differs.",
+          arrays.tangent_type(zero) == kind)  # fmt: skip
+    holds("tangents", "tangent_type has the wrong dimension.",
+          kind.dimension == checker.fields.size)  # fmt: skip
+    t = checker.fields.tangent(checker.field_vector)
+    twice = checker.fields.vector(arrays.add_tangents(t, t))
+    checker.recorder.compare("tangents", "t + t", twice, 2 * checker.field_vector, 1e-15)
+    same = checker.fields.vector(arrays.add_tangents(t, zero))
+    checker.recorder.compare("tangents", "t + 0", same, checker.field_vector, 0.0)
+    bar = checker.fields.cotangent(checker.field_vector)
+    got = arrays.inner_product(bar, t)
+    want = jnp.sum(checker.field_vector**2)
+    checker.recorder.compare(
+        "tangents", "inner_product", got, want, 1e-14, zero=not checker.fields.size
+    )
+
+
 def pseudo_inverse(j: np.ndarray) -> np.ndarray:
     """J⁺, by a singular value decomposition."""
     return np.linalg.pinv(j, rcond=RANK) if j.size else j.T

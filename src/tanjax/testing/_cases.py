@@ -24,6 +24,7 @@ from ._array_type import check_array_type
 from ._examples import examples_of
 from ._operation import check_operation, type_name
 from ._record import CheckResult, Recorder
+from ._variety import narrow_cases
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False)
@@ -73,6 +74,7 @@ class Check:
     package: str
     name: str
     function: Callable[[], CheckResult]
+    place: int = 0  # among the checks of its package
 
     def run(self) -> CheckResult:
         """Run it in double precision; raises `CheckFailure`."""
@@ -108,6 +110,10 @@ def checks_of(package: str | ModuleType) -> list[Check]:
 
     **Raises:** `CheckFailure` if there is nothing: neither cases nor array types.
     """
+    return [dataclasses.replace(c, place=k) for k, c in enumerate(_checks_of(package))]
+
+
+def _checks_of(package: str | ModuleType) -> list[Check]:
     if isinstance(package, str) and package == "tanjax":
         return [_array_check(package, x) for x in _examples()]
     name = package if isinstance(package, str) else package.__name__
@@ -153,13 +159,13 @@ def check_coverage(package: str, cases: list[Case]) -> CheckResult:
         plan = case.operation.plan(case.args, case.static)
         used = [plan.implementation, plan.rule, plan.push]
         run |= {id(entry.function) for entry in used if entry is not None}
-    missing = []
+    missing, covered = [], 0
     for op in registry.operations():
         for table in (op.implementations, op.rules, op.pushforwards):
             for row in table.rows.values():
                 if not _inside(row.entry.function.__module__, package):
                     continue
-                recorder.holds("coverage", "", True)
+                covered += 1
                 if id(row.entry.function) not in run:
                     signature = ", ".join(c.__name__ for c in row.signature)
                     missing.append(f"{op.name}({signature}): {row.origin}")
@@ -168,6 +174,8 @@ def check_coverage(package: str, cases: list[Case]) -> CheckResult:
             "coverage", f"no case runs {len(missing)} of the registered functions.", *missing,
             hint="add a case on these types.",
         )  # fmt: skip
+    recorder.result.notes.append(f"{covered} functions are run")
+    recorder.result.warnings += narrow_cases(cases)
     return recorder.finish()
 
 

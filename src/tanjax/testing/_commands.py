@@ -1,15 +1,19 @@
 """`python -m tanjax`: check a package, list the rules.
 
-python -m tanjax check tanjax_rules -k solve
-python -m tanjax rules
+python -m tanjax check tanjax_rules -k solve --jobs 4
+python -m tanjax rules tanjax_rules
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
+import functools
+import importlib
+import multiprocessing
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -33,13 +37,19 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
     check.add_argument("packages", nargs="*", default=[DEFAULT], metavar="PACKAGE")
     check.add_argument("-k", dest="pattern", default="", help="only checks whose name contains it")
     check.add_argument("--quiet", action="store_true", help="only failures and the last line")
-    commands.add_parser("rules", help="list operations, types, rules and where they come from")
+    check.add_argument("-j", "--jobs", type=int, default=1, help="how many processes (1)")
+    rules = commands.add_parser(
+        "rules", help="list operations, types, rules and where they come from"
+    )
+    rules.add_argument("packages", nargs="*", metavar="PACKAGE", help="only what these register")
     options = parser.parse_args(arguments)
     console = console or _console()
     if options.command == "rules":
-        return list_rules(console)
+        return list_rules(console, options.packages)
     jax.config.update("jax_enable_x64", True)
-    return check_packages(console, options.packages, options.pattern, options.quiet)
+    return check_packages(
+        console, options.packages, options.pattern, options.quiet, jobs=options.jobs
+    )
 
 
 def _console() -> Console:
@@ -51,7 +61,9 @@ def _console() -> Console:
 # -- check ---------------------------------------------------------------------------------------
 
 
-def check_packages(console: Console, packages: Sequence[str], pattern: str, quiet: bool) -> int:
+def check_packages(
+    console: Console, packages: Sequence[str], pattern: str, quiet: bool, jobs: int = 1
+) -> int:
     """Check packages, with a progress bar and a table; 1 if anything failed."""
     started, checks, failures = time.perf_counter(), list[Check](), list[tuple[str, str]]()
     for package in packages:
@@ -64,12 +76,15 @@ def check_packages(console: Console, packages: Sequence[str], pattern: str, quie
         if not chosen:
             failures.append((package, f"no check of {package} has {pattern!r} in its name"))
         checks += chosen
-    rows = _run(console, checks, failures, quiet)
+    rows = _run(console, checks, failures, quiet, jobs)
     if rows and not quiet:
         console.print(_results_table(rows))
     for name, text in failures:
         console.print(f"\n[bold red]FAILED[/] {name}", highlight=False)
         console.print(text, markup=False, highlight=False)
+    for check, result, _ in rows:
+        for text in result.warnings if result else ():
+            console.print(f"[yellow]warning[/] {check.name}: {text}", highlight=False)
     scalars = sum(r.scalars for _, r, _ in rows if r)
     console.print(
         f"{len(checks)} checks, {len(failures)} failed, {scalars} scalars compared, "
@@ -84,7 +99,7 @@ Row = tuple[Check, CheckResult | None, float]
 
 
 def _run(
-    console: Console, checks: list[Check], failures: list[tuple[str, str]], quiet: bool
+    console: Console, checks: list[Check], failures: list[tuple[str, str]], quiet: bool, jobs: int
 ) -> list[Row]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     rows: list[Row] = []
@@ -92,18 +107,46 @@ def _run(
         *columns, TimeElapsedColumn(), console=console, disable=quiet, transient=True
     ) as progress:
         task = progress.add_task("checking", total=len(checks))
-        for check in checks:
+        for check, (result, failure, seconds) in zip(checks, _outcomes(checks, jobs), strict=True):
             progress.update(task, description=check.name[:48].ljust(48))
-            started, result = time.perf_counter(), None
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("error")
-                    result = check.run()
-            except Exception as error:
-                failures.append((check.name, f"{type(error).__name__}: {error}"))
-            rows.append((check, result, time.perf_counter() - started))
+            if result is None:
+                failures.append((check.name, failure))
+            rows.append((check, result, seconds))
             progress.advance(task)
     return rows
+
+
+Outcome = tuple[CheckResult | None, str, float]
+
+
+def _outcomes(checks: list[Check], jobs: int) -> Iterator[Outcome]:
+    """Run checks in order, here or in several processes."""
+    if jobs <= 1:
+        yield from map(_outcome, checks)
+        return
+    # JAX is not safe to fork; a fresh process finds its checks again by package and name.
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        yield from pool.map(_elsewhere, [(c.package, c.place) for c in checks])
+
+
+def _outcome(check: Check) -> Outcome:
+    started = time.perf_counter()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return check.run(), "", time.perf_counter() - started
+    except Exception as error:
+        return None, f"{type(error).__name__}: {error}", time.perf_counter() - started
+
+
+def _elsewhere(where: tuple[str, int]) -> Outcome:
+    package, place = where
+    jax.config.update("jax_enable_x64", True)
+    return _outcome(_found(package)[place])
+
+
+_found = functools.cache(checks_of)
 
 
 def _results_table(rows: list[Row]) -> Table:
@@ -132,20 +175,33 @@ def _results_table(rows: list[Row]) -> Table:
 # -- rules ---------------------------------------------------------------------------------------
 
 
-def list_rules(console: Console) -> int:
-    """Print every registration and the rule packs that were found."""
+def list_rules(console: Console, packages: Sequence[str] = ()) -> int:
+    """Print every registration and the rule packs that were found, or those of some packages.
+
+    **Returns:** 1 if a package registers nothing.
+    """
+    for name in packages:
+        importlib.import_module(name)
     packs = registry.packs()
     table = Table("operation", "types", "kind", "origin", title="registrations", highlight=False)
     for op in registry.operations():
         for types, kind, origin in registrations(op):
-            table.add_row(op.name, types, kind, origin)
+            if not packages or any(_of(origin, name) for name in packages):
+                table.add_row(op.name, types, kind, origin)
     console.print(table)
     found = Table("pack", "version", "module", "state", title="rule packs", highlight=False)
     for pack in packs:
+        if packages and not any(_of(pack.module, name) for name in packages):
+            continue
         state = f"[red]skipped: {pack.error}[/]" if pack.error else "[green]loaded[/]"
         found.add_row(pack.origin, pack.version or "(source tree)", pack.module, state)
     console.print(found)
-    return 0
+    return 0 if table.row_count else 1
+
+
+def _of(origin: str, package: str) -> bool:
+    """Whether an origin such as `tanjax:linalg: my_rules.solve.rule` is inside a package."""
+    return f".{package}." in f".{origin.split(': ')[-1]}."
 
 
 def registrations(op: registry.Operation) -> list[tuple[str, str, str]]:

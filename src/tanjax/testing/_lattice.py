@@ -10,14 +10,23 @@ import numpy as np
 
 from tanjax import arrays
 
-from ._coordinates import random
+from ._coordinates import moves, random
 
 
 def members(x: Any, formed: Any) -> dict[str, Any]:
     """One natural cotangent of every kind that a rule may hand over, in the shape of `x`."""
     like = lambda shape, seed: _values(shape, formed.dtype, seed)
     whole = like(formed.shape, 10)
-    found = {"dense": whole, "Sum": arrays.Sum(whole, like(formed.shape, 11)), "itself": x}
+    found = {
+        "dense": whole,
+        "Sum": arrays.Sum(whole, like(formed.shape, 11)),
+        "itself": x,
+        "itself, other values": jax.tree.map(lambda v: v * 0.75 if moves(v) else v, x),
+        "Fill": arrays.Fill(like((), 18), formed.shape),
+        "Zero": arrays.Zero(formed.shape, formed.dtype),
+        "Scaled dense": arrays.Scaled(whole, like((), 19)),
+        "Scaled itself": arrays.Scaled(x, like((), 20)),
+    }
     if formed.ndim != 2:
         return found
     m, n = formed.shape
@@ -29,10 +38,15 @@ def members(x: Any, formed: Any) -> dict[str, Any]:
         "Scaled": arrays.Scaled(outer, like((), 16)),
         "Masked lower": arrays.Masked(whole, "lower"),
         "Masked strictly upper": arrays.Masked(outer, "strictly_upper"),
+        "Kronecker": arrays.Kronecker(like((m, 1), 21), like((1, n), 22)),
+        "LowRank": arrays.LowRank(like((m, 1), 23), like((n, 1), 24)),
     }
     if m == n:
         found["Diagonal"] = arrays.Diagonal(like((n,), 17))
         found["Sum with Diagonal"] = arrays.Sum(found["Diagonal"], outer)
+        found["Symmetric"] = arrays.Symmetric(like((n, n), 25))
+        found["Triangular"] = arrays.Triangular(like((n, n), 26), lower=False)
+        found["Identity"] = arrays.Identity(n, formed.dtype)
     return found
 
 

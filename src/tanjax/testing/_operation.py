@@ -71,7 +71,7 @@ def check_operation(
     **Arguments:** `modes`: the stages to run, all by default; one that is left out must be named
     in `skip`. `zero`: names of arguments on which the output does not depend to first order.
     `generic=False` admits special values. `tolerance`: relative, per leaf of an argument (finite
-    differences: 1e-6, single precision: 1e-3). `reference`: the definition on dense arguments,
+    differences: 1e-6, single precision: 1e-4). `reference`: the definition on dense arguments,
     where the generic implementation of `op` is not one; it is given the static arguments that it
     takes. Everything else is an argument of `op`. Optional arguments may be left out.
 

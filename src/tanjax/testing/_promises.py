@@ -90,7 +90,8 @@ def _avoidable(args: Any, i: int) -> tuple[int, int] | None:
     if sum(np.size(leaf) for leaf in jax.tree.leaves(a)) >= a.size:
         return None
     shapes = {np.shape(leaf)[-2:] for leaf in jax.tree.leaves(args)}
-    return None if {a.shape, a.shape[::-1]} & shapes else a.shape
+    m, n = a.shape
+    return None if {(m, n), (n, m)} & shapes else (m, n)
 
 
 def _shapes_by_rule(plan: Any, args: Any) -> set[tuple[int, ...]]:

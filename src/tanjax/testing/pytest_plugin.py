@@ -49,7 +49,8 @@ class CheckItem(pytest.Item):
     check: Check
 
     def runtest(self) -> None:
-        self.check.run()
+        for text in self.check.run().warnings:
+            self.warn(pytest.PytestWarning(f"tanjax check: {self.check.name}: {text}"))
 
     def reportinfo(self) -> tuple[str, int | None, str]:
         return self.check.package, None, f"tanjax check: {self.check.name}"
@@ -74,4 +75,9 @@ def pytest_collection_modifyitems(
     """Append the cases of the packages that were asked for."""
     for package in _packages(config):
         collector = CheckPackage.from_parent(session, name=package)
-        items.extend(collector.collect())
+        try:
+            items.extend(collector.collect())
+        except Exception as error:
+            raise pytest.UsageError(
+                f"--tanjax-check {package}: {type(error).__name__}: {error}"
+            ) from error

@@ -1,0 +1,191 @@
+"""What an array type answers when it is asked: products, transposes, sums, blocks.
+
+Rules never form a matrix that they can ask. So a wrong `apply` is a wrong product in every rule,
+although `to_dense` and the four maps are right. Every query is compared with the same question to
+the dense array, its value and both its derivatives, under `jit` and `vmap`, for one and for
+several right-hand sides, real and complex ones; so are the operations that everybody writes.
+
+Sharp edge: a query may use the storage invariant of its type, therefore derivatives are compared
+along tangents that keep it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax import arrays, dispatch
+from tanjax.arrays import AbstractArray
+
+from ._coordinates import canonical, random, single_precision, wide_leaves
+from ._lattice import members
+from ._record import SINGLE, relative_error
+from ._units import numbers
+
+STAGE = "queries"
+
+
+def operands(formed: Any) -> dict[str, Any]:
+    """Right-hand sides for a matrix of this shape: one, two, complex, from the left."""
+    m, n = formed.shape
+    pick = lambda shape, seed: random(int(np.prod(shape)), seed).reshape(shape)
+    two = pick((n, 2), 61)
+    return {
+        "vector": pick((n,), 60).astype(formed.dtype),
+        "two": two.astype(formed.dtype),
+        "complex": jax.lax.complex(two, pick((n, 2), 62)),
+        "left": pick((2, m), 63).astype(formed.dtype),
+    }
+
+
+def answers(x: Any, b: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """Ask an array, structured or dense, everything; the answers are dense."""
+    get: dict[str, Any] = {"total": _ask(x, "total", jnp.sum)}
+    pair = lambda y: _ask(x, "pair", lambda d: jnp.sum(d * arrays.destructure(y)), y)
+    get |= {f"pair with {name}": pair(y) for name, y in others.items()}
+    get["sum of itself and itself"] = dispatch.add(x, x)
+    get["2.5 times it"] = dispatch.multiply(x, jnp.asarray(2.5, x.dtype))
+    if jnp.ndim(x) != 2:
+        return jax.tree.map(arrays.destructure, get, is_leaf=arrays.is_structured)
+    apply = lambda v: _ask(x, "apply", lambda d: d @ v, v)
+    flipped = _ask(x, "transposed", lambda d: d.T)
+    get |= {f"apply to {name}": apply(b[name]) for name in ("vector", "two", "complex")}
+    get |= {
+        "apply, mapped over columns": jax.vmap(apply, 1, 1)(b["two"]),
+        "transposed": flipped,
+        "transposed, applied": _ask(flipped, "apply", lambda d: d @ b["left"].T, b["left"].T),
+        "diagonal": _ask(x, "diagonal", jnp.diagonal),
+        "matmul from the left": dispatch.matmul(b["left"], x),
+        "trace": dispatch.trace(x),
+    }
+    m, n = x.shape
+    for rows, columns in ((slice(0, m), slice(0, n)), (slice(1, m), slice(1, n)),
+                          (slice(m // 2, m), slice(0, n // 2))):  # fmt: skip
+        name = f"block [{rows.start}:{rows.stop}, {columns.start}:{columns.stop}]"
+        get[name] = _ask(x, "block", lambda d, r=rows, c=columns: d[r, c], rows, columns)
+    return jax.tree.map(arrays.destructure, get, is_leaf=arrays.is_structured)
+
+
+def _ask(x: Any, query: str, define: Any, *args: Any) -> Any:
+    return getattr(x, query)(*args) if isinstance(x, AbstractArray) else define(x)
+
+
+def check_queries(checker: Any) -> None:
+    """Every query of a type against its dense array; foreign classes have none."""
+    with jax.numpy_dtype_promotion("standard"):  # real times complex is what is asked for
+        _check_queries(checker)
+
+
+def _check_queries(checker: Any) -> None:
+    x, formed, fields = numbers(checker.x), checker.formed, checker.fields
+    if not isinstance(x, AbstractArray):
+        return
+    b = operands(formed) if formed.ndim == 2 else {}
+    others = {k: v for k, v in members(x, formed).items() if k in PAIRED}
+    _check_definite(checker, x)
+    _check_batch(checker)
+
+    def ask(vector: Any) -> dict[str, Any]:
+        return answers(numbers(canonical(fields.tree(vector))), _moved(b, vector), others)
+
+    def define(vector: Any) -> dict[str, Any]:
+        dense = numbers(arrays.destructure(canonical(fields.tree(vector))))
+        return answers(dense, _moved(b, vector), others)
+
+    both = lambda v: [_both_modes(f, v, checker.field_vector) for f in (ask, define)]
+    got, want = checker.run(both, checker.point)
+    for name in sorted(want[0], key=lambda n: not n.startswith("apply to")):
+        for what, here, there in (("", got[0], want[0]), (", its derivative", got[1], want[1])):
+            checker.recorder.compare(
+                STAGE, f"{name}{what}", here[name], there[name], checker.tolerance
+            )
+    if fields.size:
+        _compare_pullbacks(checker, ask, define, got[2], want[2])
+    _check_single(checker, want[0], _moved(b, checker.point), others)
+    if checker.generic:
+        _check_sensitivity(checker)
+
+
+def _moved(b: dict[str, Any], vector: Any) -> dict[str, Any]:
+    """Right-hand sides that move with the fields, so that derivatives go through both."""
+    factor = 1 + 0.1 * vector[0] if vector.size else jnp.ones(())
+    return {name: factor.astype(v.dtype) * v for name, v in b.items()}
+
+
+PAIRED = ("dense", "itself", "Fill", "Zero", "Outer", "Diagonal", "Sum with Outer")
+
+
+def _both_modes(f: Any, vector: Any, along: Any) -> Any:
+    """Answers, their derivatives along one direction, and one pullback of all together."""
+    values, moved = jax.jvp(f, (vector,), (along,))
+    _, pull = jax.vjp(lambda v: _together(f(v)), vector)
+    return values, moved, pull(random(_together(values).size, 64))[0]
+
+
+def _together(values: dict[str, Any]) -> Any:
+    leaves = jax.tree.leaves(values)
+    return jnp.concatenate([p.ravel() for y in leaves for p in (jnp.real(y), jnp.imag(y))])
+
+
+def _compare_pullbacks(checker: Any, ask: Any, define: Any, got: Any, want: Any) -> None:
+    """All at once; only where that is wrong, one by one, to name the query."""
+    if relative_error(np.asarray(got), np.asarray(want)) > checker.tolerance:
+        for name in ask(checker.point):
+            read = lambda f, name=name: lambda v: jnp.sum(jnp.cos(_together({"": f(v)[name]})))
+            here, there = (jax.grad(read(f))(checker.point) for f in (ask, define))
+            what = f"{name}, its cotangent"
+            checker.recorder.compare(STAGE, what, here, there, checker.tolerance)
+    what = "the cotangent of all queries"
+    checker.recorder.compare(STAGE, what, got, want, checker.tolerance)
+
+
+def _check_single(checker: Any, want: Any, b: Any, others: Any) -> None:
+    """The same in single precision: no answer is widened, and the numbers agree."""
+    small, b, others = map(single_precision, (checker.x, b, others))
+    got = checker.run(lambda x, b, others: answers(numbers(x), b, others), small, b, others)
+    wide = wide_leaves(got)
+    checker.recorder.holds(STAGE, "a query of single precision is in double.", not wide, *wide)
+    for name, value in got.items():
+        what = f"{name}, in single precision"
+        checker.recorder.compare(STAGE, what, value, want[name], SINGLE)
+
+
+def _check_sensitivity(checker: Any) -> None:
+    """`apply` in place of `transposed` must show, unless the type is symmetric by nature."""
+    if checker.formed.ndim != 2 or checker.formed.shape[0] != checker.formed.shape[1]:
+        return
+    dense = np.asarray(checker.formed)
+    moved = np.asarray(checker.form_at(checker.point + 0.1 * checker.field_vector))
+    blind = relative_error(dense.T, dense) <= checker.tolerance
+    checker.recorder.holds(
+        STAGE, "the check passes when the array is transposed.",
+        not blind or relative_error(moved.T, moved) <= checker.tolerance,
+        hint="choose values without accidental symmetry.",
+    )  # fmt: skip
+
+
+def _check_definite(checker: Any, x: Any) -> None:
+    if getattr(x, "definite", False):
+        spectrum = np.linalg.eigvalsh(np.asarray(checker.formed))
+        checker.recorder.holds(
+            STAGE, "`definite` is promised, and the matrix is not positive definite.",
+            bool(np.all(spectrum > 0)), f"eigenvalues: {spectrum.tolist()}",
+        )  # fmt: skip
+
+
+def _check_batch(checker: Any) -> None:
+    """Leading axes on every leaf are a batch: a `shape` of the author's says so."""
+    if not checker.fields.size:
+        return
+    rows = jnp.stack([checker.point, checker.point + 0.1 * checker.field_vector])
+    batch = numbers(jax.vmap(checker.fields.tree)(rows))
+    if batch.core_ndim is None or type(batch).shape is AbstractArray.shape:
+        return  # not the author's, who says nothing of batches
+    want = (2, *checker.formed.shape)
+    checker.recorder.holds(
+        STAGE, "`shape` of a batch lacks its leading axis.", tuple(batch.shape) == want,
+        f"expected: {want}", f"got: {tuple(batch.shape)}",
+    )  # fmt: skip

@@ -1,0 +1,84 @@
+"""Do the cases of a rule differ enough?
+
+With a symmetric matrix a transposed cotangent is right; with real numbers a conjugated one; with
+two rows a loop that runs once. The check of a case cannot see what all cases of a rule have in
+common. These are warnings: a rule may be for real numbers only.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax import arrays
+
+
+def narrow_cases(cases: list[Any]) -> list[str]:
+    """What all cases of one rule or operation have in common and should not."""
+    by_rule: dict[str, list[Any]] = {}
+    by_operation: dict[Any, list[Any]] = {}
+    for case in cases:
+        by_operation.setdefault(case.operation, []).append(case)
+        rule = case.operation.plan(case.args, case.static).rule
+        if rule is not None:
+            by_rule.setdefault(rule.convention.name, []).append(case)
+    found = []
+    for name, some in by_rule.items():
+        for what, holds in (("real", _is_real), ("symmetric", _is_symmetric), ("small", _is_small)):
+            if all(map(holds, some)):
+                found.append(f"{name}: {_WORDS[what]}")
+    for operation, some in by_operation.items():
+        found += _at_default(operation, some)
+    return found
+
+
+_WORDS = {
+    "real": "all cases are real; a complex one would show a missing conjugate.",
+    "symmetric": "all matrices of all cases are symmetric; a general one would show a transpose.",
+    "small": "no case has three rows; rules can be right for two by accident.",
+}
+
+
+def _leaves(case: Any) -> list[Any]:
+    return jax.tree.leaves(case.args, is_leaf=arrays.is_structured)
+
+
+def _is_real(case: Any) -> bool:
+    return not any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(case.args))
+
+
+def _is_symmetric(case: Any) -> bool:
+    with arrays.densify("allow"):
+        dense = [np.asarray(_formed(x)) for x in _leaves(case) if arrays.is_structured(x)]
+    square = [d for d in dense if d.ndim == 2 and d.shape[0] == d.shape[1]]
+    return bool(dense) and len(square) == len(dense) and all(np.allclose(d, d.T) for d in square)
+
+
+def _formed(x: Any) -> Any:
+    return arrays.destructure(x.stored if type(x) is arrays.Unitful else x)
+
+
+def _is_small(case: Any) -> bool:
+    return all(max(np.shape(x), default=0) < 3 for x in _leaves(case) if hasattr(x, "shape"))
+
+
+def _at_default(operation: Any, cases: list[Any]) -> list[str]:
+    """Static arguments that no case moves from their default, but for flags (see `_variants`)."""
+    found = []
+    for name, parameter in inspect.signature(operation).parameters.items():
+        default = parameter.default
+        if default is inspect.Parameter.empty or isinstance(default, bool):
+            continue
+        if name in operation.static and all(c.static.get(name, default) == default for c in cases):
+            found.append(
+                f"{operation.name}: no case gives `{name}` another value than {default!r}."
+            )
+        if name not in operation.static:
+            place = operation.parameters.index(name)
+            if all(len(c.args) <= place for c in cases):
+                found.append(f"{operation.name}: no case gives `{name}`.")
+    return found
