@@ -7,6 +7,7 @@ PYTHON ?= python3
 JAX ?=
 VENV ?= .venv$(if $(JAX),-jax-$(JAX))
 WORKERS ?= 2
+FAST ?= tests/test_layering.py tests/units tests/registry tests/scale/test_graph.py tests/scale/test_flags.py
 
 BIN := $(VENV)/bin
 
@@ -15,11 +16,11 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: help demo test lint docs bench clean
+.PHONY: help demo test test-fast lint docs bench clean
 .SECONDARY:
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
 
 demo: $(VENV)/.ready-demo  ## a Gaussian process; the solar system in units and in float32; light in float16
 	$(BIN)/python docs/examples/gaussian_process.py
@@ -29,6 +30,9 @@ demo: $(VENV)/.ready-demo  ## a Gaussian process; the solar system in units and 
 
 test: $(VENV)/.ready-test  ## unit and property tests, every rule's cases, documentation, examples
 	$(BIN)/python -m pytest -n $(WORKERS) --tanjax-check tanjax_rules
+
+test-fast: $(VENV)/.ready-test  ## for every save of a file: layers, units, arrays, rules, plans in little
+	$(BIN)/python -m pytest -n $(WORKERS) -x -q $(FAST)
 
 lint: $(VENV)/.ready-test  ## style, formatting and types
 	$(BIN)/ruff check

@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TOP_LEVEL = {
+    "CONTRIBUTING.md",
     "CHANGELOG.md",
     "LICENSE",
     "Makefile",

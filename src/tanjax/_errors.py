@@ -107,6 +107,14 @@ def wrong_natural_shape(where: str, expected: tuple[int, ...], got: Any) -> Cota
     )
 
 
+def unregistered(cls: type) -> RegistrationError:
+    """The error for a class that derives from `AbstractArray` and is no array type."""
+    return RegistrationError(
+        f"{cls.__name__} derives from AbstractArray but is not registered.\n"
+        "Hint: decorate the class with `@tj.register_array_type`."
+    )
+
+
 def no_rule(op: str, types: Sequence[str], nearest: Sequence[str], hint: str) -> NoRuleError:
     """The error for a call that nothing registered can serve."""
     near = nearest or ["(nothing is registered for this operation)"]

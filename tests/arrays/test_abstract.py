@@ -234,9 +234,6 @@ def test_registrations_are_refused():
     class Loose(tj.AbstractArray):
         pass
 
-    class Derived(Vandermonde):
-        def to_dense(self): ...
-
     with pytest.raises(
         tj.RegistrationError, match=r"(?s)Plain is not a pytree.*register_dataclass"
     ):
@@ -244,7 +241,10 @@ def test_registrations_are_refused():
     with pytest.raises(tj.RegistrationError, match="Loose must define `to_dense`"):
         tj.register_array_type(Loose)
     with pytest.raises(tj.RegistrationError, match="Derived: array types are final"):
-        tj.register_array_type(Derived)
+
+        class Derived(Vandermonde):
+            def to_dense(self): ...
+
     for cls in (Vandermonde, Theirs, tj.Diagonal):
         with pytest.raises(tj.RegistrationError, match="already registered"):
             tj.register_array_type(cls)
@@ -258,3 +258,86 @@ def test_integer_fields():
     x = tj.BlockDiagonal(tj.Diagonal([1, 2]), tj.Diagonal([3, 4]))
     bar = tj.structural(x, jnp.ones((4, 4)))
     assert {leaf.dtype for leaf in jax.tree.leaves(bar)} == {FLOAT0}
+
+
+def test_an_array_has_no_truth():
+    """Except one of a single number, as in NumPy."""
+    with pytest.raises(ValueError, match="ambiguous"):
+        bool(tj.Diagonal([1.0, 2.0]))
+    assert tj.Fill(2.0, ())
+    assert not tj.Fill(0.0, (1, 1))
+
+
+@tj.register_array_type(linear=True, isometric=True, injective=True)
+class Rotated(tj.AbstractArray):
+    """A diagonal times the imaginary unit: the conjugate of the array is not that of the field."""
+
+    d: jax.Array
+
+    def to_dense(self):
+        return 1j * jnp.diag(self.d)
+
+    def pullback_of_destructure(self, natural):
+        return self.replace(d=1j * tj.diagonal(natural))
+
+
+COMPLEX = np.array([[1.0 + 2j, 0.5j], [0.3 - 1j, 2.0]])
+CONJUGATED = [
+    tj.Diagonal(COMPLEX[0]),
+    tj.Hermitian(COMPLEX),
+    tj.Symmetric(COMPLEX),
+    tj.Triangular(COMPLEX),
+    tj.Kronecker(COMPLEX, tj.Diagonal(COMPLEX[0])),
+    tj.LowRank(COMPLEX, COMPLEX),
+    tj.LowRankUpdate(tj.Diagonal(COMPLEX[0]), COMPLEX),
+    tj.BlockDiagonal(COMPLEX, tj.Hermitian(COMPLEX)),
+    tj.Scaled(tj.Diagonal(COMPLEX[1]), 2j),
+    tj.Fill(1j, (2, 3)),
+    tj.Outer(COMPLEX, COMPLEX),
+    tj.Sum(COMPLEX, tj.Diagonal(COMPLEX[0])),
+    tj.Masked(COMPLEX, "lower"),
+    tj.Zero((2, 2), complex),
+    tj.Identity(2, complex),
+    tj.Identity(2),
+    Rotated(jnp.asarray(COMPLEX[0])),
+    tj.Diagonal([1.0, 2.0]),
+]
+
+
+@pytest.mark.parametrize("x", CONJUGATED, ids=lambda x: type(x).__name__)
+def test_conjugate_adjoint_norm_and_precision(x):
+    dense = np.asarray(x.to_dense())
+    with tj.densify("allow"):
+        for conjugate in (x.conj(), np.conj(x)):
+            np.testing.assert_allclose(tj.destructure(conjugate), dense.conj())
+        np.testing.assert_allclose(tj.destructure(x.H), dense.conj().T)
+        np.testing.assert_allclose(tj.norm(x), np.linalg.norm(dense))
+        for dtype in ("complex64", "float32", "int32"):
+            if dtype == "complex64" or not np.iscomplexobj(dense):
+                narrow = x.astype(dtype)
+                assert narrow.dtype == dtype
+                np.testing.assert_allclose(tj.destructure(narrow), dense.astype(dtype))
+        assert type(x.conj()) is type(x) or type(x) is Rotated
+
+
+def test_complex_fields_of_an_isometric_type_that_is_not_conjugated_by_fields():
+    """J⁺ and J⁺ᵀ of it are conjugated as arrays."""
+    x = Rotated(jnp.asarray(COMPLEX[0]))
+    with tj.densify("allow"):
+        assert tj.testing.check_array_type(x, skip=("copies",)).worst_error < 1e-9
+
+
+def test_jax_is_told_where_a_dense_array_is_missing():
+    x = tj.Diagonal([1.0, 2.0])
+    for f in (lambda x: jnp.block([[x, x]]), jnp.asarray):
+        with pytest.raises(tj.NoRuleError, match=r"pass `x\.to_dense"):
+            jax.jit(f)(x)
+
+
+def test_array_types_are_final_and_registered():
+    with pytest.raises(tj.RegistrationError, match="final"):
+        type("Narrower", (tj.Diagonal,), {})
+    unregistered = type("Forgotten", (tj.AbstractArray,), {"to_dense": lambda self: jnp.ones(2)})
+    for f in (lambda x: x @ jnp.ones(2), lambda x: 1.0):
+        with pytest.raises(tj.RegistrationError, match="is not registered"):
+            jax.jit(f)(unregistered())

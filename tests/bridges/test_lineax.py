@@ -150,7 +150,7 @@ class SymmetricToeplitz(tj.AbstractArray):
 
 
 def test_a_type_of_ones_own_says_what_it_is():
-    """Symmetric is who is its own transpose; `definite` is a promise, and conjugate gradients run."""
+    """Its own transpose: symmetric; a static `definite`: a promise, and conjugate gradients run."""
     column = jnp.array([4.0, 1.0, 0.5])
     plain, promised = (SymmetricToeplitz(column, definite=d) for d in (False, True))
     assert lineax.is_symmetric(to_lineax(plain))

@@ -28,3 +28,62 @@ def test_norm_elsewhere_is_that_of_numpy():
 def test_shape_error_names_arguments_not_tracers():
     with pytest.raises(tj.ShapeError, match=r"Diagonal\[2, 2\] with float64\[3\]"):
         tj.matmul(tj.Diagonal(jnp.ones(2)), jnp.ones(3))
+
+
+@tj.register_array_type
+class Careless(tj.AbstractArray):
+    """Its implementations look at no shape and would broadcast."""
+
+    d: jax.Array
+
+    def to_dense(self):
+        return jnp.diag(self.d)
+
+
+for op in (tj.matmul, tj.solve, tj.add, tj.multiply, tj.dot, tj.quadratic_form):
+    op.implementation(Careless, tj.Dense)(lambda a, b: a.d * jnp.sum(b))
+for op in (tj.inv, tj.logdet, tj.det, tj.cholesky):
+    op.implementation(Careless)(lambda a: a.d)
+
+
+@pytest.mark.parametrize(
+    ("f", "message"),
+    [
+        (lambda a, b: a @ b, r"matmul: cannot multiply Careless\[3, 3\] with float64\[1\]"),
+        (tj.solve, r"solve: the right-hand side \[1\] does not fit"),
+        (lambda a, b: tj.add(a, jnp.ones((2, 1))), "add: shapes .* do not fit"),
+        (lambda a, b: a + tj.Diagonal([1.0, 2.0]), "add: shapes .* differ"),
+        (lambda a, b: a * tj.Diagonal([1.0, 2.0]), "multiply: shapes .* differ"),
+        (tj.dot, "dot: shapes .* differ"),
+        (tj.quadratic_form, "quadratic_form: needs a square matrix and a vector"),
+        (lambda a, b: tj.inv(tj.Fill(1.0, (2, 3))), "inv: needs a square matrix, got Fill"),
+        (lambda a, b: tj.logdet(tj.Fill(1.0, (2, 3))), "logdet: needs a square matrix"),
+    ],
+)
+@pytest.mark.parametrize("road", ["call", "gradient", "primal"])
+def test_shapes_are_checked_before_any_implementation(f, message, road):
+    """Also a user's, on every road, and in a rule that computes the value itself."""
+    a, b = Careless(jnp.arange(3.0)), jnp.ones(1)
+    if road == "gradient":
+        call = lambda: jax.grad(lambda a: jnp.sum(tj.destructure(f(a, b))))(a)
+    elif road == "primal" and isinstance(f, type(tj.dot)):
+        call = lambda: f.primal(a, b)
+    else:
+        call = lambda: f(a, b)
+    with tj.densify("allow"), pytest.raises(tj.ShapeError, match=message):
+        call()
+
+
+def test_an_operation_of_ones_own_checks_once():
+    def check_vector(name, a, x):
+        if x.ndim != 1:
+            raise tj.ShapeError(f"{name}: `x` must be a vector.")
+
+    @tj.operation(check=check_vector)
+    def along(a, x):
+        return a @ x
+
+    a = tj.Diagonal([1.0, 2.0])
+    np.testing.assert_allclose(along(a, jnp.ones(2)), [1.0, 2.0])
+    with pytest.raises(tj.ShapeError, match="along: `x` must be a vector"):
+        along(a, jnp.ones((2, 2)))

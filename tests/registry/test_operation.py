@@ -1,6 +1,7 @@
 """Operations: every kind of argument and of result that a rule can have."""
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -311,3 +312,102 @@ def test_wave_has_no_symmetry():
     """The comparisons of these tests would be blind if their weights were."""
     w = np.asarray(wave(jnp.zeros((3, 3))))
     assert np.linalg.norm(w - w.T) > 1
+
+
+# -- mistakes, and what is said of them ------------------------------------------------------------
+
+
+def test_an_implementation_for_any_type_is_registered_bare():
+    @tj.operation
+    def first(a):
+        return tj.destructure(a)[0]
+
+    @first.implementation
+    def first_of_any(a):
+        return 42.0
+
+    assert first_of_any.__name__ == "first_of_any"
+    assert first(diagonal(*A)) == 42.0
+
+
+@pytest.mark.parametrize("kind", [float, int, complex, np.float32, jax.Array])
+def test_a_signature_that_no_call_would_find_is_refused(kind):
+    @tj.operation
+    def halved(a):
+        return a / 2
+
+    with pytest.raises(tj.RegistrationError, match=r"write `tj\.Dense`"):
+        halved.implementation(kind)(lambda a: a)
+    with pytest.raises(tj.RegistrationError, match="made of classes"):
+        halved.implementation(Any)(lambda a: a)
+
+
+@tj.operation
+def flipped(a, flip, scale=1.0):
+    return -scale * tj.trace(a) if flip else scale * tj.trace(a)
+
+
+@flipped.natural_rule
+def flipped_rule(a, flip, scale):
+    sign = -1 if flip else 1
+
+    def flipped_pullback(y_bar):
+        bar = tj.Diagonal(jnp.full(a.shape[0], sign * scale * y_bar))
+        return bar, None, sign * y_bar * tj.trace(a)
+
+    return flipped.primal(a, flip, scale), flipped_pullback
+
+
+@pytest.mark.parametrize("flip", [True, False])
+def test_a_python_bool_is_static_wherever_it_stands(flip):
+    """Python may branch on it, in the implementation, in the rule, and under every transform."""
+    sign = -1 if flip else 1
+    a = diagonal(*A)
+    assert flipped(a, flip) == sign * sum(A)
+    for gradient in (jax.grad(flipped), jax.jit(jax.grad(flipped), static_argnums=1)):
+        np.testing.assert_allclose(gradient(a, flip).diag, sign * jnp.ones(3))
+    np.testing.assert_allclose(tj.rrule(flipped, a, flip)[1](1.0)[0].diag, sign * jnp.ones(3))
+    with jax.numpy_dtype_promotion("standard"):
+        np.testing.assert_allclose((a * flip).to_dense(), a.to_dense() * flip)
+
+
+def test_messages_name_the_operation_and_the_argument():
+    a = diagonal(*A)
+    with pytest.raises(TypeError, match=r"power_form\(a, x.*unexpected keyword argument 'pow'"):
+        power_form(a, X, pow=2)
+    with pytest.raises(TypeError, match=r"power_form\(a, x.*missing a required argument: 'x'"):
+        power_form(a)
+    for f in (
+        lambda: power_form(a, X, power=np.ones(2)),
+        lambda: jax.jit(lambda p: power_form(a, X, power=p))(2),
+    ):
+        with pytest.raises(TypeError, match="power_form: `power` is a static argument"):
+            f()
+    with pytest.raises(TypeError, match="unsupported operand"):
+        a @ "abc"
+
+
+def test_a_cotangent_of_one_of_many_is_named_by_its_place():
+    @tj.operation
+    def traces(*arrays):
+        return sum(map(tj.trace, arrays))
+
+    @traces.natural_rule
+    def traces_rule(*arrays):
+        return traces.primal(*arrays), lambda y_bar: (None, jnp.ones(3))
+
+    with pytest.raises(tj.CotangentError, match=r"cotangent of arrays\[1\]"):
+        jax.grad(traces, 1)(diagonal(*A), diagonal(*A))
+
+
+def test_a_list_of_cotangents_is_called_a_list():
+    @tj.operation
+    def times(a, x):
+        return a @ x
+
+    @times.natural_rule
+    def times_rule(a, x):
+        return times.primal(a, x), lambda y_bar: [tj.Outer(y_bar, x), a.mT @ y_bar]
+
+    with pytest.raises(tj.CotangentError, match=r"in a tuple[\s\S]*got: a list of 2"):
+        jax.grad(lambda a: jnp.sum(times(a, X)))(diagonal(*A))

@@ -115,6 +115,15 @@ def test_a_pack_may_override_on_purpose_and_packs_can_be_disabled(tmp_path):
     assert any(line.startswith("rule tanjax:linalg: ") for line in lines)
 
 
+def test_a_name_that_disables_nothing_is_said(tmp_path):
+    lines = run(tmp_path, ["good"], TANJAX_DISABLE_PACKS="zeta:god")
+    warned = [line for line in lines if line.startswith("RulePackWarning")]
+    assert len(warned) == 1
+    assert "zeta:god, which is no installed rule pack" in warned[0]
+    assert "tanjax:linalg, zeta:good" in "".join(lines)
+    assert "zeta:good" in lines[0]
+
+
 class Entry:
     """What `importlib.metadata` gives, for a distribution that is not installed."""
 

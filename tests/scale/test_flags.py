@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from tanjax.scale import flagged
+from tanjax.scale import _plan, _proof, flagged
 from tanjax.scale.graph._graph import Exponents, build
 from tanjax.transforms import _making
 
@@ -190,3 +190,22 @@ def test_a_number_that_an_identity_loses_is_found_by_its_flag(monkeypatch):
     np.testing.assert_allclose(f(jnp.float32(1e6), one), (1e6 - 1) * 1e5, rtol=1e-6)
     tiny = jnp.float32(3e-37)
     np.testing.assert_allclose(f(tiny, tiny / 2), np.float64(tiny / 2) * 1e5, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("f", "numbers"),
+    [
+        (lambda x, y, z: x / y / z, (1e30, 1e25, 1e25)),
+        (lambda x, y, z: x / (y / z), (1e30, 1e25, 1e25)),
+        (lambda x, y, z: (x * 1e-20) * (y * 1e-21) * z, (1e25, 1e25, 1e5)),  # with JAX 0.10
+    ],
+)
+def test_what_xla_joins_raises_the_flag_of_the_program_that_is_returned(monkeypatch, f, numbers):
+    monkeypatch.setattr(_making, "_WORTH", 0.0)
+    monkeypatch.setattr(_proof, "widest", lambda *_: None)
+    monkeypatch.setattr(_plan, "guarded", lambda *_: frozenset())  # what we do not know of
+    g, full = tj.jit(f), lambda n: jnp.full(3, n, jnp.float32)
+    for k in range(4):
+        g(full(1.0 + k), full(2.0 + k), full(3.0 + k))
+    assert g._compiled._recent.entries[0].flagged is not None
+    np.testing.assert_allclose(g(*map(full, numbers)), f(*numbers), rtol=1e-6)

@@ -242,6 +242,16 @@ def test_a_plan_that_loses_what_plain_arithmetic_has_right():
     assert [(loss.output, loss.entries) for loss in losses(graph, reference, planned)] == [(0, 3)]
 
 
+@pytest.mark.parametrize(("exponent", "count"), [(30, 0), (44, 1)])
+def test_quantities_could_leave_with_their_largest_entry_as_large_as_can_be(exponent, count):
+    """Of 2^44 and 2^12, which no exponent of float16 holds, both survive at the exponent 30."""
+    graph = build(jax.make_jaxpr(lambda x: -x)(jnp.ones(2, "f2")))
+    reference = evaluate(graph, [wide(np.array([2.0**44, 2.0**12]))])
+    things = [x for value in graph.values for x in (value, *value.uses)]
+    run = simulate(graph, reference, exponents_at(graph, [(x, exponent) for x in things]))
+    assert [loss.entries for loss in losses(graph, reference, run, free=[True])] == [1] * count
+
+
 @pytest.mark.parametrize(("x", "held"), [(1e-30, 0.0), (1e30, np.inf)])
 def test_a_plan_must_not_make_nan_of_what_plain_arithmetic_rounds(x, held):
     """That 1e-60 is 0, and 1e60 infinite, is right: a float32 has nothing nearer."""

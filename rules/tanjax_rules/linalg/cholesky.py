@@ -7,7 +7,7 @@ import jax.scipy.linalg as jsl
 
 import tanjax as tj
 
-from .solve import check_system
+from .solve import check_square_factor
 
 
 @tj.cholesky.implementation(tj.Symmetric)
@@ -50,19 +50,17 @@ def cholesky_identity(a):
 @tj.cholesky.implementation(tj.Kronecker, differentiate=True)
 def cholesky_kronecker(a):
     for factor in a.factors:
-        check_system("cholesky (Kronecker factor)", factor)
+        check_square_factor("cholesky", factor)
     return tj.Kronecker(*map(tj.cholesky, a.factors))
 
 
 @tj.cholesky.implementation(tj.BlockDiagonal, differentiate=True)
 def cholesky_blocks(a):
-    check_system("cholesky", a)
     return tj.BlockDiagonal(*map(tj.cholesky, a.blocks))
 
 
 @tj.cholesky.implementation(tj.Scaled, differentiate=True)
 def cholesky_scaled(a):
-    check_system("cholesky", a)
     return tj.multiply(tj.cholesky(a.matrix), jnp.sqrt(a.factor))
 
 

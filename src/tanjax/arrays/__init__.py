@@ -36,6 +36,7 @@ from ._queries import (
     pair as pair,
     plus as plus,
     scaled as scaled,
+    shape as shape,
     without_unit as without_unit,
 )
 from ._range import (

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tanjax._errors import wrong_ndim
+from tanjax._errors import NoRuleError, RegistrationError, unregistered, wrong_ndim
 
 from . import _default_maps
 from ._densify import densified
@@ -72,6 +72,12 @@ class AbstractArray:
     is_linear: Any = False
     is_isometric: Any = False
     is_injective: Any = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        if any("_dynamic" in base.__dict__ for base in cls.__mro__[1:-2]):
+            raise RegistrationError(
+                f"{cls.__name__}: array types are final; derive from `tj.AbstractArray` directly."
+            )
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Fields that are quantities make a quantity: `Diagonal(x * metre)` is in metres."""
@@ -160,6 +166,8 @@ class AbstractArray:
         def mT(self) -> Any: ...
         @property
         def T(self) -> Any: ...
+        @property
+        def H(self) -> Any: ...
         def __matmul__(self, other: Any) -> Any: ...
         def __rmatmul__(self, other: Any) -> Any: ...
         def __add__(self, other: Any) -> Any: ...
@@ -205,8 +213,32 @@ class AbstractArray:
             raise TypeError(f"{type(self).__name__} has no field {sorted(fields)}.")
         return new
 
+    def astype(self, dtype: Any) -> Any:
+        """The same array in another dtype: in its type, unless numbers would lose a part."""
+        new = jnp.dtype(dtype)
+        if _keeps_parts(self.dtype, new):
+            cast = lambda leaf: leaf.astype(new) if _default_maps.is_inexact(leaf) else leaf
+            result = jax.tree.map(cast, self)
+            if result.dtype == new:  # not where the dtype is a static field
+                return result
+        return self._dense_for("astype").astype(new)
+
+    def __bool__(self) -> bool:
+        if self.size == 1:
+            return bool(self.to_dense())
+        raise ValueError(
+            f"the truth value of {type(self).__name__}{list(self.shape)} is ambiguous.\n"
+            "Hint: compare entries, as in `jnp.all(x == y)`; `x is None` asks whether there is one."
+        )
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Densify for NumPy: `np.asarray(x)` is `np.asarray(x.to_dense())`."""
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self)):
+            raise NoRuleError(
+                f"a dense array was asked for where {type(self).__name__}{list(self.shape)} is "
+                "traced.\nHint: functions of `jax.numpy` take dense arrays: pass `x.to_dense()`, "
+                "or use an operation of `tanjax`."
+            )
         return np.asarray(self.to_dense(), dtype=dtype)
 
     def __repr__(self) -> str:
@@ -229,6 +261,13 @@ def show(x: Any) -> str:
     return repr(x)
 
 
+def _keeps_parts(old: Any, new: Any) -> bool:
+    """Whether numbers only change their precision: no fraction or imaginary part is cut off."""
+    inexact = jnp.issubdtype(old, jnp.inexact) and jnp.issubdtype(new, jnp.inexact)
+    narrows = jnp.issubdtype(old, jnp.complexfloating) > jnp.issubdtype(new, jnp.complexfloating)
+    return inexact and not narrows
+
+
 def dense_of(x: AbstractArray) -> jax.Array:
     return x.to_dense()
 
@@ -239,6 +278,8 @@ _AVALS: dict[Any, jax.ShapeDtypeStruct] = {}
 def _dense_aval(x: AbstractArray) -> jax.ShapeDtypeStruct:
     """Shape and dtype of `x.to_dense()`, traced once per kind of leaves (about 0.3 ms)."""
     leaves, tree = jax.tree.flatten(x)
+    if leaves and leaves[0] is x:  # no pytree: JAX would ask for the shape again, without end
+        raise unregistered(type(x))
     key = (tree, tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves))
     if key not in _AVALS:
         _AVALS[key] = jax.eval_shape(dense_of, x)

@@ -38,6 +38,9 @@ class Identity(AbstractArray):
     def dtype(self) -> Any:
         return self.kind
 
+    def astype(self, dtype: Any) -> Any:
+        return self.replace(kind=jnp.dtype(dtype))
+
     def __repr__(self) -> str:
         return f"Identity({self.n}, {self.kind})"
 

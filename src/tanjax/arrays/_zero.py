@@ -35,6 +35,9 @@ class Zero(AbstractArray):
     def dtype(self) -> Any:
         return self.kind
 
+    def astype(self, dtype: Any) -> Any:
+        return self.replace(kind=jnp.dtype(dtype))
+
     def __repr__(self) -> str:
         return f"Zero({self.size_}, {self.kind})"
 

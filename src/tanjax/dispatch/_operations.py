@@ -14,6 +14,8 @@ from tanjax.arrays import quantity
 from tanjax.registry import operation
 from tanjax.units.signatures import not_linear
 
+from . import _checks as checks
+
 
 def unit_of_det(raw: Any, a: Any) -> Any:
     """The determinant of a quantity: its unit to the power of the number of rows."""
@@ -25,7 +27,7 @@ def unit_of_det(raw: Any, a: Any) -> Any:
 # -- arithmetic ----------------------------------------------------------------------------------
 
 
-@operation(dense=True, units="a: u, b: v -> u*v")
+@operation(dense=True, check=checks.inner_dimensions, units="a: u, b: v -> u*v")
 def matmul(a: Any, b: Any) -> Any:
     r"""`a @ b` for matrices and vectors of any type.
 
@@ -37,7 +39,7 @@ def matmul(a: Any, b: Any) -> Any:
     return jnp.matmul(a, b)
 
 
-@operation(dense=True, units="a: u, b: u -> u")
+@operation(dense=True, check=checks.elementwise, units="a: u, b: u -> u")
 def add(a: Any, b: Any) -> Any:
     r"""`a + b`, with broadcasting of scalars.
 
@@ -49,7 +51,7 @@ def add(a: Any, b: Any) -> Any:
     return jnp.add(a, b)
 
 
-@operation(dense=True, units="a: u, b: u -> u")
+@operation(dense=True, check=checks.elementwise, units="a: u, b: u -> u")
 def subtract(a: Any, b: Any) -> Any:
     r"""`a - b`, with broadcasting of scalars; `add(a, negative(b))` for structured arrays.
 
@@ -64,7 +66,7 @@ def negative(a: Any) -> Any:
     return jnp.negative(a)
 
 
-@operation(dense=True, units="a: u, b: v -> u*v")
+@operation(dense=True, check=checks.elementwise, units="a: u, b: v -> u*v")
 def multiply(a: Any, b: Any) -> Any:
     r"""`a * b`, by a scalar or entry by entry.
 
@@ -76,7 +78,7 @@ def multiply(a: Any, b: Any) -> Any:
     return jnp.multiply(a, b)
 
 
-@operation(dense=True, units="a: u, b: v -> u/v")
+@operation(dense=True, check=checks.elementwise, units="a: u, b: v -> u/v")
 def divide(a: Any, b: Any) -> Any:
     r"""`a / b`, by a scalar or entry by entry.
 
@@ -127,7 +129,7 @@ def sum(a: Any, *, axis: Any = None) -> Any:
     return jnp.sum(a, axis=axis)
 
 
-@operation(dense=True, units="a: u, b: v -> u*v")
+@operation(dense=True, check=checks.one_shape, units="a: u, b: v -> u*v")
 def dot(a: Any, b: Any) -> Any:
     r"""`sum(a * b)` over all entries of two arrays of one shape, without conjugation.
 
@@ -150,7 +152,7 @@ def norm(a: Any) -> Any:
     return jnp.where(zero, jnp.zeros_like(root), root)
 
 
-@operation(dense=True, units="a: u, x: v -> u*v^2")
+@operation(dense=True, check=checks.quadratic, units="a: u, x: v -> u*v^2")
 def quadratic_form(a: Any, x: Any) -> Any:
     r"""`x @ a @ x` for a square matrix `(n, n)` and a vector `(n,)`, without conjugation.
 
@@ -163,7 +165,7 @@ def quadratic_form(a: Any, x: Any) -> Any:
 # -- linear algebra ------------------------------------------------------------------------------
 
 
-@operation(dense=True, units="a: u, b: v -> v/u")
+@operation(dense=True, check=checks.one_system, units="a: u, b: v -> v/u")
 def solve(a: Any, b: Any) -> Any:
     r"""The `x` with `a @ x = b`: `a` is `(n, n)`, `b` a vector `(n,)` or right-hand sides `(n, k)`.
 
@@ -177,7 +179,7 @@ def solve(a: Any, b: Any) -> Any:
     return jnp.linalg.solve(a, b)
 
 
-@operation(dense=True, units="a: u -> 1/u")
+@operation(dense=True, check=checks.square, units="a: u -> 1/u")
 def inv(a: Any) -> Any:
     r"""The inverse `c` of a square matrix, of a type that can express it.
 
@@ -187,7 +189,7 @@ def inv(a: Any) -> Any:
     return jnp.linalg.inv(a)
 
 
-@operation(dense=True, units="a: 1 -> 1")
+@operation(dense=True, check=checks.square, units="a: 1 -> 1")
 def logdet(a: Any) -> Any:
     r"""`log(abs(det(a)))` of a square matrix; the sign is lost.
 
@@ -198,7 +200,7 @@ def logdet(a: Any) -> Any:
     return jnp.linalg.slogdet(a).logabsdet
 
 
-@operation(dense=True, units=unit_of_det)
+@operation(dense=True, check=checks.square, units=unit_of_det)
 def det(a: Any) -> Any:
     r"""The determinant of a square matrix.
 
@@ -208,7 +210,7 @@ def det(a: Any) -> Any:
     return jnp.linalg.det(a)
 
 
-@operation(dense=True, units="a: u -> u^1/2")
+@operation(dense=True, check=checks.square, units="a: u -> u^1/2")
 def cholesky(a: Any) -> Any:
     r"""The lower triangular `l` with `l @ l^H = a`, for a Hermitian positive definite `a`.
 

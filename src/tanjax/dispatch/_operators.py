@@ -7,6 +7,7 @@ There is no `__jax_array__`: it would let `x @ D` densify `D` in silence.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from numbers import Number
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,13 +20,14 @@ from . import _operations as ops, _quantities
 from ._namespaces import numpy_namespace
 from ._numpy_protocol import function_on_quantities, ufunc_on_quantities
 
-_UFUNCS: dict[Any, Operation] = {
+_UFUNCS: dict[Any, Callable[..., Any]] = {
     np.matmul: ops.matmul,
     np.add: ops.add,
     np.subtract: ops.subtract,
     np.negative: ops.negative,
     np.multiply: ops.multiply,
     np.true_divide: ops.divide,
+    np.conjugate: lambda a: a.conj(),
 }
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.shape: lambda a: a.shape,
@@ -69,7 +71,9 @@ def _array_namespace(self: Any, *, api_version: str | None = None) -> Any:
 
 def _binary(op: Operation, *, swapped: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        if not (is_structured(other) or np.isscalar(other) or hasattr(other, "dtype")):
+        if type(other) is bool:
+            other = np.bool_(other)  # a number here; as an argument it would be static
+        if not (is_structured(other) or isinstance(other, Number) or hasattr(other, "dtype")):
             return NotImplemented
         return op(other, self) if swapped else op(self, other)
 
@@ -129,6 +133,7 @@ def install() -> None:
         lambda self: ops.transpose(self), doc="The transposed matrix, without conjugation."
     )
     cls.T = cls.mT
+    cls.H = property(lambda self: self.conj().mT, doc="The transposed and conjugated matrix.")
     _quantities.install()
 
 

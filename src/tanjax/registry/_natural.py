@@ -136,11 +136,12 @@ def _split(
     if not isinstance(bars, tuple) or hasattr(bars, "_fields"):
         bars = (bars,)
     if len(bars) != count:
+        is_list = len(bars) == 1 and isinstance(bars[0], list)
         raise CotangentError(
             message(
-                f"{how.name}: the pullback must return one cotangent per argument.",
+                f"{how.name}: the pullback must return one cotangent per argument, in a tuple.",
                 f"expected: {count}",
-                f"got: {len(bars)}",
+                f"got: a list of {len(bars[0])}" if is_list else f"got: {len(bars)}",
                 hint="return a tuple, with `None` where the output does not depend on an argument.",
             )
         )

@@ -28,16 +28,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from tanjax import _compat, arrays
-from tanjax._errors import RegistrationError
+from tanjax._errors import RegistrationError, message
 
 from . import _lowering
 from ._front import Front
 from ._natural import Convention, Kind
 from ._plan import Hidden, Implementation, Plan, Rule, make_plan
-from ._table import Table, current_origin, dispatch_class
+from ._table import NUMBERS, Table, current_origin, dispatch_class, is_static_value
 
 _OPERATIONS: list[Operation] = []
 _BEFORE_LOOKUP: list[Callable[[], None]] = []
@@ -54,6 +53,7 @@ class Operation:
         dense: bool,
         generic: bool,
         units: Any = None,
+        check: Callable[..., None] | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.name = function.__name__
@@ -61,6 +61,7 @@ class Operation:
         self.generic = function if generic else None
         self.dense = dense
         self.units = units
+        self.check = check
         self.implementations: Table[Implementation] = Table(f"{self.name}: an implementation")
         self.rules: Table[Rule] = Table(f"{self.name}: a natural rule")
         self.pushforwards: Table[Rule] = Table(f"{self.name}: a natural pushforward")
@@ -111,12 +112,30 @@ class Operation:
 
     def _bind(self, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Sort arguments into arrays (positional) and static ones (by name)."""
-        bound = self._signature.bind(*args, **kwargs)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}{self._signature}: {error}.") from None
         bound.apply_defaults()
         statics = {k: _hashable(v) for k, v in bound.arguments.items() if k in self.static}
+        for name, value in statics.items():
+            self._check_static(name, value)
         if self.variadic:
             return tuple(bound.arguments[self.parameters[-1]]), statics
         return tuple(bound.arguments[k] for k in self.parameters), statics
+
+    def _check_static(self, name: str, value: Any) -> None:
+        try:
+            hash(value)
+        except TypeError:
+            what = "a traced value" if isinstance(value, _compat.Tracer) else type(value).__name__
+            raise TypeError(
+                message(
+                    f"{self.name}: `{name}` is a static argument, and {what} cannot be one.",
+                    "why: it is part of the compiled program, and must be hashable.",
+                    hint="pass a Python number, text or tuple; `jax.jit` has `static_argnames`.",
+                )
+            ) from None
 
     def plan(self, args: Sequence[Any], statics: dict[str, Any]) -> Plan:
         """The decision for a call (see `_plan`); with a unit signature, for the numbers."""
@@ -130,7 +149,7 @@ class Operation:
         if self.strips(args):
             return self._on_quantities(functools.partial(self, **statics))
         plan = self.plan(args, statics)
-        fixed = tuple(i for i, a in enumerate(args) if _is_static_value(a))
+        fixed = tuple(i for i, a in enumerate(args) if is_static_value(a))
         body = functools.partial(plan.traced, fixed)
         body.__name__ = self.name  # type: ignore[attr-defined]  # what profiles and jaxprs show
         compiled = jax.jit(body, inline=True, static_argnums=fixed)
@@ -167,26 +186,23 @@ class Operation:
     # -- registering -----------------------------------------------------------------------
 
     def implementation(
-        self, *types: type, differentiate: bool = False, override: bool = False
+        self, *types: Any, differentiate: bool = False, override: bool = False
     ) -> Any:
-        """Register a specialised primal for these types of the leading arguments.
+        """Register a specialised primal for these types of the leading arguments; bare, for any.
 
         **Arguments:** `types`: array types, `tj.Dense`, `tj.AbstractArray` (any of ours), or
         `object`. `differentiate`: differentiate this implementation instead of using a rule
         that is not more specific.
         """
 
-        def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            self._add(
-                self.implementations,
-                types,
-                Implementation(function, differentiate),
-                function,
-                override,
-            )
+        def register(
+            function: Callable[..., Any], signature: tuple[type, ...]
+        ) -> Callable[..., Any]:
+            entry = Implementation(function, differentiate)
+            self._add(self.implementations, signature, entry, function, override)
             return function
 
-        return register
+        return _bare_or_with(types, register)
 
     def natural_rule(
         self,
@@ -240,9 +256,7 @@ class Operation:
             self._add(table, signature, Rule(function, how, hidden), function, override)
             return function
 
-        if len(types) == 1 and not isinstance(types[0], type):  # used bare, without parentheses
-            return register(types[0], ())
-        return lambda function: register(function, types)
+        return _bare_or_with(types, register)
 
     def opt_out(self, *types: type) -> None:
         """For these types, differentiate the implementation and use no rule."""
@@ -251,12 +265,14 @@ class Operation:
     def _add(
         self, table: Table[Any], types: tuple[type, ...], entry: Any, function: Any, override: bool
     ) -> None:
-        if not all(isinstance(t, type) for t in types):
-            raise RegistrationError(f"{self.name}: signatures are made of classes, got {types}.")
-        if any(issubclass(t, jax.Array | np.ndarray) for t in types):
+        if Any in types or not all(isinstance(t, type) for t in types):
             raise RegistrationError(
-                f"{self.name}: no call would find this registration: JAX's and NumPy's arrays are "
-                "one type.\nHint: write `tj.Dense` in the signature."
+                f"{self.name}: signatures are made of classes (`object` for any), got {types}."
+            )
+        if any(issubclass(t, NUMBERS) and t is not bool for t in types):
+            raise RegistrationError(
+                f"{self.name}: no call would find this registration: JAX's and NumPy's arrays and "
+                "Python's numbers are one type.\nHint: write `tj.Dense` in the signature."
             )
         if not self.variadic and len(types) > len(self.parameters):
             raise RegistrationError(
@@ -277,6 +293,7 @@ def operation(
     dense: bool = False,
     generic: bool = True,
     units: Any = None,
+    check: Callable[..., None] | None = None,
 ) -> Any:
     """Make an operation of a function of arrays, which becomes its generic implementation.
 
@@ -286,10 +303,13 @@ def operation(
     `tj.densify` says. `generic=False`: the function only declares name and signature. `units`:
     the unit signature, such as `"a: u, b: v -> v/u"`; quantities are then stripped and labelled
     around the operation. Without one, implementations and rules see the quantities themselves.
+    `check(name, *args)`: raises `tj.ShapeError` if the shapes do not fit; asked before every
+    implementation and rule for structured arguments.
     """
+    options = {"static": static, "dense": dense, "generic": generic, "units": units, "check": check}
     if function is None:
-        return lambda f: operation(f, static=static, dense=dense, generic=generic, units=units)
-    return Operation(function, static=static, dense=dense, generic=generic, units=units)
+        return lambda f: Operation(f, **options)
+    return Operation(function, **options)
 
 
 def operations() -> tuple[Operation, ...]:
@@ -302,10 +322,11 @@ def before_lookup(load: Callable[[], None]) -> None:
     _BEFORE_LOOKUP.append(load)
 
 
-def _is_static_value(x: Any) -> bool:
-    if isinstance(x, jax.Array | np.ndarray | np.generic | bool | int | float | complex):
-        return False
-    return jax.tree_util.all_leaves([x])
+def _bare_or_with(types: tuple[Any, ...], register: Callable[..., Any]) -> Any:
+    """A decorator used as `@op.rule` or as `@op.rule(*types)`."""
+    if len(types) == 1 and callable(types[0]) and not isinstance(types[0], type):
+        return register(types[0], ())
+    return lambda function: register(function, types)
 
 
 def _hashable(x: Any) -> Any:

@@ -14,7 +14,7 @@ import os
 import warnings
 from importlib import metadata
 
-from tanjax._errors import RulePackError, RulePackWarning
+from tanjax._errors import RulePackError, RulePackWarning, outside
 
 from ._operation import before_lookup
 from ._table import Journal
@@ -59,11 +59,23 @@ def find_packs() -> list[Pack]:
         found[pack.origin] = pack
     for name in SHIPPED:  # also without an installation, from a source tree on the path
         found.setdefault(f"tanjax:{name}", Pack("tanjax", "", name, f"tanjax_rules.{name}"))
-    disabled = {d.strip() for d in os.environ.get("TANJAX_DISABLE_PACKS", "").split(",")}
+    disabled = _disabled()
+    if disabled - set(found):
+        warnings.warn(
+            f"TANJAX_DISABLE_PACKS names {', '.join(sorted(disabled - set(found)))}, which is no "
+            f"installed rule pack.\nHint: the packs are {', '.join(sorted(found))}.",
+            RulePackWarning,
+            stacklevel=outside(),
+        )
     order = sorted(
         found.values(), key=lambda p: (p.distribution != "tanjax", p.distribution, p.name)
     )
     return [p for p in order if p.origin not in disabled]
+
+
+def _disabled() -> set[str]:
+    names = os.environ.get("TANJAX_DISABLE_PACKS", "").split(",")
+    return {name.strip() for name in names if name.strip()}
 
 
 def load_packs() -> None:

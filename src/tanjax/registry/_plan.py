@@ -25,7 +25,7 @@ from tanjax.arrays import AbstractArray, is_structured
 
 from ._lowering import both_modes
 from ._natural import Convention, structural_pullback, structural_pushforward, to_natural
-from ._table import Signature, distance
+from ._table import Signature, distance, is_static_value
 
 if TYPE_CHECKING:
     from ._operation import Operation
@@ -68,6 +68,7 @@ class Plan:
 
     def primal(self, *args: Any) -> Any:
         """The implementation itself: no rule, no compilation."""
+        self._check(args)
         if self.implementation is not None:
             return self.implementation.function(*args, **self.statics)
         if self.operation.generic is None:
@@ -102,7 +103,7 @@ class Plan:
         """The rule with structural cotangents: `(out, pullback)`."""
         assert self.rule is not None
         out, natural_pullback = self._run(self.rule, args)
-        names = self.operation.parameters
+        names = self.operation.names_for(len(args))
         pullback = structural_pullback(self.rule.convention, natural_pullback, out, args, {}, names)
         if self.rule.hidden != "hybrid" or has_natural_cotangents(out):
             return out, pullback
@@ -128,7 +129,13 @@ class Plan:
         out, natural_pushforward = self._run(self.push, args)
         return out, structural_pushforward(self.push.convention, natural_pushforward, out, args)
 
+    def _check(self, args: Any) -> None:
+        check = self.operation.check
+        if check is not None and any(map(is_structured, args)):
+            check(self.operation.name, *args)
+
     def _run(self, rule: Rule, args: Any) -> Any:
+        self._check(args)
         result = rule.function(*args, **self.statics)
         if not (isinstance(result, tuple) and len(result) == 2 and callable(result[1])):
             raise CotangentError(
@@ -139,7 +146,7 @@ class Plan:
             )
         if rule not in self.checked:  # once per plan: it traces the primal a second time
             self.checked.append(rule)
-            dynamic = {i for i, a in enumerate(args) if not callable(a)}
+            dynamic = {i for i, a in enumerate(args) if not is_static_value(a)}
             fixed = {i: a for i, a in enumerate(args) if i not in dynamic}
             primal = lambda *moving: self.primal(*_fill(fixed, moving))
             expected = jax.eval_shape(primal, *(a for i, a in enumerate(args) if i in dynamic))

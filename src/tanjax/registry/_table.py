@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import jax
 import numpy as np
 
-from tanjax._errors import RegistrationError
+from tanjax._errors import RegistrationError, unregistered
 from tanjax.arrays import AbstractArray, Dense, is_structured
 
 Signature = tuple[type, ...]
@@ -128,7 +128,15 @@ def _marked(signature: Signature, classes: Signature) -> str:
     )
 
 
+NUMBERS = jax.Array, np.ndarray, np.generic, int, float, complex  # what `Dense` stands for
 _CLASSES: dict[type, type] = {}
+
+
+def is_static_value(x: Any) -> bool:
+    """Whether a positional argument is no array: a flag, a text, a function."""
+    if type(x) is bool or not isinstance(x, NUMBERS):
+        return jax.tree_util.all_leaves([x])
+    return False
 
 
 def dispatch_class(x: Any) -> type:
@@ -137,10 +145,7 @@ def dispatch_class(x: Any) -> type:
     found = _CLASSES.get(kind)
     if found is None:
         if isinstance(x, AbstractArray) and not is_structured(x):
-            raise RegistrationError(
-                f"{kind.__name__} derives from AbstractArray but is not registered.\n"
-                "Hint: decorate the class with `@tj.register_array_type`."
-            )
-        dense = isinstance(x, jax.Array | np.ndarray | np.generic | int | float | complex)
+            raise unregistered(kind)
+        dense = isinstance(x, NUMBERS) and kind is not bool
         found = _CLASSES[kind] = Dense if dense and not is_structured(x) else kind
     return found

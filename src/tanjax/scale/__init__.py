@@ -17,5 +17,5 @@ from .graph._graph import (
 from .laws._register import register_law as register_law
 from .numbers._interval_record import Record as Record, span as span
 from .numbers._wide import Wide as Wide
-from .replay._flags import flagged as flagged
+from .replay._flags import differ as differ, flagged as flagged
 from .replay._replay import replay as replay

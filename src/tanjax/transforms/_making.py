@@ -152,12 +152,14 @@ class Making:
 
     def _beside(self, run: Any, plan: Any, case: Case, has_flag: bool) -> Any:
         """JAX's own program with its own bits, and the same once more for the flag."""
+        from tanjax.scale import differ
 
         @functools.wraps(self._fun)
         def beside(*args: Any, **kwargs: Any) -> Any:
             leaves = jax.tree.leaves((args, kwargs))
-            raised, _ = run(jax.lax.optimization_barrier(leaves))
-            return raised, self.jitted(*args, **kwargs)
+            raised, hidden = run(jax.lax.optimization_barrier(leaves))
+            out = self.jitted(*args, **kwargs)
+            return raised | differ(jax.tree.leaves(out), hidden), out
 
         return jax.jit(beside)
 

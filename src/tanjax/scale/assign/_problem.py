@@ -20,7 +20,6 @@ from ._assign import ANY, FREE, Assignment, Problem, assign
 
 Interval = tuple[int, int]
 
-_WIDE = 3  # that part of an interval is the room that is asked for at first
 _ROOM = 4  # bits above numbers of which only an upper bound is known
 
 
@@ -30,8 +29,9 @@ class Demand(NamedTuple):
     `kept`: what is held where no exponent holds all numbers of a value: `"largest"`, `"ordinary"`
     (others may be infinite, as in `1 / (1 + exp(x))`), `"smallest"`, or `"tail"`: the ordinary also
     where others are lost on both sides, and the smallest of what is nearly held, as of x³ in
-    `x**3 / (exp(x) - 1)`. With `"top"` only the largest are held of any value, also where all could
-    be: those of `x` that are read by `sqrt(sum(x * x))`.
+    `x**3 / (exp(x) - 1)`. With `"leaving"` quantities leave with their largest entry as large as
+    can be: of the others no more is lost than must be. With `"top"` only the largest are held of
+    any value, also where all could be: those of `x` that are read by `sqrt(sum(x * x))`.
     """
 
     strict: bool
@@ -64,9 +64,9 @@ def recorded() -> Iterator[list[Solved]]:
 
 # In this order, until nothing is lost.
 DEMANDS = (
-    Demand(False, _WIDE), Demand(True, _WIDE), Demand(False, 40), Demand(True, 40),
-    Demand(False, 40, "top"), Demand(False, 40, "ordinary"), Demand(False, 40, "smallest"),
-    Demand(True, 40, "tail"),
+    Demand(False, 3), Demand(True, 3), Demand(False, 40), Demand(True, 40),
+    Demand(False, 40, "leaving"), Demand(False, 40, "top"), Demand(False, 40, "ordinary"),
+    Demand(False, 40, "smallest"), Demand(True, 40, "tail"),
 )  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def interval(value: Value, m: Magnitudes, demand: Demand) -> Interval:
         return low, max(high, math.floor(magnitude.high - smallest) - jnp.finfo(dtype).nmant - 1)
     if not demand.strict and high < 0 and smallest <= magnitude.high <= largest:
         return low, 0
-    if demand.kept == "largest" or _range.holds_together(value, m):
+    if demand.kept in ("largest", "leaving") or _range.holds_together(value, m):
         return low, high
     both_ways = demand.kept == "tail" and magnitude.high > -magnitude.low / 2
     has_ordinary = smallest <= magnitude.low <= largest or (magnitude.low < smallest and both_ways)
@@ -137,8 +137,7 @@ def problem_of(
     for use, free in zip(graph.outputs, free_outputs, strict=True):
         if not free or _range.fits_at_zero(use.value, m):
             use_pin[use.index] = 0
-        elif demand.room > _WIDE and not _range.holds_together(use.value, m):
-            # The largest entry as large as can be: of the others no more is lost than must be.
+        elif demand.kept == "leaving" and not _range.holds_together(use.value, m):
             i = use.value.index
             high[i] = min(high[i], low[i] + 1)
     for use in uses:

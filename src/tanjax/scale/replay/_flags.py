@@ -50,6 +50,7 @@ _SMALL = frozenset(("erfc", "exp", "exp2", "logistic"))
 _PRODUCTS = frozenset(("conv_general_dilated", "dot_general"))
 # What underflows inside is less than the rounding of an operand that is not small itself.
 _FACTORED = frozenset(("cholesky", "lu", "tanjax_lu"))
+_FAR = 0.125  # what a cancellation makes of rounding may be more: it raises a flag, no more
 _ELEMENTWISE = (_FINITE | _LIKE_FIRST | _SUMS | _SMALL | {"mul"}) - _REDUCTIONS
 _KNOWN = _ELEMENTWISE | _REDUCTIONS | _PRODUCTS | _FACTORED | {"triangular_solve"}
 
@@ -73,6 +74,20 @@ def flagged(graph: ScaleGraph, e: Exponents) -> Callable[[Sequence[Any]], Any] |
         return watch.raised(), results
 
     return run
+
+
+def differ(results: Sequence[Any], hidden: Sequence[Any]) -> jax.Array:
+    """Whether results differ from those of a run that is hidden from XLA, by more than rounding.
+
+    XLA makes `x / (y * z)` of `x / y / z`, which is zero or infinite where no number of the hidden
+    run has left its range.
+    """
+    found = [
+        (x != y) & ~(jnp.abs(x - y) <= _FAR * jnp.abs(y)) & ((x == x) | (y == y))
+        for x, y in zip(results, hidden, strict=True)
+        if jnp.issubdtype(x.dtype, jnp.inexact)
+    ]
+    return functools.reduce(lax.bitwise_or, map(jnp.any, found), jnp.array(False))
 
 
 def _is_known(node: Node) -> bool:

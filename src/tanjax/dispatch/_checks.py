@@ -1,0 +1,78 @@
+"""What an operation asks of the shapes of its arguments, once for all implementations.
+
+JAX broadcasts where linear algebra would not, and an implementation for one type sees fields, not
+shapes: `Diagonal(n) @ b` of a `b` with one row would give a matrix of the wrong size in silence. So
+operations say here what fits, and no implementation, ours or a user's, is asked before.
+
+    @operation(dense=True, check=one_system)
+    def solve(a, b): ...
+
+Sharp edge: calls on dense arguments only are plain JAX, and are checked by JAX.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from tanjax._errors import ShapeError
+from tanjax.arrays import is_structured, shape as shape_of
+
+
+def _name(x: Any) -> str:
+    """The type for messages: the class of a structured array, the dtype of a dense one."""
+    kind = type(x).__name__ if is_structured(x) else str(jnp.result_type(x))
+    return f"{kind}{list(shape_of(x))}"
+
+
+def inner_dimensions(name: str, a: Any, b: Any) -> None:
+    """The last axis of `a` is the first of `b`."""
+    p, q = shape_of(a), shape_of(b)
+    if len(p) not in (1, 2) or len(q) not in (1, 2) or p[-1] != q[0]:
+        raise ShapeError(
+            f"{name}: cannot multiply {_name(a)} with {_name(b)}.\n"
+            "Hint: the last axis of the left operand must match the first axis of the right one."
+        )
+
+
+def one_shape(name: str, a: Any, b: Any) -> None:
+    """Two arrays of one shape."""
+    if shape_of(a) != shape_of(b):
+        raise ShapeError(f"{name}: shapes {shape_of(a)} and {shape_of(b)} differ.")
+
+
+def elementwise(name: str, a: Any, b: Any) -> None:
+    """Two structured arrays of one shape; a dense one broadcasts."""
+    if is_structured(a) and is_structured(b):
+        return one_shape(name, a, b)
+    try:
+        jnp.broadcast_shapes(shape_of(a), shape_of(b))
+    except ValueError:
+        raise ShapeError(f"{name}: shapes {shape_of(a)} and {shape_of(b)} do not fit.") from None
+    return None
+
+
+def square(name: str, a: Any) -> None:
+    """A square matrix."""
+    shape = shape_of(a)
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ShapeError(f"{name}: needs a square matrix, got {_name(a)}.")
+
+
+def one_system(name: str, a: Any, b: Any) -> None:
+    """A square matrix and right-hand sides of its size."""
+    square(name, a)
+    if len(shape_of(b)) not in (1, 2) or shape_of(b)[0] != shape_of(a)[0]:
+        sizes = list(shape_of(b)), list(shape_of(a))
+        raise ShapeError(
+            "{}: the right-hand side {} does not fit a matrix {}.".format(name, *sizes)
+        )
+
+
+def quadratic(name: str, a: Any, x: Any) -> None:
+    """A square matrix and a vector of its size."""
+    if len(shape_of(x)) != 1 or shape_of(a) != shape_of(x) * 2:
+        raise ShapeError(
+            f"{name}: needs a square matrix and a vector, got {shape_of(a)} and {shape_of(x)}."
+        )
