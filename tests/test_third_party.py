@@ -42,7 +42,7 @@ class Circulant(tj.AbstractArray):
         return self.replace(column=structural.column / self.column.size)
 
 
-@tj.inv.implementation(Circulant)
+@tj.inv.implementation(Circulant, differentiate=True)  # the general rule would form a matrix
 def inv_circulant(a):
     return Circulant(jnp.real(jnp.fft.ifft(1 / jnp.fft.fft(a.column))))
 

@@ -90,7 +90,9 @@ def test_the_nearest_registrations_come_first_with_mismatches_marked(table):
     assert far == "(!str, !str)  from far away"
 
 
-@pytest.mark.parametrize("value", [1, 2.0, 1j, True, np.float32(1), np.ones(2), jnp.ones(2)])
+@pytest.mark.parametrize(
+    "value", [1, 2.0, 1j, np.bool_(True), np.float32(1), np.ones(2), jnp.ones(2)]
+)
 def test_plain_arrays_and_scalars_are_dense(value):
     assert dispatch_class(value) is tj.Dense
 
@@ -98,4 +100,5 @@ def test_plain_arrays_and_scalars_are_dense(value):
 def test_other_values_stand_for_themselves():
     assert dispatch_class(tj.Identity(2)) is tj.Identity
     assert dispatch_class(None) is type(None)
+    assert dispatch_class(True) is bool  # a flag, on which Python may branch
     assert dispatch_class({}) is dict

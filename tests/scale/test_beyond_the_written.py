@@ -4,6 +4,8 @@ XLA joins denominators and constants to numbers that nobody wrote; contractions 
 that no value shows; bounds and sampled loops raise alarms about nothing. Each is planned for.
 """
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -71,6 +73,20 @@ def test_later_results_that_should_be_finite_are_not_believed(monkeypatch, bad):
         arguments = [full(n).at[0].set(np.nan if bad else n) for n in numbers]
         np.testing.assert_allclose(f(*arguments)[1:], want, rtol=1e-6)
     assert [p.method for p in f.plans].count("guarded") == 1
+
+
+def test_plain_jax_is_kept_where_rounding_leaves_the_exponents():
+    """The gradient is 0; what a cancellation leaves of it makes nan at the exponents of a plan."""
+
+    def f(x, y):
+        power = (1 / (y * x / (y + x))) ** 4
+        return jnp.sum(power / jnp.max(jnp.abs(power)))
+
+    numbers = jnp.array([2.8203125], jnp.float16), jnp.array([0.33129883], jnp.float16)
+    slope = tj.jit(jax.grad(f))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tj.ScaleWarning)
+        assert np.isfinite(slope(*numbers)).all()
 
 
 def test_a_power_is_hidden_like_a_product():

@@ -209,3 +209,9 @@ def test_what_xla_joins_raises_the_flag_of_the_program_that_is_returned(monkeypa
         g(full(1.0 + k), full(2.0 + k), full(3.0 + k))
     assert g._compiled._recent.entries[0].flagged is not None
     np.testing.assert_allclose(g(*map(full, numbers)), f(*numbers), rtol=1e-6)
+
+
+def test_flags_where_dtypes_are_not_promoted():
+    x = jnp.ones((3, 3), jnp.float16)
+    with jax.numpy_dtype_promotion("strict"):
+        assert not run_flagged(lambda x: x @ x, x)[0]

@@ -252,6 +252,15 @@ def test_quantities_could_leave_with_their_largest_entry_as_large_as_can_be(expo
     assert [loss.entries for loss in losses(graph, reference, run, free=[True])] == [1] * count
 
 
+def test_quantities_are_not_excused_by_an_exponent_that_is_too_large():
+    """400 and 1.5e-5 are float16 as they are, the latter with few digits."""
+    graph = build(jax.make_jaxpr(lambda x: -x)(jnp.ones(2, "f2")))
+    reference = evaluate(graph, [wide(np.array([400.0, 1.5e-5]))])
+    things = [x for value in graph.values for x in (value, *value.uses)]
+    run = simulate(graph, reference, exponents_at(graph, [(x, 11) for x in things]))
+    assert [loss.entries for loss in losses(graph, reference, run, free=[True])] == [1]
+
+
 @pytest.mark.parametrize(("x", "held"), [(1e-30, 0.0), (1e30, np.inf)])
 def test_a_plan_must_not_make_nan_of_what_plain_arithmetic_rounds(x, held):
     """That 1e-60 is 0, and 1e60 infinite, is right: a float32 has nothing nearer."""

@@ -70,6 +70,16 @@ def test_what_is_written_for_tails_keeps_its_bits(f, dtype):
         assert np.array_equal(got, plain)
 
 
+def test_the_tail_of_a_sigmoid_in_float16():
+    """XLA computes `1 / (1 + exp(-x))`, where exp(12) is infinite."""
+    x = jnp.array([-13.0, -12.0, 0.0, 12.0], jnp.float16)
+    exact = 1 / (1 + np.exp(-np.asarray(x, float)))
+    assert not np.any(jax.nn.silu(x)[:2])
+    for f, want, atol in ((jax.nn.sigmoid, exact, 6e-8), (jax.nn.silu, np.asarray(x) * exact, 0)):
+        got = np.asarray(tj.jit(f)(x), float)
+        np.testing.assert_allclose(got, np.asarray(want, float), 4e-3, atol)
+
+
 def test_an_occupation_is_zero_in_the_tail():
     """It was 1 / 65504, the largest number of float16."""
     f = lambda x: 1 / (jnp.exp(x) + 1)

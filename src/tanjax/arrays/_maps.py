@@ -55,18 +55,21 @@ def restructure(like: Any, dense: Any) -> Any:
         return jnp.asarray(dense)
     ask.check_natural("restructure", like, dense)
     kind, move = array_type_of(like), pushforward_of_restructure(like)
-    put = lambda p, t: t if is_inexact(p) else p
-    if not ask.is_dense(dense) and kind.is_linear(like) and kind.is_injective(like):
-        return jax.tree.map(put, like, move(dense))  # no array is formed
-    off = dense - ask.dense(like) if ask.is_dense(dense) else ask.plus(dense, ask.scaled(like, -1))
-    return jax.tree.map(lambda p, t: p + t if is_inexact(p) else p, like, move(off))
+    if ask.is_dense(dense) or getattr(like, "has_unit", False):
+        step = move(ask.dense(dense) - ask.dense(like))
+    elif kind.is_linear(like) and kind.is_injective(like):  # no array is formed
+        return jax.tree.map(lambda p, t: t if is_inexact(p) else p, like, move(dense))
+    else:
+        step = move(ask.plus(dense, ask.scaled(like, -1)))
+    return jax.tree.map(lambda p, t: p + t if is_inexact(p) else p, like, step)
 
 
 def pushforward_of_destructure(x: Any) -> Callable[[Any], Any]:
     """J at `x`: a function from structural tangents to natural tangents.
 
     The natural tangent has the shape of `x`; it is factored or structured where the type has a
-    closed form. The identity for dense arrays. **Cost:** by default one `jax.jvp` of `to_dense`.
+    closed form. The identity for dense arrays. **Cost:** by default none for a linear type, else
+    one `jax.jvp` of `to_dense`.
     **Raises:** `CotangentError` if the tree or the shapes of the tangent are not those of `x`.
     """
     kind = array_type(x)
@@ -80,9 +83,9 @@ def pullback_of_destructure(x: Any) -> Callable[[Any], Any]:
     """Jᵀ at `x`: a function from natural cotangents (dense or structured) to structural ones.
 
     The result has exactly the tree, shapes and dtypes of `x` (`float0` at integer leaves).
-    **Cost:** closed forms ask only for what is stored; by default one `jax.vjp` of `to_dense`,
-    which forms the cotangent. **Raises:** `CotangentError` if the shape is not that of `x`, or the
-    dtype is narrower.
+    **Cost:** closed forms ask only for what is stored; by default one `jax.vjp` of `apply` (of an
+    `Outer`), `diagonal` or `total`, else of `to_dense`, which forms the cotangent.
+    **Raises:** `CotangentError` if the shape is not that of `x`, or the dtype is narrower.
     """
     return lambda y: _to_structural("pullback_of_destructure", x, y)
 
@@ -91,7 +94,8 @@ def pushforward_of_restructure(x: Any) -> Callable[[Any], Any]:
     """J⁺ at `x`: a function from natural tangents to the least structural tangents.
 
     A part that is not tangent to the type is dropped (see `project`). **Cost:** by default
-    conjugate gradients on JᵀJ, whose condition is the square of that of J. **Raises:**
+    that of Jᵀ for an isometric type, or of a closed form of J⁺ᵀ; else conjugate gradients on JᵀJ,
+    whose condition is the square of that of J. **Raises:**
     `CotangentError` if the shape is not that of `x`.
     """
     return lambda y: _to_structural("pushforward_of_restructure", x, y)
@@ -102,8 +106,8 @@ def pullback_of_restructure(x: Any) -> Callable[[Any], Any]:
 
     The natural cotangent has the shape of `x`: the same type for linear types, factored or dense
     otherwise. A hidden part of the cotangent (see `is_visible`) is dropped. **Cost:** by default
-    conjugate gradients on JᵀJ, whose condition is the square of that of J. **Raises:**
-    `CotangentError` if the tree or the shapes of the cotangent are not those of `x`.
+    that of J for an isometric type; else conjugate gradients on JᵀJ, whose condition is the square
+    of that of J. **Raises:** `CotangentError` if the tree or the shapes are not those of `x`.
     """
     kind = array_type(x)
     if kind is None:
@@ -155,15 +159,15 @@ def _to_structural(name: str, x: Any, natural: Any) -> Any:
     if kind is None:
         return fit_leaf(name, x, ask.dense(natural))
     where = f"{name}({describe(x)})"
-    return fit_structural(where, x, _term_by_term(where, getattr(kind, name), kind, x, natural))
+    return fit_structural(where, x, _term_by_term(where, name, kind, x, natural))
 
 
-def _term_by_term(where: str, pull: Any, kind: ArrayType, x: Any, natural: Any) -> Any:
+def _term_by_term(where: str, name: str, kind: ArrayType, x: Any, natural: Any) -> Any:
     """A linear map on a `Sum`, term by term, and on a `Scaled`: no type has to know these two.
 
     A complex factor stays: the fields may be real.
     """
-    again = functools.partial(_term_by_term, where, pull, kind, x)
+    again = functools.partial(_term_by_term, where, name, kind, x)
     if isinstance(natural, Zero):
         return zero_tangent(x)
     if isinstance(natural, Sum):
@@ -172,9 +176,9 @@ def _term_by_term(where: str, pull: Any, kind: ArrayType, x: Any, natural: Any) 
     if isinstance(natural, Scaled) and not jnp.iscomplexobj(natural.factor):
         scale = lambda p, t: t * natural.factor if is_inexact(p) else t
         return jax.tree.map(scale, x, again(natural.matrix))
-    if pull == kind.pushforward_of_restructure and _is_in_the_type(kind, x, natural):
+    if name == "pushforward_of_restructure" and _is_in_the_type(kind, x, natural):
         return from_tangent_leaves(x, tangent_leaves(x, ask.canonical(natural)))
-    return check_structural(where, x, pull(x, natural))
+    return check_structural(where, x, getattr(kind, name)(x, natural))
 
 
 def _is_in_the_type(kind: ArrayType, x: Any, natural: Any) -> bool:

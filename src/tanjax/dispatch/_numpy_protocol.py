@@ -98,7 +98,7 @@ def _unknown(name: str) -> UnitError:
 
 def function_on_quantities(numpy_function: Any, args: Any, kwargs: Any) -> Any:
     """One of NumPy's other functions with quantities, by module and name."""
-    place = _MODULES.get(numpy_function.__module__)
+    place = _MODULES.get(numpy_function.__module__, "")
     name = numpy_function.__name__
     if numpy_function is np.can_cast:
         return np.can_cast(*(a.dtype if type(a) is Unitful else a for a in args), **kwargs)

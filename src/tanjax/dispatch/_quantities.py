@@ -204,8 +204,11 @@ def _block_until_ready(self: Any) -> Any:
 
 def _tolist(self: Any) -> Any:
     """Nested lists of quantities, as `numpy.ndarray.tolist` gives numbers."""
-    label = lambda x: [label(v) for v in x] if type(x) is list else quantity(x, self.label)
-    return label(np.asarray(destructure(self.stored)).tolist())
+
+    def labelled(x: Any) -> Any:
+        return [labelled(v) for v in x] if type(x) is list else quantity(x, self.label)
+
+    return labelled(np.asarray(destructure(self.stored)).tolist())
 
 
 def install() -> None:

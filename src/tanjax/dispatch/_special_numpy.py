@@ -129,11 +129,11 @@ def linspace(
     **kwargs: Any,
 ) -> Any:
     """Points between two; the step between them is a difference."""
-    unit, (start, stop) = common("linspace", "U", start, stop)
-    out = raw(start, stop, num, endpoint, retstep, **kwargs)
     if not retstep:
-        return labelled(out, unit)
-    return labelled(out[0], unit), labelled(out[1], unit and unit.delta)
+        return front(raw, "start: U, stop: U -> U")(start, stop, num, endpoint, **kwargs)
+    unit, (start, stop) = common("linspace", "U", start, stop)
+    points, step = raw(start, stop, num, endpoint, retstep, **kwargs)
+    return labelled(points, unit), labelled(step, unit and unit.delta)
 
 
 @special("numpy.arange")

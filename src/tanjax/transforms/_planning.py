@@ -337,14 +337,17 @@ class PlannedFunction:
         """Results of a plan that knows them to be finite: if they are not, XLA rewrote them."""
         kept = self._given.kept(args, kwargs)
         out = case.entries[0].program(*args, **kwargs)
-        plan = case.entries[0].plan
-        if plan.is_short(jax.tree.leaves(out)):
+        if case.entries[0].plan.is_short(jax.tree.leaves(out)):
             again = self._given.kept(*kept)
             case.entries[0] = self._hidden(case, self._leaves_of(*kept))
             args, kwargs = kept
             out = case.entries[0].program(*args, **kwargs)
-            if case.entries[0].plan.is_short(jax.tree.leaves(out), self._leaves_of(*again)):
+            entry, given = case.entries[0], self._leaves_of(*self._given.kept(*again))
+            if entry.plan.is_short(jax.tree.leaves(out), given):
                 self._warn(SHORT)
+                plain = self.jitted(*again[0], **again[1])
+                if not entry.plan.is_short(jax.tree.leaves(plain), given):
+                    entry.plan, entry.program, out = entry.plan.believed(), self.jitted, plain
         self._remember(case, args, kwargs)
         return out
 

@@ -19,8 +19,8 @@ _texts: dict[str, Unit] = {}
 _lock = threading.Lock()
 
 
-def unit(text: str | Unit) -> Unit:
-    """The unit that a text names, `"kg m / s2"`; a `Unit` is returned as it is.
+def unit(text: Any) -> Unit:
+    """The unit that a text names, `"kg m / s2"`; a `Unit` is returned as it is, so is `1 / unit`.
 
     Names, aliases and prefixes are those of pint's catalogue, and of astronomy (`solMass`, `Jy`,
     `mag`). A slash divides by the next factor alone: `J / K / mol`, or `J / (K mol)`.
@@ -34,7 +34,7 @@ def unit(text: str | Unit) -> Unit:
     if type(text) is Unit:
         return text
     try:
-        return _texts[text]  # type: ignore[index]
+        return _texts[text]
     except (KeyError, TypeError):
         pass
     of_one = getattr(text, "_quantity_unit", None)

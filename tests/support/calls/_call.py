@@ -31,7 +31,8 @@ FACTORS = {
 }
 # Names that only some of the supported versions of JAX have.
 SINGLE_VERSION = {
-    "numpy.minmax",  # 0.12
+    "random.Key",  # 0.12
+    "numpy.minmax",
     "numpy.top_k",
     "lax.log2",
     "lax.one_minus_square",

@@ -160,8 +160,8 @@ def _compare_output(
     held = true
     if is_float(true) and not strict:
         is_free = free is not None and free[i]
+        exponent = _own_exponent(true, dtype) if is_free else exponent
         if not is_free or not holds_together(use.value, reference.magnitudes):
-            exponent = _own_exponent(true, dtype) if is_free else exponent
             held = clamp_to(true, dtype, exponent).value
     lost, error = _lost(true, got, noisy, held, dtype, exponent)
     if reference.estimated or simulated.estimated:  # numbers of sampled loops are approximate

@@ -19,9 +19,11 @@ ANY = 10**6  # the bound on exponents where there is none
 
 
 def is_reciprocal(value: Value) -> bool:
-    """Whether a value is computed as `1 / x**n`: the power must be normal, too."""
+    """Whether a value is computed as `1 / x**n`, or `1 / (1 + exp(-x))`: what is below must fit."""
     node = value.node
-    return node is not None and node.primitive == "integer_pow" and node.params["y"] < 0
+    if node is None or node.primitive != "integer_pow":
+        return node is not None and node.primitive == "logistic"
+    return bool(node.params["y"] < 0)
 
 
 def range_of(value: Value, dtype: Any = None) -> tuple[float, float]:

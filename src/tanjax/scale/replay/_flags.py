@@ -163,7 +163,8 @@ def _too_small(name: str, operands: Sequence[Any], x: Any) -> Iterator[Any]:
         yield _is_tiny(x)
         yield jnp.min(diagonal, initial=jnp.inf) * jnp.min(jnp.abs(x), initial=jnp.inf) < coarse
     elif name in _PRODUCTS:
-        summed = jnp.promote_types(x.dtype, np.float32)
+        # Not `promote_types`, which `jax_numpy_dtype_promotion="strict"` forbids.
+        summed = np.dtype(np.float32) if x.dtype.itemsize < 4 else x.dtype
         least = [jnp.min(jnp.abs(y), initial=jnp.inf, where=y != 0) for y in operands]
         yield math.prod(y.astype(summed) for y in least) < limits(summed).normal
         if x.dtype != summed:
