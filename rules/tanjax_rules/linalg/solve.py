@@ -314,3 +314,4 @@ def cases():
     yield Case(tj.inv, hermitian.replace(definite=True))
     yield Case(tj.inv, update)
     yield Case(tj.inv, general)
+    yield Case(tj.inv, tj.Sum(s.regular(2), tj.Diagonal(s.positive(2))))
