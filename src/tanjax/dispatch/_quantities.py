@@ -64,7 +64,8 @@ def _binary(name: str, target: str, swapped: bool) -> Callable[[Any, Any], Any]:
     found: list[Any] = []
 
     def slow(self: Any, other: Any) -> Any:
-        if type(other) is list and name not in _COMPARISONS:  # as NumPy's arrays do
+        is_list = type(other) is list and name not in _COMPARISONS
+        if is_list and all(map(_is_operand, jax.tree.leaves(other))):  # as NumPy's arrays do
             other = function("numpy", "asarray")(other)
         if not _is_operand(other):
             return NotImplemented

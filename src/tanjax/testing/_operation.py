@@ -301,8 +301,7 @@ def how_differentiated(p: Problem) -> str:
     """Who differentiates this call: a rule, a pushforward, or AD of the implementation."""
     plan = p.op.plan(p.args, p.static)
     rule = plan.rule or plan.push
-    hidden = not all(_injective(x) for x in p.structured_outputs)
-    if rule is None or (hidden and rule.hidden == "ad"):
+    if rule is None or not plan.handles(p.structured_outputs):
         return "AD"
     return rule.convention.name
 
@@ -323,8 +322,3 @@ def _place(function: Any) -> str:
     line = f":{code.co_firstlineno}" if code else ""
     name = getattr(function, "__qualname__", repr(function)).replace("<locals>.", "")
     return f"{name} ({function.__module__}{line})"
-
-
-def _injective(x: Any) -> bool:
-    kind: Any = arrays.array_type(x)
-    return bool(kind.is_injective(x))
