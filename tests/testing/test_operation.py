@@ -42,6 +42,11 @@ def changed(change):
     return product(pull)
 
 
+def widened(x):
+    """Twice the width, real or complex."""
+    return x.astype(jnp.float64 if jnp.isrealobj(x) else jnp.complex128)
+
+
 def frozen(a, x):
     """Right to first order only: the residuals are cut off."""
     return pullback(*jax.lax.stop_gradient((a, x)))
@@ -205,7 +210,7 @@ MUTANTS = {
         symmetric(),
     ),
     "widens single precision": lambda: triangle(
-        product(implementation=lambda a, x: a.to_dense().astype("float64") @ x.astype("float64"))
+        product(implementation=lambda a, x: widened(a.to_dense()) @ widened(x))
     ),
 }
 STAGES = {  # which stage must catch a mutant; the others are caught by "rule"

@@ -161,8 +161,6 @@ TYPES = {
     "definite is not": queries(definite=True),
     "pullback: Fill": pulls(double, tj.Fill),
     "pullback: Diagonal": pulls(double, tj.Diagonal),
-    "pullback: Sum": pulls(double, tj.Sum),
-    "pullback: Scaled": pulls(double, tj.Scaled),
     "pullback: Masked": pulls(double, tj.Masked),
     "pullback: Outer": pulls(double, tj.Outer),
     "pullback: Kronecker": pulls(double, tj.Kronecker),

@@ -14,6 +14,8 @@ import warnings
 from contextvars import ContextVar
 from typing import Any
 
+import jax
+
 from tanjax._errors import DensifyWarning, NoRuleError, message, outside
 
 _MODE = ["warn"]
@@ -88,10 +90,13 @@ def announce(x: Any, operation: str, hint: str = "") -> None:
 def announce_tangent(x: Any, operation: str) -> None:
     """Say that a (co)tangent of `x` becomes dense, where `x` itself need not.
 
-    A type that has only `to_dense` is silent, except under `"error"`: its products speak.
+    A type that has only `to_dense` is silent, except under `"error"`: its products speak. So is one
+    that holds as many numbers as its array, such as `Masked(dense)`.
     """
     from ._abstract import AbstractArray
+    from ._queries import shape
 
     has_product = getattr(type(x), "apply", AbstractArray.apply) is not AbstractArray.apply
-    if has_product or densify_mode() == "error":
+    held = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(x))
+    if (has_product and held < math.prod(shape(x))) or densify_mode() == "error":
         announce(x, operation)

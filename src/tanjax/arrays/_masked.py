@@ -11,7 +11,7 @@ from tanjax._errors import RegistrationError
 
 from . import _queries as ask
 from ._abstract import AbstractArray, conj_of_fields, set_fields, static_field
-from ._register import register_array_type
+from ._register import array_type, register_array_type
 
 Pattern = Literal["lower", "upper", "strictly_lower", "strictly_upper"]
 
@@ -35,6 +35,11 @@ class Masked(AbstractArray):
         set_fields(self, matrix=ask.array(self.matrix))
         if self.pattern not in ("lower", "upper", "strictly_lower", "strictly_upper"):
             raise RegistrationError(f"Masked: unknown pattern {self.pattern!r}.")
+
+    @property
+    def is_linear(self) -> bool:
+        kind = array_type(self.matrix)
+        return kind is None or kind.is_linear(self.matrix)
 
     @property
     def shape(self) -> tuple[int, ...]:
