@@ -4,7 +4,7 @@ Quantities ask for whole bits, a few nanoseconds each time (`range_of`); plans f
 normal numbers (`normal_range`); runs on what is stored for the very numbers that survive rounding
 (`limits`). Of a complex dtype all of this is that of its parts.
 
-    >>> range_of(np.dtype(np.float32)).lowest, range_of(np.dtype(np.float32)).highest
+    >>> range_of(jnp.dtype(jnp.float32)).lowest, range_of(jnp.dtype(jnp.float32)).highest
     (-126, 128)
 
 Sharp edge. XLA flushes the subnormal numbers of float32 to zero on CPUs, so they count as lost;

@@ -100,7 +100,12 @@ def _check_queries(checker: Any) -> None:
     for name in sorted(want[0], key=lambda n: not n.startswith("apply to")):
         for what, here, there in (("", got[0], want[0]), (", its derivative", got[1], want[1])):
             checker.recorder.compare(
-                STAGE, f"{name}{what}", here[name], there[name], checker.tolerance
+                STAGE,
+                f"{name}{what}",
+                here[name],
+                there[name],
+                checker.tolerance,
+                scale=_size(checker),
             )
     if fields.size:
         _compare_pullbacks(checker, ask, define, got[2], want[2])
@@ -150,7 +155,12 @@ def _check_single(checker: Any, want: Any, b: Any, others: Any) -> None:
     checker.recorder.holds(STAGE, "a query of single precision is in double.", not wide, *wide)
     for name, value in got.items():
         what = f"{name}, in single precision"
-        checker.recorder.compare(STAGE, what, value, want[name], SINGLE)
+        checker.recorder.compare(STAGE, what, value, want[name], SINGLE, scale=_size(checker))
+
+
+def _size(checker: Any) -> float:
+    """Of the largest entry: what cancels in a query is of that size."""
+    return float(np.max(np.abs(np.asarray(checker.formed)), initial=0.0))
 
 
 def _check_sensitivity(checker: Any) -> None:

@@ -308,7 +308,8 @@ class _Checker:
         for name, (got, bar) in zip(given, self.run(both, self.x, given), strict=True):
             what = f"pullback_of_destructure of a natural cotangent `{name}`"
             want = self.jacobian.T @ np.asarray(bar)
-            self.recorder.compare("lattice", what, got, want, self.tolerance)
+            summed = float(np.max(np.abs(self.jacobian).T @ np.abs(bar), initial=0.0))
+            self.recorder.compare("lattice", what, got, want, self.tolerance, scale=summed)
         zero = arrays.pullback_of_destructure(self.x)(arrays.Zero(self.formed.shape))
         empty = not np.any(self.fields.dual(zero))
         self.recorder.holds("lattice", "`Zero` does not pull back to zero.", empty)

@@ -87,11 +87,20 @@ class Recorder:
             raise self.fail(stage, what, *details, hint=hint)
 
     def compare(
-        self, stage: str, what: str, got: Any, want: Any, tolerance: float, *, zero: bool = True
+        self,
+        stage: str,
+        what: str,
+        got: Any,
+        want: Any,
+        tolerance: float,
+        *,
+        zero: bool = True,
+        scale: float = 0.0,
     ) -> None:
         """Compare two arrays relative to the largest entry of the reference, or fail.
 
-        **Arguments:** `zero`: whether the reference may vanish.
+        **Arguments:** `zero`: whether the reference may vanish; `scale`: the size of the numbers
+        that it is a sum of, if that is larger: where they cancel, their rounding is left.
         """
         got, want = np.asarray(got), np.asarray(want)
         if got.shape != want.shape:
@@ -99,7 +108,7 @@ class Recorder:
                 stage, f"{what} has the wrong shape.", f"expected: {want.shape}",
                 f"got: {got.shape}",
             )  # fmt: skip
-        error = relative_error(got, want)
+        error = relative_error(got, want, scale)
         record = self._stage(stage, tolerance)
         record.scalars += want.size
         if not error <= tolerance:
@@ -118,11 +127,11 @@ class Recorder:
         return stage
 
 
-def relative_error(got: np.ndarray, want: np.ndarray) -> float:
+def relative_error(got: np.ndarray, want: np.ndarray, scale: float = 0.0) -> float:
     """The largest difference over the largest entry of the reference; `nan` never passes."""
     if want.size == 0:
         return 0.0
-    scale = float(np.max(np.abs(want)))
+    scale = max(scale, float(np.max(np.abs(want))))
     return float(np.max(np.abs(got - want))) / (scale or 1.0)
 
 
