@@ -7,6 +7,7 @@ PYTHON ?= python3
 JAX ?=
 VENV ?= .venv$(if $(JAX),-jax-$(JAX))
 WORKERS ?= 2
+CASES ?= --tanjax-check tanjax_rules
 FAST ?= tests/test_layering.py tests/units tests/registry tests/scale/test_graph.py tests/scale/test_flags.py
 
 BIN := $(VENV)/bin
@@ -29,7 +30,7 @@ demo: $(VENV)/.ready-demo  ## a Gaussian process; the solar system in units and 
 	$(BIN)/python docs/examples/fdtd_float16.py
 
 test: $(VENV)/.ready-test  ## unit and property tests, every rule's cases, documentation, examples
-	$(BIN)/python -m pytest -n $(WORKERS) --tanjax-check tanjax_rules
+	$(BIN)/python -m pytest -n $(WORKERS) $(CASES)
 
 test-fast: $(VENV)/.ready-test  ## for every save of a file: layers, units, arrays, rules, plans in little
 	$(BIN)/python -m pytest -n $(WORKERS) -x -q $(FAST)
