@@ -115,6 +115,13 @@ def unregistered(cls: type) -> RegistrationError:
     )
 
 
+def final_type(cls: type) -> RegistrationError:
+    """The error for a class that derives from another array type."""
+    return RegistrationError(
+        f"{cls.__name__}: array types are final; derive from `tj.AbstractArray` directly."
+    )
+
+
 def no_rule(op: str, types: Sequence[str], nearest: Sequence[str], hint: str) -> NoRuleError:
     """The error for a call that nothing registered can serve."""
     near = nearest or ["(nothing is registered for this operation)"]

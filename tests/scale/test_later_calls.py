@@ -12,6 +12,7 @@ from tanjax.scale import _proof
 from tanjax.scale.numbers._measure import Window, inside
 from tanjax.scale.numbers._together import Together
 from tanjax.transforms import _entries
+from tanjax.transforms._entries import others
 
 
 def chain(x):
@@ -307,3 +308,11 @@ def test_arguments_that_are_always_others_are_remembered_now_and_then():
         f(same)
     assert f._compiled.last is not None
     assert f._compiled.last[0] is same
+
+
+def test_counts_of_other_orders_of_magnitude_are_other_counts():
+    """Sixteen is no eight, though their first bits are the same."""
+    counts = [0, 1, 7, 8, 15, 16, 32, 64, 1000, 1024, -8, -16]
+    found = [others([jnp.int32(n)]) for n in counts]
+    assert len(set(found)) == len(counts)
+    assert others([jnp.int32(1000)]) == others([jnp.int32(1010)])

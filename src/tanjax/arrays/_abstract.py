@@ -29,10 +29,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tanjax._errors import NoRuleError, RegistrationError, unregistered, wrong_ndim
+from tanjax._errors import NoRuleError, final_type, unregistered, wrong_ndim
 
 from . import _default_maps
-from ._densify import densified
+from ._densify import densified, holds_its_array
 
 
 class Dense:
@@ -75,9 +75,7 @@ class AbstractArray:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if any("_dynamic" in base.__dict__ for base in cls.__mro__[1:-2]):
-            raise RegistrationError(
-                f"{cls.__name__}: array types are final; derive from `tj.AbstractArray` directly."
-            )
+            raise final_type(cls)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Fields that are quantities make a quantity: `Diagonal(x * metre)` is in metres."""
@@ -137,7 +135,7 @@ class AbstractArray:
 
     def _dense_for(self, query: str) -> Any:
         """The dense array for a query; silent only where the storage is as large anyway."""
-        if 2 * sum(jnp.size(leaf) for leaf in jax.tree.leaves(self)) > self.size:
+        if holds_its_array(self):
             return self.to_dense()
         return densified(self, query, f"define `{query}` on the type")
 

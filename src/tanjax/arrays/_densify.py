@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from tanjax._errors import DensifyWarning, NoRuleError, message, outside
 
@@ -91,12 +92,17 @@ def announce_tangent(x: Any, operation: str) -> None:
     """Say that a (co)tangent of `x` becomes dense, where `x` itself need not.
 
     A type that has only `to_dense` is silent, except under `"error"`: its products speak. So is one
-    that holds as many numbers as its array, such as `Masked(dense)`.
+    that holds its array, such as `Masked(dense)`.
     """
     from ._abstract import AbstractArray
-    from ._queries import shape
 
     has_product = getattr(type(x), "apply", AbstractArray.apply) is not AbstractArray.apply
-    held = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(x))
-    if (has_product and held < math.prod(shape(x))) or densify_mode() == "error":
+    if (has_product and not holds_its_array(x)) or densify_mode() == "error":
         announce(x, operation)
+
+
+def holds_its_array(x: Any) -> bool:
+    """Whether `x` stores more than half as many numbers as its array: one triangle is enough."""
+    from ._queries import shape
+
+    return 2 * sum(map(jnp.size, jax.tree.leaves(x))) > math.prod(shape(x))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, dataclass_transform, overload
 
 import jax
 
-from tanjax._errors import RegistrationError
+from tanjax._errors import RegistrationError, final_type
 
 from . import _default_maps
 from ._abstract import AbstractArray, dense_of, static_field
@@ -103,9 +103,7 @@ def _register_own(
     injective: bool | None = None,
 ) -> type:
     if cls.__mro__[1] is not AbstractArray:
-        raise RegistrationError(
-            f"{cls.__name__}: array types are final; derive from `tj.AbstractArray` directly."
-        )
+        raise final_type(cls)
     if "to_dense" not in cls.__dict__:
         raise RegistrationError(f"{cls.__name__} must define `to_dense`.")
     for name, value in (

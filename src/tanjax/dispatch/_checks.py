@@ -64,10 +64,8 @@ def one_system(name: str, a: Any, b: Any) -> None:
     """A square matrix and right-hand sides of its size."""
     square(name, a)
     if len(shape_of(b)) not in (1, 2) or shape_of(b)[0] != shape_of(a)[0]:
-        sizes = list(shape_of(b)), list(shape_of(a))
-        raise ShapeError(
-            "{}: the right-hand side {} does not fit a matrix {}.".format(name, *sizes)
-        )
+        given, matrix = list(shape_of(b)), list(shape_of(a))
+        raise ShapeError(f"{name}: the right-hand side {given} does not fit a matrix {matrix}.")
 
 
 def quadratic(name: str, a: Any, x: Any) -> None:

@@ -247,7 +247,8 @@ def others(leaves: Sequence[Any]) -> tuple[Any, ...]:
         elif isinstance(x, int) or (getattr(x, "size", 0) == 1 and not _has_magnitude(x)):
             number = _whole(x)
             if number is not None:
-                found.append((i, number >> max(0, number.bit_length() - 4)))
+                rest = max(0, number.bit_length() - 4)
+                found.append((i, rest, number >> rest))
     return tuple(found)
 
 

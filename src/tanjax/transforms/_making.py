@@ -60,7 +60,7 @@ class Making:
         self.made: list[Any] = []
         self.alarms: list[str] = []
         self._fun, self._options, self._is_over_hosts = fun, options, over_hosts
-        self._programs: dict[Any, Callable[..., Any]] = {}
+        self._programs: dict[Any, tuple[Any, Any]] = {}
 
     @property
     def name(self) -> Any:
@@ -110,21 +110,37 @@ class Making:
         plan = _hosts.agreed(ask, leaves) if self._is_over_hosts else ask()
         program = self.jitted
         if not plan.identity:
-            key = (id(case.closed), plan.exponents, plan.method)
-            if key not in self._programs:
-                if len(self._programs) >= _PROGRAMS:
-                    del self._programs[next(iter(self._programs))]
-                self._programs[key] = self._replayed(plan, case)
-            program = self._programs[key]
+            program = self._program(case, (plan.exponents, plan.method), self._replayed, plan)
         self.alarms += plan.alarms
         entry = Entry(plan, program, leaves)
         self.made.append(entry)
         return entry
 
+    def _program(self, case: Case, key: Any, make: Callable[..., Any], plan: Any) -> Any:
+        """A program that is compiled once for all plans with these exponents."""
+        key = id(case.closed), *key
+        if key not in self._programs:
+            if len(self._programs) >= _PROGRAMS:
+                del self._programs[next(iter(self._programs))]
+            # Keeps the jaxpr alive, whose id is part of the key.
+            self._programs[key] = case.closed, make(plan, case)
+        return self._programs[key][1]
+
     def _replayed(self, plan: Any, case: Case) -> Callable[..., Any]:
         from tanjax.scale import replay
 
-        return self._compiled(replay(plan.graph, plan.exponents), plan, case)
+        run, finish = replay(plan.graph, plan.exponents), self._finish(plan, case)
+
+        @functools.wraps(self._fun)
+        def replayed(*args: Any, **kwargs: Any) -> Any:
+            return finish(run(jax.tree.leaves(self.given.dynamic(args, kwargs))))
+
+        return jax.jit(replayed, **self._options)
+
+    def _finish(self, plan: Any, case: Case) -> Callable[[Any], Any]:
+        """From the results of a replay to those of the function."""
+        exponents, out = plan.output_exponents, jax.tree.structure(case.out)
+        return lambda results: relabelled(jax.tree.unflatten(out, results), exponents)
 
     def flag(self, case: Case, entry: Any) -> None:
         """Let the program of an entry tell itself whether its numbers have left their range.
@@ -132,49 +148,35 @@ class Making:
         Where no proof covers the calls, once the runs on their numbers have taken as long as
         another compilation.
         """
-        from tanjax.scale import flagged
-
         plan, can = entry.plan, case.is_pure and not (self._options or self._is_over_hosts)
         is_trusted = plan.is_estimate or entry.trusted
         if not can or is_trusted or entry.proved or plan.alarms or entry.flagged is not None:
             return
-        if case.looked < _WORTH or case.raised >= _RAISED:
-            return
-        key = (id(case.closed), plan.exponents, "flagged")
-        if key not in self._programs:
-            run = flagged(plan.graph, plan.exponents)
-            if run is None:
-                case.raised = _RAISED
-                return
-            make = self._beside if plan.identity else self._compiled
-            self._programs[key] = make(run, plan, case, has_flag=True)
-        entry.flagged = self._programs[key]
+        if case.looked >= _WORTH and case.raised < _RAISED:
+            entry.flagged = self._program(case, (plan.exponents, "flagged"), self._flagged, plan)
 
-    def _beside(self, run: Any, plan: Any, case: Case, has_flag: bool) -> Any:
-        """JAX's own program with its own bits, and the same once more for the flag."""
-        from tanjax.scale import differ
+    def _flagged(self, plan: Any, case: Case) -> Callable[..., Any] | None:
+        """A program that returns a flag and the results; None if a flag would not tell.
+
+        JAX's own program keeps its bits beside another run of the same that raises the flag.
+        """
+        from tanjax.scale import differ, flagged
+
+        run, finish = flagged(plan.graph, plan.exponents), self._finish(plan, case)
+        if run is None:
+            return None
 
         @functools.wraps(self._fun)
-        def beside(*args: Any, **kwargs: Any) -> Any:
+        def with_flag(*args: Any, **kwargs: Any) -> Any:
             leaves = jax.tree.leaves((args, kwargs))
+            if not plan.identity:
+                raised, results = run(leaves)
+                return raised, finish(results)
             raised, hidden = run(jax.lax.optimization_barrier(leaves))
             out = self.jitted(*args, **kwargs)
             return raised | differ(jax.tree.leaves(out), hidden), out
 
-        return jax.jit(beside)
-
-    def _compiled(self, run: Any, plan: Any, case: Case, has_flag: bool = False) -> Any:
-        exponents, out = plan.output_exponents, jax.tree.structure(case.out)
-
-        @functools.wraps(self._fun)
-        def replayed(*args: Any, **kwargs: Any) -> Any:
-            leaves = jax.tree.leaves(self.given.dynamic(args, kwargs))
-            raised, results = run(leaves) if has_flag else (None, run(leaves))
-            labelled = relabelled(jax.tree.unflatten(out, results), exponents)
-            return (raised, labelled) if has_flag else labelled
-
-        replayed.closed = case.closed  # type: ignore[attr-defined]  # its id is part of a key
-        return jax.jit(replayed, **self._options)
+        return jax.jit(with_flag)
 
 
 def failed(name: Any, error: Exception) -> str:

@@ -213,7 +213,7 @@ class Run:
         """Keep a result as its type stores it."""
         if x.array.dtype.kind in "fc":
             exponent, dtype = self.exponent(value), value.aval.dtype
-            if is_reciprocal(value) and self.is_a_power(value, exponent):
+            if is_reciprocal(value) and self.inverts(value.node, exponent):
                 power = self.clamped(inverse(x), dtype, -exponent, value, value.node)
                 x = inverse(power)
             x = self.clamped(x, dtype, exponent, value, value.node)
@@ -225,12 +225,10 @@ class Run:
     def exponent(self, x: Value | Use) -> int:
         return 0 if self.exponents is None else self.exponents.of(x)
 
-    def is_a_power(self, value: Value, exponent: int) -> bool:
-        """Whether a whole power is computed as such; at other exponents it has a law."""
-        assert value.node is not None
-        if value.node.primitive == "logistic":
-            return exponent == 0
-        return exponent == value.node.params["y"] * self.exponent(value.node.uses[0])
+    def inverts(self, node: Any, exponent: int) -> bool:
+        """Whether `1 / y` is computed first; at exponents that do not follow there is a law."""
+        power = node.params.get("y", 0)  # of a sigmoid, `1 / (1 + exp(-x))`, none
+        return bool(exponent == power * self.exponent(node.uses[0]))
 
     def clamped(self, x: Wide, dtype: Any, exponent: int, place: Any, node: Any) -> Wide:
         x, over, under = clamp_to(x, dtype, exponent)

@@ -10,7 +10,8 @@ magnitudes. So a flag rides inside the compiled program, and is read before its 
     raised, results = jax.jit(run)(arguments)
 
 Sharp edges. A raised flag proves nothing: `exp(-200)` may vanish without harm. Programs with loops,
-branches, factorisations, saturated numbers or complex ones have no flags.
+branches, transforms, factorisations other than LU and Cholesky, saturated numbers or complex ones
+have no flags.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def flagged(graph: ScaleGraph, e: Exponents) -> Callable[[Sequence[Any]], Any] |
         watch = _Watch(infinite)
         for value, x in zip(graph.inputs, arguments, strict=True):
             if value.is_floating:
-                watch.note(~jnp.isfinite(x))
+                watch.note(~jnp.isfinite(x) | _is_flushed(x))
         results = run_watched(graph, arguments, hidden, watch)
         return watch.raised(), results
 
@@ -82,12 +83,16 @@ def differ(results: Sequence[Any], hidden: Sequence[Any]) -> jax.Array:
     XLA makes `x / (y * z)` of `x / y / z`, which is zero or infinite where no number of the hidden
     run has left its range.
     """
-    found = [
-        (x != y) & ~(jnp.abs(x - y) <= _FAR * jnp.abs(y)) & ((x == x) | (y == y))
-        for x, y in zip(results, hidden, strict=True)
-        if jnp.issubdtype(x.dtype, jnp.inexact)
-    ]
-    return functools.reduce(lax.bitwise_or, map(jnp.any, found), jnp.array(False))
+    pairs = zip(results, hidden, strict=True)
+    is_key = lambda x: jnp.issubdtype(x.dtype, jax.dtypes.extended)
+    found = [jnp.any(_differs(x, y)) for x, y in pairs if not is_key(x)]
+    return functools.reduce(lax.bitwise_or, found, jnp.array(False))
+
+
+def _differs(x: Any, y: Any) -> Any:
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+        return x != y
+    return (x != y) & ~(jnp.abs(x - y) <= _FAR * jnp.abs(y)) & ((x == x) | (y == y))
 
 
 def _is_known(node: Node) -> bool:
@@ -175,6 +180,16 @@ def _too_small(name: str, operands: Sequence[Any], x: Any) -> Iterator[Any]:
         yield _is_tiny(x)
     elif name not in _FINITE:
         yield _is_tiny(x) & (operands[0] != 0)
+
+
+def _is_flushed(x: Any) -> Any:
+    """Which arguments are subnormal, by their bits: XLA takes them for zeros."""
+    if limits(x.dtype).step:
+        return jnp.array(False)
+    bits = lax.bitcast_convert_type(x, f"i{x.dtype.itemsize}")
+    size = bits & np.array(np.iinfo(bits.dtype).max, bits.dtype)
+    normal = np.array(limits(x.dtype).normal, x.dtype).view(bits.dtype)
+    return (size > 0) & (size < normal)
 
 
 def _is_lost(x: Any) -> Any:
