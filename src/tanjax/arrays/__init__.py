@@ -3,39 +3,29 @@
 from ._abstract import AbstractArray as AbstractArray, Dense as Dense, static_field as static_field
 from ._block_diagonal import BlockDiagonal as BlockDiagonal
 from ._conversion import bits_in as bits_in, is_planned as is_planned, planned as planned
-from ._default_maps import is_inexact as is_inexact
 from ._densify import densified as densified, densify as densify, densify_mode as densify_mode
+from ._destructure import (
+    check_structural as check_structural,
+    destructure as destructure,
+    fit_structural as fit_structural,
+    pullback_of_destructure as pullback_of_destructure,
+    pushforward_of_destructure as pushforward_of_destructure,
+)
 from ._diagonal import Diagonal as Diagonal
 from ._fill import Fill as Fill
 from ._hermitian import Hermitian as Hermitian
 from ._hoisting import hoist as hoist
 from ._identity import Identity as Identity
 from ._kronecker import Kronecker as Kronecker
+from ._leaves import as_array as as_array, is_inexact as is_inexact
 from ._low_rank import LowRank as LowRank
 from ._low_rank_update import LowRankUpdate as LowRankUpdate
 from ._making import as_quantity as as_quantity
-from ._maps import (
-    check_structural as check_structural,
-    destructure as destructure,
-    fit_structural as fit_structural,
-    has_exact_naturals as has_exact_naturals,
-    is_visible as is_visible,
-    natural as natural,
-    project as project,
-    pullback_of_destructure as pullback_of_destructure,
-    pullback_of_restructure as pullback_of_restructure,
-    pushforward_of_destructure as pushforward_of_destructure,
-    pushforward_of_restructure as pushforward_of_restructure,
-    restructure as restructure,
-    structural as structural,
-)
 from ._masked import Masked as Masked
 from ._outer import Outer as Outer
 from ._queries import (
     apply as apply,
     pair as pair,
-    plus as plus,
-    scaled as scaled,
     shape as shape,
     without_unit as without_unit,
 )
@@ -45,14 +35,18 @@ from ._range import (
     measure as measure,
     shift as shift,
 )
-from ._register import (
-    ArrayType as ArrayType,
-    array_type as array_type,
-    is_structured as is_structured,
-    register_array_type as register_array_type,
-    registered_array_types as registered_array_types,
+from ._register import register_array_type as register_array_type
+from ._restructure import (
+    has_exact_naturals as has_exact_naturals,
+    is_visible as is_visible,
+    natural as natural,
+    project as project,
+    pullback_of_restructure as pullback_of_restructure,
+    pushforward_of_restructure as pushforward_of_restructure,
+    restructure as restructure,
+    structural as structural,
 )
-from ._scaled import Scaled as Scaled
+from ._scaled import Scaled as Scaled, scaled as scaled
 from ._scaling import (
     common_label as common_label,
     divisible_exponent as divisible_exponent,
@@ -61,8 +55,14 @@ from ._scaling import (
     settle as settle,
     warn_too_wide as warn_too_wide,
 )
-from ._sum import Sum as Sum
+from ._sum import Sum as Sum, plus as plus
 from ._symmetric import Symmetric as Symmetric
+from ._table import (
+    ArrayType as ArrayType,
+    array_type as array_type,
+    is_structured as is_structured,
+    registered_array_types as registered_array_types,
+)
 from ._tangents import (
     TangentType as TangentType,
     add_tangents as add_tangents,

@@ -12,13 +12,10 @@ from tanjax._errors import ShapeError, describe
 
 from . import _queries as ask
 from ._abstract import AbstractArray, conj_of_fields
-from ._maps import (
-    pullback_of_destructure,
-    pullback_of_restructure,
-    pushforward_of_destructure,
-    pushforward_of_restructure,
-)
-from ._register import array_type, register_array_type
+from ._destructure import pullback_of_destructure, pushforward_of_destructure
+from ._register import register_array_type
+from ._restructure import pullback_of_restructure, pushforward_of_restructure
+from ._table import array_type
 
 
 @register_array_type()

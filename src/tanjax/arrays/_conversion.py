@@ -24,7 +24,7 @@ from tanjax._errors import UnitError, message
 from tanjax.units import Unit
 
 from ._range import Bits, shift
-from ._register import array_type
+from ._table import array_type
 
 _COMFORTABLE = (6.2e-5, 6.5e4)  # factors that every floating dtype holds
 

@@ -31,44 +31,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-
-def is_inexact(x: Any) -> bool:
-    """Whether a leaf has a tangent space: floating or complex dtype. Functions, texts have none."""
-    dtype = getattr(x, "dtype", None)
-    if dtype is None and not isinstance(x, bool | int | float | complex):
-        return False
-    return jnp.issubdtype(dtype or jnp.result_type(x), jnp.inexact)
-
-
-def split_inexact(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
-    """The differentiable leaves of a tree, and the function that puts others in their place."""
-    leaves, treedef = jax.tree.flatten(tree)
-    places = [i for i, leaf in enumerate(leaves) if is_inexact(leaf)]
-
-    def join(new: list[Any]) -> Any:
-        full = list(leaves)
-        for i, value in zip(places, new, strict=True):
-            full[i] = value
-        return jax.tree.unflatten(treedef, full)
-
-    return [jnp.asarray(leaves[i]) for i in places], join
-
-
-def tangent_leaves(primal: Any, tangent: Any) -> list[Any]:
-    """The leaves of a structural tangent that belong to differentiable leaves of the primal."""
-    treedef = jax.tree.structure(primal)
-    pairs = zip(jax.tree.leaves(primal), treedef.flatten_up_to(tangent), strict=True)
-    return [t for p, t in pairs if is_inexact(p)]
-
-
-def from_tangent_leaves(primal: Any, leaves: list[Any]) -> Any:
-    """A structural tangent from its differentiable leaves; the others are `float0` zeros."""
-    flat, treedef = jax.tree.flatten(primal)
-    rest = iter(leaves)
-    full = [next(rest) if is_inexact(p) else np.zeros(np.shape(p), jax.dtypes.float0) for p in flat]
-    return jax.tree.unflatten(treedef, full)
+from . import _queries as ask
+from ._densify import announce_tangent
+from ._destructure import (
+    pullback_of_destructure as pullback,
+    pushforward_of_destructure as pushforward,
+)
+from ._leaves import from_tangent_leaves, split_inexact, tangent_leaves
+from ._table import array_type_of
 
 
 def in_the_type_of(x: Any, structural: Any) -> Any:
@@ -76,16 +47,11 @@ def in_the_type_of(x: Any, structural: Any) -> Any:
 
     Integer fields (a pattern) are those of `x`, and a promise such as `definite` is forgotten.
     """
-    from . import _queries as ask
-
     return ask.canonical(ask.without_promise(split_inexact(x)[1](tangent_leaves(x, structural))))
 
 
 def pushforward_of_destructure(destructure: Callable[[Any], Any], x: Any, structural: Any) -> Any:
     """J: the tangent's own array if `to_dense` is linear, else `jax.jvp`."""
-    from ._densify import announce_tangent
-    from ._maps import array_type_of
-
     if array_type_of(x).is_linear(x):
         return in_the_type_of(x, structural)
     leaves, join = split_inexact(x)
@@ -98,9 +64,6 @@ def pushforward_of_destructure(destructure: Callable[[Any], Any], x: Any, struct
 
 def pullback_of_destructure(destructure: Callable[[Any], Any], x: Any, natural: Any) -> Any:
     """Jᵀ by `jax.vjp`: of the query that a thin cotangent asks for, else of `to_dense`."""
-    from . import _queries as ask
-    from ._densify import announce_tangent
-
     leaves, join = split_inexact(x)
     if not leaves:
         return from_tangent_leaves(x, [])
@@ -117,9 +80,6 @@ def pullback_of_destructure(destructure: Callable[[Any], Any], x: Any, natural: 
 
 def pushforward_of_restructure(x: Any, natural: Any) -> Any:
     """J⁺: the transpose of a closed form of J⁺ᵀ, or Jᵀ of an isometry, or `JᵀJ z = Jᵀ ẋ` solved."""
-    from . import _queries as ask
-    from ._maps import array_type_of, pullback_of_destructure as pullback
-
     kind = array_type_of(x)
     if not kind.has_closed_form or kind.is_isometric(x):
         dual = _conj(pullback(x)(ask.conj(natural)))
@@ -139,9 +99,6 @@ def pushforward_of_restructure(x: Any, natural: Any) -> Any:
 
 def pullback_of_restructure(x: Any, structural: Any) -> Any:
     """J⁺ᵀ: J of an isometry, else solve `JᵀJ z = w̄` and push `z`: `J (JᵀJ)⁺ w̄`."""
-    from . import _queries as ask
-    from ._maps import array_type_of, pushforward_of_destructure as pushforward
-
     z = _conj(structural)
     if not array_type_of(x).is_isometric(x):
         z = least_structural(x, tangent_leaves(x, z))
@@ -150,12 +107,6 @@ def pullback_of_restructure(x: Any, structural: Any) -> Any:
 
 def least_structural(x: Any, right: list[Any]) -> Any:
     """The least-norm `z` with `JᵀJ z = right`, as a structural tangent."""
-    from . import _queries as ask
-    from ._maps import (
-        pullback_of_destructure as pullback,
-        pushforward_of_destructure as pushforward,
-    )
-
     if not right:
         return from_tangent_leaves(x, [])
     push, pull = pushforward(x), pullback(x)
@@ -177,16 +128,16 @@ def _conjugate_residual(matvec: Callable[[list[Any]], list[Any]], b: list[Any]) 
 
     def step(state: Any) -> Any:
         k, z, r, q, gr, gq, rho = state
-        alpha = rho / _guard(_dot(gq, gq))
+        alpha = rho / _nonzero(_dot(gq, gq))
         z, r = _axpy(alpha, q, z), _axpy(-alpha, gq, r)
         gr = matvec(r)
         new = _dot(r, gr)
-        beta = new / _guard(rho)
+        beta = new / _nonzero(rho)
         return k + 1, z, r, _axpy(beta, q, r), gr, _axpy(beta, gq, gr), new
 
     gb = matvec(b)
     rho = _dot(b, gb)
-    largest = _dot(gb, gb) / _guard(rho)  # of the order of the largest eigenvalue
+    largest = _dot(gb, gb) / _nonzero(rho)  # of the order of the largest eigenvalue
 
     def unfinished(state: Any) -> Any:
         k, _, r, *_, now = state
@@ -206,7 +157,7 @@ def _axpy(alpha: Any, x: list[Any], y: list[Any]) -> list[Any]:
     return [alpha.astype(v.dtype) * u + v for u, v in zip(x, y, strict=True)]
 
 
-def _guard(x: Any) -> Any:
+def _nonzero(x: Any) -> Any:
     return jnp.where(x == 0, jnp.ones_like(x), x)
 
 

@@ -19,6 +19,9 @@ import jax.numpy as jnp
 
 from tanjax._errors import DensifyWarning, NoRuleError, message, outside
 
+from ._queries import dense, shape
+from ._table import answers
+
 _MODE = ["warn"]
 _HERE: ContextVar[str | None] = ContextVar("densify", default=None)  # inside a context
 _SEEN: set[tuple[str, type]] = set()
@@ -65,9 +68,7 @@ def densified(x: Any, operation: str, hint: str) -> Any:
     **Raises:** `NoRuleError` under `"error"`; warns `DensifyWarning` under `"warn"`.
     """
     announce(x, operation, hint)
-    from ._maps import destructure
-
-    return destructure(x)
+    return dense(x)
 
 
 def announce(x: Any, operation: str, hint: str = "") -> None:
@@ -75,8 +76,6 @@ def announce(x: Any, operation: str, hint: str = "") -> None:
     kind, mode = type(x), densify_mode()
     if mode == "allow" or (mode == "warn" and (operation, kind) in _SEEN):
         return
-    from ._queries import shape
-
     size = shape(x)
     text = message(
         f"{operation}: {kind.__name__}{list(size)} becomes dense, with {math.prod(size)} entries.",
@@ -94,15 +93,10 @@ def announce_tangent(x: Any, operation: str) -> None:
     A type that has only `to_dense` is silent, except under `"error"`: its products speak. So is one
     that holds its array, such as `Masked(dense)`.
     """
-    from ._abstract import AbstractArray
-
-    has_product = getattr(type(x), "apply", AbstractArray.apply) is not AbstractArray.apply
-    if (has_product and not holds_its_array(x)) or densify_mode() == "error":
+    if (answers(x, "apply") and not holds_its_array(x)) or densify_mode() == "error":
         announce(x, operation)
 
 
 def holds_its_array(x: Any) -> bool:
     """Whether `x` stores more than half as many numbers as its array: one triangle is enough."""
-    from ._queries import shape
-
     return 2 * sum(map(jnp.size, jax.tree.leaves(x))) > math.prod(shape(x))

@@ -57,6 +57,9 @@ class Diagonal(AbstractArray):
     def pullback_of_restructure(self, structural: Any) -> Any:
         return structural
 
+    def as_query(self) -> tuple[str, tuple[Any, ...], Any] | None:
+        return ("diagonal", (), self.diag) if self.diag.ndim == 1 else None
+
     def apply(self, b: Any) -> Any:
         return self.diag * b if b.ndim == 1 else self.diag[:, None] * b
 

@@ -66,6 +66,9 @@ class Fill(AbstractArray):
     def pullback_of_restructure(self, structural: Any) -> Any:
         return self.replace(value=structural.value / self._weight)
 
+    def as_query(self) -> tuple[str, tuple[Any, ...], Any] | None:
+        return ("total", (), self.value) if self.value.ndim == 0 else None
+
     def apply(self, b: Any) -> Any:
         row = self.value * jnp.sum(b, axis=0)
         return jnp.broadcast_to(row, (self.size_[0], *b.shape[1:]))

@@ -13,12 +13,13 @@ from tanjax._errors import ShapeError, describe
 
 from . import _default_maps as default, _queries as ask
 from ._abstract import AbstractArray, conj_of_fields
+from ._destructure import pullback_of_destructure, pushforward_of_destructure
 from ._diagonal import Diagonal
-from ._maps import pullback_of_destructure, pushforward_of_destructure
 from ._outer import Outer
-from ._register import array_type, register_array_type
-from ._scaled import Scaled
-from ._sum import Sum
+from ._register import register_array_type
+from ._scaled import Scaled, scaled
+from ._sum import Sum, plus
+from ._table import array_type
 
 
 @register_array_type()
@@ -84,7 +85,7 @@ class Kronecker(AbstractArray):
     def pushforward_of_destructure(self, structural: Any) -> Any:
         pairs = zip(self.factors, structural.factors, strict=True)
         moved = [pushforward_of_destructure(f)(s) for f, s in pairs]
-        return ask.plus(*(self._with(i, m) for i, m in enumerate(moved)))
+        return plus(*(self._with(i, m) for i, m in enumerate(moved)))
 
     def pullback_of_destructure(self, natural: Any) -> Any:
         bars = _contract(self, natural)
@@ -194,10 +195,10 @@ def _contract(x: Kronecker, natural: Any, only: int | None = None) -> list[Any]:
             for i in wanted
         ]
     if isinstance(natural, Scaled):
-        return [ask.scaled(b, natural.factor) for b in _contract(x, natural.matrix, only)]
+        return [scaled(b, natural.factor) for b in _contract(x, natural.matrix, only)]
     if isinstance(natural, Sum):
         parts = [_contract(x, term, only) for term in natural.terms]
-        return [ask.plus(*same) for same in zip(*parts, strict=True)]
+        return [plus(*same) for same in zip(*parts, strict=True)]
     if isinstance(natural, Outer):
         return [_contract_outer(x, natural, i) for i in wanted]
     if isinstance(natural, Diagonal) and x._rows == x._columns:
@@ -206,7 +207,7 @@ def _contract(x: Kronecker, natural: Any, only: int | None = None) -> list[Any]:
 
 
 def _scale_by_others(factor: Any, pairs: list[Any]) -> Any:
-    return ask.scaled(factor, _product(pairs)) if pairs else factor
+    return scaled(factor, _product(pairs)) if pairs else factor
 
 
 def _contract_outer(x: Kronecker, natural: Outer, i: int) -> Any:

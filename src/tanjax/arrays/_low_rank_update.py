@@ -12,8 +12,11 @@ from tanjax._errors import ShapeError, describe, incompatible
 
 from . import _queries as ask
 from ._abstract import AbstractArray, canonical_field, conj_of_fields
+from ._destructure import pullback_of_destructure, pushforward_of_destructure
 from ._outer import Outer
-from ._register import array_type, register_array_type
+from ._register import register_array_type
+from ._sum import plus
+from ._table import array_type
 from ._unitful import convert, quantity, split_unit
 
 
@@ -79,8 +82,6 @@ class LowRankUpdate(AbstractArray):
         return Outer(self._weigh(self.u, self.d), self._right)
 
     def pushforward_of_destructure(self, structural: Any) -> Any:
-        from ._maps import pushforward_of_destructure
-
         base_dot = pushforward_of_destructure(self.base)(structural.base)
         v_dot = structural.u if self.v is None else structural.v
         left = [self._weigh(structural.u, self.d), self._weigh(self.u, self.d)]
@@ -88,11 +89,9 @@ class LowRankUpdate(AbstractArray):
         if self.d is not None:
             left.append(self.u * structural.d)
             right.append(self._right)
-        return ask.plus(base_dot, Outer(jnp.concatenate(left, 1), jnp.concatenate(right, 1)))
+        return plus(base_dot, Outer(jnp.concatenate(left, 1), jnp.concatenate(right, 1)))
 
     def pullback_of_destructure(self, natural: Any) -> Any:
-        from ._maps import pullback_of_destructure
-
         right = self._right
         y_right = ask.apply(natural, right)  # Y V, used by ū and d̄
         u_bar = self._weigh(y_right, self.d)
@@ -120,7 +119,7 @@ class LowRankUpdate(AbstractArray):
         return ask.total(self.base) + self.update().total()
 
     def block(self, rows: slice, columns: slice) -> Any:
-        return ask.plus(ask.block(self.base, rows, columns), self.update().block(rows, columns))
+        return plus(ask.block(self.base, rows, columns), self.update().block(rows, columns))
 
     def pair(self, other: Any) -> Any:
         return ask.pair(self.base, other) + self.update().pair(other)

@@ -25,7 +25,7 @@ from tanjax._errors import UnitError, message
 from tanjax.units import Unit
 
 from ._range import measure, shift
-from ._register import array_type
+from ._table import array_type
 from ._unitful import Unitful, frozen, quantity
 
 

@@ -58,6 +58,14 @@ class Outer(AbstractArray):
         left_bar = ask.apply(natural, self.right)
         return self.replace(left=left_bar, right=ask.apply(ask.transposed(natural), self.left))
 
+    def as_query(self) -> tuple[str, tuple[Any, ...], Any] | None:
+        """`⟨l rᵀ, D⟩ = ⟨l, D r⟩`."""
+        if self.left.ndim != 2:
+            return None
+        if self.left.shape[1] == 1:
+            return "apply", (self.right[:, 0],), self.left[:, 0]
+        return "apply", (self.right,), self.left
+
     def apply(self, b: Any) -> Any:
         return self.left @ (self.right.T @ b)
 

@@ -15,14 +15,13 @@ import jax.numpy as jnp
 
 from tanjax._errors import wrong_natural_shape
 
-from ._abstract import _ARRAY_CLASSES, AbstractArray, as_array
-from ._default_maps import is_inexact
-from ._register import array_type
+from ._leaves import ARRAY_CLASSES, as_array
+from ._table import answers, array_type, is_own
 
 
 def array(x: Any) -> Any:
     """A structured array as it is, anything else as a `jax.Array`."""
-    return x if type(x) in _ARRAY_CLASSES or array_type(x) else as_array(x)
+    return x if type(x) in ARRAY_CLASSES or array_type(x) else as_array(x)
 
 
 def shape(x: Any) -> tuple[int, ...]:
@@ -41,37 +40,37 @@ def dense(x: Any) -> jax.Array:
 
 def apply(x: Any, b: Any) -> Any:
     """`x @ b` for a dense vector or matrix `b`."""
-    return x.apply(b) if isinstance(x, AbstractArray) else dense(x) @ b
+    return x.apply(b) if is_own(x) else dense(x) @ b
 
 
 def transposed(x: Any) -> Any:
     """`xᵀ`, without conjugation."""
-    return x.transposed() if isinstance(x, AbstractArray) else jnp.swapaxes(dense(x), -1, -2)
+    return x.transposed() if is_own(x) else jnp.swapaxes(dense(x), -1, -2)
 
 
 def diagonal(x: Any) -> Any:
     """The main diagonal."""
-    return x.diagonal() if isinstance(x, AbstractArray) else jnp.diagonal(dense(x))
+    return x.diagonal() if is_own(x) else jnp.diagonal(dense(x))
 
 
 def total(x: Any) -> Any:
     """The sum of all entries."""
-    return x.total() if isinstance(x, AbstractArray) else jnp.sum(dense(x))
+    return x.total() if is_own(x) else jnp.sum(dense(x))
 
 
 def block(x: Any, rows: slice, columns: slice) -> Any:
     """A contiguous sub-matrix."""
-    return x.block(rows, columns) if isinstance(x, AbstractArray) else dense(x)[rows, columns]
+    return x.block(rows, columns) if is_own(x) else dense(x)[rows, columns]
 
 
 def conj(x: Any) -> Any:
     """The complex conjugate."""
-    return x.conj() if isinstance(x, AbstractArray) else jnp.conj(dense(x))
+    return x.conj() if is_own(x) else jnp.conj(dense(x))
 
 
 def canonical(x: Any) -> Any:
     """The same array with its storage invariant enforced."""
-    return x.canonical() if isinstance(x, AbstractArray) else x
+    return x.canonical() if is_own(x) else x
 
 
 def without_promise(x: Any) -> Any:
@@ -90,71 +89,24 @@ def thin_pairing(x: Any, natural: Any) -> tuple[Callable[[Any], Any], Any] | Non
     `⟨l rᵀ, D⟩ = ⟨l, D r⟩`: what a thin cotangent asks of a type, the type has written down. Its
     storage invariant is enforced first, as `to_dense` does.
     """
-    from ._diagonal import Diagonal
-    from ._fill import Fill
-    from ._outer import Outer
-
-    has = lambda query: getattr(type(x), query) is not getattr(AbstractArray, query)
-    if not isinstance(x, AbstractArray):
+    asked = natural.as_query() if is_own(natural) else None
+    if asked is None or not answers(x, asked[0]):
         return None
-    if isinstance(natural, Outer) and natural.left.ndim == 2 and has("apply"):
-        left, right = natural.left, natural.right
-        if left.shape[1] == 1:
-            left, right = left[:, 0], right[:, 0]
-        return lambda x: x.canonical().apply(right), left
-    if isinstance(natural, Diagonal) and natural.diag.ndim == 1 and has("diagonal"):
-        return lambda x: x.canonical().diagonal(), natural.diag
-    if isinstance(natural, Fill) and natural.value.ndim == 0 and has("total"):
-        return lambda x: x.canonical().total(), natural.value
-    return None
+    query, arguments, cotangent = asked
+    return lambda x: getattr(x.canonical(), query)(*arguments), cotangent
 
 
 def pair(x: Any, y: Any) -> Any:
     """The pairing `Σ xᵢⱼ yᵢⱼ`, without conjugation, through whichever side is thinner."""
     for a, b in ((x, y), (y, x)):
-        if isinstance(a, AbstractArray) and type(a).pair is not AbstractArray.pair:
+        if answers(a, "pair"):
             return a.pair(b)
     return jnp.sum(dense(x) * dense(y))
 
 
-def scaled(x: Any, factor: Any) -> Any:
-    """`factor * x`, in the same type where the type is a linear subspace."""
-    if not isinstance(x, AbstractArray):
-        return dense(x) * factor
-    if x.is_linear and not jnp.iscomplexobj(factor):  # perhaps over the real numbers only
-        x = without_promise(x)  # the factor may be negative
-        return jax.tree.map(lambda leaf: leaf * factor if is_inexact(leaf) else leaf, x)
-    from ._scaled import Scaled
-
-    return Scaled(x, factor)
-
-
-def plus(*terms: Any) -> Any:
-    """The sum of natural (co)tangents: of one linear type leaf by leaf, otherwise a lazy `Sum`."""
-    from ._sum import Sum
-    from ._zero import Zero
-
-    nonzero = [t for t in terms if not isinstance(t, Zero)]
-    if len(nonzero) < 2:
-        return nonzero[0] if nonzero else terms[0]
-    first = nonzero[0]
-    if all(_have_one_space(first, t) for t in nonzero[1:]):
-        return jax.tree.map(
-            lambda *leaves: sum(leaves[1:], leaves[0]) if is_inexact(leaves[0]) else leaves[0],
-            *nonzero,
-        )
-    return Sum(*nonzero)
-
-
-def _have_one_space(x: Any, y: Any) -> bool:
-    """Whether two (co)tangents add leaf by leaf: dense, or of one linear type with one pattern."""
-    if jax.tree.structure(x) != jax.tree.structure(y):
-        return False
-    if not isinstance(x, AbstractArray):
-        return True
-    pairs = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
-    same = (p.shape == q.shape if is_inexact(p) else p is q for p, q in pairs)
-    return bool(x.is_linear) and all(same)
+def linear_terms(x: Any) -> tuple[tuple[Any, Any], ...] | None:
+    """The factors and arrays of which a natural (co)tangent is a linear combination, if it is."""
+    return x.linear_terms() if is_own(x) else None
 
 
 def without_unit(where: str, x: Any, natural: Any) -> Any:

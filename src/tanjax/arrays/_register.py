@@ -1,8 +1,7 @@
-"""Registration: what the library knows of an array type, and the table that holds it.
+"""Registration: how an array type gets into the table.
 
 A type of one's own derives from `AbstractArray` and is decorated; a class of somebody else's,
-a pytree, is registered by a call with its maps as functions. Both end in one table of `ArrayType`s,
-which everything above consults; nothing ever asks for the class itself.
+a pytree, is registered by a call with its maps as functions. Both end as an `ArrayType`.
 """
 
 from __future__ import annotations
@@ -20,45 +19,9 @@ from tanjax._errors import RegistrationError, final_type
 from . import _default_maps
 from ._abstract import AbstractArray, dense_of, static_field
 from ._export import register_export
+from ._table import TYPES, ArrayType
 
 T = TypeVar("T")
-
-
-@dataclasses.dataclass(frozen=True)
-class ArrayType:
-    """What the library knows of a registered array type: its four maps and its facts.
-
-    `has_closed_form`: its author says what J⁺ᵀ is.
-    """
-
-    cls: type
-    destructure: Callable[[Any], Any]
-    pushforward_of_destructure: Callable[[Any, Any], Any]
-    pullback_of_destructure: Callable[[Any, Any], Any]
-    pushforward_of_restructure: Callable[[Any, Any], Any]
-    pullback_of_restructure: Callable[[Any, Any], Any]
-    is_linear: Callable[[Any], bool]
-    is_isometric: Callable[[Any], bool]
-    is_injective: Callable[[Any], bool]
-    has_closed_form: bool
-
-
-_TYPES: dict[type, ArrayType] = {}
-
-
-def array_type(x: Any) -> ArrayType | None:
-    """The registered array type of a value, or `None` if the value is not structured."""
-    return _TYPES.get(type(x))
-
-
-def is_structured(x: Any) -> bool:
-    """Whether the value is an instance of a registered array type."""
-    return type(x) in _TYPES
-
-
-def registered_array_types() -> tuple[type, ...]:
-    """Every registered array type, in order of registration."""
-    return tuple(_TYPES)
 
 
 @overload
@@ -82,7 +45,7 @@ def register_array_type(cls: Any = None, /, **options: Any) -> Any:
     """
     if cls is None:
         return lambda cls: register_array_type(cls, **options)
-    if cls in _TYPES:
+    if cls in TYPES:
         raise RegistrationError(f"{cls.__name__} is already registered as an array type.")
     register = _register_own if issubclass(cls, AbstractArray) else _register_foreign
     known = list(inspect.signature(register).parameters)[1:]
@@ -122,7 +85,7 @@ def _register_own(
     new._static = tuple(f.name for f in fields if f.metadata.get("static"))
     _register_pytree(new)
     register_export(new)
-    _TYPES[new] = ArrayType(
+    TYPES[new] = ArrayType(
         new,
         dense_of,
         lambda x, t: x.pushforward_of_destructure(t),
@@ -133,6 +96,7 @@ def _register_own(
         lambda x: x.is_isometric,
         lambda x: x.is_injective,
         new.pullback_of_restructure is not AbstractArray.pullback_of_restructure,
+        is_own=True,
     )
     return new
 
@@ -218,7 +182,7 @@ def _register_foreign(
             "Hint: register it first, for instance with `jax.tree_util.register_dataclass`."
         )
     default = _default_maps
-    _TYPES[cls] = ArrayType(
+    TYPES[cls] = ArrayType(
         cls,
         destructure,
         pushforward_of_destructure
@@ -231,5 +195,6 @@ def _register_foreign(
         lambda x: isometric,
         lambda x: injective,
         pullback_of_restructure is not None,
+        is_own=False,
     )
     return cls

@@ -10,7 +10,11 @@ from jax import Array
 
 from . import _default_maps as default, _queries as ask
 from ._abstract import AbstractArray, canonical_field, conj_of_fields, set_fields
-from ._register import array_type, register_array_type
+from ._destructure import pullback_of_destructure, pushforward_of_destructure
+from ._leaves import is_inexact
+from ._register import register_array_type
+from ._sum import plus
+from ._table import array_type, is_own
 
 
 @register_array_type()
@@ -52,16 +56,12 @@ class Scaled(AbstractArray):
         return dense * self._factor_like(dense)
 
     def pushforward_of_destructure(self, structural: Any) -> Any:
-        from ._maps import pushforward_of_destructure
-
         moved = pushforward_of_destructure(self.matrix)(structural.matrix)
-        return ask.plus(ask.scaled(moved, self.factor), ask.scaled(self.matrix, structural.factor))
+        return plus(scaled(moved, self.factor), scaled(self.matrix, structural.factor))
 
     def pullback_of_destructure(self, natural: Any) -> Any:
-        from ._maps import pullback_of_destructure
-
         matrix_bar = pullback_of_destructure(self.matrix)(natural)
-        scale = lambda leaf: leaf * self.factor if default.is_inexact(leaf) else leaf
+        scale = lambda leaf: leaf * self.factor if is_inexact(leaf) else leaf
         return self.replace(
             matrix=jax.tree.map(scale, matrix_bar), factor=ask.pair(natural, self.matrix)
         )
@@ -78,8 +78,12 @@ class Scaled(AbstractArray):
         share = along / _nonzero(norm2)  # v̄ = share * v + v̄⊥
         beta = (alpha * along + alpha_bar * norm2) / _nonzero(norm2 * (alpha**2 + norm2))
         inverse = jnp.where(alpha == 0, 0, 1 / _nonzero(alpha))
-        combine = lambda c, p: (c - share * p) * inverse + beta * p if default.is_inexact(p) else p
+        combine = lambda c, p: (c - share * p) * inverse + beta * p if is_inexact(p) else p
         return jax.tree.map(combine, v_bar, v)
+
+    def linear_terms(self) -> tuple[tuple[Any, Any], ...] | None:
+        # A complex factor stays: the fields of what it is pulled back to may be real.
+        return None if jnp.iscomplexobj(self.factor) else ((self.factor, self.matrix),)
 
     def apply(self, b: Any) -> Any:
         return self.factor * ask.apply(self.matrix, b)
@@ -102,8 +106,18 @@ class Scaled(AbstractArray):
 
 def _dot(a: Any, b: Any) -> Any:
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return sum(jnp.sum(x * y) for x, y in pairs if default.is_inexact(x))
+    return sum(jnp.sum(x * y) for x, y in pairs if is_inexact(x))
 
 
 def _nonzero(x: Any) -> Any:
     return jnp.where(x == 0, jnp.ones_like(x), x)
+
+
+def scaled(x: Any, factor: Any) -> Any:
+    """`factor * x`, in the same type where the type is a linear subspace."""
+    if not is_own(x):
+        return ask.dense(x) * factor
+    if x.is_linear and not jnp.iscomplexobj(factor):  # perhaps over the real numbers only
+        x = ask.without_promise(x)  # the factor may be negative
+        return jax.tree.map(lambda leaf: leaf * factor if is_inexact(leaf) else leaf, x)
+    return Scaled(x, factor)

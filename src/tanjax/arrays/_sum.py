@@ -1,16 +1,21 @@
-"""Lazy sums of natural (co)tangents."""
+"""Sums of natural (co)tangents, lazy where they have no common type."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import jax
 from jax import Array
 
 from tanjax._errors import ShapeError, describe
 
 from . import _queries as ask
 from ._abstract import AbstractArray, conj_of_fields, set_fields
+from ._destructure import pullback_of_destructure, pushforward_of_destructure
+from ._leaves import is_inexact
 from ._register import register_array_type
+from ._table import is_own
+from ._zero import Zero
 
 
 @register_array_type()
@@ -40,15 +45,14 @@ class Sum(AbstractArray):
         return _add(ask.dense(t) for t in self.terms)
 
     def pushforward_of_destructure(self, structural: Any) -> Any:
-        from ._maps import pushforward_of_destructure
-
         pairs = zip(self.terms, structural.terms, strict=True)
-        return ask.plus(*(pushforward_of_destructure(t)(s) for t, s in pairs))
+        return plus(*(pushforward_of_destructure(t)(s) for t, s in pairs))
 
     def pullback_of_destructure(self, natural: Any) -> Any:
-        from ._maps import pullback_of_destructure
-
         return self.replace(terms=tuple(pullback_of_destructure(t)(natural) for t in self.terms))
+
+    def linear_terms(self) -> tuple[tuple[Any, Any], ...]:
+        return tuple((None, term) for term in self.terms)
 
     def apply(self, b: Any) -> Any:
         return _add(ask.apply(t, b) for t in self.terms)
@@ -72,3 +76,28 @@ class Sum(AbstractArray):
 def _add(values: Any) -> Any:
     first, *rest = values
     return sum(rest, first)
+
+
+def plus(*terms: Any) -> Any:
+    """The sum of natural (co)tangents: of one linear type leaf by leaf, otherwise a lazy `Sum`."""
+    nonzero = [t for t in terms if not isinstance(t, Zero)]
+    if len(nonzero) < 2:
+        return nonzero[0] if nonzero else terms[0]
+    first = nonzero[0]
+    if all(_have_one_space(first, t) for t in nonzero[1:]):
+        return jax.tree.map(
+            lambda *leaves: sum(leaves[1:], leaves[0]) if is_inexact(leaves[0]) else leaves[0],
+            *nonzero,
+        )
+    return Sum(*nonzero)
+
+
+def _have_one_space(x: Any, y: Any) -> bool:
+    """Whether two (co)tangents add leaf by leaf: dense, or of one linear type with one pattern."""
+    if jax.tree.structure(x) != jax.tree.structure(y):
+        return False
+    if not is_own(x):
+        return True
+    pairs = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
+    same = (p.shape == q.shape if is_inexact(p) else p is q for p, q in pairs)
+    return bool(x.is_linear) and all(same)

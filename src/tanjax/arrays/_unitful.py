@@ -33,11 +33,14 @@ from tanjax._dtype_range import range_of
 from tanjax._errors import ScaleError, UnitError, describe, message
 from tanjax.units import Unit
 
-from . import _maps
+from . import _queries as ask
 from ._abstract import AbstractArray, show, static_field
 from ._conversion import bits_in, convert, factor_of, fitting
+from ._destructure import destructure, pullback_of_destructure, pushforward_of_destructure
 from ._range import Bits, measure
-from ._register import array_type, register_array_type
+from ._register import register_array_type
+from ._restructure import pullback_of_restructure, pushforward_of_restructure
+from ._table import array_type
 from ._text import number_text
 
 
@@ -173,24 +176,24 @@ class Unitful(AbstractArray):
 
     def to_dense(self) -> Any:
         """The dense array of quantities."""
-        return quantity(_maps.destructure(self.stored), self.label)
+        return quantity(destructure(self.stored), self.label)
 
     # -- the four maps -----------------------------------------------------------------------
 
     def pushforward_of_destructure(self, structural: Any) -> Any:
-        push = _maps.pushforward_of_destructure(self.stored)
+        push = pushforward_of_destructure(self.stored)
         return quantity(push(structural.stored), self.label.delta)
 
     def pullback_of_destructure(self, natural: Any) -> Any:
         plain = _in_unit("a cotangent", self, natural, self.label.inverse)
-        return quantity(_maps.pullback_of_destructure(self.stored)(plain), self.label)
+        return quantity(pullback_of_destructure(self.stored)(plain), self.label)
 
     def pushforward_of_restructure(self, natural: Any) -> Any:
         plain = _in_unit("a tangent", self, natural, self.label.delta)
-        return quantity(_maps.pushforward_of_restructure(self.stored)(plain), self.label)
+        return quantity(pushforward_of_restructure(self.stored)(plain), self.label)
 
     def pullback_of_restructure(self, structural: Any) -> Any:
-        pull = _maps.pullback_of_restructure(self.stored)
+        pull = pullback_of_restructure(self.stored)
         return quantity(pull(structural.stored), self.label.inverse)
 
     # -- what a natural cotangent can be asked -------------------------------------------------
@@ -202,23 +205,15 @@ class Unitful(AbstractArray):
         return self.mT
 
     def diagonal(self) -> Any:
-        from . import _queries as ask
-
         return quantity(ask.diagonal(self.stored), self.label)
 
     def total(self) -> Any:
-        from . import _queries as ask
-
         return quantity(ask.total(self.stored), self.label)
 
     def block(self, rows: slice, columns: slice) -> Any:
-        from . import _queries as ask
-
         return quantity(ask.block(self.stored, rows, columns), self.label)
 
     def pair(self, other: Any) -> Any:
-        from . import _queries as ask
-
         if type(other) is Unitful:
             return quantity(ask.pair(self.stored, other.stored), self.label * other.label)
         return quantity(ask.pair(self.stored, other), self.label)

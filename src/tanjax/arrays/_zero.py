@@ -56,6 +56,9 @@ class Zero(AbstractArray):
     def pullback_of_restructure(self, structural: Any) -> Any:
         return self
 
+    def linear_terms(self) -> tuple[tuple[Any, Any], ...]:
+        return ()
+
     def apply(self, b: Any) -> Any:
         return jnp.zeros((self.size_[0], *b.shape[1:]), jnp.result_type(self.kind, b))
 

@@ -1,0 +1,145 @@
+"""J and Jᵀ as free functions, for every array: structured, foreign, or dense.
+
+| map | function | direction |
+|---|---|---|
+| J | `pushforward_of_destructure(x)` | structural tangent to natural tangent |
+| Jᵀ | `pullback_of_destructure(x)` | natural cotangent to structural cotangent |
+
+A type's own map may be sloppy about dtypes and integer leaves; these functions are not. What
+they return has exactly the tree, shapes and dtypes of the primal, or they raise. No type is known
+here, so that every type may use them on what it is made of.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax._compat import float0
+from tanjax._errors import CotangentError, describe, message
+
+from . import _queries as ask
+from ._leaves import from_tangent_leaves, is_inexact, tangent_leaves
+from ._table import ArrayType, array_type
+from ._tangents import fit_leaf, zero_tangent
+
+
+def destructure(x: Any) -> jax.Array:
+    """The dense array that `x` stands for (the map D). Cost: that of forming it."""
+    return ask.dense(x)
+
+
+def pushforward_of_destructure(x: Any) -> Callable[[Any], Any]:
+    """J at `x`: a function from structural tangents to natural tangents.
+
+    The natural tangent has the shape of `x`; it is factored or structured where the type has a
+    closed form. The identity for dense arrays. **Cost:** by default none for a linear type, else
+    one `jax.jvp` of `to_dense`.
+    **Raises:** `CotangentError` if the tree or the shapes of the tangent are not those of `x`.
+    """
+    kind = array_type(x)
+    if kind is None:
+        return lambda t: t
+    check = functools.partial(check_structural, "pushforward_of_destructure", x)
+    return lambda t: with_pattern_of(x, kind.pushforward_of_destructure(x, check(t)))
+
+
+def pullback_of_destructure(x: Any) -> Callable[[Any], Any]:
+    """Jᵀ at `x`: a function from natural cotangents (dense or structured) to structural ones.
+
+    The result has exactly the tree, shapes and dtypes of `x` (`float0` at integer leaves).
+    **Cost:** closed forms ask only for what is stored; by default one `jax.vjp` of `apply` (of an
+    `Outer`), `diagonal` or `total`, else of `to_dense`, which forms the cotangent.
+    **Raises:** `CotangentError` if the shape is not that of `x`, or the dtype is narrower.
+    """
+    return lambda y: to_structural("pullback_of_destructure", x, y)
+
+
+def with_pattern_of(x: Any, natural: Any) -> Any:
+    """A natural (co)tangent of `x`'s own class with the integer fields of `x`, as a pattern is."""
+    leaves = jax.tree.leaves(natural)
+    if type(natural) is not type(x) or all(jnp.result_type(v) != float0 for v in leaves):
+        return natural
+    fields = [
+        p if jnp.result_type(t) == float0 else t
+        for p, t in zip(jax.tree.leaves(x), leaves, strict=True)
+    ]
+    return jax.tree.unflatten(jax.tree.structure(natural), fields)
+
+
+def to_structural(name: str, x: Any, natural: Any) -> Any:
+    """The map `name` of `x` (Jᵀ or J⁺) on a natural (co)tangent, with all checks."""
+    kind = array_type(x)
+    if natural is None or ask.linear_terms(natural) == ():
+        return zero_tangent(x)
+    natural = ask.without_unit(name, x, natural)
+    ask.check_natural(f"{name}({describe(x)})", jnp.asarray(x) if kind is None else x, natural)
+    if kind is None:
+        return fit_leaf(name, x, ask.dense(natural))
+    where = f"{name}({describe(x)})"
+    return fit_structural(where, x, _term_by_term(where, name, kind, x, natural))
+
+
+def _term_by_term(where: str, name: str, kind: ArrayType, x: Any, natural: Any) -> Any:
+    """A linear map on a linear combination, such as a `Sum`: no type has to know these."""
+    terms = ask.linear_terms(natural)
+    if terms is not None:
+        moved = [
+            _times(x, factor, _term_by_term(where, name, kind, x, term)) for factor, term in terms
+        ]
+        add = lambda p, *t: sum(t[1:], t[0]) if is_inexact(p) else t[0]
+        return jax.tree.map(add, x, *moved) if moved else zero_tangent(x)
+    if name == "pushforward_of_restructure" and _is_in_the_type(kind, x, natural):
+        return from_tangent_leaves(x, tangent_leaves(x, ask.canonical(natural)))
+    return check_structural(where, x, getattr(kind, name)(x, natural))
+
+
+def _times(x: Any, factor: Any, structural: Any) -> Any:
+    """A structural (co)tangent of `x` times a factor, `None` for 1."""
+    if factor is None:
+        return structural
+    return jax.tree.map(lambda p, t: t * factor if is_inexact(p) else t, x, structural)
+
+
+def _is_in_the_type(kind: ArrayType, x: Any, natural: Any) -> bool:
+    """Whether a tangent has the fields of `x`: then J⁺ of an injective linear type relabels it."""
+    if type(natural) is not type(x) or not (kind.is_linear(x) and kind.is_injective(x)):
+        return False
+    model = ask.without_promise(x)
+    if jax.tree.structure(natural) != jax.tree.structure(model):
+        return False
+    pairs = zip(jax.tree.leaves(model), jax.tree.leaves(natural), strict=True)
+    return all(np.shape(p) == np.shape(t) if is_inexact(p) else p is t for p, t in pairs)
+
+
+def fit_structural(where: str, x: Any, structural: Any) -> Any:
+    """A structural (co)tangent with exactly the primal's tree, shapes and dtypes."""
+    check_structural(where, x, structural)
+    return jax.tree.map(lambda p, t: fit_leaf(where, p, t), x, structural)
+
+
+def check_structural(where: str, x: Any, structural: Any) -> Any:
+    """Raise `CotangentError` unless the tree and shapes are those of the primal."""
+    expected, got = jax.tree.structure(x), jax.tree.structure(structural)
+    if expected != got:
+        raise CotangentError(
+            message(
+                f"{where}: the structural (co)tangent has the wrong tree.",
+                f"expected: {expected}",
+                f"got: {got}",
+                hint="it is an instance of the primal's class, with (co)tangents as fields.",
+            )
+        )
+    for path, (p, t) in enumerate(
+        zip(jax.tree.leaves(x), jax.tree.leaves(structural), strict=True)
+    ):
+        if np.shape(p) != np.shape(t):
+            raise CotangentError(
+                f"{where}: leaf {path} must have shape {np.shape(p)}, got {describe(t)}."
+            )
+    return structural

@@ -1,0 +1,60 @@
+"""The leaves of arrays: which of them have tangents, and how plain values become `jax.Array`s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# Concrete classes seen to be `jax.Array`: a set lookup takes 40 ns, isinstance 190 ns. Learnt at
+# run time, because making an array at import would start JAX's back end.
+ARRAY_CLASSES: set[type] = set()
+
+
+def as_array(value: Any) -> Any:
+    """`jnp.asarray`, at a tenth of its price (4 us) where nothing is to do."""
+    if type(value) in ARRAY_CLASSES:
+        return value
+    value = jnp.asarray(value)
+    ARRAY_CLASSES.add(type(value))
+    return value
+
+
+def is_inexact(x: Any) -> bool:
+    """Whether a leaf has a tangent space: floating or complex dtype. Functions, texts have none."""
+    dtype = getattr(x, "dtype", None)
+    if dtype is None and not isinstance(x, bool | int | float | complex):
+        return False
+    return jnp.issubdtype(dtype or jnp.result_type(x), jnp.inexact)
+
+
+def split_inexact(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """The differentiable leaves of a tree, and the function that puts others in their place."""
+    leaves, treedef = jax.tree.flatten(tree)
+    places = [i for i, leaf in enumerate(leaves) if is_inexact(leaf)]
+
+    def join(new: list[Any]) -> Any:
+        full = list(leaves)
+        for i, value in zip(places, new, strict=True):
+            full[i] = value
+        return jax.tree.unflatten(treedef, full)
+
+    return [jnp.asarray(leaves[i]) for i in places], join
+
+
+def tangent_leaves(primal: Any, tangent: Any) -> list[Any]:
+    """The leaves of a structural tangent that belong to differentiable leaves of the primal."""
+    treedef = jax.tree.structure(primal)
+    pairs = zip(jax.tree.leaves(primal), treedef.flatten_up_to(tangent), strict=True)
+    return [t for p, t in pairs if is_inexact(p)]
+
+
+def from_tangent_leaves(primal: Any, leaves: list[Any]) -> Any:
+    """A structural tangent from its differentiable leaves; the others are `float0` zeros."""
+    flat, treedef = jax.tree.flatten(primal)
+    rest = iter(leaves)
+    full = [next(rest) if is_inexact(p) else np.zeros(np.shape(p), jax.dtypes.float0) for p in flat]
+    return jax.tree.unflatten(treedef, full)
