@@ -1,42 +1,35 @@
 """Layer 3: array types, the natural-cotangent lattice, and the four maps."""
 
 from ._abstract import AbstractArray as AbstractArray, Dense as Dense, static_field as static_field
-from ._block_diagonal import BlockDiagonal as BlockDiagonal
-from ._conversion import bits_in as bits_in, is_planned as is_planned, planned as planned
 from ._densify import densified as densified, densify as densify, densify_mode as densify_mode
-from ._destructure import (
-    check_structural as check_structural,
-    destructure as destructure,
-    fit_structural as fit_structural,
-    pullback_of_destructure as pullback_of_destructure,
-    pushforward_of_destructure as pushforward_of_destructure,
-)
-from ._diagonal import Diagonal as Diagonal
-from ._fill import Fill as Fill
-from ._hermitian import Hermitian as Hermitian
-from ._hoisting import hoist as hoist
-from ._identity import Identity as Identity
-from ._kronecker import Kronecker as Kronecker
 from ._leaves import as_array as as_array, is_inexact as is_inexact
-from ._low_rank import LowRank as LowRank
-from ._low_rank_update import LowRankUpdate as LowRankUpdate
-from ._making import as_quantity as as_quantity
-from ._masked import Masked as Masked
-from ._outer import Outer as Outer
 from ._queries import (
     apply as apply,
     pair as pair,
     shape as shape,
     without_unit as without_unit,
 )
-from ._range import (
-    NOTHING as NOTHING,
-    Bits as Bits,
-    measure as measure,
-    shift as shift,
-)
 from ._register import register_array_type as register_array_type
-from ._restructure import (
+from ._table import (
+    ArrayType as ArrayType,
+    array_type as array_type,
+    is_structured as is_structured,
+    registered_array_types as registered_array_types,
+)
+from .cotangents._fill import Fill as Fill
+from .cotangents._masked import Masked as Masked
+from .cotangents._outer import Outer as Outer
+from .cotangents._scaled import Scaled as Scaled, scaled as scaled
+from .cotangents._sum import Sum as Sum, plus as plus
+from .cotangents._zero import Zero as Zero
+from .maps._destructure import (
+    check_structural as check_structural,
+    destructure as destructure,
+    fit_structural as fit_structural,
+    pullback_of_destructure as pullback_of_destructure,
+    pushforward_of_destructure as pushforward_of_destructure,
+)
+from .maps._restructure import (
     has_exact_naturals as has_exact_naturals,
     is_visible as is_visible,
     natural as natural,
@@ -46,24 +39,7 @@ from ._restructure import (
     restructure as restructure,
     structural as structural,
 )
-from ._scaled import Scaled as Scaled, scaled as scaled
-from ._scaling import (
-    common_label as common_label,
-    divisible_exponent as divisible_exponent,
-    joined as joined,
-    rooted as rooted,
-    settle as settle,
-    warn_too_wide as warn_too_wide,
-)
-from ._sum import Sum as Sum, plus as plus
-from ._symmetric import Symmetric as Symmetric
-from ._table import (
-    ArrayType as ArrayType,
-    array_type as array_type,
-    is_structured as is_structured,
-    registered_array_types as registered_array_types,
-)
-from ._tangents import (
+from .maps._tangents import (
     TangentType as TangentType,
     add_tangents as add_tangents,
     fit_leaf as fit_leaf,
@@ -72,8 +48,24 @@ from ._tangents import (
     zero_leaf as zero_leaf,
     zero_tangent as zero_tangent,
 )
-from ._triangular import Triangular as Triangular
-from ._unitful import (
+from .quantities._conversion import bits_in as bits_in, is_planned as is_planned, planned as planned
+from .quantities._hoisting import hoist as hoist
+from .quantities._making import as_quantity as as_quantity
+from .quantities._range import (
+    NOTHING as NOTHING,
+    Bits as Bits,
+    measure as measure,
+    shift as shift,
+)
+from .quantities._scaling import (
+    common_label as common_label,
+    divisible_exponent as divisible_exponent,
+    joined as joined,
+    rooted as rooted,
+    settle as settle,
+    warn_too_wide as warn_too_wide,
+)
+from .quantities._unitful import (
     Unitful as Unitful,
     bits_of as bits_of,
     convert as convert,
@@ -82,4 +74,12 @@ from ._unitful import (
     quantity as quantity,
     split_unit as split_unit,
 )
-from ._zero import Zero as Zero
+from .types._block_diagonal import BlockDiagonal as BlockDiagonal
+from .types._diagonal import Diagonal as Diagonal
+from .types._hermitian import Hermitian as Hermitian
+from .types._identity import Identity as Identity
+from .types._kronecker import Kronecker as Kronecker
+from .types._low_rank import LowRank as LowRank
+from .types._low_rank_update import LowRankUpdate as LowRankUpdate
+from .types._symmetric import Symmetric as Symmetric
+from .types._triangular import Triangular as Triangular

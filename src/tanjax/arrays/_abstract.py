@@ -3,7 +3,7 @@
 A matrix with structure is two things at once: a few stored numbers (its *fields*) and the dense
 array that they stand for. JAX differentiates the first, people think in the second. An array type
 is a pytree of fields with one obligation, `to_dense`; the four linear maps between tangents of
-fields and tangents of the dense array have defaults derived from it (`_default_maps`), which a
+fields and tangents of the dense array have defaults derived from it (`maps/_defaults`), which a
 type may replace by closed forms.
 
     @tj.register_array_type
@@ -31,9 +31,9 @@ import numpy as np
 
 from tanjax._errors import NoRuleError, final_type, unregistered, wrong_ndim
 
-from . import _default_maps
 from ._densify import densified, holds_its_array
 from ._leaves import ARRAY_CLASSES, as_array, is_inexact
+from .maps import _defaults
 
 
 class Dense:
@@ -96,19 +96,19 @@ class AbstractArray:
 
     def pushforward_of_destructure(self, structural: Any) -> Any:
         """J: structural tangent to natural tangent."""
-        return _default_maps.pushforward_of_destructure(dense_of, self, structural)
+        return _defaults.pushforward_of_destructure(dense_of, self, structural)
 
     def pullback_of_destructure(self, natural: Any) -> Any:
         """Jᵀ: natural cotangent to structural cotangent."""
-        return _default_maps.pullback_of_destructure(dense_of, self, natural)
+        return _defaults.pullback_of_destructure(dense_of, self, natural)
 
     def pushforward_of_restructure(self, natural: Any) -> Any:
         """J⁺: natural tangent to the least structural tangent that gives it."""
-        return _default_maps.pushforward_of_restructure(self, natural)
+        return _defaults.pushforward_of_restructure(self, natural)
 
     def pullback_of_restructure(self, structural: Any) -> Any:
         """J⁺ᵀ: structural cotangent to the least-norm natural cotangent that gives it."""
-        return _default_maps.pullback_of_restructure(self, structural)
+        return _defaults.pullback_of_restructure(self, structural)
 
     # -- what a natural cotangent can be asked; defaults form the dense array --------------
 

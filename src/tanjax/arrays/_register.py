@@ -16,10 +16,10 @@ import jax
 
 from tanjax._errors import RegistrationError, final_type
 
-from . import _default_maps
 from ._abstract import AbstractArray, dense_of, static_field
 from ._export import register_export
 from ._table import TYPES, ArrayType
+from .maps import _defaults as default
 
 T = TypeVar("T")
 
@@ -181,7 +181,6 @@ def _register_foreign(
             f"{cls.__name__} is not a pytree.\n"
             "Hint: register it first, for instance with `jax.tree_util.register_dataclass`."
         )
-    default = _default_maps
     TYPES[cls] = ArrayType(
         cls,
         destructure,

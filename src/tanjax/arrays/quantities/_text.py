@@ -19,8 +19,8 @@ import numpy as np
 
 from tanjax._dtype_range import range_of
 
-from ._abstract import show
-from ._table import array_type
+from .._abstract import show
+from .._table import array_type
 
 _DIGITS = decimal.Context(prec=50, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 

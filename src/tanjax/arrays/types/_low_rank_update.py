@@ -10,14 +10,14 @@ from jax import Array
 
 from tanjax._errors import ShapeError, describe, incompatible
 
-from . import _queries as ask
-from ._abstract import AbstractArray, canonical_field, conj_of_fields
-from ._destructure import pullback_of_destructure, pushforward_of_destructure
-from ._outer import Outer
-from ._register import register_array_type
-from ._sum import plus
-from ._table import array_type
-from ._unitful import convert, quantity, split_unit
+from .. import _queries as ask
+from .._abstract import AbstractArray, canonical_field, conj_of_fields
+from .._register import register_array_type
+from .._table import array_type
+from ..cotangents._outer import Outer
+from ..cotangents._sum import plus
+from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
+from ..quantities._unitful import convert, quantity, split_unit
 
 
 @register_array_type()

@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from . import _default_maps as default, _queries as ask
-from ._abstract import AbstractArray, canonical_field, conj_of_fields, set_fields
-from ._destructure import pullback_of_destructure, pushforward_of_destructure
-from ._leaves import is_inexact
-from ._register import register_array_type
+from .. import _queries as ask
+from .._abstract import AbstractArray, canonical_field, conj_of_fields, set_fields
+from .._leaves import is_inexact
+from .._register import register_array_type
+from .._table import array_type, is_own
+from ..maps import _defaults as default
+from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
 from ._sum import plus
-from ._table import array_type, is_own
 
 
 @register_array_type()

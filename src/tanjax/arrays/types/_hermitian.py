@@ -7,9 +7,9 @@ from typing import Any, Literal
 import jax.numpy as jnp
 from jax import Array
 
-from . import _queries as ask
-from ._abstract import AbstractArray, conj_of_fields, set_fields, show, static_field
-from ._register import register_array_type
+from .. import _queries as ask
+from .._abstract import AbstractArray, conj_of_fields, set_fields, show, static_field
+from .._register import register_array_type
 from ._symmetric import mirror, square
 
 

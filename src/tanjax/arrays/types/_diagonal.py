@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from . import _queries as ask
-from ._abstract import AbstractArray, canonical_field, conj_of_fields
-from ._register import register_array_type
+from .. import _queries as ask
+from .._abstract import AbstractArray, canonical_field, conj_of_fields
+from .._register import register_array_type
 
 
 @register_array_type(linear=True, isometric=True, injective=True)

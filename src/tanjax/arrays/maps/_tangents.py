@@ -16,7 +16,7 @@ import numpy as np
 
 from tanjax._errors import CotangentError, describe, message
 
-from ._leaves import is_inexact
+from .._leaves import is_inexact
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,14 +33,14 @@ from tanjax._dtype_range import range_of
 from tanjax._errors import ScaleError, UnitError, describe, message
 from tanjax.units import Unit
 
-from . import _queries as ask
-from ._abstract import AbstractArray, show, static_field
+from .. import _queries as ask
+from .._abstract import AbstractArray, show, static_field
+from .._register import register_array_type
+from .._table import array_type
+from ..maps._destructure import destructure, pullback_of_destructure, pushforward_of_destructure
+from ..maps._restructure import pullback_of_restructure, pushforward_of_restructure
 from ._conversion import bits_in, convert, factor_of, fitting
-from ._destructure import destructure, pullback_of_destructure, pushforward_of_destructure
 from ._range import Bits, measure
-from ._register import register_array_type
-from ._restructure import pullback_of_restructure, pushforward_of_restructure
-from ._table import array_type
 from ._text import number_text
 
 

@@ -32,14 +32,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from . import _queries as ask
-from ._densify import announce_tangent
+from .. import _queries as ask
+from .._densify import announce_tangent
+from .._leaves import from_tangent_leaves, split_inexact, tangent_leaves
+from .._table import array_type_of
 from ._destructure import (
     pullback_of_destructure as pullback,
     pushforward_of_destructure as pushforward,
 )
-from ._leaves import from_tangent_leaves, split_inexact, tangent_leaves
-from ._table import array_type_of
 
 
 def in_the_type_of(x: Any, structural: Any) -> Any:

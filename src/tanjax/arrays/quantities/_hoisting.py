@@ -14,7 +14,7 @@ from typing import Any
 from tanjax._errors import UnitError, message
 from tanjax.units.signatures import ANY, Operand, Role, Signature, bind
 
-from ._abstract import QUANTITIES
+from .._abstract import QUANTITIES
 from ._unitful import Unitful, convert, quantity, split_unit
 
 

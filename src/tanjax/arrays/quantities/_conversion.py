@@ -23,8 +23,8 @@ from tanjax._dtype_range import range_of
 from tanjax._errors import UnitError, message
 from tanjax.units import Unit
 
+from .._table import array_type
 from ._range import Bits, shift
-from ._table import array_type
 
 _COMFORTABLE = (6.2e-5, 6.5e4)  # factors that every floating dtype holds
 

@@ -9,12 +9,12 @@ from jax import Array
 
 from tanjax._errors import ShapeError, describe
 
-from . import _queries as ask
-from ._abstract import AbstractArray, conj_of_fields, set_fields
-from ._destructure import pullback_of_destructure, pushforward_of_destructure
-from ._leaves import is_inexact
-from ._register import register_array_type
-from ._table import is_own
+from .. import _queries as ask
+from .._abstract import AbstractArray, conj_of_fields, set_fields
+from .._leaves import is_inexact
+from .._register import register_array_type
+from .._table import is_own
+from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
 from ._zero import Zero
 
 

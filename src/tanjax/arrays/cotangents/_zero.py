@@ -7,8 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from ._abstract import AbstractArray, conj_of_fields, default_dtype, set_fields, static_field
-from ._register import register_array_type
+from .._abstract import AbstractArray, conj_of_fields, default_dtype, set_fields, static_field
+from .._register import register_array_type
 
 
 @register_array_type(linear=True, isometric=True, injective=True)

@@ -12,11 +12,18 @@ from jax import Array
 from tanjax._compat import symmetric_outer
 from tanjax._errors import RegistrationError, ShapeError, describe, wrong_ndim
 
-from . import _queries as ask
-from ._abstract import AbstractArray, as_dense_field, conj_of_fields, set_fields, show, static_field
-from ._outer import Outer
-from ._register import register_array_type
-from ._sum import Sum
+from .. import _queries as ask
+from .._abstract import (
+    AbstractArray,
+    as_dense_field,
+    conj_of_fields,
+    set_fields,
+    show,
+    static_field,
+)
+from .._register import register_array_type
+from ..cotangents._outer import Outer
+from ..cotangents._sum import Sum
 
 
 @register_array_type(linear=True, isometric=True, injective=True)

@@ -23,9 +23,9 @@ import numpy as np
 from tanjax._compat import float0
 from tanjax._errors import CotangentError, describe, message
 
-from . import _queries as ask
-from ._leaves import from_tangent_leaves, is_inexact, tangent_leaves
-from ._table import ArrayType, array_type
+from .. import _queries as ask
+from .._leaves import from_tangent_leaves, is_inexact, tangent_leaves
+from .._table import ArrayType, array_type
 from ._tangents import fit_leaf, zero_tangent
 
 

@@ -10,10 +10,11 @@ from jax import Array
 
 from tanjax._errors import ShapeError, describe
 
-from . import _default_maps as default, _queries as ask
-from ._abstract import AbstractArray, canonical_field, conj_of_fields
-from ._outer import Outer
-from ._register import register_array_type
+from .. import _queries as ask
+from .._abstract import AbstractArray, canonical_field, conj_of_fields
+from .._register import register_array_type
+from ..cotangents._outer import Outer
+from ..maps import _defaults as default
 
 
 @register_array_type()

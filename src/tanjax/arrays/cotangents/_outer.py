@@ -9,9 +9,9 @@ from jax import Array
 
 from tanjax._errors import ShapeError, describe
 
-from . import _queries as ask
-from ._abstract import AbstractArray, conj_of_fields, set_fields
-from ._register import register_array_type
+from .. import _queries as ask
+from .._abstract import AbstractArray, conj_of_fields, set_fields
+from .._register import register_array_type
 
 
 @register_array_type()

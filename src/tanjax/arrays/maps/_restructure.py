@@ -17,7 +17,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from . import _queries as ask
+from .. import _queries as ask
+from .._leaves import is_inexact
+from .._table import array_type, array_type_of
+from ..cotangents._scaled import scaled
+from ..cotangents._sum import plus
+from ..cotangents._zero import Zero
 from ._destructure import (
     check_structural,
     pullback_of_destructure,
@@ -25,11 +30,6 @@ from ._destructure import (
     to_structural,
     with_pattern_of,
 )
-from ._leaves import is_inexact
-from ._scaled import scaled
-from ._sum import plus
-from ._table import array_type, array_type_of
-from ._zero import Zero
 
 
 def restructure(like: Any, dense: Any) -> Any:

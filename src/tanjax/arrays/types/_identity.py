@@ -7,11 +7,11 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from . import _queries as ask
-from ._abstract import AbstractArray, conj_of_fields, default_dtype, set_fields, static_field
+from .. import _queries as ask
+from .._abstract import AbstractArray, conj_of_fields, default_dtype, set_fields, static_field
+from .._register import register_array_type
+from ..cotangents._zero import Zero
 from ._diagonal import Diagonal
-from ._register import register_array_type
-from ._zero import Zero
 
 
 @register_array_type(isometric=True, injective=True)

@@ -10,12 +10,12 @@ from jax import Array
 
 from tanjax._errors import ShapeError, describe
 
-from . import _queries as ask
-from ._abstract import AbstractArray, conj_of_fields
-from ._destructure import pullback_of_destructure, pushforward_of_destructure
-from ._register import register_array_type
-from ._restructure import pullback_of_restructure, pushforward_of_restructure
-from ._table import array_type
+from .. import _queries as ask
+from .._abstract import AbstractArray, conj_of_fields
+from .._register import register_array_type
+from .._table import array_type
+from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
+from ..maps._restructure import pullback_of_restructure, pushforward_of_restructure
 
 
 @register_array_type()

@@ -11,15 +11,16 @@ from jax import Array
 
 from tanjax._errors import ShapeError, describe
 
-from . import _default_maps as default, _queries as ask
-from ._abstract import AbstractArray, conj_of_fields
-from ._destructure import pullback_of_destructure, pushforward_of_destructure
+from .. import _queries as ask
+from .._abstract import AbstractArray, conj_of_fields
+from .._register import register_array_type
+from .._table import array_type
+from ..cotangents._outer import Outer
+from ..cotangents._scaled import Scaled, scaled
+from ..cotangents._sum import Sum, plus
+from ..maps import _defaults as default
+from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
 from ._diagonal import Diagonal
-from ._outer import Outer
-from ._register import register_array_type
-from ._scaled import Scaled, scaled
-from ._sum import Sum, plus
-from ._table import array_type
 
 
 @register_array_type()

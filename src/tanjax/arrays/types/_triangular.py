@@ -7,10 +7,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from . import _queries as ask
-from ._abstract import AbstractArray, conj_of_fields, set_fields, static_field
+from .. import _queries as ask
+from .._abstract import AbstractArray, conj_of_fields, set_fields, static_field
+from .._register import register_array_type
 from ._diagonal import Diagonal
-from ._register import register_array_type
 from ._symmetric import square
 
 

@@ -9,10 +9,10 @@ from jax import Array
 
 from tanjax._errors import RegistrationError
 
-from . import _queries as ask
-from ._abstract import AbstractArray, conj_of_fields, set_fields, static_field
-from ._register import register_array_type
-from ._table import array_type
+from .. import _queries as ask
+from .._abstract import AbstractArray, conj_of_fields, set_fields, static_field
+from .._register import register_array_type
+from .._table import array_type
 
 Pattern = Literal["lower", "upper", "strictly_lower", "strictly_upper"]
 

@@ -24,8 +24,8 @@ from tanjax._dtype_range import range_of
 from tanjax._errors import UnitError, message
 from tanjax.units import Unit
 
+from .._table import array_type
 from ._range import measure, shift
-from ._table import array_type
 from ._unitful import Unitful, frozen, quantity
 
 
