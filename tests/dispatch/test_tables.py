@@ -10,8 +10,8 @@ import jax.scipy
 import pytest
 
 from calls import SINGLE_VERSION
-from tanjax.dispatch._special import SPECIALS
-from tanjax.dispatch.tables import TABLES
+from tanjax.dispatch.namespaces._handler import SPECIALS
+from tanjax.dispatch.namespaces.signatures import TABLES
 from tanjax.units.signatures import Signature
 
 MODULES = {"numpy": "jax.numpy", "linalg": "jax.numpy.linalg", "fft": "jax.numpy.fft"}

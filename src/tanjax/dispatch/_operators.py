@@ -16,9 +16,9 @@ import numpy as np
 from tanjax.arrays import AbstractArray, Unitful, densified, is_structured
 from tanjax.registry import Operation
 
-from . import _operations as ops, _quantities
-from ._namespaces import numpy_namespace
+from . import _operations as ops, _quantity_operators
 from ._numpy_protocol import function_on_quantities, ufunc_on_quantities
+from .namespaces import numpy_namespace
 
 _UFUNCS: dict[Any, Callable[..., Any]] = {
     np.matmul: ops.matmul,
@@ -134,7 +134,7 @@ def install() -> None:
     )
     cls.T = cls.mT
     cls.H = property(lambda self: self.conj().mT, doc="The transposed and conjugated matrix.")
-    _quantities.install()
+    _quantity_operators.install()
 
 
 _COMPARISONS = {

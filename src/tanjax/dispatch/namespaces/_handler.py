@@ -23,7 +23,7 @@ from tanjax.registry._careful import home, labelled as quantity
 from tanjax.units import Unit, one
 from tanjax.units.signatures import not_dimensionless, not_linear
 
-from ._operations import unit_of_det
+from .._operations import unit_of_det
 
 SPECIALS: dict[str, Callable[..., Any]] = {}
 ALWAYS: set[str] = set()

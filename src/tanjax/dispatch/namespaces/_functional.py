@@ -14,8 +14,8 @@ from tanjax.registry._careful import labelled as quantity
 from tanjax.registry._front import unit_of
 from tanjax.units.signatures import Role, bind
 
-from ._special import special, split
-from ._special_numpy import common
+from ._handler import special, split
+from ._numpy import common
 
 
 @special("numpy.apply_along_axis")

@@ -18,8 +18,8 @@ from tanjax.registry._careful import labelled as quantity
 from tanjax.units import Unit, one
 from tanjax.units.signatures import describe_unit
 
-from ._special import linear, special, split
-from ._special_choices import front
+from ._by_flags import front
+from ._handler import linear, special, split
 
 
 def _coefficients(name: str, p: Any) -> tuple[list[Any], list[Unit]]:

@@ -16,8 +16,8 @@ import numpy as np
 from tanjax.arrays import Unitful
 from tanjax.registry import Front
 
-from ._special import SPECIALS
-from .tables import TABLES
+from ._handler import SPECIALS
+from .signatures import TABLES
 
 Choice = Callable[..., str]
 

@@ -27,18 +27,17 @@ from tanjax.registry._careful import (
     home,
 )
 
+from .. import _operations as ops
+from ..quantities import UNIT_DEPENDENT, add, divide, in_its_unit, multiply
 from . import (
-    _arithmetic,
-    _operations as ops,
-    _special_choices as _special_choices,
-    _special_functions as _special_functions,
-    _special_numpy as _special_numpy,
-    _special_polynomials as _special_polynomials,
-    _special_scipy as _special_scipy,
+    _by_flags as _by_flags,
+    _functional as _functional,
+    _numpy as _numpy,
+    _polynomials as _polynomials,
+    _scipy as _scipy,
 )
-from ._rounding import UNIT_DEPENDENT, in_its_unit
-from ._special import ALWAYS, DEGREES, SPECIALS, on_scale
-from .tables import TABLES
+from ._handler import ALWAYS, DEGREES, SPECIALS, on_scale
+from .signatures import TABLES
 
 # Functions that structured arrays have an operation for; others see a dense array, visibly.
 _OPERATIONS: dict[str, Any] = {
@@ -76,14 +75,14 @@ _TABLE_OF = {module: table for table, module in _MODULES.items()}
 
 
 _CAREFUL = {
-    "add": _arithmetic.add,
-    "subtract": _arithmetic.add,
-    "sub": _arithmetic.add,
-    "multiply": _arithmetic.multiply,
-    "mul": _arithmetic.multiply,
-    "divide": _arithmetic.divide,
-    "true_divide": _arithmetic.divide,
-    "div": _arithmetic.divide,
+    "add": add,
+    "subtract": add,
+    "sub": add,
+    "multiply": multiply,
+    "mul": multiply,
+    "divide": divide,
+    "true_divide": divide,
+    "div": divide,
 }
 
 

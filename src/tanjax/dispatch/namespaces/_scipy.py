@@ -14,9 +14,9 @@ from tanjax.registry._careful import labelled as quantity
 from tanjax.units import Unit, one
 from tanjax.units.signatures import describe_unit
 
-from ._special import linear, pure, special, split
-from ._special_choices import front
-from ._special_numpy import common, labelled
+from ._by_flags import front
+from ._handler import linear, pure, special, split
+from ._numpy import common, labelled
 
 
 @special("scipy.linalg.det")

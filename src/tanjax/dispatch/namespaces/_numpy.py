@@ -19,9 +19,9 @@ from tanjax.registry._front import unit_of
 from tanjax.units import Unit, one
 from tanjax.units.signatures import Role, bind, describe_unit
 
-from ._special import linear, pure, special, split
-from ._special_choices import front
-from .tables import TABLES
+from ._by_flags import front
+from ._handler import linear, pure, special, split
+from .signatures import TABLES
 
 # -- one unit for everything -----------------------------------------------------------------------
 
