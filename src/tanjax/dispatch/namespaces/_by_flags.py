@@ -1,7 +1,7 @@
 """Functions whose unit signature depends on flags, and defaults that are numbers with a unit.
 
-`svd(a)` gives `(1, u, 1)`, `svd(a, compute_uv=False)` gives `u`. A *choice* has the parameters of
-JAX's function, as far as they matter, and returns the signature for a call.
+`svd(a)` gives `(1, u, 1)`, `svd(a, compute_uv=False)` gives `u`. What chooses a signature has those
+parameters of JAX's function that matter as its own, with JAX's defaults.
 """
 
 from __future__ import annotations
@@ -14,30 +14,32 @@ from typing import Any
 import numpy as np
 
 from tanjax.arrays import Unitful
-from tanjax.registry import Front
 
-from ._handler import SPECIALS
+from ._handler import HANDLERS, ungraphed, unit_function
 from .signatures import TABLES
 
 Choice = Callable[..., str]
 
 
 @functools.cache
-def front(raw: Callable[..., Any], signature: str) -> Front:
-    """A front, made once; it looks at numbers by itself."""
-    raw = getattr(raw, "ungraphed", raw)
-    return Front(raw.__name__, raw, signature)
+def _parameters(f: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(inspect.signature(f).parameters)
 
 
-def chosen(*names: str) -> Callable[[Choice], Choice]:
-    """Register a function that chooses the signature of a call."""
+def signature_by_flags(*names: str) -> Callable[[Choice], Choice]:
+    """Register a function that chooses the signature of a call from some of its arguments."""
 
     def register(choose: Choice) -> Choice:
+        flags = _parameters(choose)
+
         def call(raw: Any, *args: Any, **kwargs: Any) -> Any:
-            return front(raw, choose(*args, **kwargs))(*args, **kwargs)
+            # 1 us; to bind the arguments to the signature would cost 4 us
+            given = dict(zip(_parameters(ungraphed(raw)), args)) | kwargs  # noqa: B905
+            chosen = choose(**{flag: given[flag] for flag in flags if flag in given})
+            return unit_function(raw, chosen)(*args, **kwargs)
 
         for name in names:
-            SPECIALS[name] = call
+            HANDLERS[name] = call
         return choose
 
     return register
@@ -47,75 +49,64 @@ def _with_defaults(signature: str, raw: Any, *args: Any, **kwargs: Any) -> Any:
     """A call with the defaults written out, so that their units are checked like any other's."""
     bound = inspect.signature(raw).bind(*args, **kwargs)
     bound.apply_defaults()
-    return front(raw, signature)(*bound.args, **bound.kwargs)
+    return unit_function(raw, signature)(*bound.args, **bound.kwargs)
 
 
 for _table, _entries in TABLES.items():
     for _name, _entry in _entries.items():
         if "!" in _entry:
             _call = functools.partial(_with_defaults, _entry.replace("!", ""))
-            SPECIALS[f"{_table}.{_name}"] = _call
+            HANDLERS[f"{_table}.{_name}"] = _call
 
 
 # -- jax.numpy -----------------------------------------------------------------------------------
 
 
-@chosen("numpy.average")
-def _average(
-    a: Any, axis: Any = None, weights: Any = None, returned: bool = False, **_: Any
-) -> str:
+@signature_by_flags("numpy.average")
+def _average(returned: bool = False) -> str:
     return f"a: U, weights: v -> {'(U, v)' if returned else 'U'}"
 
 
-@chosen("numpy.unwrap")
-def _unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = None) -> str:
+@signature_by_flags("numpy.unwrap")
+def _unwrap(period: Any = None) -> str:
     if period is None:
         return "p: 1, discont: 1 -> rad"
     return "p: u, discont: u, period: u -> u"
 
 
-@chosen("numpy.compress", "numpy.extract")
-def _compress(*args: Any, size: Any = None, **_: Any) -> str:
+@signature_by_flags("numpy.compress", "numpy.extract")
+def _compress(size: Any = None) -> str:
     role = "U" if size is None else "u"  # a given size fills up with zeros
     return f"a: {role}, arr: {role}, fill_value: {role} -> {role}"
 
 
-@chosen("numpy.select")
-def _select(condlist: Any, choicelist: Any, default: Any = None) -> str:
+@signature_by_flags("numpy.select")
+def _select(default: Any = None) -> str:
     role = "u" if default is None else "U"  # where nothing is chosen there is zero
     return f"choicelist: [{role}], default: {role} -> {role}"
 
 
-@chosen("numpy.unique")
+@signature_by_flags("numpy.unique")
 def _unique(
-    ar: Any,
-    return_index: bool = False,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    *_: Any,
-    **__: Any,
+    return_index: bool = False, return_inverse: bool = False, return_counts: bool = False
 ) -> str:
     more = ", -" * (bool(return_index) + bool(return_inverse) + bool(return_counts))
     return f"ar: U, fill_value: U -> {f'(U{more})' if more else 'U'}"
 
 
-@chosen("numpy.intersect1d")
-def _intersect1d(
-    ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False, **_: Any
-) -> str:
+@signature_by_flags("numpy.intersect1d")
+def _intersect1d(return_indices: bool = False) -> str:
     return f"ar1: U, ar2: U, fill_value: U -> {'(U, -, -)' if return_indices else 'U'}"
 
 
-@chosen("numpy.histogram")
-def _histogram(
-    a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: Any = None, **_: Any
-) -> str:
+@signature_by_flags("numpy.histogram")
+def _histogram(bins: Any = 10, density: Any = None) -> str:
     counts = "1/u" if density else "v"
     return f"a: U, {_edges(bins)}range: U, weights: v -> ({counts}, u)"
 
 
-@chosen("numpy.histogram_bin_edges")
-def _histogram_bin_edges(a: Any, bins: Any = 10, *_: Any, **__: Any) -> str:
+@signature_by_flags("numpy.histogram_bin_edges")
+def _histogram_bin_edges(bins: Any = 10) -> str:
     return f"a: U, {_edges(bins)}range: U, weights: v -> U"
 
 
@@ -127,113 +118,82 @@ def _edges(bins: Any) -> str:
 # -- linear algebra --------------------------------------------------------------------------------
 
 
-@chosen("linalg.norm")
-def _norm(x: Any, ord: Any = None, *_: Any, **__: Any) -> str:
-    return _vector_norm(x, ord=ord)
-
-
-@chosen("linalg.vector_norm")
-def _vector_norm(x: Any, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> str:
+@signature_by_flags("linalg.norm", "linalg.vector_norm")
+def _norm(ord: Any = None) -> str:
     counts = isinstance(ord, int | float) and ord == 0  # the number of entries that are not zero
     return f"x: u -> {'-' if counts else 'u'}"
 
 
-@chosen("linalg.qr")
-def _qr(a: Any, mode: str = "reduced") -> str:
+@signature_by_flags("linalg.qr")
+def _qr(mode: str = "reduced") -> str:
     if mode == "raw":
         return "a: 1 -> (1, 1)"
     return f"a: u -> {'u' if mode == 'r' else '(1, u)'}"
 
 
-@chosen("scipy.linalg.qr")
-def _scipy_qr(
-    a: Any,
-    overwrite_a: Any = False,
-    lwork: Any = None,
-    mode: str = "full",
-    pivoting: bool = False,
-    check_finite: bool = True,
-) -> str:
+@signature_by_flags("scipy.linalg.qr")
+def _scipy_qr(mode: str = "full", pivoting: bool = False) -> str:
     pivots = ", -" if pivoting else ""
     return f"a: u -> ({'' if mode == 'r' else '1, '}u{pivots})"
 
 
-@chosen("linalg.svd", "scipy.linalg.svd")
-def _svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, *_: Any, **__: Any) -> str:
+@signature_by_flags("linalg.svd", "scipy.linalg.svd")
+def _svd(compute_uv: bool = True) -> str:
     return f"a: u -> {'(1, u, 1)' if compute_uv else 'u'}"
 
 
-@chosen("lax.linalg.svd")
-def _lax_svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True, **_: Any) -> str:
+@signature_by_flags("lax.linalg.svd")
+def _lax_svd(compute_uv: bool = True) -> str:
     return f"x: u -> {'(1, u, 1)' if compute_uv else '[u]'}"
 
 
-@chosen("scipy.linalg.eigh")
-def _scipy_eigh(
-    a: Any, b: Any = None, lower: bool = True, eigvals_only: bool = False, *_: Any, **__: Any
-) -> str:
+@signature_by_flags("scipy.linalg.eigh")
+def _scipy_eigh(b: Any = None, eigvals_only: bool = False) -> str:
     if b is None:
         return f"a: u -> {'u' if eigvals_only else '(u, 1)'}"
     # vectors are normalised by `v^H b v = 1`
     return f"a: u, b: v -> {'u/v' if eigvals_only else '(u/v, v^-1/2)'}"
 
 
-@chosen("scipy.linalg.hessenberg")
-def _hessenberg(a: Any, *, calc_q: bool = False, **_: Any) -> str:
+@signature_by_flags("scipy.linalg.hessenberg")
+def _hessenberg(calc_q: bool = False) -> str:
     return f"a: u -> {'(u, 1)' if calc_q else 'u'}"
 
 
-@chosen("scipy.linalg.lu")
-def _lu(
-    a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True
-) -> str:
+@signature_by_flags("scipy.linalg.lu")
+def _lu(permute_l: bool = False) -> str:
     return f"a: u -> {'(1, u)' if permute_l else '(-, 1, u)'}"
 
 
-@chosen("scipy.linalg.expm_frechet")
-def _expm_frechet(A: Any, E: Any, *, method: Any = None, compute_expm: bool = True) -> str:
+@signature_by_flags("scipy.linalg.expm_frechet")
+def _expm_frechet(compute_expm: bool = True) -> str:
     return f"A: 1, E: u -> {'(1, u)' if compute_expm else 'u'}"
 
 
-@chosen("scipy.linalg.solve_triangular")
-def _solve_triangular(
-    a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False, **_: Any
-) -> str:
+@signature_by_flags("scipy.linalg.solve_triangular", "lax.linalg.triangular_solve")
+def _solve_triangular(unit_diagonal: bool = False) -> str:
     # a diagonal of ones is a diagonal of pure numbers
-    return "a: 1, b: v -> v" if unit_diagonal else "a: u, b: v -> v/u"
-
-
-@chosen("lax.linalg.triangular_solve")
-def _triangular_solve(a: Any, b: Any, *, unit_diagonal: bool = False, **_: Any) -> str:
     return "a: 1, b: v -> v" if unit_diagonal else "a: u, b: v -> v/u"
 
 
 # -- the rest of jax.scipy -------------------------------------------------------------------------
 
 
-@chosen("scipy.special.logsumexp")
-def _logsumexp(
-    a: Any,
-    axis: Any = None,
-    b: Any = None,
-    keepdims: bool = False,
-    return_sign: bool = False,
-    where: Any = None,
-) -> str:
+@signature_by_flags("scipy.special.logsumexp")
+def _logsumexp(return_sign: bool = False) -> str:
     return f"a: 1, b: 1 -> {'(1, -)' if return_sign else '1'}"
 
 
-@chosen("scipy.signal.csd")
-def _csd(x: Any, y: Any, fs: Any = 1.0, *rest: Any, scaling: str = "density", **_: Any) -> str:
-    power = "u^2" if y is None else "u*v"
-    return f"x: u, y: v, fs: w -> (w, {power}{_per_frequency(rest, scaling)})"
+@signature_by_flags("scipy.signal.csd")
+def _csd(y: Any = None, scaling: str = "density") -> str:
+    return _spectrum("x: u, y: v, fs: w", "u^2" if y is None else "u*v", scaling)
 
 
-@chosen("scipy.signal.welch")
-def _welch(x: Any, fs: Any = 1.0, *rest: Any, scaling: str = "density", **_: Any) -> str:
-    return f"x: u, fs: w -> (w, u^2{_per_frequency(rest, scaling)})"
+@signature_by_flags("scipy.signal.welch")
+def _welch(scaling: str = "density") -> str:
+    return _spectrum("x: u, fs: w", "u^2", scaling)
 
 
-def _per_frequency(rest: tuple[Any, ...], scaling: str) -> str:
-    """A density is per frequency, a spectrum is not; `scaling` is the seventh after `fs`."""
-    return "/w" if (rest[6] if len(rest) > 6 else scaling) == "density" else ""
+def _spectrum(operands: str, power: str, scaling: str) -> str:
+    """A density is per frequency, a spectrum is not."""
+    return f"{operands} -> (w, {power}{'/w' if scaling == 'density' else ''})"

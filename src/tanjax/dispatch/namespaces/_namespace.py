@@ -1,7 +1,7 @@
 """JAX's namespaces, opened to quantities and structured arrays.
 
 `tanjax.numpy` has the names of `jax.numpy`. A name with a unit signature in the tables becomes a
-`Front`; one with a special a function that calls it; plain ones are JAX's own. A name that is in
+`Front`; one with a handler a function that calls it; plain ones are JAX's own. A name that is in
 no table (a newer JAX) takes everything except quantities. Nothing is built before it is asked for.
 """
 
@@ -28,15 +28,19 @@ from tanjax.registry._careful import (
 )
 
 from .. import _operations as ops
-from ..quantities import UNIT_DEPENDENT, add, divide, in_its_unit, multiply
+from ..quantities import UNIT_DEPENDENT, add, divide, in_its_unit, multiply, on_scale
 from . import (
     _by_flags as _by_flags,
     _functional as _functional,
+    _histograms as _histograms,
+    _lax as _lax,
+    _linalg as _linalg,
     _numpy as _numpy,
     _polynomials as _polynomials,
     _scipy as _scipy,
 )
-from ._handler import ALWAYS, DEGREES, SPECIALS, on_scale
+from ._handler import ALWAYS, HANDLERS
+from ._powers import DEGREES
 from .signatures import TABLES
 
 # Functions that structured arrays have an operation for; others see a dense array, visibly.
@@ -113,9 +117,9 @@ def _function(table: str, name: str) -> Any:
     key = f"{table}.{name}"
     structured = _OPERATIONS.get(key) or functools.partial(_densify_first, name, raw)
     if key in ALWAYS:
-        return functools.wraps(raw)(functools.partial(SPECIALS[key], raw))
-    if entry == "special" or key in SPECIALS:
-        return _guarded(name, raw, _special(name, SPECIALS[key], _either(raw, structured)))
+        return functools.wraps(raw)(functools.partial(HANDLERS[key], raw))
+    if entry == "special" or key in HANDLERS:
+        return _guarded(name, raw, _handled(name, HANDLERS[key], _either(raw, structured)))
     if entry is None:
         return _guarded(name, raw, _refuse(name, "it has no unit signature"))
     if entry.startswith("refuse"):
@@ -127,23 +131,23 @@ def _function(table: str, name: str) -> Any:
     return front
 
 
-def _special(name: str, special: Callable[..., Any], raw: Callable[..., Any]) -> Any:
-    """A special on `raw`; through the scale graph where its numbers are near the ends."""
+def _handled(name: str, handler: Callable[..., Any], raw: Callable[..., Any]) -> Any:
+    """A handler on `raw`; through the scale graph where its numbers are near the ends."""
     spread = not isinstance(getattr(np, name, None), np.ufunc)
     degree_of = DEGREES.get(name)
     if name in SELECTING:
-        return functools.partial(special, raw)
+        return functools.partial(handler, raw)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if degree_of is None:
             degree = 2.0
             if comfortable(args, spread) and comfortable(kwargs.values(), spread):
-                return special(raw, *args, **kwargs)
+                return handler(raw, *args, **kwargs)
         else:
             degree = degree_of(*args, **kwargs)
             if at_degree((*args, *kwargs.values()), degree, spread):
-                return special(raw, *args, **kwargs)
-        on_quantities = functools.partial(special, graphed(raw, degree, spread))
+                return handler(raw, *args, **kwargs)
+        on_quantities = functools.partial(handler, graphed(raw, degree, spread))
         result, plain = centred_call(name, on_quantities, args, kwargs)
         return home(result) if plain else result
 

@@ -1,60 +1,40 @@
-"""Specials of `jax.scipy` and `jax.lax.linalg`: classes, pairs, solvers, densities in space."""
+"""Distributions, interpolation and optimisation, of `jax.scipy` and `jax.random`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from tanjax._errors import UnitError, incompatible, message
-from tanjax.arrays import Unitful, convert
+from tanjax._errors import incompatible
+from tanjax.arrays import Unitful, convert, split_unit
 from tanjax.registry._careful import labelled as quantity
 from tanjax.units import Unit, one
 from tanjax.units.signatures import describe_unit
 
-from ._by_flags import front
-from ._handler import linear, pure, special, split
-from ._numpy import common, labelled
+from ._handler import common, linear, unit_function, unit_handler, with_unit
 
 
-@special("scipy.linalg.det")
-def det(raw: Any, a: Any, *args: Any, **kwargs: Any) -> Unitful:
-    """The unit to the power of the number of rows."""
-    value, unit = linear("det", "a", a)
-    return quantity(raw(value, *args, **kwargs), unit ** np.shape(value)[-1])
+@unit_handler("random.multivariate_normal")
+def draw_multivariate_normal(raw: Any, key: Any, mean: Any, cov: Any, *args: Any, **kw: Any) -> Any:
+    """The covariance is in the square of the unit of the mean."""
+    (value, unit), (square, given) = split_unit(mean), linear("multivariate_normal", "cov", cov)
+    if unit is one and not np.any(value):
+        unit = given ** Fraction(1, 2)
+    if given.dimension is not unit.delta.dimension**2:
+        facts = f"mean: {describe_unit(unit)}", f"cov: {describe_unit(given)}"
+        raise incompatible("multivariate_normal", *facts, "a covariance is in `mean**2`.")
+    square = convert(square, given, unit.delta**2)
+    return with_unit(raw(key, value, square, *args, **kw), unit)
 
 
-@special("scipy.linalg.cho_solve")
-def cho_solve(raw: Any, c_and_lower: Any, b: Any, *args: Any, **kwargs: Any) -> Unitful:
-    """The factor has half of the matrix' unit."""
-    factor, lower = c_and_lower
-    c, u = linear("cho_solve", "c", factor)
-    value, v = linear("cho_solve", "b", b)
-    return quantity(raw((c, lower), value, *args, **kwargs), v / u**2)
-
-
-@special("lax.linalg.symmetric_product")
-def symmetric_product(
-    raw: Any, a_matrix: Any, c_matrix: Any, *, alpha: Any = 1.0, beta: Any = 0.0, **kwargs: Any
-) -> Unitful:
-    """`alpha * a @ a.T + beta * c` in the unit of the first term."""
-    a, u = linear("symmetric_product", "a_matrix", a_matrix)
-    c, v = linear("symmetric_product", "c_matrix", c_matrix)
-    unit = u**2
-    if unit.dimension is not v.dimension:
-        raise incompatible(
-            "symmetric_product", f"a @ a.T: {describe_unit(unit)}", f"c: {describe_unit(v)}"
-        )
-    return quantity(raw(a, convert(c, v, unit), alpha=alpha, beta=beta, **kwargs), unit)
-
-
-@special("scipy.stats.multivariate_normal.pdf", "scipy.stats.multivariate_normal.logpdf")
+@unit_handler("scipy.stats.multivariate_normal.pdf", "scipy.stats.multivariate_normal.logpdf")
 def multivariate_normal(raw: Any, x: Any, mean: Any, cov: Any, *args: Any, **kw: Any) -> Any:
     """A density per unit of each of the `n` variables; its logarithm needs pure numbers."""
     if raw.__name__ == "logpdf":
-        return front(raw, "x: 1, mean: 1, cov: 1 -> 1")(x, mean, cov, *args, **kw)
+        return unit_function(raw, "x: 1, mean: 1, cov: 1 -> 1")(x, mean, cov, *args, **kw)
     unit, (value, center) = common("pdf", "u", x, mean)
     unit = unit or one
     spread, square = linear("pdf", "cov", cov)
@@ -97,13 +77,13 @@ class UnitfulInterpolator:
         """Values at points: one quantity per axis in a tuple, or an array if they share a unit."""
         if isinstance(xi, tuple | list):
             parts = [self._coordinate(i, x) for i, x in enumerate(xi)]
-            return labelled(self.inner(tuple(parts), method), self.unit)
+            return with_unit(self.inner(tuple(parts), method), self.unit)
         shared = xi.label if type(xi) is Unitful else one
         columns = [
-            self._coordinate(i, labelled(split(xi)[0][..., i], shared))
+            self._coordinate(i, with_unit(split_unit(xi)[0][..., i], shared))
             for i in range(len(self.axes))
         ]
-        return labelled(self.inner(jnp.stack(columns, -1), method), self.unit)
+        return with_unit(self.inner(jnp.stack(columns, -1), method), self.unit)
 
     def _coordinate(self, i: int, x: Any) -> Any:
         value, unit = linear("RegularGridInterpolator", f"xi[{i}]", x)
@@ -116,13 +96,13 @@ class UnitfulInterpolator:
         return convert(value, unit, self.axes[i])
 
 
-@special("scipy.interpolate.RegularGridInterpolator")
+@unit_handler("scipy.interpolate.RegularGridInterpolator")
 def regular_grid_interpolator(raw: Any, *args: Any, **kwargs: Any) -> UnitfulInterpolator:
     """An interpolator of quantities."""
     return UnitfulInterpolator(raw, *args, **kwargs)
 
 
-@special("scipy.optimize.minimize")
+@unit_handler("scipy.optimize.minimize")
 def minimize(raw: Any, fun: Any, x0: Any, args: Any = (), **kwargs: Any) -> Any:
     """The function gets a quantity and may return one; so are `x`, `fun`, `jac` and `hess_inv`."""
     value, unit = linear("minimize", "x0", x0)
@@ -142,46 +122,3 @@ def minimize(raw: Any, fun: Any, x0: Any, args: Any = (), **kwargs: Any) -> Any:
         jac=quantity(found.jac, loss / unit),
         hess_inv=None if inverse is None else quantity(inverse, unit**2 / loss),
     )
-
-
-@special("scipy.sparse.linalg.cg", "scipy.sparse.linalg.gmres", "scipy.sparse.linalg.bicgstab")
-def krylov(
-    raw: Callable[..., Any],
-    A: Any,
-    b: Any,
-    x0: Any = None,
-    *,
-    atol: Any = 0.0,
-    M: Any = None,
-    **kwargs: Any,
-) -> Any:
-    """`A @ x = b` for one vector; `A` a matrix, or a function of quantities."""
-    name = raw.__name__
-    number, v = linear(name, "b", b)
-    if callable(A):
-        u = _unit_of_function(name, A, x0, v)
-        apply = lambda x: common(name, "u", quantity(number, v), A(quantity(x, v / u)))[1][1]
-    else:
-        apply, u = linear(name, "A", A)
-    unit = v / u
-    start = None if x0 is None else common(name, "u", quantity(jnp.zeros(()), unit), x0)[1][1]
-    tolerance = common(name, "u", quantity(jnp.zeros(()), v), atol)[1][1]
-    if M is not None and (callable(M) or not split(M)[1].is_dimensionless):
-        raise UnitError(
-            message(f"{name}: a preconditioner is a dimensionless matrix here.", hint="scale it.")
-        )
-    M = None if M is None else pure(name, "M", M)
-    x, info = raw(apply, number, start, atol=tolerance, M=M, **kwargs)
-    return quantity(x, unit), info
-
-
-def _unit_of_function(name: str, A: Any, x0: Any, b: Unit) -> Unit:
-    """The unit of a matrix given as a function, from the starting point."""
-    if type(x0) is not Unitful:
-        raise UnitError(
-            message(
-                f"{name}: with a function as `A`, the unit of the solution is not known.",
-                hint="give a starting point with a unit, `x0=0.0 * x_unit * jnp.ones(n)`.",
-            )
-        )
-    return b / x0.label
