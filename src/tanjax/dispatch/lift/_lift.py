@@ -29,7 +29,7 @@ from tanjax.arrays import Unitful, convert, is_structured, number_in, quantity
 from tanjax.registry import lifting
 from tanjax.units.signatures import AnyUnit, Signature
 
-from ._closure import surroundings, unchanged
+from ._closure import closure_fingerprint, unchanged
 from ._control import TAG, TAGGED
 from ._needs import NeedsCoherent, NeedsRoot
 from ._structure import interpret
@@ -65,7 +65,7 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
         kinds = tuple((a.shape, a.dtype, a.weak_type) for a in avals)
         key = (tree, tuple(found), kinds, tuple(fixed.items()))
         seen, result = inferred.get(key, (None, None))
-        around = surroundings(f)
+        around = closure_fingerprint(f)
         if not unchanged(seen, around):
             result = _infer(call, avals, [found[i] for i in moving], fixed)
             if not any(isinstance(c, jax.core.Tracer) for c in result[3].consts):

@@ -27,7 +27,7 @@ from tanjax.registry._careful import (
     home,
 )
 
-from .. import _operations as ops
+from .._operations import BY_NAME
 from ..quantities import UNIT_DEPENDENT, add, divide, in_its_unit, multiply, on_scale
 from . import (
     _by_flags as _by_flags,
@@ -43,42 +43,9 @@ from ._handler import ALWAYS, HANDLERS
 from ._powers import DEGREES
 from .signatures import TABLES
 
-# Functions that structured arrays have an operation for; others see a dense array, visibly.
-_OPERATIONS: dict[str, Any] = {
-    **{
-        f"numpy.{name}": op
-        for name, op in {
-            "add": ops.add,
-            "subtract": ops.subtract,
-            "negative": ops.negative,
-            "multiply": ops.multiply,
-            "divide": ops.divide,
-            "true_divide": ops.divide,
-            "matmul": ops.matmul,
-            "dot": ops.matmul,
-            "kron": ops.kron,
-            "trace": ops.trace,
-            "diagonal": ops.diagonal,
-            "sum": ops.sum,
-            "transpose": ops.transpose,
-            "matrix_transpose": ops.transpose,
-        }.items()
-    },
-    "linalg.norm": ops.norm,
-    "linalg.solve": ops.solve,
-    "linalg.inv": ops.inv,
-    "linalg.det": ops.det,
-    "linalg.cholesky": ops.cholesky,
-    "linalg.matmul": ops.matmul,
-    "linalg.trace": ops.trace,
-    "linalg.diagonal": ops.diagonal,
-    "linalg.matrix_transpose": ops.transpose,
-}
 _MODULES = {"numpy": "jax.numpy", "linalg": "jax.numpy.linalg", "fft": "jax.numpy.fft"}
 _TABLE_OF = {module: table for table, module in _MODULES.items()}
-
-
-_CAREFUL = {
+_IN_RANGE = {
     "add": add,
     "subtract": add,
     "sub": add,
@@ -115,17 +82,18 @@ def _function(table: str, name: str) -> Any:
     if entry == "plain" or not callable(raw):
         return raw
     key = f"{table}.{name}"
-    structured = _OPERATIONS.get(key) or functools.partial(_densify_first, name, raw)
+    operation = BY_NAME.get(table, {}).get(name)
+    structured = operation or functools.partial(_densify_first, name, raw)
     if key in ALWAYS:
         return functools.wraps(raw)(functools.partial(HANDLERS[key], raw))
     if entry == "special" or key in HANDLERS:
-        return _guarded(name, raw, _handled(name, HANDLERS[key], _either(raw, structured)))
+        return _opened(name, raw, _handled(name, HANDLERS[key], _either(raw, structured)))
     if entry is None:
-        return _guarded(name, raw, _refuse(name, "it has no unit signature"))
+        return _opened(name, raw, _refuse(name, "it has no unit signature"))
     if entry.startswith("refuse"):
-        return _guarded(name, raw, _refuse(name, entry.partition(":")[2].strip()))
+        return _opened(name, raw, _refuse(name, entry.partition(":")[2].strip()))
     front = Front(name, raw, entry, structured)
-    front.careful = _CAREFUL.get(name)
+    front.careful = _IN_RANGE.get(name)
     if name in ("add", "subtract", "sub"):
         front.on_scale = on_scale
     return front
@@ -183,7 +151,7 @@ def _refuse(name: str, reason: str) -> Callable[..., Any]:
     return refuse
 
 
-def _guarded(name: str, raw: Callable[..., Any], on_quantities: Callable[..., Any]) -> Any:
+def _opened(name: str, raw: Callable[..., Any], on_quantities: Callable[..., Any]) -> Any:
     """`raw`, except that `on_quantities` is called if there are quantities."""
 
     @functools.wraps(raw)
