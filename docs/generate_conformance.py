@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 import jax  # noqa: E402
 
 from calls import DOORS, GROUPS, SINGLE_VERSION, raw  # noqa: E402
-from tanjax.dispatch.tables import TABLES  # noqa: E402
+from tanjax.dispatch.namespaces.signatures import TABLES  # noqa: E402
 
 RIGHT, ABSENT = "✓", "·"
 HEADINGS = {

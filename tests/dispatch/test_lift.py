@@ -19,7 +19,7 @@ from quantities import (
     central_difference,
     si,
 )
-from tanjax.dispatch import _lift
+from tanjax.dispatch.lift import _lift
 
 m, km, cm, s, kg = (tj.unit(name) for name in ("m", "km", "cm", "s", "kg"))
 V = np.asarray([1.5, 2.25, 4.0])

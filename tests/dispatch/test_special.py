@@ -9,6 +9,7 @@ import tanjax as tj
 import tanjax.lax
 import tanjax.numpy as tnp
 import tanjax.scipy
+from tanjax.dispatch.namespaces._handler import _unit_function
 
 LENGTHS = tj.Unitful(jnp.array([1.5, 2.0, 4.0]), "m")
 TIMES = tj.Unitful(jnp.array([250.0, 500.0, 1000.0]), "ms")
@@ -56,6 +57,24 @@ def test_tolerance_left_out_is_relative():
     assert tnp.allclose(LENGTHS / LENGTHS - 1, near / LENGTHS - 1, rtol=0)
     with pytest.raises(tj.UnitError, match="atol"):
         tnp.isclose(LENGTHS, near, atol=1e-8)
+
+
+def test_left_out_the_absolute_tolerance_is_zero_for_tiny_numbers_too():
+    """Near the ends of the range a function is wrapped, and the tolerance went with the wrapper."""
+    tiny = tj.Unitful(jnp.array([1e-30, 1.0], jnp.float32), "m")
+    np.testing.assert_array_equal(tnp.isclose(tiny, 2 * tiny), [False, False])
+    np.testing.assert_array_equal(tnp.isclose(tiny, tiny), [True, True])
+    assert not tnp.allclose(tiny[:1], 2 * tiny[:1])
+
+
+def test_calls_near_the_ends_of_the_range_are_made_once():
+    """A function made anew in every call was kept for ever, and compiled again."""
+    tiny = tj.Unitful(jnp.array([1e-30, 1.0], jnp.float32), "m")
+    for function in (lambda q: tnp.isclose(q, q), tnp.linalg.norm):
+        function(tiny)
+        before = _unit_function.cache_info().currsize
+        function(tiny)
+        assert _unit_function.cache_info().currsize == before
 
 
 # -- points of an affine scale ---------------------------------------------------------------------

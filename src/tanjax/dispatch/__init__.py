@@ -1,13 +1,7 @@
 """Layer 5: the shipped operations, operators, NumPy's protocols."""
 
-from ._lift import lift as lift
-from ._make import quantity as quantity
-from ._namespaces import (
-    Namespace as Namespace,
-    function as function,
-    mirror as mirror,
-    scipy_modules as scipy_modules,
-)
+from tanjax.arrays import as_quantity
+
 from ._operations import (
     add as add,
     cholesky as cholesky,
@@ -30,5 +24,13 @@ from ._operations import (
     transpose as transpose,
 )
 from ._operators import install
+from .lift import lift as lift
+from .namespaces import (
+    Namespace as Namespace,
+    function as function,
+    mirror as mirror,
+    scipy_modules as scipy_modules,
+)
 
+quantity = as_quantity  # its name for users; below, `quantity` is the unchecked constructor
 install()

@@ -24,8 +24,8 @@ import numpy as np
 from tanjax._errors import UnitError, message
 from tanjax.arrays import Unitful
 
-from ._namespaces import function, holds_quantity
-from .tables import TABLES
+from .namespaces import function, holds_quantity
+from .namespaces.signatures import TABLES
 
 _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
 _ACCUMULATIONS = {"add": "cumsum", "multiply": "cumprod"}

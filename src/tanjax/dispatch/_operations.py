@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from tanjax.arrays import quantity
-from tanjax.registry import operation
+from tanjax.registry import Operation, operation
 from tanjax.units.signatures import not_linear
 
 from . import _checks as checks
@@ -229,3 +229,35 @@ def kron(a: Any, b: Any) -> Any:
     matrix. **Derivative:** the cotangent, contracted with the other factor.
     """
     return jnp.kron(a, b)
+
+
+# The functions of NumPy, and of JAX, that an operation serves, by the namespace that has them.
+BY_NAME: dict[str, dict[str, Operation]] = {
+    "numpy": {
+        "add": add,
+        "subtract": subtract,
+        "negative": negative,
+        "multiply": multiply,
+        "divide": divide,
+        "true_divide": divide,
+        "matmul": matmul,
+        "dot": matmul,
+        "kron": kron,
+        "trace": trace,
+        "diagonal": diagonal,
+        "sum": sum,
+        "transpose": transpose,
+        "matrix_transpose": transpose,
+    },
+    "linalg": {
+        "norm": norm,
+        "solve": solve,
+        "inv": inv,
+        "det": det,
+        "cholesky": cholesky,
+        "matmul": matmul,
+        "trace": trace,
+        "diagonal": diagonal,
+        "matrix_transpose": transpose,
+    },
+}

@@ -16,42 +16,25 @@ import numpy as np
 from tanjax.arrays import AbstractArray, Unitful, densified, is_structured
 from tanjax.registry import Operation
 
-from . import _operations as ops, _quantities
-from ._namespaces import numpy_namespace
+from . import _operations as ops, _quantity_operators
 from ._numpy_protocol import function_on_quantities, ufunc_on_quantities
+from .namespaces import numpy_namespace
 
-_UFUNCS: dict[Any, Callable[..., Any]] = {
-    np.matmul: ops.matmul,
-    np.add: ops.add,
-    np.subtract: ops.subtract,
-    np.negative: ops.negative,
-    np.multiply: ops.multiply,
-    np.true_divide: ops.divide,
-    np.conjugate: lambda a: a.conj(),
-}
+# NumPy's functions on structured arrays, by the function itself, for both protocols.
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    **{getattr(np, name): op for name, op in ops.BY_NAME["numpy"].items()},
+    **{getattr(np.linalg, name): op for name, op in ops.BY_NAME["linalg"].items()},
+    np.conjugate: lambda a: a.conj(),
     np.shape: lambda a: a.shape,
     np.ndim: lambda a: a.ndim,
     np.size: lambda a: a.size,
-    np.transpose: ops.transpose,
-    np.matrix_transpose: ops.transpose,
-    np.diagonal: ops.diagonal,
-    np.trace: ops.trace,
-    np.sum: ops.sum,
-    np.dot: lambda a, b: ops.matmul(a, b),
-    np.kron: ops.kron,
-    np.linalg.norm: ops.norm,
-    np.linalg.solve: ops.solve,
-    np.linalg.inv: ops.inv,
-    np.linalg.det: ops.det,
-    np.linalg.cholesky: ops.cholesky,
 }
 
 
 def _array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     if any(type(x) is Unitful for x in inputs):
         return ufunc_on_quantities(ufunc, method, inputs, kwargs)
-    op = _UFUNCS.get(ufunc)
+    op = _FUNCTIONS.get(ufunc)
     if op is None or method != "__call__" or kwargs:
         return NotImplemented
     return op(*inputs)
@@ -134,7 +117,7 @@ def install() -> None:
     )
     cls.T = cls.mT
     cls.H = property(lambda self: self.conj().mT, doc="The transposed and conjugated matrix.")
-    _quantities.install()
+    _quantity_operators.install()
 
 
 _COMPARISONS = {

@@ -69,7 +69,7 @@ _FAR = {jnp.dtype(jnp.float16): 1.0, jnp.dtype(jnp.float64): 1e30, jnp.dtype(jnp
 _FAR_OTHERWISE = 1.01e9
 
 
-def _brought(x: Unitful, unit: Any, target: Any) -> Unitful:
+def _convert_to_anchor(x: Unitful, unit: Any, target: Any) -> Unitful:
     """A quantity in the unit of a first call. **Raises:** `UnitError` if it may not fit there."""
     multiplier, divisor = conversion(unit, target)
     far = _FAR.get(x.dtype, _FAR_OTHERWISE)
@@ -290,7 +290,7 @@ class Compiled:
                 continue
             try:
                 done = [
-                    x if unit is target else _brought(x, unit, target)
+                    x if unit is target else _convert_to_anchor(x, unit, target)
                     for x, unit, target in zip(leaves, units, anchor, strict=True)
                 ]
             except UnitError:  # it does not fit in the dtype: compile for these units

@@ -35,7 +35,7 @@ class _Unknown(Exception):
     """Something could change unseen."""
 
 
-def surroundings(f: Any) -> list[Any] | None:
+def closure_fingerprint(f: Any) -> list[Any] | None:
     """All that `f` reads besides its arguments, to be compared by identity; `None` if unknown."""
     found: list[Any] = []
     try:
@@ -46,7 +46,7 @@ def surroundings(f: Any) -> list[Any] | None:
 
 
 def unchanged(old: list[Any] | None, new: list[Any] | None) -> bool:
-    """Whether two lists of surroundings are known and the same."""
+    """Whether two fingerprints are known and the same."""
     if old is None or new is None or len(old) != len(new):
         return False
     return all(a is b for a, b in zip(old, new, strict=True))

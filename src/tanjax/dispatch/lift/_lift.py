@@ -1,7 +1,7 @@
 """`lift(f)`: unmodified JAX code on quantities and structured arrays.
 
 Code that calls `jnp.sin` and `lax.scan` knows nothing of our types. It is traced once on plain
-arrays; the units of its results follow from its jaxpr (`_lift_units`), and its values are what it
+arrays; the units of its results follow from its jaxpr (`_units`), and its values are what it
 computes itself on numbers in fitting units: every inner `jit`, loop and custom rule is its own.
 Only where an argument is a structured array is the jaxpr interpreted, equation by equation, with
 our operations where they keep structure and dense arrays, visibly, elsewhere.
@@ -29,11 +29,11 @@ from tanjax.arrays import Unitful, convert, is_structured, number_in, quantity
 from tanjax.registry import lifting
 from tanjax.units.signatures import AnyUnit, Signature
 
-from ._lift_code import surroundings, unchanged
-from ._lift_control import TAG, TAGGED
-from ._lift_needs import NeedsCoherent, NeedsRoot
-from ._lift_structure import interpret
-from ._lift_units import REGISTERED, infer, literal_unit
+from ._closure import closure_fingerprint, unchanged
+from ._control import TAG, TAGGED
+from ._needs import NeedsCoherent, NeedsRoot
+from ._structure import interpret
+from ._units import REGISTERED, infer, literal_unit
 
 _Brought = Callable[[Any], Any]  # in which unit the code sees a quantity in a unit
 _MOST_ROOTS = 10**6  # no code that ends with a number takes as many roots of roots
@@ -65,7 +65,7 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
         kinds = tuple((a.shape, a.dtype, a.weak_type) for a in avals)
         key = (tree, tuple(found), kinds, tuple(fixed.items()))
         seen, result = inferred.get(key, (None, None))
-        around = surroundings(f)
+        around = closure_fingerprint(f)
         if not unchanged(seen, around):
             result = _infer(call, avals, [found[i] for i in moving], fixed)
             if not any(isinstance(c, jax.core.Tracer) for c in result[3].consts):

@@ -13,13 +13,12 @@ from typing import Any
 import jax.numpy as jnp
 
 from tanjax._errors import UnitError, incompatible
-from tanjax.arrays import Unitful, convert
+from tanjax.arrays import Unitful, convert, split_unit
 from tanjax.registry._careful import labelled as quantity
 from tanjax.units import Unit, one
 from tanjax.units.signatures import describe_unit
 
-from ._special import linear, special, split
-from ._special_choices import front
+from ._handler import linear, unit_function, unit_handler
 
 
 def _coefficients(name: str, p: Any) -> tuple[list[Any], list[Unit]]:
@@ -50,7 +49,7 @@ def _powers(top: Unit, variable: Unit, n: int) -> list[Unit]:
     return [top / variable**k for k in range(n - 1, -1, -1)]
 
 
-@special("numpy.polyval")
+@unit_handler("numpy.polyval")
 def polyval(raw: Any, p: Any, x: Any, **kwargs: Any) -> Unitful:
     """The value has the unit of the constant coefficient."""
     values, given = _coefficients("polyval", p)
@@ -59,7 +58,7 @@ def polyval(raw: Any, p: Any, x: Any, **kwargs: Any) -> Unitful:
     return quantity(raw(_converted("polyval", values, given, wanted), number, **kwargs), given[-1])
 
 
-@special("lax.polynomial")
+@unit_handler("lax.polynomial")
 def polynomial(raw: Any, x: Any, coeffs: Any, **kwargs: Any) -> Unitful:
     """As `polyval`, with the constant coefficient first."""
     values, given = _coefficients("polynomial", list(coeffs))
@@ -69,7 +68,7 @@ def polynomial(raw: Any, x: Any, coeffs: Any, **kwargs: Any) -> Unitful:
     return quantity(raw(number, list(numbers), **kwargs), given[0])
 
 
-@special("numpy.polyfit")
+@unit_handler("numpy.polyfit")
 def polyfit(
     raw: Any,
     x: Any,
@@ -86,10 +85,10 @@ def polyfit(
     """
     number, variable = linear("polyfit", "x", x)
     if variable.is_dimensionless:
-        inner = front(raw, f"x: 1, y: u, w: v -> {_fit_results(full, cov)}")
+        inner = unit_function(raw, f"x: 1, y: u, w: v -> {_fit_results(full, cov)}")
         return inner(x, y, deg, rcond, full, w, cov)
     values, unit = linear("polyfit", "y", y)
-    weights, weight = split(w)
+    weights, weight = split_unit(w)
     powers = _powers(unit, variable, deg + 1)
     out = raw(number, values, deg, rcond, full, weights, cov)
     fitted, *more = out if full or cov else (out,)
@@ -111,21 +110,21 @@ def _fit_results(full: bool, cov: Any) -> str:
     return "(u, u^2)" if cov else "u"
 
 
-@special("numpy.polyder")
+@unit_handler("numpy.polyder")
 def polyder(raw: Any, p: Any, m: int = 1) -> Any:
     """Coefficients keep their units: what changes is what they are multiplied by."""
     if type(p) is Unitful:
-        return front(raw, "p: u -> u")(p, m)
+        return unit_function(raw, "p: u -> u")(p, m)
     values, given = _coefficients("polyder", p)
     out = raw(jnp.stack([jnp.asarray(v) for v in values]), m)
     return [quantity(c, u) for c, u in zip(out, given[: len(out)], strict=True)]
 
 
-@special("numpy.polyint")
+@unit_handler("numpy.polyint")
 def polyint(raw: Any, p: Any, m: int = 1, k: Any = None) -> Any:
     """As `polyder`; the variable of a list is in the ratio of two neighbouring units."""
     if type(p) is Unitful or not isinstance(p, list | tuple):
-        return front(raw, "p: u, k: u -> u")(p, m, k)
+        return unit_function(raw, "p: u, k: u -> u")(p, m, k)
     values, given = _coefficients("polyint", p)
     variable = _variable("polyint", given)
     new = [given[-1] * variable**i for i in range(1, m + 1)]
@@ -138,7 +137,7 @@ def polyint(raw: Any, p: Any, m: int = 1, k: Any = None) -> Any:
     return [quantity(c, u) for c, u in zip(out, given + new, strict=True)]
 
 
-@special("numpy.roots")
+@unit_handler("numpy.roots")
 def roots(raw: Any, p: Any, **kwargs: Any) -> Unitful:
     """In the unit of the variable: 1 for an array, the ratio of two coefficients for a list."""
     values, given = _coefficients("roots", p)

@@ -40,7 +40,7 @@ from tanjax.units.signatures import (
     roots,
 )
 
-from ._lift_needs import require_equal, require_root
+from ._needs import require_equal, require_root
 
 _SMALL = 64  # larger constants are not looked at: that would copy them from a device
 

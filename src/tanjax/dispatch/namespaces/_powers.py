@@ -1,8 +1,4 @@
-"""Functions whose unit depends on values, shapes or text: powers, products, determinants.
-
-A special is an ordinary function `special(raw, *args, **kwargs)` that is called when a quantity
-is among the arguments; `raw` is JAX's function. It strips, computes and labels by itself.
-"""
+"""Units to a power: `power`, `prod`, `einsum`, and how many numbers are multiplied by others."""
 
 from __future__ import annotations
 
@@ -16,18 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tanjax import units
 from tanjax._errors import UnitError, describe, message
-from tanjax.arrays import Unitful, convert, rooted
+from tanjax.arrays import Unitful, rooted, split_unit
 from tanjax.registry._careful import home, labelled as quantity
 from tanjax.units import Unit, one
-from tanjax.units.signatures import not_dimensionless, not_linear
+from tanjax.units.signatures import not_dimensionless
 
-from ._operations import unit_of_det
+from ._handler import linear, pure, unit_handler
 
-SPECIALS: dict[str, Callable[..., Any]] = {}
-ALWAYS: set[str] = set()
 # How many numbers are multiplied with one another, where there are more than two.
+
 DEGREES: dict[str, Callable[..., float]] = {
     "power": lambda x, y: _size_of(y),
     "pow": lambda x, y: _size_of(y),
@@ -51,50 +45,16 @@ def _shape(x: Any) -> tuple[int, ...]:
 def _size_of(exponent: Any) -> float:
     if type(exponent) in (int, float):
         return max(1.0, abs(exponent))
-    value = split(exponent)[0]
+    value = split_unit(exponent)[0]
     known = not isinstance(value, jax.core.Tracer) and np.size(value)
     return max(1.0, float(np.max(np.abs(np.asarray(value))))) if known else 2.0
 
 
-def special(
-    *names: str, always: bool = False
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a special for functions named as in the tables: `"numpy.prod"`, `"linalg.det"`.
-
-    **Arguments:** `always`: it is called even if no argument is a quantity, because quantities
-    come later, as with `vectorize`.
-    """
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        for name in names:
-            SPECIALS[name] = function
-            if always:
-                ALWAYS.add(name)
-        return function
-
-    return register
-
-
-def split(x: Any) -> tuple[Any, Unit]:
-    """The number and the unit of a value; plain values have unit 1."""
-    return (x.stored, x.label) if type(x) is Unitful else (x, one)
-
-
-def pure(name: str, label: str, x: Any) -> Any:
-    """The number of a dimensionless value. **Raises:** `UnitError`."""
-    if type(x) is not Unitful:
-        return x
-    if not (x.label.is_dimensionless and x.label.is_linear):
-        raise not_dimensionless(name, label, x.label)
-    return x.plain(name)
-
-
-def linear(name: str, label: str, x: Any) -> tuple[Any, Unit]:
-    """As `split`, refusing points of an affine or logarithmic scale."""
-    value, unit = split(x)
-    if not unit.is_linear:
-        raise not_linear(name, label, unit)
-    return value, unit
+def _count(shape: tuple[int, ...], axis: Any) -> int:
+    if axis is None:
+        return math.prod(shape)
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    return math.prod(shape[a] for a in axes)
 
 
 def _is_simple(name: str, y: Any) -> bool:
@@ -133,7 +93,7 @@ def _simple_fraction(name: str, number: float, base: Unit) -> Fraction:
     return simple
 
 
-@special("numpy.power", "numpy.pow", "numpy.float_power", "lax.integer_pow")
+@unit_handler("numpy.power", "numpy.pow", "numpy.float_power", "lax.integer_pow")
 def power(raw: Any, x: Any, y: Any, /) -> Any:
     """`x ** y`: the exponent is one known number, unless `x` is dimensionless."""
     name = raw.__name__
@@ -147,21 +107,14 @@ def power(raw: Any, x: Any, y: Any, /) -> Any:
     return result if unit.scale else home(result)
 
 
-@special("lax.pow")
+@unit_handler("lax.pow")
 def lax_power(raw: Any, x: Any, y: Any, /) -> Any:
     """`x ** y` of `jax.lax`, which takes no exponent of another dtype."""
     typed = lambda v, e: raw(v, jnp.asarray(e, v.dtype) if type(e) is float else e)
     return power(functools.wraps(raw)(typed), x, y)
 
 
-def _count(shape: tuple[int, ...], axis: Any) -> int:
-    if axis is None:
-        return math.prod(shape)
-    axes = axis if isinstance(axis, tuple) else (axis,)
-    return math.prod(shape[a] for a in axes)
-
-
-@special("numpy.prod", "numpy.nanprod")
+@unit_handler("numpy.prod", "numpy.nanprod")
 def prod(raw: Any, a: Any, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
     """The unit to the power of the number of factors."""
     if args:
@@ -170,33 +123,22 @@ def prod(raw: Any, a: Any, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
     where = kwargs.get("where")
     if (where is not None or raw.__name__ == "nanprod") and not unit.is_dimensionless:
         raise not_dimensionless(raw.__name__, "a", unit)
-    initial, initial_unit = split(kwargs.pop("initial", None))
+    initial, initial_unit = split_unit(kwargs.pop("initial", None))
     if initial is not None:
         kwargs["initial"] = initial
     out = raw(value, axis=axis, **kwargs)
     return quantity(out, unit ** _count(jnp.shape(value), axis) * initial_unit)
 
 
-special("linalg.det")(unit_of_det)
+@unit_handler("lax.reduce_prod")
+def reduce_prod(raw: Any, operand: Any, axes: Any) -> Unitful:
+    """The unit to the power of the number of factors."""
+    value, unit = split_unit(operand)
+    count = int(np.prod([jnp.shape(value)[a] for a in axes], dtype=int))
+    return quantity(raw(value, axes), unit**count)
 
 
-@special("linalg.matrix_power")
-def matrix_power(raw: Any, a: Any, n: int) -> Any:
-    """The unit to the power `n`."""
-    value, unit = linear("matrix_power", "a", a)
-    return quantity(raw(value, n), unit**n)
-
-
-@special("linalg.multi_dot")
-def multi_dot(raw: Any, arrays: Any, **kwargs: Any) -> Any:
-    """The product of the units."""
-    values, units = zip(
-        *(linear("multi_dot", f"arrays[{i}]", a) for i, a in enumerate(arrays)), strict=True
-    )
-    return quantity(raw(values, **kwargs), functools.reduce(Unit.__mul__, units))
-
-
-@special("numpy.einsum")
+@unit_handler("numpy.einsum")
 def einsum(raw: Any, subscripts: Any, /, *operands: Any, **kwargs: Any) -> Any:
     """The product of the units of the operands."""
     if not isinstance(subscripts, str):
@@ -204,19 +146,3 @@ def einsum(raw: Any, subscripts: Any, /, *operands: Any, **kwargs: Any) -> Any:
     pairs = [linear("einsum", f"operands[{i}]", x) for i, x in enumerate(operands)]
     out = raw(subscripts, *(v for v, _ in pairs), **kwargs)
     return quantity(out, functools.reduce(Unit.__mul__, (u for _, u in pairs)))
-
-
-def on_scale(raw: Any, x: Any, y: Any, /) -> Any:
-    """`x + y` and `x - y` where one is a point of an affine or logarithmic scale.
-
-    Point - point is a difference, point ± difference a point; everything else is nonsense.
-    """
-    (a, ua), (b, ub) = split(x), split(y)
-    combine = units.add_units if raw.__name__ == "add" else units.subtract_units
-    unit = combine(ua, ub)
-    left = right = ua
-    if ub.is_linear and units.is_step(ub, ua):
-        right = ua.delta
-    elif ua.is_linear and units.is_step(ua, ub):
-        left, right = ub.delta, ub
-    return quantity(raw(convert(a, ua, left), convert(b, ub, right)), unit)

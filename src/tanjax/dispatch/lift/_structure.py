@@ -12,7 +12,7 @@ from typing import Any
 
 from tanjax.arrays import densified, is_structured
 
-from . import _operations as ops
+from .. import _operations as ops
 
 
 def interpret(jaxpr: Any, consts: Any, args: list[Any]) -> list[Any]:

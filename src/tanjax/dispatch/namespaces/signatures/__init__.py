@@ -12,10 +12,19 @@ points of an affine scale: adding a constant to all of them adds it to all resul
 plain result unchanged.
 """
 
-from . import fft, lax, linalg, numpy, random, scipy
+from . import (
+    _numpy_elementwise,
+    _numpy_reductions,
+    _numpy_shapes,
+    fft,
+    lax,
+    linalg,
+    random,
+    scipy,
+)
 
 TABLES: dict[str, dict[str, str]] = {
-    "numpy": numpy.TABLE,
+    "numpy": _numpy_elementwise.TABLE | _numpy_reductions.TABLE | _numpy_shapes.TABLE,
     "linalg": linalg.TABLE,
     "fft": fft.TABLE,
     "lax": lax.TABLE,

@@ -14,9 +14,9 @@ from tanjax._errors import UnitError, message
 from tanjax.units import Unit
 from tanjax.units.signatures import ANY, ENDLESS, AnyUnit, Signature, describe_unit, zero_of
 
-from ._lift_needs import NeedsCoherent
-from ._lift_units import apply_signature, infer, literal_unit, rule
-from .tables import TABLES
+from ..namespaces.signatures import TABLES
+from ._needs import NeedsCoherent
+from ._units import apply_signature, infer, literal_unit, rule
 
 TAG = "tanjax_unit:"
 TAGGED: dict[str, Unit] = {}

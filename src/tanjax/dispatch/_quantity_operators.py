@@ -19,14 +19,14 @@ from tanjax.arrays import Unitful, bits_of, destructure, is_structured, measure,
 from tanjax.arrays._abstract import as_array
 from tanjax.units.signatures import unexpected
 
-from ._arithmetic import (
+from .namespaces import function
+from .quantities import (
+    At,
     add as careful_sum,
     divide as careful_quotient,
     multiply as careful_product,
     span_of,
 )
-from ._namespaces import function
-from ._updates import At
 
 # Python's name, JAX's name, and whether there is a reflected form.
 _BINARY = (
@@ -97,7 +97,7 @@ def _comparison(target: str, slow: Callable[[Any, Any], Any]) -> Callable[[Any, 
 
 
 def _sum(target: str, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """`+` and `-` of quantities under one label; they stay in range: `_arithmetic`."""
+    """`+` and `-` of quantities under one label; they stay in range: `quantities/_arithmetic`."""
     raw = getattr(jnp, target)
 
     def method(self: Any, other: Any) -> Any:
@@ -126,7 +126,7 @@ def _sum(target: str, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any], A
 def _product(
     target: str, swapped: bool, slow: Callable[[Any, Any], Any]
 ) -> Callable[[Any, Any], Any]:
-    """`*` and `/` of dense quantities and numbers; they stay in range: `_arithmetic`."""
+    """`*` and `/` of dense quantities and numbers; they stay in range: `quantities/_arithmetic`."""
     raw, divides = getattr(jnp, target), target == "divide"
     careful = careful_quotient if divides else careful_product
 

@@ -1,7 +1,7 @@
 """JAX's namespaces, opened to quantities and structured arrays.
 
 `tanjax.numpy` has the names of `jax.numpy`. A name with a unit signature in the tables becomes a
-`Front`; one with a special a function that calls it; plain ones are JAX's own. A name that is in
+`Front`; one with a handler a function that calls it; plain ones are JAX's own. A name that is in
 no table (a newer JAX) takes everything except quantities. Nothing is built before it is asked for.
 """
 
@@ -27,63 +27,33 @@ from tanjax.registry._careful import (
     home,
 )
 
+from .._operations import BY_NAME
+from ..quantities import UNIT_DEPENDENT, add, divide, in_its_unit, multiply, on_scale
 from . import (
-    _arithmetic,
-    _operations as ops,
-    _special_choices as _special_choices,
-    _special_functions as _special_functions,
-    _special_numpy as _special_numpy,
-    _special_polynomials as _special_polynomials,
-    _special_scipy as _special_scipy,
+    _by_flags as _by_flags,
+    _functional as _functional,
+    _histograms as _histograms,
+    _lax as _lax,
+    _linalg as _linalg,
+    _numpy as _numpy,
+    _polynomials as _polynomials,
+    _scipy as _scipy,
 )
-from ._rounding import UNIT_DEPENDENT, in_its_unit
-from ._special import ALWAYS, DEGREES, SPECIALS, on_scale
-from .tables import TABLES
+from ._handler import ALWAYS, HANDLERS
+from ._powers import DEGREES
+from .signatures import TABLES
 
-# Functions that structured arrays have an operation for; others see a dense array, visibly.
-_OPERATIONS: dict[str, Any] = {
-    **{
-        f"numpy.{name}": op
-        for name, op in {
-            "add": ops.add,
-            "subtract": ops.subtract,
-            "negative": ops.negative,
-            "multiply": ops.multiply,
-            "divide": ops.divide,
-            "true_divide": ops.divide,
-            "matmul": ops.matmul,
-            "dot": ops.matmul,
-            "kron": ops.kron,
-            "trace": ops.trace,
-            "diagonal": ops.diagonal,
-            "sum": ops.sum,
-            "transpose": ops.transpose,
-            "matrix_transpose": ops.transpose,
-        }.items()
-    },
-    "linalg.norm": ops.norm,
-    "linalg.solve": ops.solve,
-    "linalg.inv": ops.inv,
-    "linalg.det": ops.det,
-    "linalg.cholesky": ops.cholesky,
-    "linalg.matmul": ops.matmul,
-    "linalg.trace": ops.trace,
-    "linalg.diagonal": ops.diagonal,
-    "linalg.matrix_transpose": ops.transpose,
-}
 _MODULES = {"numpy": "jax.numpy", "linalg": "jax.numpy.linalg", "fft": "jax.numpy.fft"}
 _TABLE_OF = {module: table for table, module in _MODULES.items()}
-
-
-_CAREFUL = {
-    "add": _arithmetic.add,
-    "subtract": _arithmetic.add,
-    "sub": _arithmetic.add,
-    "multiply": _arithmetic.multiply,
-    "mul": _arithmetic.multiply,
-    "divide": _arithmetic.divide,
-    "true_divide": _arithmetic.divide,
-    "div": _arithmetic.divide,
+_IN_RANGE = {
+    "add": add,
+    "subtract": add,
+    "sub": add,
+    "multiply": multiply,
+    "mul": multiply,
+    "divide": divide,
+    "true_divide": divide,
+    "div": divide,
 }
 
 
@@ -112,39 +82,40 @@ def _function(table: str, name: str) -> Any:
     if entry == "plain" or not callable(raw):
         return raw
     key = f"{table}.{name}"
-    structured = _OPERATIONS.get(key) or functools.partial(_densify_first, name, raw)
+    operation = BY_NAME.get(table, {}).get(name)
+    structured = operation or functools.partial(_densify_first, name, raw)
     if key in ALWAYS:
-        return functools.wraps(raw)(functools.partial(SPECIALS[key], raw))
-    if entry == "special" or key in SPECIALS:
-        return _guarded(name, raw, _special(name, SPECIALS[key], _either(raw, structured)))
+        return functools.wraps(raw)(functools.partial(HANDLERS[key], raw))
+    if entry == "special" or key in HANDLERS:
+        return _opened(name, raw, _handled(name, HANDLERS[key], _either(raw, structured)))
     if entry is None:
-        return _guarded(name, raw, _refuse(name, "it has no unit signature"))
+        return _opened(name, raw, _refuse(name, "it has no unit signature"))
     if entry.startswith("refuse"):
-        return _guarded(name, raw, _refuse(name, entry.partition(":")[2].strip()))
+        return _opened(name, raw, _refuse(name, entry.partition(":")[2].strip()))
     front = Front(name, raw, entry, structured)
-    front.careful = _CAREFUL.get(name)
+    front.careful = _IN_RANGE.get(name)
     if name in ("add", "subtract", "sub"):
         front.on_scale = on_scale
     return front
 
 
-def _special(name: str, special: Callable[..., Any], raw: Callable[..., Any]) -> Any:
-    """A special on `raw`; through the scale graph where its numbers are near the ends."""
+def _handled(name: str, handler: Callable[..., Any], raw: Callable[..., Any]) -> Any:
+    """A handler on `raw`; through the scale graph where its numbers are near the ends."""
     spread = not isinstance(getattr(np, name, None), np.ufunc)
     degree_of = DEGREES.get(name)
     if name in SELECTING:
-        return functools.partial(special, raw)
+        return functools.partial(handler, raw)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if degree_of is None:
             degree = 2.0
             if comfortable(args, spread) and comfortable(kwargs.values(), spread):
-                return special(raw, *args, **kwargs)
+                return handler(raw, *args, **kwargs)
         else:
             degree = degree_of(*args, **kwargs)
             if at_degree((*args, *kwargs.values()), degree, spread):
-                return special(raw, *args, **kwargs)
-        on_quantities = functools.partial(special, graphed(raw, degree, spread))
+                return handler(raw, *args, **kwargs)
+        on_quantities = functools.partial(handler, graphed(raw, degree, spread))
         result, plain = centred_call(name, on_quantities, args, kwargs)
         return home(result) if plain else result
 
@@ -180,7 +151,7 @@ def _refuse(name: str, reason: str) -> Callable[..., Any]:
     return refuse
 
 
-def _guarded(name: str, raw: Callable[..., Any], on_quantities: Callable[..., Any]) -> Any:
+def _opened(name: str, raw: Callable[..., Any], on_quantities: Callable[..., Any]) -> Any:
     """`raw`, except that `on_quantities` is called if there are quantities."""
 
     @functools.wraps(raw)

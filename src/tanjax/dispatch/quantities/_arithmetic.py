@@ -33,8 +33,9 @@ from tanjax.arrays import (
     split_unit,
     warn_too_wide,
 )
+from tanjax.registry._careful import labelled
 from tanjax.registry._losses import checked
-from tanjax.units import Unit
+from tanjax.units import Unit, add_units, is_step, subtract_units
 
 
 def span_of(a: Any, b: Any) -> Range | None:
@@ -186,3 +187,19 @@ def add(raw: Any, x: Any, y: Any) -> Any:
     if bits[0] > bits[1] or (not (la.scale or lb.scale) and span.holds(*inside)):
         return quantity(shift(result, exponent), unit, inside)
     return settle(result, label)
+
+
+def on_scale(raw: Any, x: Any, y: Any, /) -> Any:
+    """`x + y` and `x - y` where one is a point of an affine or logarithmic scale.
+
+    Point - point is a difference, point ± difference a point; everything else is nonsense.
+    """
+    (a, ua), (b, ub) = split_unit(x), split_unit(y)
+    combine = add_units if raw.__name__ == "add" else subtract_units
+    unit = combine(ua, ub)
+    left = right = ua
+    if ub.is_linear and is_step(ub, ua):
+        right = ua.delta
+    elif ua.is_linear and is_step(ua, ub):
+        left, right = ub.delta, ub
+    return labelled(raw(convert(a, ua, left), convert(b, ub, right)), unit)

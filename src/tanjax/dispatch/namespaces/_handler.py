@@ -1,0 +1,100 @@
+"""How a function whose unit depends on values, shapes or text is called on quantities.
+
+A *handler* is an ordinary function `handler(raw, *args, **kwargs)` that is called when a quantity
+is among the arguments; `raw` is JAX's function. It strips, computes and labels by itself, with what
+is below.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from tanjax.arrays import Unitful, convert, split_unit
+from tanjax.registry import Front
+from tanjax.registry._careful import labelled as quantity, meeting, plain_result
+from tanjax.registry._front import unit_of
+from tanjax.units import Unit
+from tanjax.units.signatures import Role, bind, not_dimensionless, not_linear
+
+HANDLERS: dict[str, Callable[..., Any]] = {}
+ALWAYS: set[str] = set()
+
+
+def unit_handler(
+    *names: str, always: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a handler for functions named as in the tables: `"numpy.prod"`, `"linalg.det"`.
+
+    **Arguments:** `always`: it is called even if no argument is a quantity, because quantities
+    come later, as with `vectorize`.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            HANDLERS[name] = function
+            if always:
+                ALWAYS.add(name)
+        return function
+
+    return register
+
+
+def ungraphed(raw: Callable[..., Any]) -> Callable[..., Any]:
+    """JAX's function, where `raw` leads it through the scale graph and is another in every call."""
+    return getattr(raw, "ungraphed", raw)
+
+
+def unit_function(raw: Callable[..., Any], signature: str) -> Front:
+    """A function with this signature, made once; it looks at numbers by itself."""
+    return _unit_function(ungraphed(raw), signature)
+
+
+@functools.cache
+def _unit_function(raw: Callable[..., Any], signature: str) -> Front:
+    return Front(raw.__name__, raw, signature)
+
+
+def pure(name: str, label: str, x: Any) -> Any:
+    """The number of a dimensionless value. **Raises:** `UnitError`."""
+    if type(x) is not Unitful:
+        return x
+    if not (x.label.is_dimensionless and x.label.is_linear):
+        raise not_dimensionless(name, label, x.label)
+    return x.plain(name)
+
+
+def linear(name: str, label: str, x: Any) -> tuple[Any, Unit]:
+    """As `split_unit`, refusing points of an affine or logarithmic scale."""
+    value, unit = split_unit(x)
+    if not unit.is_linear:
+        raise not_linear(name, label, unit)
+    return value, unit
+
+
+def is_quantity(x: Any) -> bool:
+    """Whether a node of a tree is a quantity."""
+    return type(x) is Unitful
+
+
+def common(name: str, role: str, *trees: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Strip nested operands that must share a unit. **Returns:** unit or `None`, the numbers.
+
+    **Raises:** `UnitError` if they do not.
+    """
+    parsed = Role.parse(role)
+    leaves, treedef = jax.tree.flatten(trees, is_leaf=is_quantity)
+    operands = [(parsed, unit_of(x), f"item {i}") for i, x in enumerate(leaves)]
+    unit: Any = bind(name, operands).get(parsed.letter)
+    if unit is not None:
+        unit = meeting([x for x in leaves if type(x) is Unitful], unit)
+    numbers = [convert(x.stored, x.label, unit) if type(x) is Unitful else x for x in leaves]
+    return unit, treedef.unflatten(numbers)
+
+
+def with_unit(x: Any, unit: Unit | None) -> Any:
+    """A quantity, or the number if there is no unit."""
+    return plain_result(x) if unit is None else quantity(x, unit)

@@ -1,0 +1,111 @@
+"""Histograms of several variables: edges and ranges in the unit of each axis."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax.arrays import Unitful, convert, split_unit
+from tanjax.registry._careful import labelled as quantity
+from tanjax.registry._front import unit_of
+from tanjax.units import Unit
+from tanjax.units.signatures import Role, bind
+
+from ._handler import unit_handler
+
+
+@unit_handler("numpy.histogram2d")
+def histogram2d(
+    raw: Any,
+    x: Any,
+    y: Any,
+    bins: Any = 10,
+    range: Any = None,
+    weights: Any = None,
+    density: Any = None,
+) -> Any:
+    """Edges in the units of `x` and `y`; counts plain, in the weights' unit, or per area."""
+    (xs, u), (ys, v) = split_unit(x), split_unit(y)
+    if np.ndim(bins) if type(bins) is not list else len(bins) != 2:
+        bins = [bins, bins]  # the same edges for both
+    counts, (ex, ey) = _histogram(
+        "histogram2d",
+        lambda b, r, w: _two_edges(raw(xs, ys, b, r, w, density)),
+        (u, v),
+        bins,
+        range,
+        weights,
+        density,
+    )
+    return counts, ex, ey
+
+
+def _two_edges(result: Any) -> Any:
+    return result[0], result[1:]
+
+
+@unit_handler("numpy.histogramdd")
+def histogramdd(
+    raw: Any,
+    sample: Any,
+    bins: Any = 10,
+    range: Any = None,
+    weights: Any = None,
+    density: Any = None,
+) -> Any:
+    """As `histogram2d`; the columns of one sample are in one unit."""
+    if type(sample) in (list, tuple):  # one array, with its unit, per axis
+        columns, found = zip(*map(split_unit, sample), strict=True)
+        value = jnp.stack([jnp.ravel(c) for c in columns], -1)
+    else:
+        value, unit = split_unit(sample)
+        found = (unit,) * np.shape(value)[1]
+    return _histogram(
+        "histogramdd",
+        lambda b, r, w: raw(value, b, r, w, density),
+        found,
+        bins,
+        range,
+        weights,
+        density,
+    )
+
+
+def _histogram(
+    name: str,
+    compute: Callable[..., Any],
+    per_axis: tuple[Unit, ...],
+    bins: Any,
+    range: Any,
+    weights: Any,
+    density: Any,
+) -> Any:
+    """Strip edges and ranges axis by axis, compute, and label counts and edges."""
+    if isinstance(bins, list | tuple):
+        bins = [_in_unit(name, b, u) for b, u in zip(bins, per_axis, strict=True)]
+    if range is not None:
+        range = [
+            r if r is None else tuple(_in_unit(name, end, u) for end in r)
+            for r, u in zip(range, per_axis, strict=True)
+        ]
+    plain_weights = weights.stored if type(weights) is Unitful else weights
+    counts, edges = compute(bins, range, plain_weights)
+    if density:
+        volume = functools.reduce(Unit.__mul__, (u.delta for u in per_axis))
+        counts = quantity(counts, volume.inverse)
+    elif type(weights) is Unitful:
+        counts = quantity(counts, weights.label)
+    return counts, [quantity(e, u) for e, u in zip(edges, per_axis, strict=True)]
+
+
+def _in_unit(name: str, edges: Any, unit: Unit) -> Any:
+    """Edges as numbers in a unit; a number of bins stays what it is."""
+    if type(edges) is not Unitful and np.ndim(edges) == 0 and isinstance(edges, int):
+        return edges
+    operands = [(Role.parse("U"), unit, "sample"), (Role.parse("U"), unit_of(edges), "edges")]
+    bind(name, operands)
+    return convert(edges.stored, edges.label, unit) if type(edges) is Unitful else edges

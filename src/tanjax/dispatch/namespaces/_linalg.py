@@ -1,0 +1,119 @@
+"""Linear algebra: determinants, powers and products of matrices, factors in pairs, solvers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax._errors import UnitError, incompatible, message
+from tanjax.arrays import Unitful, convert, split_unit
+from tanjax.registry._careful import labelled as quantity
+from tanjax.units import Unit
+from tanjax.units.signatures import describe_unit
+
+from ._handler import common, linear, pure, unit_function, unit_handler
+from .signatures import TABLES
+
+
+@unit_handler("linalg.det", "scipy.linalg.det")
+def det(raw: Any, a: Any, *args: Any, **kwargs: Any) -> Unitful:
+    """The unit to the power of the number of rows."""
+    value, unit = linear("det", "a", a)
+    return quantity(raw(value, *args, **kwargs), unit ** np.shape(value)[-1])
+
+
+@unit_handler("linalg.matrix_power")
+def matrix_power(raw: Any, a: Any, n: int) -> Any:
+    """The unit to the power `n`."""
+    value, unit = linear("matrix_power", "a", a)
+    return quantity(raw(value, n), unit**n)
+
+
+@unit_handler("linalg.multi_dot")
+def multi_dot(raw: Any, arrays: Any, **kwargs: Any) -> Any:
+    """The product of the units."""
+    values, units = zip(
+        *(linear("multi_dot", f"arrays[{i}]", a) for i, a in enumerate(arrays)), strict=True
+    )
+    return quantity(raw(values, **kwargs), functools.reduce(Unit.__mul__, units))
+
+
+@unit_handler("linalg.matrix_rank")
+def matrix_rank(raw: Any, M: Any, rtol: Any = None, *, tol: Any = None, **kwargs: Any) -> Any:
+    """A relative tolerance is one of the largest singular value; JAX takes it for absolute."""
+    value, _ = linear("matrix_rank", "M", M)
+    if rtol is None or tol is not None or jnp.ndim(value) < 2:
+        return unit_function(raw, TABLES["linalg"]["matrix_rank"])(M, rtol, tol=tol, **kwargs)
+    largest = jnp.linalg.norm(value, 2, axis=(-2, -1))
+    return raw(value, pure("matrix_rank", "rtol", rtol) * largest, **kwargs)
+
+
+@unit_handler("scipy.linalg.cho_solve")
+def cho_solve(raw: Any, c_and_lower: Any, b: Any, *args: Any, **kwargs: Any) -> Unitful:
+    """The factor has half of the matrix' unit."""
+    factor, lower = c_and_lower
+    c, u = linear("cho_solve", "c", factor)
+    value, v = linear("cho_solve", "b", b)
+    return quantity(raw((c, lower), value, *args, **kwargs), v / u**2)
+
+
+@unit_handler("lax.linalg.symmetric_product")
+def symmetric_product(
+    raw: Any, a_matrix: Any, c_matrix: Any, *, alpha: Any = 1.0, beta: Any = 0.0, **kwargs: Any
+) -> Unitful:
+    """`alpha * a @ a.T + beta * c` in the unit of the first term."""
+    a, u = linear("symmetric_product", "a_matrix", a_matrix)
+    c, v = linear("symmetric_product", "c_matrix", c_matrix)
+    unit = u**2
+    if unit.dimension is not v.dimension:
+        raise incompatible(
+            "symmetric_product", f"a @ a.T: {describe_unit(unit)}", f"c: {describe_unit(v)}"
+        )
+    return quantity(raw(a, convert(c, v, unit), alpha=alpha, beta=beta, **kwargs), unit)
+
+
+@unit_handler("scipy.sparse.linalg.cg", "scipy.sparse.linalg.gmres", "scipy.sparse.linalg.bicgstab")
+def krylov(
+    raw: Callable[..., Any],
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    atol: Any = 0.0,
+    M: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """`A @ x = b` for one vector; `A` a matrix, or a function of quantities."""
+    name = raw.__name__
+    number, v = linear(name, "b", b)
+    if callable(A):
+        u = _unit_of_function(name, A, x0, v)
+        apply = lambda x: common(name, "u", quantity(number, v), A(quantity(x, v / u)))[1][1]
+    else:
+        apply, u = linear(name, "A", A)
+    unit = v / u
+    start = None if x0 is None else common(name, "u", quantity(jnp.zeros(()), unit), x0)[1][1]
+    tolerance = common(name, "u", quantity(jnp.zeros(()), v), atol)[1][1]
+    if M is not None and (callable(M) or not split_unit(M)[1].is_dimensionless):
+        raise UnitError(
+            message(f"{name}: a preconditioner is a dimensionless matrix here.", hint="scale it.")
+        )
+    M = None if M is None else pure(name, "M", M)
+    x, info = raw(apply, number, start, atol=tolerance, M=M, **kwargs)
+    return quantity(x, unit), info
+
+
+def _unit_of_function(name: str, A: Any, x0: Any, b: Unit) -> Unit:
+    """The unit of a matrix given as a function, from the starting point."""
+    if type(x0) is not Unitful:
+        raise UnitError(
+            message(
+                f"{name}: with a function as `A`, the unit of the solution is not known.",
+                hint="give a starting point with a unit, `x0=0.0 * x_unit * jnp.ones(n)`.",
+            )
+        )
+    return b / x0.label

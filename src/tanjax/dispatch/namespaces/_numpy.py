@@ -1,0 +1,240 @@
+"""Handlers of `jax.numpy`: defaults with a meaning, nested arguments, points and differences."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tanjax import units
+from tanjax._errors import UnitError, message
+from tanjax.arrays import Unitful, convert, split_unit
+from tanjax.registry._careful import labelled as quantity
+from tanjax.units import one
+
+from ._handler import common, linear, pure, ungraphed, unit_function, unit_handler, with_unit
+from .signatures import TABLES
+
+
+@unit_handler("numpy.array", "numpy.asarray")
+def array(raw: Any, object: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """A quantity, or a nested list of quantities, as one quantity."""
+    unit, (numbers,) = common(raw.__name__, "U", object)
+    return with_unit(raw(numbers, dtype, *args, **kwargs), unit)
+
+
+@unit_handler("numpy.block")
+def block(raw: Any, arrays: Any) -> Any:
+    """Nested lists of blocks in one unit."""
+    unit, (numbers,) = common("block", "U", arrays)
+    return with_unit(raw(numbers), unit)
+
+
+@unit_handler("numpy.pad")
+def pad(raw: Any, array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
+    """What is filled in has the unit of the array; a function as `mode` sees numbers in it."""
+    fills = {k: kwargs[k] for k in ("constant_values", "end_values") if k in kwargs}
+    # zero is filled in unless something else is said, and is no neutral point of a scale
+    zero = not fills and mode in ("constant", "linear_ramp")
+    role = "u" if zero or mode == "empty" or callable(mode) else "U"
+    unit, (numbers, fills) = common("pad", role, array, fills)
+    return with_unit(raw(numbers, pad_width, mode, **(kwargs | fills)), unit)
+
+
+# -- defaults that only fit pure numbers -----------------------------------------------------------
+
+
+@unit_handler("numpy.isclose", "numpy.allclose")
+def isclose(
+    raw: Any, a: Any, b: Any, rtol: Any = None, atol: Any = None, equal_nan: bool = False
+) -> Any:
+    """The absolute tolerance has the unit; left out, it is 0 for anything with a dimension.
+
+    Of points of a scale only differences mean something, so there is no relative tolerance.
+    """
+    if not (split_unit(a)[1].is_linear and split_unit(b)[1].is_linear):
+        if atol is None or (rtol is not None and rtol != 0):
+            raise UnitError(
+                message(
+                    f"{raw.__name__}: a part of a point of a scale means nothing.",
+                    hint="give `atol`, a difference such as `0.1 * tj.unit('delta_degC')`, "
+                    "and `rtol=0`, or nothing.",
+                )
+            )
+        unit, (a, b) = common(raw.__name__, "U", a, b)
+        atol, step = linear(raw.__name__, "atol", atol)
+        return raw(a, b, rtol=0.0, atol=convert(atol, step, unit.delta), equal_nan=equal_nan)
+    dimensionless = split_unit(a)[1].is_dimensionless and split_unit(b)[1].is_dimensionless
+    if rtol is None and atol is None and not (equal_nan or dimensionless):
+        return unit_function(_without_tolerance(ungraphed(raw)), "a: u, b: u -> -")(a, b)
+    given: dict[str, Any] = {"equal_nan": equal_nan} if equal_nan else {}
+    if rtol is not None:
+        given["rtol"] = rtol
+    if atol is not None:
+        given["atol"] = atol
+    elif not dimensionless:
+        given["atol"] = 0.0
+    return unit_function(raw, "a: u, b: u, rtol: 1, atol: u -> -")(a, b, **given)
+
+
+@functools.cache
+def _without_tolerance(raw: Callable[..., Any]) -> Callable[..., Any]:
+    """`raw` with `atol=0`: compiled in, because taking a number to the device costs 2 us."""
+    return functools.wraps(raw)(jax.jit(lambda a, b: raw(a, b, atol=0.0), inline=True))
+
+
+@unit_handler("numpy.linspace")
+def linspace(
+    raw: Any,
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """Points between two; the step between them is a difference."""
+    if not retstep:
+        return unit_function(raw, "start: U, stop: U -> U")(start, stop, num, endpoint, **kwargs)
+    unit, (start, stop) = common("linspace", "U", start, stop)
+    points, step = raw(start, stop, num, endpoint, retstep, **kwargs)
+    return with_unit(points, unit), with_unit(step, unit and unit.delta)
+
+
+@unit_handler("numpy.arange")
+def arange(raw: Any, start: Any, stop: Any = None, step: Any = None, *args: Any, **kw: Any) -> Any:
+    """The step has the unit. **Raises:** `UnitError` if it is left out: 1 of which unit?"""
+    out = unit_function(raw, "start: u, stop: u, step: u -> u")(start, stop, step, *args, **kw)
+    if step is None and not out.label.is_dimensionless:
+        raise UnitError(
+            message(
+                f"arange: a step of 1 has no meaning in {out.label}.",
+                hint="say the step: `arange(start, stop, step)`, with a unit.",
+            )
+        )
+    return out
+
+
+@unit_handler("numpy.interp")
+def interp(
+    raw: Any, x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
+) -> Any:
+    """Both ends are said if one is: compiled for one of them, JAX takes it for the other."""
+    if period is None and (left is None) is not (right is None):
+        left, right = (fp[0] if left is None else left), (fp[-1] if right is None else right)
+    return unit_function(raw, TABLES["numpy"]["interp"])(x, xp, fp, left, right, period)
+
+
+@unit_handler("numpy.percentile", "numpy.nanpercentile")
+def percentile(raw: Any, a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
+    """A plain `q` is in percent, and so is what a quantity is converted to."""
+    if type(q) is Unitful:
+        pure(raw.__name__, "q", q)
+        q = q.to_value(units.unit("percent"))
+    return unit_function(raw, TABLES["numpy"]["percentile"])(a, q, *args, **kwargs)
+
+
+# -- angles ----------------------------------------------------------------------------------------
+
+
+@unit_handler("numpy.angle")
+def angle(raw: Any, z: Any, deg: bool = False) -> Any:
+    """In radians, or in degrees."""
+    value, _ = linear("angle", "z", z)
+    return quantity(raw(value, deg), units.unit("deg" if deg else "rad"))
+
+
+@unit_handler("numpy.deg2rad", "numpy.radians")
+def deg2rad(raw: Any, x: Any) -> Any:
+    """An angle in radians, whatever it was in."""
+    return _angle_in(raw.__name__, x, "rad")
+
+
+@unit_handler("numpy.rad2deg", "numpy.degrees")
+def rad2deg(raw: Any, x: Any) -> Any:
+    """An angle in degrees, whatever it was in."""
+    return _angle_in(raw.__name__, x, "deg")
+
+
+def _angle_in(name: str, x: Any, unit: str) -> Unitful:
+    return quantity(pure(name, "x", x), one).to(unit)
+
+
+# -- differences: of points of an affine scale, too ------------------------------------------------
+
+
+def differences(name: str, role: str, *xs: Any) -> tuple[Any, list[Any]]:
+    """Strip operands of which only differences matter. **Returns:** the differences' unit."""
+    first, *rest = xs
+    if type(first) is Unitful and all(x is None for x in rest):  # 3 us less than flattening trees
+        return units.subtract_units(first.label, first.label), [first.stored, *rest]
+    unit, numbers = common(name, role, *xs)
+    return (None if unit is None else units.subtract_units(unit, unit)), list(numbers)
+
+
+@unit_handler("numpy.ptp")
+def ptp(raw: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
+    """The greatest difference."""
+    unit, (value,) = differences("ptp", "U", a)
+    return with_unit(raw(value, *args, **kwargs), unit)
+
+
+def _spread(power: int, raw: Any, a: Any, *args: Any, mean: Any = None, **kwargs: Any) -> Any:
+    unit, (value, mean) = differences(raw.__name__, "U", a, mean)
+    if mean is not None:
+        kwargs["mean"] = mean
+    return with_unit(raw(value, *args, **kwargs), None if unit is None else unit**power)
+
+
+unit_handler("numpy.std", "numpy.nanstd")(functools.partial(_spread, 1))
+unit_handler("numpy.var", "numpy.nanvar")(functools.partial(_spread, 2))
+
+
+@unit_handler("numpy.diff")
+def diff(
+    raw: Any, a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None
+) -> Any:
+    """Differences of neighbours."""
+    if n == 0:
+        return a
+    unit, (value, prepend, append) = differences("diff", "U", a, prepend, append)
+    return with_unit(raw(value, n, axis, prepend, append), unit)
+
+
+@unit_handler("numpy.ediff1d")
+def ediff1d(raw: Any, ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    """Differences of neighbours; `to_end` and `to_begin` are differences themselves."""
+    unit, (value,) = differences("ediff1d", "U", ary)
+    inner = unit_function(raw, "ary: u, to_end: u, to_begin: u -> u")
+    return inner(with_unit(value, unit), to_end, to_begin)
+
+
+@unit_handler("numpy.gradient")
+def gradient(raw: Any, f: Any, *spacing: Any, axis: Any = None, edge_order: Any = None) -> Any:
+    """One result per axis, each per unit of the spacing of its axis."""
+    unit, (value,) = differences("gradient", "U", f)
+    steps = [differences("gradient", "U", h) for h in spacing]
+    out = raw(value, *(h for _, (h,) in steps), axis=axis, edge_order=edge_order)
+    single = not isinstance(out, list | tuple)
+    results = [out] if single else list(out)
+    per = [u or one for u, _ in steps] or [one]
+    per = per * len(results) if len(per) == 1 else per
+    top = unit or one
+    done = [
+        quantity(r, top / u if u is not one else top) for r, u in zip(results, per, strict=True)
+    ]
+    return done[0] if single else type(out)(done)
+
+
+# -- texts -----------------------------------------------------------------------------------------
+
+
+@unit_handler("numpy.array_repr", "numpy.array_str")
+def array_text(raw: Any, a: Any, *args: Any, **kwargs: Any) -> str:
+    """The text of a quantity, with its unit."""
+    if raw.__name__ == "array_repr":
+        return f'Unitful({raw(jnp.asarray(a.stored), *args, **kwargs)}, "{a.label}")'
+    return f"{raw(jnp.asarray(a.stored), *args, **kwargs)} {a.label}".rstrip()

@@ -1,0 +1,124 @@
+"""Distributions, interpolation and optimisation, of `jax.scipy` and `jax.random`."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from tanjax._errors import incompatible
+from tanjax.arrays import Unitful, convert, split_unit
+from tanjax.registry._careful import labelled as quantity
+from tanjax.units import Unit, one
+from tanjax.units.signatures import describe_unit
+
+from ._handler import common, linear, unit_function, unit_handler, with_unit
+
+
+@unit_handler("random.multivariate_normal")
+def draw_multivariate_normal(raw: Any, key: Any, mean: Any, cov: Any, *args: Any, **kw: Any) -> Any:
+    """The covariance is in the square of the unit of the mean."""
+    (value, unit), (square, given) = split_unit(mean), linear("multivariate_normal", "cov", cov)
+    if unit is one and not np.any(value):
+        unit = given ** Fraction(1, 2)
+    if given.dimension is not unit.delta.dimension**2:
+        facts = f"mean: {describe_unit(unit)}", f"cov: {describe_unit(given)}"
+        raise incompatible("multivariate_normal", *facts, "a covariance is in `mean**2`.")
+    square = convert(square, given, unit.delta**2)
+    return with_unit(raw(key, value, square, *args, **kw), unit)
+
+
+@unit_handler("scipy.stats.multivariate_normal.pdf", "scipy.stats.multivariate_normal.logpdf")
+def multivariate_normal(raw: Any, x: Any, mean: Any, cov: Any, *args: Any, **kw: Any) -> Any:
+    """A density per unit of each of the `n` variables; its logarithm needs pure numbers."""
+    if raw.__name__ == "logpdf":
+        return unit_function(raw, "x: 1, mean: 1, cov: 1 -> 1")(x, mean, cov, *args, **kw)
+    unit, (value, center) = common("pdf", "u", x, mean)
+    unit = unit or one
+    spread, square = linear("pdf", "cov", cov)
+    if square.dimension is not (unit**2).dimension:
+        raise incompatible(
+            "pdf",
+            f"x: {describe_unit(unit)}",
+            f"cov: {describe_unit(square)}",
+            "the covariance has the square of the unit.",
+        )
+    n = np.shape(value)[-1] if np.ndim(value) else 1
+    return quantity(raw(value, center, convert(spread, square, unit**2), *args, **kw), unit**-n)
+
+
+class UnitfulInterpolator:
+    """`RegularGridInterpolator` whose axes and values have units."""
+
+    def __init__(
+        self,
+        raw: Any,
+        points: Any,
+        values: Any,
+        method: str = "linear",
+        bounds_error: bool = False,
+        fill_value: Any = np.nan,
+    ) -> None:
+        pairs = [linear("RegularGridInterpolator", f"points[{i}]", p) for i, p in enumerate(points)]
+        self.axes = [unit for _, unit in pairs]
+        fill = fill_value if isinstance(fill_value, Unitful) or fill_value is None else None
+        self.unit, (numbers, fill) = common("RegularGridInterpolator", "U", values, fill)
+        self.inner = raw(
+            tuple(jnp.asarray(v) for v, _ in pairs),
+            jnp.asarray(numbers),
+            method,
+            bounds_error,
+            fill_value if fill is None and fill_value is not None else fill,
+        )
+
+    def __call__(self, xi: Any, method: Any = None) -> Any:
+        """Values at points: one quantity per axis in a tuple, or an array if they share a unit."""
+        if isinstance(xi, tuple | list):
+            parts = [self._coordinate(i, x) for i, x in enumerate(xi)]
+            return with_unit(self.inner(tuple(parts), method), self.unit)
+        shared = xi.label if type(xi) is Unitful else one
+        columns = [
+            self._coordinate(i, with_unit(split_unit(xi)[0][..., i], shared))
+            for i in range(len(self.axes))
+        ]
+        return with_unit(self.inner(jnp.stack(columns, -1), method), self.unit)
+
+    def _coordinate(self, i: int, x: Any) -> Any:
+        value, unit = linear("RegularGridInterpolator", f"xi[{i}]", x)
+        if unit.dimension is not self.axes[i].dimension:
+            raise incompatible(
+                "RegularGridInterpolator",
+                f"points[{i}]: {describe_unit(self.axes[i])}",
+                f"xi[{i}]: {describe_unit(unit)}",
+            )
+        return convert(value, unit, self.axes[i])
+
+
+@unit_handler("scipy.interpolate.RegularGridInterpolator")
+def regular_grid_interpolator(raw: Any, *args: Any, **kwargs: Any) -> UnitfulInterpolator:
+    """An interpolator of quantities."""
+    return UnitfulInterpolator(raw, *args, **kwargs)
+
+
+@unit_handler("scipy.optimize.minimize")
+def minimize(raw: Any, fun: Any, x0: Any, args: Any = (), **kwargs: Any) -> Any:
+    """The function gets a quantity and may return one; so are `x`, `fun`, `jac` and `hess_inv`."""
+    value, unit = linear("minimize", "x0", x0)
+    units_seen: list[Unit] = []
+
+    def numbers(x: Any) -> Any:
+        out, loss_unit = linear("minimize", "fun(x)", fun(quantity(x, unit), *args))
+        units_seen[:] = [loss_unit]
+        return out
+
+    found = raw(numbers, value, **kwargs)
+    loss = units_seen[0]
+    inverse = found.hess_inv
+    return found._replace(
+        x=quantity(found.x, unit),
+        fun=quantity(found.fun, loss),
+        jac=quantity(found.jac, loss / unit),
+        hess_inv=None if inverse is None else quantity(inverse, unit**2 / loss),
+    )
