@@ -132,8 +132,8 @@ def derivative_of(op, args):
 
 def uses_rule(op, args):
     """Whether a natural rule differentiates a call, given the type of its result."""
-    plan = op.plan(args, {"axis": None} if op is tj.sum else {})
-    rule = plan.rule or plan.push
+    resolution = op.resolve(args, {"axis": None} if op is tj.sum else {})
+    rule = resolution.rule or resolution.push
     if rule is None:
         return False
     with tj.densify("allow"):

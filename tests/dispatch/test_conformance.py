@@ -13,7 +13,7 @@ import pytest
 
 import tanjax as tj
 from calls import CALLS, DOORS, FACTORS, GROUPS, NONSENSE, Call, Q, raw, unit
-from tanjax.registry import Front
+from tanjax.registry.quantities import UnitFunction
 
 sys.path.append(str(Path(__file__).parents[2] / "docs"))
 import generate_conformance
@@ -117,8 +117,8 @@ METRES, KILOMETRES = Q([1.5, 2.0], "m"), Q([0.001, 0.002], "km")
     ],
 )
 def test_a_wrong_signature_is_found(name, planted, args, unit, finding):
-    front = Front(name, getattr(jnp, name), planted)
-    assert Call("numpy", name, args, {}, unit).wrong(front).startswith(finding)
+    function = UnitFunction(name, getattr(jnp, name), planted)
+    assert Call("numpy", name, args, {}, unit).wrong(function).startswith(finding)
 
 
 def test_hand_written_factors_agree_with_the_catalogue():

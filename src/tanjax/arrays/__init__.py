@@ -71,8 +71,8 @@ from .quantities._unitful import (
     convert as convert,
     note_bits as note_bits,
     number_in as number_in,
-    quantity as quantity,
     split_unit as split_unit,
+    unitful as unitful,
 )
 from .types._block_diagonal import BlockDiagonal as BlockDiagonal
 from .types._diagonal import Diagonal as Diagonal

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from tanjax._errors import ShapeError, UnitError, message
-from tanjax.arrays import Unitful, convert, is_structured, quantity
+from tanjax.arrays import Unitful, convert, is_structured, unitful
 from tanjax.units import Unit, one
 
 
@@ -85,7 +85,7 @@ def chart_of(tree: Any) -> tuple[Any, Chart]:
 def with_arrays(tree: Any) -> Any:
     """A tree with Python numbers inside quantities as arrays: solvers compile for each number."""
     array = lambda x: (
-        quantity(jnp.asarray(x.stored), x.label)
+        unitful(jnp.asarray(x.stored), x.label)
         if type(x) is Unitful and isinstance(x.stored, float | int | complex)
         else x
     )
@@ -94,7 +94,7 @@ def with_arrays(tree: Any) -> Any:
 
 def labelled(value: Any, unit: Unit | None) -> Any:
     """A number with its unit, or plain."""
-    return value if unit is None or value is None else quantity(value, unit)
+    return value if unit is None or value is None else unitful(value, unit)
 
 
 def number_in(where: str, x: Any, unit: Unit | None) -> Any:

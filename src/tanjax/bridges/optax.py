@@ -27,7 +27,7 @@ import jax.numpy as jnp
 
 import tanjax.arrays as arrays
 from tanjax._errors import CotangentError, UnitError, message
-from tanjax.arrays import Unitful, convert, is_inexact, is_structured, quantity, split_unit
+from tanjax.arrays import Unitful, convert, is_inexact, is_structured, split_unit, unitful
 from tanjax.units import Unit, one, unit as parse_unit
 
 from ._charts import number_in
@@ -70,7 +70,7 @@ def structural(params: Any, gradients: Any, loss_unit: Any = None) -> Any:
                 )
             )
         plain = arrays.structural(value, convert(number, got, loss))
-        done.append(quantity(plain, own) if type(x) is Unitful else plain)
+        done.append(unitful(plain, own) if type(x) is Unitful else plain)
     return _like(params, done)
 
 
@@ -148,7 +148,7 @@ def apply_updates(params: Any, updates: Any) -> Any:
             continue
         step = number_in(f"apply_updates: {path}", u, unit.delta if type(x) is Unitful else None)
         moved = optax.apply_updates(value, step)
-        done.append(quantity(moved, unit) if type(x) is Unitful else moved)
+        done.append(unitful(moved, unit) if type(x) is Unitful else moved)
     return _like(params, done)
 
 
@@ -192,7 +192,7 @@ def _steps(params: Any, directions: Any, rates: Any, loss: Unit | None) -> Any:
         number, unit = split_unit(rate)
         step = -convert(number, unit * natural, own)
         scaled = jax.tree.map(lambda v, step=step: jnp.asarray(step, v.dtype) * v, split_unit(d)[0])
-        done.append(quantity(scaled, own) if type(x) is Unitful else scaled)
+        done.append(unitful(scaled, own) if type(x) is Unitful else scaled)
     return _like(params, done)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from tanjax.arrays import quantity
+from tanjax.arrays import unitful
 from tanjax.registry import Operation, operation
 from tanjax.units.signatures import not_linear
 
@@ -21,7 +21,7 @@ def unit_of_det(raw: Any, a: Any) -> Any:
     """The determinant of a quantity: its unit to the power of the number of rows."""
     if not a.label.is_linear:
         raise not_linear("det", "a", a.label)
-    return quantity(raw(a.stored), a.label ** a.shape[-1])
+    return unitful(raw(a.stored), a.label ** a.shape[-1])
 
 
 # -- arithmetic ----------------------------------------------------------------------------------

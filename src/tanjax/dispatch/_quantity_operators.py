@@ -15,8 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import units
-from tanjax.arrays import Unitful, bits_of, destructure, is_structured, measure, quantity, settle
-from tanjax.arrays._abstract import as_array
+from tanjax.arrays import (
+    Unitful,
+    as_array,
+    bits_of,
+    destructure,
+    is_structured,
+    measure,
+    settle,
+    unitful,
+)
 from tanjax.units.signatures import unexpected
 
 from .namespaces import function
@@ -108,7 +116,7 @@ def _sum(target: str, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any], A
             return slow(self, other)
         p, q = self._bits or bits_of(self), other._bits or bits_of(other)
         if p is None or q is None:
-            return quantity(raw(a, b), label)
+            return unitful(raw(a, b), label)
         span = span_of(a, b)
         if span is not None and not label.scale:
             # A sum has at most one digit more, and is zero or a multiple of the last digit.
@@ -116,7 +124,7 @@ def _sum(target: str, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any], A
             low = low - span.digits + 1 if low - span.digits >= span.smallest else span.smallest
             exact = span.smallest < span.lowest or low > span.smallest
             if exact and high <= span.highest:
-                return quantity(raw(a, b), label, (low, high))
+                return unitful(raw(a, b), label, (low, high))
         result = careful_sum(raw, self, other)
         return slow(self, other) if result is NotImplemented else result
 
@@ -145,14 +153,14 @@ def _product(
             a, b, p, q, label, by = b, a, q, p, by, label
         new = label / by if divides else label * by
         if p is None or q is None:
-            return quantity(raw(a, b), new)
+            return unitful(raw(a, b), new)
         span = span_of(a, b)
         if span is not None and not new.scale:
             # Zeros have bits from inf to -inf: by nothing but zeros there is no quotient to bound.
             low, high = (p[0] - q[1], p[1] - q[0]) if divides else (p[0] + q[0], p[1] + q[1])
             fits = span.lowest <= min(p[0], q[0]) and max(p[1], q[1]) <= span.highest
             if fits and span.lowest <= low and high <= span.highest and q[0] <= q[1]:
-                return quantity(raw(a, b), new, (low, high))
+                return unitful(raw(a, b), new, (low, high))
         x, y = (other, self) if swapped else (self, other)
         result = careful(raw, x, y)
         return slow(self, other) if result is NotImplemented else result
@@ -192,7 +200,7 @@ def _relayout(name: str) -> Callable[..., Any]:
     """Methods whose arguments differ from those of the function: `x.reshape(2, 3)`."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return quantity(getattr(as_array(self.stored), name)(*args, **kwargs), self.label)
+        return unitful(getattr(as_array(self.stored), name)(*args, **kwargs), self.label)
 
     method.__name__ = name
     return method
@@ -207,7 +215,7 @@ def _tolist(self: Any) -> Any:
     """Nested lists of quantities, as `numpy.ndarray.tolist` gives numbers."""
 
     def labelled(x: Any) -> Any:
-        return [labelled(v) for v in x] if type(x) is list else quantity(x, self.label)
+        return [labelled(v) for v in x] if type(x) is list else unitful(x, self.label)
 
     return labelled(np.asarray(destructure(self.stored)).tolist())
 
@@ -229,7 +237,7 @@ def install() -> None:
         setattr(cls, name, _relayout(name))
     cls.flatten = _unary("ravel")
     cls.block_until_ready = _block_until_ready
-    cls.item = lambda self, *args: quantity(np.asarray(self.stored).item(*args), self.label)
+    cls.item = lambda self, *args: unitful(np.asarray(self.stored).item(*args), self.label)
     cls.tolist = _tolist
     cls.nbytes = property(lambda self: sum(x.nbytes for x in map(as_array, jax.tree.leaves(self))))
     cls.at = property(At, doc="Indexed updates, as `jax.Array.at`.")

@@ -1,13 +1,7 @@
-"""Layer 4: operations, natural rules, `wrap_natural_pullback`, rule packs."""
+"""Layer 4: operations, natural rules, `wrap_natural_pullback`, rule packs, `quantities`."""
 
-from ._front import Front as Front, refused as refused
 from ._lowering import lowering as lowering
 from ._natural import wrap_natural_pullback as wrap_natural_pullback
 from ._operation import Operation as Operation, operation as operation, operations as operations
 from ._packs import Pack as Pack, load_pack as load_pack, load_packs as load_packs, packs as packs
 from ._rule_api import as_custom_vjp as as_custom_vjp, frule as frule, rrule as rrule
-from ._surroundings import (
-    lifting as lifting,
-    note_unit_dependence as note_unit_dependence,
-    watching as watching,
-)

@@ -27,7 +27,7 @@ import numpy as np
 from tanjax import _compat
 from tanjax.arrays import is_inexact
 
-Rule = Callable[..., tuple[Any, Callable[[Any], tuple[Any, ...]]]]
+StructuralRule = Callable[..., tuple[Any, Callable[[Any], tuple[Any, ...]]]]
 Push = Callable[..., tuple[Any, Callable[..., Any]]]
 
 _LOWERING = ["linear"]
@@ -69,7 +69,7 @@ def use_linear() -> bool:
 def both_modes(
     primal: Callable[..., Any],
     by_ad: Callable[..., Any],
-    rule: Rule | None,
+    rule: StructuralRule | None,
     push: Push | None,
     name: str,
 ) -> Callable[..., Any]:

@@ -33,10 +33,10 @@ from tanjax import _compat, arrays
 from tanjax._errors import RegistrationError, message
 
 from . import _lowering
-from ._front import Front
 from ._natural import Convention, Kind
-from ._plan import Hidden, Implementation, Plan, Rule, make_plan
+from ._resolution import Hidden, Implementation, Resolution, Rule, resolve
 from ._table import NUMBERS, Table, current_origin, dispatch_class, is_static_value
+from .quantities import UnitFunction
 
 _OPERATIONS: list[Operation] = []
 _BEFORE_LOOKUP: list[Callable[[], None]] = []
@@ -137,20 +137,20 @@ class Operation:
                 )
             ) from None
 
-    def plan(self, args: Sequence[Any], statics: dict[str, Any]) -> Plan:
-        """The decision for a call (see `_plan`); with a unit signature, for the numbers."""
+    def resolve(self, args: Sequence[Any], statics: dict[str, Any]) -> Resolution:
+        """The decision for a call (see `_resolution`); with a unit signature, for the numbers."""
         for load in _BEFORE_LOOKUP:
             load()
         if self.strips(args):
             args = [a.stored if type(a) is arrays.Unitful else a for a in args]
-        return make_plan(self, tuple(map(dispatch_class, args)), statics)
+        return resolve(self, tuple(map(dispatch_class, args)), statics)
 
     def _compile(self, args: Sequence[Any], statics: dict[str, Any]) -> Callable[..., Any]:
         if self.strips(args):
             return self._on_quantities(functools.partial(self, **statics))
-        plan = self.plan(args, statics)
+        resolution = self.resolve(args, statics)
         fixed = tuple(i for i, a in enumerate(args) if is_static_value(a))
-        body = functools.partial(plan.traced, fixed)
+        body = functools.partial(resolution.traced, fixed)
         body.__name__ = self.name  # type: ignore[attr-defined]  # what profiles and jaxprs show
         compiled = jax.jit(body, inline=True, static_argnums=fixed)
         if not any(callable(args[i]) for i in fixed):
@@ -158,7 +158,7 @@ class Operation:
 
         def call(*args: Any) -> Any:
             if any(closes_over_tracers(args[i]) for i in fixed):
-                return plan.primal(*args)
+                return resolution.primal(*args)
             return compiled(*args)
 
         return call
@@ -171,7 +171,7 @@ class Operation:
         """A function of plain arrays as one of quantities, by the unit signature."""
         if callable(self.units):
             return functools.partial(self.units, functools.update_wrapper(raw, self, updated=()))
-        return Front(self.name, raw, self.units, names=self.parameters)
+        return UnitFunction(self.name, raw, self.units, names=self.parameters)
 
     def _forget(self) -> None:
         self._compiled.clear()
@@ -181,7 +181,7 @@ class Operation:
         args, statics = self._bind(args, kwargs)
         if self.strips(args):
             return self._on_quantities(functools.partial(self.primal, **statics))(*args)
-        return self.plan(args, statics).primal(*args)
+        return self.resolve(args, statics).primal(*args)
 
     # -- registering -----------------------------------------------------------------------
 

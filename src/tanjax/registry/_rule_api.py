@@ -26,12 +26,12 @@ def rrule(
     if not isinstance(f, Operation) or f.strips(args):
         return jax.vjp(lambda *a: f(*a, **kwargs), *args)
     args, statics = f._bind(args, kwargs)
-    plan = f.plan(args, statics)
-    if plan.rule is not None:
-        out, pullback = plan.structural_rule(*args)
-        if plan.handles(out):
+    resolution = f.resolve(args, statics)
+    if resolution.rule is not None:
+        out, pullback = resolution.structural_rule(*args)
+        if resolution.handles(out):
             return out, pullback
-    return jax.vjp(plan.differentiable(), *args)
+    return jax.vjp(resolution.differentiable(), *args)
 
 
 def frule(
@@ -44,12 +44,12 @@ def frule(
     """
     if isinstance(f, Operation) and not f.strips(primals):
         primals, statics = f._bind(primals, kwargs)
-        plan = f.plan(primals, statics)
-        if plan.push is not None:
-            out, pushforward = plan.structural_push(*primals)
-            if plan.handles(out, plan.push):
+        resolution = f.resolve(primals, statics)
+        if resolution.push is not None:
+            out, pushforward = resolution.structural_push(*primals)
+            if resolution.handles(out, resolution.push):
                 return out, pushforward(*tangents)
-        return jax.jvp(plan.differentiable(), primals, tangents)
+        return jax.jvp(resolution.differentiable(), primals, tangents)
     return jax.jvp(lambda *a: f(*a, **kwargs), primals, tangents)
 
 

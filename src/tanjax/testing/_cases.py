@@ -156,8 +156,8 @@ def check_coverage(package: str, cases: list[Case]) -> CheckResult:
     recorder = Recorder(f"{package}: coverage of rules")
     run: set[int] = set()
     for case in cases:
-        plan = case.operation.plan(case.args, case.static)
-        used = [plan.implementation, plan.rule, plan.push]
+        resolution = case.operation.resolve(case.args, case.static)
+        used = [resolution.implementation, resolution.rule, resolution.push]
         run |= {id(entry.function) for entry in used if entry is not None}
     missing, covered = [], 0
     for op in registry.operations():

@@ -66,15 +66,15 @@ def _mutated(p: Problem) -> Any:
     """`Jᵀ ȳ` by the registered rule, changed; `None` where no natural rule runs."""
     # A unit signature strips quantities around the rule, which then sees the numbers.
     strip = numbers if p.op.strips(p.args) else lambda tree: tree
-    plan: Any = p.op.plan(strip(p.args), p.static)
-    if plan.rule is None:
+    resolution: Any = p.op.resolve(strip(p.args), p.static)
+    if resolution.rule is None:
         return None
     fixed = [i for i, a in enumerate(p.args) if callable(a) or isinstance(a, str)]
 
     def run(point: Any, change: Any) -> Any:
-        function = _changed(plan.rule, change)
-        rule = dataclasses.replace(plan.rule, function=function)
-        new = dataclasses.replace(plan, rule=rule, push=None, checked=[rule])
+        function = _changed(resolution.rule, change)
+        rule = dataclasses.replace(resolution.rule, function=function)
+        new = dataclasses.replace(resolution, rule=rule, push=None, checked=[rule])
         args = strip(tuple(p.unpack(point)))
         f = new.differentiable({i: args[i] for i in fixed})
         free = [i for i in range(len(args)) if i not in fixed]

@@ -299,22 +299,22 @@ def type_name(x: Any) -> str:
 
 def how_differentiated(p: Problem) -> str:
     """Who differentiates this call: a rule, a pushforward, or AD of the implementation."""
-    plan = p.op.plan(p.args, p.static)
-    rule = plan.rule or plan.push
-    if rule is None or not plan.handles(p.structured_outputs):
+    resolution = p.op.resolve(p.args, p.static)
+    rule = resolution.rule or resolution.push
+    if rule is None or not resolution.handles(p.structured_outputs):
         return "AD"
     return rule.convention.name
 
 
 def who(p: Problem) -> tuple[str, ...]:
     """For failures: which function computes this call, which one differentiates it, from where."""
-    plan = p.op.plan(p.args, p.static)
-    made = plan.implementation.function if plan.implementation else p.op.generic
+    resolution = p.op.resolve(p.args, p.static)
+    made = resolution.implementation.function if resolution.implementation else p.op.generic
     lines = [f"implementation: {_place(made)}"] if made is not None else []
-    rule = plan.rule or plan.push
+    rule = resolution.rule or resolution.push
     if how_differentiated(p) == "AD" or rule is None:
         return (*lines, "derivative: AD of the implementation")
-    return (*lines, f"rule: {_place(rule.function)}, from {plan.origin}")
+    return (*lines, f"rule: {_place(rule.function)}, from {resolution.origin}")
 
 
 def _place(function: Any) -> str:

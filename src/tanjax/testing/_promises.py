@@ -66,13 +66,13 @@ def check_scratch(recorder: Recorder, p: Problem) -> None:
     """A rule must not form a dense cotangent where AD of the implementation does not."""
     strip = numbers if p.op.strips(p.args) else lambda tree: tree
     args = strip(tuple(p.args))
-    plan: Any = p.op.plan(args, p.static)
-    if plan.rule is None:
+    resolution: Any = p.op.resolve(args, p.static)
+    if resolution.rule is None:
         return
     wanted = {i: s for i in p.moving if (s := _avoidable(args, i)) is not None}
     if not wanted:
         return
-    by_rule, by_ad = _shapes_by_rule(plan, args), _shapes_by_ad(plan, args, p.moving)
+    by_rule, by_ad = _shapes_by_rule(resolution, args), _shapes_by_ad(resolution, args, p.moving)
     for i, (m, n) in wanted.items():
         formed = {(m, n), (n, m)} & by_rule - by_ad
         recorder.holds(
@@ -94,21 +94,21 @@ def _avoidable(args: Any, i: int) -> tuple[int, int] | None:
     return None if {(m, n), (n, m)} & shapes else (m, n)
 
 
-def _shapes_by_rule(plan: Any, args: Any) -> set[tuple[int, ...]]:
+def _shapes_by_rule(resolution: Any, args: Any) -> set[tuple[int, ...]]:
     def run(args: Any) -> Any:
-        out, pullback = plan.structural_rule(*args)
+        out, pullback = resolution.structural_rule(*args)
         return pullback(_ones(out))
 
     return _traced_shapes(run, args)
 
 
-def _shapes_by_ad(plan: Any, args: Any, moving: list[int]) -> set[tuple[int, ...]]:
+def _shapes_by_ad(resolution: Any, args: Any, moving: list[int]) -> set[tuple[int, ...]]:
     def run(args: Any) -> Any:
         def primal(*some: Any) -> Any:
             full = list(args)
             for i, a in zip(moving, some, strict=True):
                 full[i] = a
-            return plan.primal(*full)
+            return resolution.primal(*full)
 
         out, pullback = jax.vjp(primal, *(args[i] for i in moving))
         return pullback(_ones(out))

@@ -45,7 +45,7 @@ def unit_of_tangent(x: Any) -> Any:
 
 def labelled(value: Any, unit: Any) -> Any:
     """A value in a unit; plain if there is none."""
-    return value if unit is None else arrays.quantity(value, unit)
+    return value if unit is None else arrays.unitful(value, unit)
 
 
 def stripped(what: str, x: Any, unit: Any) -> Any:

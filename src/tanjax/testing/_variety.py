@@ -23,7 +23,7 @@ def narrow_cases(cases: list[Any]) -> list[str]:
     by_operation: dict[Any, list[Any]] = {}
     for case in cases:
         by_operation.setdefault(case.operation, []).append(case)
-        rule = case.operation.plan(case.args, case.static).rule
+        rule = case.operation.resolve(case.args, case.static).rule
         if rule is not None:
             by_rule.setdefault(rule.convention.name, []).append(case)
     found = []

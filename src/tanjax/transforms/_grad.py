@@ -61,7 +61,7 @@ def value_and_grad(
         if unit is None:
             return value, gradient
         loss, aux = value if has_aux else (value, None)
-        loss = arrays.quantity(loss, unit)
+        loss = arrays.unitful(loss, unit)
         return (loss, aux) if has_aux else loss, times_unit(gradient, unit.delta)
 
     @functools.wraps(f)
@@ -157,7 +157,7 @@ def _structural_tangents(where: str, primals: Any, tangents: Any) -> tuple[Any, 
     moved = []
     for x, n in zip(leaves, plain, strict=True):
         if type(x) is arrays.Unitful:
-            moved.append(arrays.quantity(structural_tangent(where, x.stored, n), x.label))
+            moved.append(arrays.unitful(structural_tangent(where, x.stored, n), x.label))
         else:
             moved.append(structural_tangent(where, x, n))
     return jax.tree.unflatten(tree, moved), rate

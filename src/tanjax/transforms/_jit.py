@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 
 from tanjax._errors import UnitError
-from tanjax.arrays import Unitful, convert, quantity
-from tanjax.registry import note_unit_dependence, watching
+from tanjax.arrays import Unitful, convert, unitful
+from tanjax.registry.quantities import note_unit_dependence, watching
 from tanjax.units import conversion
 
 from ._arguments import ARRAYS
@@ -55,9 +55,9 @@ def _unpack(out: Any) -> Any:
         return out
     treedef, units = out.labels
     if treedef is None:
-        return quantity(out.values[0], units)
+        return unitful(out.values[0], units)
     labelled = [
-        v if u is None else quantity(v, u)
+        v if u is None else unitful(v, u)
         for v, u in zip(out.values, units)  # noqa: B905  (`strict` costs 2 us per 100)
     ]
     return treedef.unflatten(labelled)
@@ -75,7 +75,7 @@ def _convert_to_anchor(x: Unitful, unit: Any, target: Any) -> Unitful:
     far = _FAR.get(x.dtype, _FAR_OTHERWISE)
     if not 1 / far <= multiplier / divisor <= far:
         raise UnitError("compile for the units given: their ratio is too large for the dtype.")
-    return quantity(convert(x.stored, unit, target), target)
+    return unitful(convert(x.stored, unit, target), target)
 
 
 def _pattern(args: Any, kwargs: Any) -> tuple[Any, list[Any], Any, list[Any]]:
@@ -116,7 +116,7 @@ def _filled(shape: Any, values: Iterator[Any]) -> Any:
 
 
 def _labelled(value: Any, label: Any) -> Any:
-    return value if label is None else quantity(value, label)
+    return value if label is None else unitful(value, label)
 
 
 class Compiled:
@@ -264,7 +264,7 @@ class Compiled:
             pattern = _pattern(args, {})[0]
 
             def on_values(*values: Any) -> Any:
-                quantities = map(quantity, values, units)
+                quantities = map(unitful, values, units)
                 if box is None:
                     given: Any = quantities
                 elif box is not dict:

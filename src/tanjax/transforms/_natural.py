@@ -27,7 +27,7 @@ def natural_tree(primal: Any, cotangent: Any, batch: int = 0) -> Any:
         if not is_structured(x):
             return c if is_inexact(x) else None
         if type(x) is arrays.Unitful and not is_structured(x.stored):
-            return arrays.quantity(c.stored, x.label.inverse) if is_inexact(x.stored) else None
+            return arrays.unitful(c.stored, x.label.inverse) if is_inexact(x.stored) else None
         if batch == 0:
             warn_if_hidden(x, c)
         pull = functools.partial(_natural, x)

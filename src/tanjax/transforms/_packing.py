@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from tanjax.arrays import Unitful, is_structured, quantity
+from tanjax.arrays import Unitful, is_structured, unitful
 
 from ._units import is_quantity
 
@@ -16,7 +16,7 @@ class Packed:
     """Results on their way out of JAX, apart from their units.
 
     JAX puts a quantity together by its constructor, 0.7 us each; one node for all results, whose
-    values are labelled by `quantity`, takes 0.2 us each. Nothing else ever sees it.
+    values are labelled by `unitful`, takes 0.2 us each. Nothing else ever sees it.
     """
 
     __slots__ = ("labels", "values")
@@ -62,5 +62,5 @@ def relabelled(out: Any, exponents: Sequence[int]) -> Any:
     if type(out) is Packed:
         return Packed((treedef, new[0] if treedef is None else tuple(new)), out.values)
     return treedef.unflatten(
-        [x if label is None else quantity(x, label) for x, label in zip(numbers, new, strict=True)]
+        [x if label is None else unitful(x, label) for x, label in zip(numbers, new, strict=True)]
     )

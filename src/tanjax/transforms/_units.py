@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 from tanjax._errors import CotangentError, UnitError, message
-from tanjax.arrays import Unitful, convert, is_structured, quantity
+from tanjax.arrays import Unitful, convert, is_structured, unitful
 from tanjax.units import Unit, one
 
 
@@ -44,7 +44,7 @@ class Units:
 
     def label(self, values: Any) -> Any:
         """Put the units back on a tree of values."""
-        return self.map(values, lambda v, unit: v if unit is None else quantity(v, unit))
+        return self.map(values, lambda v, unit: v if unit is None else unitful(v, unit))
 
     def map(self, values: Any, f: Callable[[Any, Any], Any]) -> Any:
         """`f(value, unit)` for every leaf."""
@@ -75,8 +75,8 @@ def in_unit(value: Any, unit: Unit | None, factor: Unit) -> Any:
     if value is None:
         return None
     if unit is None:
-        return value if factor.is_one else quantity(value, factor)
-    return quantity(value, unit if factor.is_one else unit * factor)
+        return value if factor.is_one else unitful(value, factor)
+    return unitful(value, unit if factor.is_one else unit * factor)
 
 
 def times_unit(tree: Any, factor: Unit) -> Any:
@@ -86,8 +86,8 @@ def times_unit(tree: Any, factor: Unit) -> Any:
 
     def multiply(x: Any) -> Any:
         if type(x) is Unitful:
-            return quantity(x.stored, factor * x.label)
-        return None if x is None else quantity(x, factor)
+            return unitful(x.stored, factor * x.label)
+        return None if x is None else unitful(x, factor)
 
     return jax.tree.map(multiply, tree, is_leaf=lambda x: x is None or is_structured(x))
 
@@ -169,11 +169,11 @@ def _convert_leaf(where: str, target: Any, x: Any) -> Any:
             return x.plain(where)
     elif got is None:
         if unit.is_dimensionless and unit.is_linear and is_plain_leaf(x):
-            return quantity(convert(x, one, unit), unit)
+            return unitful(convert(x, one, unit), unit)
         if type(x) in (int, float) and x == 0 and unit.is_linear:  # zero has every such unit
-            return quantity(float(x), unit)
+            return unitful(float(x), unit)
     elif got.dimension is unit.dimension:
-        return quantity(convert(x.stored, got, unit), unit)
+        return unitful(convert(x.stored, got, unit), unit)
     raise UnitError(
         message(
             f"{where}: the unit changes.",

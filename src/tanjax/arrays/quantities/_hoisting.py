@@ -15,7 +15,7 @@ from tanjax._errors import UnitError, message
 from tanjax.units.signatures import ANY, Operand, Role, Signature, bind
 
 from .._abstract import QUANTITIES
-from ._unitful import Unitful, convert, quantity, split_unit
+from ._unitful import Unitful, convert, split_unit, unitful
 
 
 def hoist(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -60,13 +60,13 @@ def hoist(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     extra = signature.variadic[1] if signature.variadic else None
     new_args = [plain(a, roles[i] if i < len(roles) else extra) for i, a in enumerate(args)]
     new_kwargs = {k: plain(v, signature.role(k)) for k, v in kwargs.items()}
-    return quantity(cls(*new_args, **new_kwargs), signature.out.unit(binding))
+    return unitful(cls(*new_args, **new_kwargs), signature.out.unit(binding))
 
 
 def _product(cls: Any, factors: tuple[Any, ...]) -> Any:
     """A constructor of any number of factors: the product of their units."""
     values, units = zip(*map(split_unit, factors), strict=True)
-    return quantity(cls(*values), functools.reduce(operator.mul, units))
+    return unitful(cls(*values), functools.reduce(operator.mul, units))
 
 
 QUANTITIES[Unitful] = hoist

@@ -26,13 +26,13 @@ from tanjax.units import Unit
 
 from .._table import array_type
 from ._range import measure, shift
-from ._unitful import Unitful, frozen, quantity
+from ._unitful import Unitful, frozen, unitful
 
 
 def _make_quantity(x: Any, unit: Unit) -> Unitful:
     """What `x * unit` means: integers written in the source are numbers like any other."""
     if type(x) is Unitful:
-        return quantity(x.stored, x.label * unit)
+        return unitful(x.stored, x.label * unit)
     if type(x) is int:
         x = float(x)
     if isinstance(x, str | bytes | bool) or not (
@@ -44,7 +44,7 @@ def _make_quantity(x: Any, unit: Unit) -> Unitful:
     array = jnp.asarray(x) if isinstance(x, list | tuple) else x
     if type(array) is np.ndarray or (array is not x and not isinstance(array, jax.core.Tracer)):
         return _in_jaxs_dtype(array, np.asarray(x), unit)
-    return quantity(array, unit)
+    return unitful(array, unit)
 
 
 def _in_jaxs_dtype(array: Any, wide: Any, unit: Unit) -> Unitful:
@@ -54,8 +54,8 @@ def _in_jaxs_dtype(array: Any, wide: Any, unit: Unit) -> Unitful:
     if bits and span and bits[0] <= bits[1] and not span.holds(*bits) and unit.is_linear:
         middle = span.centre(*bits)
         if middle:
-            return quantity(jnp.asarray(shift(wide, -middle), dtype), unit.scaled(middle))
-    return quantity(array, unit)
+            return unitful(jnp.asarray(shift(wide, -middle), dtype), unit.scaled(middle))
+    return unitful(array, unit)
 
 
 def as_quantity(value: Any, unit: Any = None) -> Unitful:

@@ -29,32 +29,32 @@ from tanjax.units import Unit
 
 from ._conversion import bits_in
 from ._range import NOTHING, Bits, measure, shift
-from ._unitful import Unitful, quantity
+from ._unitful import Unitful, unitful
 
 
 def settle(stored: Any, label: Unit) -> Unitful:
     """A result under its label: at exponent 0 if it lies well inside, in the middle if it must."""
     if not label.scale:
-        return quantity(stored, label)
+        return unitful(stored, label)
     bits = measure(stored)
     span = range_of(stored.dtype if hasattr(stored, "dtype") else jnp.result_type(stored))
     if bits is None or span is None:
-        return quantity(stored, label)
+        return unitful(stored, label)
     low, high = bits[0] + label.scale, bits[1] + label.scale
     if -span.inner <= low and high <= span.inner:
-        return quantity(shift(stored, label.scale), label.plain, (low, high))
+        return unitful(shift(stored, label.scale), label.plain, (low, high))
     return centred(stored, label, bits, span)
 
 
 def centred(stored: Any, label: Unit, bits: Bits, span: Range) -> Unitful:
     """A result moved to the middle of the range if it has left the inner part of it."""
     if -span.inner <= bits[0] and bits[1] <= span.inner:
-        return quantity(stored, label, bits)
+        return unitful(stored, label, bits)
     middle = span.centre(*bits)
     if not middle:  # too wide to be moved without loss
-        return quantity(stored, label, bits)
+        return unitful(stored, label, bits)
     moved = bits[0] - middle, bits[1] - middle
-    return quantity(shift(stored, -middle), label.scaled(middle), moved)
+    return unitful(shift(stored, -middle), label.scaled(middle), moved)
 
 
 def rooted(stored: Any, label: Unit, power: Fraction) -> tuple[Any, Unit]:

@@ -176,25 +176,25 @@ class Unitful(AbstractArray):
 
     def to_dense(self) -> Any:
         """The dense array of quantities."""
-        return quantity(destructure(self.stored), self.label)
+        return unitful(destructure(self.stored), self.label)
 
     # -- the four maps -----------------------------------------------------------------------
 
     def pushforward_of_destructure(self, structural: Any) -> Any:
         push = pushforward_of_destructure(self.stored)
-        return quantity(push(structural.stored), self.label.delta)
+        return unitful(push(structural.stored), self.label.delta)
 
     def pullback_of_destructure(self, natural: Any) -> Any:
         plain = _in_unit("a cotangent", self, natural, self.label.inverse)
-        return quantity(pullback_of_destructure(self.stored)(plain), self.label)
+        return unitful(pullback_of_destructure(self.stored)(plain), self.label)
 
     def pushforward_of_restructure(self, natural: Any) -> Any:
         plain = _in_unit("a tangent", self, natural, self.label.delta)
-        return quantity(pushforward_of_restructure(self.stored)(plain), self.label)
+        return unitful(pushforward_of_restructure(self.stored)(plain), self.label)
 
     def pullback_of_restructure(self, structural: Any) -> Any:
         pull = pullback_of_restructure(self.stored)
-        return quantity(pull(structural.stored), self.label.inverse)
+        return unitful(pull(structural.stored), self.label.inverse)
 
     # -- what a natural cotangent can be asked -------------------------------------------------
 
@@ -205,18 +205,18 @@ class Unitful(AbstractArray):
         return self.mT
 
     def diagonal(self) -> Any:
-        return quantity(ask.diagonal(self.stored), self.label)
+        return unitful(ask.diagonal(self.stored), self.label)
 
     def total(self) -> Any:
-        return quantity(ask.total(self.stored), self.label)
+        return unitful(ask.total(self.stored), self.label)
 
     def block(self, rows: slice, columns: slice) -> Any:
-        return quantity(ask.block(self.stored, rows, columns), self.label)
+        return unitful(ask.block(self.stored, rows, columns), self.label)
 
     def pair(self, other: Any) -> Any:
         if type(other) is Unitful:
-            return quantity(ask.pair(self.stored, other.stored), self.label * other.label)
-        return quantity(ask.pair(self.stored, other), self.label)
+            return unitful(ask.pair(self.stored, other.stored), self.label * other.label)
+        return unitful(ask.pair(self.stored, other), self.label)
 
     # -- Python's protocols ----------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ class Unitful(AbstractArray):
         if not self.label.scale:
             return self.plain(operation)
         self._check_pure(operation)
-        return number_in(quantity(np.asarray(self.stored).item(), self.label), units.one)
+        return number_in(unitful(np.asarray(self.stored).item(), self.label), units.one)
 
     def __index__(self) -> int:
         """A pure integer may be an index, as one of JAX may."""
@@ -296,7 +296,7 @@ def frozen(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def quantity(stored: Any, label: Unit, bits: Bits | None = None) -> Unitful:
+def unitful(stored: Any, label: Unit, bits: Bits | None = None) -> Unitful:
     """A quantity from its fields, without any check: for results, 0.15 us.
 
     `bits`: where the stored numbers lie, if that is known without looking.
@@ -332,12 +332,12 @@ def brought(q: Unitful, unit: Unit) -> Unitful:
             span, (_, _, power) = range_of(q.dtype), factor_of(label, unit.scaled(label.scale))
             far = span is not None and not span.lowest < power < span.highest
             unit = unit.scaled(label.scale + (power if far else 0))
-        return quantity(convert(q.stored, label, unit), unit)
+        return unitful(convert(q.stored, label, unit), unit)
     target = unit.scaled(fitting(bits_in(bits, label, unit), q.dtype))
     if target is not unit:  # the bits may be those of an estimate
         bits = measure(q.stored) or bits
         target = unit.scaled(fitting(bits_in(bits, label, unit), q.dtype))
-    return quantity(convert(q.stored, label, target), target, bits_in(bits, label, target))
+    return unitful(convert(q.stored, label, target), target, bits_in(bits, label, target))
 
 
 def number_in(q: Unitful, unit: Unit) -> Any:

@@ -17,7 +17,7 @@ from .._table import array_type
 from ..cotangents._outer import Outer
 from ..cotangents._sum import plus
 from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
-from ..quantities._unitful import convert, quantity, split_unit
+from ..quantities._unitful import convert, split_unit, unitful
 
 
 @register_array_type()
@@ -135,4 +135,4 @@ def _with_units(base: Any, u: Any, d: Any = None, v: Any = None) -> Any:
             f"base: unit {unit}",
             f"update: unit {unit_u * unit_d * (unit_u if v is None else unit_v)}",
         )
-    return quantity(LowRankUpdate(base, convert(u, unit_u, wanted), d, v), unit)
+    return unitful(LowRankUpdate(base, convert(u, unit_u, wanted), d, v), unit)

@@ -25,8 +25,8 @@ import numpy as np
 
 from tanjax import units
 from tanjax._errors import UnitError
-from tanjax.arrays import Unitful, convert, is_structured, number_in, quantity
-from tanjax.registry import lifting
+from tanjax.arrays import Unitful, convert, is_structured, number_in, unitful
+from tanjax.registry.quantities import lifting
 from tanjax.units.signatures import AnyUnit, Signature
 
 from ._closure import closure_fingerprint, unchanged
@@ -186,8 +186,8 @@ def _labelled(result: Any, unit: Any, own: Any) -> Any:
     Outside of a trace a quantity that the code closes over may have chosen another exponent.
     """
     if type(result) is not Unitful:
-        return quantity(result, unit)
-    return quantity(result.stored, unit.scaled(result.label.scale - (own.scale if own else 0)))
+        return unitful(result, unit)
+    return unitful(result.stored, unit.scaled(result.label.scale - (own.scale if own else 0)))
 
 
 def _product(inferred: Any, own: Any) -> Any:
@@ -220,5 +220,5 @@ def _brought_number(brought: _Brought, value: Any, unit: Any) -> Any:
     """
     target = brought(unit)
     if brought is _coherent and unit.scale:
-        return number_in(quantity(value, unit), target)
+        return number_in(unitful(value, unit), target)
     return convert(value, unit, target)

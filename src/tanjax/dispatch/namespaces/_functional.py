@@ -7,8 +7,7 @@ from typing import Any
 import jax
 
 from tanjax.arrays import Unitful, convert, split_unit
-from tanjax.registry._careful import labelled as quantity
-from tanjax.registry._front import unit_of
+from tanjax.registry.quantities import labelled, unit_of
 from tanjax.units.signatures import Role, bind
 
 from ._handler import unit_handler
@@ -19,7 +18,7 @@ def apply_along_axis(raw: Any, func1d: Any, axis: int, arr: Any, *args: Any, **k
     """The function gets one-dimensional quantities."""
     if type(arr) is not Unitful:
         return raw(lambda v: func1d(v, *args, **kwargs), axis, arr)
-    return raw(lambda v: func1d(quantity(v, arr.label), *args, **kwargs), axis, arr.stored)
+    return raw(lambda v: func1d(labelled(v, arr.label), *args, **kwargs), axis, arr.stored)
 
 
 @unit_handler("numpy.apply_over_axes")
@@ -29,38 +28,38 @@ def apply_over_axes(raw: Any, func: Any, a: Any, axes: Any) -> Any:
     units = [unit]
 
     def numbers(x: Any, axis: int) -> Any:
-        out, new = split_unit(func(quantity(x, units[-1]), axis))
+        out, new = split_unit(func(labelled(x, units[-1]), axis))
         units.append(new)
         return out
 
     out = raw(numbers, value, axes)
-    return quantity(out, units[-1])
+    return labelled(out, units[-1])
 
 
 @unit_handler("numpy.piecewise")
 def piecewise(raw: Any, x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
     """Functions get quantities; what they return, and the constants, must share a unit."""
     value, unit = split_unit(x)
-    labelled = (lambda v: quantity(v, unit)) if type(x) is Unitful else (lambda v: v)
+    as_given = (lambda v: labelled(v, unit)) if type(x) is Unitful else (lambda v: v)
     # the unit of a result is known from its trace
     probes = [
-        jax.eval_shape(lambda v, f=f: f(labelled(v), *args, **kw), value) if callable(f) else f
+        jax.eval_shape(lambda v, f=f: f(as_given(v), *args, **kw), value) if callable(f) else f
         for f in funclist
     ]
     role = Role.parse("u")
     operands = [(role, unit_of(p), f"funclist[{i}]") for i, p in enumerate(probes)]
     target = bind("piecewise", operands).get("u")
-    out = raw(value, condlist, [_piece(f, labelled, target, args, kw) for f in funclist])
-    return out if target is None else quantity(out, target)
+    out = raw(value, condlist, [_piece(f, as_given, target, args, kw) for f in funclist])
+    return out if target is None else labelled(out, target)
 
 
-def _piece(f: Any, labelled: Any, target: Any, args: Any, kw: Any) -> Any:
+def _piece(f: Any, as_given: Any, target: Any, args: Any, kw: Any) -> Any:
     """A piece on numbers: a constant, or a function of numbers."""
     if not callable(f):
         return convert(f.stored, f.label, target) if type(f) is Unitful else f
 
     def number(v: Any) -> Any:
-        out = f(labelled(v), *args, **kw)
+        out = f(as_given(v), *args, **kw)
         return convert(out.stored, out.label, target) if type(out) is Unitful else out
 
     return number
@@ -78,7 +77,7 @@ def vectorize(raw: Any, pyfunc: Any, *, excluded: Any = frozenset(), signature: 
         outs: list[Any] = []
 
         def numbers(*values: Any, **kw: Any) -> Any:
-            given = [v if u is None else quantity(v, u) for v, u in zip(values, units, strict=True)]
+            given = [v if u is None else labelled(v, u) for v, u in zip(values, units, strict=True)]
             out = pyfunc(*given, **kw)
             leaves, treedef = jax.tree.flatten(out, is_leaf=lambda x: type(x) is Unitful)
             outs[:] = [treedef, [x.label if type(x) is Unitful else None for x in leaves]]
@@ -90,7 +89,7 @@ def vectorize(raw: Any, pyfunc: Any, *, excluded: Any = frozenset(), signature: 
         leaves = result if isinstance(result, tuple) else (result,)
         treedef, labels = outs
         return treedef.unflatten(
-            [x if u is None else quantity(x, u) for x, u in zip(leaves, labels, strict=True)]
+            [x if u is None else labelled(x, u) for x, u in zip(leaves, labels, strict=True)]
         )
 
     vectorized.__name__ = getattr(pyfunc, "__name__", "vectorized")

@@ -14,9 +14,7 @@ from typing import Any
 import jax
 
 from tanjax.arrays import Unitful, convert, split_unit
-from tanjax.registry import Front
-from tanjax.registry._careful import labelled as quantity, meeting, plain_result
-from tanjax.registry._front import unit_of
+from tanjax.registry.quantities import UnitFunction, labelled, meeting, plain_result, unit_of
 from tanjax.units import Unit
 from tanjax.units.signatures import Role, bind, not_dimensionless, not_linear
 
@@ -48,14 +46,14 @@ def ungraphed(raw: Callable[..., Any]) -> Callable[..., Any]:
     return getattr(raw, "ungraphed", raw)
 
 
-def unit_function(raw: Callable[..., Any], signature: str) -> Front:
+def unit_function(raw: Callable[..., Any], signature: str) -> UnitFunction:
     """A function with this signature, made once; it looks at numbers by itself."""
     return _unit_function(ungraphed(raw), signature)
 
 
 @functools.cache
-def _unit_function(raw: Callable[..., Any], signature: str) -> Front:
-    return Front(raw.__name__, raw, signature)
+def _unit_function(raw: Callable[..., Any], signature: str) -> UnitFunction:
+    return UnitFunction(raw.__name__, raw, signature)
 
 
 def pure(name: str, label: str, x: Any) -> Any:
@@ -97,4 +95,4 @@ def common(name: str, role: str, *trees: Any) -> tuple[Any, tuple[Any, ...]]:
 
 def with_unit(x: Any, unit: Unit | None) -> Any:
     """A quantity, or the number if there is no unit."""
-    return plain_result(x) if unit is None else quantity(x, unit)
+    return plain_result(x) if unit is None else labelled(x, unit)

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax.arrays import Unitful, convert, split_unit
-from tanjax.registry._careful import labelled as quantity
-from tanjax.registry._front import unit_of
+from tanjax.registry.quantities import labelled, unit_of
 from tanjax.units import Unit
 from tanjax.units.signatures import Role, bind
 
@@ -96,10 +95,10 @@ def _histogram(
     counts, edges = compute(bins, range, plain_weights)
     if density:
         volume = functools.reduce(Unit.__mul__, (u.delta for u in per_axis))
-        counts = quantity(counts, volume.inverse)
+        counts = labelled(counts, volume.inverse)
     elif type(weights) is Unitful:
-        counts = quantity(counts, weights.label)
-    return counts, [quantity(e, u) for e, u in zip(edges, per_axis, strict=True)]
+        counts = labelled(counts, weights.label)
+    return counts, [labelled(e, u) for e, u in zip(edges, per_axis, strict=True)]
 
 
 def _in_unit(name: str, edges: Any, unit: Unit) -> Any:

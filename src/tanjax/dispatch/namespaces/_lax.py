@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from tanjax.arrays import Unitful, split_unit
-from tanjax.registry._careful import labelled as quantity
+from tanjax.registry.quantities import labelled
 from tanjax.units.signatures import Role, bind
 
 from ._handler import common, unit_handler
@@ -30,7 +30,7 @@ def _as_it_is(raw: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 @unit_handler("lax.stage")
 def stage(raw: Any, x: Any) -> Unitful:
     """The number, lifted into the trace."""
-    return quantity(raw(x.stored), x.label)
+    return labelled(raw(x.stored), x.label)
 
 
 @unit_handler("lax.psum", "lax.psum_scatter", "lax.ppermute")
@@ -49,13 +49,13 @@ def reduce(raw: Any, operand: Any, init: Any, computation: Any, *args: Any, **kw
     """The computation gets quantities, and returns them in the operand's unit."""
     unit, (value, first) = common(raw.__name__, "u", operand, init)
     if computation in _KEEP_UNIT:  # JAX recognises these, and has faster programs for them
-        return quantity(raw(value, first, computation, *args, **kwargs), unit)
+        return labelled(raw(value, first, computation, *args, **kwargs), unit)
 
     def numbers(a: Any, b: Any) -> Any:
-        out = computation(quantity(a, unit), quantity(b, unit))
-        return common(raw.__name__, "u", quantity(a, unit), out)[1][1]
+        out = computation(labelled(a, unit), labelled(b, unit))
+        return common(raw.__name__, "u", labelled(a, unit), out)[1][1]
 
-    return quantity(raw(value, first, numbers, *args, **kwargs), unit)
+    return labelled(raw(value, first, numbers, *args, **kwargs), unit)
 
 
 @unit_handler("lax.scatter_apply")
@@ -64,6 +64,6 @@ def scatter_apply(raw: Any, operand: Any, indices: Any, func: Any, *args: Any, *
     value, unit = split_unit(operand)
 
     def numbers(v: Any) -> Any:
-        return common("scatter_apply", "u", quantity(v, unit), func(quantity(v, unit)))[1][1]
+        return common("scatter_apply", "u", labelled(v, unit), func(labelled(v, unit)))[1][1]
 
-    return quantity(raw(value, indices, numbers, *args, **kw), unit)
+    return labelled(raw(value, indices, numbers, *args, **kw), unit)

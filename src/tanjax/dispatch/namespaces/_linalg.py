@@ -11,7 +11,7 @@ import numpy as np
 
 from tanjax._errors import UnitError, incompatible, message
 from tanjax.arrays import Unitful, convert, split_unit
-from tanjax.registry._careful import labelled as quantity
+from tanjax.registry.quantities import labelled
 from tanjax.units import Unit
 from tanjax.units.signatures import describe_unit
 
@@ -23,14 +23,14 @@ from .signatures import TABLES
 def det(raw: Any, a: Any, *args: Any, **kwargs: Any) -> Unitful:
     """The unit to the power of the number of rows."""
     value, unit = linear("det", "a", a)
-    return quantity(raw(value, *args, **kwargs), unit ** np.shape(value)[-1])
+    return labelled(raw(value, *args, **kwargs), unit ** np.shape(value)[-1])
 
 
 @unit_handler("linalg.matrix_power")
 def matrix_power(raw: Any, a: Any, n: int) -> Any:
     """The unit to the power `n`."""
     value, unit = linear("matrix_power", "a", a)
-    return quantity(raw(value, n), unit**n)
+    return labelled(raw(value, n), unit**n)
 
 
 @unit_handler("linalg.multi_dot")
@@ -39,7 +39,7 @@ def multi_dot(raw: Any, arrays: Any, **kwargs: Any) -> Any:
     values, units = zip(
         *(linear("multi_dot", f"arrays[{i}]", a) for i, a in enumerate(arrays)), strict=True
     )
-    return quantity(raw(values, **kwargs), functools.reduce(Unit.__mul__, units))
+    return labelled(raw(values, **kwargs), functools.reduce(Unit.__mul__, units))
 
 
 @unit_handler("linalg.matrix_rank")
@@ -58,7 +58,7 @@ def cho_solve(raw: Any, c_and_lower: Any, b: Any, *args: Any, **kwargs: Any) -> 
     factor, lower = c_and_lower
     c, u = linear("cho_solve", "c", factor)
     value, v = linear("cho_solve", "b", b)
-    return quantity(raw((c, lower), value, *args, **kwargs), v / u**2)
+    return labelled(raw((c, lower), value, *args, **kwargs), v / u**2)
 
 
 @unit_handler("lax.linalg.symmetric_product")
@@ -73,7 +73,7 @@ def symmetric_product(
         raise incompatible(
             "symmetric_product", f"a @ a.T: {describe_unit(unit)}", f"c: {describe_unit(v)}"
         )
-    return quantity(raw(a, convert(c, v, unit), alpha=alpha, beta=beta, **kwargs), unit)
+    return labelled(raw(a, convert(c, v, unit), alpha=alpha, beta=beta, **kwargs), unit)
 
 
 @unit_handler("scipy.sparse.linalg.cg", "scipy.sparse.linalg.gmres", "scipy.sparse.linalg.bicgstab")
@@ -92,19 +92,19 @@ def krylov(
     number, v = linear(name, "b", b)
     if callable(A):
         u = _unit_of_function(name, A, x0, v)
-        apply = lambda x: common(name, "u", quantity(number, v), A(quantity(x, v / u)))[1][1]
+        apply = lambda x: common(name, "u", labelled(number, v), A(labelled(x, v / u)))[1][1]
     else:
         apply, u = linear(name, "A", A)
     unit = v / u
-    start = None if x0 is None else common(name, "u", quantity(jnp.zeros(()), unit), x0)[1][1]
-    tolerance = common(name, "u", quantity(jnp.zeros(()), v), atol)[1][1]
+    start = None if x0 is None else common(name, "u", labelled(jnp.zeros(()), unit), x0)[1][1]
+    tolerance = common(name, "u", labelled(jnp.zeros(()), v), atol)[1][1]
     if M is not None and (callable(M) or not split_unit(M)[1].is_dimensionless):
         raise UnitError(
             message(f"{name}: a preconditioner is a dimensionless matrix here.", hint="scale it.")
         )
     M = None if M is None else pure(name, "M", M)
     x, info = raw(apply, number, start, atol=tolerance, M=M, **kwargs)
-    return quantity(x, unit), info
+    return labelled(x, unit), info
 
 
 def _unit_of_function(name: str, A: Any, x0: Any, b: Unit) -> Unit:

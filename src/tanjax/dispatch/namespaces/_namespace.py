@@ -1,8 +1,8 @@
 """JAX's namespaces, opened to quantities and structured arrays.
 
 `tanjax.numpy` has the names of `jax.numpy`. A name with a unit signature in the tables becomes a
-`Front`; one with a handler a function that calls it; plain ones are JAX's own. A name that is in
-no table (a newer JAX) takes everything except quantities. Nothing is built before it is asked for.
+`UnitFunction`; one with a handler a function that calls it; plain ones are JAX's own. A name in no
+table (a newer JAX) takes everything except quantities. Nothing is built before it is asked for.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from typing import Any
 import numpy as np
 
 from tanjax.arrays import Unitful, densified, is_structured
-from tanjax.registry import Front, note_unit_dependence, refused
-from tanjax.registry._careful import (
+from tanjax.registry.quantities import (
     SELECTING,
-    at_degree,
+    UnitFunction,
     centred_call,
-    comfortable,
     graphed,
-    home,
+    has_headroom,
+    has_headroom_at,
+    note_unit_dependence,
+    refused,
+    unscale,
 )
 
 from .._operations import BY_NAME
@@ -92,11 +94,11 @@ def _function(table: str, name: str) -> Any:
         return _opened(name, raw, _refuse(name, "it has no unit signature"))
     if entry.startswith("refuse"):
         return _opened(name, raw, _refuse(name, entry.partition(":")[2].strip()))
-    front = Front(name, raw, entry, structured)
-    front.careful = _IN_RANGE.get(name)
+    function = UnitFunction(name, raw, entry, structured)
+    function.near_limits = _IN_RANGE.get(name)
     if name in ("add", "subtract", "sub"):
-        front.on_scale = on_scale
-    return front
+        function.on_scale = on_scale
+    return function
 
 
 def _handled(name: str, handler: Callable[..., Any], raw: Callable[..., Any]) -> Any:
@@ -109,15 +111,15 @@ def _handled(name: str, handler: Callable[..., Any], raw: Callable[..., Any]) ->
     def call(*args: Any, **kwargs: Any) -> Any:
         if degree_of is None:
             degree = 2.0
-            if comfortable(args, spread) and comfortable(kwargs.values(), spread):
+            if has_headroom(args, spread) and has_headroom(kwargs.values(), spread):
                 return handler(raw, *args, **kwargs)
         else:
             degree = degree_of(*args, **kwargs)
-            if at_degree((*args, *kwargs.values()), degree, spread):
+            if has_headroom_at((*args, *kwargs.values()), degree, spread):
                 return handler(raw, *args, **kwargs)
         on_quantities = functools.partial(handler, graphed(raw, degree, spread))
         result, plain = centred_call(name, on_quantities, args, kwargs)
-        return home(result) if plain else result
+        return unscale(result) if plain else result
 
     return call
 

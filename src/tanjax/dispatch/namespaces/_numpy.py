@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from tanjax import units
 from tanjax._errors import UnitError, message
 from tanjax.arrays import Unitful, convert, split_unit
-from tanjax.registry._careful import labelled as quantity
+from tanjax.registry.quantities import labelled
 from tanjax.units import one
 
 from ._handler import common, linear, pure, ungraphed, unit_function, unit_handler, with_unit
@@ -144,7 +144,7 @@ def percentile(raw: Any, a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
 def angle(raw: Any, z: Any, deg: bool = False) -> Any:
     """In radians, or in degrees."""
     value, _ = linear("angle", "z", z)
-    return quantity(raw(value, deg), units.unit("deg" if deg else "rad"))
+    return labelled(raw(value, deg), units.unit("deg" if deg else "rad"))
 
 
 @unit_handler("numpy.deg2rad", "numpy.radians")
@@ -160,7 +160,7 @@ def rad2deg(raw: Any, x: Any) -> Any:
 
 
 def _angle_in(name: str, x: Any, unit: str) -> Unitful:
-    return quantity(pure(name, "x", x), one).to(unit)
+    return labelled(pure(name, "x", x), one).to(unit)
 
 
 # -- differences: of points of an affine scale, too ------------------------------------------------
@@ -224,7 +224,7 @@ def gradient(raw: Any, f: Any, *spacing: Any, axis: Any = None, edge_order: Any 
     per = per * len(results) if len(per) == 1 else per
     top = unit or one
     done = [
-        quantity(r, top / u if u is not one else top) for r, u in zip(results, per, strict=True)
+        labelled(r, top / u if u is not one else top) for r, u in zip(results, per, strict=True)
     ]
     return done[0] if single else type(out)(done)
 

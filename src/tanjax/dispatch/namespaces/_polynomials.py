@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from tanjax._errors import UnitError, incompatible
 from tanjax.arrays import Unitful, convert, split_unit
-from tanjax.registry._careful import labelled as quantity
+from tanjax.registry.quantities import labelled
 from tanjax.units import Unit, one
 from tanjax.units.signatures import describe_unit
 
@@ -55,7 +55,7 @@ def polyval(raw: Any, p: Any, x: Any, **kwargs: Any) -> Unitful:
     values, given = _coefficients("polyval", p)
     number, variable = linear("polyval", "x", x)
     wanted = _powers(given[-1], variable, len(values))
-    return quantity(raw(_converted("polyval", values, given, wanted), number, **kwargs), given[-1])
+    return labelled(raw(_converted("polyval", values, given, wanted), number, **kwargs), given[-1])
 
 
 @unit_handler("lax.polynomial")
@@ -65,7 +65,7 @@ def polynomial(raw: Any, x: Any, coeffs: Any, **kwargs: Any) -> Unitful:
     number, variable = linear("polynomial", "x", x)
     wanted = _powers(given[0], variable, len(values))[::-1]
     numbers = _converted("polynomial", values, given, wanted)
-    return quantity(raw(number, list(numbers), **kwargs), given[0])
+    return labelled(raw(number, list(numbers), **kwargs), given[0])
 
 
 @unit_handler("numpy.polyfit")
@@ -92,15 +92,15 @@ def polyfit(
     powers = _powers(unit, variable, deg + 1)
     out = raw(number, values, deg, rcond, full, weights, cov)
     fitted, *more = out if full or cov else (out,)
-    coefficients = [quantity(c, u) for c, u in zip(fitted, powers, strict=True)]
+    coefficients = [labelled(c, u) for c, u in zip(fitted, powers, strict=True)]
     if full:
         residuals, *rest = more
-        return coefficients, quantity(residuals, unit**2 * weight**2), *rest
+        return coefficients, labelled(residuals, unit**2 * weight**2), *rest
     if not cov:
         return coefficients
     rows = zip(more[0], powers, strict=True)
     return coefficients, [
-        [quantity(c, u * v) for c, v in zip(row, powers, strict=True)] for row, u in rows
+        [labelled(c, u * v) for c, v in zip(row, powers, strict=True)] for row, u in rows
     ]
 
 
@@ -117,7 +117,7 @@ def polyder(raw: Any, p: Any, m: int = 1) -> Any:
         return unit_function(raw, "p: u -> u")(p, m)
     values, given = _coefficients("polyder", p)
     out = raw(jnp.stack([jnp.asarray(v) for v in values]), m)
-    return [quantity(c, u) for c, u in zip(out, given[: len(out)], strict=True)]
+    return [labelled(c, u) for c, u in zip(out, given[: len(out)], strict=True)]
 
 
 @unit_handler("numpy.polyint")
@@ -134,7 +134,7 @@ def polyint(raw: Any, p: Any, m: int = 1, k: Any = None) -> Any:
         # the first constant is integrated most often, so it stands highest
         constants = _converted("polyint", *_coefficients("polyint", listed), new[:m])
     out = raw(jnp.stack([jnp.asarray(v) for v in values]), m, constants)
-    return [quantity(c, u) for c, u in zip(out, given + new, strict=True)]
+    return [labelled(c, u) for c, u in zip(out, given + new, strict=True)]
 
 
 @unit_handler("numpy.roots")
@@ -143,7 +143,7 @@ def roots(raw: Any, p: Any, **kwargs: Any) -> Unitful:
     values, given = _coefficients("roots", p)
     variable = _variable("roots", given)
     wanted = [given[0] * variable**i for i in range(len(given))]
-    return quantity(raw(_converted("roots", values, given, wanted), **kwargs), variable)
+    return labelled(raw(_converted("roots", values, given, wanted), **kwargs), variable)
 
 
 def _variable(name: str, given: list[Unit]) -> Unit:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tanjax._errors import UnitError, describe, message
 from tanjax.arrays import Unitful, rooted, split_unit
-from tanjax.registry._careful import home, labelled as quantity
+from tanjax.registry.quantities import labelled, unscale
 from tanjax.units import Unit, one
 from tanjax.units.signatures import not_dimensionless
 
@@ -99,12 +99,12 @@ def power(raw: Any, x: Any, y: Any, /) -> Any:
     name = raw.__name__
     value, unit = linear(name, "base", x)
     if unit.is_dimensionless and (unit is one or not _is_simple(name, y)):
-        return quantity(raw(pure(name, "base", x), pure(name, "exponent", y)), one)
+        return labelled(raw(pure(name, "base", x), pure(name, "exponent", y)), one)
     exponent = exponent_of(name, y, unit)
     y = int(exponent) if exponent.denominator == 1 else float(exponent)
     value, label = rooted(value, unit, exponent)
-    result = quantity(raw(value, y), label**exponent)
-    return result if unit.scale else home(result)
+    result = labelled(raw(value, y), label**exponent)
+    return result if unit.scale else unscale(result)
 
 
 @unit_handler("lax.pow")
@@ -127,7 +127,7 @@ def prod(raw: Any, a: Any, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
     if initial is not None:
         kwargs["initial"] = initial
     out = raw(value, axis=axis, **kwargs)
-    return quantity(out, unit ** _count(jnp.shape(value), axis) * initial_unit)
+    return labelled(out, unit ** _count(jnp.shape(value), axis) * initial_unit)
 
 
 @unit_handler("lax.reduce_prod")
@@ -135,7 +135,7 @@ def reduce_prod(raw: Any, operand: Any, axes: Any) -> Unitful:
     """The unit to the power of the number of factors."""
     value, unit = split_unit(operand)
     count = int(np.prod([jnp.shape(value)[a] for a in axes], dtype=int))
-    return quantity(raw(value, axes), unit**count)
+    return labelled(raw(value, axes), unit**count)
 
 
 @unit_handler("numpy.einsum")
@@ -145,4 +145,4 @@ def einsum(raw: Any, subscripts: Any, /, *operands: Any, **kwargs: Any) -> Any:
         raise UnitError("einsum: with quantities the subscripts come first, as a text.")
     pairs = [linear("einsum", f"operands[{i}]", x) for i, x in enumerate(operands)]
     out = raw(subscripts, *(v for v, _ in pairs), **kwargs)
-    return quantity(out, functools.reduce(Unit.__mul__, (u for _, u in pairs)))
+    return labelled(out, functools.reduce(Unit.__mul__, (u for _, u in pairs)))

@@ -10,7 +10,7 @@ import numpy as np
 
 from tanjax._errors import incompatible
 from tanjax.arrays import Unitful, convert, split_unit
-from tanjax.registry._careful import labelled as quantity
+from tanjax.registry.quantities import labelled
 from tanjax.units import Unit, one
 from tanjax.units.signatures import describe_unit
 
@@ -46,7 +46,7 @@ def multivariate_normal(raw: Any, x: Any, mean: Any, cov: Any, *args: Any, **kw:
             "the covariance has the square of the unit.",
         )
     n = np.shape(value)[-1] if np.ndim(value) else 1
-    return quantity(raw(value, center, convert(spread, square, unit**2), *args, **kw), unit**-n)
+    return labelled(raw(value, center, convert(spread, square, unit**2), *args, **kw), unit**-n)
 
 
 class UnitfulInterpolator:
@@ -109,7 +109,7 @@ def minimize(raw: Any, fun: Any, x0: Any, args: Any = (), **kwargs: Any) -> Any:
     units_seen: list[Unit] = []
 
     def numbers(x: Any) -> Any:
-        out, loss_unit = linear("minimize", "fun(x)", fun(quantity(x, unit), *args))
+        out, loss_unit = linear("minimize", "fun(x)", fun(labelled(x, unit), *args))
         units_seen[:] = [loss_unit]
         return out
 
@@ -117,8 +117,8 @@ def minimize(raw: Any, fun: Any, x0: Any, args: Any = (), **kwargs: Any) -> Any:
     loss = units_seen[0]
     inverse = found.hess_inv
     return found._replace(
-        x=quantity(found.x, unit),
-        fun=quantity(found.fun, loss),
-        jac=quantity(found.jac, loss / unit),
-        hess_inv=None if inverse is None else quantity(inverse, unit**2 / loss),
+        x=labelled(found.x, unit),
+        fun=labelled(found.fun, loss),
+        jac=labelled(found.jac, loss / unit),
+        hess_inv=None if inverse is None else labelled(inverse, unit**2 / loss),
     )

@@ -27,14 +27,13 @@ from tanjax.arrays import (
     convert,
     is_structured,
     measure,
-    quantity,
     settle,
     shift,
     split_unit,
+    unitful,
     warn_too_wide,
 )
-from tanjax.registry._careful import labelled
-from tanjax.registry._losses import checked
+from tanjax.registry.quantities import checked, labelled
 from tanjax.units import Unit, add_units, is_step, subtract_units
 
 
@@ -115,12 +114,12 @@ def _product(
     split = None if middle is None else _split(p, q, middle, sign, span)
     if middle is None or split is None:
         warn_too_wide("multiply" if sign > 0 else "divide", *whole, dtype)
-        return quantity(raw(a, b), label)
+        return unitful(raw(a, b), label)
     of_a = split
     of_b = sign * (middle - of_a)
     result = raw(shift(a, -of_a), shift(b, -of_b))
     if not label.scale and span.holds(low, high):
-        return quantity(shift(result, middle), label, (low, high))
+        return unitful(shift(result, middle), label, (low, high))
     return settle(result, label.scaled(middle))
 
 
@@ -165,12 +164,12 @@ def add(raw: Any, x: Any, y: Any) -> Any:
     low = min(part[0] for part in parts)
     high = max(part[1] for part in parts)
     if low > high:  # zeros
-        return quantity(raw(convert(a, la, unit), convert(b, lb, unit)), unit)
+        return unitful(raw(convert(a, la, unit), convert(b, lb, unit)), unit)
     # Two numbers differ by nothing, or by a multiple of the last digit of the smaller one; the
     # differences of float16, which are computed in float32, are exact.
     least = low if span.smallest < span.lowest else low - span.digits + 1
     if not (la.scale or lb.scale) and least >= span.smallest and high < span.highest:
-        return quantity(raw(convert(a, la, unit), convert(b, lb, unit)), unit)
+        return unitful(raw(convert(a, la, unit), convert(b, lb, unit)), unit)
     exponent = int(high) - span.highest + 2  # the largest at the top: most room for the others
     label, few = unit.scaled(exponent), low - exponent < span.lowest
     if few and not (la.scale or lb.scale) and span.holds(low, high + 1):
@@ -182,10 +181,10 @@ def add(raw: Any, x: Any, y: Any) -> Any:
         result = raw(left, right)
     bits = measure(result)
     if bits is None:
-        return quantity(result, label)
+        return unitful(result, label)
     inside = bits[0] + exponent, bits[1] + exponent
     if bits[0] > bits[1] or (not (la.scale or lb.scale) and span.holds(*inside)):
-        return quantity(shift(result, exponent), unit, inside)
+        return unitful(shift(result, exponent), unit, inside)
     return settle(result, label)
 
 

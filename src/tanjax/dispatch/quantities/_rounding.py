@@ -15,10 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax._dtype_range import range_of
-from tanjax.arrays import Unitful, bits_of, quantity, settle, shift
-from tanjax.arrays._abstract import as_array
-from tanjax.registry._careful import home
-from tanjax.registry._losses import checked
+from tanjax.arrays import Unitful, as_array, bits_of, settle, shift, unitful
+from tanjax.registry.quantities import checked, unscale
 
 # What these give depends on the unit that a number is in; `tj.jit` compiles them per unit.
 UNIT_DEPENDENT = (
@@ -38,10 +36,10 @@ def in_its_unit(name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> 
             if dtype is not None:
                 return _cast(name, call, q, dtype, args[2:], kwargs)
         if q.label.scale and name == "ones_like":
-            return call(quantity(q.stored, q.unit), *args[1:], **kwargs)
+            return call(unitful(q.stored, q.unit), *args[1:], **kwargs)
         if q.label.scale and name in _ROUNDING and _is_whole(q):
             return q
-    plain = [quantity(a.value, a.unit) if _is_scaled(a) else a for a in args]
+    plain = [unitful(a.value, a.unit) if _is_scaled(a) else a for a in args]
     return call(*plain, **kwargs)
 
 
@@ -62,7 +60,7 @@ def _cast(
     kwargs = {k: v for k, v in kwargs.items() if k not in ("dtype", "new_dtype")}
     span, bits = range_of(jnp.dtype(dtype)), bits_of(q)
     if span is None or bits is None:
-        q = quantity(q.value, q.unit) if q.label.scale else q
+        q = unitful(q.value, q.unit) if q.label.scale else q
         return call(q, dtype, *rest, **kwargs)
     if bits[0] <= bits[1] and not span.holds(*bits):
         middle = span.centre(*bits[:2])
@@ -74,6 +72,6 @@ def _cast(
         origin = q.stored, q.label, label
         number = checked(name, lambda x: x, [number], [origin], [q, number])
         result = settle(number, label)
-        return result if q.label.scale else home(result)
+        return result if q.label.scale else unscale(result)
     result = call(q, dtype, *rest, **kwargs)
     return settle(result.stored, result.label) if q.label.scale else result

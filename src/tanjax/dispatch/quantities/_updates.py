@@ -16,15 +16,21 @@ from tanjax._dtype_range import range_of
 from tanjax._errors import UnitError, incompatible, message
 from tanjax.arrays import (
     Unitful,
+    as_array,
     bits_of,
     convert,
     joined,
-    quantity,
     settle,
+    unitful,
 )
-from tanjax.arrays._abstract import as_array
-from tanjax.registry._careful import centred_label, home, labelled, needs_graph, run
-from tanjax.registry._losses import checked
+from tanjax.registry.quantities import (
+    centred_label,
+    checked,
+    labelled,
+    needs_graph,
+    through_graph,
+    unscale,
+)
 from tanjax.units.signatures import describe_unit, not_linear
 
 
@@ -66,11 +72,11 @@ class Updates:
     def _same(self, name: str, values: Any, kwargs: Any) -> Unitful:
         zero = type(values) in (int, float) and values == 0
         if type(values) is not Unitful and self.q.label.scale and self.q.label.is_dimensionless:
-            values = values if zero else quantity(values, units.one)
+            values = values if zero else unitful(values, units.one)
         label = self._together(name, values)
         if label is not None:
             result = settle(self._at_label(name, values, label, kwargs), label)
-            return result if self.q.label.scale else home(result)
+            return result if self.q.label.scale else unscale(result)
         if name in ("add", "subtract") and not self.q.label.is_linear:
             # To a point of a scale only a difference can be added.
             step = values.label if type(values) is Unitful else units.one
@@ -81,7 +87,7 @@ class Updates:
             number = convert(values.stored, step, self.q.label.delta)
         else:
             number = self._number(name, values)
-        return quantity(getattr(self._at(), name)(number, **kwargs), self.q.label)
+        return unitful(getattr(self._at(), name)(number, **kwargs), self.q.label)
 
     def _at_label(self, name: str, values: Unitful, label: Any, kwargs: Any) -> Any:
         """The updated numbers under a label; it says so if some are lost that they depend on."""
@@ -112,8 +118,8 @@ class Updates:
         call = lambda x, y: getattr(x.at[self.index], name)(y, **kwargs)
         stored = as_array(self.q.stored)
         if needs_graph((stored, number)):
-            return labelled(run(call, (stored, number), {}), self.q.label)
-        return quantity(call(stored, number), self.q.label)
+            return labelled(through_graph(call)(stored, number), self.q.label)
+        return unitful(call(stored, number), self.q.label)
 
     def get(self, *, fill_value: Any = None, **kwargs: Any) -> Unitful:
         """The entries at the index; a `fill_value` has the unit too."""
@@ -165,13 +171,13 @@ class Updates:
         power = values.plain("at[...].power") if type(values) is Unitful else values
         number = self.q.plain("at[...].power")
         raised = as_array(number).at[self.index].power(power, **kwargs)
-        return quantity(raised, units.one).to(self.q.unit)
+        return unitful(raised, units.one).to(self.q.unit)
 
     def apply(self, f: Callable[[Any], Any], **kwargs: Any) -> Unitful:
         """A copy with `f` (of quantities of this unit) applied to entries."""
         unit = self.q.label
-        inner = lambda v: _convert_for("at[...].apply", f(quantity(v, unit)), unit)
-        return quantity(self._at().apply(inner, **kwargs), unit)
+        inner = lambda v: _convert_for("at[...].apply", f(unitful(v, unit)), unit)
+        return unitful(self._at().apply(inner, **kwargs), unit)
 
 
 def _convert_for(where: str, x: Any, unit: Any) -> Any:

@@ -21,14 +21,16 @@ from typing import Any
 
 import jax
 
-from tanjax.arrays import Unitful, convert, is_structured, quantity
+from tanjax.arrays import Unitful, convert, is_structured, unitful
 from tanjax.units import Unit, conversion
+
+from ._overflow import NEEDS_VALUES
 
 _SEQUENCES = (list, tuple)
 _COMFORTABLE = (6.2e-5, 6.5e4)  # factors that every floating dtype holds
 _concrete: dict[type, bool] = {}
 
-Plan = Callable[[Any, Any], Any]
+CachedCall = Callable[[Any, Any], Any]
 Move = tuple[Any, Any, Unit, Unit]  # slot, index in a sequence or None, from, to
 
 
@@ -64,14 +66,14 @@ def is_concrete(x: Any) -> bool:
         return _concrete.setdefault(type(x), known)
 
 
-def make_plan(
+def cached_call(
     raw: Callable[..., Any],
     args: Any,
     kwargs: Any,
     moves: list[Move],
     label: Callable[[Any], Any] | Unit | None,
     programs: dict[Any, Callable[..., Any]],
-) -> Plan:
+) -> CachedCall:
     """A function of the arguments of a call like this one.
 
     **Arguments:** `moves`: which quantities are converted; `label`: the unit of the only result,
@@ -122,8 +124,8 @@ def _converting(
     finish: Callable[[Any], Any],
     moves: list[Move],
     fused: Callable[..., Any] | None,
-) -> Plan:
-    """A plan with conversions: in one program with the function if possible, or one by one."""
+) -> CachedCall:
+    """A call with conversions: in one program with the function if possible, or one by one."""
 
     def converting(args: Any, kwargs: Any) -> Any:
         nonlocal fused
@@ -131,7 +133,7 @@ def _converting(
         if fused is not None and all(map(_is_numeric, values)):
             try:
                 return finish(fused(*values))
-            except _NEEDS_VALUES:  # the function looks at numbers: not to be compiled
+            except NEEDS_VALUES:  # the function looks at numbers: not to be compiled
                 fused = None
         for slot, index, a, b in moves:
             holder: Any = values if type(slot) is int else kwargs
@@ -141,9 +143,6 @@ def _converting(
         return finish(raw(*values, **kwargs))
 
     return converting
-
-
-_NEEDS_VALUES = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
 
 
 def _fused(
@@ -203,5 +202,5 @@ def _labeller(label: Callable[[Any], Any] | Unit | None) -> Callable[[Any], Any]
     if label is None:
         return lambda result: result
     if type(label) is Unit:
-        return lambda result: quantity(result, label)
+        return lambda result: unitful(result, label)
     return label  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""A planned call gives what the first call gave, and refuses what the first call refused."""
+"""A call that is kept gives what the first call gave, and refuses what the first call refused."""
 
 import itertools
 
@@ -106,7 +106,7 @@ def test_units_of_one_value_need_no_conversion():
 
 
 @pytest.mark.parametrize("wrap", [jax.jit, jax.vmap, lambda f: jax.jit(jax.vmap(f))])
-def test_tracers_and_arrays_share_a_plan(wrap):
+def test_tracers_and_arrays_share_a_call(wrap):
     x, y = jnp.asarray(V) * m, jnp.asarray(W) * km
     f = lambda a, b: tnp.hypot(a, b)
     eager = [f(x, y) for _ in range(2)][-1]
@@ -127,13 +127,13 @@ def test_mixed_prefixes_without_jit():
         assert_si_close(tnp.add(jnp.asarray(V) * m, jnp.asarray(W) * km), (V + 1000 * W) * m)
 
 
-def test_plans_are_bounded():
+def test_kept_calls_are_bounded():
     """Lists of ever other lengths do not fill the memory."""
-    from tanjax.registry import _front
+    from tanjax.registry.quantities import _unit_function
 
-    front = tnp.concatenate
+    function = tnp.concatenate
     for n in range(3):
         tnp.concatenate([jnp.ones(1) * m] * (n + 1))
-    front._plans.update({("filler", i): None for i in range(_front._MOST_PLANS)})
+    function._calls.update({("filler", i): None for i in range(_unit_function._MOST_CALLS)})
     assert_same(tnp.concatenate([jnp.ones(1) * m] * 9), jnp.ones(9) * m)
-    assert len(front._plans) < 10
+    assert len(function._calls) < 10

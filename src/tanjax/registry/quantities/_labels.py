@@ -12,7 +12,7 @@ from typing import Any
 from tanjax.units import Unit
 from tanjax.units.signatures import Each, Many, Monomial, Operand, Plain, Several
 
-from ._careful import labelled, plain_result
+from ._overflow import labelled, plain_result
 
 Label = Callable[[Any, dict[str, Any], list[Operand]], Any]
 
@@ -22,7 +22,7 @@ def labeller(out: Any) -> Label:
     if isinstance(out, Plain):
         return lambda result, binding, operands: plain_result(result)
     if isinstance(out, Monomial):
-        return _monomiallabeller(out)
+        return _label_monomial(out)
     if isinstance(out, Many):
         item = labeller(out.item)
         return lambda result, binding, operands: _like(
@@ -37,7 +37,7 @@ def labeller(out: Any) -> Label:
     return _label_each
 
 
-def _monomiallabeller(out: Monomial) -> Label:
+def _label_monomial(out: Monomial) -> Label:
     if len(out.powers) == 1 and out.powers[0][1] == 1:
         letter = out.powers[0][0]
 

@@ -2,14 +2,14 @@
 
 The value of a function of quantities is the value of the plain function on numbers in fitting
 units; only what is fitting and how the result is labelled depends on the function, and its unit
-signature says that. A `Front` resolves the units, converts where prefixes differ, calls the raw
-function and labels what comes out. It adds no operation to a program except such conversions.
+signature says that. A `UnitFunction` resolves the units, converts where prefixes differ, calls the
+raw function and labels what comes out. It adds no operation to a program except such conversions.
 
-    root = Front("sqrt", jnp.sqrt, Signature.parse("x: u -> u^1/2"))
+    root = UnitFunction("sqrt", jnp.sqrt, Signature.parse("x: u -> u^1/2"))
     root(4.0 * tj.units.metre ** 2)
 
 Sharp edges. Plain arguments go straight to the raw function. How a call resolves is kept per
-pattern of arguments (`_call_plan.py`); most of what is here runs once for each.
+pattern of arguments (`_cached_call.py`); most of what is here runs once for each.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from tanjax.units.signatures import (
     unexpected,
 )
 
-from ._call_plan import Move, Plan, make_plan, pattern
-from ._careful import (
-    SELECTING,
-    comfortable,
-    distance,
-    fitted,
-    graph_of,
-    home,
-    look,
-    needs_graph,
-    shifted,
-    unscaled,
-)
+from ._cached_call import CachedCall, Move, cached_call, pattern
 from ._labels import labeller
 from ._losses import checked_call
+from ._overflow import (
+    SELECTING,
+    distance,
+    fitted,
+    has_headroom,
+    measure_all,
+    needs_graph,
+    shifted,
+    through_graph,
+    unscale,
+    without_exponents,
+)
 from ._surroundings import innermost_lift
 
 _SEQUENCES = (list, tuple)
 _NO_ROLE = Role("-")
-_NO_PLAN: Any = (None, 0.0)
-_MOST_PLANS = 1024  # a pattern of a sequence holds its length, so their number has no bound
+_UNKNOWN: Any = (None, 0.0)
+_MOST_CALLS = 1024  # a pattern of a sequence holds its length, so their number has no bound
 Structured = Callable[..., Any]
 
 
-class Front:
+class UnitFunction:
     """A raw function and its unit signature, callable on plain arrays and quantities.
 
     **Arguments:** `structured`: called instead of `raw` if an argument is a structured array;
@@ -85,12 +85,12 @@ class Front:
         self.names = names or _parameter_names(raw, self.signature)
         self.by_position = tuple(self.by_name.get(n, _NO_ROLE) for n in self.names)
         self.on_scale: Any = None  # what to do with points of an affine scale
-        self.careful: Any = None  # what to do with numbers near the ends of the range
-        self.guarded = name not in SELECTING
+        self.near_limits: Any = None  # what to do with numbers near the ends of the range
+        self.may_overflow = name not in SELECTING
         self.spread = not isinstance(getattr(np, name, None), np.ufunc)
         self._label = labeller(self.signature.out)
         self._roots = roots(self.signature.out)
-        self._plans: dict[Any, tuple[Plan, float]] = {}
+        self._calls: dict[Any, tuple[CachedCall, float]] = {}
         self._programs: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -100,28 +100,27 @@ class Front:
         if kwargs and key is not None:
             named = pattern(kwargs.values())
             key = None if named is None else (key, tuple(kwargs), named)
-        plan, stretch = self._plans.get(key, _NO_PLAN)
-        if plan is not None:
-            if self.guarded and not comfortable(args, self.spread, stretch):
-                return self._resolve(None, args, kwargs)
-            if kwargs and self.guarded and not comfortable(kwargs.values(), self.spread, stretch):
-                return self._resolve(None, args, kwargs)
-            return plan(args, kwargs)
+        cached, stretch = self._calls.get(key, _UNKNOWN)
+        if cached is not None:
+            if not self.may_overflow or (
+                has_headroom(args, self.spread, stretch)
+                and (not kwargs or has_headroom(kwargs.values(), self.spread, stretch))
+            ):
+                return cached(args, kwargs)
+            return self._resolve(None, args, kwargs)
         return self._resolve(key, args, kwargs)
 
-    def _comfortable(self, args: Any, kwargs: Any, stretch: float) -> bool:
-        if not comfortable(args, self.spread, stretch):
-            return False
-        return comfortable(kwargs.values(), self.spread, stretch)
+    def _has_headroom(self, args: Any, kwargs: Any, stretch: float) -> bool:
+        return all(has_headroom(v, self.spread, stretch) for v in (args, kwargs.values()))
 
     def _is_seen(self, args: Any, kwargs: Any, stretch: float) -> bool:
         """The same once the numbers were looked at: what is propagated are bounds."""
-        look(args)
-        look(kwargs.values())
-        return self._comfortable(args, kwargs, stretch)
+        measure_all(args)
+        measure_all(kwargs.values())
+        return self._has_headroom(args, kwargs, stretch)
 
     def _resolve(self, key: Any, args: Any, kwargs: Any) -> Any:
-        """A call whose units are not known yet; it is planned for the next time."""
+        """A call whose units are not known yet; it is kept for the next time."""
         kind = _kind(args) or (_kind(kwargs.values()) if kwargs else 0)
         if not kind:
             return self.raw(*args, **kwargs)
@@ -140,19 +139,19 @@ class Front:
             return self.raw(*(lift(a) if type(a) is Unitful else a for a in args), **kwargs)
         if self._roots:
             binding = divisible(binding, self._roots)
-        if self.guarded:
+        if self.may_overflow:
             stretch = _stretch(_moves(operands, where, binding))
-            fits = self._comfortable(args, kwargs, stretch)
+            fits = self._has_headroom(args, kwargs, stretch)
             if not (fits or self._is_seen(args, kwargs, stretch)):
-                return self._carefully(args, kwargs, operands, where, binding)
+                return self._resolve_near_limits(args, kwargs, operands, where, binding)
         values, named = self._stripped(args, kwargs, operands, where, binding)
         call = self.structured if _kind(values) or (named and _kind(named.values())) else self.raw
         result = self._label(call(*values, **named), binding, operands)
         if key is not None:
-            self._plan(key, args, kwargs, operands, where, binding)
+            self._remember(key, args, kwargs, operands, where, binding)
         return result
 
-    def _plan(
+    def _remember(
         self, key: Any, args: Any, kwargs: Any, operands: list[Operand], where: Any, binding: Any
     ) -> None:
         """Keep what was found out about a call."""
@@ -163,23 +162,25 @@ class Front:
             label = None
         elif isinstance(out, Monomial):
             label = out.unit(binding)
-        if len(self._plans) >= _MOST_PLANS:
-            self._plans.clear()
-        plan = make_plan(self.raw, args, kwargs, moves, label, self._programs)
-        self._plans[key] = plan, _stretch(moves)
+        if len(self._calls) >= _MOST_CALLS:
+            self._calls.clear()
+        call = cached_call(self.raw, args, kwargs, moves, label, self._programs)
+        self._calls[key] = call, _stretch(moves)
 
-    def _carefully(self, args: Any, kwargs: Any, operands: Any, where: Any, binding: Any) -> Any:
-        """A call on numbers near the ends of the range: see `_careful`."""
-        if self.careful is not None and not kwargs and len(args) == 2:
-            result = self.careful(self.raw, *args)
+    def _resolve_near_limits(
+        self, args: Any, kwargs: Any, operands: Any, where: Any, binding: Any
+    ) -> Any:
+        """A call on numbers near the ends of the range: see `_overflow`."""
+        if self.near_limits is not None and not kwargs and len(args) == 2:
+            result = self.near_limits(self.raw, *args)
             if result is not NotImplemented:
                 return result
         binding, inner = fitted(args, kwargs, operands, where, binding, self._roots)
-        args, kwargs = unscaled(args, kwargs, inner)
+        args, kwargs = without_exponents(args, kwargs, inner)
         values, named = self._stripped(args, kwargs, operands, where, binding)
         call = self.structured if _kind(values) or (named and _kind(named.values())) else self.raw
         if inner or needs_graph(values, 2.0, self.spread):
-            call = graph_of(shifted(call, inner))
+            call = through_graph(shifted(call, inner))
         moved = _moves(operands, where, binding)
         if moved:
             result = checked_call(self.name, call, (args, kwargs), (values, named), moved)
@@ -187,7 +188,7 @@ class Front:
             result = call(*values, **named)
         done = self._label(result, binding, operands)
         had_none = not any(isinstance(u, Unit) and u.scale for _, u, _ in operands)
-        return home(done) if had_none else done
+        return unscale(done) if had_none else done
 
     def _operands(self, args: Any, kwargs: Any) -> tuple[list[Operand], list[Any]]:
         """Every operand with its role, unit and name, and where it stands."""

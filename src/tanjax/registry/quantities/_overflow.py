@@ -7,8 +7,8 @@ powers of two have to meet at one that fits them all; the function itself may ov
 runs through the scale graph, which returns an exponent with each result; and a result may need
 another label.
 
-    if not comfortable(args):
-        return careful(...)
+    if not has_headroom(args):
+        return through_graph(call)(*args)
 
 Sharp edges. Tracers, integers and structured arrays are never looked at. Functions that look at
 numbers themselves (`unique`) cannot run through a graph: they are called as they are.
@@ -35,16 +35,17 @@ from tanjax.arrays import (
     joined,
     measure,
     note_bits,
-    quantity,
     settle,
     shift,
+    unitful,
 )
 from tanjax.units import Unit, one
 
 from ._losses import checked
 
 _SEQUENCES = (list, tuple)
-_NEEDS_VALUES = (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError)
+# What a traced function raises that looks at numbers: JAX's errors of types are `TypeError`s.
+NEEDS_VALUES = (TypeError, jax.errors.JAXIndexError)
 
 # Functions whose results are some of the numbers that they are given: nothing to fear.
 SELECTING = frozenset(
@@ -63,7 +64,7 @@ SELECTING = frozenset(
 )
 
 
-def comfortable(values: Iterable[Any], spread: bool = False, stretch: float = 0.0) -> bool:
+def has_headroom(values: Iterable[Any], spread: bool = False, stretch: float = 0.0) -> bool:
     """Whether a product of two of these values, or a sum, surely stays in range: 0.1 us each.
 
     **Arguments:** `spread`: whether all entries of an array are added up; `stretch`: log2 of the
@@ -78,12 +79,12 @@ def comfortable(values: Iterable[Any], spread: bool = False, stretch: float = 0.
             except (TypeError, IndexError):  # nobody has looked, or there are only bounds
                 if _room(value)[place] < stretch:
                     return False
-        elif type(value) in _SEQUENCES and not comfortable(value, spread, stretch):
+        elif type(value) in _SEQUENCES and not has_headroom(value, spread, stretch):
             return False
     return True
 
 
-def look(values: Iterable[Any]) -> None:
+def measure_all(values: Iterable[Any]) -> None:
     """Replace the bounds that quantities carry by what their numbers are: 2.5 us each."""
     for value in values:
         if type(value) is Unitful:
@@ -91,7 +92,7 @@ def look(values: Iterable[Any]) -> None:
             if bits is not None:
                 note_bits(value, bits)
         elif type(value) in _SEQUENCES:
-            look(value)
+            measure_all(value)
 
 
 _ENDLESS = (math.inf, -math.inf, math.inf, math.inf)
@@ -112,8 +113,8 @@ def _room(q: Unitful) -> Any:
     return q._bits
 
 
-def at_degree(values: Iterable[Any], degree: float, spread: bool) -> bool:
-    """As `comfortable`, where more than two values are multiplied with one another."""
+def has_headroom_at(values: Iterable[Any], degree: float, spread: bool) -> bool:
+    """As `has_headroom`, where more than two values are multiplied with one another."""
     place = 3 if spread else 2
     for value in values:
         if type(value) is Unitful:
@@ -122,45 +123,43 @@ def at_degree(values: Iterable[Any], degree: float, spread: bool) -> bool:
                 bits = _room(value)
             if bits[place] < (degree - 2) * max(-bits[0], bits[1]):
                 return False
-        elif type(value) in _SEQUENCES and not at_degree(value, degree, spread):
+        elif type(value) in _SEQUENCES and not has_headroom_at(value, degree, spread):
             return False
     return True
 
 
-def run(call: Callable[..., Any], values: Any, named: Any) -> Any:
-    """`call(*values, **named)` on plain arrays, through the scale graph.
+def through_graph(call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call` of plain arrays, through the scale graph.
 
     **Returns:** what `call` returns; a result with an exponent is a quantity in `2^exponent`.
     """
     from tanjax.scale import scaled_call
 
-    leaves, tree = jax.tree.flatten((tuple(values), named))
-    if any(isinstance(x, jax.core.Tracer) for x in leaves):
-        return call(*values, **named)
-    places = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array | np.ndarray)]
-    trees: list[Any] = []
+    def run(*values: Any, **named: Any) -> Any:
+        leaves, tree = jax.tree.flatten((values, named))
+        if any(isinstance(x, jax.core.Tracer) for x in leaves):
+            return call(*values, **named)
+        places = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array | np.ndarray)]
+        trees: list[Any] = []
 
-    def on_arrays(*arrays: Any) -> list[Any]:
-        full = list(leaves)
-        for i, x in zip(places, arrays, strict=True):
-            full[i] = x
-        args, kwargs = tree.unflatten(full)
-        results, out = jax.tree.flatten(call(*args, **kwargs))
-        trees[:] = [out]
-        return results
+        def on_arrays(*arrays: Any) -> list[Any]:
+            full = list(leaves)
+            for i, x in zip(places, arrays, strict=True):
+                full[i] = x
+            args, kwargs = tree.unflatten(full)
+            results, out = jax.tree.flatten(call(*args, **kwargs))
+            trees[:] = [out]
+            return results
 
-    try:
-        results, exponents = scaled_call(on_arrays, [leaves[i] for i in places])
-    except _NEEDS_VALUES:
-        return call(*values, **named)
-    pairs = zip(results, exponents, strict=True)
-    done = [quantity(x, one.scaled(e)) if e else x for x, e in pairs]
-    return jax.tree.unflatten(trees[0], done)
+        try:
+            results, exponents = scaled_call(on_arrays, [leaves[i] for i in places])
+        except NEEDS_VALUES:
+            return call(*values, **named)
+        pairs = zip(results, exponents, strict=True)
+        done = [unitful(x, one.scaled(e)) if e else x for x, e in pairs]
+        return jax.tree.unflatten(trees[0], done)
 
-
-def graph_of(call: Callable[..., Any]) -> Callable[..., Any]:
-    """`call` through the scale graph: see `run`."""
-    return lambda *values, **named: run(call, values, named)
+    return run
 
 
 def graphed(raw: Callable[..., Any], degree: float, spread: bool) -> Callable[..., Any]:
@@ -169,7 +168,7 @@ def graphed(raw: Callable[..., Any], degree: float, spread: bool) -> Callable[..
     @functools.wraps(raw)
     def call(*args: Any, **kwargs: Any) -> Any:
         if needs_graph((*args, *kwargs.values()), degree, spread):
-            return run(raw, args, kwargs)
+            return through_graph(raw)(*args, **kwargs)
         return raw(*args, **kwargs)
 
     call.ungraphed = raw  # type: ignore[attr-defined]
@@ -177,10 +176,10 @@ def graphed(raw: Callable[..., Any], degree: float, spread: bool) -> Callable[..
 
 
 def labelled(result: Any, unit: Unit) -> Unitful:
-    """A result of `run` under a label."""
+    """A result of `through_graph` under a label."""
     if type(result) is Unitful:
         return settle(result.stored, unit.scaled(result.label.scale))
-    return settle(result, unit) if unit.scale else quantity(result, unit)
+    return settle(result, unit) if unit.scale else unitful(result, unit)
 
 
 def plain_result(result: Any) -> Any:
@@ -194,7 +193,7 @@ def plain_result(result: Any) -> Any:
 
 
 def needs_graph(values: Iterable[Any], degree: float = 2.0, spread: bool = False) -> bool:
-    """As `comfortable`, of plain numbers: whether a function of them may leave the range."""
+    """As `has_headroom`, of plain numbers: whether a function of them may leave the range."""
     for value in values:
         if type(value) in _SEQUENCES:
             if needs_graph(value, degree, spread):
@@ -311,7 +310,7 @@ def centred_call(
     def on_moved(*numbers: Any) -> Any:
         new = list(leaves)
         for i, number, label in zip(places, numbers, labels, strict=True):
-            new[i] = quantity(number, label)
+            new[i] = unitful(number, label)
         args, kwargs = tree.unflatten(new)
         return call(*args, **kwargs)
 
@@ -321,7 +320,7 @@ def centred_call(
     return checked(operation, on_moved, numbers, origins, leaves), plain
 
 
-def home(result: Any) -> Any:
+def unscale(result: Any) -> Any:
     """Results at exponent 0 wherever their dtype holds them there."""
     if type(result) is Unitful and result.label.scale:
         bits, label = bits_of(result), result.label
@@ -329,10 +328,10 @@ def home(result: Any) -> Any:
         if bits is None or span is None:
             return result
         if span.holds(bits[0] + label.scale, bits[1] + label.scale):
-            return quantity(shift(result.stored, label.scale), label.plain)
+            return unitful(shift(result.stored, label.scale), label.plain)
         return result
     if isinstance(result, list | tuple):
-        items = [home(r) for r in result]
+        items = [unscale(r) for r in result]
         return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
     return result
 
@@ -347,9 +346,9 @@ def _pure(members: list[tuple[Any, Any]]) -> Iterable[tuple[Any, int]]:
             yield place, q.label.scale
 
 
-def unscaled(args: Any, kwargs: Any, inner: dict[Any, int]) -> tuple[Any, Any]:
+def without_exponents(args: Any, kwargs: Any, inner: dict[Any, int]) -> tuple[Any, Any]:
     """Arguments without the powers of two that are in `inner`."""
-    return _changed(args, kwargs, inner, lambda q, _: quantity(q.stored, q.label.plain))
+    return _changed(args, kwargs, inner, lambda q, _: unitful(q.stored, q.label.plain))
 
 
 def shifted(call: Callable[..., Any], inner: dict[Any, int]) -> Callable[..., Any]:

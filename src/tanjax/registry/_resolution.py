@@ -51,7 +51,7 @@ class Rule:
 
 
 @dataclasses.dataclass
-class Plan:
+class Resolution:
     """The decision for one operation, one tuple of classes and one set of static arguments."""
 
     operation: Operation
@@ -144,7 +144,7 @@ class Plan:
                     f"got: {describe(result)}",
                 )
             )
-        if rule not in self.checked:  # once per plan: it traces the primal a second time
+        if rule not in self.checked:  # once per resolution: it traces the primal a second time
             self.checked.append(rule)
             dynamic = {i for i, a in enumerate(args) if not is_static_value(a)}
             fixed = {i: a for i, a in enumerate(args) if i not in dynamic}
@@ -160,18 +160,18 @@ class Plan:
         takes the others.
         """
         fill = functools.partial(_fill, fixed or {})
-        by_ad = lambda *args: self.primal(*fill(map(guard, args)))
+        by_ad = lambda *args: self.primal(*fill(map(project_tangents, args)))
         if self.rule is None and self.push is None:
             return by_ad
 
         def rule(*args: Any) -> Any:
-            out, pullback = self.structural_rule(*fill(map(guard, args)))
+            out, pullback = self.structural_rule(*fill(map(project_tangents, args)))
             return out, lambda out_bar: tuple(
                 b for i, b in enumerate(pullback(out_bar)) if i not in (fixed or {})
             )
 
         def push(*args: Any) -> Any:
-            out, pushforward = self.structural_push(*fill(map(guard, args)))
+            out, pushforward = self.structural_push(*fill(map(project_tangents, args)))
             return out, lambda *tangents: pushforward(*_fill(dict.fromkeys(fixed or {}), tangents))
 
         by_rule = both_modes(
@@ -214,7 +214,7 @@ def _fill(fixed: dict[int, Any], moving: Any) -> list[Any]:
     return args
 
 
-def make_plan(op: Operation, classes: Signature, statics: dict[str, Any]) -> Plan:
+def resolve(op: Operation, classes: Signature, statics: dict[str, Any]) -> Resolution:
     """Decide what a call on these classes does."""
     implementation = op.implementations.find(classes)
     rule, push = op.rules.find(classes), op.pushforwards.find(classes)
@@ -225,11 +225,11 @@ def make_plan(op: Operation, classes: Signature, statics: dict[str, Any]) -> Pla
     if implementation is not None and implementation.entry.differentiate:
         by_ad = by_ad or _closer(implementation.signature, rule, classes)
     if by_ad:
-        return Plan(
+        return Resolution(
             op, classes, statics, chosen, None, None, f"{origin} (AD of the implementation)"
         )
     found = rule or push
-    return Plan(
+    return Resolution(
         operation=op,
         classes=classes,
         statics=statics,
@@ -266,14 +266,14 @@ def _(primals: Any, tangents: Any) -> Any:
     return primals[0], tangents[0].canonical()
 
 
-def guard(tree: Any) -> Any:
+def project_tangents(tree: Any) -> Any:
     """`keep_invariant` for every structured array in a tree that has an invariant."""
     if isinstance(tree, AbstractArray) and type(tree).canonical is not AbstractArray.canonical:
         return keep_invariant(tree)
     if jax.tree_util.all_leaves([tree]):
         return tree
     children, treedef = jax.tree.flatten(tree, is_leaf=lambda v: v is not tree)
-    return jax.tree.unflatten(treedef, map(guard, children))
+    return jax.tree.unflatten(treedef, map(project_tangents, children))
 
 
 def structured_leaves(tree: Any) -> list[Any]:

@@ -1,0 +1,29 @@
+"""Functions of plain arrays, called on quantities: units resolved, numbers kept in range.
+
+`UnitFunction` does it by a unit signature; whoever does it by hand takes what it is made of from
+here. `_unit_function` resolves a call, `_cached_call` keeps what was found, `_overflow` takes care
+of numbers near the ends of their range, `_losses` warns where that loses some, `_labels` labels
+results, `_surroundings` knows who lifts and who watches.
+"""
+
+from ._losses import checked as checked
+from ._overflow import (
+    SELECTING as SELECTING,
+    centred_call as centred_call,
+    centred_label as centred_label,
+    graphed as graphed,
+    has_headroom as has_headroom,
+    has_headroom_at as has_headroom_at,
+    labelled as labelled,
+    meeting as meeting,
+    needs_graph as needs_graph,
+    plain_result as plain_result,
+    through_graph as through_graph,
+    unscale as unscale,
+)
+from ._surroundings import (
+    lifting as lifting,
+    note_unit_dependence as note_unit_dependence,
+    watching as watching,
+)
+from ._unit_function import UnitFunction as UnitFunction, refused as refused, unit_of as unit_of
