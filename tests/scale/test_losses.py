@@ -13,8 +13,8 @@ from jax import lax
 from scale_facts import exponents_at
 from tanjax.scale._judged import Judged, _count_worse
 from tanjax.scale.graph._graph import Exponents, build
-from tanjax.scale.magnitudes._evaluate import evaluate, losses, simulate
-from tanjax.scale.magnitudes._losses import lost_errors
+from tanjax.scale.magnitudes._evaluate import evaluate, simulate
+from tanjax.scale.magnitudes._losses import losses, lost_errors
 from tanjax.scale.numbers._stored import clamp_to
 from tanjax.scale.numbers._wide import Wide, as_float, wide
 

@@ -25,6 +25,7 @@ BASE_SYMBOLS = {
     "level": "Np",
 }
 LONG: dict[str, str] = {}  # symbol -> name in full, filled where symbols are given to units
+READERS: list[Callable[[str], object]] = []  # fill it for a symbol; the catalogue puts itself here
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LATEX = {"µ": r"\mu ", "Ω": r"\Omega ", "°": r"{}^{\circ}", "%": r"\%", "_": r"\_"} | {
     "Å": r"\AA ",
@@ -68,6 +69,9 @@ def _latex_power(symbol: str, power: Fraction) -> str:
 
 
 def _long_power(symbol: str, power: Fraction) -> str:
+    if symbol not in LONG:  # a unit of a pickle may have a symbol not yet read here
+        for read in READERS:
+            read(symbol)
     return _unicode_power(LONG.get(symbol, symbol), power)
 
 

@@ -46,6 +46,9 @@ def named(name: str) -> Unit | None:
     return found
 
 
+_format.READERS.append(named)
+
+
 def remember(name: str, unit: Unit) -> Unit:
     """Give a unit to a name that has none."""
     with _lock:

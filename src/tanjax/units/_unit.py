@@ -106,11 +106,6 @@ class Unit:
     @property
     def name(self) -> str:
         """The name in full: `kilogram metre / second²`."""
-        from ._names import named  # a unit of a pickle may have a symbol not yet read here
-
-        for symbol, _ in self.plain.symbols:
-            if symbol not in _format.LONG:
-                named(symbol)
         return _format.long_name(self.plain.symbols)
 
     def __mul__(self, other: Any) -> Any:

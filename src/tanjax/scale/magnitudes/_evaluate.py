@@ -31,15 +31,12 @@ from ..numbers._measure import measure
 from ..numbers._range import is_reciprocal, vanishes
 from ..numbers._stored import clamp_to, rounded_to, saturated
 from ..numbers._wide import Wide, beyond, inverse, magnitude_of, settle, wide
-from ._losses import Loss, losses
 from ._nested import runner_of
 
 __all__ = [
     "Evaluation",
     "Event",
-    "Loss",
     "evaluate",
-    "losses",
     "measure",
     "unsupported",
 ]

@@ -41,6 +41,7 @@ from ..numbers._range import holds_together
 from ..numbers._spread import common, is_spread
 from ..numbers._stored import clamp_to
 from ..numbers._wide import Wide, is_number, magnitude_of
+from ._evaluate import rounded
 
 # Rounding errors may happen to be small in the one run that measures them.
 _NOISE = 8.0
@@ -130,8 +131,6 @@ def _compare(
         ]
         found = compare(None)
         if any(c is not None and np.any(c.lost) for c in found):
-            from ._evaluate import rounded  # it imports this module
-
             found = compare(rounded(graph, reference))
     return found
 
