@@ -8,7 +8,7 @@ JAX ?=
 VENV ?= .venv$(if $(JAX),-jax-$(JAX))
 WORKERS ?= 2
 CASES ?= --tanjax-check tanjax_rules
-FAST ?= tests/test_layering.py tests/units tests/registry tests/scale/test_graph.py tests/scale/test_flags.py
+FAST ?= tests/test_layering.py tests/units tests/registry tests/scale/graph/test_graph.py tests/scale/replay/test_flags.py
 
 BIN := $(VENV)/bin
 

@@ -69,7 +69,7 @@ def trace_ms(structure: str, *, cold: bool, contender: str = "tanjax") -> float:
     for _ in range(3 if cold else 12):
         if cold:
             jax.clear_caches()
-            for op in tj.operations():
+            for op in tj.rules.operations():
                 op._forget()
         fresh = lambda *a: loss(*a)
         start = time.perf_counter()

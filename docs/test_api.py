@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import tanjax
+import tanjax.rules
 import tanjax.testing
 
 PAGE = Path(__file__).parent / "pages" / "api.md"
@@ -21,7 +22,11 @@ def public(module):
     return {name.asname for node in imports for name in node.names} - {None, "__version__"}
 
 
-NAMES = sorted(public(tanjax) | {f"testing.{name}" for name in public(tanjax.testing)})
+NAMES = sorted(
+    public(tanjax)
+    | {f"testing.{name}" for name in public(tanjax.testing)}
+    | {f"rules.{name}" for name in public(tanjax.rules) - public(tanjax)}
+)
 
 
 def test_page_lists_every_public_name():

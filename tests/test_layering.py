@@ -23,9 +23,9 @@ LAYERS = (
     "bridges",
     "testing",
 )
-# Imported by all, importing no layer.
+# Imported by all, importing no layer; then what users import.
 SHARED = ("_errors", "_typing", "_compat", "_dtype_range", "_version")
-FACE = ("__init__", "__main__", "numpy", "lax", "random", "scipy", "typing")  # what users import
+FACE = ("__init__", "__main__", "numpy", "lax", "random", "rules", "scipy", "typing")
 JAX_INTERNALS = ("jax.interpreters", "jax.extend", "jax.version", "jax.__version")
 DYNAMIC_IMPORTS = ("import_module", "__import__")
 NAMEDTUPLE_METHODS = ("_replace", "_asdict", "_fields", "_make")

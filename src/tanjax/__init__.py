@@ -1,6 +1,6 @@
 """tanjax: an autodiff rule framework with natural and structural tangents, on JAX."""
 
-from . import units as units
+from . import rules as rules, units as units
 from ._errors import (
     CheckFailure as CheckFailure,
     CotangentError as CotangentError,
@@ -32,7 +32,6 @@ from .arrays import (
     Scaled as Scaled,
     Sum as Sum,
     Symmetric as Symmetric,
-    TangentType as TangentType,
     Triangular as Triangular,
     Unitful as Unitful,
     Zero as Zero,
@@ -50,7 +49,6 @@ from .arrays import (
     pushforward_of_destructure as pushforward_of_destructure,
     pushforward_of_restructure as pushforward_of_restructure,
     register_array_type as register_array_type,
-    registered_array_types as registered_array_types,
     restructure as restructure,
     static_field as static_field,
     structural as structural,
@@ -84,10 +82,7 @@ from .registry import (
     Operation as Operation,
     as_custom_vjp as as_custom_vjp,
     frule as frule,
-    lowering as lowering,
     operation as operation,
-    operations as operations,
-    packs as packs,
     rrule as rrule,
     wrap_natural_pullback as wrap_natural_pullback,
 )
@@ -116,6 +111,8 @@ from .transforms import (
 )
 from .units import unit as unit
 
+_MOVED_TO_RULES = ("TangentType", "lowering", "operations", "packs", "registered_array_types")
+
 
 def __getattr__(name: str) -> object:
     """Import on request what a program that runs need not load."""
@@ -123,4 +120,6 @@ def __getattr__(name: str) -> object:
         import importlib
 
         return importlib.import_module(f"tanjax.{name}")
+    if name in _MOVED_TO_RULES:
+        raise AttributeError(f"`tanjax.{name}` is `tanjax.rules.{name}` now.")
     raise AttributeError(f"module 'tanjax' has no attribute {name!r}")

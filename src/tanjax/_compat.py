@@ -395,5 +395,5 @@ def jax_function_of(eqn: Any) -> str | None:
 # -- constants while tracing ------------------------------------------------------------------
 
 # Part of the key of JAX's caches of traces; nothing reads it. Under it helpers that were traced
-# before are traced again. Without it `after_plain_jax` fails in `test_constants.py`.
+# before are traced again. Without it `after_plain_jax` fails in `test_literals.py`.
 planning = jax.make_user_context(False)

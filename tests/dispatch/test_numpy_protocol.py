@@ -170,3 +170,21 @@ def test_a_power_that_is_no_number_names_the_unit():
     for call in (lambda: m ** jnp.ones(2), lambda: (2.0 * m) ** jnp.ones(2)):
         with pytest.raises(tj.UnitError, match=r"\bm\b"):
             call()
+
+
+def test_outer_ufuncs():
+    a, b = np.asarray([1.0, 2.0]), np.asarray([3.0, 4.0, 5.0])
+    product = np.multiply.outer(a * m, b * km)
+    np.testing.assert_allclose(product.to_value("m2"), 1000 * np.multiply.outer(a, b))
+    total = np.add.outer(a * m, b * km)
+    np.testing.assert_allclose(total.to_value("m"), np.add.outer(a, 1000 * b))
+    with pytest.raises(tj.UnitError):
+        np.add.outer(a * m, b * s)
+
+
+def test_clip_with_the_names_of_numpy():
+    lengths = jnp.arange(6.0).reshape(2, 3) * m
+    limits = {"a_min": 1.0 * m, "a_max": 2000.0 * tj.unit("mm")}
+    expected = np.clip(np.arange(6.0).reshape(2, 3), 1, 2)
+    assert_quantity(np.clip(lengths, **limits), "m", expected)
+    assert_quantity(np.clip(a=lengths, **limits), "m", expected)

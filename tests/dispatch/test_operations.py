@@ -1,5 +1,7 @@
 """What the shipped operations mean for dense arrays, where that is more than a call of jnp."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -87,3 +89,13 @@ def test_an_operation_of_ones_own_checks_once():
     np.testing.assert_allclose(along(a, jnp.ones(2)), [1.0, 2.0])
     with pytest.raises(tj.ShapeError, match="along: `x` must be a vector"):
         along(a, jnp.ones((2, 2)))
+
+
+@pytest.mark.parametrize("size", [1e30, 1e-30])
+def test_a_determinant_of_large_numbers_has_an_exponent(size):
+    """As in `tanjax.numpy.linalg`: the product of five of them is held by no float32."""
+    a = tj.Unitful(jnp.eye(5, dtype=jnp.float32) * jnp.float32(size), "m")
+    for found in (tj.det(a), np.linalg.det(a)):
+        assert found.unit == tj.unit("m5")
+        decimal = math.log10(float(found.stored)) + found.scale * math.log10(2)
+        np.testing.assert_allclose(decimal, 5 * math.log10(size), rtol=1e-6)

@@ -97,7 +97,7 @@ used = Counter()
 @pytest.mark.parametrize("with_rule", [False, True])
 def test_a_natural_pushforward_alone_and_beside_a_rule(lowering, with_rule):
     before = used.count
-    with tj.lowering(lowering):
+    with tj.rules.lowering(lowering):
         cube = pushed(with_rule=with_rule)
         assert_same_derivatives(cube, lambda a: jnp.diag(jnp.diag(a) ** 3), diagonal(*A))
     assert (used.count > before) == with_rule

@@ -73,7 +73,7 @@ def test_reverse_runs_the_pullback_and_forward_works_although_it_cannot_be_trans
         return value, pullback(X), jax.jvp(lambda a: cube(a), (a,), (a_dot,))[1]
 
     a = tj.Diagonal(X + 1)
-    with tj.lowering(lowering):
+    with tj.rules.lowering(lowering):
         before = pullback_ran.count
         got = jax.jit(lambda *args: run(cubes(pull), *args))(a, wave(a))
         assert pullback_ran.count > before
@@ -92,7 +92,7 @@ def test_batched_gradients_and_linearize_of_such_a_rule(pull):
 
 def test_second_derivatives_of_a_rule_that_can_be_transposed():
     for lowering in ("linear", "public"):
-        with tj.lowering(lowering):
+        with tj.rules.lowering(lowering):
             assert_same_derivatives(cubes(by_algebra), lambda a: jnp.diag(a) ** 3, tj.Diagonal(X))
 
 
@@ -104,12 +104,12 @@ def test_the_reverse_pass_of_forward_mode_over_a_loop_is_exact():
 
 
 def test_an_unknown_lowering_is_refused():
-    with pytest.raises(ValueError, match="unknown lowering 'magic'"), tj.lowering("magic"):
+    with pytest.raises(ValueError, match="unknown lowering 'magic'"), tj.rules.lowering("magic"):
         pass
 
 
 def test_the_lowering_is_restored():
-    with pytest.raises(RuntimeError), tj.lowering("public"):
+    with pytest.raises(RuntimeError), tj.rules.lowering("public"):
         raise RuntimeError
     jaxpr = str(jax.make_jaxpr(lambda a: jax.jvp(cubes(by_algebra), (a,), (a,)))(tj.Diagonal(X)))
     assert "tanjax_linear" in jaxpr or "cube" in jaxpr

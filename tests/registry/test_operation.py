@@ -51,7 +51,7 @@ rule_ran = Counter()
 def test_static_default_and_keyword_arguments(lowering, statics):
     before = rule_ran.count
     plain = power_form.__wrapped__
-    with tj.lowering(lowering):
+    with tj.rules.lowering(lowering):
         assert_same_derivatives(
             lambda a, x, s: power_form(x=x, a=a, scale=s, **statics),
             lambda a, x, s: plain(a, x, s, **statics),

@@ -43,7 +43,7 @@ import jax
 import tanjax as tj
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    packs = tj.packs()
+    packs = tj.rules.packs()
 print([p.origin for p in packs])
 print([p.error for p in packs if p.error])
 for w in caught:
@@ -151,7 +151,7 @@ def test_a_shipped_pack_that_does_not_load_is_an_error():
 def test_every_shipped_registration_says_where_it_comes_from():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert all(not p.error for p in tj.packs() if p.distribution == "tanjax")
+        assert all(not p.error for p in tj.rules.packs() if p.distribution == "tanjax")
     shipped = [r for op in (tj.matmul, tj.solve) for r in op.rules.rows.values()]
     assert shipped
     assert all(r.origin.startswith("tanjax:linalg: tanjax_rules.linalg.") for r in shipped)

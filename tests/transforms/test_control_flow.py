@@ -228,3 +228,13 @@ def test_jax_s_own_loops_work_where_units_agree():
     assert_quantity(last, "m", 7.0)
     with pytest.raises(TypeError):
         jax.lax.scan(lambda c, v: (v + c, None), 0.0 * km, x)
+
+
+def test_a_branch_may_be_the_literal_zero():
+    """As in sums and `where`, the literal zero has every unit."""
+    f = lambda keep, x: tj.cond(keep, lambda x: x, lambda x: 0.0, x)
+    x = 2.0 * tj.unit("m")
+    assert float(f(True, x) / x) == 1.0
+    assert f(False, x).to_value("m") == 0.0
+    with pytest.raises(tj.UnitError, match="branch"):
+        tj.cond(True, lambda x: x, lambda x: 1.0, x)

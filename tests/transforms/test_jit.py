@@ -345,3 +345,20 @@ def test_a_compiled_function_that_rounds_tells_the_one_that_calls_it():
     outer = tj.jit(lambda x: inner(x))
     assert outer(1.5 * km).to_value("km") == 1.0
     assert outer(1500.7 * m).to_value("m") == 1500.0
+
+
+@pytest.mark.parametrize("name", ["key", "fun", "self"])
+def test_arguments_may_have_any_name(name):
+    f = lambda x, **named: x * named[name]
+    assert_quantity(tj.jit(f)(2.0 * m, **{name: 3.0 * s}), "m s", 6.0)
+    assert_quantity(tj.grad(f)(2.0 * m, **{name: 3.0 * s}), "s", 3.0)
+
+
+def test_a_compiled_square_of_a_far_unit_does_not_overflow():
+    """1 Gpc is 3e25 m, whose square float32 does not hold."""
+    square = tj.jit(lambda x: x**2)
+    one = jnp.float32(1.0)
+    assert square(one * tj.unit("m")).unit == tj.unit("m2")
+    far = square(one * tj.unit("Gpc"))
+    assert (float(far.value), far.unit) == (1.0, tj.unit("Gpc2"))
+    assert square(one * tj.unit("km")).unit == tj.unit("m2")

@@ -10,8 +10,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from tanjax.arrays import unitful
 from tanjax.registry import Operation, operation
+from tanjax.registry.quantities import graphed, labelled
 from tanjax.units.signatures import not_linear
 
 from . import _checks as checks
@@ -21,7 +21,8 @@ def unit_of_det(raw: Any, a: Any) -> Any:
     """The determinant of a quantity: its unit to the power of the number of rows."""
     if not a.label.is_linear:
         raise not_linear("det", "a", a.label)
-    return unitful(raw(a.stored), a.label ** a.shape[-1])
+    n = a.shape[-1]  # numbers are multiplied with one another, which may leave their range
+    return labelled(graphed(raw, max(2, n), spread=True)(a.stored), a.label**n)
 
 
 # -- arithmetic ----------------------------------------------------------------------------------

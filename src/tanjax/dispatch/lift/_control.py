@@ -15,8 +15,7 @@ from tanjax.units import Unit
 from tanjax.units.signatures import ANY, ENDLESS, AnyUnit, Signature, describe_unit, zero_of
 
 from ..namespaces.signatures import TABLES
-from ._needs import NeedsCoherent
-from ._units import apply_signature, infer, literal_unit, rule
+from ._units import NeedsCoherent, apply_signature, infer, literal_unit, unit_rule
 
 TAG = "tanjax_unit:"
 TAGGED: dict[str, Unit] = {}
@@ -29,7 +28,7 @@ def inner(closed: Any, operands: list[Any]) -> list[Any]:
     return infer(jaxpr, list(map(literal_unit, consts)), operands)
 
 
-@rule(
+@unit_rule(
     "pjit",
     "jit",
     "closed_call",
@@ -85,13 +84,13 @@ def _by_table(eqn: Any, operands: list[Any], error: UnitError) -> list[Any]:
     return apply_signature(name, fitting, operands, len(eqn.outvars))
 
 
-@rule("cond")
+@unit_rule("cond")
 def _(eqn: Any, operands: list[Any]) -> list[Any]:
     results = [inner(branch, operands[1:]) for branch in eqn.params["branches"]]
     return [_agree("cond", f"result {i}", units) for i, units in enumerate(zip(*results))]  # noqa: B905
 
 
-@rule("while")
+@unit_rule("while")
 def _(eqn: Any, operands: list[Any]) -> list[Any]:
     p = eqn.params
     cond_consts, body_consts, carry, _ = _compat.Loop.of(p).cut(operands)
@@ -101,7 +100,7 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
     return carry
 
 
-@rule("scan")
+@unit_rule("scan")
 def _(eqn: Any, operands: list[Any]) -> list[Any]:
     p = eqn.params
     _, consts, carry, xs = _compat.Loop.of(p).cut(operands)
@@ -116,7 +115,7 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
     return _fixed_point("scan", step, carry) + ys
 
 
-@rule("custom_linear_solve")
+@unit_rule("custom_linear_solve")
 def _(eqn: Any, operands: list[Any]) -> list[Any]:
     lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
     counts = [lengths.matvec, lengths.vecmat, lengths.solve, lengths.transpose_solve]
@@ -126,7 +125,7 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
     return inner(jaxprs.solve, solve + b)
 
 
-@rule("custom_root")
+@unit_rule("custom_root")
 def _(eqn: Any, operands: list[Any]) -> list[Any]:
     lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
     start = lengths.f

@@ -31,11 +31,10 @@ from tanjax.units.signatures import AnyUnit, Signature
 
 from ._closure import closure_fingerprint, unchanged
 from ._control import TAG, TAGGED
-from ._needs import NeedsCoherent, NeedsRoot
 from ._structure import interpret
-from ._units import REGISTERED, infer, literal_unit
+from ._units import REGISTERED, NeedsCoherent, NeedsRoot, infer, literal_unit
 
-_Brought = Callable[[Any], Any]  # in which unit the code sees a quantity in a unit
+_EntryUnit = Callable[[Any], Any]  # in which unit the code sees a quantity in a unit
 _MOST_ROOTS = 10**6  # no code that ends with a number takes as many roots of roots
 
 
@@ -56,7 +55,7 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
         leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_structured)
         if not any(map(is_structured, leaves)):
             return f(*args, **kwargs)
-        call = _Call(f, tree)
+        call = _OfLeaves(f, tree)
         found = [x.label if type(x) is Unitful else None for x in leaves]
         values = [x.stored if type(x) is Unitful else x for x in leaves]
         moving = [i for i, v in enumerate(values) if _is_array(v)]
@@ -70,12 +69,12 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
             result = _infer(call, avals, [found[i] for i in moving], fixed)
             if not any(isinstance(c, jax.core.Tracer) for c in result[3].consts):
                 inferred[key] = around, result  # code that closes over tracers is always another
-        out_tree, out_units, brought, closed = result
-        numbers = [_in_code(brought, v, u) for v, u in zip(values, found, strict=True)]
+        out_tree, out_units, entry_unit, closed = result
+        numbers = [_in_code(entry_unit, v, u) for v, u in zip(values, found, strict=True)]
         if any(map(is_structured, numbers)):
             results = interpret(closed.jaxpr, closed.consts, [numbers[i] for i in moving])
         else:
-            with lifting(functools.partial(_number, brought)):
+            with lifting(functools.partial(_number, entry_unit)):
                 out = call(numbers)
             results = jax.tree.leaves(out, is_leaf=is_structured)
         labelled = [
@@ -87,11 +86,11 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
     return lifted
 
 
-def _in_code(brought: _Brought, value: Any, unit: Any) -> Any:
+def _in_code(entry_unit: _EntryUnit, value: Any, unit: Any) -> Any:
     """An argument as the code saw it when it was traced: of a quantity an array in a unit."""
     if unit is None:
         return value
-    value = _brought_number(brought, value, unit)
+    value = _number_at_entry(entry_unit, value, unit)
     return jnp.asarray(value) if isinstance(value, int | float | complex) else value
 
 
@@ -107,7 +106,7 @@ def register(primitive: str, signature: str) -> None:
 lift.register = register  # type: ignore[attr-defined]
 
 
-class _Call:
+class _OfLeaves:
     """`f` as a function of the leaves of its arguments."""
 
     def __init__(self, f: Callable[..., Any], tree: Any) -> None:
@@ -131,21 +130,21 @@ def _aval(x: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 
-def _infer(call: _Call, avals: Any, given: list[Any], fixed: dict[int, Any]) -> Any:
+def _infer(call: _OfLeaves, avals: Any, given: list[Any], fixed: dict[int, Any]) -> Any:
     """The units of the results, the units in which the code must run, and its jaxpr."""
-    brought, root = _as_given, 1
+    entry_unit, root = _as_given, 1
     while True:
         try:
-            units_in = [None if u is None else brought(u) for u in given]
-            return _traced(call, avals, units_in, fixed, brought)
+            units_in = [None if u is None else entry_unit(u) for u in given]
+            return _traced(call, avals, units_in, fixed, entry_unit)
         except NeedsCoherent:
-            brought = _coherent
+            entry_unit = _coherent
         except NeedsRoot as needed:
             # A root of a root needs the product of both, whichever is found first.
             root *= needed.root
             if root > _MOST_ROOTS:
                 raise UnitError(f"lift: no power of two has all of these roots: {root}.") from None
-            brought = functools.partial(_divisible, root)
+            entry_unit = functools.partial(_divisible, root)
 
 
 def _as_given(unit: Any) -> Any:
@@ -161,13 +160,15 @@ def _divisible(root: int, unit: Any) -> Any:
     return unit.divisible(root)
 
 
-def _traced(call: _Call, avals: Any, given: Any, fixed: dict[int, Any], brought: _Brought) -> Any:
+def _traced(
+    call: _OfLeaves, avals: Any, given: Any, fixed: dict[int, Any], entry_unit: _EntryUnit
+) -> Any:
     count = len(avals) + len(fixed)
     results: list[Any] = []
 
     def on_moving(*moving: Any) -> Any:
         rest = iter(moving)
-        with lifting(functools.partial(_tagged, brought)):
+        with lifting(functools.partial(_tagged, entry_unit)):
             out = call([fixed[i] if i in fixed else next(rest) for i in range(count)])
         leaves, tree = jax.tree.flatten(out, is_leaf=is_structured)
         results[:] = [tree, [x.label if type(x) is Unitful else None for x in leaves]]
@@ -177,7 +178,7 @@ def _traced(call: _Call, avals: Any, given: Any, fixed: dict[int, Any], brought:
     tree, own = results
     outs = infer(closed.jaxpr, list(map(literal_unit, closed.consts)), given)
     labels = [(_product(u, o), o) for u, o in zip(outs, own, strict=True)]
-    return tree, labels, brought, closed
+    return tree, labels, entry_unit, closed
 
 
 def _labelled(result: Any, unit: Any, own: Any) -> Any:
@@ -199,26 +200,26 @@ def _product(inferred: Any, own: Any) -> Any:
     return inferred * own
 
 
-def _tagged(brought: _Brought, q: Unitful) -> Any:
+def _tagged(entry_unit: _EntryUnit, q: Unitful) -> Any:
     """A quantity from outside as a number in the code, marked with its unit for `infer`."""
-    unit = brought(q.label)
+    unit = entry_unit(q.label)
     mark = lambda value: value
     mark.__name__ = f"{TAG}{unit!r}"
     TAGGED[mark.__name__] = unit
     return jax.jit(mark)(q.stored)
 
 
-def _number(brought: _Brought, q: Unitful) -> Any:
+def _number(entry_unit: _EntryUnit, q: Unitful) -> Any:
     """A quantity from outside as a number in the code."""
-    return _brought_number(brought, q.stored, q.label)
+    return _number_at_entry(entry_unit, q.stored, q.label)
 
 
-def _brought_number(brought: _Brought, value: Any, unit: Any) -> Any:
+def _number_at_entry(entry_unit: _EntryUnit, value: Any, unit: Any) -> Any:
     """The number in a unit. **Raises:** `ScaleError` if its dtype does not hold it at exponent 0.
 
     At exponent 0 is what runs in coherent units, where the code may add anything to anything.
     """
-    target = brought(unit)
-    if brought is _coherent and unit.scale:
+    target = entry_unit(unit)
+    if entry_unit is _coherent and unit.scale:
         return number_in(unitful(value, unit), target)
     return convert(value, unit, target)

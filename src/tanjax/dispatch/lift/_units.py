@@ -40,24 +40,50 @@ from tanjax.units.signatures import (
     roots,
 )
 
-from ._needs import require_equal, require_root
-
 _SMALL = 64  # larger constants are not looked at: that would copy them from a device
 
 
 # Signatures given by `tj.lift.register`, which are asked before the laws.
 REGISTERED: dict[str, str] = {}
 
-_Rule = Callable[[Any, list[Any]], list[Any]]
-_SPECIAL: dict[str, _Rule] = {}
+
+class NeedsCoherent(Exception):
+    """Two operands differ by a prefix: the program is right only in coherent units.
+
+    Like `NeedsRoot`, found while units are walked through a jaxpr, and mended at its entry.
+    """
 
 
-def rule(*names: str) -> Callable[[_Rule], _Rule]:
+class NeedsRoot(Exception):
+    """The power of two in a label has no such root: arguments must have other exponents."""
+
+    def __init__(self, root: int) -> None:
+        super().__init__(root)
+        self.root = root
+
+
+def require_equal(unit: Unit, target: Unit) -> None:
+    """Raise `NeedsCoherent` where two units differ by a factor."""
+    if unit != target:
+        raise NeedsCoherent
+
+
+def require_root(unit: Unit, root: int) -> None:
+    """Raise `NeedsRoot` where the exponent of a label is not divisible by a root."""
+    if unit.scale % root:
+        raise NeedsRoot(root)
+
+
+_UnitRule = Callable[[Any, list[Any]], list[Any]]
+_UNIT_RULES: dict[str, _UnitRule] = {}
+
+
+def unit_rule(*names: str) -> Callable[[_UnitRule], _UnitRule]:
     """Register a rule for primitives: units of the results from equation and units of operands."""
 
-    def register(function: _Rule) -> _Rule:
+    def register(function: _UnitRule) -> _UnitRule:
         for name in names:
-            _SPECIAL[name] = function
+            _UNIT_RULES[name] = function
         return function
 
     return register
@@ -110,8 +136,8 @@ def literal_unit(value: Any) -> Any:
 
 def _results(eqn: Any, operands: list[Any]) -> list[Any]:
     name = eqn.primitive.name
-    if name in _SPECIAL:
-        return _SPECIAL[name](eqn, operands)
+    if name in _UNIT_RULES:
+        return _UNIT_RULES[name](eqn, operands)
     if name not in REGISTERED and is_expanded(eqn):
         return _expanded(eqn, operands)
     known = LAWS.get(name)
@@ -211,7 +237,7 @@ def _turned(unit: Unit, factor: Any, tolerance: float) -> Unit | None:
     return None
 
 
-@rule("mul")
+@unit_rule("mul")
 def _(eqn: Any, operands: list[Any]) -> list[Any]:
     for unit, other in zip(operands, reversed(eqn.invars), strict=True):
         if isinstance(unit, Unit) and unit is not one and unit.is_dimensionless:
@@ -225,7 +251,7 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
     return apply_signature("mul", Signature.parse(LAWS["mul"].units(eqn)), operands, 1)
 
 
-@rule("pow")
+@unit_rule("pow")
 def _(eqn: Any, operands: list[Any]) -> list[Any]:
     base, exponent = operands
     if isinstance(exponent, Unit) and not exponent.is_dimensionless:
@@ -247,7 +273,7 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
     return [base**power]
 
 
-@rule("convert_element_type")
+@unit_rule("convert_element_type")
 def _(eqn: Any, operands: list[Any]) -> list[Any]:
     # a truth value asks whether something is zero, which it is in every linear unit
     if eqn.params["new_dtype"] == np.bool_:
@@ -256,7 +282,7 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
     return _plain_if_pure(operands) if integer else operands
 
 
-@rule("bitcast_convert_type")
+@unit_rule("bitcast_convert_type")
 def _(eqn: Any, operands: list[Any]) -> list[Any]:
     plain = _plain_if_pure(operands)
     return apply_signature("bitcast_convert_type", Signature.parse("x: - -> -"), plain, 1)
@@ -271,7 +297,7 @@ def _plain_if_pure(operands: list[Any]) -> list[Any]:
     return [None]
 
 
-@rule("reduce")
+@unit_rule("reduce")
 def _(eqn: Any, operands: list[Any]) -> list[Any]:
     """The computation must return what it took: operands and initial values in one unit."""
     same = Signature.parse("x: U, init: U -> u")

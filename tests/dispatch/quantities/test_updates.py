@@ -1,10 +1,11 @@
-"""Indexed updates of points of a scale, outer ufuncs, and what cannot be an index or a quantity."""
+"""Indexed updates: of points of a scale, with what fills, and what cannot be an index."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import tanjax as tj
+from quantities import assert_quantity
 
 m, km, s, K, C = (tj.unit(name) for name in ("m", "km", "s", "K", "degC"))
 x = jnp.asarray([0.0, 1.0, 2.0]) * m
@@ -52,16 +53,6 @@ def test_update_names_the_method_and_both_units():
         x.at[0].set(1.0)
 
 
-def test_outer_ufuncs():
-    a, b = np.asarray([1.0, 2.0]), np.asarray([3.0, 4.0, 5.0])
-    product = np.multiply.outer(a * m, b * km)
-    np.testing.assert_allclose(product.to_value("m2"), 1000 * np.multiply.outer(a, b))
-    total = np.add.outer(a * m, b * km)
-    np.testing.assert_allclose(total.to_value("m"), np.add.outer(a, 1000 * b))
-    with pytest.raises(tj.UnitError):
-        np.add.outer(a * m, b * s)
-
-
 def test_updates_need_one_index():
     """Without one the forgotten index set everything, of two the first was dropped."""
     with pytest.raises(AttributeError, match=r"say where: `q.at\[index\].set"):
@@ -82,3 +73,13 @@ def test_a_power_of_some_entries():
     np.testing.assert_allclose(raised.value, [0.0, 1.0, 8.0])
     with pytest.raises(tj.UnitError, match="no longer be in m"):
         x.at[1].power(2)
+
+
+def test_what_is_filled_in_has_a_unit():
+    out_of_bounds = (jnp.arange(6.0).reshape(2, 3) * m).at[7]
+    assert_quantity(out_of_bounds.get(mode="fill", fill_value=1.0 * km), "m", np.full(3, 1000.0))
+    assert_quantity(out_of_bounds.get(mode="fill", fill_value=0), "m", np.zeros(3))
+    with pytest.raises(tj.UnitError):
+        out_of_bounds.get(mode="fill", fill_value=1.0)
+    with pytest.raises(tj.UnitError):  # 0 degC, or 0 K?
+        tj.Unitful(jnp.ones(2), "degC").at[0].set(0)

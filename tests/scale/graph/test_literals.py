@@ -488,7 +488,7 @@ def test_a_lost_constant_names_its_line():
     one, other = np.array([1e-50, 1e-60]), np.array([1e-55, 1e-52])
     f = lambda x: lax.concatenate([one, other], 0) * x
     jax.jit(f)(jnp.float32(1.0))
-    with pytest.warns(tj.ScaleWarning, match=r"constant \(.*test_constants.py:\d+"):
+    with pytest.warns(tj.ScaleWarning, match=r"constant \(.*test_literals.py:\d+"):
         tj.jit(f)(jnp.float32(1.0))
 
 

@@ -565,3 +565,10 @@ def test_lists_sizes_and_indices():
         [1, 2, 3][2.0 * km]
     with pytest.raises(TypeError):
         [1, 2, 3][tj.quantity(1.0, "1")]
+
+
+def test_a_pure_number_is_printed_without_a_label():
+    ratio = (1.0 * m) / (2.0 * m)
+    assert (str(ratio), f"{ratio:.2f}", repr(ratio)) == ("0.5", "0.50", 'Unitful(0.5, "1")')
+    assert str((1.0 * m) / (2.0 * km)) == "0.5 m / km"
+    assert str(5.0 * tj.unit("percent")) == "5.0 %"

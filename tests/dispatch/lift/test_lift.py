@@ -408,3 +408,25 @@ def test_affine_scales():
     assert_quantity(got, "degC", 30.0)
     with pytest.raises(tj.UnitError):
         tj.lift(lambda v: v * 2.0)(temperature)
+
+
+def test_lift_of_code_that_turns_degrees_into_radians():
+    angle = jnp.array([90.0, 180.0]) * tj.unit("deg")
+    assert_quantity(tj.lift(jnp.deg2rad)(angle), "rad", [np.pi / 2, np.pi])
+    assert_quantity(tj.lift(lambda a: jnp.sin(jnp.deg2rad(a)))(angle), "1", [1.0, 0.0])
+    of_ratio = tj.lift(lambda a, b: jnp.rad2deg(jnp.arctan2(a, b)))
+    assert_quantity(of_ratio(1.0 * m, 0.001 * km), "deg", 45.0)
+    for wrong in (
+        lambda: tj.lift(jnp.deg2rad)(angle.to("rad")),
+        lambda: tj.lift(jnp.rad2deg)(angle),
+    ):
+        with pytest.raises(tj.UnitError):
+            wrong()
+    with pytest.raises(tj.UnitError):  # a prefix differs, so degrees go in as radians
+        tj.lift(lambda a, b, c: (b + c) * jnp.deg2rad(a))(angle, 1.0 * m, 1.0 * km)
+
+
+def test_lifted_code_may_use_the_methods_of_arrays():
+    """A quantity of a Python number is an array to the code, as in a trace."""
+    double = tj.lift(lambda v: v.astype(v.dtype) * 2)
+    assert double(2.0 * tj.unit("m")).to_value("m") == 4.0

@@ -9,6 +9,7 @@ import tanjax as tj
 import tanjax.lax
 import tanjax.numpy as tnp
 import tanjax.scipy
+from quantities import assert_quantity
 from tanjax.dispatch.namespaces._handler import _unit_function
 
 LENGTHS = tj.Unitful(jnp.array([1.5, 2.0, 4.0]), "m")
@@ -75,6 +76,12 @@ def test_calls_near_the_ends_of_the_range_are_made_once():
         before = _unit_function.cache_info().currsize
         function(tiny)
         assert _unit_function.cache_info().currsize == before
+
+
+def test_prod_with_positions():
+    lengths = tj.Unitful(jnp.arange(6.0).reshape(2, 3), "m")
+    expected = [[0.0, 4.0, 10.0]]
+    assert_quantity(tnp.prod(lengths, 0, jnp.float32, None, True), "m2", expected)
 
 
 # -- points of an affine scale ---------------------------------------------------------------------

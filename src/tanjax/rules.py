@@ -1,0 +1,19 @@
+"""What authors of rules and array types write, and nobody else: a rule in hand, what is registered.
+
+out, pullback = tj.rules.rrule(tj.solve, a, b)
+with tj.rules.lowering("public"):
+jax.grad(loss)(a)
+"""
+
+from .arrays import (
+    TangentType as TangentType,
+    registered_array_types as registered_array_types,
+)
+from .registry import (
+    as_custom_vjp as as_custom_vjp,
+    frule as frule,
+    lowering as lowering,
+    operations as operations,
+    packs as packs,
+    rrule as rrule,
+)

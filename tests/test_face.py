@@ -1,0 +1,23 @@
+"""What `tanjax` and `tanjax.rules` offer, and what is said of a name that has moved."""
+
+import pytest
+
+import tanjax as tj
+
+
+@pytest.mark.parametrize("name", tj._MOVED_TO_RULES)
+def test_a_moved_name_says_where_it_went(name):
+    with pytest.raises(AttributeError, match=rf"is `tanjax\.rules\.{name}` now"):
+        getattr(tj, name)
+    assert callable(getattr(tj.rules, name))
+    assert not hasattr(tj, name)
+
+
+@pytest.mark.parametrize("name", ["rrule", "frule", "as_custom_vjp"])
+def test_a_rule_in_hand_is_in_both(name):
+    assert getattr(tj, name) is getattr(tj.rules, name)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'gradd'"):
+        tj.gradd  # noqa: B018
