@@ -48,9 +48,14 @@ from .maps._tangents import (
     zero_leaf as zero_leaf,
     zero_tangent as zero_tangent,
 )
-from .quantities._conversion import bits_in as bits_in, is_planned as is_planned, planned as planned
+from .quantities._conversion import (
+    ORDINARY as ORDINARY,
+    bits_in as bits_in,
+    is_planned as is_planned,
+    planned as planned,
+)
 from .quantities._hoisting import hoist as hoist
-from .quantities._making import as_quantity as as_quantity
+from .quantities._making import quantity as quantity
 from .quantities._range import (
     NOTHING as NOTHING,
     Bits as Bits,

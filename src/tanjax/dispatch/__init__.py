@@ -1,7 +1,5 @@
 """Layer 5: the shipped operations, operators, NumPy's protocols."""
 
-from tanjax.arrays import as_quantity
-
 from ._operations import (
     add as add,
     cholesky as cholesky,
@@ -32,5 +30,4 @@ from .namespaces import (
     scipy_modules as scipy_modules,
 )
 
-quantity = as_quantity  # its name for users; below, `quantity` is the unchecked constructor
 install()

@@ -176,7 +176,7 @@ class Unit:
         return self._raise(power)
 
     def _raise(self, power: Any) -> Unit:
-        exact = exponent(power, f"the unit {self}")
+        exact = exact_power(power, f"the unit {self}")
         if not self.is_linear and exact not in (0, 1):
             raise _no_product(f"{self} ** {exact}", self)
         if exact == 1:
@@ -326,7 +326,7 @@ def coherent(unit: Unit) -> Unit:
     return make(unit.dimension, ONE, symbols)
 
 
-def exponent(power: Any, base: str = "a unit") -> Fraction:
+def exact_power(power: Any, base: str = "a unit") -> Fraction:
     """A power as an exact fraction. **Raises:** `UnitError` if it is no simple one."""
     if isinstance(power, int | Fraction):
         return Fraction(power)

@@ -30,7 +30,7 @@ from tanjax._errors import RegistrationError, UnitError, incompatible, message
 
 from ._conversion import is_step
 from ._parse import unit as parse_unit
-from ._unit import Unit, one
+from ._unit import Unit, exact_power as exact_power, one
 
 
 class AnyUnit:

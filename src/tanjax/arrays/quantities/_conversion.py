@@ -26,7 +26,7 @@ from tanjax.units import Unit
 from .._table import array_type
 from ._range import Bits, shift
 
-_COMFORTABLE = (6.2e-5, 6.5e4)  # factors that every floating dtype holds
+ORDINARY = (6.2e-5, 6.5e4)  # factors that every floating dtype holds
 
 
 # Whether what is traced will be planned: then the plan chooses exponents at which nothing is lost.
@@ -67,7 +67,7 @@ def convert(value: Any, a: Unit, b: Unit) -> Any:
 
 def _is_held(factor: float, value: Any) -> bool:
     """Whether a conversion factor is a normal number of the dtype of what it multiplies."""
-    if _COMFORTABLE[0] <= factor <= _COMFORTABLE[1]:
+    if ORDINARY[0] <= factor <= ORDINARY[1]:
         return True
     if not hasattr(value, "dtype"):  # a Python number
         return True

@@ -58,7 +58,7 @@ def _in_jaxs_dtype(array: Any, wide: Any, unit: Unit) -> Unitful:
     return unitful(array, unit)
 
 
-def as_quantity(value: Any, unit: Any = None) -> Unitful:
+def quantity(value: Any, unit: Any = None) -> Unitful:
     """A quantity from anything that says one: `quantity("3 km")`, `quantity([1, 2], "m")`.
 
     **Arguments:** `value`: a text with number and unit, an array of any type, a number, a list, or

@@ -24,7 +24,6 @@ from tanjax._errors import UnitError, message
 from tanjax.scale.graph._expansions import expansion, is_expanded
 from tanjax.scale.laws._law import LAWS
 from tanjax.units import Unit, one
-from tanjax.units._unit import exponent as exponent_of
 from tanjax.units.signatures import (
     ANY,
     ENDLESS,
@@ -36,6 +35,7 @@ from tanjax.units.signatures import (
     Several,
     Signature,
     bind,
+    exact_power,
     not_dimensionless,
     roots,
 )
@@ -266,7 +266,7 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
     if value is None:
         raise UnitError(f"pow: the exponent of a quantity in {base} must be a known number.")
     try:
-        power = exponent_of(np.asarray(value)[()])  # as it was meant: in bfloat16, 0.1 is 0.1001
+        power = exact_power(np.asarray(value)[()])  # as it was meant: in bfloat16, 0.1 is 0.1001
     except UnitError:
         power = Fraction(float(value)).limit_denominator(1000)
     require_root(base, power.denominator)

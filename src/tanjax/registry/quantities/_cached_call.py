@@ -21,13 +21,12 @@ from typing import Any
 
 import jax
 
-from tanjax.arrays import Unitful, convert, is_structured, unitful
+from tanjax.arrays import ORDINARY, Unitful, convert, is_structured, unitful
 from tanjax.units import Unit, conversion
 
 from ._overflow import NEEDS_VALUES
 
 _SEQUENCES = (list, tuple)
-_COMFORTABLE = (6.2e-5, 6.5e4)  # factors that every floating dtype holds
 _concrete: dict[type, bool] = {}
 
 CachedCall = Callable[[Any, Any], Any]
@@ -155,7 +154,7 @@ def _fused(
             return None
         multiplier, divisor = conversion(a, b)
         factor = multiplier if divisor == 1.0 else divisor
-        if not _COMFORTABLE[0] <= factor <= _COMFORTABLE[1]:
+        if not ORDINARY[0] <= factor <= ORDINARY[1]:
             return None
         places.append((slot, index, divisor != 1.0))
         factors.append(factor)
