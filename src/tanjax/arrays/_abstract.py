@@ -22,6 +22,7 @@ rules would then drop cotangents that reach the fields without passing through t
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -69,6 +70,7 @@ class AbstractArray:
     units: Any = None  # the unit signature of the constructor, or a function; see `_hoisting`
     constructor_unflattens = False  # for a type whose constructor neither checks nor converts
     core_ndim: Any = None  # the rank of one array, where the type has only one
+    fields_are_entries = False  # also integer ones; a field of other types may be an index
     is_linear: Any = False
     is_isometric: Any = False
     is_injective: Any = False
@@ -150,6 +152,29 @@ class AbstractArray:
             return self
         return jnp.conj(self._dense_for("conj"))
 
+    def scaled(self, factor: Any) -> Any:
+        """`factor * self` for a scalar, or `NotImplemented` if no field of the type can hold it.
+
+        By default a linear type multiplies its fields; who asks makes a lazy `Scaled` of others.
+        """
+        return self._on_fields(operator.mul, factor)
+
+    def divided(self, divisor: Any) -> Any:
+        """`self / divisor` for a scalar, or `NotImplemented` (then times the rounded inverse)."""
+        return self._on_fields(operator.truediv, divisor)
+
+    def _on_fields(self, function: Callable[[Any, Any], Any], number: Any) -> Any:
+        """A multiple of an array of a linear type, where its fields tell it."""
+        if not self.is_linear:
+            return NotImplemented
+        x = without_promise(self)  # the number may be negative
+        if self.fields_are_entries:
+            return jax.tree.map(lambda leaf: function(leaf, number), x)
+        if not jnp.issubdtype(self.dtype, jnp.inexact) or jnp.iscomplexobj(number):
+            return NotImplemented  # linear over the real numbers only, perhaps
+        each = lambda v: function(v, number) if _default_maps.is_inexact(v) else v
+        return jax.tree.map(each, x)
+
     def canonical(self) -> Any:
         """The same array with its storage invariant enforced again (nothing to do by default).
 
@@ -179,6 +204,11 @@ class AbstractArray:
         def __getitem__(self, index: Any) -> Any: ...
 
     # -- facts -----------------------------------------------------------------------------
+
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        """Generic values for `python -m tanjax check`, made of a `tj.testing.Samples`."""
+        return []
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -257,6 +287,11 @@ def show(x: Any) -> str:
     if isinstance(x, tuple):
         return f"({', '.join(map(show, x))}{',' if len(x) == 1 else ''})"
     return repr(x)
+
+
+def without_promise(x: Any) -> Any:
+    """The same array without the promise to be definite, which its tangents do not keep."""
+    return x.replace(definite=False) if getattr(x, "definite", False) is True else x
 
 
 def _keeps_parts(old: Any, new: Any) -> bool:

@@ -12,6 +12,7 @@ from tanjax._errors import ShapeError, describe, incompatible
 
 from . import _queries as ask
 from ._abstract import AbstractArray, canonical_field, conj_of_fields
+from ._diagonal import Diagonal
 from ._outer import Outer
 from ._register import array_type, register_array_type
 from ._unitful import convert, quantity, split_unit
@@ -70,6 +71,13 @@ class LowRankUpdate(AbstractArray):
     def dtype(self) -> Any:
         return jnp.result_type(self.base.dtype, self.u)
 
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [
+            cls(Diagonal(samples.normal(3)), samples.normal(3, 1), samples.normal(1)),
+            cls(samples.normal(2, 3), samples.normal(2, 1), None, samples.normal(3, 1)),
+        ]
+
     def to_dense(self) -> Array:
         d = None if self.d is None else self.d[..., None, :]
         return ask.dense(self.base) + self._weigh(self.u, d) @ jnp.swapaxes(self._right, -1, -2)
@@ -103,6 +111,10 @@ class LowRankUpdate(AbstractArray):
             d=None if self.d is None else jnp.sum(self.u * y_right, axis=0),
             v=None if self.v is None else yt_u,
         )
+
+    def scaled(self, factor: Any) -> Any:
+        d = jnp.ones(self.u.shape[1], self.u.dtype) if self.d is None else self.d
+        return self.replace(base=ask.scaled(self.base, factor), d=d * factor)
 
     def apply(self, b: Any) -> Any:
         return ask.apply(self.base, b) + self.update().apply(b)

@@ -47,6 +47,10 @@ class Outer(AbstractArray):
     def dtype(self) -> Any:
         return jnp.result_type(self.left, self.right)
 
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [cls(samples.normal(3, 1), samples.normal(2, 1))]
+
     def to_dense(self) -> Array:
         return self.left @ jnp.swapaxes(self.right, -1, -2)
 
@@ -57,6 +61,9 @@ class Outer(AbstractArray):
     def pullback_of_destructure(self, natural: Any) -> Any:
         left_bar = ask.apply(natural, self.right)
         return self.replace(left=left_bar, right=ask.apply(ask.transposed(natural), self.left))
+
+    def scaled(self, factor: Any) -> Any:
+        return self.replace(left=self.left * factor)
 
     def apply(self, b: Any) -> Any:
         return self.left @ (self.right.T @ b)

@@ -15,9 +15,17 @@ import jax.numpy as jnp
 
 from tanjax._errors import wrong_natural_shape
 
-from ._abstract import _ARRAY_CLASSES, AbstractArray, as_array
+from ._abstract import (
+    _ARRAY_CLASSES,
+    AbstractArray,
+    as_array,
+    without_promise as without_promise,
+)
 from ._default_maps import is_inexact
+from ._densify import densified
 from ._register import array_type
+
+HINT = "convert it with `tj.destructure` if a dense result is meant"
 
 
 def array(x: Any) -> Any:
@@ -74,11 +82,6 @@ def canonical(x: Any) -> Any:
     return x.canonical() if isinstance(x, AbstractArray) else x
 
 
-def without_promise(x: Any) -> Any:
-    """The same array without the promise to be definite, which its tangents do not keep."""
-    return x.replace(definite=False) if getattr(x, "definite", False) is True else x
-
-
 def is_dense(x: Any) -> bool:
     """Whether a natural (co)tangent is formed already."""
     return array_type(x) is None
@@ -118,15 +121,17 @@ def pair(x: Any, y: Any) -> Any:
 
 
 def scaled(x: Any, factor: Any) -> Any:
-    """`factor * x`, in the same type where the type is a linear subspace."""
+    """`factor * x` for a scalar: of a type that can express it, otherwise a lazy `Scaled`."""
+    if is_dense(x):
+        return jnp.asarray(x) * factor
     if not isinstance(x, AbstractArray):
-        return dense(x) * factor
-    if x.is_linear and not jnp.iscomplexobj(factor):  # perhaps over the real numbers only
-        x = without_promise(x)  # the factor may be negative
-        return jax.tree.map(lambda leaf: leaf * factor if is_inexact(leaf) else leaf, x)
+        return densified(x, "multiply", HINT) * factor
+    multiple = x.scaled(factor)
+    if multiple is not NotImplemented:
+        return multiple
     from ._scaled import Scaled
 
-    return Scaled(x, factor)
+    return Scaled(x, jnp.asarray(factor, jnp.result_type(x.dtype, factor)))
 
 
 def plus(*terms: Any) -> Any:

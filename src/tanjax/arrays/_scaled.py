@@ -11,6 +11,7 @@ from jax import Array
 from . import _default_maps as default, _queries as ask
 from ._abstract import AbstractArray, canonical_field, conj_of_fields, set_fields
 from ._register import array_type, register_array_type
+from ._symmetric import Symmetric
 
 
 @register_array_type()
@@ -47,6 +48,14 @@ class Scaled(AbstractArray):
     def _factor_like(self, dense: Any) -> Any:
         return self.factor.reshape(self.factor.shape + (1,) * (dense.ndim - self.factor.ndim))
 
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [
+            cls(samples.normal(2, 3), samples.normal()),
+            cls(Symmetric(samples.normal(2, 2)), samples.normal()),
+            cls(samples.complex(2, 2), samples.complex()),
+        ]
+
     def to_dense(self) -> Array:
         dense = ask.dense(self.matrix)
         return dense * self._factor_like(dense)
@@ -80,6 +89,9 @@ class Scaled(AbstractArray):
         inverse = jnp.where(alpha == 0, 0, 1 / _nonzero(alpha))
         combine = lambda c, p: (c - share * p) * inverse + beta * p if default.is_inexact(p) else p
         return jax.tree.map(combine, v_bar, v)
+
+    def scaled(self, factor: Any) -> Any:
+        return self.replace(factor=self.factor * factor)
 
     def apply(self, b: Any) -> Any:
         return self.factor * ask.apply(self.matrix, b)

@@ -10,6 +10,7 @@ from tanjax._errors import ShapeError, describe
 
 from . import _queries as ask
 from ._abstract import AbstractArray, conj_of_fields, set_fields
+from ._diagonal import Diagonal
 from ._register import register_array_type
 
 
@@ -35,6 +36,10 @@ class Sum(AbstractArray):
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.terms[0].shape)
+
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [cls(samples.normal(2, 2), Diagonal(samples.normal(2)))]
 
     def to_dense(self) -> Array:
         return _add(ask.dense(t) for t in self.terms)

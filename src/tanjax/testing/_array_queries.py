@@ -48,6 +48,9 @@ def answers(x: Any, b: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]
     get |= {f"pair with {name}": pair(y) for name, y in others.items()}
     get["sum of itself and itself"] = dispatch.add(x, x)
     get["2.5 times it"] = dispatch.multiply(x, jnp.asarray(2.5, x.dtype))
+    get["it over 2.5"] = dispatch.divide(x, jnp.asarray(2.5, x.dtype))
+    turn = jnp.asarray(0.6 + 0.8j, jnp.result_type(x.dtype, jnp.complex64))
+    get["a complex multiple of it"] = dispatch.multiply(x, turn)
     if jnp.ndim(x) != 2:
         return jax.tree.map(arrays.destructure, get, is_leaf=arrays.is_structured)
     apply = lambda v: _ask(x, "apply", lambda d: d @ v, v)
