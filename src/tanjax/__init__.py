@@ -58,6 +58,7 @@ from .arrays import (
     zero_tangent as zero_tangent,
 )
 from .dispatch import (
+    SlogdetResult as SlogdetResult,
     add as add,
     cholesky as cholesky,
     det as det,
@@ -74,6 +75,7 @@ from .dispatch import (
     norm as norm,
     quadratic_form as quadratic_form,
     quantity as quantity,
+    slogdet as slogdet,
     solve as solve,
     subtract as subtract,
     sum as sum,

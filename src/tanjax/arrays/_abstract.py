@@ -30,9 +30,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tanjax._errors import NoRuleError, final_type, unregistered, wrong_ndim
+from tanjax._errors import NoRuleError, final_type, wrong_ndim
 
 from . import _default_maps
+from ._dense_aval import dense_aval
 from ._densify import densified, holds_its_array
 
 
@@ -212,13 +213,13 @@ class AbstractArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the dense array."""
-        return _dense_aval(self).shape
+        """The shape of the dense array, after the leading axes of a batch."""
+        return dense_aval(self).shape
 
     @property
     def dtype(self) -> Any:
         """The dtype of the dense array."""
-        return _dense_aval(self).dtype
+        return dense_aval(self).dtype
 
     @property
     def ndim(self) -> int:
@@ -303,20 +304,6 @@ def _keeps_parts(old: Any, new: Any) -> bool:
 
 def dense_of(x: AbstractArray) -> jax.Array:
     return x.to_dense()
-
-
-_AVALS: dict[Any, jax.ShapeDtypeStruct] = {}
-
-
-def _dense_aval(x: AbstractArray) -> jax.ShapeDtypeStruct:
-    """Shape and dtype of `x.to_dense()`, traced once per kind of leaves (about 0.3 ms)."""
-    leaves, tree = jax.tree.flatten(x)
-    if leaves and leaves[0] is x:  # no pytree: JAX would ask for the shape again, without end
-        raise unregistered(type(x))
-    key = (tree, tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves))
-    if key not in _AVALS:
-        _AVALS[key] = jax.eval_shape(dense_of, x)
-    return _AVALS[key]
 
 
 # -- helpers for the constructors of array types -------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 from jax import Array
 
 from tanjax._errors import ShapeError, describe
@@ -36,6 +37,10 @@ class Sum(AbstractArray):
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.terms[0].shape)
+
+    @property
+    def dtype(self) -> Any:
+        return jnp.result_type(*(t.dtype for t in self.terms))
 
     @classmethod
     def examples(cls, samples: Any) -> list[Any]:

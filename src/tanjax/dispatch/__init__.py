@@ -9,6 +9,7 @@ from ._namespaces import (
     scipy_modules as scipy_modules,
 )
 from ._operations import (
+    SlogdetResult as SlogdetResult,
     add as add,
     cholesky as cholesky,
     det as det,
@@ -23,6 +24,7 @@ from ._operations import (
     negative as negative,
     norm as norm,
     quadratic_form as quadratic_form,
+    slogdet as slogdet,
     solve as solve,
     subtract as subtract,
     sum as sum,

@@ -65,6 +65,7 @@ _OPERATIONS: dict[str, Any] = {
     "linalg.solve": ops.solve,
     "linalg.inv": ops.inv,
     "linalg.det": ops.det,
+    "linalg.slogdet": ops.slogdet,
     "linalg.cholesky": ops.cholesky,
     "linalg.matmul": ops.matmul,
     "linalg.trace": ops.trace,

@@ -44,6 +44,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.linalg.solve: ops.solve,
     np.linalg.inv: ops.inv,
     np.linalg.det: ops.det,
+    np.linalg.slogdet: ops.slogdet,
     np.linalg.cholesky: ops.cholesky,
 }
 
