@@ -250,7 +250,7 @@ def cases():
     symmetric, diagonal = tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(2))
     own = (
         diagonal,
-        tj.Triangular(s.regular(3)),
+        tj.Triangular(s.regular(3, complex=True)),
         symmetric,
         tj.Hermitian(s.definite(2, complex=True)),
         tj.Identity(2),
@@ -265,9 +265,10 @@ def cases():
     for a in _with_sign(s):
         yield Case(tj.slogdet, a)
     yield Case(tj.logdet, symmetric.replace(definite=True))
-    yield Case(tj.logdet, tj.Hermitian(s.definite(2, complex=True), definite=True))
+    yield Case(tj.logdet, tj.Hermitian(s.definite(3, complex=True), definite=True))
     yield Case(tj.logdet, tj.Sum(diagonal, s.regular(2)))
-    yield Case(tj.logdet, tj.Diagonal(s.complex(2)))
+    yield Case(tj.logdet, tj.Sum(tj.Diagonal(s.complex(3)), s.regular(3, complex=True)))
+    yield Case(tj.logdet, tj.Diagonal(s.complex(3)))
     yield Case(tj.logdet, tj.Diagonal(s.normal(0)))
 
 
