@@ -162,7 +162,8 @@ def cases():
     yield Case(tj.sum, low_rank, axis=0)
     yield Case(tj.sum, kronecker, axis=-1)
     yield Case(tj.sum, tj.Fill(s.normal(), (2, 3)), axis=(0, 1))
-    for a, b in ((tj.Symmetric(s.normal(3, 3)), s.normal(3, 3)), (diagonal, lower), (s.complex(2, 2), hermitian)):
+    wide = tj.Symmetric(s.normal(3, 3)), s.normal(3, 3)
+    for a, b in (wide, (diagonal, lower), (s.complex(2, 2), hermitian)):
         yield Case(tj.dot, a, b)
     for a in (symmetric, hermitian, low_rank):
         yield Case(tj.norm, a)

@@ -66,8 +66,12 @@ def _is_symmetric(case: Any) -> bool:
 
 def _takes_symmetric_only(rule: Any, cases: list[Any]) -> bool:
     """Whether no case could differ: a rule of types such as `Diagonal`, symmetric by nature."""
-    rows = cases[0].operation.rules.rows.values()
-    wanted = {kind for row in rows if row.entry.function is rule.function for kind in row.signature or (object,)}
+    rows = [
+        row.signature or (object,)
+        for row in cases[0].operation.rules.rows.values()
+        if row.entry.function is rule.function
+    ]
+    wanted = {kind for signature in rows for kind in signature}
     given = [x for case in cases for x in _leaves(case) if type(x) in wanted]
     return not wanted & {object, arrays.AbstractArray} and all(map(_is_symmetric_by_nature, given))
 
