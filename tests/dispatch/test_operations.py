@@ -103,7 +103,7 @@ def test_an_operation_of_ones_own_checks_once():
         tj.Kronecker(tj.Diagonal([-1.0, 1.0]), -np.eye(3)),
         tj.BlockDiagonal(tj.Diagonal([-2.0]), np.array([[1.0, 2.0], [3.0, 4.0]])),
         tj.LowRankUpdate(tj.Diagonal([1.0, -1.0]), np.ones((2, 1))),
-        tj.Kronecker(np.diag([1e-200, 1e-200]), -np.eye(3)),
+        tj.Kronecker(tj.Diagonal([1e-200, 1e-200]), -np.eye(3)),
     ],
     ids=lambda a: type(a).__name__,
 )

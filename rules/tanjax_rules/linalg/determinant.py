@@ -280,9 +280,8 @@ def _with_sign(s):
     yield tj.Triangular(-s.regular(3))
     yield indefinite
     yield tj.Identity(2)
-    yield tj.Scaled(s.regular(3), -s.positive())
     yield tj.Scaled(tj.Diagonal(s.complex(2)), s.complex())
-    yield tj.Kronecker(diagonal, s.regular(3, complex=True))
+    yield tj.Kronecker(tj.Diagonal(s.complex(2)), s.regular(3, complex=True))
     yield tj.BlockDiagonal(indefinite, diagonal)
     yield tj.LowRankUpdate(diagonal, s.normal(2, 1), s.positive(1))
-    yield tj.Sum(diagonal, s.complex(2, 2))
+    yield tj.Sum(tj.Diagonal(s.complex(2)), s.complex(2, 2))
