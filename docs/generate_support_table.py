@@ -42,6 +42,7 @@ CALLS = [
     ("solve(A, dense)", tj.solve, lambda a: (a, SQUARE)),
     ("inv(A)", tj.inv, lambda a: (a,)),
     ("logdet(A)", tj.logdet, lambda a: (a,)),
+    ("slogdet(A)", tj.slogdet, lambda a: (a,)),
     ("det(A)", tj.det, lambda a: (a,)),
     ("cholesky(A)", tj.cholesky, lambda a: (a,)),
     ("quadratic_form(A, x)", tj.quadratic_form, lambda a: (a, VECTOR)),

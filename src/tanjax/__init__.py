@@ -57,6 +57,7 @@ from .arrays import (
     zero_tangent as zero_tangent,
 )
 from .dispatch import (
+    SlogdetResult as SlogdetResult,
     add as add,
     cholesky as cholesky,
     det as det,
@@ -72,6 +73,7 @@ from .dispatch import (
     negative as negative,
     norm as norm,
     quadratic_form as quadratic_form,
+    slogdet as slogdet,
     solve as solve,
     subtract as subtract,
     sum as sum,

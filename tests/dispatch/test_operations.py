@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
+import tanjax.numpy as tnp
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 2)])
@@ -44,7 +45,7 @@ class Careless(tj.AbstractArray):
 
 for op in (tj.matmul, tj.solve, tj.add, tj.multiply, tj.dot, tj.quadratic_form):
     op.implementation(Careless, tj.Dense)(lambda a, b: a.d * jnp.sum(b))
-for op in (tj.inv, tj.logdet, tj.det, tj.cholesky):
+for op in (tj.inv, tj.logdet, tj.slogdet, tj.det, tj.cholesky):
     op.implementation(Careless)(lambda a: a.d)
 
 
@@ -99,3 +100,31 @@ def test_a_determinant_of_large_numbers_has_an_exponent(size):
         assert found.unit == tj.unit("m5")
         decimal = math.log10(float(found.stored)) + found.scale * math.log10(2)
         np.testing.assert_allclose(decimal, 5 * math.log10(size), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "a",
+    [
+        tj.Diagonal([-1.0, 3.0, 0.5]),
+        tj.Diagonal([0.0, 3.0]),
+        tj.Triangular(-np.tri(3)),
+        tj.Symmetric([[1.0, 2.0], [2.0, 1.0]]),
+        tj.Symmetric([[3.0, 1.0], [1.0, 2.0]], definite=True),
+        tj.Identity(2),
+        tj.Scaled(tj.Diagonal([1.0, 2.0, 4.0]), -3.0),
+        tj.Kronecker(tj.Diagonal([-1.0, 1.0]), -np.eye(3)),
+        tj.BlockDiagonal(tj.Diagonal([-2.0]), np.array([[1.0, 2.0], [3.0, 4.0]])),
+        tj.LowRankUpdate(tj.Diagonal([1.0, -1.0]), np.ones((2, 1))),
+        tj.Kronecker(tj.Diagonal([1e-200, 1e-200]), -np.eye(3)),
+    ],
+    ids=lambda a: type(a).__name__,
+)
+def test_slogdet_as_numpy_calls_it(a):
+    """A named tuple, of the structure: no determinant that leaves the range of numbers."""
+    with tj.densify("error"):
+        result = np.linalg.slogdet(a)
+    want = np.linalg.slogdet(a.to_dense())
+    np.testing.assert_allclose(result.sign, want.sign)
+    np.testing.assert_allclose(result.logabsdet, want.logabsdet, rtol=1e-12)
+    sign, logarithm = tnp.linalg.slogdet(a)
+    np.testing.assert_array_equal([sign, logarithm], [result.sign, result.logabsdet])

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from unittest import mock
 
 import jax.numpy as jnp
 import pytest
@@ -75,6 +76,7 @@ def test_shipped_rules_are_all_covered():
     result = check_coverage("tanjax_rules", cases)
     assert int(result.notes[0].split()[0]) > 100
     assert result.scalars == 0  # nothing was compared
+    assert result.warnings == []  # real, symmetric and small are not all there is
 
 
 def test_every_built_in_type_has_an_example():
@@ -89,6 +91,54 @@ def test_what_all_cases_have_in_common():
     assert "all cases are real" in told
     assert "all matrices of all cases are symmetric" in told
     assert "no case has three rows" in told
+
+
+def test_rule_of_a_symmetric_type():
+    """Its cases cannot but be symmetric: nobody is told to add a general matrix."""
+
+    @tj.operation
+    def halves(a):
+        return tj.diagonal(a) / 2
+
+    @halves.natural_rule(tj.Diagonal)
+    def halves_rule(a):
+        return halves.primal(a), lambda bar: tj.Diagonal(bar / 2)
+
+    told = narrow_cases([Case(halves, tj.Diagonal(Samples(0).normal(3)))])
+    assert [text.split(";")[0] for text in told] == ["halves_rule: all cases are real"]
+
+
+@tj.register_array_type(linear=True, injective=True)
+class Repeated(tj.AbstractArray):
+    """One row, three times: a type in one place, with its examples."""
+
+    row: jnp.ndarray
+    core_ndim = 2
+
+    @classmethod
+    def examples(cls, samples):
+        return [cls(samples.normal(4))]
+
+    def to_dense(self):
+        return jnp.tile(self.row, (3, 1))
+
+
+def test_examples_of_a_type_are_found():
+    """By `check`, by the question of coverage, by the strategies."""
+    package("pack_of_a_type", cases=good_cases)
+    with mock.patch.object(Repeated, "__module__", "pack_of_a_type"):
+        names = {c.name for c in checks_of("pack_of_a_type")}
+        assert "Repeated[3x4] (array type)" in names
+        (types,) = (c for c in checks_of("pack_of_a_type") if c.name == "coverage of types")
+        types.run()
+
+    @settings(max_examples=5, deadline=None, database=None)
+    @given(strategies.arrays_of(Repeated))
+    def check(x):
+        assert type(x) is Repeated
+        assert x.shape == (3, 4)
+
+    check()
 
 
 def test_checks_in_processes():

@@ -14,11 +14,6 @@ import tanjax as tj
 HINT = "convert one side with `tj.destructure` if a dense result is meant"
 
 
-# Every field of these is a number, also where it is an integer. In other types an integer may be
-# an index: what `2 * x` does to it, only the type knows.
-OF_NUMBERS = tj.Diagonal, tj.Triangular, tj.Fill, tj.Zero
-
-
 def _is_inexact(x) -> bool:
     return jnp.issubdtype(x.dtype, jnp.inexact)
 
@@ -28,16 +23,6 @@ def _forgotten(a):
     return a.replace(definite=False) if getattr(a, "definite", False) else a
 
 
-def _on_fields(function, a, factor):
-    """A multiple of an array of a linear type, or `None` if its fields do not tell it."""
-    a = _forgotten(a)  # the factor may be negative
-    if isinstance(a, OF_NUMBERS):
-        return jax.tree.map(function, a)
-    if not (a.is_linear and _is_inexact(a)) or jnp.iscomplexobj(factor):  # perhaps real-linear
-        return None
-    return jax.tree.map(lambda leaf: function(leaf) if _is_inexact(leaf) else leaf, a)
-
-
 def _have_one_space(a, b) -> bool:
     """Whether two arrays add field by field: one linear type, and no index that may differ."""
     if not a.is_linear or jax.tree.structure(a) != jax.tree.structure(b):
@@ -45,7 +30,7 @@ def _have_one_space(a, b) -> bool:
     pairs = list(zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
     if any(x.shape != y.shape for x, y in pairs):
         return False
-    return isinstance(a, OF_NUMBERS) or all(_is_inexact(x) and _is_inexact(y) for x, y in pairs)
+    return a.fields_are_entries or all(_is_inexact(x) and _is_inexact(y) for x, y in pairs)
 
 
 # -- addition ------------------------------------------------------------------------------------
@@ -185,12 +170,13 @@ def negative(a):
 def multiply_dense(a, b):
     if jnp.shape(b) == ():
         return scale(a, b)
-    dense = (
-        tj.destructure(a)
-        if isinstance(a, tj.Symmetric | tj.Hermitian)
-        else tj.densified(a, "multiply", HINT)
-    )
-    return dense * b
+    return tj.densified(a, "multiply", HINT) * b
+
+
+@tj.multiply.implementation(tj.Symmetric, tj.Dense, differentiate=True)
+@tj.multiply.implementation(tj.Hermitian, tj.Dense, differentiate=True)
+def full_storage_multiply(a, b):
+    return scale(a, b) if jnp.shape(b) == () else a.to_dense() * b  # all of it is stored
 
 
 @tj.multiply.implementation(tj.Dense, tj.AbstractArray, differentiate=True)
@@ -215,9 +201,14 @@ def triangular_multiply(a, b):
 
 @tj.multiply.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
 def multiply_structured(a, b):
-    if isinstance(b, tj.Diagonal | tj.Fill | tj.Zero):
-        return tj.multiply(b, a)
     return tj.multiply(a, tj.densified(b, "multiply", HINT))
+
+
+@tj.multiply.implementation(tj.AbstractArray, tj.Diagonal, differentiate=True)
+@tj.multiply.implementation(tj.AbstractArray, tj.Fill, differentiate=True)
+@tj.multiply.implementation(tj.AbstractArray, tj.Zero, differentiate=True)
+def multiply_sparser(a, b):
+    return tj.multiply(b, a)
 
 
 @tj.multiply.implementation(tj.Symmetric, tj.Symmetric, differentiate=True)
@@ -237,42 +228,15 @@ def zero_multiply(a, b):
 
 @tj.divide.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
 def divide(a, b):
-    if jnp.shape(b) == () and a.is_linear and not isinstance(a, tj.Zero):
-        # Divided, not multiplied by a rounded inverse.
-        divided = _on_fields(lambda leaf: leaf / b, a, b)
-        if divided is not None:
-            return divided
-    return tj.multiply(a, 1 / b)
+    quotient = a.divided(b) if jnp.shape(b) == () else NotImplemented
+    return tj.multiply(a, 1 / b) if quotient is NotImplemented else quotient
 
 
 def scale(a, factor):
     """`factor * a` for a scalar, in a type that can express it exactly."""
-    if isinstance(a, tj.Hermitian) and jnp.iscomplexobj(factor):
-        return factor * a.to_dense()
-    if isinstance(a, tj.Symmetric | tj.Hermitian):
-        return a.replace(data=a.data * factor, definite=False)  # the factor may be negative
-    if isinstance(a, tj.Zero):
-        return a
-    if isinstance(a, tj.Identity):
-        return tj.Diagonal(factor * a.diagonal())
-    if isinstance(a, tj.Triangular) and a.unit_diagonal:
-        return tj.Triangular(factor * a.to_dense(), a.lower)
-    multiple = _on_fields(lambda leaf: leaf * factor, a, factor)
-    return _scale_composite(a, factor) if multiple is None else multiple
-
-
-def _scale_composite(a, factor):
-    if isinstance(a, tj.Scaled):
-        return a.replace(factor=a.factor * factor)
-    if isinstance(a, tj.LowRank):
-        return a.replace(u=a.u * factor)
-    if isinstance(a, tj.LowRankUpdate):
-        d = jnp.ones(a.u.shape[1], a.u.dtype) if a.d is None else a.d
-        return a.replace(base=tj.multiply(a.base, factor), d=d * factor)
-    if isinstance(a, tj.Kronecker):
-        return a.replace(factors=(tj.multiply(a.factors[0], factor), *a.factors[1:]))
-    if isinstance(a, tj.BlockDiagonal):
-        return tj.BlockDiagonal(*(tj.multiply(b, factor) for b in a.blocks))
+    multiple = a.scaled(factor)
+    if multiple is not NotImplemented:
+        return multiple
     return tj.Scaled(a, jnp.asarray(factor, jnp.result_type(a.dtype, factor)))
 
 
@@ -341,6 +305,7 @@ def _product_cases(case, s):
         (s.normal(), low_rank),
         (diagonal, s.normal(2, 2)),
         (diagonal, symmetric),
+        (lower, diagonal),
         (lower, s.normal(2, 2)),
         (upper, symmetric),
         (symmetric, tj.Symmetric(s.normal(2, 2))),

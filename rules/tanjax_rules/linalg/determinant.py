@@ -103,6 +103,98 @@ def logdet_update(a):
     return tj.logdet(a.base) + jnp.linalg.slogdet(small).logabsdet
 
 
+# -- slogdet: the logarithm with the sign that it lost ---------------------------------------------
+
+
+@tj.slogdet.natural_rule(tj.AbstractArray)
+def slogdet_rule(a):
+    out = tj.slogdet.primal(a)
+    return out, lambda bar: tj.multiply(tj.inv(a).mT, _weight(out.sign, bar))
+
+
+@tj.slogdet.natural_rule(tj.Diagonal)
+@tj.slogdet.natural_rule(tj.Triangular)
+def slogdet_of_diagonal_rule(a):
+    out = slogdet_of_diagonal(a)
+    return out, lambda bar: tj.Diagonal(_weight(out.sign, bar) / a.diagonal())
+
+
+def _weight(sign, bar):
+    """The factor of the inverse transpose: a complex determinant turns its sign, too."""
+    y_bar = bar.logabsdet.astype(sign.dtype)
+    return y_bar - 1j * jnp.real(1j * bar.sign * sign) if jnp.iscomplexobj(sign) else y_bar
+
+
+def _phase(x):
+    """`x / |x|`, and 0 at 0 (`jnp.sign` of complex numbers has no derivative)."""
+    if not jnp.iscomplexobj(x):
+        return jnp.sign(x)
+    safe = jnp.where(x == 0, jnp.ones_like(x), x)
+    return jnp.where(x == 0, jnp.zeros_like(x), safe / jnp.abs(safe))
+
+
+@tj.slogdet.implementation(tj.AbstractArray)
+def slogdet_any(a):
+    return tj.slogdet.primal(formed("slogdet", a))
+
+
+@tj.slogdet.implementation(tj.Diagonal)
+@tj.slogdet.implementation(tj.Triangular)
+def slogdet_of_diagonal(a):
+    diag = a.diagonal()
+    return tj.SlogdetResult(jnp.prod(_phase(diag)), _log_abs(diag))
+
+
+@tj.slogdet.implementation(tj.Symmetric)
+@tj.slogdet.implementation(tj.Hermitian)
+def slogdet_symmetric(a):
+    if a.definite:
+        return tj.SlogdetResult(jnp.ones((), a.dtype), logdet_symmetric(a))
+    return tj.slogdet.primal(a.data)
+
+
+@tj.slogdet.implementation(tj.Identity)
+def slogdet_identity(a):
+    return tj.SlogdetResult(jnp.ones((), a.dtype), jnp.zeros((), jnp.finfo(a.dtype).dtype))
+
+
+@tj.slogdet.implementation(tj.Scaled, differentiate=True)
+def slogdet_scaled(a):
+    n, inner = a.shape[0], tj.slogdet(a.matrix)
+    sign = inner.sign.astype(a.dtype) * (_phase(a.factor) ** n).astype(a.dtype)
+    return tj.SlogdetResult(sign, inner.logabsdet + n * jnp.log(jnp.abs(a.factor)))
+
+
+@tj.slogdet.implementation(tj.Kronecker, differentiate=True)
+def slogdet_kronecker(a):
+    for factor in a.factors:
+        check_square_factor("slogdet", factor)
+    return _together(a, [(tj.slogdet(f), k) for f, k in zip(a.factors, copies(a), strict=True)])
+
+
+@tj.slogdet.implementation(tj.BlockDiagonal, differentiate=True)
+def slogdet_blocks(a):
+    check_square_blocks("slogdet", a)
+    return _together(a, [(tj.slogdet(b), 1) for b in a.blocks])
+
+
+def _together(a, parts):
+    """The result for a product of determinants, each with how often it occurs."""
+    sign, logarithm = jnp.ones((), a.dtype), jnp.zeros((), jnp.finfo(a.dtype).dtype)
+    for part, count in parts:
+        if count:
+            sign = sign * (part.sign**count).astype(a.dtype)
+            logarithm = logarithm + count * part.logabsdet
+    return tj.SlogdetResult(sign, logarithm)
+
+
+@tj.slogdet.implementation(tj.LowRankUpdate, differentiate=True)
+def slogdet_update(a):
+    base, z = tj.slogdet(a.base), tj.solve(a.base, a.u)
+    small = tj.slogdet(capacitance(a, z))
+    return tj.SlogdetResult(base.sign * small.sign, base.logabsdet + small.logabsdet)
+
+
 # -- det: AD of these handles singular matrices, where `det * inv` would not -----------------------
 
 
@@ -158,7 +250,7 @@ def cases():
     symmetric, diagonal = tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(2))
     own = (
         diagonal,
-        tj.Triangular(s.regular(3)),
+        tj.Triangular(s.regular(3, complex=True)),
         symmetric,
         tj.Hermitian(s.definite(2, complex=True)),
         tj.Identity(2),
@@ -170,8 +262,26 @@ def cases():
     for a in own:
         yield Case(tj.logdet, a)
         yield Case(tj.det, a)
+    for a in _with_sign(s):
+        yield Case(tj.slogdet, a)
     yield Case(tj.logdet, symmetric.replace(definite=True))
-    yield Case(tj.logdet, tj.Hermitian(s.definite(2, complex=True), definite=True))
+    yield Case(tj.logdet, tj.Hermitian(s.definite(3, complex=True), definite=True))
     yield Case(tj.logdet, tj.Sum(diagonal, s.regular(2)))
-    yield Case(tj.logdet, tj.Diagonal(s.complex(2)))
+    yield Case(tj.logdet, tj.Sum(tj.Diagonal(s.complex(3)), s.regular(3, complex=True)))
+    yield Case(tj.logdet, tj.Diagonal(s.complex(3)))
     yield Case(tj.logdet, tj.Diagonal(s.normal(0)))
+
+
+def _with_sign(s):
+    """Matrices with negative and with complex determinants."""
+    indefinite = tj.Symmetric(s.definite(3) - 2 * jnp.diag(jnp.array([1.3, 0.0, 0.0])))
+    diagonal = tj.Diagonal(jnp.array([0.7, -1.3]))
+    yield tj.Diagonal(s.complex(3))
+    yield tj.Triangular(-s.regular(3))
+    yield indefinite
+    yield tj.Identity(2)
+    yield tj.Scaled(tj.Diagonal(s.complex(2)), s.complex())
+    yield tj.Kronecker(tj.Diagonal(s.complex(2)), s.regular(3, complex=True))
+    yield tj.BlockDiagonal(indefinite, diagonal)
+    yield tj.LowRankUpdate(diagonal, s.normal(2, 1), s.positive(1))
+    yield tj.Sum(tj.Diagonal(s.complex(2)), s.complex(2, 2))

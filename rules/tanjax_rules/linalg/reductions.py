@@ -154,7 +154,7 @@ def cases():
         yield Case(tj.transpose, a)
     for a in (lower, low_rank, hermitian):
         yield Case(tj.diagonal, a)
-    for a in (symmetric, kronecker, tj.Diagonal(s.normal(0))):
+    for a in (tj.Symmetric(s.complex(3, 3)), kronecker, tj.Diagonal(s.normal(0))):
         yield Case(tj.trace, a)
     yield Case(tj.trace, unit).declare(zero=("a",))
     for a in (unit, hermitian):
@@ -162,10 +162,11 @@ def cases():
     yield Case(tj.sum, low_rank, axis=0)
     yield Case(tj.sum, kronecker, axis=-1)
     yield Case(tj.sum, tj.Fill(s.normal(), (2, 3)), axis=(0, 1))
-    for a, b in ((symmetric, s.normal(2, 2)), (diagonal, lower), (s.complex(2, 2), hermitian)):
+    wide = tj.Symmetric(s.normal(3, 3)), s.normal(3, 3)
+    for a, b in (wide, (diagonal, lower), (s.complex(2, 2), hermitian)):
         yield Case(tj.dot, a, b)
     for a in (symmetric, hermitian, low_rank):
         yield Case(tj.norm, a)
     for a in (lower, kronecker):
         yield Case(tj.quadratic_form, a, s.normal(2))
-    yield Case(tj.quadratic_form, tj.Symmetric(s.complex(2, 2)), s.complex(2))
+    yield Case(tj.quadratic_form, tj.Symmetric(s.complex(3, 3)), s.complex(3))

@@ -283,12 +283,12 @@ def cases():
     kronecker = tj.Kronecker(symmetric, diagonal)
     blocks = tj.BlockDiagonal(symmetric, tj.Diagonal(s.positive(1)))
     for a, b in (
-        (diagonal, s.normal(2)),
+        (tj.Diagonal(s.complex(3)), s.complex(3)),
         (diagonal, s.normal(2, 1)),
-        (lower, s.normal(2, 2)),
+        (tj.Triangular(s.regular(3, complex=True)), s.complex(3, 2)),
         (unit, s.normal(2)),
         (symmetric, s.normal(2)),
-        (hermitian, s.complex(2, 2)),
+        (tj.Hermitian(s.definite(3, complex=True)), s.complex(3, 2)),
         (hermitian.replace(definite=True), s.complex(2)),
         (symmetric.replace(definite=True), s.normal(2, 2)),
         (tj.Symmetric(s.regular(2, complex=True)), s.complex(2)),
@@ -314,4 +314,4 @@ def cases():
     yield Case(tj.inv, hermitian.replace(definite=True))
     yield Case(tj.inv, update)
     yield Case(tj.inv, general)
-    yield Case(tj.inv, tj.Sum(s.regular(2), tj.Diagonal(s.positive(2))))
+    yield Case(tj.inv, tj.Sum(s.regular(3), tj.Diagonal(s.positive(3))))

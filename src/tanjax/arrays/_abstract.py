@@ -22,6 +22,7 @@ rules would then drop cotangents that reach the fields without passing through t
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,10 +30,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tanjax._errors import NoRuleError, final_type, unregistered, wrong_ndim
+from tanjax._errors import NoRuleError, final_type, wrong_ndim
 
+from ._dense_aval import dense_aval
 from ._densify import densified, holds_its_array
 from ._leaves import ARRAY_CLASSES, as_array, is_inexact
+from ._queries import without_promise
 from .maps import _defaults
 
 
@@ -70,6 +73,7 @@ class AbstractArray:
     units: Any = None  # the unit signature of the constructor, or a function; see `_hoisting`
     constructor_unflattens = False  # for a type whose constructor neither checks nor converts
     core_ndim: Any = None  # the rank of one array, where the type has only one
+    fields_are_entries = False  # also integer ones; a field of other types may be an index
     is_linear: Any = False
     is_isometric: Any = False
     is_injective: Any = False
@@ -162,6 +166,29 @@ class AbstractArray:
             return self
         return jnp.conj(self._dense_for("conj"))
 
+    def scaled(self, factor: Any) -> Any:
+        """`factor * self` for a scalar, or `NotImplemented` if no field of the type can hold it.
+
+        By default a linear type multiplies its fields; who asks makes a lazy `Scaled` of others.
+        """
+        return self._on_fields(operator.mul, factor)
+
+    def divided(self, divisor: Any) -> Any:
+        """`self / divisor` for a scalar, or `NotImplemented` (then times the rounded inverse)."""
+        return self._on_fields(operator.truediv, divisor)
+
+    def _on_fields(self, function: Callable[[Any, Any], Any], number: Any) -> Any:
+        """A multiple of an array of a linear type, where its fields tell it."""
+        if not self.is_linear:
+            return NotImplemented
+        x = without_promise(self)  # the number may be negative
+        if self.fields_are_entries:
+            return jax.tree.map(lambda leaf: function(leaf, number), x)
+        if not jnp.issubdtype(self.dtype, jnp.inexact) or jnp.iscomplexobj(number):
+            return NotImplemented  # linear over the real numbers only, perhaps
+        each = lambda v: function(v, number) if is_inexact(v) else v
+        return jax.tree.map(each, x)
+
     def canonical(self) -> Any:
         """The same array with its storage invariant enforced again (nothing to do by default).
 
@@ -192,15 +219,20 @@ class AbstractArray:
 
     # -- facts -----------------------------------------------------------------------------
 
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        """Generic values for `python -m tanjax check`, made of a `tj.testing.Samples`."""
+        return []
+
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the dense array."""
-        return _dense_aval(self).shape
+        """The shape of the dense array, after the leading axes of a batch."""
+        return dense_aval(self).shape
 
     @property
     def dtype(self) -> Any:
         """The dtype of the dense array."""
-        return _dense_aval(self).dtype
+        return dense_aval(self).dtype
 
     @property
     def ndim(self) -> int:
@@ -280,20 +312,6 @@ def _keeps_parts(old: Any, new: Any) -> bool:
 
 def dense_of(x: AbstractArray) -> jax.Array:
     return x.to_dense()
-
-
-_AVALS: dict[Any, jax.ShapeDtypeStruct] = {}
-
-
-def _dense_aval(x: AbstractArray) -> jax.ShapeDtypeStruct:
-    """Shape and dtype of `x.to_dense()`, traced once per kind of leaves (about 0.3 ms)."""
-    leaves, tree = jax.tree.flatten(x)
-    if leaves and leaves[0] is x:  # no pytree: JAX would ask for the shape again, without end
-        raise unregistered(type(x))
-    key = (tree, tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves))
-    if key not in _AVALS:
-        _AVALS[key] = jax.eval_shape(dense_of, x)
-    return _AVALS[key]
 
 
 # -- helpers for the constructors of array types -------------------------------------------------

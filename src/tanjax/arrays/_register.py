@@ -17,6 +17,7 @@ import jax
 from tanjax._errors import RegistrationError, final_type
 
 from ._abstract import AbstractArray, dense_of, static_field
+from ._dense_aval import note_ranks
 from ._export import register_export
 from ._table import TYPES, ArrayType
 from .maps import _defaults as default
@@ -84,6 +85,8 @@ def _register_own(
     new._dynamic = tuple(f.name for f in fields if not f.metadata.get("static"))
     new._static = tuple(f.name for f in fields if f.metadata.get("static"))
     _register_pytree(new)
+    if new.shape is AbstractArray.shape or new.dtype is AbstractArray.dtype:
+        note_ranks(new)
     register_export(new)
     TYPES[new] = ArrayType(
         new,

@@ -1,6 +1,7 @@
 """Layer 5: the shipped operations, operators, NumPy's protocols."""
 
 from ._operations import (
+    SlogdetResult as SlogdetResult,
     add as add,
     cholesky as cholesky,
     det as det,
@@ -15,6 +16,7 @@ from ._operations import (
     negative as negative,
     norm as norm,
     quadratic_form as quadratic_form,
+    slogdet as slogdet,
     solve as solve,
     subtract as subtract,
     sum as sum,

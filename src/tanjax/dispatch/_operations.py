@@ -6,7 +6,7 @@ packs in `rules/` say it, through the same public decorators that third parties 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -201,6 +201,24 @@ def logdet(a: Any) -> Any:
     return jnp.linalg.slogdet(a).logabsdet
 
 
+class SlogdetResult(NamedTuple):
+    """What `slogdet` gives: `sign`, of the dtype of the matrix, and the real `logabsdet`."""
+
+    sign: Any
+    logabsdet: Any
+
+
+@operation(dense=True, check=checks.square, units="a: 1 -> (-, 1)")
+def slogdet(a: Any) -> Any:
+    r"""Sign (for complex matrices phase) and `log(abs(det(a)))`, as a `SlogdetResult`.
+
+    **Cost, errors:** those of `logdet`. A singular matrix has sign 0 and logarithm `-inf`.
+    **Derivative:** with $s$ the sign, $ar A = (ar y - i\,\mathrm{Re}(i ar s s)) A^{-	op}$;
+    $ar y A^{-	op}$ for a real matrix.
+    """
+    return SlogdetResult(*jnp.linalg.slogdet(a))
+
+
 @operation(dense=True, check=checks.square, units=unit_of_det)
 def det(a: Any) -> Any:
     r"""The determinant of a square matrix.
@@ -255,6 +273,7 @@ BY_NAME: dict[str, dict[str, Operation]] = {
         "solve": solve,
         "inv": inv,
         "det": det,
+        "slogdet": slogdet,
         "cholesky": cholesky,
         "matmul": matmul,
         "trace": trace,

@@ -21,7 +21,6 @@ from ._cases import (
     check_coverage as check_coverage,
     checks_of as checks_of,
 )
-from ._examples import examples_of as examples_of
 from ._finite_differences import (
     finite_difference_jvp as finite_difference_jvp,
     finite_difference_vjp as finite_difference_vjp,
@@ -32,4 +31,4 @@ from ._operation import (
     check_rule as check_rule,
 )
 from ._record import CheckResult as CheckResult, Stage as Stage
-from ._samples import Samples as Samples
+from ._samples import Samples as Samples, examples_of as examples_of

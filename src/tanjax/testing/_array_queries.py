@@ -48,6 +48,9 @@ def answers(x: Any, b: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]
     get |= {f"pair with {name}": pair(y) for name, y in others.items()}
     get["sum of itself and itself"] = dispatch.add(x, x)
     get["2.5 times it"] = dispatch.multiply(x, jnp.asarray(2.5, x.dtype))
+    get["it over 2.5"] = dispatch.divide(x, jnp.asarray(2.5, x.dtype))
+    turn = jnp.asarray(0.6 + 0.8j, jnp.result_type(x.dtype, jnp.complex64))
+    get["a complex multiple of it"] = dispatch.multiply(x, turn)
     if jnp.ndim(x) != 2:
         return jax.tree.map(arrays.destructure, get, is_leaf=arrays.is_structured)
     apply = lambda v: _ask(x, "apply", lambda d: d @ v, v)
@@ -187,13 +190,13 @@ def _check_definite(checker: Any, x: Any) -> None:
 
 
 def _check_batch(checker: Any) -> None:
-    """Leading axes on every leaf are a batch: a `shape` of the author's says so."""
+    """Leading axes on every leaf are a batch: `shape` says so."""
     if not checker.fields.size:
         return
     rows = jnp.stack([checker.point, checker.point + 0.1 * checker.field_vector])
     batch = numbers(jax.vmap(checker.fields.tree)(rows))
-    if batch.core_ndim is None or type(batch).shape is AbstractArray.shape:
-        return  # not the author's, who says nothing of batches
+    if batch.core_ndim is None:
+        return  # the author says nothing of batches
     want = (2, *checker.formed.shape)
     checker.recorder.holds(
         STAGE, "`shape` of a batch lacks its leading axis.", tuple(batch.shape) == want,

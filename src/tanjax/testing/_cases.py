@@ -1,7 +1,7 @@
 """Cases: calls of an operation that stand beside its rules, and packages full of them.
 
-A module of a rule pack ends with a generator `cases()` of `Case`s, and one that registers array
-types with a generator `arrays()` of instances. `checks_of` collects both from a package, and adds
+A module of a rule pack ends with a generator `cases()` of `Case`s; an array type has `examples`, or
+its module a generator `arrays()` of instances. `checks_of` collects both from a package, and adds
 what an author forgets: a check that every implementation and rule of the package is run by some
 case, and every array type has an instance.
 """
@@ -21,9 +21,9 @@ from tanjax import arrays, registry
 from tanjax._errors import CheckFailure, message
 
 from ._array_type import check_array_type
-from ._examples import examples_of
 from ._operation import check_operation, type_name
 from ._record import CheckResult, Recorder
+from ._samples import examples_of
 from ._variety import narrow_cases
 
 
@@ -119,11 +119,12 @@ def _checks_of(package: str | ModuleType) -> list[Check]:
     name = package if isinstance(package, str) else package.__name__
     modules = modules_of(package)
     cases = cases_of(package)
+    types = [t for t in arrays.registered_array_types() if _inside(t.__module__, name)]
     with jax.enable_x64(True):
         instances = [x for m in modules for x in _yielded(m, "arrays")]
+        instances += [x for t in types for x in examples_of(t)]
     checks = [Check(name, c.name, c.check) for c in cases]
     checks += [_array_check(name, x) for x in instances]
-    types = [t for t in arrays.registered_array_types() if _inside(t.__module__, name)]
     if not checks and not types:
         raise CheckFailure(
             message(
@@ -184,6 +185,6 @@ def _check_types(package: str, types: list[type], seen: set[type]) -> CheckResul
     for kind in types:
         recorder.holds(
             "coverage", f"no instance of {kind.__name__} is checked.", kind in seen,
-            hint="yield one from a generator `arrays()` in its module.",
+            hint="give it `examples`, or yield one from a generator `arrays()` in its module.",
         )  # fmt: skip
     return recorder.finish()

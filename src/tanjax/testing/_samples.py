@@ -7,6 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from tanjax.arrays import AbstractArray
+
 
 class Samples:
     """A source of arrays in double precision, the same in every run.
@@ -39,3 +41,8 @@ class Samples:
         """A Hermitian positive definite matrix, well conditioned."""
         half = self.complex(n, n) if complex else self.normal(n, n)
         return 0.3 * half @ jnp.conj(half.T) + jnp.diag(self.positive(n)).astype(half.dtype)
+
+
+def examples_of(kind: type) -> list[Any]:
+    """Generic instances of an array type that has some (see `AbstractArray.examples`)."""
+    return kind.examples(Samples(1)) if issubclass(kind, AbstractArray) else []

@@ -16,19 +16,25 @@ import numpy as np
 
 from tanjax import arrays
 
+from ._coordinates import Coordinates, canonical, random
+
 
 def narrow_cases(cases: list[Any]) -> list[str]:
     """What all cases of one rule or operation have in common and should not."""
     by_rule: dict[str, list[Any]] = {}
+    rules: dict[str, Any] = {}
     by_operation: dict[Any, list[Any]] = {}
     for case in cases:
         by_operation.setdefault(case.operation, []).append(case)
         rule = case.operation.resolve(case.args, case.static).rule
         if rule is not None:
             by_rule.setdefault(rule.convention.name, []).append(case)
+            rules[rule.convention.name] = rule
     found = []
     for name, some in by_rule.items():
         for what, holds in (("real", _is_real), ("symmetric", _is_symmetric), ("small", _is_small)):
+            if what == "symmetric" and _takes_symmetric_only(rules[name], some):
+                continue
             if all(map(holds, some)):
                 found.append(f"{name}: {_WORDS[what]}")
     for operation, some in by_operation.items():
@@ -56,6 +62,27 @@ def _is_symmetric(case: Any) -> bool:
         dense = [np.asarray(_formed(x)) for x in _leaves(case) if arrays.is_structured(x)]
     square = [d for d in dense if d.ndim == 2 and d.shape[0] == d.shape[1]]
     return bool(dense) and len(square) == len(dense) and all(np.allclose(d, d.T) for d in square)
+
+
+def _takes_symmetric_only(rule: Any, cases: list[Any]) -> bool:
+    """Whether no case could differ: a rule of types such as `Diagonal`, symmetric by nature."""
+    rows = [
+        row.signature or (object,)
+        for row in cases[0].operation.rules.rows.values()
+        if row.entry.function is rule.function
+    ]
+    wanted = {kind for signature in rows for kind in signature}
+    given = [x for case in cases for x in _leaves(case) if type(x) in wanted]
+    return not wanted & {object, arrays.AbstractArray} and all(map(_is_symmetric_by_nature, given))
+
+
+def _is_symmetric_by_nature(x: Any) -> bool:
+    """Whether an array stays symmetric when its fields move."""
+    fields = Coordinates(x)
+    point = fields.vector(x) + random(fields.size, 5)
+    with arrays.densify("allow"):
+        moved = np.asarray(_formed(canonical(fields.tree(point))))
+    return moved.ndim != 2 or (moved.shape[0] == moved.shape[1] and np.allclose(moved, moved.T))
 
 
 def _formed(x: Any) -> Any:

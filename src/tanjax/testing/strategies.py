@@ -21,6 +21,7 @@ import numpy as np
 from tanjax import arrays as tj
 
 from ._coordinates import canonical
+from ._samples import examples_of
 
 
 def _hypothesis() -> Any:
@@ -59,15 +60,27 @@ def values(shape: tuple[int, ...], dtype: Any = "float64", *, degenerate: bool =
 def arrays_of(kind: type, *, dtype: Any = "float64", n: int = 3, degenerate: bool = False) -> Any:
     """Arrays of a built-in type, with `n` rows (Kronecker: an even `n` splits in two factors).
 
-    **Raises:** `TypeError` for a type that is not built in.
+    Of other types: the first of its `examples` with other numbers, in its own size and dtype.
+    **Raises:** `TypeError` for a type that has none.
     """
     st = _hypothesis()
     of = lambda *shape: values(shape, dtype, degenerate=degenerate)
     builders = _builders(st, of, n, dtype)
-    if kind not in builders:
+    if kind in builders:
+        return builders[kind]().map(canonical)
+    found = examples_of(kind) if isinstance(kind, type) else []
+    if not found:
         names = ", ".join(k.__name__ for k in builders)
-        raise TypeError(f"arrays_of: {kind!r} is not a built-in array type. There are: {names}.")
-    return builders[kind]().map(canonical)
+        raise TypeError(
+            f"arrays_of: {kind!r} is not a built-in array type, and has no `examples`.\n"
+            f"Hint: built in are {names}."
+        )
+    leaves, tree = jax.tree.flatten(found[0])
+    drawn = [
+        values(v.shape, v.dtype, degenerate=degenerate) if tj.is_inexact(v) else st.just(v)
+        for v in leaves
+    ]
+    return st.tuples(*drawn).map(lambda new: canonical(jax.tree.unflatten(tree, new)))
 
 
 def _builders(st: Any, of: Any, n: int, dtype: Any) -> dict[type, Any]:

@@ -10,6 +10,7 @@ from jax import lax
 from jax.extend import core as jex
 
 import tanjax as tj
+import tanjax.numpy as tnp
 from comparisons import Counter, wave
 from quantities import (
     assert_like_si,
@@ -430,3 +431,17 @@ def test_lifted_code_may_use_the_methods_of_arrays():
     """A quantity of a Python number is an array to the code, as in a trace."""
     double = tj.lift(lambda v: v.astype(v.dtype) * 2)
     assert double(2.0 * tj.unit("m")).to_value("m") == 4.0
+
+
+@pytest.mark.parametrize("f", [jnp.real, jnp.imag, jnp.conj, jnp.angle, jnp.zeros_like])
+@pytest.mark.parametrize("number", [-1.5, 1.5 - 0.5j])
+def test_parts_of_numbers_are_what_the_namespace_says(f, number):
+    """Also the imaginary part of real numbers, which is a zero that forgot where it comes from."""
+    q = jnp.full(2, number) * km
+    got, want = tj.lift(f)(q), getattr(tnp, f.__name__)(q)
+    assert_quantity(got, want.unit, want.value)
+
+
+def test_zeros_that_code_makes_are_plain():
+    assert_plain(tj.lift(lambda x: jnp.zeros(2))(x), np.zeros(2))
+    assert_plain(tj.lift(jnp.sign)(jnp.zeros(2) * km), np.zeros(2))

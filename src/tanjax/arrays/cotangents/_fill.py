@@ -24,6 +24,7 @@ class Fill(AbstractArray):
     """
 
     units = "value: u -> u"
+    fields_are_entries = True
     conj = conj_of_fields
 
     value: Array
@@ -49,6 +50,10 @@ class Fill(AbstractArray):
     @property
     def core_ndim(self) -> int:
         return len(self.size_)
+
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [cls(samples.normal(), (2, 3)), cls(samples.complex(), (2, 2))]
 
     def to_dense(self) -> Array:
         value = self.value.reshape(self.value.shape + (1,) * len(self.size_))

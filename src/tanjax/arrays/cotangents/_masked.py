@@ -50,6 +50,10 @@ class Masked(AbstractArray):
     def dtype(self) -> Any:
         return self.matrix.dtype
 
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [cls(samples.normal(3, 3), "lower"), cls(samples.normal(2, 3), "strictly_upper")]
+
     def to_dense(self) -> Array:
         strict = int(self.pattern.startswith("strictly"))
         dense = ask.dense(self.matrix)

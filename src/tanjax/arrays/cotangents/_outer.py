@@ -47,6 +47,10 @@ class Outer(AbstractArray):
     def dtype(self) -> Any:
         return jnp.result_type(self.left, self.right)
 
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [cls(samples.normal(3, 1), samples.normal(2, 1))]
+
     def to_dense(self) -> Array:
         return self.left @ jnp.swapaxes(self.right, -1, -2)
 
@@ -65,6 +69,9 @@ class Outer(AbstractArray):
         if self.left.shape[1] == 1:
             return "apply", (self.right[:, 0],), self.left[:, 0]
         return "apply", (self.right,), self.left
+
+    def scaled(self, factor: Any) -> Any:
+        return self.replace(left=self.left * factor)
 
     def apply(self, b: Any) -> Any:
         return self.left @ (self.right.T @ b)

@@ -10,11 +10,13 @@ from jax import Array
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, canonical_field, conj_of_fields, set_fields
+from .._densify import densified
 from .._leaves import is_inexact
 from .._register import register_array_type
 from .._table import array_type, is_own
 from ..maps import _defaults as default
 from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
+from ..types._symmetric import Symmetric
 from ._sum import plus
 
 
@@ -52,6 +54,14 @@ class Scaled(AbstractArray):
     def _factor_like(self, dense: Any) -> Any:
         return self.factor.reshape(self.factor.shape + (1,) * (dense.ndim - self.factor.ndim))
 
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [
+            cls(samples.normal(2, 3), samples.normal()),
+            cls(Symmetric(samples.normal(2, 2)), samples.normal()),
+            cls(samples.complex(2, 2), samples.complex()),
+        ]
+
     def to_dense(self) -> Array:
         dense = ask.dense(self.matrix)
         return dense * self._factor_like(dense)
@@ -86,6 +96,9 @@ class Scaled(AbstractArray):
         # A complex factor stays: the fields of what it is pulled back to may be real.
         return None if jnp.iscomplexobj(self.factor) else ((self.factor, self.matrix),)
 
+    def scaled(self, factor: Any) -> Any:
+        return self.replace(factor=self.factor * factor)
+
     def apply(self, b: Any) -> Any:
         return self.factor * ask.apply(self.matrix, b)
 
@@ -115,10 +128,13 @@ def _nonzero(x: Any) -> Any:
 
 
 def scaled(x: Any, factor: Any) -> Any:
-    """`factor * x`, in the same type where the type is a linear subspace."""
+    """`factor * x` for a scalar: of a type that can express it, otherwise a lazy `Scaled`."""
+    if ask.is_dense(x):
+        return jnp.asarray(x) * factor
     if not is_own(x):
-        return ask.dense(x) * factor
-    if x.is_linear and not jnp.iscomplexobj(factor):  # perhaps over the real numbers only
-        x = ask.without_promise(x)  # the factor may be negative
-        return jax.tree.map(lambda leaf: leaf * factor if is_inexact(leaf) else leaf, x)
-    return Scaled(x, factor)
+        hint = "convert it with `tj.destructure` if a dense result is meant"
+        return densified(x, "multiply", hint) * factor
+    multiple = x.scaled(factor)
+    if multiple is not NotImplemented:
+        return multiple
+    return Scaled(x, jnp.asarray(factor, jnp.result_type(x.dtype, factor)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 
 from tanjax._errors import ShapeError, describe
@@ -15,6 +16,7 @@ from .._leaves import is_inexact
 from .._register import register_array_type
 from .._table import is_own
 from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
+from ..types._diagonal import Diagonal
 from ._zero import Zero
 
 
@@ -40,6 +42,14 @@ class Sum(AbstractArray):
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.terms[0].shape)
+
+    @property
+    def dtype(self) -> Any:
+        return jnp.result_type(*(t.dtype for t in self.terms))
+
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [cls(samples.normal(2, 2), Diagonal(samples.normal(2)))]
 
     def to_dense(self) -> Array:
         return _add(ask.dense(t) for t in self.terms)

@@ -19,6 +19,7 @@ class Zero(AbstractArray):
     """
 
     conj = conj_of_fields
+    fields_are_entries = True  # none, and each multiple is itself
 
     size_: tuple[int, ...] = static_field()
     kind: Any = static_field()
@@ -40,6 +41,10 @@ class Zero(AbstractArray):
 
     def __repr__(self) -> str:
         return f"Zero({self.size_}, {self.kind})"
+
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [cls((2, 3))]
 
     def to_dense(self) -> Array:
         return jnp.zeros(self.size_, self.kind)

@@ -14,8 +14,11 @@ from .. import _queries as ask
 from .._abstract import AbstractArray, conj_of_fields
 from .._register import register_array_type
 from .._table import array_type
+from ..cotangents._scaled import Scaled, scaled
 from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
 from ..maps._restructure import pullback_of_restructure, pushforward_of_restructure
+from ._diagonal import Diagonal
+from ._symmetric import Symmetric
 
 
 @register_array_type()
@@ -71,6 +74,14 @@ class BlockDiagonal(AbstractArray):
         column_slices = [slice(a, b) for a, b in pairwise(columns)]
         return tuple(zip(row_slices, column_slices, strict=True))
 
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        scaled = Scaled(samples.normal(1, 2), samples.normal())
+        return [
+            cls(samples.normal(2, 1), Symmetric(samples.normal(2, 2))),
+            cls(scaled, Diagonal(samples.normal(1))),
+        ]
+
     def to_dense(self) -> Array:
         dense = jnp.zeros(self.shape, self.dtype)
         for block, (rows, columns) in zip(self.blocks, self.slices(), strict=True):
@@ -96,6 +107,9 @@ class BlockDiagonal(AbstractArray):
 
     def pullback_of_restructure(self, structural: Any) -> Any:
         return self._each(pullback_of_restructure, structural.blocks)
+
+    def scaled(self, factor: Any) -> Any:
+        return BlockDiagonal(*(scaled(b, factor) for b in self.blocks))
 
     def apply(self, b: Any) -> Any:
         parts = [

@@ -25,6 +25,7 @@ class Diagonal(AbstractArray):
 
     core_ndim = 2
     units = "diag: u -> u"
+    fields_are_entries = True
     conj = conj_of_fields
 
     diag: Array
@@ -40,6 +41,10 @@ class Diagonal(AbstractArray):
     @property
     def dtype(self) -> Any:
         return self.diag.dtype
+
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [cls(samples.normal(3)), cls(samples.complex(2))]
 
     def to_dense(self) -> Array:
         eye = jnp.eye(self.diag.shape[-1], dtype=bool)

@@ -47,6 +47,10 @@ class Hermitian(AbstractArray):
     def dtype(self) -> Any:
         return self.data.dtype
 
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [cls(samples.normal(2, 2)), cls(samples.complex(2, 2), "L")]
+
     def to_dense(self) -> Array:
         return hermitian_part(self.data)
 
@@ -77,6 +81,11 @@ class Hermitian(AbstractArray):
 
     def total(self) -> Any:
         return jnp.sum(self.data)
+
+    def scaled(self, factor: Any) -> Any:
+        if jnp.iscomplexobj(factor):
+            return factor * self.to_dense()  # no Hermitian matrix, and all of it is stored
+        return self.replace(data=self.data * factor, definite=False)
 
     def canonical(self) -> Any:
         return self.replace(data=hermitian_part(self.data))

@@ -44,6 +44,10 @@ class Identity(AbstractArray):
     def __repr__(self) -> str:
         return f"Identity({self.n}, {self.kind})"
 
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [cls(3)]
+
     def to_dense(self) -> Array:
         return jnp.eye(self.n, dtype=self.kind)
 
@@ -70,6 +74,9 @@ class Identity(AbstractArray):
 
     def total(self) -> Any:
         return jnp.full((), self.n, self.kind)
+
+    def scaled(self, factor: Any) -> Any:
+        return Diagonal(factor * self.diagonal())
 
     def block(self, rows: slice, columns: slice) -> Any:
         return ask.block(Diagonal(self.diagonal()), rows, columns)

@@ -21,6 +21,7 @@ from ..cotangents._sum import Sum, plus
 from ..maps import _defaults as default
 from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
 from ._diagonal import Diagonal
+from ._symmetric import Symmetric
 
 
 @register_array_type()
@@ -72,6 +73,14 @@ class Kronecker(AbstractArray):
     def _columns(self) -> list[int]:
         return [f.shape[-1] for f in self.factors]
 
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [
+            cls(samples.normal(2, 2), samples.normal(2, 1)),
+            cls(Symmetric(samples.normal(2, 2)), Diagonal(samples.normal(2))),
+            cls(samples.complex(1, 2), samples.complex(2, 1)),
+        ]
+
     def to_dense(self) -> Array:
         dense = ask.dense(self.factors[0])
         for factor in map(ask.dense, self.factors[1:]):
@@ -109,6 +118,9 @@ class Kronecker(AbstractArray):
         a_bar, b_bar = a_bar - hidden * a, b_bar + hidden * b
         shared = jnp.sum(a * a_bar) * over_a * over_b
         return Sum(self._with(0, a_bar * over_b - shared * a), self._with(1, b_bar * over_a))
+
+    def scaled(self, factor: Any) -> Any:
+        return self._with(0, scaled(self.factors[0], factor))
 
     def apply(self, b: Any) -> Any:
         tail = b.shape[1:]

@@ -49,6 +49,13 @@ class LowRank(AbstractArray):
     def dtype(self) -> Any:
         return jnp.result_type(self.u, self.v)
 
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [
+            cls(samples.normal(3, 2), samples.normal(4, 2)),
+            cls(samples.complex(2, 1), samples.complex(2, 1)),
+        ]
+
     def to_dense(self) -> Array:
         return self.u @ jnp.swapaxes(self.v, -1, -2)
 
@@ -72,6 +79,9 @@ class LowRank(AbstractArray):
         basis = u @ jnp.linalg.pinv(gram_u, hermitian=True)
         rest = (u_bar - basis @ (u.T @ u_bar)) @ jnp.linalg.pinv(gram_v, hermitian=True)
         return Outer(jnp.concatenate([basis, rest], 1), jnp.concatenate([v_bar, v], 1))
+
+    def scaled(self, factor: Any) -> Any:
+        return self.replace(u=self.u * factor)
 
     def apply(self, b: Any) -> Any:
         return self.u @ (self.v.T @ b)

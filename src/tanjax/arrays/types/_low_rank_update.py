@@ -15,9 +15,11 @@ from .._abstract import AbstractArray, canonical_field, conj_of_fields
 from .._register import register_array_type
 from .._table import array_type
 from ..cotangents._outer import Outer
+from ..cotangents._scaled import scaled
 from ..cotangents._sum import plus
 from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
 from ..quantities._unitful import convert, split_unit, unitful
+from ._diagonal import Diagonal
 
 
 @register_array_type()
@@ -73,6 +75,13 @@ class LowRankUpdate(AbstractArray):
     def dtype(self) -> Any:
         return jnp.result_type(self.base.dtype, self.u)
 
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [
+            cls(Diagonal(samples.normal(3)), samples.normal(3, 1), samples.normal(1)),
+            cls(samples.normal(2, 3), samples.normal(2, 1), None, samples.normal(3, 1)),
+        ]
+
     def to_dense(self) -> Array:
         d = None if self.d is None else self.d[..., None, :]
         return ask.dense(self.base) + self._weigh(self.u, d) @ jnp.swapaxes(self._right, -1, -2)
@@ -102,6 +111,10 @@ class LowRankUpdate(AbstractArray):
             d=None if self.d is None else jnp.sum(self.u * y_right, axis=0),
             v=None if self.v is None else yt_u,
         )
+
+    def scaled(self, factor: Any) -> Any:
+        d = jnp.ones(self.u.shape[1], self.u.dtype) if self.d is None else self.d
+        return self.replace(base=scaled(self.base, factor), d=d * factor)
 
     def apply(self, b: Any) -> Any:
         return ask.apply(self.base, b) + self.update().apply(b)

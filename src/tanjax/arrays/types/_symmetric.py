@@ -42,6 +42,7 @@ class Symmetric(AbstractArray):
 
     core_ndim = 2
     units = "data: u -> u"
+    fields_are_entries = True
     conj = conj_of_fields
 
     data: Array
@@ -65,6 +66,10 @@ class Symmetric(AbstractArray):
     @property
     def dtype(self) -> Any:
         return self.data.dtype
+
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [cls(samples.normal(3, 3)), cls(samples.complex(2, 2), "L")]
 
     def to_dense(self) -> Array:
         return symmetric_part(self.data)

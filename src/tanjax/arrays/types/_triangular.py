@@ -26,6 +26,7 @@ class Triangular(AbstractArray):
 
     core_ndim = 2
     units = "data: u -> u"
+    fields_are_entries = True
     conj = conj_of_fields
 
     data: Array
@@ -51,6 +52,14 @@ class Triangular(AbstractArray):
     @property
     def dtype(self) -> Any:
         return self.data.dtype
+
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [
+            cls(samples.normal(3, 3)),
+            cls(samples.complex(2, 2), lower=False, unit_diagonal=False),
+            cls(samples.normal(3, 3), lower=False, unit_diagonal=True),
+        ]
 
     def to_dense(self) -> Array:
         if not self.unit_diagonal:
@@ -80,6 +89,11 @@ class Triangular(AbstractArray):
 
     def transposed(self) -> Any:
         return self.replace(data=jnp.swapaxes(self.data, -1, -2), lower=not self.lower)
+
+    def scaled(self, factor: Any) -> Any:
+        if self.unit_diagonal:
+            return Triangular(factor * self.to_dense(), self.lower)
+        return self.replace(data=self.data * factor)
 
     def canonical(self) -> Any:
         return self.replace(data=self._mask(self.data))

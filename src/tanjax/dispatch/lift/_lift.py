@@ -29,10 +29,11 @@ from tanjax.arrays import Unitful, convert, is_structured, number_in, unitful
 from tanjax.registry.quantities import lifting
 from tanjax.units.signatures import AnyUnit, Signature
 
+from ..namespaces.signatures import TABLES
 from ._closure import closure_fingerprint, unchanged
 from ._control import TAG, TAGGED
 from ._structure import interpret
-from ._units import REGISTERED, NeedsCoherent, NeedsRoot, infer, literal_unit
+from ._units import REGISTERED, NeedsCoherent, NeedsRoot, apply_signature, infer, literal_unit
 
 _EntryUnit = Callable[[Any], Any]  # in which unit the code sees a quantity in a unit
 _MOST_ROOTS = 10**6  # no code that ends with a number takes as many roots of roots
@@ -177,8 +178,25 @@ def _traced(
     closed = jax.make_jaxpr(on_moving)(*avals)
     tree, own = results
     outs = infer(closed.jaxpr, list(map(literal_unit, closed.consts)), given)
+    outs = _of_forgotten(call.f, outs, given)
     labels = [(_product(u, o), o) for u, o in zip(outs, own, strict=True)]
     return tree, labels, entry_unit, closed
+
+
+def _of_forgotten(f: Callable[..., Any], outs: list[Any], given: list[Any]) -> list[Any]:
+    """Units of zeros without a history: what `jnp.imag` makes of a real array, `zeros_like` of any.
+
+    Where `f` is JAX's own function, the table of `tanjax.numpy` knows; other code said zero.
+    """
+    name = getattr(f, "__name__", "")
+    text = TABLES["numpy"].get(name, "") if getattr(jnp, name, None) is f else ""
+    if "->" not in text or not any(type(u) is AnyUnit for u in outs):
+        return outs
+    signature = Signature.parse(text)
+    if len(signature.roles_of(len(given))) != len(given):
+        return outs
+    known = apply_signature(name, signature, given, len(outs))
+    return [k if type(u) is AnyUnit else u for u, k in zip(outs, known, strict=True)]
 
 
 def _labelled(result: Any, unit: Any, own: Any) -> Any:

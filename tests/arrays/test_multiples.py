@@ -1,0 +1,131 @@
+"""Multiples and quotients by numbers: a type says what they are, nobody asks for its class."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+from tanjax import arrays
+from tanjax.testing import examples_of
+
+SHIPPED = [x for kind in tj.registered_array_types() for x in examples_of(kind)]
+SAME_TYPE = (
+    tj.Diagonal, tj.Symmetric, tj.Hermitian, tj.Fill, tj.Zero, tj.Scaled, tj.LowRank,
+    tj.LowRankUpdate, tj.Kronecker, tj.BlockDiagonal, tj.Outer, tj.Masked,
+)  # fmt: skip
+
+
+def assert_is(got, want):
+    np.testing.assert_allclose(tj.destructure(got), want, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("a", SHIPPED, ids=lambda a: f"{type(a).__name__}, {a.dtype}")
+def test_multiples_of_every_shipped_type(a):
+    with jax.numpy_dtype_promotion("standard"):
+        for factor in (3.0, -2, 0.5j):
+            assert_is(factor * a, factor * a.to_dense())
+            assert_is(a / factor, a.to_dense() / factor)
+            assert_is(arrays.scaled(a, factor), factor * a.to_dense())
+    if isinstance(a, SAME_TYPE):
+        assert type(-2.0 * a) is type(a)
+
+
+def test_quotients_are_divided():
+    """Not multiplied by a rounded inverse: `1 / 49 * 49` is not 1."""
+    x = jnp.full(1, 49.0)
+    for a in (tj.Diagonal(x), tj.Symmetric(x[None]), tj.Fill(x[0], (1, 1)), tj.Triangular(x[None])):
+        assert tj.destructure(a / 49.0)[0, 0] == 1.0
+
+
+def test_promises_are_forgotten():
+    a = tj.Symmetric(jnp.eye(2), definite=True)
+    assert not (-1.0 * a).definite
+    assert not (a / -2.0).definite
+    assert not arrays.scaled(a, -1.0).definite
+
+
+@tj.register_array_type
+class Power(tj.AbstractArray):
+    """`diag(exp(logarithms))`: not linear, and a positive multiple has a closed form."""
+
+    logarithms: jax.Array
+    core_ndim = 2
+
+    def to_dense(self):
+        return jnp.diag(jnp.exp(self.logarithms))
+
+    def scaled(self, factor):
+        return self.replace(logarithms=self.logarithms + jnp.log(factor))
+
+
+def test_a_type_of_ones_own_says_what_its_multiples_are():
+    """Everywhere: by operators, in another type, in sums of cotangents."""
+    a = Power(jnp.array([0.3, -0.4]))
+    assert type(2.0 * a) is Power
+    assert_is(2.0 * a, 2.0 * a.to_dense())
+    assert type(a / 2.0) is Power
+    assert_is(a / 2.0, a.to_dense() / 2.0)
+    block, other = (2.0 * tj.BlockDiagonal(a, jnp.ones((1, 1)))).blocks
+    assert type(block) is Power
+    assert_is(other, [[2.0]])
+    assert type((2.0 * tj.Kronecker(a, jnp.ones((1, 1)))).factors[0]) is Power
+    assert type(arrays.scaled(a, 2.0)) is Power
+    with tj.densify("allow"):
+        gradient = jax.grad(lambda a: jnp.sum((2.0 * a) @ jnp.ones(2)))(a)
+    np.testing.assert_allclose(gradient.logarithms, 2 * jnp.exp(a.logarithms), rtol=1e-13)
+
+
+@tj.register_array_type
+class Squares(tj.AbstractArray):
+    """`diag(roots²)`, which says nothing of multiples."""
+
+    roots: jax.Array
+    core_ndim = 2
+
+    def to_dense(self):
+        return jnp.diag(self.roots**2)
+
+
+def test_a_type_that_says_nothing_is_scaled_lazily():
+    a = Squares(jnp.array([0.3, -0.4]))
+    assert a.scaled(2.0) is NotImplemented
+    assert a.divided(2.0) is NotImplemented
+    assert type(2.0 * a) is tj.Scaled
+    assert type(arrays.scaled(a, 2.0)) is tj.Scaled
+    assert_is(a / 4.0, a.to_dense() / 4.0)
+
+
+@tj.register_array_type(linear=True, injective=True)
+class Hops(tj.AbstractArray):
+    """Numbers at places: the field of integers is no entry, and no multiple moves it."""
+
+    values: jax.Array
+    places: jax.Array
+    core_ndim = 2
+
+    def to_dense(self):
+        return jnp.zeros((3, 3), self.values.dtype).at[self.places, 0].set(self.values)
+
+
+def test_indices_are_no_entries():
+    a = Hops(jnp.array([0.3, -0.4]), jnp.array([2, 0]))
+    assert_is(2.0 * a, 2.0 * a.to_dense())
+    assert type(2.0 * a) is Hops
+    whole = Hops(jnp.array([3, 4]), jnp.array([2, 0]))
+    with jax.numpy_dtype_promotion("standard"):
+        assert_is(2.5 * whole, 2.5 * whole.to_dense())
+        assert_is(whole / 2, whole.to_dense() / 2)
+
+
+def test_entrywise_products_keep_the_sparser_side():
+    """Whichever side it stands on."""
+    s = tj.Symmetric(jnp.array([[1.0, 2.0], [2.0, 5.0]]))
+    for sparse in (tj.Diagonal([1.0, 3.0]), tj.Zero((2, 2))):
+        for a, b in ((s, sparse), (sparse, s), (tj.Sum(s), sparse)):
+            with tj.densify("error"):
+                assert type(a * b) is type(sparse)
+                assert_is(a * b, a.to_dense() * b.to_dense())
+    assert type(s * tj.Fill(2.0, (2, 2))) is tj.Symmetric
+    with tj.densify("error"):  # all of it is stored
+        assert_is(s * jnp.ones((2, 2)), s.to_dense())
