@@ -13,7 +13,7 @@ from tanjax._compat import symmetric_outer
 from tanjax._errors import RegistrationError, ShapeError, describe, wrong_ndim
 
 from . import _queries as ask
-from ._abstract import AbstractArray, as_dense_field, conj_of_fields, set_fields, show, static_field
+from ._abstract import AbstractArray, as_dense_field, set_fields, show, static_field
 from ._outer import Outer
 from ._register import register_array_type
 from ._sum import Sum
@@ -36,7 +36,6 @@ class Symmetric(AbstractArray):
     core_ndim = 2
     units = "data: u -> u"
     fields_are_entries = True
-    conj = conj_of_fields
 
     data: Array
     definite: bool = static_field(default=False)
