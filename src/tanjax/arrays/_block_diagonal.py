@@ -112,7 +112,7 @@ class BlockDiagonal(AbstractArray):
         return self._each(pullback_of_restructure, structural.blocks)
 
     def scaled(self, factor: Any) -> Any:
-        return BlockDiagonal(*(ask.scaled(b, factor) for b in self.blocks))
+        return self.replace(blocks=tuple(ask.scaled(b, factor) for b in self.blocks))
 
     def apply(self, b: Any) -> Any:
         parts = [
