@@ -118,6 +118,36 @@ def test_indices_are_no_entries():
         assert_is(whole / 2, whole.to_dense() / 2)
 
 
+@tj.register_array_type(linear=True, isometric=True, injective=True)
+class Ends(tj.AbstractArray):
+    """The two ends of a diagonal, and nothing said about conjugates and multiples."""
+
+    ends: jax.Array
+    core_ndim = 2
+    fields_are_entries = True
+
+    def to_dense(self):
+        return (
+            jnp.zeros((4, 4), self.ends.dtype).at[np.array([0, 3]), np.array([0, 3])].set(self.ends)
+        )
+
+
+def test_fields_that_are_entries():
+    """Complex and fractional multiples and the conjugate are of the type; nothing is densified."""
+    a, whole = Ends(jnp.array([0.3 + 1j, -0.4])), Ends(jnp.array([3, 4]))
+    with tj.densify("error"), jax.numpy_dtype_promotion("standard"):
+        for got, want in (
+            (2j * a, 2j * a.to_dense()),
+            (a / 2j, a.to_dense() / 2j),
+            (a.conj(), a.to_dense().conj()),
+            (2.5 * whole, 2.5 * whole.to_dense()),
+            (whole / 2, whole.to_dense() / 2),
+            (whole + whole, 2 * whole.to_dense()),
+        ):
+            assert type(got) is Ends
+            assert_is(got, want)
+
+
 def test_entrywise_products_keep_the_sparser_side():
     """Whichever side it stands on."""
     s = tj.Symmetric(jnp.array([[1.0, 2.0], [2.0, 5.0]]))

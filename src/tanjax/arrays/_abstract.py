@@ -164,6 +164,8 @@ class AbstractArray:
         """The complex conjugate: the array itself if it is real."""
         if not jnp.issubdtype(self.dtype, jnp.complexfloating):
             return self
+        if self.fields_are_entries:
+            return conj_of_fields(self)
         return jnp.conj(self._dense_for("conj"))
 
     def scaled(self, factor: Any) -> Any:

@@ -51,13 +51,8 @@ def dense_aval(x: Any) -> jax.ShapeDtypeStruct:
     key = (tree, kinds, count)
     if key not in _AVALS:
         batch = kinds[0][0][:count] if kinds else ()
-        one = (
-            x
-            if not count
-            else tree.unflatten(
-                jax.ShapeDtypeStruct(shape[count:], dtype) for shape, dtype in kinds
-            )
-        )
+        single = [jax.ShapeDtypeStruct(shape[count:], dtype) for shape, dtype in kinds]
+        one = tree.unflatten(single) if count else x
         found = jax.eval_shape(lambda x: x.to_dense(), one)
         _AVALS[key] = jax.ShapeDtypeStruct((*batch, *found.shape), found.dtype)
     return _AVALS[key]

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, canonical_field, conj_of_fields, set_fields, static_field
+from .._abstract import AbstractArray, canonical_field, set_fields, static_field
 from .._register import register_array_type
 
 
@@ -25,7 +25,6 @@ class Fill(AbstractArray):
 
     units = "value: u -> u"
     fields_are_entries = True
-    conj = conj_of_fields
 
     value: Array
     size_: tuple[int, ...] = static_field()

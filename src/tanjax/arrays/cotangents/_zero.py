@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from .._abstract import AbstractArray, conj_of_fields, default_dtype, set_fields, static_field
+from .._abstract import AbstractArray, default_dtype, set_fields, static_field
 from .._register import register_array_type
 
 
@@ -18,7 +18,6 @@ class Zero(AbstractArray):
     **Arguments:** `shape`; `dtype`, by default JAX's default floating dtype.
     """
 
-    conj = conj_of_fields
     fields_are_entries = True  # none, and each multiple is itself
 
     size_: tuple[int, ...] = static_field()

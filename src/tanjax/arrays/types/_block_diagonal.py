@@ -109,7 +109,7 @@ class BlockDiagonal(AbstractArray):
         return self._each(pullback_of_restructure, structural.blocks)
 
     def scaled(self, factor: Any) -> Any:
-        return BlockDiagonal(*(scaled(b, factor) for b in self.blocks))
+        return self.replace(blocks=tuple(scaled(b, factor) for b in self.blocks))
 
     def apply(self, b: Any) -> Any:
         parts = [

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, canonical_field, conj_of_fields
+from .._abstract import AbstractArray, canonical_field
 from .._register import register_array_type
 
 
@@ -26,7 +26,6 @@ class Diagonal(AbstractArray):
     core_ndim = 2
     units = "diag: u -> u"
     fields_are_entries = True
-    conj = conj_of_fields
 
     diag: Array
 

@@ -16,7 +16,6 @@ from .. import _queries as ask
 from .._abstract import (
     AbstractArray,
     as_dense_field,
-    conj_of_fields,
     set_fields,
     show,
     static_field,
@@ -43,7 +42,6 @@ class Symmetric(AbstractArray):
     core_ndim = 2
     units = "data: u -> u"
     fields_are_entries = True
-    conj = conj_of_fields
 
     data: Array
     definite: bool = static_field(default=False)

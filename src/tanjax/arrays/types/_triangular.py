@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, conj_of_fields, set_fields, static_field
+from .._abstract import AbstractArray, set_fields, static_field
 from .._register import register_array_type
 from ._diagonal import Diagonal
 from ._symmetric import square
@@ -27,7 +27,6 @@ class Triangular(AbstractArray):
     core_ndim = 2
     units = "data: u -> u"
     fields_are_entries = True
-    conj = conj_of_fields
 
     data: Array
     lower: bool = static_field(default=True)
