@@ -64,7 +64,8 @@ def sciences() -> dict[str, Science]:
             lambda: jax.grad(_lennard_jones), lambda seed: (normal(seed, 128, 3, size=4.0),)
         ),
         "a Gaussian process": Science(
-            lambda: _evidence, lambda seed: (normal(seed, 96, 4), normal(seed + 1, 96))
+            lambda: lambda x, y: _evidence(x, y),
+            lambda seed: (normal(seed, 96, 4), normal(seed + 1, 96)),
         ),
     }
 
