@@ -29,7 +29,7 @@ from tanjax._dtype_range import limits
 
 from . import _hosts
 from ._choice import Solved, assigned, misfits
-from ._judged import overflowing, right_in, unknown_primitives, unseen
+from ._judged import right_in, strained, unknown_primitives, unseen
 from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
 from .magnitudes._evaluate import Evaluation, evaluate, rounded, simulate
 from .magnitudes._intervals import bound
@@ -188,7 +188,7 @@ def seen_right(plan: Plan, arguments: Sequence[Any]) -> Plan | None:
     simulated = simulate(graph, reference, None if plan.identity else at)
     if losses(graph, reference, simulated, free=plan.free_outputs):
         return None
-    return found if plan.identity or not overflowing(graph, reference, at) else None
+    return found if plan.identity or not strained(graph, reference, at) else None
 
 
 @contextlib.contextmanager
