@@ -81,6 +81,30 @@ def test_those_of_numbers_far_apart_are_held_that_count(name):
     np.testing.assert_allclose(np.asarray(got, float), want, rtol=1e-5, atol=1e-37)
 
 
+FACTORISED = {
+    "cholesky": jnp.linalg.cholesky,
+    "qr": lambda a: jnp.abs(jnp.linalg.qr(a)[1]),
+    "solution": lambda a: jnp.linalg.solve(a, a @ jnp.ones(3, a.dtype)),
+    "determinant": lambda a: jnp.linalg.slogdet(a)[1],
+}
+
+
+@pytest.mark.parametrize("name", FACTORISED)
+def test_products_inside_a_factorisation_do_not_vanish(name):
+    """All entries of the matrix and of its factors are normal, what is subtracted of them is not.
+
+    Also on a later call.
+    """
+    f, a = FACTORISED[name], np.array([[2.0, 0.3, 0.1], [0.3, 1.0, 0.2], [0.1, 0.2, 0.5]])
+    compiled = tj.jit(f)
+    for size in (1.0, 1e-36):
+        x = jnp.asarray(size * a, jnp.float32)
+        with jax.enable_x64(True):
+            want = np.asarray(jax.jit(f)(jnp.asarray(x, jnp.float64)))
+        atol = 1e-6 * np.abs(want).max()
+        np.testing.assert_allclose(np.asarray(compiled(x), float), want, rtol=1e-5, atol=atol)
+
+
 def test_rounding_that_makes_equals_is_judged_too():
     """With rounding all three are largest, and so is the one whose derivative must not be lost."""
     a = jnp.array([39728447488.0, 2.547348539231437e16, 1286144.0], jnp.bfloat16)
