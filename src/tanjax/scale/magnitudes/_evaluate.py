@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value
+from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value, is_late
 from ..laws._law import LAWS, Law, applied, work_of
 from ..laws._reductions import SUMS, parts_overflow
 from ..numbers._measure import measure
@@ -380,12 +380,6 @@ class Run:
                 self.store(value, x)
         self.graph(graph)
         return [self.read(use) for use in graph.outputs]
-
-
-def is_late(use: Use) -> bool:
-    """Whether a reading is by the second, fourth, ... equation that reads the value."""
-    readers = list(dict.fromkeys(id(u.node) for u in use.value.uses))
-    return readers.index(id(use.node)) % 2 == 1
 
 
 def coarse(value: Value, x: Wide) -> Wide:
