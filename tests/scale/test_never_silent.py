@@ -43,6 +43,85 @@ def test_subnormal_float16_is_a_number(x):
     assert float(got) == pytest.approx(0.5 / x, rel=0.01)
 
 
+COARSE = {
+    "a part of the largest": lambda v: v / jnp.max(jnp.abs(v)),
+    "a part of the sum": lambda v: v / jnp.sum(v),
+    "a part of itself": lambda v: v / (1.5 * v) * 1.5,
+    "a multiple": lambda v: 3.0 * v / jnp.max(v) / 3.0,
+}
+
+
+@pytest.mark.parametrize("name", COARSE)
+def test_subnormal_float16_is_the_same_number_to_all_who_read_it(name):
+    """XLA makes `a / x / y` `a / (x * y)`, so that one reader has 3.57 of 2^-24, another one 4."""
+    a = jnp.array([0.00076771], jnp.float16)
+    f = tj.jit(lambda x: COARSE[name](a / x))
+    for x in (33.8, 249.75, 3602.0):  # normal; 52 and 3.57 of 2^-24
+        assert float(f(jnp.float16(x))[0]) == pytest.approx(1, rel=2e-3)
+
+
+NUMBERS = np.array([1e-30, 1e-5, 1.0, 1e30])
+ENDS = {
+    "a denominator": (lambda x: 1 / jnp.sqrt(jnp.sum(1 / x**2)), 1e-30),
+    "its derivative": (jax.grad(lambda x: 1 / jnp.sqrt(jnp.sum(1 / x**2))), [1, 0, 0, 0]),
+    "the least": (lambda x: jnp.min(x * x) / jnp.min(x), 1e-30),
+    "the largest": (lambda x: jnp.sqrt(jnp.sum(x * x)), 1e30),
+    "a real power": (lambda x: 1 / jnp.sum(x**-2.5) ** 0.4, 1e-30),
+    "of a function": (lambda x: jax.jit(lambda y: jnp.sum(1 / y))(x * x) ** -0.5, 1e-30),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_those_of_numbers_far_apart_are_held_that_count(name):
+    """No exponent holds all `x**2`, and none need hold the others: `1 / inf` is 0."""
+    f, want = ENDS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = tj.jit(f)(jnp.asarray(NUMBERS, jnp.float32))
+    np.testing.assert_allclose(np.asarray(got, float), want, rtol=1e-5, atol=1e-37)
+
+
+FACTORISED = {
+    "cholesky": jnp.linalg.cholesky,
+    "qr": lambda a: jnp.abs(jnp.linalg.qr(a)[1]),
+    "solution": lambda a: jnp.linalg.solve(a, a @ jnp.ones(3, a.dtype)),
+    "determinant": lambda a: jnp.linalg.slogdet(a)[1],
+}
+
+
+@pytest.mark.parametrize("name", FACTORISED)
+def test_products_inside_a_factorisation_do_not_vanish(name):
+    """All entries of the matrix and of its factors are normal, what is subtracted of them is not.
+
+    Also on a later call.
+    """
+    f, a = FACTORISED[name], np.array([[2.0, 0.3, 0.1], [0.3, 1.0, 0.2], [0.1, 0.2, 0.5]])
+    compiled = tj.jit(f)
+    for size in (1.0, 1e-36):
+        x = jnp.asarray(size * a, jnp.float32)
+        with jax.enable_x64(True):
+            want = np.asarray(jax.jit(f)(jnp.asarray(x, jnp.float64)))
+        atol = 1e-6 * np.abs(want).max()
+        np.testing.assert_allclose(np.asarray(compiled(x), float), want, rtol=1e-5, atol=atol)
+
+
+def test_rounding_that_makes_equals_is_judged_too():
+    """With rounding all three are largest, and so is the one whose derivative must not be lost."""
+    a = jnp.array([39728447488.0, 2.547348539231437e16, 1286144.0], jnp.bfloat16)
+
+    def f(x, y):
+        b = a / y
+        largest = jnp.max((x - b) / (x + b))
+        return jnp.sqrt(largest * largest + largest * largest)
+
+    x = jnp.array([1.41995e-29, 2.36658e-29, 3.31322e-29], jnp.bfloat16)
+    y = jnp.array([611328465043456.0, 6.97353e-28, 5.00495e26], jnp.bfloat16)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        _, got = tj.jit(jax.grad(f, (0, 1)))(x, y)
+    assert said or np.abs(np.asarray(got, float)).max() < 1e-30
+
+
 def test_entry_that_plain_jax_has_nearly_right_is_not_given_away():
     a = jnp.array([2.705, 0.7417, 68.44], jnp.float16)
     x = jnp.array([2252.0, 1.068, 0.01952], jnp.float16)

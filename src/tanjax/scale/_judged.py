@@ -18,13 +18,15 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from tanjax._dtype_range import limits
+
 from .graph._graph import Exponents, Magnitudes, Node, ScaleGraph
 from .laws._law import LAWS
 from .magnitudes._evaluate import OVER_BUDGET, UNDEFINED, Evaluation, rounded, simulate
-from .magnitudes._losses import lost_errors
+from .magnitudes._losses import lost_errors, together
 from .numbers import _range
 from .numbers._stored import clamp_to
-from .numbers._wide import as_float
+from .numbers._wide import Wide, as_float
 
 # A subnormal number on the way costs plain JAX some digits: it is nearly right below this relative
 # error, and made worse by so many times as much.
@@ -72,7 +74,7 @@ class Judged(NamedTuple):
             worse = sum(map(_count_worse, zip(*before, strict=True), zip(*after, strict=True)))
         lost = sum(int(np.count_nonzero(e)) for e in excused if e is not None)
         if not lost and exponents is not None:
-            lost = overflowing(graph, reference, exponents)
+            lost = strained(graph, reference, exponents)
         nodes = [e.node for e in simulated.events if e.kind == UNDEFINED]
         at = frozenset(node.index for node in nodes if node)
         return cls(lost, worse, errors, excused, at)
@@ -124,20 +126,34 @@ def right_in(results: Sequence[Any], doubts: Sequence[Doubt | None]) -> tuple[in
     return saved, wrong
 
 
-def overflowing(graph: ScaleGraph, reference: Evaluation, exponents: Exponents) -> int:
-    """How many entries of the results are not finite at exponents because numbers are rounded.
+def strained(graph: ScaleGraph, reference: Evaluation, exponents: Exponents) -> int:
+    """How many entries of the results are lost at exponents because numbers are rounded.
 
     What a cancellation leaves is rounding, which may be many orders of magnitude larger than what
-    it should leave, and too large for the exponents that suit exact numbers.
+    it should leave, and too large for the exponents that suit exact numbers. And where rounding
+    makes equals of two numbers, `max` takes both, and the gradient of the other one counts.
     """
-    wide, stored = rounded(graph, reference), simulate(graph, reference, exponents, precision=True)
+    coarse, stored = (
+        rounded(graph, reference),
+        simulate(graph, reference, exponents, precision=True),
+    )
     count = 0
-    for use, x, y in zip(graph.outputs, wide.outputs, stored.outputs, strict=True):
-        if x is not None and y is not None and x.array.dtype.kind in "fc":
+    runs = zip(reference.outputs, coarse.outputs, stored.outputs, strict=True)
+    for use, (exact, x, y) in zip(graph.outputs, runs, strict=True):
+        if exact is not None and x is not None and y is not None and x.array.dtype.kind in "fc":
             # What a result cannot hold whatever its exponents is no loss.
-            held = clamp_to(x, use.value.aval.dtype, exponents.of(use)).value.array
-            count += int(np.count_nonzero(np.isfinite(held) & ~np.isfinite(y.array)))
+            dtype, exponent = use.value.aval.dtype, exponents.of(use)
+            held = clamp_to(x, dtype, exponent).value
+            least = Wide(np.float64(limits(dtype).normal), exponent)
+            count += int(np.count_nonzero(_are_other(*together(exact, held, y, least))))
     return count
+
+
+def _are_other(true: Any, held: Any, got: Any, least: Any) -> Any:
+    """Which numbers are not even nearly what they should be; noise is no guide to noise."""
+    with np.errstate(all="ignore"):
+        room = 8 * np.abs(held - true) + np.maximum(np.abs(held), np.abs(true)) / 2 + least
+        return np.isfinite(held) & ~(np.abs(got - held) <= room) & ~np.isnan(room)
 
 
 _BEYOND = (

@@ -29,7 +29,7 @@ from tanjax._dtype_range import limits
 
 from . import _hosts
 from ._choice import Solved, assigned, misfits
-from ._judged import overflowing, right_in, unknown_primitives, unseen
+from ._judged import right_in, strained, unknown_primitives, unseen
 from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
 from .magnitudes._evaluate import Evaluation, evaluate, rounded, simulate
 from .magnitudes._intervals import bound
@@ -183,12 +183,16 @@ def seen_right(plan: Plan, arguments: Sequence[Any]) -> Plan | None:
         return None
     expected = _expected(graph, reference, Solved(at))
     found = plan._replace(magnitudes=m, expected=expected)
-    if plan.identity and all(_range.is_normal(v, m) for v in graph.values):
+    if plan.identity and all(_is_held(v, m) for v in graph.values):
         return None if any(_range.needed_by_parts(v, m) > 0 for v in graph.values) else found
     simulated = simulate(graph, reference, None if plan.identity else at)
     if losses(graph, reference, simulated, free=plan.free_outputs):
         return None
-    return found if plan.identity or not overflowing(graph, reference, at) else None
+    return found if plan.identity or not strained(graph, reference, at) else None
+
+
+def _is_held(value: Value, m: Magnitudes) -> bool:
+    return _range.is_normal(value, m) and _range.fits_at_zero(value, m)
 
 
 @contextlib.contextmanager

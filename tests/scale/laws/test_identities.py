@@ -12,6 +12,7 @@ import pytest
 from jax import lax
 
 import tanjax as tj
+from tanjax.scale.laws._powers_of_two import times_power
 
 DTYPES = {"float32": 126, "bfloat16": 126, "float16": 14}
 # In units in the last place of the dtype; a sum of a logarithm and an exponent has some more.
@@ -355,3 +356,16 @@ def test_a_harmless_result_beside_a_planned_one_keeps_its_bits():
     np.testing.assert_allclose(got[0], 1e30, rtol=1e-6)
     np.testing.assert_array_equal(got[1], want[1])
     np.testing.assert_array_equal(got[2], want[2])
+
+
+def test_zero_times_any_power_of_two_is_zero():
+    """Half of `2^512` does not fit in float32 either."""
+    x = jnp.array([0.0, jnp.inf, -0.0, 1.0, 1.0, 1.5], jnp.float32)
+    got = times_power(x, jnp.array([512, -512, 300, 512, -512, 3], jnp.int32))
+    np.testing.assert_array_equal(got, np.array([0, np.inf, 0, np.inf, 0, 12], np.float32))
+
+
+def test_zero_to_the_zeroth_power_is_one_at_any_exponent():
+    x, y = jnp.array([0.0, 1e30], jnp.float32), jnp.array([0.0, 1.0], jnp.float32)
+    got = tj.jit(lambda x, y: jnp.abs(x * x) ** y / 1e20 / 1e18)(x, y)
+    np.testing.assert_allclose(np.asarray(got, float), [1e-38, 1e22], rtol=1e-5, atol=1e-38)

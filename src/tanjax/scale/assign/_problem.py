@@ -13,10 +13,11 @@ import numpy as np
 
 from tanjax._errors import ScaleError
 
-from ..graph._graph import Exponents, Magnitudes, ScaleGraph, Use, Value
+from ..graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph, Use, Value
 from ..laws._rows import Row, rows_of
 from ..numbers import _range
 from ._assign import ANY, FREE, Assignment, Problem, assign
+from ._ends import LARGEST, SMALLEST, ends_that_count
 
 Interval = tuple[int, int]
 
@@ -30,8 +31,9 @@ class Demand(NamedTuple):
     (others may be infinite, as in `1 / (1 + exp(x))`), `"smallest"`, or `"tail"`: the ordinary also
     where others are lost on both sides, and the smallest of what is nearly held, as of x³ in
     `x**3 / (exp(x) - 1)`. With `"leaving"` quantities leave with their largest entry as large as
-    can be: of the others no more is lost than must be. With `"top"` only the largest are held of
-    any value, also where all could be: those of `x` that are read by `sqrt(sum(x * x))`.
+    can be: of the others no more is lost than must be. With `"counting"` only that end of a value
+    is held on which the results depend (`_ends.py`), also where all could be: the largest of `x` in
+    `sqrt(sum(x * x))`, and the smallest in `sum(1 / x**2)`.
     """
 
     strict: bool
@@ -65,12 +67,12 @@ def recorded() -> Iterator[list[Solved]]:
 # In this order, until nothing is lost.
 DEMANDS = (
     Demand(False, 3), Demand(True, 3), Demand(False, 40), Demand(True, 40),
-    Demand(False, 40, "leaving"), Demand(False, 40, "top"), Demand(False, 40, "ordinary"),
+    Demand(False, 40, "leaving"), Demand(False, 40, "counting"), Demand(False, 40, "ordinary"),
     Demand(False, 40, "smallest"), Demand(True, 40, "tail"),
 )  # fmt: skip
 
 
-def interval(value: Value, m: Magnitudes, demand: Demand) -> Interval:
+def interval(value: Value, m: Magnitudes, demand: Demand, end: int = LARGEST) -> Interval:
     """The exponents at which the numbers of a value are normal in its dtype.
 
     Where only the smallest numbers of a value underflow, that is most often harmless (the tails of
@@ -94,11 +96,11 @@ def interval(value: Value, m: Magnitudes, demand: Demand) -> Interval:
     if magnitude is None:
         return low, high
     smallest, largest = _range.normal_range(dtype)
-    if demand.kept == "top" and magnitude.high > -_range.ANY:
-        return low, max(high, math.floor(magnitude.high - smallest) - jnp.finfo(dtype).nmant - 1)
+    if demand.kept == "counting" and magnitude.high > -_range.ANY:
+        return _holding(value, magnitude, end if magnitude.low > -_range.ANY else LARGEST, low)
     if not demand.strict and high < 0 and smallest <= magnitude.high <= largest:
         return low, 0
-    if demand.kept in ("largest", "leaving") or _range.holds_together(value, m):
+    if demand.kept in ("largest", "leaving", "counting") or _range.holds_together(value, m):
         return low, high
     both_ways = demand.kept == "tail" and magnitude.high > -magnitude.low / 2
     has_ordinary = smallest <= magnitude.low <= largest or (magnitude.low < smallest and both_ways)
@@ -113,6 +115,20 @@ def interval(value: Value, m: Magnitudes, demand: Demand) -> Interval:
     return low, high
 
 
+def _holding(value: Value, m: Magnitude, end: int, low: int) -> Interval:
+    """The exponents that hold the numbers of a value at one end, or those of any end.
+
+    With all their digits, so that numbers that are added to them are held as well.
+    """
+    smallest, largest = _range.range_of(value)
+    digits = jnp.finfo(value.aval.dtype).nmant + 1
+    if end != LARGEST:
+        low = math.ceil(m.low - largest) + digits
+    if end == SMALLEST:
+        return low, max(low, math.floor(m.low - smallest))
+    return low, max(low, math.floor(m.high - smallest) - digits)
+
+
 def problem_of(
     graph: ScaleGraph, m: Magnitudes, free_outputs: Sequence[bool], demand: Demand
 ) -> Problem:
@@ -123,13 +139,14 @@ def problem_of(
     """
     values, uses, count = graph.values, graph.uses, len(graph.values)
     low, high = np.full(count, -ANY), np.full(count, ANY)
+    ends = ends_that_count(graph) if demand.kept == "counting" else {}
     value_pin, use_pin = np.full(count, FREE), np.full(len(uses), FREE)
     cost = np.zeros(count)
     for v in values:
         if not v.is_floating:
             value_pin[v.index] = 0
             continue
-        low[v.index], high[v.index] = interval(v, m, demand)
+        low[v.index], high[v.index] = interval(v, m, demand, ends.get(v.index, LARGEST))
         if v.kind != "constant":
             cost[v.index] = max(1.0, v.size * v.computed)
         if v.kind == "input":

@@ -228,6 +228,12 @@ def trips(equation: Any) -> float:
     return ASSUMED_TRIPS if equation.primitive.name == "while" else 1.0
 
 
+def is_late(use: Use) -> bool:
+    """Whether a reading is by the second, fourth, ... equation that reads the value."""
+    readers = list(dict.fromkeys(id(u.node) for u in use.value.uses))
+    return readers.index(id(use.node)) % 2 == 1
+
+
 def number_of(value: Value) -> Any:
     """The one number that every entry of a value is known to be at planning time, or None."""
     while value.constant is None and value.node is not None:

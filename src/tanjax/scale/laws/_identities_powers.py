@@ -77,7 +77,8 @@ def _power(x: Any, y: Any, exact: Fraction | None, node: Node, at: Exponents) ->
     result = times_power(root * jnp.power(jnp.asarray(2.0, y.dtype), part), whole - np.int32(s))
     result = jnp.where(x < 0, result * jnp.power(jnp.sign(x), y), result)
     ordinary = (x != 0) & jnp.isfinite(x) & jnp.isfinite(y)
-    return jnp.where(ordinary, result, jnp.power(convert(x, t), y))
+    special = convert(jnp.power(convert(x, t), y), -s)  # 0**0 is 1, and stored like any number
+    return jnp.where(ordinary, result, special)
 
 
 def _times_integer(y: Any, e: Any, s: int, exact: Fraction | None) -> tuple[Any, Any]:

@@ -23,6 +23,7 @@ says more; it raises `Apart` where it finds out itself that no block will do.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -121,6 +122,19 @@ def applied(node: Node, law: Law, xs: list[Wide]) -> list[Wide]:
     if law.spread is None:
         raise Apart
     return law.spread(node, xs)
+
+
+def work_of(node: Node, law: Law, xs: list[Any]) -> float:
+    """About how many elementary operations a law takes on these operands."""
+    work = law.work
+    if callable(work):
+        return work(node, xs)
+    size = 0
+    for value in node.outputs:
+        size += math.prod(value.aval.shape)
+    for x in xs:
+        size += x.array.size
+    return work * size / 2
 
 
 def known(function: Callable[..., Record | None]) -> Bound:

@@ -57,9 +57,13 @@ def power_of_two(n: Any, dtype: Any) -> Any:
 
 
 def times_power(x: Any, n: Any) -> Any:
-    """`x · 2^n` for an array of integers: in two steps, because `2^n` alone may not fit."""
+    """`x · 2^n` for an array of integers: in two steps, because `2^n` alone may not fit.
+
+    Nor may its root, where the product does not; zeros and infinities stay what they are.
+    """
     half = n // 2
-    return x * power_of_two(half, x.dtype) * power_of_two(n - half, x.dtype)
+    product = x * power_of_two(half, x.dtype) * power_of_two(n - half, x.dtype)
+    return jnp.where((x == 0) | jnp.isinf(x), x, product)
 
 
 def split(x: Any) -> tuple[Any, Any]:

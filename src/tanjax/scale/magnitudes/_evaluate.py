@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value
-from ..laws._law import LAWS, Law, applied
+from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value, is_late
+from ..laws._law import LAWS, Law, applied, work_of
 from ..laws._reductions import SUMS, parts_overflow
 from ..numbers._measure import measure
 from ..numbers._range import is_reciprocal, vanishes
-from ..numbers._stored import clamp_to, rounded_to, saturated
+from ..numbers._stored import Clamped, clamp_to, rounded_to, saturated
 from ..numbers._wide import Wide, beyond, inverse, magnitude_of, settle, wide
 from ._nested import runner_of
 
@@ -193,6 +193,7 @@ class Run:
             "stored": lambda value, x: self.clamp(value, coarse(value, x)),
         }[mode]  # fmt: skip
         self.by_use = exponents is not None
+        self.apart: dict[int, Wide] = {}  # by value, what others of its readers may have
 
     # -- values -----------------------------------------------------------------------------------
 
@@ -217,11 +218,14 @@ class Run:
             exponent, dtype = self.exponent(value), value.aval.dtype
             if is_reciprocal(value) and self.inverts(value.node, exponent):
                 power = self.clamped(inverse(x), dtype, -exponent, value, value.node)
-                x = inverse(power)
-            x = self.clamped(x, dtype, exponent, value, value.node)
+                x = inverse(power.value)
+            x, _, _, apart = self.clamped(x, dtype, exponent, value, value.node)
             if vanishes(value, self.magnitudes, exponent) and np.any(x.array):
                 self.count(value, "underflow", value.node, x.array.size)
                 x = Wide(np.zeros_like(x.array), 0)
+            self.apart.pop(value.index, None)
+            if apart is not None and value.node and len(value.uses) > 1:
+                self.apart[value.index] = apart
         self.env[value.index] = x
 
     def exponent(self, x: Value | Use) -> int:
@@ -232,12 +236,12 @@ class Run:
         power = node.params.get("y", 0)  # of a sigmoid, `1 / (1 + exp(-x))`, none
         return bool(exponent == power * self.exponent(node.uses[0]))
 
-    def clamped(self, x: Wide, dtype: Any, exponent: int, place: Any, node: Any) -> Wide:
-        x, over, under = clamp_to(x, dtype, exponent)
-        for kind, entries in (("overflow", over), ("underflow", under)):
+    def clamped(self, x: Wide, dtype: Any, exponent: int, place: Any, node: Any) -> Clamped:
+        found = clamp_to(x, dtype, exponent)
+        for kind, entries in (("overflow", found.overflowed), ("underflow", found.flushed)):
             if entries:
                 self.count(place, kind, node, entries)
-        return x
+        return found
 
     def count(self, place: Any, kind: str, node: Any, entries: int) -> None:
         self.events.setdefault((id(place), kind), [place, node, 0])[2] += entries
@@ -248,17 +252,18 @@ class Run:
 
     def read(self, use: Use) -> Wide | None:
         x = self.env[use.value.index]
+        if self.apart and use.value.index in self.apart and is_late(use):
+            x = self.apart[use.value.index]
         if not self.by_use or x is None or self.exponent(use) == self.exponent(use.value):
             return x
         if x.array.dtype.kind not in "fc":
             return x
-        return self.clamped(x, use.value.aval.dtype, self.exponent(use), use, use.node)
+        return self.clamped(x, use.value.aval.dtype, self.exponent(use), use, use.node).value
 
     def operands(self, node: Node) -> list[Any]:
         """The operands of an equation, without infinities where it is saturated."""
         xs = [self.read(use) for use in node.uses]
-        assert self.exponents is not None
-        if node.index in self.exponents.saturated:
+        if self.exponents is not None and node.index in self.exponents.saturated:
             for i, use in enumerate(node.uses[: TAILS[node.primitive]]):
                 x = xs[i]
                 if x is not None:
@@ -309,12 +314,13 @@ class Run:
                 self.nested(node)
                 continue
             uses = node.uses
-            xs = self.operands(node) if self.by_use else [env[use.value.index] for use in uses]
+            one_by_one = self.by_use or self.apart
+            xs = self.operands(node) if one_by_one else [env[use.value.index] for use in uses]
             if None in xs:
                 self.forget(node)
                 continue
             self.runs -= 1
-            self.work -= (cost := _cost(node, law, xs))
+            self.work -= (cost := work_of(node, law, xs))
             if self.work < 0 or self.runs < 0:
                 self.work += cost
                 self.skip(node, OVER_BUDGET)
@@ -378,18 +384,6 @@ def coarse(value: Value, x: Wide) -> Wide:
     if x.array.dtype.kind not in "fc":
         return x
     return settle(rounded_to(settle(x), value.aval.dtype))
-
-
-def _cost(node: Node, law: Law, xs: list[Any]) -> float:
-    work = law.work
-    if callable(work):
-        return work(node, xs)
-    size = 0
-    for value in node.outputs:
-        size += math.prod(value.aval.shape)
-    for x in xs:
-        size += x.array.size
-    return work * size / 2
 
 
 def unsupported(names: Iterable[str] | None = None) -> list[str]:

@@ -196,7 +196,7 @@ def _lost(
         if noisy is not None:
             lost &= np.ravel(true.array == noisy.array)
         return lost, np.where(lost, np.inf, 0.0)
-    reference, result, kept = _together(true, got, held)
+    reference, result, kept = together(true, got, held)
     same = (result == kept) | (result == reference) | (np.isnan(result) & np.isnan(kept))
     difference = np.abs(result - reference)
     finite = np.isfinite(result) & np.isfinite(reference)
@@ -206,17 +206,17 @@ def _lost(
     # Below 2^-44 the two runs may differ by the order of float64 operations.
     lost = ~same & (error > max(2.0 ** -(limits(dtype).bits + 2), 2.0**-44))
     if (step := limits(dtype).step) and np.any(lost):  # subnormal numbers have few digits
-        reference, result, one = _together(true, got, Wide(np.float64(step), exponent))
+        reference, result, one = together(true, got, Wide(np.float64(step), exponent))
         lost &= ~(np.abs(result - reference) <= one)
     if noisy is not None and np.any(lost):
-        reference, result, rounded = _together(true, got, noisy)
+        reference, result, rounded = together(true, got, noisy)
         noise = np.abs(rounded - reference)
         difference = np.abs(result - reference)
         lost &= ~(finite & np.isfinite(noise) & (difference <= _NOISE * noise))
     return lost, error
 
 
-def _together(*xs: Wide) -> list[Any]:
+def together(*xs: Wide) -> list[Any]:
     """Real numbers of several arrays as float64, those of one place at one exponent."""
     flat = [_flat(x) for x in xs]
     power = flat[0].exponent

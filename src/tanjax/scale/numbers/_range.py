@@ -35,6 +35,7 @@ def range_of(value: Value, dtype: Any = None) -> tuple[float, float]:
 
 
 CONTRACTIONS = ("dot_general", "conv_general_dilated")
+_TRIANGLE = {"tanjax_lu": -1, "qr": 1}  # the result that is the upper factor
 SUMS = (*CONTRACTIONS, "reduce_sum", "cumsum", "reduce_window_sum")
 
 
@@ -56,7 +57,8 @@ def needed_by_parts(value: Value, m: Magnitudes) -> float:
 def vanishes(value: Value, m: Magnitudes, exponent: float) -> bool:
     """Whether the products that a contraction adds up are too small to be added up.
 
-    They are rounded in the dtype of the result, or flushed one by one.
+    They are rounded in the dtype of the result, or flushed one by one; so are those that a
+    factorisation subtracts.
     """
     room = _room_of_products(value, m)
     return room is not None and exponent > room
@@ -64,15 +66,22 @@ def vanishes(value: Value, m: Magnitudes, exponent: float) -> bool:
 
 def _room_of_products(value: Value, m: Magnitudes) -> float | None:
     """The largest exponent at which the largest of these products has all its digits."""
-    if value.node is None or value.node.primitive not in CONTRACTIONS:
+    if value.node is None or value.aval.dtype.itemsize == 2:  # accumulated in float32
         return None
-    if value.aval.dtype.itemsize == 2:  # accumulated in float32
+    factors, name = 1, value.node.primitive
+    if name == "cholesky":  # of which the products make the matrix
+        found, factors = [m[value.index]] * 2, 2
+    elif name in _TRIANGLE and value is value.node.outputs[_TRIANGLE[name]]:
+        found = [m[value.index]]  # the other factor has numbers up to 1
+    elif name in CONTRACTIONS:
+        found = [m[use.value.index] for use in value.node.uses[:2]]
+    else:
         return None
-    a, b = (m[use.value.index] for use in value.node.uses[:2])
-    if a is None or b is None or a.is_zero or b.is_zero:
+    if any(x is None or x.is_zero for x in found):
         return None
     smallest, _ = normal_range(value.aval.dtype)
-    return a.high + b.high - smallest - jnp.finfo(value.aval.dtype).nmant
+    top = sum(x.high for x in found if x)
+    return (top - smallest - jnp.finfo(value.aval.dtype).nmant) / factors
 
 
 def exponents(value: Value, m: Magnitudes) -> tuple[int, int]:

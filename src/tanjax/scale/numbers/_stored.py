@@ -7,7 +7,8 @@ left as it is, and rounding is a run of its own.
     clamp_to(wide(np.array([1e-9, 1e9])), jnp.float16, 0).value.array  # [0, inf]
 
 Sharp edges. Subnormal float32 and bfloat16 are zero, as XLA has them; those of float16 are kept,
-on the coarse grid on which they lie.
+on the coarse grid on which they lie. XLA may hand a number on before it is rounded to that grid
+(`a / x / y` is `a / (x * y)`), so that two readers of it do not have the same: see `Clamped.apart`.
 """
 
 from __future__ import annotations
@@ -32,11 +33,16 @@ def _ldexp(x: float, power: int) -> float:
 
 
 class Clamped(NamedTuple):
-    """What a type has made of some numbers: how many became infinite, how many zero or coarse."""
+    """What a type has made of some numbers: how many became infinite, how many zero or coarse.
+
+    `apart`: what another reader may have, with subnormal numbers rounded the other way; None if
+    there are none.
+    """
 
     value: Wide
     overflowed: int
     flushed: int
+    apart: Wide | None = None
 
 
 def clamp_to(x: Wide, dtype: Any, exponent: int) -> Clamped:
@@ -57,26 +63,37 @@ def clamp_to(x: Wide, dtype: Any, exponent: int) -> Clamped:
     exact = np.abs(_real_parts(array))
     over = (sizes > top) & (exact < INF)
     under = (sizes < bottom) & (exact > 0)
-    small = _real_parts(_subnormal(array, shift, room.step)) if under.any() else 0 * exact
-    under &= small != _real_parts(array)
+    small, other = _subnormal(array, shift, room.step) if under.any() else (array, None)
+    under &= _real_parts(small) != _real_parts(array)
     counts = int(np.count_nonzero(over)), int(np.count_nonzero(under))
     if counts == (0, 0):
         return Clamped(x, 0, 0)
-    array = np.array(array, order="C")
+    apart = None if other is None else _replaced(x, over, under, other)
+    return Clamped(_replaced(x, over, under, small), *counts, apart)
+
+
+def _replaced(x: Wide, over: Any, under: Any, small: Any) -> Wide:
+    """Infinities and small numbers in the place of what is too large or too small."""
+    array = np.array(x.array, order="C")
     parts = _real_parts(array)  # a view
     parts[over] = np.copysign(INF, parts[over])
-    parts[under] = small[under]
-    return Clamped(settle(Wide(array, x.exponent)), *counts)
+    parts[under] = _real_parts(small)[under]
+    return settle(Wide(array, x.exponent))
 
 
-def _subnormal(array: Any, shift: Any, step: float) -> Any:
-    """Numbers `array * 2**-shift` as whole multiples of `step`, moved back; 0 if it is 0."""
+def _subnormal(array: Any, shift: Any, step: float) -> tuple[Any, Any]:
+    """Numbers `array * 2**-shift` as whole multiples of `step`, moved back; 0 if it is 0.
+
+    **Returns:** the nearest multiples, and those on the other side, unless one of both is 0.
+    """
     if not step:
-        return np.zeros_like(array)
-    stored = np.array(scaled(array, -shift), order="C")
-    parts = _real_parts(stored)
-    parts[...] = np.rint(parts / step) * step
-    return scaled(stored, shift)
+        return np.zeros_like(array), None
+    count = scaled(array, -shift) / step
+    nearest = np.rint(count)
+    with np.errstate(invalid="ignore"):  # of infinities
+        other = nearest + np.sign(count - nearest)
+    other = np.where((nearest == 0) | (other == 0), nearest, other)
+    return scaled(nearest * step, shift), scaled(other * step, shift)
 
 
 def _real_parts(array: Any) -> Any:

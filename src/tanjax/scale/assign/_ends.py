@@ -1,0 +1,67 @@
+"""Of numbers that no exponent holds together: which end of them the results depend on.
+
+Of a sum the largest terms count, and so of `1 / x` in it the smallest `x`: if the others are
+infinite, `1 / x` is 0, which is no loss. So what counts is followed from the results backwards,
+and changes sides at every denominator.
+
+    ends_that_count(graph)[value.index]  # LARGEST, SMALLEST, or BOTH: by different readers
+
+Sharp edges. A heuristic: what it proposes is judged by the results, like everything else. Loops and
+branches are not entered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..graph._graph import CALLS, Node, ScaleGraph, Value, callee_uses, number_of
+
+LARGEST, SMALLEST, BOTH = 1, -1, 0
+_LARGEST = ("reduce_sum", "reduce_max", "cumsum", "dot_general", "conv_general_dilated")
+_SMALLEST = ("min", "reduce_min", "cummin")
+
+Ends = dict[int, int]
+
+
+def ends_that_count(graph: ScaleGraph) -> Ends:
+    """Which numbers count, by the index of a value; nothing is known of others."""
+    ends: Ends = {}
+    _note(ends, (use.value for use in graph.outputs), LARGEST)
+    _follow(graph, ends)
+    return ends
+
+
+def _note(ends: Ends, values: Iterable[Value], end: int) -> None:
+    for value in values:
+        if value.is_floating and ends.setdefault(value.index, end) != end:
+            ends[value.index] = BOTH
+
+
+def _follow(graph: ScaleGraph, ends: Ends) -> None:
+    for node in reversed(graph.nodes):
+        end = ends.get(node.outputs[0].index, LARGEST) if node.outputs else LARGEST
+        if node.primitive in CALLS and node.graphs:
+            inner = node.graphs[0]
+            for use, out in zip(inner.outputs, node.outputs, strict=True):
+                _note(ends, [use.value], ends.get(out.index, LARGEST))
+            _follow(inner, ends)
+            for use, given in zip(callee_uses(node), inner.inputs, strict=True):
+                _note(ends, [use.value], ends.get(given.index, LARGEST))
+            continue
+        for position, use in enumerate(node.uses):
+            _note(ends, [use.value], _end_of(node, position, end))
+
+
+def _end_of(node: Node, position: int, end: int) -> int:
+    """Which end of an operand counts if that `end` of the result does."""
+    if node.primitive in _LARGEST:
+        return LARGEST
+    if node.primitive in _SMALLEST:
+        return SMALLEST
+    inverts = node.primitive == "rsqrt" or (node.primitive == "div" and position == 1)
+    if node.primitive == "integer_pow":
+        inverts = node.params["y"] < 0
+    elif node.primitive == "pow" and position == 0:
+        power = number_of(node.uses[1].value)
+        inverts = power is not None and power.real < 0
+    return -end if inverts else end
