@@ -44,7 +44,7 @@ def diagonal_logdet(p, b, w):
 
 
 def symmetric_of_outer(left, right):
-    """The symmetric part of `2 * left @ right.T`; a few columns as one product of twice the width."""
+    """`left @ right.T` and its transpose; a few columns as one product of twice the width."""
     n, k = left.shape
     if k == 1:
         return left * right.T + right * left.T
@@ -55,8 +55,14 @@ def symmetric_of_outer(left, right):
 
 
 def transposed(x):
-    """`x.T`, written out before XLA fuses it with other arithmetic, which takes ten times as long."""
+    """`x.T`, written out before XLA fuses it with arithmetic, which takes ten times as long."""
     return with_layout_constraint(x.T, Layout((0, 1)))
+
+
+@jax.jit
+def mirror(x):
+    """The symmetric matrix of an upper triangle."""
+    return jnp.where(jnp.triu(jnp.ones(x.shape, bool)), x, transposed(x))
 
 
 def _symmetric_matmul(p, b, w):
@@ -69,7 +75,7 @@ symmetric_matmul = with_pullback(
 
 
 def cholesky(a):
-    """The factor; LAPACK stores by columns, where the transpose of a symmetric matrix lies ready."""
+    """The factor; to LAPACK, which stores by columns, the transpose of `a` is what lies there."""
     return lax.linalg.cholesky(a.T, symmetrize_input=False)
 
 

@@ -44,7 +44,10 @@ class Symmetric(AbstractArray):
     def __init__(
         self, data: Any, uplo: Literal["U", "L", "mean"] = "U", definite: bool = False
     ) -> None:
-        mirrored = mirror(square("Symmetric", data), uplo, conjugate=False)
+        if type(data) is Symmetric:  # mirrored already
+            mirrored = data.data
+        else:
+            mirrored = mirror(square("Symmetric", data), uplo, conjugate=False)
         if definite and jnp.iscomplexobj(mirrored):
             raise RegistrationError(
                 "Symmetric: a complex symmetric matrix is not definite.\n"
