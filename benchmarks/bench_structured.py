@@ -25,7 +25,7 @@ from typing import Any  # noqa: E402
 
 import micro  # noqa: E402
 import report  # noqa: E402
-from cells import OPERATIONS, STRUCTURES, make_cell  # noqa: E402
+from cells import COLUMNS, OPERATIONS, STRUCTURES, make_cell  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.progress import Progress  # noqa: E402
 from timing import check_agreement, compiled_gradient, interleave  # noqa: E402
@@ -60,6 +60,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few rounds, sizes 64 and 512")
     parser.add_argument("--sizes", type=int, nargs="+", help="default: 64 512 2048")
     parser.add_argument("--structures", nargs="+", choices=STRUCTURES, default=list(STRUCTURES))
+    parser.add_argument("--columns", type=int, default=COLUMNS, help="of the right-hand side")
     parser.add_argument("--rounds", type=int, help="default: 15, or 5 with --quick")
     parser.add_argument("--write", type=pathlib.Path, help="write a Markdown page")
     parser.add_argument("--check", action="store_true", help="exit with 1 if over budget")
@@ -77,22 +78,22 @@ def measure_cells(
     bar, rows = progress.add_task("cells", total=len(todo)), []
     for structure, operation, n in todo:
         progress.update(bar, description=f"{structure} {operation} {n}")
-        rows.append(measure_cell(structure, operation, n, options.rounds, budget))
+        rows.append(measure_cell(structure, operation, n, options, budget))
         progress.advance(bar)
     return rows
 
 
 def measure_cell(
-    structure: str, operation: str, n: int, rounds: int, budget: dict[str, Any]
+    structure: str, operation: str, n: int, options: argparse.Namespace, budget: dict[str, Any]
 ) -> report.Row:
-    cell = make_cell(structure, operation, n)
+    cell = make_cell(structure, operation, n, options.columns)
     compiled = {k: compiled_gradient(loss, cell.arguments[k]) for k, loss in cell.losses.items()}
     functions = {name: function for name, (function, _) in compiled.items()}
     check_agreement({name: f() for name, f in functions.items()}, "hand", TOLERANCE)
-    times = interleave(functions, rounds, few={"dense": 3})
+    times = interleave(functions, options.rounds, few={"dense": 3})
     if n in budget["sizes"] and times.ratio("tanjax", "hand") > budget["time_ratio"]:
         pair = {name: functions[name] for name in ("tanjax", "hand")}
-        again = interleave(pair, 3 * rounds)
+        again = interleave(pair, 3 * options.rounds)
         times.rounds.update(again.rounds)
     return report.Row(
         structure,
@@ -109,6 +110,7 @@ def measure_cell(
 def measure_micro(progress: Progress) -> report.Micro:
     bar = progress.add_task("constructing, calling, tracing", total=len(STRUCTURES) + 2)
     construct, eager = micro.construct_us(), micro.eager_us()
+    mirror = micro.mirror_ratio()
     progress.advance(bar, 2)
     trace = {}
     for structure in STRUCTURES:
@@ -120,7 +122,7 @@ def measure_micro(progress: Progress) -> report.Micro:
             for contender in ("tanjax", "hand")
         }
         progress.advance(bar)
-    return report.Micro(construct, eager, trace)
+    return report.Micro(construct, eager, trace, mirror)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """The fifteen cells: five structures times three operations, each computed three ways.
 
 Every contender is a function `(parameters, b, weights) -> loss` of the structure's own parameters,
-`b` and `weights` of shape `(n, 64)`. The loss is `sum(weights * (A @ b))`, the same with
-`solve(A, b)`, or `logdet(A)`: an inner product adds nothing to what is measured.
+`b` and `weights` of shape `(n, 64)`, or as many columns as asked for. The loss is
+`sum(weights * (A @ b))`, the same with `solve(A, b)`, or `logdet(A)`: an inner product adds
+nothing to what is measured.
 
 * `tanjax` takes an array of the type and calls the operation.
 * `hand` takes plain arrays. It is what one writes who knows the structure, and it returns the same
@@ -44,11 +45,11 @@ class Cell:
         return f"{self.structure} {self.operation}"
 
 
-def make_cell(structure: str, operation: str, n: int) -> Cell:
+def make_cell(structure: str, operation: str, n: int, columns: int = COLUMNS) -> Cell:
     """The losses and the data of one cell, float32."""
     rng = np.random.default_rng(0)
     array, plain = PARAMETERS[structure](rng, n)
-    b, weights = (_normal(rng, n, COLUMNS) for _ in range(2))
+    b, weights = (_normal(rng, n, columns) for _ in range(2))
     form = FORMS[structure]
     return Cell(
         structure,

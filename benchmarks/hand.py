@@ -6,10 +6,13 @@ is as fast as anything that we could write.
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jax import lax
+from jax.experimental.layout import Layout, with_layout_constraint
 
 
 def with_pullback(forward, backward):
@@ -41,8 +44,25 @@ def diagonal_logdet(p, b, w):
 
 
 def symmetric_of_outer(left, right):
-    """The symmetric part of `left @ right.T` as one product of twice the width."""
-    return jnp.concatenate([left, right], 1) @ jnp.concatenate([right, left], 1).T
+    """`left @ right.T` and its transpose; a few columns as one product of twice the width."""
+    n, k = left.shape
+    if k == 1:
+        return left * right.T + right * left.T
+    if k < max(96, n // 8):
+        return jnp.concatenate([left, right], 1) @ jnp.concatenate([right, left], 1).T
+    product = left @ right.T
+    return product + transposed(product)
+
+
+def transposed(x):
+    """`x.T`, written out before XLA fuses it with arithmetic, which takes ten times as long."""
+    return with_layout_constraint(x.T, Layout((0, 1)))
+
+
+@jax.jit
+def mirror(x):
+    """The symmetric matrix of an upper triangle."""
+    return jnp.where(jnp.triu(jnp.ones(x.shape, bool)), x, transposed(x))
 
 
 def _symmetric_matmul(p, b, w):
@@ -54,29 +74,39 @@ symmetric_matmul = with_pullback(
 )
 
 
+def cholesky(a):
+    """The factor; to LAPACK, which stores by columns, the transpose of `a` is what lies there."""
+    return lax.linalg.cholesky(a.T, symmetrize_input=False)
+
+
+def cho_solve(factor, b):
+    """From the right, for the same reason: `b` by rows is its transpose by columns."""
+    divide = partial(lax.linalg.triangular_solve, factor, left_side=False, lower=True)
+    return divide(divide(b.T, transpose_a=True)).T
+
+
 def _symmetric_solve(p, b, w):
-    factor = lax.linalg.cholesky(p[0], symmetrize_input=False)
-    x = jsl.cho_solve((factor, True), b)
+    factor = cholesky(p[0])
+    x = cho_solve(factor, b)
     return jnp.sum(w * x), (factor, x, w)
 
 
 def _symmetric_solve_pullback(saved, y_bar):
     factor, x, w = saved
-    return (symmetric_of_outer(jsl.cho_solve((factor, True), -y_bar / 2 * w), x),)
+    return (symmetric_of_outer(cho_solve(factor, -y_bar / 2 * w), x),)
 
 
 symmetric_solve = with_pullback(_symmetric_solve, _symmetric_solve_pullback)
 
 
 def _symmetric_logdet(p, b, w):
-    factor = lax.linalg.cholesky(p[0], symmetrize_input=False)
+    factor = cholesky(p[0])
     return 2 * jnp.sum(jnp.log(jnp.diagonal(factor))), factor
 
 
 def _symmetric_logdet_pullback(factor, y_bar):
-    eye = y_bar * jnp.eye(factor.shape[0], dtype=factor.dtype)
-    inverse = jsl.cho_solve((factor, True), eye)
-    return ((inverse + inverse.T) / 2,)
+    inverse = cho_solve(factor, y_bar * jnp.eye(factor.shape[0], dtype=factor.dtype))
+    return ((inverse + transposed(inverse)) / 2,)
 
 
 symmetric_logdet = with_pullback(_symmetric_logdet, _symmetric_logdet_pullback)
@@ -116,9 +146,16 @@ def triangular_logdet(p, b, w):
 
 def kronecker_matmul(p, b, w):
     a, c = p
-    x = b.reshape(a.shape[1], -1)
-    x = (a @ x).reshape(a.shape[0], c.shape[1], -1)
-    return jnp.sum(w.reshape(x.shape[0], c.shape[0], -1) * jnp.einsum("ij,ajk->aik", c, x))
+    x = b.reshape(a.shape[1], c.shape[1], -1)
+    x = swapped(swapped(x) @ c.T)  # the last factor first: the result needs no transpose then
+    y = a @ x.reshape(a.shape[1], -1)
+    return jnp.sum(w.reshape(y.shape) * y)
+
+
+def swapped(x):
+    """The last two axes exchanged, in memory, and its transpose likewise."""
+    rows = lambda x: with_layout_constraint(x, Layout((0, 1, 2)))
+    return rows(jnp.swapaxes(rows(x), 1, 2))
 
 
 def kronecker_solve(p, b, w):
@@ -149,10 +186,29 @@ def capacitance(p):
     return jnp.diag(1 / d) + u.T @ z, z
 
 
-def lowrankupdate_solve(p, b, w):
-    small, z = capacitance(p)
-    y = b / p[0][:, None]
-    return jnp.sum(w * (y - z @ jnp.linalg.solve(small, p[1].T @ y)))
+def _lowrankupdate_solve(p, b, w):
+    base, u, d = p
+    over = 1 / base[:, None]
+    z = u * over
+    inner, zb = u.T @ z, z.T @ b
+    factor = jsl.lu_factor(jnp.eye(len(d)) + d[:, None] * inner)
+    t = jsl.lu_solve(factor, d[:, None] * zb)
+    x = b * over - z @ t
+    return jnp.sum(w * x), (over, z, inner, zb, factor, t, d, x, w)
+
+
+def _lowrankupdate_solve_pullback(saved, y_bar):
+    """The second solve with the same factor; `D Uᵀ x` is `t`, and `D Uᵀ` of the other is `s`."""
+    over, z, inner, zb, factor, t, d, x, w = saved
+    x_bar = y_bar * w
+    zx = z.T @ x_bar
+    s = jsl.lu_solve(factor, d[:, None] * zx)
+    v = z @ s - x_bar * over
+    d_bar = -jnp.sum((zx - inner @ s) * (zb - inner @ t), 1)
+    return jnp.sum(v * x, 1), v @ t.T - x @ s.T, d_bar
+
+
+lowrankupdate_solve = with_pullback(_lowrankupdate_solve, _lowrankupdate_solve_pullback)
 
 
 def lowrankupdate_logdet(p, b, w):

@@ -7,9 +7,11 @@ import timeit
 from collections.abc import Callable
 from typing import Any
 
+import hand
 import jax
 import jax.numpy as jnp
 from cells import make_cell
+from timing import interleave
 
 import tanjax as tj
 
@@ -40,6 +42,16 @@ def construct_us() -> dict[str, float]:
         "Zero": lambda: tj.Zero((4, 4)),
     }
     return {name: fastest_us(make) for name, make in makers.items()}
+
+
+def mirror_ratio() -> dict[int, float]:
+    """Constructing a `Symmetric` from an array, to mirroring it by hand, by size."""
+    found = {}
+    for n in (512, 2048):
+        x = jnp.ones((n, n)) + jnp.arange(float(n))
+        makers = {"tanjax": lambda x=x: tj.Symmetric(x).data, "hand": lambda x=x: hand.mirror(x)}
+        found[n] = interleave(makers, 15).ratio("tanjax", "hand")
+    return found
 
 
 def eager_us() -> dict[str, float]:

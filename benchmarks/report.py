@@ -48,6 +48,7 @@ class Micro:
     construct: dict[str, float]
     eager: dict[str, float]
     trace: dict[str, dict[str, float]]
+    mirror: dict[int, float]
 
 
 CELL_HEADER = ["cell", "n", "hand, µs", "tanjax / hand", "of minima", "dense / hand"]
@@ -84,6 +85,9 @@ def violations(rows: list[Row], small: Micro, budgets: dict[str, Any]) -> list[s
     for name, value in small.construct.items():
         if value > limits["construct_us"]:
             found.append(f"construct {name}: {value:.2f} µs (budget {limits['construct_us']})")
+    for n, ratio in small.mirror.items():
+        if ratio > cells["time_ratio"]:
+            found.append(f"construct Symmetric, n = {n}: {ratio:.2f} × hand")
     for name, value in small.eager.items():
         if not name.startswith("jnp") and value > limits["eager_us"]:
             found.append(f"eager {name}: {value:.1f} µs (budget {limits['eager_us']})")
@@ -128,6 +132,10 @@ def micro_rows(small: Micro, budget: dict[str, Any]) -> list[tuple[str, str, str
     rows = [
         (f"construct {k}", f"{v:.2f} µs", f"{budget['construct_us']:g} µs")
         for k, v in small.construct.items()
+    ]
+    rows += [
+        (f"construct Symmetric, n = {n}, / hand", f"{ratio:.2f}", "")
+        for n, ratio in small.mirror.items()
     ]
     rows += [
         (f"eager {k}", f"{v:.1f} µs", "" if k.startswith("jnp") else f"{budget['eager_us']:g} µs")

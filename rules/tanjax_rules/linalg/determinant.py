@@ -33,8 +33,16 @@ def logdet_triangular_rule(a):
 @tj.logdet.natural_rule(tj.Symmetric)
 @tj.logdet.natural_rule(tj.Hermitian)
 def logdet_symmetric_rule(a):
+    """Scales last: what is made symmetric is then the inverse itself, in its own memory."""
     f = factored(a)
-    return logdet_factored(f), lambda y_bar: y_bar.astype(a.dtype) * inverse_factored(f).T
+    value = logdet_factored(f)
+
+    def logdet_symmetric_pullback(y_bar):
+        inverse = inverse_factored(f)
+        inverse = inverse.T if isinstance(a, tj.Hermitian) else inverse
+        return tj.Scaled(inverse, y_bar.astype(value.dtype))
+
+    return value, logdet_symmetric_pullback
 
 
 def _log_abs(diag):

@@ -35,12 +35,23 @@ class Factored(NamedTuple):
 
 
 def factored(a: Any) -> Factored:
-    """Factorise a `Symmetric` or `Hermitian` matrix: $n^3/3$ operations, or $2n^3/3$ by LU."""
-    fixed = lax.stop_gradient(a.data)
+    """Factorise a `Symmetric` or `Hermitian` matrix: $n^3/3$ operations, or $2n^3/3$ by LU.
+
+    LAPACK stores by columns. The transpose (conjugate), which is the same matrix, lies by columns
+    in memory as the matrix itself does by rows, so that nothing has to be moved around.
+    """
+    same = jnp.conj(a.data) if isinstance(a, tj.Hermitian) else a.data
+    fixed = lax.stop_gradient(jnp.swapaxes(same, -1, -2))
     if a.definite:
         return Factored(a.data, lax.linalg.cholesky(fixed, symmetrize_input=False), None)
     factor, _, permutation = lax.linalg.lu(fixed)
     return Factored(a.data, factor, permutation)
+
+
+def factored_matrix(a: Any) -> Factored:
+    """Factorise a dense square matrix by LU: $2n^3/3$ operations."""
+    factor, _, permutation = lax.linalg.lu(lax.stop_gradient(a))
+    return Factored(a, factor, permutation)
 
 
 def solve_factored(f: Factored, b: Any) -> Any:
@@ -87,12 +98,14 @@ def _solve(f: Factored, b: Any, transposed: bool) -> Any:
     if b.ndim == 1:
         return _solve(f, b[:, None], transposed)[:, 0]
     factor = lax.stop_gradient(f.factor)
-    solve = functools.partial(lax.linalg.triangular_solve, factor, left_side=True)
     if f.permutation is None:
-        # The transpose of a Hermitian matrix is its conjugate.
-        y = jnp.conj(b) if transposed else b
-        x = solve(solve(y, lower=True), lower=True, transpose_a=True, conjugate_a=True)
+        # The transpose of a Hermitian matrix is its conjugate, and so is the second factor of
+        # `bᵀ L⁻ᵀ conj(L)⁻¹`. From the right, because `bᵀ` by columns is `b` by rows.
+        divide = functools.partial(lax.linalg.triangular_solve, factor, left_side=False, lower=True)
+        y = divide((jnp.conj(b) if transposed else b).T, transpose_a=True)
+        x = jnp.conj(divide(jnp.conj(y))).T
         return jnp.conj(x) if transposed else x
+    solve = functools.partial(lax.linalg.triangular_solve, factor, left_side=True)
     by_l = functools.partial(solve, lower=True, unit_diagonal=True, transpose_a=transposed)
     by_u = functools.partial(solve, lower=False, transpose_a=transposed)
     if transposed:

@@ -7,6 +7,9 @@ their own that reuses it.
 
 from __future__ import annotations
 
+import functools
+
+import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 
@@ -14,12 +17,13 @@ import tanjax as tj
 
 from .factored import (
     factored,
+    factored_matrix,
     formed,
     inverse_factored,
     solve_factored,
     solve_factored_transposed,
 )
-from .matmul import along_axes, on_axis
+from .matmul import along_axes
 
 
 def check_square_factor(name, factor) -> None:
@@ -80,6 +84,44 @@ def solve_symmetric_rule(a, b):
         return tj.Outer(-w, x), w
 
     return x, solve_symmetric_pullback
+
+
+@tj.solve.natural_rule(tj.LowRankUpdate, tj.Dense, cotangents=("structural", "natural"))
+def solve_update_rule(a, b):
+    r"""Woodbury for both directions, with one factorisation of the small matrix $C$.
+
+    With $t = C^{-1} D V^\top y$ and $s = C^{-\top} U^\top B^{-\top}\bar x$ nothing thin is
+    multiplied twice: $D V^\top x = t$ and $U^\top w = s$. So $\bar U = -w\,t^\top$,
+    $\bar V = -x\,(D s)^\top$ and $\bar d = -\mathrm{diag}(s\,(V^\top x)^\top)$. At n = 2048 that
+    takes half the time of AD of the formula.
+    """
+    dtype = jnp.result_type(b, *jax.tree.leaves(a))
+    y, z, zt, transposed = solve_base(a, as_columns(b).astype(dtype))
+    small, inner = factored_matrix(capacitance(a, z).astype(dtype)), right_of(a).T @ z
+    vy = right_of(a).T @ y if zt is None else zt.T @ as_columns(b)
+    t = solve_factored(small, weighted(a, vy))
+    x = y - z @ t
+
+    def solve_update_pullback(x_bar):
+        zx = z.T @ as_columns(x_bar)
+        if zt is None:
+            s = solve_factored_transposed(small, zx)
+            ds = weighted(a, s)
+        else:  # the same system as before, which needs no transposed permutation
+            ds = solve_factored(small, weighted(a, zx))
+            s = zx - inner @ ds
+        yw, zw = transposed(as_columns(x_bar))
+        minus_w = zw @ ds - yw
+        u_bar, v_bar = minus_w @ t.T, x @ -ds.T
+        a_bar = a.replace(
+            base=tj.pullback_of_destructure(a.base)(tj.Outer(minus_w, x)),
+            u=u_bar + v_bar if a.v is None else u_bar,
+            d=None if a.d is None else -jnp.sum(s * (vy - inner @ t), axis=1),
+            v=None if a.v is None else v_bar,
+        )
+        return a_bar, -minus_w.reshape(x_bar.shape)
+
+    return x.reshape(b.shape), solve_update_pullback
 
 
 @tj.inv.natural_rule(tj.AbstractArray)
@@ -174,32 +216,60 @@ def check_square_blocks(name, a) -> None:
 def solve_kronecker(a, b):
     for factor in a.factors:
         check_square_factor("solve", factor)
-    return along_axes(on_axis(tj.solve), a.factors, b)
+    return along_axes(tj.solve, a.factors, b)
 
 
-@tj.solve.implementation(tj.LowRankUpdate, tj.Dense, differentiate=True)
+@tj.solve.implementation(tj.LowRankUpdate, tj.Dense)
 def solve_update(a, b):
     r"""Woodbury, without an inverse of `d`.
 
     $x = y - Z\,(I + D V^\top Z)^{-1} D V^\top y$ with $y = B^{-1}b$ and $Z = B^{-1}U$.
     """
-    columns = b[:, None] if b.ndim == 1 else b
+    y, z, *_ = solve_base(a, as_columns(b))
+    x = y - z @ jnp.linalg.solve(capacitance(a, z), weighted(a, right_of(a).T @ y))
+    return x.reshape(b.shape)
+
+
+def as_columns(b):
+    """A vector as a matrix of one column."""
+    return b[:, None] if b.ndim == 1 else b
+
+
+def solve_base(a, b):
+    """`B⁻¹ b`, `B⁻¹ U`, `B⁻ᵀ V` where that is the same, and a function: `B⁻ᵀ x̄` and `B⁻ᵀ V`.
+
+    A base that has to be factorised is factorised once.
+    """
     if isinstance(a.base, tj.Diagonal | tj.Triangular | tj.Identity):
-        y, z = tj.solve(a.base, columns), tj.solve(a.base, a.u)
-    else:  # one factorisation for both
-        both = tj.solve(a.base, jnp.concatenate([columns, a.u], axis=1))
-        y, z = both[:, : columns.shape[1]], both[:, columns.shape[1] :]
-    vt = (a.u if a.v is None else a.v).T
-    x = y - z @ jnp.linalg.solve(capacitance(a, z), weighted(a, vt @ y))
-    return x[:, 0] if b.ndim == 1 else x
+        z, solve_transposed = tj.solve(a.base, a.u), functools.partial(tj.solve, a.base.mT)
+        zt = z if a.v is None and not isinstance(a.base, tj.Triangular) else None
+        back = lambda x_bar: (
+            solve_transposed(x_bar),
+            solve_transposed(right_of(a)) if zt is None else zt,
+        )
+        return tj.solve(a.base, b), z, zt, back
+    k = b.shape[1]
+    both, pullback = jax.vjp(
+        lambda columns: tj.solve(a.base, columns), jnp.concatenate([b, a.u], axis=1)
+    )
+
+    def transposed(x_bar):
+        (bars,) = pullback(jnp.concatenate([x_bar, right_of(a)], axis=1).astype(both.dtype))
+        return bars[:, :k], bars[:, k:]
+
+    return both[:, :k], both[:, k:], None, transposed
+
+
+def right_of(a):
+    """The right factor of a low-rank update."""
+    return a.u if a.v is None else a.v
 
 
 def capacitance(a, z):
     """`I + D Vᵀ Z`, the small matrix of Woodbury and of the determinant lemma."""
-    right = a.u if a.v is None else a.v
     # The product in this order: XLA then schedules the gradient of logdet with `Z` freed early
     # (half the scratch memory).
-    return jnp.eye(z.shape[1], dtype=z.dtype) + weighted(a, (z.T @ right).T)
+    return jnp.eye(z.shape[1], dtype=z.dtype) + weighted(a, (z.T @ right_of(a)).T)
 
 
 def weighted(a, rows):
@@ -280,6 +350,7 @@ def cases():
     scaled = tj.Scaled(symmetric, s.positive())
     update = tj.LowRankUpdate(tj.Diagonal(s.positive(3)), s.normal(3, 1), s.positive(1))
     general = tj.LowRankUpdate(lower, s.normal(2, 1), None, 0.1 * s.normal(2, 1))
+    factored = tj.LowRankUpdate(symmetric, s.normal(2, 1), s.positive(1), 0.1 * s.normal(2, 1))
     kronecker = tj.Kronecker(symmetric, diagonal)
     blocks = tj.BlockDiagonal(symmetric, tj.Diagonal(s.positive(1)))
     for a, b in (
@@ -306,6 +377,7 @@ def cases():
         (kronecker, s.normal(4)),
         (update, s.normal(3)),
         (general, s.normal(2, 1)),
+        (factored, s.normal(2)),
         (tj.Diagonal(s.normal(0)), s.normal(0)),
     ):
         yield Case(tj.solve, a, b)

@@ -17,6 +17,7 @@ DENSE = {
     "Symmetric, lower": (lambda: tj.Symmetric(M, "L"), [[1, 3], [3, 4]]),
     "Symmetric, mean": (lambda: tj.Symmetric(M, uplo="mean"), [[1, 2.5], [2.5, 4]]),
     "Symmetric, complex": (lambda: tj.Symmetric(C), [[1 + 1j, 2 + 1j], [2 + 1j, 4 - 2j]]),
+    "Symmetric, of one": (lambda: tj.Symmetric(tj.Symmetric(M), "L"), [[1, 2], [2, 4]]),
     "Hermitian, upper": (lambda: tj.Hermitian(C), [[1, 2 + 1j], [2 - 1j, 4]]),
     "Hermitian, lower": (lambda: tj.Hermitian(C, "L"), [[1, 3], [3, 4]]),
     "Hermitian, mean": (lambda: tj.Hermitian(C, "mean"), [[1, 2.5 + 0.5j], [2.5 - 0.5j, 4]]),

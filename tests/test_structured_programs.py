@@ -1,0 +1,127 @@
+"""What the compiled value and gradient of a structured cell does, counted and not timed.
+
+`benchmarks/bench_structured.py` compares times with hand-written JAX; here stands what makes them:
+scratch memory, factorisations, products and transposes in the optimised program.
+"""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import tanjax as tj
+from comparisons import wave
+
+N, K = 192, 24
+WORD = 4  # bytes of a float32
+
+
+def normal(*shape, phase=0.3):
+    return wave(jnp.zeros(shape, jnp.float32), phase)
+
+
+def definite(n):
+    x = normal(n, n) / n
+    return tj.Symmetric(x @ x.T + jnp.eye(n, dtype=jnp.float32), definite=True)
+
+
+def update(n, v=None):
+    base = tj.Diagonal(jnp.linspace(1.0, 2.0, n, dtype=jnp.float32))
+    return tj.LowRankUpdate(base, normal(n, 4) / n**0.5, jnp.ones(4, jnp.float32), v)
+
+
+def compiled(operation, a, b):
+    """The optimised value and gradient of `sum(weights * operation(a, b))` for `a`."""
+    loss = lambda a, b, weights: jnp.sum(weights * operation(a, b))
+    return jax.jit(jax.value_and_grad(loss)).lower(a, b, wave(b, 0.9)).compile()
+
+
+def scratch(program):
+    return program.memory_analysis().temp_size_in_bytes
+
+
+def calls(program, name):
+    """How often a routine of LAPACK is called."""
+    return len(re.findall(rf'custom_call_target="lapack_s{name}_ffi"', program.as_text()))
+
+
+def bodies(program):
+    """The text of each fused loop."""
+    return re.findall(r"\n%\S+ \([^\n]*\{\n(.*?)\n\}", program.as_text(), re.DOTALL)
+
+
+def loops(program):
+    """The names of the operations in each fused loop."""
+    return [re.findall(r" = \S+ ([\w-]+)\(", body) for body in bodies(program)]
+
+
+def slow_transposes(program):
+    """Fused loops that transpose something and do arithmetic with it."""
+    arithmetic = {"add", "multiply", "select", "divide"}
+    return [names for names in loops(program) if "transpose" in names and arithmetic & set(names)]
+
+
+def test_a_gradient_of_one_column_is_written_in_one_pass():
+    program = compiled(tj.matmul, definite(N), normal(N))
+    assert scratch(program) <= 3 * N * WORD
+    assert not re.search(rf"f32\[{N},2\]", program.as_text())  # no product of width two
+
+
+def test_many_columns_are_not_put_beside_themselves():
+    program = compiled(tj.matmul, definite(N), normal(N, N))
+    assert f"{N},{2 * N}]" not in program.as_text()
+    assert scratch(program) <= 1.1 * N * N * WORD
+    assert not slow_transposes(program)
+
+
+def test_a_few_columns_form_no_second_matrix():
+    program = compiled(tj.matmul, definite(N), normal(N, K))
+    assert scratch(program) <= 4 * N * K * WORD
+
+
+@pytest.mark.parametrize("shape", [(N,), (N, K)])
+def test_a_definite_matrix_is_factorised_once_and_as_it_lies(shape):
+    program = compiled(tj.solve, definite(N), normal(*shape))
+    assert (calls(program, "potrf"), calls(program, "trsm")) == (1, 4)
+    matrix = rf"f32\[{N},{N}\]"
+    given, turned = matrix + r"\{1,0\} parameter", matrix + r"\{0,1\} copy\(%param"
+    assert not [b for b in bodies(program) if re.search(given, b) and re.search(turned, b)]
+
+
+def test_the_inverse_for_a_gradient_of_logdet_is_made_symmetric_in_its_own_memory():
+    program = compiled(lambda a, b: tj.logdet(a), definite(N), normal(1))
+    assert (calls(program, "potrf"), calls(program, "trsm")) == (1, 2)
+    assert scratch(program) <= 1.1 * N * N * WORD
+
+
+def test_a_low_rank_update_has_one_small_factorisation_for_both_directions():
+    program = compiled(tj.solve, update(N), normal(N, K))
+    assert (calls(program, "getrf"), calls(program, "trsm")) == (1, 4)
+    assert not re.search(r" sort\(", program.as_text())  # of a permutation that is not needed
+    assert scratch(program) <= 2.5 * N * K * WORD  # both solutions
+
+
+def test_a_base_is_factorised_once():
+    a = tj.LowRankUpdate(definite(N), normal(N, 4) / N, None, normal(N, 4, phase=1.1) / N)
+    program = compiled(tj.solve, a, normal(N, K))
+    assert (calls(program, "potrf"), calls(program, "getrf")) == (1, 1)
+
+
+def test_a_kronecker_product_moves_its_tensor_no_more_than_by_hand():
+    a = tj.Kronecker(normal(16, 16), normal(12, 12))
+    program = compiled(tj.matmul, a, normal(N, K))
+    assert sum("transpose" in names for names in loops(program)) <= 4
+    assert not slow_transposes(program)
+
+
+@pytest.mark.parametrize("uplo", ["U", "L", "mean"])
+def test_a_symmetric_matrix_is_mirrored_by_a_transpose_of_its_own(uplo):
+    program = jax.jit(lambda x: tj.Symmetric(x, uplo)).lower(normal(N, N)).compile()
+    assert not slow_transposes(program)
+    assert scratch(program) == 0
+
+
+def test_the_detector_sees_a_transpose_in_arithmetic():
+    program = jax.jit(lambda x: (x + x.T) / 2).lower(normal(N, N)).compile()
+    assert slow_transposes(program)
