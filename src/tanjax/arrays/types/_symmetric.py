@@ -162,8 +162,19 @@ def outer_and_transpose(left: Any, right: Any) -> Any:
     """
     n, k = left.shape
     if k == 1:
-        return left * right.T + right * left.T
+        return _column_and_transpose(left, right)
     if k < max(96, n // 8):
         return symmetric_outer(left, right)
     product = left @ right.T
     return product + transposed(product)
+
+
+def _column_and_transpose(left: Any, right: Any) -> Any:
+    """`left * right.T + right * left.T`, an entry and its mirror image by the same arithmetic.
+
+    XLA fuses a product with the sum, which rounds the other one alone: as written, they differ.
+    """
+    i = jnp.arange(left.shape[0])
+    above = i[:, None] <= i
+    first, second = (jnp.where(above, x, x.T) for x in (left, right))
+    return first * jnp.where(above, right.T, right) + second * jnp.where(above, left.T, left)
