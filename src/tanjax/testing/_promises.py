@@ -78,8 +78,8 @@ def check_scratch(recorder: Recorder, p: Problem) -> None:
         recorder.holds(
             "memory", f"the rule forms the dense {m}x{n} cotangent of {p.names[i]}.", not formed,
             "AD of the implementation does without.",
-            hint="give `tj.Outer(left, right)`, or another structured cotangent; of an implementation "
-            "that needs no rule say `differentiate=True`.",
+            hint="give `tj.Outer(left, right)`, or another structured cotangent; of an "
+            "implementation that needs no rule say `differentiate=True`.",
         )  # fmt: skip
 
 
