@@ -313,6 +313,6 @@ def test_arguments_that_are_always_others_are_remembered_now_and_then():
 def test_counts_of_other_orders_of_magnitude_are_other_counts():
     """Sixteen is no eight, though their first bits are the same."""
     counts = [0, 1, 7, 8, 15, 16, 32, 64, 1000, 1024, -8, -16]
-    found = [others([jnp.int32(n)]) for n in counts]
+    found = [others([jnp.int32(n)], [0]) for n in counts]
     assert len(set(found)) == len(counts)
-    assert others([jnp.int32(1000)]) == others([jnp.int32(1010)])
+    assert others([jnp.int32(1000)], [0]) == others([jnp.int32(1010)], [0])

@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 
 from scale_facts import exponents_at
-from tanjax.scale._proof import expected, proves, widest
+from tanjax.scale._proof import counting, expected, proves, widest
 from tanjax.scale.graph._graph import Exponents, Magnitude, build
 from tanjax.scale.laws._law import LAWS
 from tanjax.scale.magnitudes._evaluate import evaluate
@@ -198,3 +198,28 @@ def test_a_wrong_bound_is_found(monkeypatch, name):
     }[name]
     with pytest.raises(AssertionError):
         nothing_leaves_its_range(f, "float32", distances=np.arange(120.0, 0.0, -0.25))
+
+
+N = np.int32(3)
+
+
+@pytest.mark.parametrize(
+    ("f", "counts"),
+    [
+        (lambda n: 0.9 ** (n + 1).astype(jnp.float32), True),
+        (lambda n: (n + 1, jnp.broadcast_to(-n * 2, (3,)).astype(jnp.float32)), True),
+        (lambda n: jnp.where(n < 10, 1.0, 2.0), False),
+        (lambda n: jnp.asarray(XS)[n], False),
+        (lambda n: lax.fori_loop(0, n, lambda i, x: 2 * x, X), False),
+        (lambda n: lax.cond(n > 1, lambda: X, lambda: 2 * X), False),
+        (lambda n: (n % 2).astype(jnp.float32), False),
+        (lambda n: jax.random.normal(jax.random.key(n)), False),
+    ],
+)
+def test_integers_that_decide_nothing_are_known(f, counts):
+    assert counting(graph_of(f, N)) == ({0} if counts else set())
+
+
+def test_flags_and_floating_arguments_are_no_counts():
+    f = lambda x, flag, n: x * flag.astype(jnp.float32) + n.astype(jnp.float32)
+    assert counting(graph_of(f, X, np.bool_(True), N)) == {2}

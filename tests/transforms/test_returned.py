@@ -103,6 +103,43 @@ def test_a_state_that_grows_is_looked_at_in_time(growth):
         np.testing.assert_allclose(x, want, rtol=1e-3)
 
 
+def adam(p, m, v, t, batch):
+    """A step towards the mean of the batches; no bound says that nothing leaves its range."""
+    g, t = p - batch, t + 1
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+    first, second = 1 - 0.9 ** t.astype(jnp.float32), 1 - 0.999 ** t.astype(jnp.float32)
+    return p - 1e-2 * (m / first) / (jnp.sqrt(v / second) + 1e-8), m, v, t
+
+
+def test_a_dear_program_is_looked_at_now_and_then_though_its_steps_are_counted(monkeypatch):
+    monkeypatch.setattr(_entries, "DEAR", 0.0)
+    rng, f, g = np.random.default_rng(0), tj.jit(adam), jax.jit(adam)
+    state = other = (array(1.0), array(0.0), array(0.0), jnp.int32(0))
+    for _ in range(300):
+        batch = jnp.asarray(rng.normal(size=8), jnp.float32)
+        state, other = f(*state, batch), g(*other, batch)
+    assert all(np.array_equal(a, b) for a, b in zip(state, other, strict=True))
+    (plan,) = f.plans
+    assert plan.looks < 20
+    assert f._compiled._recent.entries[0].unseen
+
+
+def test_numbers_near_an_end_of_what_is_trusted_are_looked_at_and_trusted_no_more_if_wrong(
+    monkeypatch,
+):
+    monkeypatch.setattr(_entries, "DEAR", 0.0)
+    f, state = tj.jit(adam), (array(1.0), array(0.5), array(0.5), jnp.int32(3))
+    for size in (1.5, 2.0, 2.5, 3.0):
+        f(*state, array(size))
+    entry, near, far = f._compiled._recent.entries[0], (*state, array(4.0)), (*state, array(1e25))
+    for _ in range(2):
+        assert entry.covers(near)
+        assert entry.confirm(near, _entries.look(near))
+    assert entry.covers(near)
+    assert not entry.confirm(far, _entries.look(far))
+    assert not entry.covers(near)
+
+
 def test_a_state_that_is_squared_is_looked_at_in_time():
     f, x, want = tj.jit(lambda x: chain(x) * x), array(1.000001), float(np.float32(1.000001))
     for _ in range(25):

@@ -70,6 +70,38 @@ def narrow(graph: ScaleGraph, seen: Sequence[Magnitude | None]) -> list[Window |
     return [w and w._replace(finite=False) for w in found]
 
 
+# What keeps an integer a number; anything else may decide by it.
+_COUNTS = frozenset(
+    ("add", "sub", "mul", "neg", "convert_element_type", "broadcast_in_dim", "reshape", "squeeze")
+)
+
+
+def counting(graph: ScaleGraph) -> frozenset[int]:
+    """The places of the integer arguments that decide nothing, such as the number of a step.
+
+    They become floating numbers, or leave. Others end loops, pick branches or entries.
+    """
+    return frozenset(i for i, x in enumerate(graph.inputs) if _is_whole(x) and _only_counts(x))
+
+
+def _is_whole(value: Value) -> bool:
+    return getattr(getattr(value.aval, "dtype", None), "kind", "") in ("i", "u")
+
+
+def _only_counts(value: Value) -> bool:
+    pending, reached = [value], set[int]()
+    while pending:
+        value = pending.pop()
+        if value.is_floating or value.index in reached:
+            continue
+        reached.add(value.index)
+        readers = [use.node for use in value.uses if use.node is not None]
+        if not all(node.primitive in _COUNTS for node in readers):
+            return False
+        pending += [x for node in readers for x in node.outputs]
+    return True
+
+
 def _widest(
     bounds: Bounds,
     graph: ScaleGraph,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -121,12 +121,13 @@ class Entry:
         self.watch: Watch | None = None
         self._failures = 0
         self._hull: Look | None = None
+        self.counting = _proof.counting(plan.graph)
         if plan.is_estimate:
             seen = look(leaves)
             if not self.prove(leaves, seen):
                 windows = _proof.expected(plan.graph, plan.exponents, seen)
                 windows = windows or _proof.narrow(plan.graph, seen)
-                self.trusted = [Trusted(Watch(windows, leaves), others(leaves), seen)]
+                self.trusted = [Trusted(Watch(windows, leaves), self.others(leaves), seen)]
 
     @property
     def _first(self) -> Watch | None:
@@ -149,11 +150,15 @@ class Entry:
                 return True
             begun = None  # it was of the first watch
         for trusted in self.trusted:
-            if trusted.watch.takes(leaves, begun) and trusted.others == others(leaves):
+            if trusted.watch.takes(leaves, begun) and trusted.others == self.others(leaves):
                 self.grade, self.watch = "guessed", trusted.watch
                 return True
             begun = None
         return False
+
+    def others(self, leaves: Sequence[Any], places: Sequence[int] | None = None) -> Any:
+        """Flags and counts (`others`) of all arguments, or of those at some places."""
+        return others(leaves, range(len(leaves)) if places is None else places, self.counting)
 
     def prove(self, leaves: Sequence[Any], seen: Look) -> bool:
         """Try to prove that the plan is right for these numbers, and for others around them.
@@ -191,19 +196,30 @@ class Entry:
         self.grade = "seen"
         return True
 
+    def confirm(self, leaves: Sequence[Any], seen: Look) -> bool:
+        """Look at numbers near an end of what is trusted; false if they are none to be trusted."""
+        if self.grade != "guessed" or not self.plan.identity or self.plan.is_estimate:
+            return True
+        if not self.is_right(leaves):
+            self.trusted = [t for t in self.trusted if t.watch is not self.watch]
+            return False
+        self.trust(leaves, seen)
+        self.watch = self.trusted[0].watch
+        return True
+
     def believe(self, program: Callable[..., Any], leaves: Sequence[Any]) -> None:
         """JAX's own program instead: it was run, and nothing was missing."""
         self.plan, self.program = self.plan.believed(), program
         seen = look(leaves)
         near = [m and Window(m.low - _BELIEVED, m.high + _BELIEVED) for m in seen]
-        self.trusted = [Trusted(Watch(near, leaves), others(leaves), seen)]
+        self.trusted = [Trusted(Watch(near, leaves), self.others(leaves), seen)]
 
     def trust(self, leaves: Sequence[Any], seen: Look) -> None:
         """Take JAX's own program for numbers like these, which is too dear to be looked at again.
 
         The windows grow with every look.
         """
-        flags, hull, looks = others(leaves), seen, 1
+        flags, hull, looks = self.others(leaves), seen, 1
         for known in self.trusted:
             if known.others == flags and _are_near(known.hull, seen):
                 hull, looks = joined(known.hull, seen), known.looks + 1
@@ -237,16 +253,24 @@ def _around(m: Magnitude, down: float) -> Window:
     return Window(m.low - (_UP if m.low == m.high else down), m.high + _UP)
 
 
-def others(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """Flags and counts, large ones to four bits: a program may take another branch for others."""
+def others(
+    leaves: Sequence[Any], places: Iterable[int], counting: Container[int] = ()
+) -> tuple[Any, ...]:
+    """Flags and counts, large ones to four bits: a program may take another branch for others.
+
+    **Arguments:** `counting`: the places of those that decide nothing, to a factor of sixteen.
+    """
     found: list[Any] = []
-    for i, x in enumerate(leaves):
+    for i in places:
+        x = leaves[i]
         if type(x) is Spread:
             if not _has_magnitude(x):
                 found.append((i, -1 if x.magnitude.is_zero else int(x.magnitude.high)))
         elif isinstance(x, int) or (getattr(x, "size", 0) == 1 and not _has_magnitude(x)):
             number = _whole(x)
-            if number is not None:
+            if number is not None and i in counting:
+                found.append((i, (number.bit_length() + 3) // 4, number < 0))
+            elif number is not None:
                 rest = max(0, number.bit_length() - 4)
                 found.append((i, rest, number >> rest))
     return tuple(found)

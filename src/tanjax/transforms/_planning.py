@@ -152,14 +152,14 @@ class PlannedFunction:
             out = self._run(riding or entry.program, case, args, kwargs)
             if riding is not None and out is not _NOTHING:
                 begun, out = out
-        if out is _NOTHING or (entry.flagged is None and not entry.covers(leaves, begun)):
+        is_known = out is not _NOTHING and (entry.flagged or entry.covers(leaves, begun))
+        if not (is_known and case.returned.looked(entry, leaves)):
             return _NOTHING
         # Where others come each time, few are remembered: 0.5 us for each array.
         self._strangers += 1
         if self._strangers <= _STRANGERS or self._strangers % _STRANGERS == 0:
             self._remember(case, args, kwargs, leaves)
         self._say_again(entry)
-        case.returned.looked(entry, leaves)
         return out if case.is_pure else entry.program(*args, **kwargs)
 
     def _flagged(self, case: Case, args: Any, kwargs: Any) -> Any:

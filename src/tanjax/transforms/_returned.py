@@ -27,7 +27,7 @@ from tanjax.scale import Magnitude
 from tanjax.scale.numbers._measure import ANYWHERE, Window, inside
 
 from ._arguments import ARRAYS
-from ._entries import Watch, joined, look, others
+from ._entries import Watch, joined, look
 
 if TYPE_CHECKING:
     from ._entries import Entry, Look
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _HARMLESS = 8  # looks in a row before the first call without one
 _RARELY = 64  # calls without a look, at most
 _UP, _DOWN = 2.0, 8.0  # bits by which numbers may move from look to look; few are near zero by law
-_ROOM = 5.0  # bits from the largest number to the end of the window of the plan
+_ROOM = 3.0  # bits from the largest number to the end of the window of the plan
 
 
 class Returned:
@@ -75,7 +75,8 @@ class Returned:
             return False
         assert self._outside is not None
         is_known = all([type(leaves[i]) in ARRAYS and leaves[i].aval is a for i, a in self._avals])
-        if not is_known or not self._outside.takes(leaves) or self._flags != self._others(leaves):
+        flags = entry.others(leaves, self._counts)
+        if not is_known or not self._outside.takes(leaves) or self._flags != flags:
             self._looks = self._gap = self._left = 0
             return False
         self._left -= 1
@@ -100,24 +101,29 @@ class Returned:
             inside(x, w._replace(finite=True)) for (x, _), w in zip(given, limits, strict=True)
         )
 
-    def looked(self, entry: Entry, leaves: Sequence[Any]) -> None:
-        """All arguments of a call were looked at, and the plan is right for them."""
+    def looked(self, entry: Entry, leaves: Sequence[Any]) -> bool:
+        """All arguments of a call were looked at, and are where the plan is known to be right.
+
+        **Returns:** false if a closer look found that it is not.
+        """
         entry.unseen = self._left = 0
         if not entry.plan.identity or entry.plan.alarms:
-            return
+            return True
         if self._wait:
             self._wait -= 1
-        elif self._is_quiet(entry, leaves):
+        elif not self._is_quiet(entry, leaves):
+            return self._begin(entry, leaves)
+        else:
             self._looks, self._failures = self._looks + 1, 0
             if self._looks >= _HARMLESS:
                 self._gap = min(2 * self._gap or 1, _RARELY)
                 self._left = self._gap
-        else:
-            self._begin(entry, leaves)
+        return True
 
     def _is_quiet(self, entry: Entry, leaves: Sequence[Any]) -> bool:
-        same = entry is self._entry and self._quiet is not None and self._are_returned(leaves)
-        return same and self._quiet.takes(leaves) and self._flags == self._others(leaves)  # type: ignore[union-attr]
+        if entry is not self._entry or self._quiet is None or not self._are_returned(leaves):
+            return False
+        return self._quiet.takes(leaves) and self._flags == entry.others(leaves, self._counts)
 
     def _are_returned(self, leaves: Sequence[Any]) -> bool:
         results, pairs = self._results, self._pairs
@@ -125,11 +131,7 @@ class Returned:
             return all([results[r] is leaves[a] for a, r in pairs])
         return bool(results) and all([results[r]() is leaves[a] for a, r in pairs])
 
-    def _others(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
-        """Flags and counts from outside: to read one that is a result is to wait for it."""
-        return others([leaves[i] for i in self._counts])
-
-    def _begin(self, entry: Entry, leaves: Sequence[Any]) -> None:
+    def _begin(self, entry: Entry, leaves: Sequence[Any]) -> bool:
         """Find out which arguments are results, and draw windows around all of them."""
         results = self._results if self._keeps else [r() for r in self._results]
         places = {id(x): i for i, x in enumerate(results)}
@@ -142,23 +144,33 @@ class Returned:
         self._failures += 1
         self._wait = (1 << min(self._failures, 10)) >> 2
         if not self._pairs or entry.watch is None:
-            return
+            return True
         seen = look(leaves)
         self._hull = hull = seen if self._hull is None else joined(self._hull, seen)
+        if not _have_room(hull, entry.watch):
+            self._hull = hull = seen
+            if not entry.confirm(leaves, seen):
+                return False
+        if _have_room(hull, entry.watch):
+            self._draw(entry, leaves, hull)
+        return True
+
+    def _draw(self, entry: Entry, leaves: Sequence[Any], hull: Look) -> None:
+        assert entry.watch is not None
         windows = dict(entry.watch.pairs)
-        if not all(_has_room(m, windows.get(i)) for i, m in enumerate(hull)):
-            return
         near = [_near(m, windows.get(i)) for i, m in enumerate(hull)]
         returned = {a for a, _ in self._pairs}
         self._quiet = Watch(near, leaves)
         self._outside = Watch([None if i in returned else w for i, w in enumerate(near)], leaves)
         self._avals = [(i, x.aval) for i, x in enumerate(leaves) if i not in returned]
-        self._counts = [i for i, m in enumerate(seen) if m is None and i not in returned]
-        self._flags = self._others(leaves)
+        # To read one that is a result is to wait for it.
+        self._counts = [i for i, m in enumerate(hull) if m is None and i not in returned]
+        self._flags = entry.others(leaves, self._counts)
 
 
-def _has_room(m: Magnitude | None, window: Window | None) -> bool:
-    return m is None or window is None or m.is_zero or m.high + _ROOM <= window.high
+def _have_room(hull: Look, watch: Watch) -> bool:
+    found = [(hull[i], window) for i, window in watch.pairs]
+    return all(m is None or m.is_zero or m.high + _ROOM <= w.high for m, w in found)
 
 
 def _near(m: Magnitude | None, window: Window | None) -> Window | None:
