@@ -9,7 +9,7 @@ import tanjax as tj
 from tanjax import arrays
 from tanjax.testing import examples_of
 
-SHIPPED = [x for kind in tj.registered_array_types() for x in examples_of(kind)]
+SHIPPED = [x for kind in tj.rules.registered_array_types() for x in examples_of(kind)]
 SAME_TYPE = (
     tj.Diagonal, tj.Symmetric, tj.Hermitian, tj.Fill, tj.Zero, tj.Scaled, tj.LowRank,
     tj.LowRankUpdate, tj.Kronecker, tj.BlockDiagonal, tj.Outer, tj.Masked,
