@@ -1,4 +1,4 @@
-"""Layer 3: array types, the natural-cotangent lattice, and the four maps."""
+"""Layer 3: array types, cotangents that stay small, the four maps, quantities."""
 
 from ._abstract import AbstractArray as AbstractArray, Dense as Dense, static_field as static_field
 from ._densify import densified as densified, densify as densify, densify_mode as densify_mode

@@ -59,6 +59,12 @@ def is_own(x: Any) -> bool:
     return kind is not None and kind.is_own
 
 
+def fact(x: Any, name: str) -> bool:
+    """A fact of any array, such as `is_linear`; a dense one has them all."""
+    kind = TYPES.get(type(x))
+    return kind is None or getattr(kind, name)(x)
+
+
 def answers(x: Any, query: str) -> bool:
     """Whether the author of the type of `x` wrote a query, rather than inherit its default."""
     return is_own(x) and query in vars(type(x))

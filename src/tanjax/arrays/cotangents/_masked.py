@@ -12,7 +12,7 @@ from tanjax._errors import RegistrationError
 from .. import _queries as ask
 from .._abstract import AbstractArray, conj_of_fields, set_fields, static_field
 from .._register import register_array_type
-from .._table import array_type
+from .._table import fact
 
 Pattern = Literal["lower", "upper", "strictly_lower", "strictly_upper"]
 
@@ -39,8 +39,7 @@ class Masked(AbstractArray):
 
     @property
     def is_linear(self) -> bool:
-        kind = array_type(self.matrix)
-        return kind is None or kind.is_linear(self.matrix)
+        return fact(self.matrix, "is_linear")
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -36,7 +36,7 @@ from tanjax.units import Unit
 from .. import _queries as ask
 from .._abstract import AbstractArray, show, static_field
 from .._register import register_array_type
-from .._table import array_type
+from .._table import fact
 from ..maps._destructure import destructure, pullback_of_destructure, pushforward_of_destructure
 from ..maps._restructure import pullback_of_restructure, pushforward_of_restructure
 from ._conversion import bits_in, convert, factor_of, fitting
@@ -133,18 +133,15 @@ class Unitful(AbstractArray):
 
     @property
     def is_linear(self) -> bool:  # type: ignore[override]
-        kind = array_type(self.stored)
-        return kind is None or kind.is_linear(self.stored)
+        return fact(self.stored, "is_linear")
 
     @property
     def is_isometric(self) -> bool:  # type: ignore[override]
-        kind = array_type(self.stored)
-        return kind is None or kind.is_isometric(self.stored)
+        return fact(self.stored, "is_isometric")
 
     @property
     def is_injective(self) -> bool:  # type: ignore[override]
-        kind = array_type(self.stored)
-        return kind is None or kind.is_injective(self.stored)
+        return fact(self.stored, "is_injective")
 
     # -- conversion --------------------------------------------------------------------------
 

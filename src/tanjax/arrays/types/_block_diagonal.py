@@ -13,7 +13,7 @@ from tanjax._errors import ShapeError, describe
 from .. import _queries as ask
 from .._abstract import AbstractArray, conj_of_fields
 from .._register import register_array_type
-from .._table import array_type
+from .._table import fact
 from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
 from ..maps._restructure import pullback_of_restructure, pushforward_of_restructure
 
@@ -44,15 +44,15 @@ class BlockDiagonal(AbstractArray):
 
     @property
     def is_linear(self) -> bool:
-        return all(_fact(b, "is_linear") for b in self.blocks)
+        return all(fact(b, "is_linear") for b in self.blocks)
 
     @property
     def is_isometric(self) -> bool:
-        return all(_fact(b, "is_isometric") for b in self.blocks)
+        return all(fact(b, "is_isometric") for b in self.blocks)
 
     @property
     def is_injective(self) -> bool:
-        return all(_fact(b, "is_injective") for b in self.blocks)
+        return all(fact(b, "is_injective") for b in self.blocks)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -123,8 +123,3 @@ class BlockDiagonal(AbstractArray):
     def pair(self, other: Any) -> Any:
         terms = [ask.pair(b, p) for b, p in zip(self.blocks, self._split(other), strict=True)]
         return sum(terms[1:], terms[0])
-
-
-def _fact(block: Any, name: str) -> bool:
-    kind = array_type(block)
-    return True if kind is None else getattr(kind, name)(block)

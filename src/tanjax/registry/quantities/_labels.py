@@ -12,7 +12,7 @@ from typing import Any
 from tanjax.units import Unit
 from tanjax.units.signatures import Each, Many, Monomial, Operand, Plain, Several
 
-from ._overflow import labelled, plain_result
+from ._overflow import labelled, like, plain_result
 
 Label = Callable[[Any, dict[str, Any], list[Operand]], Any]
 
@@ -25,12 +25,12 @@ def labeller(out: Any) -> Label:
         return _label_monomial(out)
     if isinstance(out, Many):
         item = labeller(out.item)
-        return lambda result, binding, operands: _like(
+        return lambda result, binding, operands: like(
             result, [item(r, binding, operands) for r in result]
         )
     if isinstance(out, Several):
         items = tuple(map(labeller, out.items))
-        return lambda result, binding, operands: _like(
+        return lambda result, binding, operands: like(
             result, [f(r, binding, operands) for f, r in zip(items, result, strict=False)]
         )
     assert isinstance(out, Each)
@@ -61,11 +61,4 @@ def _label_each(result: Any, binding: Any, operands: list[Operand]) -> Any:
     results = [result] if single else result
     pairs = zip(results, own, strict=True)
     done = [labelled(r, u) if isinstance(u, Unit) else plain_result(r) for r, u in pairs]
-    return done[0] if single else _like(result, done)
-
-
-def _like(result: Any, items: list[Any]) -> Any:
-    """A sequence of the class of the raw result."""
-    if hasattr(result, "_fields"):
-        return type(result)(*items)
-    return type(result)(items) if isinstance(result, list | tuple) else items
+    return done[0] if single else like(result, done)

@@ -186,10 +186,14 @@ def plain_result(result: Any) -> Any:
     """Results without a unit, at exponent 0."""
     if type(result) is Unitful:
         return shift(result.stored, result.label.scale)
-    if type(result) in _SEQUENCES:
-        items = [plain_result(r) for r in result]
-        return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
-    return result
+    return like(result, map(plain_result, result)) if isinstance(result, list | tuple) else result
+
+
+def like(result: Any, items: Iterable[Any]) -> Any:
+    """A sequence of the class of another, which may be a named tuple; of no sequence a list."""
+    if hasattr(result, "_fields"):
+        return type(result)(*items)
+    return type(result)(items) if isinstance(result, list | tuple) else list(items)
 
 
 def needs_graph(values: Iterable[Any], degree: float = 2.0, spread: bool = False) -> bool:
@@ -330,10 +334,7 @@ def unscale(result: Any) -> Any:
         if span.holds(bits[0] + label.scale, bits[1] + label.scale):
             return unitful(shift(result.stored, label.scale), label.plain)
         return result
-    if isinstance(result, list | tuple):
-        items = [unscale(r) for r in result]
-        return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
-    return result
+    return like(result, map(unscale, result)) if isinstance(result, list | tuple) else result
 
 
 def _pure(members: list[tuple[Any, Any]]) -> Iterable[tuple[Any, int]]:
