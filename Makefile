@@ -17,6 +17,11 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
+# What the tests compile is kept: half of their time is XLA's, and many compile the same.
+test test-fast: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/$(VENV)/.compiled
+test test-fast: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
+test test-fast: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
+
 .PHONY: help demo test test-fast lint docs bench clean
 .SECONDARY:
 
@@ -30,10 +35,10 @@ demo: $(VENV)/.ready-demo  ## a Gaussian process; the solar system in units and 
 	$(BIN)/python docs/examples/fdtd_float16.py
 
 test: $(VENV)/.ready-test  ## unit and property tests, every rule's cases, documentation, examples
-	$(BIN)/python -m pytest -n $(WORKERS) $(CASES)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(CASES)
 
 test-fast: $(VENV)/.ready-test  ## for every save of a file: layers, units, arrays, rules, plans in little
-	$(BIN)/python -m pytest -n $(WORKERS) -x -q $(FAST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -x -q $(FAST)
 
 lint: $(VENV)/.ready-test  ## style, formatting and types
 	$(BIN)/ruff check

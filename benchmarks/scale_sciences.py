@@ -45,7 +45,7 @@ def normal(seed: int, *shape: int, size: float = 1.0, dtype: Any = jnp.float32) 
 
 
 def sciences() -> dict[str, Science]:
-    """An MLP step, attention, a convolution, and a step of an N-body system."""
+    """Networks, a step of an N-body system; and two that no proof covers, which carry a flag."""
     return {
         "an MLP step": Science(lambda: _sgd(_mlp_loss), _mlp_arguments),
         "attention": Science(
@@ -59,6 +59,13 @@ def sciences() -> dict[str, Science]:
         ),
         "an N-body step, SI": Science(
             lambda: _bodies(GRAVITY, 3600.0), lambda seed: _system(seed, UNIT_OF_LENGTH, SUN / 256)
+        ),
+        "forces between atoms": Science(
+            lambda: jax.grad(_lennard_jones), lambda seed: (normal(seed, 128, 3, size=4.0),)
+        ),
+        "a Gaussian process": Science(
+            lambda: lambda x, y: _evidence(x, y),
+            lambda seed: (normal(seed, 96, 4), normal(seed + 1, 96)),
         ),
     }
 
@@ -120,6 +127,18 @@ def _bodies(constant: float, step: float) -> Callable[..., Any]:
         return x + step * v, v, m
 
     return bodies
+
+
+def _lennard_jones(x: Any) -> Any:
+    apart = x[None] - x[:, None]
+    itself = jnp.eye(len(x), dtype=x.dtype)
+    inverse = 1 / (jnp.sum(apart**2, -1) + itself) ** 3
+    return jnp.sum((inverse**2 - inverse) * (1 - itself))
+
+
+def _evidence(x: Any, y: Any) -> Any:
+    apart = jnp.sum((x[None] - x[:, None]) ** 2, -1)
+    return y @ jnp.linalg.solve(jnp.exp(-0.5 * apart) + 0.1 * jnp.eye(len(x), dtype=x.dtype), y)
 
 
 def _system(seed: int, length: float, mass: float) -> tuple[Any, ...]:

@@ -107,6 +107,10 @@ def extent(array: Any) -> tuple[float, float]:
         return (INF, 0.0) if size == 0 or not array.any() else (1.0, 1.0)
     sizes = np.abs(array) if array.dtype.kind != "i" else np.abs(array.astype(np.float64))
     low, high = np.minimum.reduce(sizes, None), np.maximum.reduce(sizes, None)
+    if low == 0 and high < INF and sizes.dtype.kind == "f":  # by masks ten times as long
+        np.putmask(sizes, sizes == 0, INF)
+        low = np.minimum.reduce(sizes, None)
+        return (float(low), float(high))
     if not (low > 0 and high < INF):  # also when there is a NaN
         sizes = sizes[(sizes > 0) & (sizes < INF)]
         if sizes.size == 0:
