@@ -86,7 +86,7 @@ PURE = {
     "logaddexp": lambda: tnp.logaddexp(x, x),
     "logdet": lambda: tj.logdet(tj.Diagonal(x)),
     "slogdet": lambda: tnp.linalg.slogdet(jnp.eye(2) * m),
-    "slogdet of a structured array": lambda: tj.slogdet(tj.Diagonal(x)),
+    "slogdet: `a` must": lambda: tj.slogdet(tj.Diagonal(x)),
 }
 
 

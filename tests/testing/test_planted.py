@@ -157,6 +157,12 @@ TYPES = {
     ),
     "block: columns ignored": queries(block=lambda a, r, c: a.to_dense()[r, r]),
     "block: one too far": queries(block=lambda a, r, c: jnp.roll(a.to_dense(), 1, 0)[r, c]),
+    "scaled: by the square": queries(scaled=lambda a, c: a.replace(d=c * c * a.d, e=c * a.e)),
+    "scaled: one field": queries(scaled=lambda a, c: a.replace(d=c * a.d)),
+    "scaled: the real part": queries(
+        scaled=lambda a, c: a.replace(d=jnp.real(c) * a.d, e=jnp.real(c) * a.e)
+    ),
+    "divided: multiplied": queries(divided=lambda a, c: a.replace(d=c * a.d, e=c * a.e)),
     "shape of a batch": queries(shape=property(lambda a: (3, 3))),
     "definite is not": queries(definite=True),
     "pullback: Fill": pulls(double, tj.Fill),
