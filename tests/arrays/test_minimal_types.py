@@ -342,6 +342,20 @@ class Stretched(tj.AbstractArray):
         return self.replace(d=structural.d / 4)
 
 
+@tj.register_array_type
+class Crossed(tj.AbstractArray):
+    """`u vᵀ`, which says only how it multiplies; it is not symmetric."""
+
+    u: jax.Array
+    v: jax.Array
+
+    def to_dense(self):
+        return jnp.outer(self.u, self.v)
+
+    def apply(self, b):
+        return jnp.tensordot(self.u, self.v @ b, 0)
+
+
 VECTOR = jnp.linspace(0.5, 1.5, N)
 THIN = {
     "outer": lambda: tj.Outer(jnp.stack([VECTOR, VECTOR**2], 1), jnp.stack([VECTOR, VECTOR], 1)),
@@ -416,6 +430,26 @@ def test_tangents_become_fields_without_a_solve(kind, natural):
     got = tj.pushforward_of_restructure(a)(thin).d
     scale = 1 if kind is Entries else 2
     np.testing.assert_allclose(got * scale, jnp.diagonal(tj.destructure(thin)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_the_sides_of_a_thin_cotangent_are_not_exchanged(columns):
+    a = Crossed(jnp.arange(1.0, 3.0), jnp.arange(2.0, 5.0))
+    left, right = jnp.cos(jnp.arange(2.0 * columns)), jnp.sin(jnp.arange(3.0 * columns))
+    thin = tj.Outer(left.reshape(2, columns), right.reshape(3, columns))
+    with tj.densify("error"):
+        got = tj.pullback_of_destructure(a)(thin)
+    want = jax.vjp(lambda a: a.to_dense(), a)[1](thin.to_dense())[0]
+    for mine, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12)
+
+
+def test_a_complex_multiple_is_pulled_back_whole():
+    """Its real part is not that of what is multiplied."""
+    thin = tj.Scaled(jnp.full((N, N), 1 + 2j), 1j)
+    with tj.densify("allow"):
+        got = tj.pullback_of_destructure(Entries(VECTOR))(thin)
+    np.testing.assert_allclose(got.d, -2.0 * jnp.ones(N), rtol=1e-12)
 
 
 def test_a_tangent_that_is_none_is_refused_without_a_dense_array():
