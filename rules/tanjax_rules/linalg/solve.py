@@ -16,6 +16,7 @@ import jax.scipy.linalg as jsl
 import tanjax as tj
 
 from .factored import (
+    both_ways,
     factored,
     factored_matrix,
     formed,
@@ -248,13 +249,14 @@ def solve_base(a, b):
             solve_transposed(right_of(a)) if zt is None else zt,
         )
         return tj.solve(a.base, b), z, zt, back
-    k = b.shape[1]
-    both, pullback = jax.vjp(
-        lambda columns: tj.solve(a.base, columns), jnp.concatenate([b, a.u], axis=1)
+    k, (solve, solve_transposed) = (
+        b.shape[1],
+        both_ways(a.base, jnp.result_type(a.base.dtype, b, a.u)),
     )
+    both = solve(jnp.concatenate([b, a.u], axis=1))
 
     def transposed(x_bar):
-        (bars,) = pullback(jnp.concatenate([x_bar, right_of(a)], axis=1).astype(both.dtype))
+        bars = solve_transposed(jnp.concatenate([x_bar, right_of(a)], axis=1))
         return bars[:, :k], bars[:, k:]
 
     return both[:, :k], both[:, k:], None, transposed
