@@ -242,11 +242,11 @@ def solve_base(a, b):
     A base that has to be factorised is factorised once.
     """
     if isinstance(a.base, tj.Diagonal | tj.Triangular | tj.Identity):
-        z, solve_transposed = tj.solve(a.base, a.u), functools.partial(tj.solve, a.base.mT)
+        z, divide = tj.solve(a.base, a.u), functools.partial(tj.solve, a.base.mT)
         zt = z if a.v is None and not isinstance(a.base, tj.Triangular) else None
         back = lambda x_bar: (
-            solve_transposed(x_bar),
-            solve_transposed(right_of(a)) if zt is None else zt,
+            divide(x_bar),
+            divide(right_of(a)) if zt is None else zt,
         )
         return tj.solve(a.base, b), z, zt, back
     k, (solve, solve_transposed) = (
