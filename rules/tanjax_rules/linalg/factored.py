@@ -8,6 +8,7 @@ terms of the matrix, as `lax.custom_linear_solve` does, so that second derivativ
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -52,6 +53,20 @@ def factored_matrix(a: Any) -> Factored:
     """Factorise a dense square matrix by LU: $2n^3/3$ operations."""
     factor, _, permutation = lax.linalg.lu(lax.stop_gradient(a))
     return Factored(a, factor, permutation)
+
+
+def both_ways(a: Any, dtype: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Functions that solve with a matrix and with its transpose, by one factorisation if it can."""
+    if not tj.is_structured(a):
+        f = factored_matrix(a.astype(dtype))
+    elif isinstance(a, tj.Symmetric | tj.Hermitian):
+        f = factored(a.replace(data=a.data.astype(dtype)))
+    else:
+        return functools.partial(tj.solve, a), functools.partial(tj.solve, a.mT)
+    return (
+        lambda b: solve_factored(f, b.astype(dtype)),
+        lambda b: solve_factored_transposed(f, b.astype(dtype)),
+    )
 
 
 def solve_factored(f: Factored, b: Any) -> Any:

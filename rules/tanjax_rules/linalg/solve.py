@@ -16,6 +16,7 @@ import jax.scipy.linalg as jsl
 import tanjax as tj
 
 from .factored import (
+    both_ways,
     factored,
     factored_matrix,
     formed,
@@ -241,20 +242,21 @@ def solve_base(a, b):
     A base that has to be factorised is factorised once.
     """
     if isinstance(a.base, tj.Diagonal | tj.Triangular | tj.Identity):
-        z, solve_transposed = tj.solve(a.base, a.u), functools.partial(tj.solve, a.base.mT)
+        z, divide = tj.solve(a.base, a.u), functools.partial(tj.solve, a.base.mT)
         zt = z if a.v is None and not isinstance(a.base, tj.Triangular) else None
         back = lambda x_bar: (
-            solve_transposed(x_bar),
-            solve_transposed(right_of(a)) if zt is None else zt,
+            divide(x_bar),
+            divide(right_of(a)) if zt is None else zt,
         )
         return tj.solve(a.base, b), z, zt, back
-    k = b.shape[1]
-    both, pullback = jax.vjp(
-        lambda columns: tj.solve(a.base, columns), jnp.concatenate([b, a.u], axis=1)
+    k, (solve, solve_transposed) = (
+        b.shape[1],
+        both_ways(a.base, jnp.result_type(a.base.dtype, b, a.u)),
     )
+    both = solve(jnp.concatenate([b, a.u], axis=1))
 
     def transposed(x_bar):
-        (bars,) = pullback(jnp.concatenate([x_bar, right_of(a)], axis=1).astype(both.dtype))
+        bars = solve_transposed(jnp.concatenate([x_bar, right_of(a)], axis=1))
         return bars[:, :k], bars[:, k:]
 
     return both[:, :k], both[:, k:], None, transposed

@@ -263,7 +263,7 @@ def keep_invariant(x: Any) -> Any:
 
 @keep_invariant.defjvp
 def _(primals: Any, tangents: Any) -> Any:
-    return primals[0], tangents[0].canonical()
+    return keep_invariant(primals[0]), tangents[0].canonical()  # again: for the next derivative
 
 
 def project_tangents(tree: Any) -> Any:
