@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import tanjax as tj
 from tanjax.scale import _plan
-from tanjax.scale.assign import _problem
+from tanjax.scale.assign import _ends, _problem
 from tanjax.scale.assign._assign import assign, evaluate
 
 GRAVITY, SUN, EARTH = 6.6743e-11, 1.98892e30, 5.9722e24
@@ -70,3 +71,19 @@ def test_without_time_each_step_is_converted_at_most_once():
     assert not any(sum(c * exponents[x] for c, x in row) for row in problem.rows)
     zero = np.zeros(len(problem.low), int), np.zeros(len(problem.use_value), int)
     assert evaluate(problem, *zero)[2] >= 200
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16])
+def test_what_holds_all_numbers_of_a_value_is_offered_where_some_count(dtype):
+    """A single number has no others that would need room for their digits."""
+    f = lambda x, y: jnp.sum(1 / (x * y)) + y * 6.6e-11
+    args = jnp.array([0.01, 30.0], dtype), jnp.asarray(1e-4, dtype)
+    plan = tj.scale_graph(f)(*args).plan
+    graph, m = plan.graph, plan.magnitudes
+    ends = _ends.ends_that_count(graph)
+    all_of_it, some = _problem.Demand(True, 40), _problem.Demand(True, 40, "counting")
+    for value in graph.values:
+        if value.is_floating:
+            low, high = _problem.interval(value, m, all_of_it)
+            wide_low, wide_high = _problem.interval(value, m, some, ends.get(value.index, 1))
+            assert wide_low <= low <= high <= wide_high

@@ -97,7 +97,8 @@ def interval(value: Value, m: Magnitudes, demand: Demand, end: int = LARGEST) ->
         return low, high
     smallest, largest = _range.normal_range(dtype)
     if demand.kept == "counting" and magnitude.high > -_range.ANY:
-        return _holding(value, magnitude, end if magnitude.low > -_range.ANY else LARGEST, low)
+        end = end if magnitude.low > -_range.ANY else LARGEST
+        return _holding(value, magnitude, end, (low, high))
     if not demand.strict and high < 0 and smallest <= magnitude.high <= largest:
         return low, 0
     if demand.kept in ("largest", "leaving", "counting") or _range.holds_together(value, m):
@@ -115,18 +116,20 @@ def interval(value: Value, m: Magnitudes, demand: Demand, end: int = LARGEST) ->
     return low, high
 
 
-def _holding(value: Value, m: Magnitude, end: int, low: int) -> Interval:
+def _holding(value: Value, m: Magnitude, end: int, both: Interval) -> Interval:
     """The exponents that hold the numbers of a value at one end, or those of any end.
 
-    With all their digits, so that numbers that are added to them are held as well.
+    With all their digits, so that numbers that are added to them are held as well. `both`: the
+    exponents that hold both ends, if there are any.
     """
     smallest, largest = _range.range_of(value)
     digits = jnp.finfo(value.aval.dtype).nmant + 1
+    low, high = both
     if end != LARGEST:
-        low = math.ceil(m.low - largest) + digits
+        low = min(low, math.ceil(m.low - largest) + digits)
     if end == SMALLEST:
         return low, max(low, math.floor(m.low - smallest))
-    return low, max(low, math.floor(m.high - smallest) - digits)
+    return low, max(high, math.floor(m.high - smallest) - digits)
 
 
 def problem_of(
