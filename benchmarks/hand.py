@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jax import lax
-from jax.experimental.layout import Layout, with_layout_constraint
 
 
 def with_pullback(forward, backward):
@@ -51,18 +50,13 @@ def symmetric_of_outer(left, right):
     if k < max(96, n // 8):
         return jnp.concatenate([left, right], 1) @ jnp.concatenate([right, left], 1).T
     product = left @ right.T
-    return product + transposed(product)
-
-
-def transposed(x):
-    """`x.T`, written out before XLA fuses it with arithmetic, which takes ten times as long."""
-    return with_layout_constraint(x.T, Layout((0, 1)))
+    return product + product.T
 
 
 @jax.jit
 def mirror(x):
     """The symmetric matrix of an upper triangle."""
-    return jnp.where(jnp.triu(jnp.ones(x.shape, bool)), x, transposed(x))
+    return jnp.where(jnp.triu(jnp.ones(x.shape, bool)), x, x.T)
 
 
 def _symmetric_matmul(p, b, w):
@@ -106,7 +100,7 @@ def _symmetric_logdet(p, b, w):
 
 def _symmetric_logdet_pullback(factor, y_bar):
     inverse = cho_solve(factor, y_bar * jnp.eye(factor.shape[0], dtype=factor.dtype))
-    return ((inverse + transposed(inverse)) / 2,)
+    return ((inverse + inverse.T) / 2,)
 
 
 symmetric_logdet = with_pullback(_symmetric_logdet, _symmetric_logdet_pullback)
@@ -146,16 +140,9 @@ def triangular_logdet(p, b, w):
 
 def kronecker_matmul(p, b, w):
     a, c = p
-    x = b.reshape(a.shape[1], c.shape[1], -1)
-    x = swapped(swapped(x) @ c.T)  # the last factor first: the result needs no transpose then
-    y = a @ x.reshape(a.shape[1], -1)
-    return jnp.sum(w.reshape(y.shape) * y)
-
-
-def swapped(x):
-    """The last two axes exchanged, in memory, and its transpose likewise."""
-    rows = lambda x: with_layout_constraint(x, Layout((0, 1, 2)))
-    return rows(jnp.swapaxes(rows(x), 1, 2))
+    x = b.reshape(a.shape[1], -1)
+    x = (a @ x).reshape(a.shape[0], c.shape[1], -1)
+    return jnp.sum(w.reshape(x.shape[0], c.shape[0], -1) * jnp.einsum("ij,ajk->aik", c, x))
 
 
 def kronecker_solve(p, b, w):

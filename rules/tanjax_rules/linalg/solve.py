@@ -383,6 +383,11 @@ def cases():
         (tj.Diagonal(s.normal(0)), s.normal(0)),
     ):
         yield Case(tj.solve, a, b)
+    for base in (tj.Diagonal(s.complex(2)), hermitian):
+        thin = (0.3 * s.complex(2, 1) for _ in range(2))
+        yield Case(tj.solve, tj.LowRankUpdate(base, next(thin), None, next(thin)), s.complex(2))
+    symmetric_update = tj.LowRankUpdate(tj.Diagonal(s.complex(2)), 0.3 * s.complex(2, 1))
+    yield Case(tj.solve, symmetric_update, s.complex(2, 1))
     for a in (diagonal, lower, unit, symmetric, hermitian, identity, scaled, kronecker, blocks):
         yield Case(tj.inv, a)
     yield Case(tj.inv, hermitian.replace(definite=True))

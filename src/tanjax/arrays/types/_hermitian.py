@@ -9,7 +9,6 @@ from jax import Array
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, conj_of_fields, set_fields, show, static_field
-from .._layout import transposed
 from .._register import register_array_type
 from ._symmetric import mirror, square
 
@@ -96,4 +95,4 @@ def hermitian_part(dense: Any) -> Any:
     """`(Y + Yᴴ)/2`; integers, which have no tangents, as they are."""
     if not jnp.issubdtype(dense.dtype, jnp.inexact):
         return dense
-    return (dense + jnp.conj(transposed(dense))) / 2
+    return (dense + jnp.conj(jnp.swapaxes(dense, -1, -2))) / 2

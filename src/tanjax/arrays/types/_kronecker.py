@@ -13,7 +13,6 @@ from tanjax._errors import ShapeError, describe
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, conj_of_fields
-from .._layout import moved_axis
 from .._register import register_array_type
 from .._table import array_type
 from ..cotangents._outer import Outer
@@ -126,8 +125,8 @@ class Kronecker(AbstractArray):
     def apply(self, b: Any) -> Any:
         tail = b.shape[1:]
         x = b.reshape(*self._columns, math.prod(tail))
-        for axis in reversed(range(len(self.factors))):  # the first moves nothing: it comes last
-            x = _along(self.factors[axis], x, axis)
+        for axis, factor in enumerate(self.factors):
+            x = _along(factor, x, axis)
         return x.reshape(math.prod(self._rows), *tail)
 
     def transposed(self) -> Any:
@@ -184,7 +183,7 @@ def _along(factor: Any, x: Any, axis: int) -> Any:
     slower kernel (10 % of value and gradient at n = 2048).
     """
     if axis and array_type(factor) is None:
-        return moved_axis(moved_axis(x, axis, -1) @ factor.T, -1, axis)
+        return jnp.moveaxis(jnp.moveaxis(x, axis, -1) @ factor.T, -1, axis)
     moved = jnp.moveaxis(x, axis, 0)
     out = ask.apply(factor, _as_matrix(moved))
     return jnp.moveaxis(out.reshape(out.shape[0], *moved.shape[1:]), 0, axis)
