@@ -349,11 +349,10 @@ def cases():
     unit = tj.Triangular(s.normal(2, 2), unit_diagonal=True)
     symmetric = tj.Symmetric(s.definite(2))
     hermitian = tj.Hermitian(s.definite(2, complex=True))
-    scaled = tj.Scaled(symmetric, s.positive())
     update = tj.LowRankUpdate(tj.Diagonal(s.positive(3)), s.normal(3, 1), s.positive(1))
-    general = tj.LowRankUpdate(lower, s.normal(2, 1), None, 0.1 * s.normal(2, 1))
-    factored = tj.LowRankUpdate(symmetric, s.normal(2, 1), s.positive(1), 0.1 * s.normal(2, 1))
-    kronecker = tj.Kronecker(symmetric, diagonal)
+    thin = s.normal(2, 1)
+    general = tj.LowRankUpdate(lower, thin, None, 0.1 * s.normal(2, 1))
+    scaled, kronecker = tj.Scaled(symmetric, s.positive()), tj.Kronecker(symmetric, diagonal)
     blocks = tj.BlockDiagonal(symmetric, tj.Diagonal(s.positive(1)))
     for a, b in (
         (tj.Diagonal(s.complex(3)), s.complex(3)),
@@ -379,18 +378,14 @@ def cases():
         (kronecker, s.normal(4)),
         (update, s.normal(3)),
         (general, s.normal(2, 1)),
-        (factored, s.normal(2)),
+        (tj.LowRankUpdate(symmetric, thin, s.positive(1), 0.1 * s.normal(2, 1)), s.normal(2)),
         (tj.Diagonal(s.normal(0)), s.normal(0)),
     ):
         yield Case(tj.solve, a, b)
-    for base in (tj.Diagonal(s.complex(2)), hermitian):
-        thin = (0.3 * s.complex(2, 1) for _ in range(2))
-        yield Case(tj.solve, tj.LowRankUpdate(base, next(thin), None, next(thin)), s.complex(2))
-    symmetric_update = tj.LowRankUpdate(tj.Diagonal(s.complex(2)), 0.3 * s.complex(2, 1))
-    yield Case(tj.solve, symmetric_update, s.complex(2, 1))
+    for base, v in ((tj.Diagonal(s.complex(2)), None), (hermitian, 0.3 * s.complex(2, 1))):
+        yield Case(tj.solve, tj.LowRankUpdate(base, 0.3 * s.complex(2, 1), None, v), s.complex(2))
     for a in (diagonal, lower, unit, symmetric, hermitian, identity, scaled, kronecker, blocks):
         yield Case(tj.inv, a)
     yield Case(tj.inv, hermitian.replace(definite=True))
-    yield Case(tj.inv, update)
-    yield Case(tj.inv, general)
-    yield Case(tj.inv, tj.Sum(s.regular(3), tj.Diagonal(s.positive(3))))
+    for a in (update, general, tj.Sum(s.regular(3), tj.Diagonal(s.positive(3)))):
+        yield Case(tj.inv, a)
