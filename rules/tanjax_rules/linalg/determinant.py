@@ -40,7 +40,7 @@ def logdet_symmetric_rule(a):
     def logdet_symmetric_pullback(y_bar):
         inverse = inverse_factored(f)
         inverse = inverse.T if isinstance(a, tj.Hermitian) else inverse
-        return tj.Scaled(inverse, y_bar.astype(value.dtype))
+        return tj.Scaled(inverse, y_bar.astype(inverse.dtype))
 
     return value, logdet_symmetric_pullback
 
@@ -130,7 +130,9 @@ def slogdet_of_diagonal_rule(a):
 def _weight(sign, bar):
     """The factor of the inverse transpose: a complex determinant turns its sign, too."""
     y_bar = bar.logabsdet.astype(sign.dtype)
-    return y_bar - 1j * jnp.real(1j * bar.sign * sign) if jnp.iscomplexobj(sign) else y_bar
+    if not jnp.iscomplexobj(sign):
+        return y_bar
+    return y_bar - 1j * jnp.real(1j * bar.sign * sign).astype(sign.dtype)
 
 
 def _phase(x):
@@ -138,7 +140,7 @@ def _phase(x):
     if not jnp.iscomplexobj(x):
         return jnp.sign(x)
     safe = jnp.where(x == 0, jnp.ones_like(x), x)
-    return jnp.where(x == 0, jnp.zeros_like(x), safe / jnp.abs(safe))
+    return jnp.where(x == 0, jnp.zeros_like(x), safe / jnp.abs(safe).astype(x.dtype))
 
 
 @tj.slogdet.implementation(tj.AbstractArray)
