@@ -80,11 +80,11 @@ class Watch:
             return None
         return self._together.begin([leaves[i] for i, _ in self.pairs])
 
-    def riding(self, program: Callable[..., Any]) -> Any:
+    def riding(self, program: Callable[..., Any], known: dict[Any, Any]) -> Any:
         """The program with the look inside, where that pays; else None."""
         if self._together is None:
             return None
-        return self._together.riding(program, [i for i, _ in self.pairs])
+        return self._together.riding(program, [i for i, _ in self.pairs], known)
 
     def takes(self, leaves: Sequence[Any], begun: Any = None) -> bool:
         if self._together is not None:
@@ -120,6 +120,7 @@ class Entry:
         self.trusted: list[Trusted] = []
         self.watch: Watch | None = None
         self._failures = 0
+        self._ridden: dict[Any, Any] = {}
         self._hull: Look | None = None
         self.counting = _proof.counting(plan.graph)
         if plan.is_estimate:
@@ -136,7 +137,7 @@ class Entry:
 
     def riding(self) -> Any:
         """The program with the look of `begin` inside, where that pays; else None."""
-        return None if self._first is None else self._first.riding(self.program)
+        return None if self._first is None else self._first.riding(self.program, self._ridden)
 
     def begin(self, leaves: Sequence[Any]) -> Any:
         """Start looking at the magnitudes, before a device is given other work; for `covers`."""

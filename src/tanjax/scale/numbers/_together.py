@@ -40,7 +40,7 @@ class Together:
     reads the arrays anyway (`riding`), which is compiled once more for that.
     """
 
-    __slots__ = ("_calls", "_cuts", "_eager", "_ends", "_reduces", "_ridden", "_windows")
+    __slots__ = ("_calls", "_cuts", "_eager", "_ends", "_reduces", "_windows")
     EAGER = 100
     APART = 50
 
@@ -48,7 +48,6 @@ class Together:
         self._windows, self._calls = tuple(windows), 0
         self._ends: Any = None
         self._eager: int | None = None
-        self._ridden: tuple[Any, Any] = (None, None)  # a program, and the same with the look
 
     @staticmethod
     def can(x: Any) -> bool:
@@ -84,17 +83,21 @@ class Together:
             self._calls = 0
             return None
 
-    def riding(self, program: Callable[..., Any], places: Sequence[int]) -> Any:
+    def riding(
+        self, program: Callable[..., Any], places: Sequence[int], known: dict[Any, Any]
+    ) -> Any:
         """`program`, returning what `begin` gives beside its results; None before that pays.
 
-        **Arguments:** `places`: of the arrays, among the leaves of the arguments.
+        **Arguments:** `places`: of the arrays, among the leaves of the arguments; `known`: programs
+        that ride already, to which other windows are other arguments.
         """
         if self._ends is None or not self._cuts or self._calls < (self._eager or 0) + self.APART:
             return None
-        if self._ridden[0] is not program:
+        key = program, tuple(places)
+        if key not in known:
             look = functools.partial(_flags, self._cuts, self._reduces)
-            self._ridden = program, _ridden(program, look, places)
-        return functools.partial(self._ridden[1], self._ends)
+            known[key] = _ridden(program, look, places)
+        return functools.partial(known[key], self._ends)
 
     def inside(self, arrays: Sequence[jax.Array], begun: Any = None) -> bool:
         """Whether each of the arrays lies in its window. `begun`: what `begin` gave for them."""
