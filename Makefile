@@ -17,7 +17,7 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-# What the tests compile is kept: half of their time is XLA's, and many compile the same.
+# What the tests compile is kept for the next run: much of their time is XLA's.
 test test-fast: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/$(VENV)/.compiled
 test test-fast: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
 test test-fast: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1

@@ -45,7 +45,7 @@ def normal(seed: int, *shape: int, size: float = 1.0, dtype: Any = jnp.float32) 
 
 
 def sciences() -> dict[str, Science]:
-    """Networks, a step of an N-body system; and two that no proof covers, which carry a flag."""
+    """Networks, a step of an N-body system; and two programs that no proof covers."""
     return {
         "an MLP step": Science(lambda: _sgd(_mlp_loss), _mlp_arguments),
         "attention": Science(

@@ -213,8 +213,8 @@ def slogdet(a: Any) -> Any:
     r"""Sign (for complex matrices phase) and `log(abs(det(a)))`, as a `SlogdetResult`.
 
     **Cost, errors:** those of `logdet`. A singular matrix has sign 0 and logarithm `-inf`.
-    **Derivative:** with $s$ the sign, $ar A = (ar y - i\,\mathrm{Re}(i ar s s)) A^{-	op}$;
-    $ar y A^{-	op}$ for a real matrix.
+    **Derivative:** with $s$ the sign, $\bar A = (\bar y - i\,\mathrm{Re}(i \bar s s)) A^{-\top}$;
+    $\bar y A^{-\top}$ for a real matrix.
     """
     return SlogdetResult(*jnp.linalg.slogdet(a))
 

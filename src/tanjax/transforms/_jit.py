@@ -376,8 +376,8 @@ def jit(fun: Callable[..., Any] | None = None, /, *, scale: bool = True, **optio
     that are still being computed; a state that a loop hands back is looked at now and then once
     it has come to rest (20 us for a step of Adam, no wait); what no proof covers is run on its
     numbers, about 15 us for each equation, until that has taken 0.2 s; from then on the program is
-    compiled with a flag that says whether a number has left its range (1.2 times as long, JAX's own
-    program 2 times, and a wait).
+    compiled with a flag that says whether a number has left its range (a wait, and a second run of
+    JAX's own program, which keeps its bits).
 
     >>> import tanjax as tj
     >>> newton = tj.jit(lambda m, r: 6.674e-11 * m * m / r**2)
