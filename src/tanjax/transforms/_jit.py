@@ -224,7 +224,9 @@ class Compiled:
         return self._known[key]
 
     def _planned(self, fun: Callable[..., Any], options: dict[str, Any], flat: bool = False) -> Any:
-        return PlannedFunction(fun, options, flat=flat) if self._scale else jax.jit(fun, **options)
+        if not self._scale:
+            return jax.jit(fun, **options)
+        return PlannedFunction(fun, options, flat=flat, written=self._fun)
 
     def _checking(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """The function to be traced: it refuses units that can be converted to known ones."""

@@ -48,7 +48,7 @@ _STRANGERS = 8
 class PlannedFunction:
     """A function of `jax.jit` that is planned: called, it runs the program that its numbers need.
 
-    **Arguments:** `fun` and the `options` of `jax.jit`; `flat`: all arguments are arrays.
+    **Arguments:** `fun`, `options` of `jax.jit`; `flat`: of arrays; `written`: the user's function.
     **Cost:** of a call with the arguments of the last one 0.5 us more than `jax.jit`; with others
     about 3 us for every floating argument, which is looked at.
     """
@@ -60,8 +60,9 @@ class PlannedFunction:
         *,
         flat: bool = False,
         over_hosts: bool = False,
+        written: Any = None,
     ) -> None:
-        self._making = Making(fun, options, over_hosts)
+        self._making = Making(fun, options, over_hosts, written or fun)
         self.jitted, self._given = self._making.jitted, self._making.given
         self._fun, self._options, self._flat = fun, options, flat
         self._known: dict[Any, Case] = {}
@@ -71,11 +72,10 @@ class PlannedFunction:
         self._recent: Case | None = None
         self._is_over_hosts = over_hosts
         self._of_hosts: PlannedFunction | None = None
-        # The arguments of the last call, and the program that was right for them.
         self.last: tuple[Any, ...] | None = None
         self._last_weak: tuple[Any, ...] | None = None
         self._last_leaves: tuple[Any, ...] = ()  # weak, of arguments that are not arrays themselves
-        self.program: Any = None
+        self.program: Any = None  # that was right for the arguments of the last call
 
     @property
     def plans(self) -> list[Any]:
@@ -253,7 +253,7 @@ class PlannedFunction:
     def _over_hosts(self) -> PlannedFunction:
         """The same function, for calls that all processes make together."""
         if self._of_hosts is None:
-            how: Any = {"flat": self._flat, "over_hosts": True}
+            how: Any = {"flat": self._flat, "over_hosts": True, "written": self._making.written}
             self._of_hosts = PlannedFunction(self._fun, self._options, **how)
         return self._of_hosts
 

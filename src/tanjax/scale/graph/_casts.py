@@ -53,11 +53,12 @@ class Watch:
     a profiler that is not written in Python has the place of ours.
 
     **Arguments:** `thorough`: note the arrays given to any function of JAX, and not only to those
-    that cast: JAX keeps a cast of a NumPy array with the array, and hands it out again.
+    that cast: JAX keeps a cast of a NumPy array with the array, and hands it out again;
+    `flags_only`: see nothing but NumPy's flags, which costs nothing.
     """
 
-    def __init__(self, *, thorough: bool = False) -> None:
-        self.is_blind, self._is_thorough = False, thorough
+    def __init__(self, *, thorough: bool = False, flags_only: bool = False) -> None:
+        self.is_blind, self._is_thorough = flags_only, thorough
         self.places: list[str] = []
         self._casting: dict[int, tuple[Any, list[Any]]] = {}  # frames by `id`, and their numbers
         self._exact: set[int] = set()  # arrays that were made of arrays as they are
@@ -69,7 +70,7 @@ class Watch:
         self._flags = np.errstate(over="call", under="call", call=self._note)
         self._flags.__enter__()
         self._other = sys.getprofile()
-        self.is_blind = not (self._other is None or callable(self._other))
+        self.is_blind |= not (self._other is None or callable(self._other))
         if not self.is_blind:
             sys.setprofile(self._profile)
         return self
