@@ -332,11 +332,7 @@ def _as_it_is(graph: ScaleGraph, m: Magnitudes, said: list[str]) -> Solved | Non
 
 
 def _magnitudes(
-    graph: ScaleGraph,
-    arguments: Sequence[Any],
-    given: Sequence[Any],
-    thorough: bool,
-    begun: Evaluation | None = None,
+    graph: ScaleGraph, arguments: list[Any], given: Any, thorough: bool, begun: Any = None
 ) -> Evaluation:
     budget = ALARM_BUDGET if thorough else BUDGET
     reference = evaluate(graph, arguments, budget=budget, begun=begun)
