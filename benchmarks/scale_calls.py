@@ -42,15 +42,17 @@ def label(kind: str, equations: int, size: int) -> str:
 
 def first_calls() -> dict[str, Thunks]:
     """Trace, plan and compile a fresh function, and run it once."""
+    asked = [
+        (kind, make, n, size) for kind, make in KINDS.items() for n in EQUATIONS for size in SIZES
+    ]
+    asked.append(("out of range, a zero is written", programs.with_a_zero, 500, 1000))
     rows = {}
-    for kind, make in KINDS.items():
-        for n in EQUATIONS:
-            for size in SIZES:
-                x = numbers(size)
-                rows[label(kind, n, size)] = {
-                    name: lambda jit=jit, make=make, n=n, x=x: jit(make(n))(x)
-                    for name, jit in CONTENDERS.items()
-                }
+    for kind, make, n, size in asked:
+        x = numbers(size)
+        rows[label(kind, n, size)] = {
+            name: lambda jit=jit, make=make, n=n, x=x: jit(make(n))(x)
+            for name, jit in CONTENDERS.items()
+        }
     return rows
 
 

@@ -22,8 +22,11 @@ longer run.
 * **out of range**: every fourth equation leaves float32, so exponents are assigned. Plain JAX
   gives inf; its time is that of the program we compare with, not of one that is right.
 * **First calls** are of fresh functions, with JAX's caches of operations warm: trace, plan,
-  compile, run. Where SciPy's integer program is needed for the first time in a process, its
-  import comes on top (below).
+  compile, run. Where *a zero is written*, as in `jnp.maximum(x, 0.0)`, the trace is watched for
+  numbers that are rounded to zero, and takes about four times as long; others are traced at the
+  speed of `jax.jit`. Of the rest, XLA takes most: constants that are hidden from it become
+  arguments of its loops, and conversions loops of their own. Where SciPy's integer program is
+  needed for the first time in a process, its import comes on top (below).
 * **Later calls** with the same array compare the argument with that of the last call. With a new
   one (`x = f(x)`), its numbers are looked at on the host to see whether the plan is right for
   them: about 3 µs for an array of up to 1000 numbers, and a wait for those that are still being
