@@ -1,0 +1,55 @@
+"""Words for annotations: what an argument is, where a class of Python cannot say it.
+
+jaxtyping says dtype and shape of an array, `Shaped[AnyArray, "m n"]`; its first part says the
+class: `tj.Diagonal`, `DenseArray`, or `AnyArray` where dense, structured and traced arrays and
+quantities are all welcome. Tests run under jaxtyping's import hook, which checks every call;
+without it an annotation is a text that nobody reads, and costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import PyTree, Shaped
+
+# Whatever has a shape and a dtype: JAX's, NumPy's and structured arrays, quantities, tracers,
+# `ShapeDtypeStruct`. They have no class in common; jaxtyping asks for the two attributes.
+AnyArray: TypeAlias = Any
+if TYPE_CHECKING:
+    DenseArray: TypeAlias = Array
+else:  # a rule that is called without compilation gets what its caller had
+    DenseArray = Array | np.ndarray | np.generic
+
+Scalar: TypeAlias = Shaped[AnyArray, ""]
+Factor: TypeAlias = Shaped[ArrayLike, ""]  # a number of Python or an array of rank 0
+Vector: TypeAlias = Shaped[AnyArray, " n"]
+Matrix: TypeAlias = Shaped[AnyArray, "m n"]
+SquareMatrix: TypeAlias = Shaped[AnyArray, "n n"]
+# What `solve` takes and gives: one vector, or a matrix of them.
+Columns: TypeAlias = Shaped[AnyArray, " n *k"]
+
+# A natural (co)tangent has a shape, that of its primal; a structural one is a pytree like it.
+Natural: TypeAlias = Shaped[AnyArray, " ..."]
+Structural: TypeAlias = PyTree
+# One array of any type, also of a registered class of somebody else, which need not have a shape.
+Primal: TypeAlias = PyTree
+
+Shape: TypeAlias = tuple[int, ...]
+DType: TypeAlias = "np.dtype[Any]"
+Function: TypeAlias = Callable[..., PyTree]
+Pullback: TypeAlias = Callable[..., PyTree]
+
+
+@runtime_checkable
+class Samples(Protocol):
+    """What draws the numbers of `examples`: a `tanjax.testing.Samples`."""
+
+    def normal(self, *shape: int) -> Array: ...
+    def complex(self, *shape: int) -> Array: ...
+    def positive(self, *shape: int) -> Array: ...
+    def regular(self, n: int, *, complex: bool = ...) -> Array: ...
+    def definite(self, n: int, *, complex: bool = ...) -> Array: ...
