@@ -8,7 +8,8 @@ without it an annotation is a text that nobody reads, and costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import NotImplementedType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -21,22 +22,35 @@ from jaxtyping import PyTree, Shaped
 AnyArray: TypeAlias = Any
 if TYPE_CHECKING:
     DenseArray: TypeAlias = Array
+    Factor: TypeAlias = AnyArray
+    Arraylike: TypeAlias = AnyArray
+    Matrixlike: TypeAlias = AnyArray
 else:  # a rule that is called without compilation gets what its caller had
     DenseArray = Array | np.ndarray | np.generic
+    Factor = Shaped[ArrayLike, ""]  # an array of rank 0 or a number of Python
+    # What `jnp.asarray` takes and structured arrays; what a constructor makes a matrix of.
+    Arraylike = Shaped[AnyArray, " ..."] | complex | Sequence
+    Matrixlike = Shaped[AnyArray, "_ _"] | Sequence
 
 Scalar: TypeAlias = Shaped[AnyArray, ""]
-Factor: TypeAlias = Shaped[ArrayLike, ""]  # a number of Python or an array of rank 0
 Vector: TypeAlias = Shaped[AnyArray, " n"]
 Matrix: TypeAlias = Shaped[AnyArray, "m n"]
 SquareMatrix: TypeAlias = Shaped[AnyArray, "n n"]
 # What `solve` takes and gives: one vector, or a matrix of them.
 Columns: TypeAlias = Shaped[AnyArray, " n *k"]
 
+
 # A natural (co)tangent has a shape, that of its primal; a structural one is a pytree like it.
 Natural: TypeAlias = Shaped[AnyArray, " ..."]
 Structural: TypeAlias = PyTree
 # One array of any type, also of a registered class of somebody else, which need not have a shape.
 Primal: TypeAlias = PyTree
+
+# A multiple of an array, if a field of its type can hold it.
+Multiple: TypeAlias = Natural | NotImplementedType
+# The query that pairs a thin cotangent with any array: its name, its arguments, its cotangent.
+Query: TypeAlias = tuple[str, tuple[DenseArray, ...], DenseArray]
+LinearTerms: TypeAlias = tuple[tuple[DenseArray | None, Natural], ...]
 
 Shape: TypeAlias = tuple[int, ...]
 DType: TypeAlias = "np.dtype[Any]"

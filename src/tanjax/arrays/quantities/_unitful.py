@@ -23,7 +23,7 @@ import html
 import math
 import operator
 import re
-from typing import Any
+from typing import Any, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
@@ -95,7 +95,7 @@ class Unitful(AbstractArray):
         return self.label.plain
 
     @property
-    def units(self) -> Any:
+    def units(self) -> NoReturn:  # type: ignore[override]
         """Not here: what the constructor of a type says about units is none of a quantity."""
         raise AttributeError("a quantity has one `unit`, no `units`.")
 
