@@ -53,6 +53,7 @@ Query: TypeAlias = tuple[str, tuple[DenseArray, ...], DenseArray]
 LinearTerms: TypeAlias = tuple[tuple[DenseArray | None, Natural], ...]
 
 Shape: TypeAlias = tuple[int, ...]
+Axis: TypeAlias = int | tuple[int, ...] | None
 DType: TypeAlias = "np.dtype[Any]"
 Function: TypeAlias = Callable[..., PyTree]
 Pullback: TypeAlias = Callable[..., PyTree]

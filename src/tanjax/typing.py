@@ -6,6 +6,7 @@ costs, until `checked` or jaxtyping's import hook asks for it.
 
 from ._typing import (
     AnyArray as AnyArray,
+    Axis as Axis,
     Columns as Columns,
     DenseArray as DenseArray,
     Factor as Factor,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 from jax import Array
@@ -12,6 +12,7 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import (
     AnyArray,
+    Axis,
     DenseArray,
     Matrix,
     Natural,
@@ -23,7 +24,6 @@ from tanjax.typing import (
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
-Axis: TypeAlias = int | tuple[int, ...] | None
 
 
 @tj.transpose.implementation(tj.AbstractArray, differentiate=True)

@@ -28,9 +28,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jaxtyping import PyTree
 
 from tanjax import _compat, arrays
 from tanjax._errors import RegistrationError, message
+from tanjax._typing import Function
 
 from . import _lowering
 from ._natural import Convention, Kind
@@ -47,7 +49,7 @@ class Operation:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Function,
         *,
         static: Sequence[str],
         dense: bool,
@@ -68,7 +70,7 @@ class Operation:
         self.opt_outs: Table[bool] = Table(f"{self.name}: an opt-out")
         self._signature = inspect.signature(function)
         self._parse(static)
-        self._compiled: dict[Any, Callable[..., Any]] = {}
+        self._compiled: dict[Any, Function] = {}
         _OPERATIONS.append(self)
         _lowering.on_lowering_change(self._forget)
 
@@ -99,7 +101,7 @@ class Operation:
 
     # -- calling ---------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         if kwargs or self._defaults is None or not (self.variadic or len(args) == self._direct):
             args, kwargs = self._bind(args, kwargs)
         else:  # 5 us less than binding; a rule gets the defaults of static arguments all the same
@@ -110,7 +112,9 @@ class Operation:
             compiled = self._compiled[key] = self._compile(args, kwargs)
         return compiled(*args)
 
-    def _bind(self, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _bind(
+        self, args: Sequence[PyTree], kwargs: dict[str, PyTree]
+    ) -> tuple[tuple[PyTree, ...], dict[str, PyTree]]:
         """Sort arguments into arrays (positional) and static ones (by name)."""
         try:
             bound = self._signature.bind(*args, **kwargs)
@@ -124,7 +128,7 @@ class Operation:
             return tuple(bound.arguments[self.parameters[-1]]), statics
         return tuple(bound.arguments[k] for k in self.parameters), statics
 
-    def _check_static(self, name: str, value: Any) -> None:
+    def _check_static(self, name: str, value: PyTree) -> None:
         try:
             hash(value)
         except TypeError:
@@ -137,7 +141,7 @@ class Operation:
                 )
             ) from None
 
-    def resolve(self, args: Sequence[Any], statics: dict[str, Any]) -> Resolution:
+    def resolve(self, args: Sequence[PyTree], statics: dict[str, PyTree]) -> Resolution:
         """The decision for a call (see `_resolution`); with a unit signature, for the numbers."""
         for load in _BEFORE_LOOKUP:
             load()
@@ -145,7 +149,7 @@ class Operation:
             args = [a.stored if type(a) is arrays.Unitful else a for a in args]
         return resolve(self, tuple(map(dispatch_class, args)), statics)
 
-    def _compile(self, args: Sequence[Any], statics: dict[str, Any]) -> Callable[..., Any]:
+    def _compile(self, args: Sequence[PyTree], statics: dict[str, PyTree]) -> Function:
         if self.strips(args):
             return self._on_quantities(functools.partial(self, **statics))
         resolution = self.resolve(args, statics)
@@ -156,18 +160,18 @@ class Operation:
         if not any(callable(args[i]) for i in fixed):
             return compiled
 
-        def call(*args: Any) -> Any:
+        def call(*args: PyTree) -> PyTree:
             if any(closes_over_tracers(args[i]) for i in fixed):
                 return resolution.primal(*args)
             return compiled(*args)
 
         return call
 
-    def strips(self, args: Sequence[Any]) -> bool:
+    def strips(self, args: Sequence[PyTree]) -> bool:
         """Whether quantities are among the arguments and a unit signature takes care of them."""
         return self.units is not None and any(type(a) is arrays.Unitful for a in args)
 
-    def _on_quantities(self, raw: Callable[..., Any]) -> Callable[..., Any]:
+    def _on_quantities(self, raw: Function) -> Function:
         """A function of plain arrays as one of quantities, by the unit signature."""
         if callable(self.units):
             return functools.partial(self.units, functools.update_wrapper(raw, self, updated=()))
@@ -176,7 +180,7 @@ class Operation:
     def _forget(self) -> None:
         self._compiled.clear()
 
-    def primal(self, *args: Any, **kwargs: Any) -> Any:
+    def primal(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """The implementation for these arguments, without rule and without compilation."""
         args, statics = self._bind(args, kwargs)
         if self.strips(args):
@@ -186,7 +190,7 @@ class Operation:
     # -- registering -----------------------------------------------------------------------
 
     def implementation(
-        self, *types: Any, differentiate: bool = False, override: bool = False
+        self, *types: PyTree, differentiate: bool = False, override: bool = False
     ) -> Any:
         """Register a specialised primal for these types of the leading arguments; bare, for any.
 
@@ -195,9 +199,7 @@ class Operation:
         that is not more specific.
         """
 
-        def register(
-            function: Callable[..., Any], signature: tuple[type, ...]
-        ) -> Callable[..., Any]:
+        def register(function: Function, signature: tuple[type, ...]) -> Function:
             entry = Implementation(function, differentiate)
             self._add(self.implementations, signature, entry, function, override)
             return function
@@ -206,7 +208,7 @@ class Operation:
 
     def natural_rule(
         self,
-        *types: Any,
+        *types: PyTree,
         cotangents: tuple[Kind, ...] | None = None,
         output: Kind = "natural",
         convention: str = "jax",
@@ -226,7 +228,7 @@ class Operation:
         return self._rule(self.rules, types, cotangents, output, convention, hidden, override)
 
     def natural_pushforward(
-        self, *types: Any, hidden: Hidden = "ad", override: bool = False
+        self, *types: PyTree, hidden: Hidden = "ad", override: bool = False
     ) -> Any:
         """Register `rule(*args) -> (out, natural_pushforward)` for forward mode.
 
@@ -249,9 +251,7 @@ class Operation:
                 f"{self.name}: unknown convention {convention!r} or hidden {hidden!r}."
             )
 
-        def register(
-            function: Callable[..., Any], signature: tuple[type, ...]
-        ) -> Callable[..., Any]:
+        def register(function: Function, signature: tuple[type, ...]) -> Function:
             how = Convention(function.__name__, cotangents, output, convention == "chainrules")
             self._add(table, signature, Rule(function, how, hidden), function, override)
             return function
@@ -263,7 +263,12 @@ class Operation:
         self._add(self.opt_outs, types, True, self.__wrapped__, False)  # type: ignore[attr-defined]
 
     def _add(
-        self, table: Table[Any], types: tuple[type, ...], entry: Any, function: Any, override: bool
+        self,
+        table: Table[Any],
+        types: tuple[type, ...],
+        entry: Any,
+        function: Function,
+        override: bool,
     ) -> None:
         if Any in types or not all(isinstance(t, type) for t in types):
             raise RegistrationError(
@@ -286,7 +291,7 @@ class Operation:
 
 
 def operation(
-    function: Any = None,
+    function: Function | None = None,
     /,
     *,
     static: Sequence[str] = (),
@@ -322,18 +327,18 @@ def before_lookup(load: Callable[[], None]) -> None:
     _BEFORE_LOOKUP.append(load)
 
 
-def _bare_or_with(types: tuple[Any, ...], register: Callable[..., Any]) -> Any:
+def _bare_or_with(types: tuple[Any, ...], register: Function) -> Any:
     """A decorator used as `@op.rule` or as `@op.rule(*types)`."""
     if len(types) == 1 and callable(types[0]) and not isinstance(types[0], type):
         return register(types[0], ())
     return lambda function: register(function, types)
 
 
-def _hashable(x: Any) -> Any:
+def _hashable(x: PyTree) -> Any:
     return tuple(map(_hashable, x)) if isinstance(x, list | tuple) else x
 
 
-def closes_over_tracers(function: Any) -> bool:
+def closes_over_tracers(function: Function) -> bool:
     """Whether a callable holds values that JAX is tracing: then no rule can see them."""
     held = [c.cell_contents for c in getattr(function, "__closure__", None) or () if _filled(c)]
     if isinstance(function, functools.partial):
