@@ -63,7 +63,7 @@ def _solve(
     y0: PyTree,
     args: PyTree,
     rest: PyTree,
-) -> optimistix.Solution:
+) -> optimistix.Solution[PyTree, PyTree]:
     options = dict(rest.pop("options", None) or {})
     start, chart = chart_of(y0)
     for bound in ("lower", "upper"):  # of the solvers that bracket
@@ -79,14 +79,14 @@ def _solve(
 
 def root_find(
     fn: Function, solver: Any, y0: PyTree, args: PyTree = None, **rest: PyTree
-) -> optimistix.Solution:
+) -> optimistix.Solution[PyTree, PyTree]:
     """`optimistix.root_find` on quantities.
 
     **Arguments:** those of `optimistix.root_find`. `fn(y, args)` returns a tree of quantities in
     any units; `y0` gives the units in which `y` counts; `options["lower"]` and `["upper"]` may be
     quantities.
 
-    **Returns:** an `optimistix.Solution`, its `value` in the units of `y0`.
+    **Returns:** an `optimistix.Solution[PyTree, PyTree]`, its `value` in the units of `y0`.
 
     **Derivative:** implicit, with respect to `args`; `tj.grad` labels it truly.
     """
@@ -95,7 +95,7 @@ def root_find(
 
 def fixed_point(
     fn: Function, solver: Any, y0: PyTree, args: PyTree = None, **rest: PyTree
-) -> optimistix.Solution:
+) -> optimistix.Solution[PyTree, PyTree]:
     """`optimistix.fixed_point` on quantities: `fn(y, args)` in the units of `y0`, any prefix.
 
     **Returns:** as `root_find`. **Raises:** `UnitError` naming a leaf of another dimension.
@@ -106,7 +106,7 @@ def fixed_point(
 
 def minimise(
     fn: Function, solver: Any, y0: PyTree, args: PyTree = None, **rest: PyTree
-) -> optimistix.Solution:
+) -> optimistix.Solution[PyTree, PyTree]:
     """`optimistix.minimise` on quantities: `fn(y, args)` is a scalar in any unit.
 
     **Returns:** as `root_find`.
@@ -122,7 +122,7 @@ def least_squares(
     *,
     scale: Any = None,
     **rest: PyTree,
-) -> optimistix.Solution:
+) -> optimistix.Solution[PyTree, PyTree]:
     """`optimistix.least_squares` on quantities.
 
     **Arguments:** those of `optimistix.least_squares`. `fn(y, args)` returns a tree of residuals;

@@ -25,7 +25,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias, TypeVar, overload
 
 import jax
 from jaxtyping import PyTree
@@ -40,6 +40,8 @@ from ._resolution import Hidden, Implementation, Resolution, Rule, resolve
 from ._table import NUMBERS, Table, current_origin, dispatch_class, is_static_value
 from .quantities import UnitFunction
 
+Units: TypeAlias = str | Function | None  # a unit signature, or what takes care of units
+F = TypeVar("F", bound=Callable[..., object])
 _OPERATIONS: list[Operation] = []
 _BEFORE_LOOKUP: list[Callable[[], None]] = []
 
@@ -54,7 +56,7 @@ class Operation:
         static: Sequence[str],
         dense: bool,
         generic: bool,
-        units: Any = None,
+        units: Units = None,
         check: Callable[..., None] | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
@@ -175,7 +177,7 @@ class Operation:
         """A function of plain arrays as one of quantities, by the unit signature."""
         if callable(self.units):
             return functools.partial(self.units, functools.update_wrapper(raw, self, updated=()))
-        return UnitFunction(self.name, raw, self.units, names=self.parameters)
+        return UnitFunction(self.name, raw, str(self.units), names=self.parameters)
 
     def _forget(self) -> None:
         self._compiled.clear()
@@ -189,6 +191,12 @@ class Operation:
 
     # -- registering -----------------------------------------------------------------------
 
+    @overload
+    def implementation(
+        self, *types: type, differentiate: bool = ..., override: bool = ...
+    ) -> Callable[[F], F]: ...
+    @overload
+    def implementation(self, function: F, /) -> F: ...
     def implementation(
         self, *types: PyTree, differentiate: bool = False, override: bool = False
     ) -> Any:
@@ -206,6 +214,18 @@ class Operation:
 
         return _bare_or_with(types, register)
 
+    @overload
+    def natural_rule(
+        self,
+        *types: type,
+        cotangents: tuple[Kind, ...] | None = ...,
+        output: Kind = ...,
+        convention: str = ...,
+        hidden: Hidden = ...,
+        override: bool = ...,
+    ) -> Callable[[F], F]: ...
+    @overload
+    def natural_rule(self, function: F, /) -> F: ...
     def natural_rule(
         self,
         *types: PyTree,
@@ -227,6 +247,12 @@ class Operation:
         """
         return self._rule(self.rules, types, cotangents, output, convention, hidden, override)
 
+    @overload
+    def natural_pushforward(
+        self, *types: type, hidden: Hidden = ..., override: bool = ...
+    ) -> Callable[[F], F]: ...
+    @overload
+    def natural_pushforward(self, function: F, /) -> F: ...
     def natural_pushforward(
         self, *types: PyTree, hidden: Hidden = "ad", override: bool = False
     ) -> Any:
@@ -238,9 +264,9 @@ class Operation:
 
     def _rule(
         self,
-        table: Any,
-        types: Any,
-        cotangents: Any,
+        table: Table[Rule],
+        types: tuple[PyTree, ...],
+        cotangents: tuple[Kind, ...] | None,
         output: Kind,
         convention: str,
         hidden: Hidden,
@@ -290,6 +316,17 @@ class Operation:
         return f"<tanjax operation {self.name}{self._signature}>"
 
 
+@overload
+def operation(function: Function, /) -> Operation: ...
+@overload
+def operation(
+    *,
+    static: Sequence[str] = ...,
+    dense: bool = ...,
+    generic: bool = ...,
+    units: Units = ...,
+    check: Callable[..., None] | None = ...,
+) -> Callable[[Function], Operation]: ...
 def operation(
     function: Function | None = None,
     /,
@@ -297,9 +334,9 @@ def operation(
     static: Sequence[str] = (),
     dense: bool = False,
     generic: bool = True,
-    units: Any = None,
+    units: Units = None,
     check: Callable[..., None] | None = None,
-) -> Any:
+) -> Operation | Callable[[Function], Operation]:
     """Make an operation of a function of arrays, which becomes its generic implementation.
 
     **Arguments:** `static`: names of parameters that are not arrays (keyword-only parameters
@@ -311,10 +348,10 @@ def operation(
     `check(name, *args)`: raises `tj.ShapeError` if the shapes do not fit; asked before every
     implementation and rule for structured arguments.
     """
-    options = {"static": static, "dense": dense, "generic": generic, "units": units, "check": check}
-    if function is None:
-        return lambda f: Operation(f, **options)
-    return Operation(function, **options)
+    make = functools.partial(
+        Operation, static=static, dense=dense, generic=generic, units=units, check=check
+    )
+    return make if function is None else make(function)
 
 
 def operations() -> tuple[Operation, ...]:
@@ -327,14 +364,14 @@ def before_lookup(load: Callable[[], None]) -> None:
     _BEFORE_LOOKUP.append(load)
 
 
-def _bare_or_with(types: tuple[Any, ...], register: Function) -> Any:
+def _bare_or_with(types: tuple[PyTree, ...], register: Function) -> Any:
     """A decorator used as `@op.rule` or as `@op.rule(*types)`."""
     if len(types) == 1 and callable(types[0]) and not isinstance(types[0], type):
         return register(types[0], ())
     return lambda function: register(function, types)
 
 
-def _hashable(x: PyTree) -> Any:
+def _hashable(x: object) -> object:
     return tuple(map(_hashable, x)) if isinstance(x, list | tuple) else x
 
 

@@ -13,7 +13,6 @@ fault; it counts only if it shows at inputs nearby.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import jax

@@ -141,6 +141,6 @@ def can_be_looked_at(x: PyTree) -> bool:
         if isinstance(x, jax.core.Tracer):
             return False
         ARRAYS.add(type(x))
-        return x.is_fully_addressable  # type: ignore[no-any-return]
+        return x.is_fully_addressable
     known = isinstance(x, np.ndarray | np.generic | int | float | complex)
     return known or hasattr(x, "is_finite")  # looked at, on several hosts

@@ -149,7 +149,7 @@ def jvp(
     rates = stripped.units.rates(_push_tree(out, structural), rate)
     result = stripped.units.label(out), rates, *aux
     again = lambda primals, tangents: jvp(f, primals, tangents, has_aux)
-    return planned_if_lost("jvp", f, again, (tuple(primals), tuple(tangents)), {}, result)  # type: ignore[no-any-return]
+    return planned_if_lost("jvp", f, again, (tuple(primals), tuple(tangents)), {}, result)
 
 
 def _structural_tangents(where: str, primals: PyTree, tangents: PyTree) -> tuple[PyTree, PyTree]:

@@ -18,7 +18,7 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, arrays
 from tanjax._errors import CotangentError, HiddenCotangentWarning, describe, message
-from tanjax._typing import Function, Natural
+from tanjax._typing import Natural
 from tanjax.arrays import is_inexact, is_structured
 
 

@@ -42,7 +42,7 @@ from .._register import register_array_type
 from .._table import fact
 from ..maps._destructure import destructure, pullback_of_destructure, pushforward_of_destructure
 from ..maps._restructure import pullback_of_restructure, pushforward_of_restructure
-from ._conversion import bits_in, convert, factor_of, fitting
+from ._conversion import bits_in, convert as convert, factor_of, fitting
 from ._range import Bits, measure
 from ._text import number_text
 
@@ -121,7 +121,7 @@ class Unitful(AbstractArray):
     @property
     def shape(self) -> tuple[int, ...]:
         try:
-            return self.stored.shape  # type: ignore[no-any-return]
+            return self.stored.shape
         except AttributeError:  # a Python number
             return tuple(jnp.shape(self.stored))
 
@@ -135,15 +135,15 @@ class Unitful(AbstractArray):
         return getattr(self.stored, "core_ndim", None)
 
     @property
-    def is_linear(self) -> bool:  # type: ignore[override]
+    def is_linear(self) -> bool:
         return fact(self.stored, "is_linear")
 
     @property
-    def is_isometric(self) -> bool:  # type: ignore[override]
+    def is_isometric(self) -> bool:
         return fact(self.stored, "is_isometric")
 
     @property
-    def is_injective(self) -> bool:  # type: ignore[override]
+    def is_injective(self) -> bool:
         return fact(self.stored, "is_injective")
 
     # -- conversion --------------------------------------------------------------------------

@@ -280,7 +280,7 @@ def centred_label(quantities: list[PyTree], unit: Unit, root: int = 1) -> Unit:
     if any(bits is None for bits, _ in known) or None in spans:
         scales = (unit.scale, *(q.label.scale for q in quantities))
         return unit.plain.scaled(max(scales)).divisible(root)
-    span = min(spans, key=lambda s: s.highest)  # type: ignore[union-attr,arg-type,return-value]
+    span = min(spans, key=lambda s: s.highest)  # type: ignore[union-attr]
     low, high = joined(known, unit.plain)  # type: ignore[arg-type]
     if low > high:
         return unit.plain

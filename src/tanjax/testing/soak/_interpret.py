@@ -70,7 +70,7 @@ class _Run:
     def equation(self, eqn: Any, values: list[PyTree]) -> list[PyTree]:
         name, params = eqn.primitive.name, eqn.params
         if name in ("scan", "while", "cond"):
-            return getattr(self, name + "_")(params, values)  # type: ignore[no-any-return]
+            return getattr(self, name + "_")(params, values)
         for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
             if key in params:
                 inner = params[key]
