@@ -26,7 +26,7 @@ from tanjax.typing import (
     SquareMatrix,
 )
 
-from .shapes import FullStorage
+from .shapes import FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -113,22 +113,20 @@ def add_zero(
 
 
 @_commutative(tj.Diagonal, tj.Identity)
-def diagonal_add_identity(
-    a: Shaped[tj.Diagonal, "n n"], b: Shaped[tj.Identity, "n n"]
-) -> Shaped[tj.Diagonal, "n n"]:
+def diagonal_add_identity(a: SquareDiagonal, b: Shaped[tj.Identity, "n n"]) -> SquareDiagonal:
     return tj.Diagonal(a.diag + jnp.ones_like(a.diag))
 
 
 @tj.add.implementation(tj.Identity, tj.Identity, differentiate=True)
 def identity_add_identity(
     a: Shaped[tj.Identity, "n n"], b: Shaped[tj.Identity, "n n"]
-) -> Shaped[tj.Diagonal, "n n"]:
+) -> SquareDiagonal:
     return tj.Diagonal(a.diagonal() + b.diagonal())
 
 
 @_commutative(tj.Symmetric, tj.Diagonal)
 def symmetric_add_diagonal(
-    a: Shaped[tj.Symmetric, "n n"], b: Shaped[tj.Diagonal, "n n"]
+    a: Shaped[tj.Symmetric, "n n"], b: SquareDiagonal
 ) -> Shaped[tj.Symmetric, "n n"]:
     return a.replace(data=_on_diagonal(a.data, b.diag), definite=False)
 
@@ -142,7 +140,7 @@ def symmetric_add_identity(a: FullStorage, b: Shaped[tj.Identity, "n n"]) -> Ful
 
 @_commutative(tj.Hermitian, tj.Diagonal)
 def hermitian_add_diagonal(
-    a: Shaped[tj.Hermitian, "n n"], b: Shaped[tj.Diagonal, "n n"]
+    a: Shaped[tj.Hermitian, "n n"], b: SquareDiagonal
 ) -> Shaped[tj.AbstractArray, "n n"]:
     if jnp.iscomplexobj(b.diag):
         return tj.Sum(a, b)
@@ -151,9 +149,7 @@ def hermitian_add_diagonal(
 
 
 @_commutative(tj.Triangular, tj.Diagonal)
-def triangular_add_diagonal(
-    a: Shaped[tj.Triangular, "n n"], b: Shaped[tj.Diagonal, "n n"]
-) -> Shaped[tj.Triangular, "n n"]:
+def triangular_add_diagonal(a: SquareTriangular, b: SquareDiagonal) -> SquareTriangular:
     return tj.Triangular(_on_diagonal(a.to_dense(), b.diag), a.lower)
 
 
@@ -169,24 +165,18 @@ def _on_diagonal(dense: Shaped[Array, "n n"], diag: Shaped[Array, " n"]) -> Shap
 
 
 @tj.add.implementation(tj.Triangular, tj.Triangular, differentiate=True)
-def triangular_add_triangular(
-    a: Shaped[tj.Triangular, "n n"], b: Shaped[tj.Triangular, "n n"]
-) -> SquareMatrix:
+def triangular_add_triangular(a: SquareTriangular, b: SquareTriangular) -> SquareMatrix:
     dense = a.to_dense() + b.to_dense()
     return tj.Triangular(dense, a.lower) if a.lower == b.lower else dense
 
 
 @_commutative(tj.Diagonal, tj.LowRank)
-def diagonal_add_low_rank(
-    a: Shaped[tj.Diagonal, "n n"], b: Shaped[tj.LowRank, "n n"]
-) -> Shaped[tj.LowRankUpdate, "n n"]:
+def diagonal_add_low_rank(a: SquareDiagonal, b: Shaped[tj.LowRank, "n n"]) -> SquareUpdate:
     return tj.LowRankUpdate(a, b.u, None, b.v)
 
 
 @_commutative(tj.LowRankUpdate, tj.Diagonal)
-def update_add_diagonal(
-    a: Shaped[tj.LowRankUpdate, "n n"], b: Shaped[tj.Diagonal, "n n"]
-) -> Shaped[tj.LowRankUpdate, "n n"]:
+def update_add_diagonal(a: SquareUpdate, b: SquareDiagonal) -> SquareUpdate:
     return a.replace(base=tj.add(a.base, b))
 
 
@@ -240,9 +230,7 @@ def dense_multiply(
 
 @tj.multiply.implementation(tj.Diagonal, tj.Dense, differentiate=True)
 @tj.multiply.implementation(tj.Diagonal, tj.AbstractArray, differentiate=True)
-def diagonal_multiply(
-    a: Shaped[tj.Diagonal, "n n"], b: Shaped[AnyArray, " ..."]
-) -> Shaped[AnyArray, " ..."]:
+def diagonal_multiply(a: SquareDiagonal, b: Shaped[AnyArray, " ..."]) -> Shaped[AnyArray, " ..."]:
     if b.shape != a.shape:
         return multiply_dense(a, b)
     return tj.Diagonal(a.diag * tj.diagonal(b))
@@ -250,7 +238,7 @@ def diagonal_multiply(
 
 @tj.multiply.implementation(tj.Triangular, tj.Dense, differentiate=True)
 def triangular_multiply(
-    a: Shaped[tj.Triangular, "n n"], b: Shaped[DenseArray, " ..."]
+    a: SquareTriangular, b: Shaped[DenseArray, " ..."]
 ) -> Shaped[AnyArray, " ..."]:
     if b.shape != a.shape:
         return multiply_dense(a, b)

@@ -13,7 +13,7 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import Pullback, SquareMatrix
 
-from .shapes import FullStorage
+from .shapes import FullStorage, SquareDiagonal, SquareTriangular
 from .solve import check_square_factor
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @tj.cholesky.implementation(tj.Symmetric)
 @tj.cholesky.implementation(tj.Hermitian)
-def cholesky(a: FullStorage) -> Shaped[tj.Triangular, "n n"]:
+def cholesky(a: FullStorage) -> SquareTriangular:
     return tj.Triangular(jnp.linalg.cholesky(a.data), lower=True)
 
 
 @tj.cholesky.natural_rule(tj.Symmetric, convention="chainrules")
 @tj.cholesky.natural_rule(tj.Hermitian, convention="chainrules")
-def cholesky_rule(a: FullStorage) -> tuple[Shaped[tj.Triangular, "n n"], Pullback]:
+def cholesky_rule(a: FullStorage) -> tuple[SquareTriangular, Pullback]:
     r"""$\bar A = \tfrac12 L^{-H}(\Phi + \Phi^H)L^{-1}$.
 
     $\Phi$ is the lower triangle of $L^H \bar L$ with half its diagonal.
@@ -48,7 +48,7 @@ def cholesky_rule(a: FullStorage) -> tuple[Shaped[tj.Triangular, "n n"], Pullbac
 
 
 @tj.cholesky.implementation(tj.Diagonal, differentiate=True)
-def cholesky_diagonal(a: Shaped[tj.Diagonal, "n n"]) -> Shaped[tj.Diagonal, "n n"]:
+def cholesky_diagonal(a: SquareDiagonal) -> SquareDiagonal:
     return tj.Diagonal(jnp.sqrt(a.diag))
 
 

@@ -14,7 +14,7 @@ import tanjax as tj
 from tanjax.typing import Pullback, Samples, Scalar, SquareMatrix
 
 from .factored import factored, formed, inverse_factored, logdet_factored
-from .shapes import FullStorage
+from .shapes import FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
 from .solve import capacitance, check_square_blocks, check_square_factor
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ def logdet_rule(a: Shaped[tj.AbstractArray, "n n"]) -> tuple[Scalar, Pullback]:
 
 
 @tj.logdet.natural_rule(tj.Diagonal)
-def logdet_diagonal_rule(a: Shaped[tj.Diagonal, "n n"]) -> tuple[Scalar, Pullback]:
+def logdet_diagonal_rule(a: SquareDiagonal) -> tuple[Scalar, Pullback]:
     return logdet_diagonal(a), lambda y_bar: tj.Diagonal(y_bar.astype(a.dtype) / a.diag)
 
 
 @tj.logdet.natural_rule(tj.Triangular)
-def logdet_triangular_rule(a: Shaped[tj.Triangular, "n n"]) -> tuple[Scalar, Pullback]:
+def logdet_triangular_rule(a: SquareTriangular) -> tuple[Scalar, Pullback]:
     """The inverse transpose lies in the other triangle; only its diagonal is visible."""
     return logdet_triangular(a), lambda y_bar: tj.Diagonal(y_bar.astype(a.dtype) / a.diagonal())
 
@@ -67,12 +67,12 @@ def logdet_any(a: Shaped[tj.AbstractArray, "n n"]) -> Scalar:
 
 
 @tj.logdet.implementation(tj.Diagonal)
-def logdet_diagonal(a: Shaped[tj.Diagonal, "n n"]) -> Scalar:
+def logdet_diagonal(a: SquareDiagonal) -> Scalar:
     return _log_abs(a.diag)
 
 
 @tj.logdet.implementation(tj.Triangular)
-def logdet_triangular(a: Shaped[tj.Triangular, "n n"]) -> Scalar:
+def logdet_triangular(a: SquareTriangular) -> Scalar:
     return _log_abs(a.diagonal())
 
 
@@ -114,7 +114,7 @@ def logdet_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Scalar:
 
 
 @tj.logdet.implementation(tj.LowRankUpdate, differentiate=True)
-def logdet_update(a: Shaped[tj.LowRankUpdate, "n n"]) -> Scalar:
+def logdet_update(a: SquareUpdate) -> Scalar:
     """The matrix determinant lemma."""
     small = capacitance(a, tj.solve(a.base, a.u))
     return tj.logdet(a.base) + jnp.linalg.slogdet(small).logabsdet
@@ -210,7 +210,7 @@ def _together(a: SquareMatrix, parts: Sequence[tuple[tj.SlogdetResult, int]]) ->
 
 
 @tj.slogdet.implementation(tj.LowRankUpdate, differentiate=True)
-def slogdet_update(a: Shaped[tj.LowRankUpdate, "n n"]) -> tj.SlogdetResult:
+def slogdet_update(a: SquareUpdate) -> tj.SlogdetResult:
     base, z = tj.slogdet(a.base), tj.solve(a.base, a.u)
     small = tj.slogdet(capacitance(a, z))
     return tj.SlogdetResult(base.sign * small.sign, base.logabsdet + small.logabsdet)
@@ -256,7 +256,7 @@ def det_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Scalar:
 
 
 @tj.det.implementation(tj.LowRankUpdate, differentiate=True)
-def det_update(a: Shaped[tj.LowRankUpdate, "n n"]) -> Scalar:
+def det_update(a: SquareUpdate) -> Scalar:
     return tj.det(a.base) * jnp.linalg.det(capacitance(a, tj.solve(a.base, a.u)))
 
 

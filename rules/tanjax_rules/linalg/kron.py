@@ -11,6 +11,8 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import AnyArray
 
+from .shapes import SquareDiagonal
+
 if TYPE_CHECKING:
     from tanjax.testing import Case
 
@@ -28,7 +30,7 @@ def kron(a: Shaped[AnyArray, " ..."], b: Shaped[AnyArray, " ..."]) -> Shaped[tj.
 
 @tj.kron.implementation(tj.Diagonal, tj.Diagonal, differentiate=True)
 def kron_diagonal(
-    a: Shaped[tj.Diagonal, "m m"], b: Shaped[tj.Diagonal, "n n"]
+    a: Shaped[tj.Diagonal, "m m"], b: SquareDiagonal
 ) -> Shaped[tj.Diagonal, "m*n m*n"]:
     return tj.Diagonal(jnp.outer(a.diag, b.diag).reshape(-1))
 

@@ -26,7 +26,7 @@ from tanjax.typing import (
     SquareMatrix,
 )
 
-from .shapes import FullStorage
+from .shapes import FullStorage, SquareDiagonal, SquareTriangular
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -87,35 +87,27 @@ def structured_times_full_storage(a: Shaped[tj.AbstractArray, "m n"], b: FullSto
 
 
 @tj.matmul.implementation(tj.Diagonal, tj.Diagonal)
-def diagonal_times_diagonal(
-    a: Shaped[tj.Diagonal, "n n"], b: Shaped[tj.Diagonal, "n n"]
-) -> Shaped[tj.Diagonal, "n n"]:
+def diagonal_times_diagonal(a: SquareDiagonal, b: SquareDiagonal) -> SquareDiagonal:
     return tj.Diagonal(a.diag * b.diag)
 
 
 @tj.matmul.implementation(tj.Diagonal, tj.Triangular)
-def diagonal_times_triangular(
-    a: Shaped[tj.Diagonal, "n n"], b: Shaped[tj.Triangular, "n n"]
-) -> Shaped[tj.Triangular, "n n"]:
+def diagonal_times_triangular(a: SquareDiagonal, b: SquareTriangular) -> SquareTriangular:
     return _triangular(a.diag[:, None] * b.to_dense(), b)
 
 
 @tj.matmul.implementation(tj.Triangular, tj.Diagonal)
-def triangular_times_diagonal(
-    a: Shaped[tj.Triangular, "n n"], b: Shaped[tj.Diagonal, "n n"]
-) -> Shaped[tj.Triangular, "n n"]:
+def triangular_times_diagonal(a: SquareTriangular, b: SquareDiagonal) -> SquareTriangular:
     return _triangular(a.to_dense() * b.diag, a)
 
 
 @tj.matmul.implementation(tj.Triangular, tj.Triangular)
-def triangular_times_triangular(
-    a: Shaped[tj.Triangular, "n n"], b: Shaped[tj.Triangular, "n n"]
-) -> SquareMatrix:
+def triangular_times_triangular(a: SquareTriangular, b: SquareTriangular) -> SquareMatrix:
     dense = a.to_dense() @ b.to_dense()
     return tj.Triangular(dense, a.lower) if a.lower == b.lower else dense
 
 
-def _triangular(dense: Shaped[Array, "n n"], like: tj.Triangular) -> Shaped[tj.Triangular, "n n"]:
+def _triangular(dense: Shaped[Array, "n n"], like: tj.Triangular) -> SquareTriangular:
     return tj.Triangular(dense, like.lower)
 
 

@@ -39,7 +39,7 @@ from .factored import (
     solve_factored_transposed,
 )
 from .matmul import along_axes
-from .shapes import DenseColumns, FullStorage
+from .shapes import DenseColumns, FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -76,9 +76,7 @@ def solve_cotangent(w: Shaped[AnyArray, " n *k"], x: Shaped[AnyArray, " n *k"]) 
 
 
 @tj.solve.natural_rule(tj.Diagonal, tj.Dense)
-def solve_diagonal_rule(
-    a: Shaped[tj.Diagonal, "n n"], b: DenseColumns
-) -> tuple[DenseColumns, Pullback]:
+def solve_diagonal_rule(a: SquareDiagonal, b: DenseColumns) -> tuple[DenseColumns, Pullback]:
     """Contracts before it divides, and keeps `b` rather than `x`.
 
     Half the time and none of the scratch of the general rule at n = 2048, k = 64: nothing of the
@@ -86,7 +84,7 @@ def solve_diagonal_rule(
     """
     x = solve_diagonal(a, b)
 
-    def solve_diagonal_pullback(x_bar: Columns) -> tuple[Shaped[tj.Diagonal, "n n"], Columns]:
+    def solve_diagonal_pullback(x_bar: Columns) -> tuple[SquareDiagonal, Columns]:
         both = x_bar * b if b.ndim == 1 else jnp.sum(x_bar * b, axis=1)
         return tj.Diagonal(-both / a.diag / a.diag), solve_diagonal(a, x_bar)
 
@@ -110,9 +108,7 @@ def solve_symmetric_rule(a: FullStorage, b: DenseColumns) -> tuple[DenseColumns,
 
 
 @tj.solve.natural_rule(tj.LowRankUpdate, tj.Dense, cotangents=("structural", "natural"))
-def solve_update_rule(
-    a: Shaped[tj.LowRankUpdate, "n n"], b: DenseColumns
-) -> tuple[DenseColumns, Pullback]:
+def solve_update_rule(a: SquareUpdate, b: DenseColumns) -> tuple[DenseColumns, Pullback]:
     r"""Woodbury for both directions, with one factorisation of the small matrix $C$.
 
     With $t = C^{-1} D V^\top y$ and $s = C^{-\top} U^\top B^{-\top}\bar x$ nothing thin is
@@ -126,9 +122,7 @@ def solve_update_rule(
     t = solve_factored(small, weighted(a, vy))
     x = y - z @ t
 
-    def solve_update_pullback(
-        x_bar: DenseColumns,
-    ) -> tuple[Shaped[tj.LowRankUpdate, "n n"], DenseColumns]:
+    def solve_update_pullback(x_bar: DenseColumns) -> tuple[SquareUpdate, DenseColumns]:
         zx = z.T @ as_columns(x_bar)
         if zt is None:
             s = solve_factored_transposed(small, zx)
@@ -174,12 +168,12 @@ def inv_any(a: Shaped[tj.AbstractArray, "n n"]) -> SquareMatrix:
 
 
 @tj.solve.implementation(tj.Diagonal, tj.Dense)
-def solve_diagonal(a: Shaped[tj.Diagonal, "n n"], b: DenseColumns) -> DenseColumns:
+def solve_diagonal(a: SquareDiagonal, b: DenseColumns) -> DenseColumns:
     return b / a.diag if b.ndim == 1 else b / a.diag[:, None]
 
 
 @tj.solve.implementation(tj.Triangular, tj.Dense)
-def solve_triangular(a: Shaped[tj.Triangular, "n n"], b: DenseColumns) -> DenseColumns:
+def solve_triangular(a: SquareTriangular, b: DenseColumns) -> DenseColumns:
     return jsl.solve_triangular(a.data, b, lower=a.lower, unit_diagonal=a.unit_diagonal)
 
 
@@ -202,23 +196,17 @@ def solve_identity(a: Shaped[tj.Identity, "n n"], b: Columns) -> Columns:
 
 
 @tj.solve.implementation(tj.Diagonal, tj.Diagonal)
-def solve_diagonal_diagonal(
-    a: Shaped[tj.Diagonal, "n n"], b: Shaped[tj.Diagonal, "n n"]
-) -> Shaped[tj.Diagonal, "n n"]:
+def solve_diagonal_diagonal(a: SquareDiagonal, b: SquareDiagonal) -> SquareDiagonal:
     return tj.Diagonal(b.diag / a.diag)
 
 
 @tj.solve.implementation(tj.Diagonal, tj.Triangular)
-def solve_diagonal_triangular(
-    a: Shaped[tj.Diagonal, "n n"], b: Shaped[tj.Triangular, "n n"]
-) -> Shaped[tj.Triangular, "n n"]:
+def solve_diagonal_triangular(a: SquareDiagonal, b: SquareTriangular) -> SquareTriangular:
     return tj.Triangular(b.to_dense() / a.diag[:, None], b.lower)
 
 
 @tj.solve.implementation(tj.Triangular, tj.Triangular)
-def solve_triangular_triangular(
-    a: Shaped[tj.Triangular, "n n"], b: Shaped[tj.Triangular, "n n"]
-) -> SquareMatrix:
+def solve_triangular_triangular(a: SquareTriangular, b: SquareTriangular) -> SquareMatrix:
     dense = solve_triangular(a, b.to_dense())
     return tj.Triangular(dense, a.lower) if a.lower == b.lower else dense
 
@@ -252,7 +240,7 @@ def solve_kronecker(a: Shaped[tj.Kronecker, "n n"], b: DenseColumns) -> DenseCol
 
 
 @tj.solve.implementation(tj.LowRankUpdate, tj.Dense)
-def solve_update(a: Shaped[tj.LowRankUpdate, "n n"], b: DenseColumns) -> DenseColumns:
+def solve_update(a: SquareUpdate, b: DenseColumns) -> DenseColumns:
     r"""Woodbury, without an inverse of `d`.
 
     $x = y - Z\,(I + D V^\top Z)^{-1} D V^\top y$ with $y = B^{-1}b$ and $Z = B^{-1}U$.
@@ -268,7 +256,7 @@ def as_columns(b: DenseColumns) -> Shaped[DenseArray, "n _"]:
 
 
 def solve_base(
-    a: Shaped[tj.LowRankUpdate, "n n"], b: Shaped[DenseArray, "n k"]
+    a: SquareUpdate, b: Shaped[DenseArray, "n k"]
 ) -> tuple[Shaped[Array, "n k"], Shaped[Array, "n r"], Shaped[Array, "n r"] | None, Function]:
     """`B⁻¹ b`, `B⁻¹ U`, `B⁻ᵀ V` where that is the same, and a function: `B⁻ᵀ x̄` and `B⁻ᵀ V`.
 
@@ -302,9 +290,7 @@ def right_of(a: tj.LowRankUpdate) -> Shaped[Array, "n r"]:
     return a.u if a.v is None else a.v
 
 
-def capacitance(
-    a: Shaped[tj.LowRankUpdate, "n n"], z: Shaped[Array, "n r"]
-) -> Shaped[Array, "r r"]:
+def capacitance(a: SquareUpdate, z: Shaped[Array, "n r"]) -> Shaped[Array, "r r"]:
     """`I + D Vᵀ Z`, the small matrix of Woodbury and of the determinant lemma."""
     # The product in this order: XLA then schedules the gradient of logdet with `Z` freed early
     # (half the scratch memory).
@@ -320,12 +306,12 @@ def weighted(a: tj.LowRankUpdate, rows: Shaped[Array, "r k"]) -> Shaped[Array, "
 
 
 @tj.inv.implementation(tj.Diagonal)
-def inv_diagonal(a: Shaped[tj.Diagonal, "n n"]) -> Shaped[tj.Diagonal, "n n"]:
+def inv_diagonal(a: SquareDiagonal) -> SquareDiagonal:
     return tj.Diagonal(1 / a.diag)
 
 
 @tj.inv.implementation(tj.Triangular)
-def inv_triangular(a: Shaped[tj.Triangular, "n n"]) -> Shaped[tj.Triangular, "n n"]:
+def inv_triangular(a: SquareTriangular) -> SquareTriangular:
     eye = jnp.eye(a.shape[0], dtype=a.dtype)
     return tj.Triangular(solve_triangular(a, eye), a.lower, a.unit_diagonal)
 
@@ -364,7 +350,7 @@ def inv_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Shaped[tj.BlockDiagonal, "
 
 
 @tj.inv.implementation(tj.LowRankUpdate, differentiate=True)
-def inv_update(a: Shaped[tj.LowRankUpdate, "n n"]) -> Shaped[tj.LowRankUpdate, "n n"]:
+def inv_update(a: SquareUpdate) -> SquareUpdate:
     """Woodbury again: the inverse is a low-rank update of the inverse of the base."""
     z = tj.solve(a.base, a.u)
     zt = tj.solve(a.base.mT, a.u if a.v is None else a.v)
