@@ -18,15 +18,7 @@ from jax import Array
 from jaxtyping import Shaped
 
 import tanjax as tj
-from tanjax.typing import (
-    AnyArray,
-    Columns,
-    DenseArray,
-    Function,
-    Matrix,
-    Pullback,
-    SquareMatrix,
-)
+from tanjax.typing import Columns, DenseArray, Function, Matrix, Pullback, SquareMatrix
 
 from .factored import (
     Factored,
@@ -68,7 +60,7 @@ def solve_rule(a: SquareMatrix, b: Columns) -> tuple[Columns, Pullback]:
     return x, solve_pullback
 
 
-def solve_cotangent(w: Shaped[AnyArray, " n *k"], x: Shaped[AnyArray, " n *k"]) -> SquareMatrix:
+def solve_cotangent(w: Columns, x: Columns) -> SquareMatrix:
     """`-w xᵀ`, unformed where both are dense."""
     if tj.is_structured(w) or tj.is_structured(x):
         return tj.negative(tj.matmul(w, x.mT))
@@ -265,20 +257,13 @@ def solve_base(
     if isinstance(a.base, tj.Diagonal | tj.Triangular | tj.Identity):
         z, divide = tj.solve(a.base, a.u), functools.partial(tj.solve, a.base.mT)
         zt = z if a.v is None and not isinstance(a.base, tj.Triangular) else None
-        back = lambda x_bar: (
-            divide(x_bar),
-            divide(right_of(a)) if zt is None else zt,
-        )
+        back = lambda x_bar: (divide(x_bar), divide(right_of(a)) if zt is None else zt)
         return tj.solve(a.base, b), z, zt, back
-    k, (solve, solve_transposed) = (
-        b.shape[1],
-        both_ways(a.base, jnp.result_type(a.base.dtype, b, a.u)),
-    )
+    dtype, k = jnp.result_type(a.base.dtype, b, a.u), b.shape[1]
+    solve, solve_transposed = both_ways(a.base, dtype)
     both = solve(jnp.concatenate([b, a.u], axis=1))
 
-    def transposed(
-        x_bar: Shaped[Array, "n k"],
-    ) -> tuple[Shaped[Array, "n k"], Shaped[Array, "n r"]]:
+    def transposed(x_bar: DenseColumns) -> tuple[DenseColumns, Shaped[Array, "n r"]]:
         bars = solve_transposed(jnp.concatenate([x_bar, right_of(a)], axis=1))
         return bars[:, :k], bars[:, k:]
 
