@@ -15,7 +15,8 @@ from tanjax.typing import Pullback, Samples, Scalar, SquareMatrix
 
 from .factored import factored, formed, inverse_factored, logdet_factored
 from .shapes import FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
-from .solve import capacitance, check_square_blocks, check_square_factor
+from .solve import check_square_blocks, check_square_factor
+from .woodbury import capacitance
 
 if TYPE_CHECKING:
     from tanjax.testing import Case

@@ -7,22 +7,19 @@ their own that reuses it.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
-from jax import Array
 from jaxtyping import Shaped
 
 import tanjax as tj
-from tanjax.typing import Columns, DenseArray, Function, Matrix, Pullback, SquareMatrix
+from tanjax.typing import Columns, Matrix, Pullback, SquareMatrix
 
 from .factored import (
     Factored,
-    both_ways,
     factored,
     factored_matrix,
     formed,
@@ -32,6 +29,7 @@ from .factored import (
 )
 from .matmul import along_axes
 from .shapes import DenseColumns, FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
+from .woodbury import as_columns, capacitance, right_of, solve_base, weighted
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -81,6 +79,18 @@ def solve_diagonal_rule(a: SquareDiagonal, b: DenseColumns) -> tuple[DenseColumn
         return tj.Diagonal(-both / a.diag / a.diag), solve_diagonal(a, x_bar)
 
     return x, solve_diagonal_pullback
+
+
+@tj.solve.natural_rule(tj.Triangular, tj.Dense)
+def solve_triangular_rule(a: SquareTriangular, b: DenseColumns) -> tuple[DenseColumns, Pullback]:
+    """The same rule, transposed by a flag: JAX 0.12 would copy the matrix once more."""
+    x = solve_triangular(a, b)
+
+    def solve_triangular_pullback(x_bar: DenseColumns) -> tuple[Matrix, DenseColumns]:
+        w = solve_triangular(a, x_bar, transposed=True)
+        return tj.Outer(-w, x), w
+
+    return x, solve_triangular_pullback
 
 
 @tj.solve.natural_rule(tj.Symmetric, tj.Dense)
@@ -165,8 +175,11 @@ def solve_diagonal(a: SquareDiagonal, b: DenseColumns) -> DenseColumns:
 
 
 @tj.solve.implementation(tj.Triangular, tj.Dense)
-def solve_triangular(a: SquareTriangular, b: DenseColumns) -> DenseColumns:
-    return jsl.solve_triangular(a.data, b, lower=a.lower, unit_diagonal=a.unit_diagonal)
+def solve_triangular(
+    a: SquareTriangular, b: DenseColumns, transposed: bool = False
+) -> DenseColumns:
+    how = {"lower": a.lower, "unit_diagonal": a.unit_diagonal}
+    return jsl.solve_triangular(a.data, b, trans="T" if transposed else "N", **how)
 
 
 @tj.solve.implementation(tj.Symmetric, tj.Dense)
@@ -240,51 +253,6 @@ def solve_update(a: SquareUpdate, b: DenseColumns) -> DenseColumns:
     y, z, *_ = solve_base(a, as_columns(b))
     x = y - z @ jnp.linalg.solve(capacitance(a, z), weighted(a, right_of(a).T @ y))
     return x.reshape(b.shape)
-
-
-def as_columns(b: DenseColumns) -> Shaped[DenseArray, "n _"]:
-    """A vector as a matrix of one column."""
-    return b[:, None] if b.ndim == 1 else b
-
-
-def solve_base(
-    a: SquareUpdate, b: Shaped[DenseArray, "n k"]
-) -> tuple[Shaped[Array, "n k"], Shaped[Array, "n r"], Shaped[Array, "n r"] | None, Function]:
-    """`B⁻¹ b`, `B⁻¹ U`, `B⁻ᵀ V` where that is the same, and a function: `B⁻ᵀ x̄` and `B⁻ᵀ V`.
-
-    A base that has to be factorised is factorised once.
-    """
-    if isinstance(a.base, tj.Diagonal | tj.Triangular | tj.Identity):
-        z, divide = tj.solve(a.base, a.u), functools.partial(tj.solve, a.base.mT)
-        zt = z if a.v is None and not isinstance(a.base, tj.Triangular) else None
-        back = lambda x_bar: (divide(x_bar), divide(right_of(a)) if zt is None else zt)
-        return tj.solve(a.base, b), z, zt, back
-    dtype, k = jnp.result_type(a.base.dtype, b, a.u), b.shape[1]
-    solve, solve_transposed = both_ways(a.base, dtype)
-    both = solve(jnp.concatenate([b, a.u], axis=1))
-
-    def transposed(x_bar: DenseColumns) -> tuple[DenseColumns, Shaped[Array, "n r"]]:
-        bars = solve_transposed(jnp.concatenate([x_bar, right_of(a)], axis=1))
-        return bars[:, :k], bars[:, k:]
-
-    return both[:, :k], both[:, k:], None, transposed
-
-
-def right_of(a: tj.LowRankUpdate) -> Shaped[Array, "n r"]:
-    """The right factor of a low-rank update."""
-    return a.u if a.v is None else a.v
-
-
-def capacitance(a: SquareUpdate, z: Shaped[Array, "n r"]) -> Shaped[Array, "r r"]:
-    """`I + D Vᵀ Z`, the small matrix of Woodbury and of the determinant lemma."""
-    # The product in this order: XLA then schedules the gradient of logdet with `Z` freed early
-    # (half the scratch memory).
-    return jnp.eye(z.shape[1], dtype=z.dtype) + weighted(a, (z.T @ right_of(a)).T)
-
-
-def weighted(a: tj.LowRankUpdate, rows: Shaped[Array, "r k"]) -> Shaped[Array, "r k"]:
-    """`D rows`."""
-    return rows if a.d is None else a.d[:, None] * rows
 
 
 # -- inverses ------------------------------------------------------------------------------------
