@@ -54,7 +54,7 @@ LinearTerms: TypeAlias = tuple[tuple[DenseArray | None, Natural], ...]
 
 Shape: TypeAlias = tuple[int, ...]
 Axis: TypeAlias = int | tuple[int, ...] | None
-DType: TypeAlias = "np.dtype[Any]"
+DType: TypeAlias = np.dtype[Any]
 Function: TypeAlias = Callable[..., PyTree]
 Pullback: TypeAlias = Callable[..., PyTree]
 

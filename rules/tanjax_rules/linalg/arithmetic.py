@@ -88,6 +88,8 @@ def _commutative(first: type, second: type) -> Callable[[Function], Function]:
     def register(function: Function) -> Function:
         tj.add.implementation(first, second, differentiate=True)(function)
         swapped = lambda a, b: function(b, a)
+        hints = function.__annotations__
+        swapped.__annotations__ = {"a": hints["b"], "b": hints["a"], "return": hints["return"]}
         swapped.__module__, swapped.__qualname__ = (
             function.__module__,
             f"{function.__qualname__}_swapped",

@@ -199,7 +199,7 @@ class Operation:
     def implementation(self, function: F, /) -> F: ...
     def implementation(
         self, *types: PyTree, differentiate: bool = False, override: bool = False
-    ) -> Any:
+    ) -> Function:
         """Register a specialised primal for these types of the leading arguments; bare, for any.
 
         **Arguments:** `types`: array types, `tj.Dense`, `tj.AbstractArray` (any of ours), or
@@ -234,7 +234,7 @@ class Operation:
         convention: str = "jax",
         hidden: Hidden = "ad",
         override: bool = False,
-    ) -> Any:
+    ) -> Function:
         """Register a rule `rule(*args) -> (out, natural_pullback)`; bare, or with types.
 
         **Arguments:** `cotangents`, `output`: `"natural"` (default) or `"structural"`, per
@@ -255,7 +255,7 @@ class Operation:
     def natural_pushforward(self, function: F, /) -> F: ...
     def natural_pushforward(
         self, *types: PyTree, hidden: Hidden = "ad", override: bool = False
-    ) -> Any:
+    ) -> Function:
         """Register `rule(*args) -> (out, natural_pushforward)` for forward mode.
 
         With a natural rule as well, reverse mode uses that one; alone it serves both modes.
@@ -271,7 +271,7 @@ class Operation:
         convention: str,
         hidden: Hidden,
         override: bool,
-    ) -> Any:
+    ) -> Function:
         if convention not in ("jax", "chainrules") or hidden not in ("ad", "hybrid", "natural"):
             raise RegistrationError(
                 f"{self.name}: unknown convention {convention!r} or hidden {hidden!r}."
@@ -364,7 +364,7 @@ def before_lookup(load: Callable[[], None]) -> None:
     _BEFORE_LOOKUP.append(load)
 
 
-def _bare_or_with(types: tuple[PyTree, ...], register: Function) -> Any:
+def _bare_or_with(types: tuple[PyTree, ...], register: Function) -> Function:
     """A decorator used as `@op.rule` or as `@op.rule(*types)`."""
     if len(types) == 1 and callable(types[0]) and not isinstance(types[0], type):
         return register(types[0], ())

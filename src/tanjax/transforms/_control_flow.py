@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from tanjax._typing import Function
+from tanjax._typing import Arraylike, Function
 from tanjax.arrays import Unitful
 
 from ._units import convert_like
@@ -70,7 +70,7 @@ def cond(pred: PyTree, true_fun: Function, false_fun: Function, *operands: PyTre
     return jax.lax.cond(_truth("cond", pred), *branches, *operands)
 
 
-def switch(index: Any, branches: Sequence[Function], *operands: PyTree) -> PyTree:
+def switch(index: Arraylike, branches: Sequence[Function], *operands: PyTree) -> PyTree:
     """`jax.lax.switch`; the result has the units of the first branch.
 
     **Raises:** `UnitError` if the branches differ in dimension.

@@ -12,7 +12,6 @@ primal, or they raise.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +35,7 @@ from ._destructure import (
 )
 
 
-def restructure(like: Any, dense: Any) -> Any:
+def restructure(like: Primal, dense: Natural) -> Primal:
     """The value of `like`'s type nearest to `dense`, to first order: `like + J⁺(dense - D(like))`.
 
     Exact for linear types. **Raises** `CotangentError` if the shapes differ.

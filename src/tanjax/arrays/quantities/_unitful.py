@@ -33,7 +33,7 @@ from jaxtyping import PyTree, Shaped
 from tanjax import units
 from tanjax._dtype_range import range_of
 from tanjax._errors import ScaleError, UnitError, describe, message
-from tanjax._typing import AnyArray, DType, Natural, Scalar
+from tanjax._typing import AnyArray, Arraylike, DType, Natural, Scalar
 from tanjax.units import Unit
 
 from .. import _queries as ask
@@ -63,7 +63,7 @@ class Unitful(AbstractArray):
     stored: PyTree
     label: Unit = static_field()
     # Where the stored numbers lie, if anybody has looked: no part of the pytree.
-    _bits: Any = dataclasses.field(init=False, repr=False)
+    _bits: Bits | None = dataclasses.field(init=False, repr=False)
 
     has_unit = True
     constructor_unflattens = True
@@ -75,11 +75,11 @@ class Unitful(AbstractArray):
     def __init__(
         self,
         stored: PyTree = None,
-        label: Any = None,
+        label: Unit | str | Unitful | None = None,
         scale: int = 0,
         *,
         value: PyTree = None,
-        unit: Any = None,
+        unit: Unit | str | Unitful | None = None,
     ) -> None:
         stored, label = (stored if value is None else value), (label if unit is None else unit)
         if type(label) is not Unit:
@@ -108,7 +108,7 @@ class Unitful(AbstractArray):
         return self.label.scale
 
     @property
-    def value(self) -> Natural:
+    def value(self) -> Arraylike:
         """The number in `unit`. **Raises:** `ScaleError` if its dtype cannot hold it.
 
         Under a trace, where nobody knows the number, it is multiplied by `2^scale` as it is.
@@ -156,11 +156,11 @@ class Unitful(AbstractArray):
         """
         return brought(self, unit if type(unit) is Unit else units.unit(unit))
 
-    def to_value(self, unit: Unit | str | Unitful) -> Natural:
+    def to_value(self, unit: Unit | str | Unitful) -> Arraylike:
         """The number in a unit: `q.to(unit).value`. **Raises:** `UnitError`, `ScaleError`."""
         return self.to(unit).value
 
-    def plain(self, operation: str) -> Natural:
+    def plain(self, operation: str) -> Arraylike:
         """The number of a dimensionless quantity. **Raises:** `UnitError` naming the operation."""
         self._check_pure(operation)
         return number_in(self, units.one)
@@ -237,7 +237,7 @@ class Unitful(AbstractArray):
     def __complex__(self) -> complex:
         return complex(self._python("complex"))
 
-    def _python(self, operation: str) -> Natural:
+    def _python(self, operation: str) -> Arraylike:
         """The pure number as one of Python's, which has the range of a float64."""
         if not self.label.scale:
             return self.plain(operation)
@@ -340,7 +340,7 @@ def brought(q: Unitful, unit: Unit) -> Unitful:
     return unitful(convert(q.stored, label, target), target, bits_in(bits, label, target))
 
 
-def number_in(q: Unitful, unit: Unit) -> Natural:
+def number_in(q: Unitful, unit: Unit) -> Arraylike:
     """The number of a quantity in a unit, at exponent 0.
 
     **Raises:** `ScaleError` if the dtype does not hold it: it would be inf, or zero altogether.

@@ -98,7 +98,7 @@ class LowRankUpdate(AbstractArray):
         d = None if self.d is None else self.d[..., None, :]
         return ask.dense(self.base) + self._weigh(self.u, d) @ jnp.swapaxes(self._right, -1, -2)
 
-    def update(self) -> Outer:
+    def update(self) -> Shaped[Outer, "... m n"]:
         """The low-rank term alone, as `u * d` and `v`."""
         return Outer(self._weigh(self.u, self.d), self._right)
 
