@@ -63,7 +63,7 @@ class Unitful(AbstractArray):
     stored: PyTree
     label: Unit = static_field()
     # Where the stored numbers lie, if anybody has looked: no part of the pytree.
-    _bits: Bits | None = dataclasses.field(init=False, repr=False)
+    _bits: Any = dataclasses.field(init=False, repr=False)
 
     has_unit = True
     constructor_unflattens = True
