@@ -120,7 +120,7 @@ def linear_terms(x: Primal) -> LinearTerms | None:
     return x.linear_terms() if is_own(x) else None
 
 
-def without_unit(where: str, x: Primal, natural: Arraylike) -> Natural:
+def without_unit(where: str, x: Primal, natural: Arraylike) -> Arraylike:
     """A natural (co)tangent of an array without a unit: stripped, if it has no dimension."""
     if getattr(natural, "has_unit", False) and not getattr(x, "has_unit", False):
         return natural.plain(where)

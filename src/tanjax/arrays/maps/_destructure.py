@@ -61,7 +61,7 @@ def pullback_of_destructure(x: Primal) -> Callable[[Arraylike | None], Structura
     return lambda y: to_structural("pullback_of_destructure", x, y)
 
 
-def with_pattern_of(x: Primal, natural: Arraylike) -> Natural:
+def with_pattern_of(x: Primal, natural: Arraylike) -> Arraylike:
     """A natural (co)tangent of `x`'s own class with the integer fields of `x`, as a pattern is."""
     leaves = jax.tree.leaves(natural)
     if type(natural) is not type(x) or all(jnp.result_type(v) != float0 for v in leaves):
