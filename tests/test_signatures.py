@@ -84,7 +84,8 @@ def unsaid_of_class(kind: type) -> list[str]:
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         for field in dataclasses.fields(kind):
-            if not field.metadata.get("static") and says_nothing(hints[field.name]):
+            stored = not (field.metadata.get("static") or field.name.startswith("_"))
+            if stored and says_nothing(hints[field.name]):
                 faults.append(f"{kind.__name__}: field `{field.name}` is {hints[field.name]}")
     return faults
 

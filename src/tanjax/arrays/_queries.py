@@ -94,7 +94,7 @@ def is_dense(x: Primal) -> bool:
     return array_type(x) is None
 
 
-def thin_pairing(x: Primal, natural: Natural) -> tuple[Callable[[Primal], Array], Array] | None:
+def thin_pairing(x: Primal, natural: Arraylike) -> tuple[Callable[[Primal], Array], Array] | None:
     """A query `q` and a cotangent `c` with `⟨c, q(x)⟩ = ⟨natural, D(x)⟩`, if `x` answers one.
 
     `⟨l rᵀ, D⟩ = ⟨l, D r⟩`: what a thin cotangent asks of a type, the type has written down. Its
@@ -120,14 +120,14 @@ def linear_terms(x: Primal) -> LinearTerms | None:
     return x.linear_terms() if is_own(x) else None
 
 
-def without_unit(where: str, x: Primal, natural: Natural) -> Natural:
+def without_unit(where: str, x: Primal, natural: Arraylike) -> Arraylike:
     """A natural (co)tangent of an array without a unit: stripped, if it has no dimension."""
     if getattr(natural, "has_unit", False) and not getattr(x, "has_unit", False):
         return natural.plain(where)
     return natural
 
 
-def check_natural(where: str, x: Primal, natural: Natural) -> None:
+def check_natural(where: str, x: Primal, natural: Arraylike) -> None:
     """Raise `CotangentError` unless the natural (co)tangent has the shape of its primal."""
     expected = shape(x)
     if shape(natural) != expected:

@@ -22,7 +22,7 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, arrays
 from tanjax._errors import CotangentError, ShapeError, describe, message, no_rule
-from tanjax._typing import Function, Natural
+from tanjax._typing import Arraylike, Function
 from tanjax.arrays import AbstractArray, is_structured
 
 from ._lowering import both_modes
@@ -302,7 +302,7 @@ def check_not_batched(op: str, name: str, arg: PyTree) -> None:
             )
 
 
-def _structural(out: PyTree, natural: Natural) -> PyTree:
+def _structural(out: PyTree, natural: Arraylike | None) -> PyTree:
     pull = lambda o, y: arrays.pullback_of_destructure(o)(y) if is_structured(o) else y
     return jax.tree.map(pull, out, natural, is_leaf=is_structured)
 

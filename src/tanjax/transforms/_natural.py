@@ -18,7 +18,7 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, arrays
 from tanjax._errors import CotangentError, HiddenCotangentWarning, describe, message
-from tanjax._typing import Natural
+from tanjax._typing import Arraylike
 from tanjax.arrays import is_inexact, is_structured
 
 
@@ -65,14 +65,14 @@ def warn_if_hidden(x: PyTree, cotangent: PyTree) -> None:
         )
 
 
-def structural_cotangent(x: PyTree, natural: Natural) -> PyTree:
+def structural_cotangent(x: PyTree, natural: Arraylike | None) -> PyTree:
     """The structural cotangent of one output array, from a natural one or none."""
     if natural is None or not (is_structured(x) or is_inexact(x)):
         return arrays.zero_tangent(x)
     return arrays.pullback_of_destructure(x)(natural)
 
 
-def structural_tangent(where: str, x: PyTree, natural: Natural) -> PyTree:
+def structural_tangent(where: str, x: PyTree, natural: Arraylike | None) -> PyTree:
     """The structural tangent of one input array, from a natural one."""
     if natural is None or not (is_structured(x) or is_inexact(x)):
         return arrays.zero_tangent(x)

@@ -22,7 +22,7 @@ from jaxtyping import PyTree, Shaped
 
 from tanjax._compat import float0
 from tanjax._errors import CotangentError, describe, message
-from tanjax._typing import DenseArray, Factor, Natural, Primal, Structural
+from tanjax._typing import Arraylike, DenseArray, Factor, Natural, Primal, Structural
 
 from .. import _queries as ask
 from .._leaves import from_tangent_leaves, is_inexact, tangent_leaves
@@ -50,7 +50,7 @@ def pushforward_of_destructure(x: Primal) -> Callable[[Structural], Natural]:
     return lambda t: with_pattern_of(x, kind.pushforward_of_destructure(x, check(t)))
 
 
-def pullback_of_destructure(x: Primal) -> Callable[[Natural | None], Structural]:
+def pullback_of_destructure(x: Primal) -> Callable[[Arraylike | None], Structural]:
     """Jᵀ at `x`: a function from natural cotangents (dense or structured) to structural ones.
 
     The result has exactly the tree, shapes and dtypes of `x` (`float0` at integer leaves).
@@ -61,7 +61,7 @@ def pullback_of_destructure(x: Primal) -> Callable[[Natural | None], Structural]
     return lambda y: to_structural("pullback_of_destructure", x, y)
 
 
-def with_pattern_of(x: Primal, natural: Natural) -> Natural:
+def with_pattern_of(x: Primal, natural: Arraylike) -> Arraylike:
     """A natural (co)tangent of `x`'s own class with the integer fields of `x`, as a pattern is."""
     leaves = jax.tree.leaves(natural)
     if type(natural) is not type(x) or all(jnp.result_type(v) != float0 for v in leaves):
@@ -73,7 +73,7 @@ def with_pattern_of(x: Primal, natural: Natural) -> Natural:
     return jax.tree.unflatten(jax.tree.structure(natural), fields)
 
 
-def to_structural(name: str, x: Primal, natural: Natural | None) -> Structural:
+def to_structural(name: str, x: Primal, natural: Arraylike | None) -> Structural:
     """The map `name` of `x` (Jᵀ or J⁺) on a natural (co)tangent, with all checks."""
     kind = array_type(x)
     if natural is None or ask.linear_terms(natural) == ():
@@ -87,7 +87,7 @@ def to_structural(name: str, x: Primal, natural: Natural | None) -> Structural:
 
 
 def _term_by_term(
-    where: str, name: str, kind: ArrayType, x: Primal, natural: Natural
+    where: str, name: str, kind: ArrayType, x: Primal, natural: Arraylike
 ) -> Structural:
     """A linear map on a linear combination, such as a `Sum`: no type has to know these."""
     terms = ask.linear_terms(natural)
@@ -109,7 +109,7 @@ def _times(x: Primal, factor: Factor | None, structural: Structural) -> Structur
     return jax.tree.map(lambda p, t: t * factor if is_inexact(p) else t, x, structural)
 
 
-def _is_in_the_type(kind: ArrayType, x: Primal, natural: Natural) -> bool:
+def _is_in_the_type(kind: ArrayType, x: Primal, natural: Arraylike) -> bool:
     """Whether a tangent has the fields of `x`: then J⁺ of an injective linear type relabels it."""
     if type(natural) is not type(x) or not (kind.is_linear(x) and kind.is_injective(x)):
         return False

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Shaped
 
-from tanjax._typing import AnyArray, Natural, Primal, Structural
+from tanjax._typing import AnyArray, Arraylike, Natural, Primal, Structural
 
 from .. import _queries as ask
 from .._leaves import is_inexact
@@ -35,7 +35,7 @@ from ._destructure import (
 )
 
 
-def restructure(like: Primal, dense: Natural) -> Primal:
+def restructure(like: Primal, dense: Arraylike) -> Primal:
     """The value of `like`'s type nearest to `dense`, to first order: `like + J⁺(dense - D(like))`.
 
     Exact for linear types. **Raises** `CotangentError` if the shapes differ.
@@ -53,7 +53,7 @@ def restructure(like: Primal, dense: Natural) -> Primal:
     return jax.tree.map(lambda p, t: p + t if is_inexact(p) else p, like, step)
 
 
-def pushforward_of_restructure(x: Primal) -> Callable[[Natural | None], Structural]:
+def pushforward_of_restructure(x: Primal) -> Callable[[Arraylike | None], Structural]:
     """J⁺ at `x`: a function from natural tangents to the least structural tangents.
 
     A part that is not tangent to the type is dropped (see `project`). **Cost:** by default
@@ -113,7 +113,7 @@ def natural(x: Primal, structural_ct: Structural) -> Natural:
     return pullback_of_restructure(x)(structural_ct)
 
 
-def structural(x: Primal, natural_ct: Natural) -> Structural:
+def structural(x: Primal, natural_ct: Arraylike) -> Structural:
     """The structural cotangent of a natural one: what JAX carries and optimisers add.
 
     `structural(x, y)` is `pullback_of_destructure(x)(y)`, with its cost and errors.

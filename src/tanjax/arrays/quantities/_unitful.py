@@ -63,7 +63,7 @@ class Unitful(AbstractArray):
     stored: PyTree
     label: Unit = static_field()
     # Where the stored numbers lie, if anybody has looked: no part of the pytree.
-    _bits: Bits | None = dataclasses.field(init=False, repr=False)
+    _bits: Any = dataclasses.field(init=False, repr=False)
 
     has_unit = True
     constructor_unflattens = True
@@ -379,7 +379,7 @@ def split_unit(x: PyTree) -> tuple[PyTree, Unit]:
     return (x.stored, x.label) if type(x) is Unitful else (x, units.one)
 
 
-def _in_unit(what: str, x: Unitful, natural: Natural, unit: Unit) -> Natural:
+def _in_unit(what: str, x: Unitful, natural: Arraylike, unit: Unit) -> Arraylike:
     """The number of a natural (co)tangent of `x`, which must be in `unit`."""
     given = natural.label if type(natural) is Unitful else units.one
     if given.dimension is not unit.dimension:
