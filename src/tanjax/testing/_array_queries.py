@@ -33,12 +33,13 @@ def operands(formed: Any) -> dict[str, Any]:
     m, n = formed.shape
     pick = lambda shape, seed: random(int(np.prod(shape)), seed).reshape(shape)
     two = pick((n, 2), 61)
-    return {
+    found = {
         "vector": pick((n,), 60).astype(formed.dtype),
         "two": two.astype(formed.dtype),
-        "complex": jax.lax.complex(two, pick((n, 2), 62)),
+        "complex": two + 1j * pick((n, 2), 62),
         "left": pick((2, m), 63).astype(formed.dtype),
     }
+    return jax.device_put(found)
 
 
 def answers(x: Any, b: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:

@@ -209,7 +209,7 @@ class _Checker:
             jax.eval_shape(lambda x: traced.append((x.shape, x.dtype, repr(x))), self.x)
             same = traced[0][:2] == (aval.shape, aval.dtype)
             self.recorder.holds("shape", "shape or dtype differ under tracing.", same)
-        moved = jnp.stack([self.point, self.point + 0.1 * self.field_vector])
+        moved = np.stack([self.point, self.point + 0.1 * self.field_vector])
 
         def both(moved: Any) -> Any:
             batch = jax.vmap(self.fields.tree)(moved)

@@ -16,7 +16,6 @@ from itertools import pairwise
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tanjax._errors import CheckFailure, message
@@ -41,7 +40,7 @@ def finite_difference_jvp(
     inputs = Coordinates(primals)
     outputs, along = _vector_function(f, primals)
     moved = difference(along, np.asarray(inputs.vector(primals)), inputs.vector(tangents))
-    return outputs.tangent(jnp.asarray(moved))
+    return outputs.tangent(moved)
 
 
 def finite_difference_vjp(

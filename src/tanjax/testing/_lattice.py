@@ -53,5 +53,5 @@ def members(x: Any, formed: Any) -> dict[str, Any]:
 def _values(shape: tuple[int, ...], dtype: Any, seed: int) -> Any:
     values = random(int(np.prod(shape)), seed).reshape(shape)
     if jnp.issubdtype(dtype, jnp.complexfloating):
-        values = jax.lax.complex(values, random(values.size, seed + 50).reshape(shape))
-    return values.astype(dtype)
+        values = values + 1j * random(values.size, seed + 50).reshape(shape)
+    return jax.device_put(values.astype(dtype))

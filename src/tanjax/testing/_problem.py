@@ -21,7 +21,7 @@ import numpy as np
 
 from tanjax import arrays, registry
 
-from ._coordinates import Coordinates, canonical, dense, moves, random
+from ._coordinates import Coordinates, canonical, dense, in_hand, moves, random
 
 
 def bind(
@@ -81,12 +81,13 @@ class Problem:
         for k in range(count):
             moved = self.point * (1 + 0.03 * random(self.size, 20 + k))
             rows.append(self.vector([canonical(a) for a in self.unpack(moved)]))
-        return jnp.stack(rows)
+        return np.stack(rows)
 
     def vector(self, args: Any) -> Any:
         """The coordinates of arguments."""
         parts = [c.vector(a) for c, a in zip(self.inputs, args, strict=True)]
-        return jnp.concatenate(parts or [jnp.zeros(0)])
+        xp: Any = np if in_hand(*parts) else jnp
+        return xp.concatenate(parts or [np.zeros(0)])
 
     def parts(self, vector: Any) -> list[Any]:
         """The coordinates of each argument."""
@@ -183,13 +184,13 @@ def reference_answers(p: Problem, points: Any, compiled: Callable[..., Any]) -> 
         for near in np.asarray(points):
             rows.append(point.copy())
             rows[-1][p.part(i)] = near[p.part(i)]
-    rows += [point * (1 + 2.0**-50 * np.asarray(random(p.size, 60 + k))) for k in range(ROUNDED)]
+    rows += [point * (1 + 2.0**-50 * random(p.size, 60 + k)) for k in range(ROUNDED)]
 
     def at(row: Any) -> Any:
         both = lambda x: (p.defined(x), jax.jacfwd(p.defined)(x))
         return jax.jvp(both, (row,), (p.direction,))
 
-    (y, j), (_, turned) = compiled(jax.vmap(at), jnp.stack(rows))
+    (y, j), (_, turned) = compiled(jax.vmap(at), np.stack(rows))
     y, j, turned = map(_without_noise, (y, j, turned))
     weights, v, few = np.asarray(p.probe), np.asarray(p.direction), 1 + len(points)
     slope = np.einsum("ro,rox->rx", weights * (1 + y), j)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -21,16 +22,16 @@ class Samples:
 
     def normal(self, *shape: int) -> Any:
         """Normal numbers around 0.3."""
-        return jnp.asarray(self._rng.normal(0.3, 1.0, shape))
+        return jax.device_put(np.asarray(self._rng.normal(0.3, 1.0, shape)))
 
     def complex(self, *shape: int) -> Any:
         """Complex normal numbers."""
         parts = self._rng.normal(0.3, 1.0, (2, *shape))
-        return jnp.asarray(parts[0] + 1j * parts[1])
+        return jax.device_put(np.asarray(parts[0] + 1j * parts[1]))
 
     def positive(self, *shape: int) -> Any:
         """Numbers between 0.5 and 2."""
-        return jnp.asarray(self._rng.uniform(0.5, 2.0, shape))
+        return jax.device_put(np.asarray(self._rng.uniform(0.5, 2.0, shape)))
 
     def regular(self, n: int, *, complex: bool = False) -> Any:
         """A general square matrix, well conditioned: it can be solved with."""

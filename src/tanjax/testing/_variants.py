@@ -20,7 +20,7 @@ import numpy as np
 
 from tanjax import arrays
 
-from ._coordinates import canonical, moves, random
+from ._coordinates import canonical, complex_of, moves, random
 from ._modes import COMPILER
 from ._problem import Problem, definition_of
 from ._record import Recorder
@@ -150,9 +150,10 @@ def _changes(x: Any) -> Iterator[tuple[str, Any]]:
         return
     if np.ndim(x) == 1 and np.size(x):
         other = random(np.size(x), 71).astype(x.dtype)
-        yield "a matrix of two columns", jnp.stack([x, x * other], axis=1)
+        two = np.stack([x, np.asarray(x) * other], axis=1)
+        yield "a matrix of two columns", jax.device_put(two)
     elif np.ndim(x) == 2 and x.shape[1]:
-        yield "a vector", x[:, 0]
+        yield "a vector", jax.device_put(np.asarray(x)[:, 0])
 
 
 def _promises(x: Any) -> bool:
@@ -163,6 +164,6 @@ def _promises(x: Any) -> bool:
 def _complex(leaf: Any) -> Any:
     if not moves(leaf):
         return leaf
-    leaf = jnp.asarray(leaf)
+    leaf = np.asarray(leaf)
     turn = random(leaf.size, 72).reshape(leaf.shape).astype(leaf.dtype)
-    return jax.lax.complex(leaf, leaf * turn)
+    return complex_of(leaf, leaf * turn)
