@@ -6,7 +6,8 @@ FILE` runs a file in float32, and so does the fixture `float32` for one test.
 
 And programs that XLA compiles fast. Tests compile thousands of small programs and run each once or
 twice, and most of the time went into LLVM. `XLA_FLAGS= pytest FILE` runs a file with the code that
-users get.
+users get. JAX shortens the traceback of every error that passes through it, which costs a
+millisecond and more; tests raise thousands, and leave it (`JAX_TRACEBACK_FILTERING=auto`).
 """
 
 import os
@@ -25,6 +26,8 @@ elif jax.__version_info__[:2] == (0, 12):
     FAST_COMPILATION += " --xla_cpu_use_new_xtile_lowering=false"
 os.environ.setdefault("XLA_FLAGS", FAST_COMPILATION)
 
+if "JAX_TRACEBACK_FILTERING" not in os.environ:
+    jax.config.update("jax_traceback_filtering", "off")
 jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 if "JAX_ENABLE_X64" not in os.environ:
