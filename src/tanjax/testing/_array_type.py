@@ -35,7 +35,7 @@ from ._coordinates import (
 from ._finite_differences import jacobian
 from ._generic import require_generic
 from ._lattice import members
-from ._modes import COMPILER, choose
+from ._modes import choose, compiled
 from ._record import CheckResult, Recorder
 from ._units import (
     labelled,
@@ -114,7 +114,7 @@ class _Checker:
         self.formed = self._form(x)
         self.out = Coordinates(self.formed)
         self.bar_unit, self.dot_unit = unit_of_cotangent(x), unit_of_tangent(x)
-        run: Any = lambda f, *a: jax.jit(f, compiler_options=COMPILER)(*a)
+        run: Any = lambda f, *a: compiled(f)(*a)
         self.run = run
         self.jacobian = np.asarray(run(jax.jacfwd(self.dense), self.point))
         self.inverse = pseudo_inverse(self.jacobian)
@@ -290,7 +290,7 @@ class _Checker:
 
     def check_finite_differences(self) -> None:
         stage = "finite differences"
-        run = jax.jit(lambda v: self.out.vector(self._form(canonical(self.fields.tree(v)))))
+        run = compiled(lambda v: self.out.vector(self._form(canonical(self.fields.tree(v)))))
         if self._has_coordinates(stage):
             want = jacobian(run, self.point)
             self.recorder.compare(stage, "the Jacobian of to_dense", self.jacobian, want, 1e-6)

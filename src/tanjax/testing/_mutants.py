@@ -23,7 +23,7 @@ import numpy as np
 from tanjax import arrays
 
 from ._coordinates import moves
-from ._modes import COMPILER
+from ._modes import compiled
 from ._problem import Problem
 from ._record import Recorder, relative_error
 from ._units import numbers
@@ -38,7 +38,7 @@ def check_sensitivity(
     program = _mutated(p)
     if program is None:
         return
-    run: Callable[..., Any] = jax.jit(program, compiler_options=COMPILER)
+    run: Callable[..., Any] = compiled(program)
     honest = np.zeros((len(p.args) + 1, 2)) + np.array([1.0, 0.0])
     right, right_near = np.asarray(run(point, honest)), np.asarray(run(near, honest))
     mutants = {"zeroed": (0.0, 0.0), "negated": (-1.0, 0.0), "transposed": (0.0, 1.0),

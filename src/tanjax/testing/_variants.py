@@ -21,7 +21,7 @@ import numpy as np
 from tanjax import arrays
 
 from ._coordinates import canonical, complex_of, moves, random
-from ._modes import COMPILER
+from ._modes import compiled
 from ._problem import Problem, definition_of
 from ._record import Recorder
 
@@ -89,7 +89,7 @@ def _compare(recorder: Recorder, variant: Variant, p: Problem, tolerance: float)
 
     name = variant.name
     try:
-        (got, want), gap = jax.jit(both, compiler_options=COMPILER)(p.point)
+        (got, want), gap = compiled(both)(p.point)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise recorder.fail(STAGE, f"{name}: it raised.", reason) from error
