@@ -15,9 +15,11 @@ $x$ added to $z$ cancels. So after $O(n^2)$ operations on vectors of length $n$ 
 $T^{-1}$ takes six transforms, and the sums along the diagonals of $T^{-1}$, the derivative of
 `logdet`, a few more. No n-by-n matrix exists at any time.
 
-The columns come from the recursion of Schur, with that of Levinson beside it, where a matrix is
-promised to be definite; else from Gaussian elimination with row exchanges in the Fourier basis,
-where $T$ becomes a Cauchy-like matrix, so that singular leading minors do no harm.
+The columns of a Hermitian positive definite matrix come from the recursion of Schur, with that of
+Levinson beside it. Whether it is one is seen while the program runs: the first number that is not
+positive says no. All others take Gaussian elimination with row exchanges in the Fourier basis,
+where $T$ becomes a Cauchy-like matrix, so that singular leading minors, on which recursions of
+Levinson's kind break down, do no harm. Under `jax.vmap` both are done for each matrix.
 
 As in `factored`, the recursions are never differentiated. What is computed from the columns states
 its derivative in terms of the matrix.
@@ -40,11 +42,10 @@ import tanjax as tj
 
 
 class FactoredToeplitz(NamedTuple):
-    """A square Toeplitz matrix, the columns `x` and `z` of its inverse, and its determinant."""
+    """A square Toeplitz matrix, `x` and `z` as columns `(n, 2)`, and its determinant."""
 
     a: Any
-    x: Any
-    z: Any
+    columns: Any
     sign: Any
     logabsdet: Any
 
@@ -57,14 +58,15 @@ def factored_toeplitz(a: Any) -> FactoredToeplitz:
     """
     a = a.replace(values=a.values.astype(wide_enough(a.dtype)))
     values = lax.stop_gradient(a.values)
-    x, z, sign, logabsdet = (by_schur if a.definite else by_elimination)(values)
-    f = FactoredToeplitz(a, x, z, sign, logabsdet)
-    fixed, (first, border) = a.replace(values=values), unit_and_border(values)
-    x, z = (
-        column + inverse_product(f, right - fixed.apply(column))
-        for column, right in ((x, first), (z, border))
+    fixed, sides = a.replace(values=values), unit_and_border(values)
+    columns, sign, logabsdet = by_schur(values)
+    columns, sign, logabsdet = lax.cond(
+        ~(jnp.isfinite(logabsdet) & _is_hermitian(values)),
+        lambda: by_elimination(values),
+        lambda: (columns, sign, logabsdet),
     )
-    return f._replace(x=x, z=z)
+    f = FactoredToeplitz(a, columns, sign, logabsdet)
+    return f._replace(columns=columns + inverse_product(f, sides - fixed.apply(columns)))
 
 
 def wide_enough(dtype: Any) -> Any:
@@ -75,10 +77,10 @@ def wide_enough(dtype: Any) -> Any:
 
 
 def unit_and_border(values: Any) -> tuple[Any, Any]:
-    """The right-hand sides `e₀` and `q` of which `x` and `z` are the solutions."""
+    """The right-hand sides `e₀` and `q` of which `x` and `z` are the solutions, `(n, 2)`."""
     n = (values.shape[-1] + 1) // 2
     border = values[n - 1 :].at[1:].add(values[: n - 1])
-    return jnp.zeros_like(border).at[0].set(1), border
+    return jnp.stack([jnp.zeros_like(border).at[0].set(1), border], axis=1)
 
 
 # -- the inverse -----------------------------------------------------------------------------------
@@ -86,18 +88,16 @@ def unit_and_border(values: Any) -> tuple[Any, Any]:
 
 def inverse_product(f: FactoredToeplitz, b: Any) -> Any:
     """`T⁻¹ b` for a vector or the columns of a matrix, by six transforms of each."""
-    n, turn = f.x.shape[-1], half_turn(f.x.shape[-1], f.x.dtype)
-    dtype = b.dtype if jnp.iscomplexobj(b) else f.x.dtype
-    rows = (b if b.ndim == 1 else b.T).astype(dtype)
+    n, turn = f.columns.shape[0], half_turn(f.columns.shape[0], f.columns.dtype)
+    dtype = b.dtype if jnp.iscomplexobj(b) else f.columns.dtype
+    rows, columns = (b if b.ndim == 1 else b.T).astype(dtype), f.columns.T.astype(dtype)
     if jnp.iscomplexobj(rows):
-        spectrum = jnp.fft.fft(rows)
-        by_x, by_z = (jnp.fft.ifft(jnp.fft.fft(v) * spectrum) for v in (f.x, f.z))
+        by_x, by_z = (jnp.fft.ifft(v * jnp.fft.fft(rows)) for v in jnp.fft.fft(columns))
     else:
-        spectrum = jnp.fft.rfft(rows)
-        by_x, by_z = (jnp.fft.irfft(jnp.fft.rfft(v) * spectrum, n) for v in (f.x, f.z))
+        by_x, by_z = (jnp.fft.irfft(v * jnp.fft.rfft(rows), n) for v in jnp.fft.rfft(columns))
     skew = lambda v: jnp.fft.fft(v.astype(turn.dtype) * turn)
-    total = skew(f.x) * skew(2 * rows - by_z) + skew(f.z) * skew(by_x)
-    out = jnp.fft.ifft(total) * jnp.conj(turn) / 2
+    x, z = skew(columns)
+    out = jnp.fft.ifft(x * skew(2 * rows - by_z) + z * skew(by_x)) * jnp.conj(turn) / 2
     out = (out if jnp.iscomplexobj(rows) else out.real).astype(dtype)
     return out if b.ndim == 1 else out.T
 
@@ -134,7 +134,7 @@ def _linear_solve(f: FactoredToeplitz, b: Any, *, transposed: bool) -> Any:
         x = x + inverse_product(fixed, b - fixed.a.apply(x))
         return x[::-1] if transposed else x
 
-    b = b if jnp.iscomplexobj(b) else b.astype(f.x.dtype)
+    b = b if jnp.iscomplexobj(b) else b.astype(f.columns.dtype)
     return lax.custom_linear_solve(
         matvec(f.a),
         b,
@@ -168,10 +168,10 @@ def inverse_sums(f: FactoredToeplitz) -> Any:
     entries follow. With the first column $x$ and row $Jw$, $w = T^{-1}e_{n-1}$, where diagonals
     begin, this is four convolutions.
     """
-    n = f.x.shape[-1]
-    first, border = unit_and_border(f.a.values)
-    x, w = (solve_factored_toeplitz(f, e) for e in (first, first[::-1]))
-    z = solve_factored_toeplitz(f, border)
+    sides = unit_and_border(f.a.values)
+    sides = jnp.concatenate([sides, sides[::-1, :1]], axis=1)
+    x, z, w = solve_factored_toeplitz(f, sides).T
+    n = x.shape[0]
     left = jnp.stack([x, -z])
     right = jnp.stack([z.at[0].add(-2), x])[:, ::-1]
     right = jnp.pad(right[:, :-1], ((0, 0), (1, 0)))  # beside the row above
@@ -193,11 +193,12 @@ def convolve(left: Any, right: Any) -> Any:
 # -- the recursion for definite matrices -----------------------------------------------------------
 
 
-def by_schur(values: Any) -> tuple[Any, Any, Any, Any]:
-    """`x`, `z`, sign and logarithm of the determinant of a Hermitian positive definite matrix.
+def by_schur(values: Any) -> tuple[Any, Any, Any]:
+    """Columns, sign and logarithm of the determinant of a Hermitian positive definite matrix.
 
     Schur's recursion for the reflection coefficients, which takes no inner products, and the
-    polynomials of Levinson's: $O(n^2)$ operations, four vectors.
+    polynomials of Levinson's: $O(n^2)$ operations, four vectors. The logarithm is no finite number
+    where the matrix with this first column is not definite.
     """
     n = (values.shape[-1] + 1) // 2
     column = values[n - 1 :]
@@ -216,22 +217,18 @@ def by_schur(values: Any) -> tuple[Any, Any, Any, Any]:
     after = jnp.concatenate([column[1:], jnp.zeros_like(column[:1])])
     (_, v, a, b), errors = lax.scan(step, (after, column, first, first), None, length=n - 1)
     log = jnp.log(jnp.real(column[0])) + jnp.sum(jnp.log(errors))
-    log = jnp.where(_is_hermitian(values), log, jnp.nan)
-    kept = jnp.where(jnp.isnan(log), jnp.nan, 1).astype(a.dtype)
-    return kept * a / v[0], first - shift(b), kept, log
+    return jnp.stack([a / v[0], first - shift(b)], axis=1), jnp.ones((), a.dtype), log
 
 
 def _is_hermitian(values: Any) -> Any:
-    """Whether the values are those of a Hermitian matrix, but for the rounding of sums of them."""
-    gap = jnp.max(jnp.abs(values - jnp.conj(values[::-1])))
-    return gap <= 1e3 * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values))
+    return jnp.all(values == jnp.conj(values[::-1]))
 
 
 # -- elimination for all others --------------------------------------------------------------------
 
 
-def by_elimination(values: Any) -> tuple[Any, Any, Any, Any]:
-    r"""`x`, `z`, sign and logarithm of the determinant of any Toeplitz matrix.
+def by_elimination(values: Any) -> tuple[Any, Any, Any]:
+    r"""Columns, sign and logarithm of the determinant of any Toeplitz matrix.
 
     In the basis where $Z_1$ and $Z_{-1}$ are diagonal, with entries $\lambda_i$ and $\mu_j$, the
     matrix is $C_{ij} = g_i b_j / (\lambda_i - \mu_j)$ with two columns $g$ and two rows $b$, and so
@@ -239,21 +236,21 @@ def by_elimination(values: Any) -> tuple[Any, Any, Any, Any]:
     become $-C^{-1} g$.
     """
     n = (values.shape[-1] + 1) // 2
-    first, border = unit_and_border(values)
+    columns = unit_and_border(values)
     row = (values[n - 1 :].at[1:].add(-values[: n - 1]))[::-1]  # `p`
     turn = half_turn(n, values.dtype)
-    columns, rows = (jnp.stack(pair) for pair in ((first, border), (row, first[::-1])))
-    g = jnp.fft.fft(columns, norm="ortho").T
-    b = jnp.fft.ifft(rows.astype(turn.dtype) * jnp.conj(turn), norm="ortho")
+    g = jnp.fft.fft(columns.T, norm="ortho").T
+    rows = jnp.stack([row, columns[::-1, 0]]).astype(turn.dtype)
+    b = jnp.fft.ifft(rows * jnp.conj(turn), norm="ortho")
     solution, pivots, order = _eliminate(g, b)
-    x, z = jnp.fft.ifft(solution.T, norm="ortho") * jnp.conj(turn)
+    columns = (jnp.fft.ifft(solution.T, norm="ortho") * jnp.conj(turn)).T
     size = jnp.abs(pivots)
     phases = jnp.where(size == 0, 0, pivots / jnp.where(size == 0, 1, size).astype(g.dtype))
     quarter_turns = (1, -1j, -1, 1j)[(n - 1) % 4]  # the determinant of all `turn`
     sign = jnp.prod(phases) * quarter_turns * tj.Permutation(order).sign().astype(phases.dtype)
     if not jnp.iscomplexobj(values):
-        x, z, sign = x.real, z.real, jnp.sign(sign.real)
-    return x, z, sign.astype(values.dtype), jnp.sum(jnp.log(size))
+        columns, sign = columns.real, jnp.sign(sign.real)
+    return columns, sign.astype(values.dtype), jnp.sum(jnp.log(size))
 
 
 def _eliminate(g: Any, b: Any) -> tuple[Any, Any, Any]:

@@ -45,7 +45,6 @@ def test_from_column_is_what_scipy_makes():
     np.testing.assert_array_equal(make(column), scipy.linalg.toeplitz(column))
     assert make(jnp.ones(0)).shape == (0, 0)
     assert make(jnp.ones(0), jnp.ones(3)).shape == (0, 3)
-    assert make([2.0, 1.0], definite=True).definite
 
 
 @pytest.mark.parametrize(
@@ -55,7 +54,6 @@ def test_from_column_is_what_scipy_makes():
         (lambda: tj.Toeplitz(jnp.ones(4), (2, 4)), "do not fit the shape"),
         (lambda: tj.Toeplitz(jnp.ones(2), (0, 3)), "do not fit the shape"),
         (lambda: tj.Toeplitz(jnp.ones((2, 3))), "`values` must.* 1 dimension"),
-        (lambda: tj.Toeplitz(jnp.ones(4), (2, 3), definite=True), "definite matrix is square"),
         (lambda: tj.Toeplitz.from_column(jnp.ones((2, 2))), "must be vectors"),
         (lambda: tj.solve(tj.Toeplitz(jnp.ones(4), (2, 3)), jnp.ones(2)), "needs a square matrix"),
         (lambda: tj.Toeplitz(VALUES) @ jnp.ones(4), "cannot multiply"),
@@ -94,9 +92,6 @@ def test_blocks_and_sums_stay_in_the_type():
     for multiple, want in ((2 * a, 2 * dense), (-a, -dense), (a / 4, dense / 4)):
         assert isinstance(multiple, tj.Toeplitz)
         np.testing.assert_array_equal(multiple, want)
-    assert isinstance(
-        tj.Toeplitz.from_column([2.0, 1.0], definite=True) + tj.Identity(2), tj.Toeplitz
-    )
 
 
 N = 12
@@ -116,33 +111,27 @@ DEFINITE = np.exp(-0.4 * LAGS) + 0.1 * (LAGS == 0)
 
 @jax.jit
 def everything(a, b):
-    return tj.solve(a, b), tj.solve(a.mT, b), tj.slogdet(a), tj.logdet(a), tj.det(a), tj.inv(a)
+    return tj.solve(a, b), tj.solve(a.mT, b), tj.slogdet(a), tj.logdet(a), tj.det(a)
 
 
-@pytest.mark.parametrize("case", [*SYSTEMS, "definite, promised", "definite"])
+@pytest.mark.parametrize("case", [*SYSTEMS, "definite"])
 def test_systems_and_determinants_agree_with_dense_ones(case):
     if case in SYSTEMS:
         a = tj.Toeplitz(jnp.asarray(SYSTEMS[case]))
     else:
-        a = tj.Toeplitz.from_column(DEFINITE, definite=case.endswith("promised"))
+        a = tj.Toeplitz.from_column(DEFINITE)
     b, dense = RNG.normal(size=(N, 2)), np.asarray(a)
-    x, y, (sign, logabsdet), logdet, det, inverse = everything(a, jnp.asarray(b))
+    x, y, (sign, logabsdet), logdet, det = everything(a, jnp.asarray(b))
     scale = np.linalg.cond(dense) * 1e-14
     np.testing.assert_allclose(x, np.linalg.solve(dense, b), atol=scale * np.abs(x).max())
     np.testing.assert_allclose(y, np.linalg.solve(dense.T, b), atol=scale * np.abs(y).max())
-    np.testing.assert_allclose(inverse @ dense, np.eye(N), atol=scale)
     want = np.linalg.slogdet(dense)
     assert sign == want.sign
     np.testing.assert_allclose([logabsdet, logdet], want.logabsdet, atol=1e-12)
     np.testing.assert_allclose(det, np.linalg.det(dense), rtol=1e-11)
 
 
-def test_a_broken_promise_gives_nan_and_a_singular_matrix_a_sign_of_zero():
-    indefinite = jnp.array([1.0, 2.0, 0.0])
-    not_symmetric = tj.Toeplitz(jnp.array([0.0, 0.1, 2.0, 0.3, 0.0]), definite=True)
-    for a in (tj.Toeplitz.from_column(indefinite, definite=True), not_symmetric):
-        assert jnp.isnan(tj.logdet(a))
-        assert jnp.all(jnp.isnan(tj.solve(a, jnp.ones(3))))
+def test_a_singular_matrix_has_a_sign_of_zero():
     singular = tj.Toeplitz(jnp.zeros(5))
     assert tj.slogdet(singular) == (0.0, -jnp.inf)
     assert tj.det(singular) == 0.0
@@ -157,7 +146,8 @@ def test_single_precision_is_as_good_as_dense_elimination():
     dense = jnp.linalg.solve(jnp.asarray(scipy.linalg.toeplitz(column)), b)
     error = lambda x: np.linalg.norm(np.asarray(x, float) - exact) / np.linalg.norm(exact)
     values = tj.Toeplitz.from_column(column)
-    for a in (values, values.replace(definite=True)):
+    almost = values.replace(values=values.values.at[0].add(1e-9))  # not Hermitian
+    for a in (values, almost):
         x = tj.solve(a, jnp.asarray(b))
         assert x.dtype == jnp.float32
         assert error(x) < 3 * error(dense) + 1e-6

@@ -25,10 +25,7 @@ class Toeplitz(AbstractArray):
 
     **Arguments:** `values`, shape `(m + n - 1,)`: the diagonals from the upper right corner to the
     lower left one, that is the first row backwards, then the rest of the first column. `shape`,
-    `(m, n)`, by default square. An empty matrix has no values. `definite=True` promises that
-    the matrix is Hermitian (symmetric, if real) and positive definite, as the covariance of a
-    stationary process is: `solve` and `logdet` then take a shorter recursion, and give nan where it
-    finds the promise broken. Only the first column is read then. Tangents do not inherit it.
+    `(m, n)`, by default square. An empty matrix has no values.
 
     **Maps:** with $c_d$ the number of entries of diagonal $d$, $J^\top Y$ sums along diagonals,
     $J^+$ takes means, $J^{+\top}\bar v$ = `Toeplitz(v̄ / c)`. **Cost:** a product with $k$ columns
@@ -46,22 +43,17 @@ class Toeplitz(AbstractArray):
 
     values: Array
     size_: tuple[int, int] = static_field()
-    definite: bool = static_field(default=False)
 
-    def __init__(self, values: Any, shape: Any = None, definite: bool = False) -> None:
-        set_fields(self, values=values, definite=bool(definite))
-        values = canonical_field(self, "values", 1)
-        size = _size(values, shape)
-        if definite and size[0] != size[1]:
-            raise ShapeError(f"Toeplitz: a definite matrix is square, and {size} is not.")
-        set_fields(self, size_=size)
+    def __init__(self, values: Any, shape: Any = None) -> None:
+        set_fields(self, values=values)
+        set_fields(self, size_=_size(canonical_field(self, "values", 1), shape))
 
     @staticmethod
-    def from_column(column: Any, row: Any = None, definite: bool = False) -> Any:
+    def from_column(column: Any, row: Any = None) -> Any:
         """The matrix with a first column and a first row, as `scipy.linalg.toeplitz` makes it.
 
         **Arguments:** `column`, shape `(m,)`; `row`, shape `(n,)`, whose first number is ignored,
-        by default the conjugate of `column` (a Hermitian matrix). `definite` as for the type.
+        by default the conjugate of `column` (a Hermitian matrix).
         """
         column = ask.array(column)
         row = column.conj() if row is None else ask.array(row)
@@ -72,7 +64,7 @@ class Toeplitz(AbstractArray):
             )
         shape = (column.shape[0], row.shape[0])
         values = jnp.concatenate([row[:0:-1], column]) if 0 not in shape else column[:0]
-        return Toeplitz(values, shape, definite)
+        return Toeplitz(values, shape)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -95,7 +87,6 @@ class Toeplitz(AbstractArray):
             cls(samples.normal(5)),
             cls(samples.complex(4), (2, 3)),
             cls(samples.normal(4), (3, 2)),
-            cls.from_column(jnp.array([2.3, 0.7 + 0.3j, -0.4 + 0.2j]), definite=True),
         ]
 
     def to_dense(self) -> Array:
@@ -105,7 +96,7 @@ class Toeplitz(AbstractArray):
         return self.values[..., jnp.arange(m)[:, None] - jnp.arange(n) + n - 1]
 
     def pushforward_of_destructure(self, structural: Any) -> Any:
-        return structural.replace(definite=False)
+        return structural
 
     def pullback_of_destructure(self, natural: Any) -> Any:
         return self.replace(values=self._sums(natural))
@@ -114,7 +105,7 @@ class Toeplitz(AbstractArray):
         return self.replace(values=self._means(self._sums(natural)))
 
     def pullback_of_restructure(self, structural: Any) -> Any:
-        return structural.replace(values=self._means(structural.values), definite=False)
+        return structural.replace(values=self._means(structural.values))
 
     def _means(self, sums: Any) -> Any:
         return sums / jnp.asarray(self.counts, jnp.finfo(sums.dtype).dtype)
@@ -133,8 +124,7 @@ class Toeplitz(AbstractArray):
 
     def __repr__(self) -> str:
         shape = "" if self.size_[0] == self.size_[1] else f", shape={self.size_}"
-        flag = ", definite=True" if self.definite else ""
-        return f"Toeplitz(values={show(self.values)}{shape}{flag})"
+        return f"Toeplitz(values={show(self.values)}{shape})"
 
     def apply(self, b: Any) -> Any:
         if 0 in self.size_:
@@ -157,7 +147,7 @@ class Toeplitz(AbstractArray):
         size = (len(i), len(j))
         start = i.start - j.start + self.size_[1] - size[1]
         values = self.values[start : start + sum(size) - 1] if 0 not in size else self.values[:0]
-        return self.replace(values=values, size_=size, definite=self.definite and i == j)
+        return self.replace(values=values, size_=size)
 
     def pair(self, other: Any) -> Any:
         return jnp.sum(self.values * self._sums(other))
