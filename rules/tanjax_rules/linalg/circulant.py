@@ -1,7 +1,9 @@
 """Circulant matrices: the Fourier transform of the first column is the spectrum.
 
 Products, quotients and inverses of circulant matrices are circulant, so that the general rules of
-`matmul`, `solve`, `inv` and `logdet` stay in the type; here stands how the values are computed.
+`matmul`, `solve` and `inv` stay in the type. With dense arguments the transforms themselves are
+differentiated: transposed transforms give the cotangent of the column where a rule would transform
+an outer product, which it takes twice as many for.
 """
 
 from __future__ import annotations
@@ -15,12 +17,17 @@ from .factored_toeplitz import wide_enough
 # -- products and systems --------------------------------------------------------------------------
 
 
+@tj.matmul.implementation(tj.Circulant, tj.Dense, differentiate=True)
+def circulant_times_dense(a, b):
+    return a.apply(b)
+
+
 @tj.matmul.implementation(tj.Circulant, tj.Circulant)
 def circulant_times_circulant(a, b):
     return tj.Circulant(a.apply(b.column))
 
 
-@tj.solve.implementation(tj.Circulant, tj.Dense)
+@tj.solve.implementation(tj.Circulant, tj.Dense, differentiate=True)
 def solve_circulant(a, b):
     """Three transforms, in `O(n log n)` operations for each column of `b`."""
     dtype = jnp.result_type(a.column, b)
@@ -49,7 +56,7 @@ def inv_circulant(a):
 # -- determinants ----------------------------------------------------------------------------------
 
 
-@tj.logdet.implementation(tj.Circulant)
+@tj.logdet.implementation(tj.Circulant, differentiate=True)
 def logdet_circulant(a):
     return _logarithm(a.eigenvalues(), a)
 
@@ -141,6 +148,7 @@ def cases():
     s = Samples(22)
     even, odd = (tj.Circulant(s.normal(n).at[0].add(-3.0)) for n in (4, 3))
     turned = tj.Circulant(s.complex(3).at[0].add(3.0))
+    yield Case(tj.matmul, even, s.normal(4, 2))
     yield Case(tj.matmul, s.normal(2, 3), odd)
     yield Case(tj.matmul, odd, tj.Circulant(s.normal(3)))
     yield Case(tj.matmul, tj.Circulant(s.normal(0)), s.normal(0))

@@ -1,7 +1,8 @@
-"""Toeplitz matrices: sums that stay in the type, systems, inverses and determinants.
+"""Toeplitz matrices: products, sums that stay in the type, systems and determinants.
 
-Products need no implementation of their own: the type multiplies by convolution. Everything else
-goes through `factored_toeplitz`, once for a value and its derivatives.
+A product is a convolution, which is differentiated as it is: that takes fewer transforms than the
+outer product of the general rule. Systems and determinants go through `factored_toeplitz`, once for
+a value and its derivatives.
 """
 
 from __future__ import annotations
@@ -17,6 +18,14 @@ from .factored_toeplitz import (
     solve_factored_toeplitz,
     solve_factored_toeplitz_transposed,
 )
+
+# -- products --------------------------------------------------------------------------------------
+
+
+@tj.matmul.implementation(tj.Toeplitz, tj.Dense, differentiate=True)
+def toeplitz_times_dense(a, b):
+    return a.apply(b)
+
 
 # -- systems ---------------------------------------------------------------------------------------
 

@@ -183,3 +183,10 @@ def test_quantities():
     assert tj.det(a).unit == tj.unit("m3")
     with pytest.raises(tj.UnitError):
         tj.logdet(a)
+
+
+def test_natural_gradients_of_complex_matrices():
+    a = tj.Toeplitz(jnp.asarray(RNG.normal(size=4) + 1j * RNG.normal(size=4)), (2, 3))
+    got = tj.grad(lambda a: jnp.real(tj.norm(a)) ** 2)(a)
+    assert isinstance(got, tj.Toeplitz)
+    np.testing.assert_allclose(got, 2 * np.conj(np.asarray(a)), atol=1e-14)

@@ -108,7 +108,7 @@ class Toeplitz(AbstractArray):
         return structural.replace(values=self._means(structural.values))
 
     def _means(self, sums: Any) -> Any:
-        return sums / jnp.asarray(self.counts, jnp.finfo(sums.dtype).dtype)
+        return sums / jnp.asarray(self.counts, sums.dtype)
 
     def _sums(self, natural: Any) -> Any:
         """The sums along the diagonals of an array of this shape."""
