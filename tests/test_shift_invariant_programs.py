@@ -22,7 +22,7 @@ def gradients_agree(structured, dense, *parameters, tolerance=1e-9):
 
 def test_a_gaussian_process_on_a_regular_grid():
     n = 40
-    lags, y = jnp.arange(0.0, n / 10, 0.1), jnp.asarray(RNG.normal(size=n))
+    lags, y = jnp.arange(float(n)) / 10, jnp.asarray(RNG.normal(size=n))
 
     def likelihood(covariance):
         def loss(length, variance, noise):
