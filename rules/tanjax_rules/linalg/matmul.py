@@ -43,7 +43,11 @@ def matmul_rule(
 
     def matmul_pullback(c_bar: Natural) -> tuple[Natural, Natural]:
         a_bar = tj.matmul(b, c_bar) if a.ndim == 1 else product_cotangent(c_bar, b)
-        return a_bar, product_cotangent(a, c_bar) if a.ndim == 1 else tj.matmul(a.mT, c_bar)
+        if a.ndim == 1:
+            return a_bar, product_cotangent(a, c_bar)
+        if c_bar.ndim == 1:
+            return a_bar, tj.matmul(a.mT, c_bar)
+        return a_bar, product_cotangent(a.mT, c_bar.mT)
 
     return c, matmul_pullback
 
