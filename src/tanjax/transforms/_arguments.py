@@ -13,6 +13,7 @@ import numpy as np
 from tanjax.arrays import Unitful
 
 ARRAYS: set[type] = set()  # the types of JAX's arrays that hold numbers, as they are met
+NOBODY: Any = object()  # which no argument is
 _NUMBERS = (float, int, complex, bool, str, type(None))
 
 
