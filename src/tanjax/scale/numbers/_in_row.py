@@ -67,7 +67,7 @@ def _are_inside(row: tuple[Any, ...], arrays: Sequence[jax.Array]) -> bool | Non
     """None if there are infinities, which not every window minds."""
     places, starts, unsigned, read, low, high, infinite = row
     bits = read([arrays[i] for i in places], unsigned)
-    bits = bits + bits  # without their signs, they grow with the magnitude
+    bits += bits  # without their signs, they grow with the magnitude
     largest = np.maximum.reduceat(bits, starts)
     bits -= unsigned.type(1)  # zeros turn around, so that the least is none of them
     least = np.minimum.reduceat(bits, starts)
@@ -89,7 +89,7 @@ def _ends(windows: Sequence[Window], arrays: Sequence[jax.Array]) -> tuple[Any, 
 
 
 def _joined(arrays: Sequence[Any], unsigned: Any) -> Any:
-    return np.frombuffer(b"".join(arrays), unsigned)
+    return np.frombuffer(bytearray().join(arrays), unsigned)
 
 
 def _concatenated(arrays: Sequence[Any], unsigned: Any) -> Any:
