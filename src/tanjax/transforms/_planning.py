@@ -74,7 +74,7 @@ class PlannedFunction:
         self._of_hosts: PlannedFunction | None = None
         # The arguments of the last call, and the program that was right for them.
         self.last: tuple[Any, ...] | None = None
-        self.first, self.rest = NOBODY, ()
+        self.alone: Any = NOBODY  # the argument of the last call, if it had one
         self._last_weak: tuple[Any, ...] | None = None
         self._last_leaves: tuple[Any, ...] = ()  # weak, of arguments that are not arrays themselves
         self.program: Any = None
@@ -180,7 +180,7 @@ class PlannedFunction:
     def clear_cache(self) -> None:
         self._making.clear()
         self._known.clear()
-        self.first = NOBODY
+        self.alone = NOBODY
         self.last = self._last_weak = self._recent = self._of_hosts = None
         self._last_leaves = ()
 
@@ -301,7 +301,7 @@ class PlannedFunction:
         # Of the arrays of several hosts, `aval` does not say that they are.
         if self._given.static is None and not are_several():
             self._recent = case
-        self.program, self.first, self._last_leaves = program, NOBODY, ()
+        self.program, self.alone, self._last_leaves = program, NOBODY, ()
         self.last = self._last_weak = None
         if kwargs or not all(map(is_immutable, args)):
             if self._given.static is None:
@@ -310,7 +310,7 @@ class PlannedFunction:
         if any([type(x) in (float, complex) for x in args]):
             self.program = self._in_this_precision(program)
         if case.keeps:
-            self.last, self.first, self.rest = args, args[0] if args else NOBODY, args[1:]
+            self.last, self.alone = args, args[0] if len(args) == 1 else NOBODY
         elif all([type(x) in ARRAYS for x in args]):
             self._last_weak = tuple(map(weakref.ref, args))
 
