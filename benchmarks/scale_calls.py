@@ -25,6 +25,7 @@ Thunks = dict[str, Callable[[], Any]]
 
 CONTENDERS: dict[str, Callable[..., Any]] = {"plain": jax.jit, "tanjax": tj.jit}
 WAITING = "jax.jit, waiting"  # for each result before the next call
+READING = "jax.jit, reading"  # every number of its arguments, while the program runs
 BLOCK = 50  # steps of a training loop that are timed together
 EQUATIONS, SIZES, MANY = (50, 500), (3, 1000, 100_000), 1_000_000
 KINDS = {"in range": programs.in_range, "out of range": programs.out_of_range}
@@ -121,6 +122,7 @@ def new_arrays() -> dict[str, Thunks]:
         row = rows[name] = {n: _looping(jit(loop.make()), loop) for n, jit in CONTENDERS.items()}
         f = jax.jit(loop.make())
         row[WAITING] = _looping(lambda *xs, f=f: jax.block_until_ready(f(*xs)), loop)
+        row[READING] = _looping(_reading(jax.jit(loop.make())), loop)
     row = rows["a nested dict of 30 quantities"] = {}
     for library in (plain(), ours()):
         given = [[scale_sciences.groups_of_quantities(library.wrap, i)] for i in range(4)]
@@ -128,7 +130,21 @@ def new_arrays() -> dict[str, Thunks]:
         if library.name == "plain":
             f = jax.jit(lambda x: scale_sciences.squares(x))
             row[WAITING] = _in_turn(lambda x, f=f: jax.block_until_ready(f(x)), given)
+            row[READING] = _in_turn(_reading(f), given)
     return rows
+
+
+def _reading(f: Callable[..., Any]) -> Callable[..., Any]:
+    """`f`, and the least that tells where the float32 numbers are which it is called with."""
+
+    def call(*args: Any) -> Any:
+        out = f(*args)
+        bits = np.frombuffer(b"".join(jax.tree.leaves(args)), np.uint32)
+        bits = bits + bits  # without their signs
+        bits.max(), bits.min()
+        return out
+
+    return call
 
 
 def _looping(f: Callable[..., Any], loop: scale_sciences.Loop) -> Callable[[], Any]:
