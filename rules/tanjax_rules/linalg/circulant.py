@@ -8,6 +8,8 @@ an outer product, which it takes twice as many for.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 
 import tanjax as tj
@@ -18,17 +20,17 @@ from .factored_toeplitz import wide_enough
 
 
 @tj.matmul.implementation(tj.Circulant, tj.Dense, differentiate=True)
-def circulant_times_dense(a, b):
+def circulant_times_dense(a: Any, b: Any) -> Any:
     return a.apply(b)
 
 
 @tj.matmul.implementation(tj.Circulant, tj.Circulant)
-def circulant_times_circulant(a, b):
+def circulant_times_circulant(a: Any, b: Any) -> Any:
     return tj.Circulant(a.apply(b.column))
 
 
 @tj.solve.implementation(tj.Circulant, tj.Dense, differentiate=True)
-def solve_circulant(a, b):
+def solve_circulant(a: Any, b: Any) -> Any:
     """Three transforms, in `O(n log n)` operations for each column of `b`."""
     dtype = jnp.result_type(a.column, b)
     if not b.size:
@@ -44,12 +46,12 @@ def solve_circulant(a, b):
 
 
 @tj.solve.implementation(tj.Circulant, tj.Circulant)
-def solve_circulant_circulant(a, b):
+def solve_circulant_circulant(a: Any, b: Any) -> Any:
     return tj.Circulant(solve_circulant(a, b.column))
 
 
 @tj.inv.implementation(tj.Circulant)
-def inv_circulant(a):
+def inv_circulant(a: Any) -> Any:
     return tj.Circulant(solve_circulant(a, jnp.zeros(a.shape[0], a.dtype).at[:1].set(1)))
 
 
@@ -57,28 +59,28 @@ def inv_circulant(a):
 
 
 @tj.logdet.implementation(tj.Circulant, differentiate=True)
-def logdet_circulant(a):
+def logdet_circulant(a: Any) -> Any:
     return _logarithm(a.eigenvalues(), a)
 
 
 @tj.slogdet.implementation(tj.Circulant)
-def slogdet_circulant(a):
+def slogdet_circulant(a: Any) -> Any:
     spectrum = a.eigenvalues()
     return tj.SlogdetResult(_sign(spectrum, a), _logarithm(spectrum, a))
 
 
 @tj.det.implementation(tj.Circulant, differentiate=True)
-def det_circulant(a):
+def det_circulant(a: Any) -> Any:
     """The product of the eigenvalues, whose derivative exists where some of them are zero."""
     det = jnp.prod(a.eigenvalues())
     return (det if jnp.iscomplexobj(a.column) else det.real).astype(wide_enough(a.dtype))
 
 
-def _logarithm(spectrum, a):
+def _logarithm(spectrum: Any, a: Any) -> Any:
     return jnp.sum(jnp.log(jnp.abs(spectrum))).astype(jnp.finfo(wide_enough(a.dtype)).dtype)
 
 
-def _sign(spectrum, a):
+def _sign(spectrum: Any, a: Any) -> Any:
     """The phase, for a real matrix a sign: but for two, its eigenvalues are conjugate pairs."""
     n, dtype = a.shape[0], wide_enough(a.dtype)
     size = jnp.abs(spectrum)
@@ -94,54 +96,54 @@ def _sign(spectrum, a):
 
 
 @tj.add.implementation(tj.Circulant, tj.Identity, differentiate=True)
-def circulant_add_identity(a, b):
+def circulant_add_identity(a: Any, b: Any) -> Any:
     return _on_diagonal(a, jnp.ones((), b.dtype))
 
 
 @tj.add.implementation(tj.Identity, tj.Circulant, differentiate=True)
-def identity_add_circulant(a, b):
+def identity_add_circulant(a: Any, b: Any) -> Any:
     return circulant_add_identity(b, a)
 
 
 @tj.add.implementation(tj.Circulant, tj.Scaled, differentiate=True)
-def circulant_add_scaled(a, b):
+def circulant_add_scaled(a: Any, b: Any) -> Any:
     return _on_diagonal(a, b.factor) if isinstance(b.matrix, tj.Identity) else tj.Sum(a, b)
 
 
 @tj.add.implementation(tj.Scaled, tj.Circulant, differentiate=True)
-def scaled_add_circulant(a, b):
+def scaled_add_circulant(a: Any, b: Any) -> Any:
     return circulant_add_scaled(b, a)
 
 
 @tj.add.implementation(tj.Circulant, tj.Fill, differentiate=True)
-def circulant_add_fill(a, b):
+def circulant_add_fill(a: Any, b: Any) -> Any:
     return a.replace(column=a.column + b.value)
 
 
 @tj.add.implementation(tj.Fill, tj.Circulant, differentiate=True)
-def fill_add_circulant(a, b):
+def fill_add_circulant(a: Any, b: Any) -> Any:
     return circulant_add_fill(b, a)
 
 
-def _on_diagonal(a, number):
+def _on_diagonal(a: Any, number: Any) -> Any:
     column = a.column.astype(jnp.result_type(a.column, number))
     return a.replace(column=column.at[:1].add(number))
 
 
 @tj.diagonal.implementation(tj.Circulant, differentiate=True)
-def diagonal_circulant(a):
+def diagonal_circulant(a: Any) -> Any:
     return a.diagonal()
 
 
 @tj.trace.implementation(tj.Circulant, differentiate=True)
-def trace_circulant(a):
+def trace_circulant(a: Any) -> Any:
     return jnp.sum(a.diagonal())
 
 
 # -- cases -----------------------------------------------------------------------------------------
 
 
-def cases():
+def cases() -> Any:
     """Even and odd sizes, real and complex, negative and singular determinants, nothing at all."""
     from tanjax.testing import Case, Samples
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 
 import tanjax as tj
 
 
 @tj.matmul.implementation(tj.Permutation, tj.Permutation, differentiate=True)
-def permutation_times_permutation(a, b):
+def permutation_times_permutation(a: Any, b: Any) -> Any:
     return a.replace(indices=b.indices[a.indices], kind=jnp.result_type(a.dtype, b.dtype))
 
 
 @tj.matmul.implementation(tj.Permutation, tj.Triangular)
 @tj.matmul.implementation(tj.Permutation, tj.Symmetric)
 @tj.matmul.implementation(tj.Permutation, tj.Hermitian)
-def permutation_times_full_storage(a, b):
+def permutation_times_full_storage(a: Any, b: Any) -> Any:
     """Nothing is densified: the right operand stores as many numbers."""
     return a.apply(b.to_dense())
 
@@ -23,40 +25,40 @@ def permutation_times_full_storage(a, b):
 @tj.matmul.implementation(tj.Triangular, tj.Permutation)
 @tj.matmul.implementation(tj.Symmetric, tj.Permutation)
 @tj.matmul.implementation(tj.Hermitian, tj.Permutation)
-def full_storage_times_permutation(a, b):
+def full_storage_times_permutation(a: Any, b: Any) -> Any:
     return a.to_dense()[:, b.inverse_indices()]
 
 
 @tj.solve.implementation(tj.Permutation, tj.Dense)
 @tj.solve.implementation(tj.Permutation, tj.AbstractArray)
-def solve_permutation(a, b):
+def solve_permutation(a: Any, b: Any) -> Any:
     return tj.matmul.primal(a.transposed(), b)
 
 
 @tj.inv.implementation(tj.Permutation, differentiate=True)
-def inv_permutation(a):
+def inv_permutation(a: Any) -> Any:
     return a.transposed()
 
 
 @tj.det.implementation(tj.Permutation, differentiate=True)
-def det_permutation(a):
+def det_permutation(a: Any) -> Any:
     return a.sign()
 
 
 @tj.slogdet.implementation(tj.Permutation, differentiate=True)
-def slogdet_permutation(a):
+def slogdet_permutation(a: Any) -> Any:
     return tj.SlogdetResult(a.sign(), logdet_permutation(a))
 
 
 @tj.logdet.implementation(tj.Permutation, differentiate=True)
-def logdet_permutation(a):
+def logdet_permutation(a: Any) -> Any:
     return jnp.zeros((), jnp.finfo(a.dtype).dtype)
 
 
 # -- cases -----------------------------------------------------------------------------------------
 
 
-def cases():
+def cases() -> Any:
     """Products from both sides, with matrices that store everything, systems, determinants."""
     from tanjax.testing import Case, Samples
 

@@ -7,6 +7,8 @@ a value and its derivatives.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 
 import tanjax as tj
@@ -23,7 +25,7 @@ from .factored_toeplitz import (
 
 
 @tj.matmul.implementation(tj.Toeplitz, tj.Dense, differentiate=True)
-def toeplitz_times_dense(a, b):
+def toeplitz_times_dense(a: Any, b: Any) -> Any:
     return a.apply(b)
 
 
@@ -31,14 +33,14 @@ def toeplitz_times_dense(a, b):
 
 
 @tj.solve.natural_rule(tj.Toeplitz, tj.Dense)
-def solve_toeplitz_rule(a, b):
+def solve_toeplitz_rule(a: Any, b: Any) -> Any:
     """The general rule, with the inverse found once for both directions."""
     if not a.shape[0]:
         return solve_toeplitz(a, b), lambda x_bar: (None, x_bar)
     f, b = _system(a, b)
     x = solve_factored_toeplitz(f, b)
 
-    def solve_toeplitz_pullback(x_bar):
+    def solve_toeplitz_pullback(x_bar: Any) -> Any:
         w = solve_factored_toeplitz_transposed(f, x_bar)
         return tj.Outer(-w, x), w
 
@@ -46,14 +48,14 @@ def solve_toeplitz_rule(a, b):
 
 
 @tj.solve.implementation(tj.Toeplitz, tj.Dense)
-def solve_toeplitz(a, b):
+def solve_toeplitz(a: Any, b: Any) -> Any:
     """`O(n²)` operations and `O(n)` memory, then `O(n log n)` for each column of `b`."""
     if not a.shape[0]:
         return b.astype(jnp.result_type(a.values, b))
     return solve_factored_toeplitz(*_system(a, b))
 
 
-def _system(a, b):
+def _system(a: Any, b: Any) -> Any:
     """The factored matrix and its right-hand side, of one dtype."""
     dtype = jnp.result_type(a.values, b)
     return factored_toeplitz(a.replace(values=a.values.astype(dtype))), b.astype(dtype)
@@ -63,7 +65,7 @@ def _system(a, b):
 
 
 @tj.slogdet.natural_rule(tj.Toeplitz, cotangents=("structural",))
-def slogdet_toeplitz_rule(a):
+def slogdet_toeplitz_rule(a: Any) -> Any:
     if not a.shape[0]:
         return slogdet_toeplitz(a), lambda bar: a
     f = factored_toeplitz(a)
@@ -71,7 +73,7 @@ def slogdet_toeplitz_rule(a):
     return out, lambda bar: a.replace(values=weight_of_slogdet(out.sign, bar) * inverse_sums(f))
 
 
-def weight_of_slogdet(sign, bar):
+def weight_of_slogdet(sign: Any, bar: Any) -> Any:
     """The factor of the inverse transpose: a complex determinant turns its sign, too."""
     weight = bar.logabsdet.astype(sign.dtype)
     if not jnp.iscomplexobj(sign):
@@ -80,7 +82,7 @@ def weight_of_slogdet(sign, bar):
 
 
 @tj.slogdet.implementation(tj.Toeplitz)
-def slogdet_toeplitz(a):
+def slogdet_toeplitz(a: Any) -> Any:
     """`O(n²)` operations and `O(n)` memory."""
     if not a.shape[0]:
         return tj.SlogdetResult(jnp.ones((), a.dtype), jnp.zeros((), jnp.finfo(a.dtype).dtype))
@@ -88,12 +90,12 @@ def slogdet_toeplitz(a):
 
 
 @tj.logdet.implementation(tj.Toeplitz, differentiate=True)
-def logdet_toeplitz(a):
+def logdet_toeplitz(a: Any) -> Any:
     return tj.slogdet(a).logabsdet
 
 
 @tj.det.implementation(tj.Toeplitz, differentiate=True)
-def det_toeplitz(a):
+def det_toeplitz(a: Any) -> Any:
     """By the inverse: the derivative is nan where the matrix is singular."""
     sign, logabsdet = tj.slogdet(a)
     return sign * jnp.exp(logabsdet).astype(sign.dtype)
@@ -102,11 +104,11 @@ def det_toeplitz(a):
 # -- sums ------------------------------------------------------------------------------------------
 
 
-def _either_order(first, second):
+def _either_order(first: Any, second: Any) -> Any:
     """Register an addition for both orders of two different types."""
 
-    def register(function):
-        def swapped(a, b):
+    def register(function: Any) -> Any:
+        def swapped(a: Any, b: Any) -> Any:
             return function(b, a)
 
         swapped.__qualname__ = f"{function.__qualname__}_swapped"
@@ -118,28 +120,28 @@ def _either_order(first, second):
 
 
 @_either_order(tj.Toeplitz, tj.Identity)
-def toeplitz_add_identity(a, b):
+def toeplitz_add_identity(a: Any, b: Any) -> Any:
     return _on_diagonal(a, jnp.ones((), b.dtype))
 
 
 @_either_order(tj.Toeplitz, tj.Fill)
-def toeplitz_add_fill(a, b):
+def toeplitz_add_fill(a: Any, b: Any) -> Any:
     return a.replace(values=a.values + b.value)
 
 
 @_either_order(tj.Toeplitz, tj.Circulant)
-def toeplitz_add_circulant(a, b):
+def toeplitz_add_circulant(a: Any, b: Any) -> Any:
     return a.replace(values=a.values + b.to_toeplitz().values)
 
 
 @_either_order(tj.Toeplitz, tj.Scaled)
-def toeplitz_add_scaled(a, b):
+def toeplitz_add_scaled(a: Any, b: Any) -> Any:
     if not isinstance(b.matrix, tj.Identity):
         return tj.Sum(a, b)
     return _on_diagonal(a, b.factor)
 
 
-def _on_diagonal(a, number):
+def _on_diagonal(a: Any, number: Any) -> Any:
     values = a.values.astype(jnp.result_type(a.values, number))
     middle = a.shape[1] - 1
     return a.replace(values=values.at[middle : middle + 1].add(number) if a.size else values)
@@ -149,19 +151,19 @@ def _on_diagonal(a, number):
 
 
 @tj.diagonal.implementation(tj.Toeplitz, differentiate=True)
-def diagonal_toeplitz(a):
+def diagonal_toeplitz(a: Any) -> Any:
     return a.diagonal()
 
 
 @tj.trace.implementation(tj.Toeplitz, differentiate=True)
-def trace_toeplitz(a):
+def trace_toeplitz(a: Any) -> Any:
     return jnp.sum(a.diagonal())
 
 
 # -- cases -----------------------------------------------------------------------------------------
 
 
-def cases():
+def cases() -> Any:
     """Rectangles, systems that need row exchanges, definite and complex ones, no rows at all."""
     from tanjax.testing import Case, Samples
 
