@@ -18,6 +18,7 @@ from ._errors import (
 from ._version import __version__ as __version__
 from .arrays import (
     AbstractArray as AbstractArray,
+    Banded as Banded,
     BlockDiagonal as BlockDiagonal,
     Dense as Dense,
     Diagonal as Diagonal,
@@ -31,8 +32,10 @@ from .arrays import (
     Outer as Outer,
     Scaled as Scaled,
     Sum as Sum,
+    SymTridiagonal as SymTridiagonal,
     Symmetric as Symmetric,
     Triangular as Triangular,
+    Tridiagonal as Tridiagonal,
     Unitful as Unitful,
     Zero as Zero,
     add_tangents as add_tangents,

@@ -117,17 +117,17 @@ def logdet_update(a):
 @tj.slogdet.natural_rule(tj.AbstractArray)
 def slogdet_rule(a):
     out = tj.slogdet.primal(a)
-    return out, lambda bar: tj.multiply(tj.inv(a).mT, _weight(out.sign, bar))
+    return out, lambda bar: tj.multiply(tj.inv(a).mT, weight(out.sign, bar))
 
 
 @tj.slogdet.natural_rule(tj.Diagonal)
 @tj.slogdet.natural_rule(tj.Triangular)
 def slogdet_of_diagonal_rule(a):
     out = slogdet_of_diagonal(a)
-    return out, lambda bar: tj.Diagonal(_weight(out.sign, bar) / a.diagonal())
+    return out, lambda bar: tj.Diagonal(weight(out.sign, bar) / a.diagonal())
 
 
-def _weight(sign, bar):
+def weight(sign, bar):
     """The factor of the inverse transpose: a complex determinant turns its sign, too."""
     y_bar = bar.logabsdet.astype(sign.dtype)
     if not jnp.iscomplexobj(sign):
@@ -135,7 +135,7 @@ def _weight(sign, bar):
     return y_bar - 1j * jnp.real(1j * bar.sign * sign).astype(sign.dtype)
 
 
-def _phase(x):
+def phase(x):
     """`x / |x|`, and 0 at 0 (`jnp.sign` of complex numbers has no derivative)."""
     if not jnp.iscomplexobj(x):
         return jnp.sign(x)
@@ -152,7 +152,7 @@ def slogdet_any(a):
 @tj.slogdet.implementation(tj.Triangular)
 def slogdet_of_diagonal(a):
     diag = a.diagonal()
-    return tj.SlogdetResult(jnp.prod(_phase(diag)), _log_abs(diag))
+    return tj.SlogdetResult(jnp.prod(phase(diag)), _log_abs(diag))
 
 
 @tj.slogdet.implementation(tj.Symmetric)
@@ -171,7 +171,7 @@ def slogdet_identity(a):
 @tj.slogdet.implementation(tj.Scaled, differentiate=True)
 def slogdet_scaled(a):
     n, inner = a.shape[0], tj.slogdet(a.matrix)
-    sign = inner.sign.astype(a.dtype) * (_phase(a.factor) ** n).astype(a.dtype)
+    sign = inner.sign.astype(a.dtype) * (phase(a.factor) ** n).astype(a.dtype)
     return tj.SlogdetResult(sign, inner.logabsdet + n * jnp.log(jnp.abs(a.factor)))
 
 

@@ -53,6 +53,11 @@ def diagonal(x: Any) -> Any:
     return x.diagonal() if is_own(x) else jnp.diagonal(dense(x))
 
 
+def off_diagonal(x: Any, offset: int) -> Any:
+    """The entries `x[i, i + offset]`: what a band stores."""
+    return x.off_diagonal(offset) if is_own(x) else jnp.diagonal(dense(x), offset, -2, -1)
+
+
 def total(x: Any) -> Any:
     """The sum of all entries."""
     return x.total() if is_own(x) else jnp.sum(dense(x))

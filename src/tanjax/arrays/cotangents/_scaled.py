@@ -108,6 +108,9 @@ class Scaled(AbstractArray):
     def diagonal(self) -> Any:
         return self.factor * ask.diagonal(self.matrix)
 
+    def off_diagonal(self, offset: int) -> Any:
+        return self.factor * ask.off_diagonal(self.matrix, offset)
+
     def total(self) -> Any:
         return self.factor * ask.total(self.matrix)
 

@@ -73,6 +73,9 @@ class Sum(AbstractArray):
     def diagonal(self) -> Any:
         return _add(map(ask.diagonal, self.terms))
 
+    def off_diagonal(self, offset: int) -> Any:
+        return _add(ask.off_diagonal(t, offset) for t in self.terms)
+
     def total(self) -> Any:
         return _add(map(ask.total, self.terms))
 

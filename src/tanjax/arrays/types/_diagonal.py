@@ -73,6 +73,9 @@ class Diagonal(AbstractArray):
     def diagonal(self) -> Any:
         return self.diag
 
+    def off_diagonal(self, offset: int) -> Any:
+        return self.diag if offset == 0 else jnp.zeros_like(self.diag[..., abs(offset) :])
+
     def total(self) -> Any:
         return jnp.sum(self.diag)
 
