@@ -61,9 +61,7 @@ def diagonal_of_rows(rows: Any, lower: int, offset: int) -> Any:
 def transposed_rows(rows: Any, lower: int) -> Any:
     """The band of the transpose, by rows: its diagonal `k` was the diagonal `-k`."""
     n, offsets = rows.shape[0], range(lower - rows.shape[1] + 1, lower + 1)
-    columns = [
-        jnp.pad(diagonal_of_rows(rows, lower, -k), diagonal_padding(n, -k)) for k in offsets
-    ]
+    columns = [jnp.pad(diagonal_of_rows(rows, lower, -k), diagonal_padding(n, -k)) for k in offsets]
     return jnp.stack(columns, axis=1)
 
 
@@ -77,10 +75,9 @@ def product(rows: Any, lower: int, b: Any) -> Any:
 
 
 def band_factor(rows: Any, lower: int) -> BandFactor:
-    """Eliminate with row exchanges: $O(n \\cdot lower \\cdot width)$."""
-    n, width = rows.shape
+    """Eliminate with row exchanges, in the order of `n * lower * width` operations."""
     if lower == 0:
-        none = jnp.zeros((n, 0), rows.dtype)
+        none = jnp.zeros((rows.shape[0], 0), rows.dtype)
         return BandFactor(rows, rows, none, none.astype(bool))
     padded = jnp.pad(rows, ((0, lower), (0, 0)))
     first = tuple(jnp.pad(padded[i, lower - i :], (0, lower - i)) for i in range(lower))

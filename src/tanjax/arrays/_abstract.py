@@ -131,7 +131,7 @@ class AbstractArray:
         return jnp.diagonal(densified(self, "diagonal", "define `diagonal` on the type"))
 
     def off_diagonal(self, offset: int) -> Any:
-        """The entries `self[i, i + offset]`; who asks wants few numbers, so no array is reported."""
+        """The entries `self[i, i + offset]`, which a band asks of a cotangent."""
         return jnp.diagonal(self.to_dense(), offset, -2, -1)
 
     def total(self) -> Any:

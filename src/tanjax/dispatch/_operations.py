@@ -170,8 +170,10 @@ def quadratic_form(a: Any, x: Any) -> Any:
 def solve(a: Any, b: Any) -> Any:
     r"""The `x` with `a @ x = b`: `a` is `(n, n)`, `b` a vector `(n,)` or right-hand sides `(n, k)`.
 
-    **Cost:** $O(nk)$ for `Diagonal`, $O(n^2k)$ for `Triangular`, by factors for `Kronecker`, by
-    Woodbury for `LowRankUpdate`, one LU factorisation for `Symmetric` and dense matrices.
+    **Cost:** $O(nk)$ for `Diagonal`, $O(nb(b + k))$ for a band of width $b$ (`Tridiagonal`,
+    `SymTridiagonal`, `Banded`; with row exchanges), $O(n^2k)$ for `Triangular`, by factors for
+    `Kronecker`, by Woodbury for `LowRankUpdate`, one LU factorisation for `Symmetric` and dense
+    matrices.
     **Raises:** `ShapeError` if a structured `a` is not square or does not fit `b`. A singular
     matrix gives `inf` or `nan`, as in JAX.
     **Derivative:** with $w = A^{-\top}\bar x$: $\bar A = -w x^\top$ (an `Outer`), $\bar b = w$.
@@ -194,8 +196,9 @@ def inv(a: Any) -> Any:
 def logdet(a: Any) -> Any:
     r"""`log(abs(det(a)))` of a square matrix; the sign is lost.
 
-    **Cost:** $O(n)$ for `Diagonal` and `Triangular`, by factors for `Kronecker`, by the determinant
-    lemma for `LowRankUpdate`. **Raises:** `ShapeError` if a structured `a` is not square.
+    **Cost:** $O(n)$ for `Diagonal` and `Triangular`, $O(nb^2)$ for a band of width $b$ with its
+    gradient, by factors for `Kronecker`, by the determinant lemma for `LowRankUpdate`.
+    **Raises:** `ShapeError` if a structured `a` is not square.
     **Derivative:** $\bar A = \bar y A^{-\top}$. **References:** Giles 2008, 2.2.4.
     """
     return jnp.linalg.slogdet(a).logabsdet

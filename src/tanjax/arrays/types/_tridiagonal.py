@@ -106,7 +106,7 @@ def check_lengths(x: Any, *names: str) -> None:
     for name in names:
         if fields[name].shape[0] != expected:
             raise ShapeError(
-                f"{type(x).__name__}: `{name}` must have {expected} entries, one less than `diag`.\n"
+                f"{type(x).__name__}: `{name}` must have one entry less than `diag`, {expected}.\n"
                 f"  got: {describe(fields[name])} and {describe(diag)}"
             )
     if any(value.dtype != diag.dtype for value in fields.values()):
