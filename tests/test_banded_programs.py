@@ -51,7 +51,7 @@ def test_natural_cubic_spline():
 def test_heat_equation_with_gradients_to_the_diffusivity():
     """Implicit steps in a scan; the conductivity of every cell face is fitted by descent."""
     n, dt = 20, 0.05
-    start = jnp.exp(-((jnp.arange(n) - 6.0) ** 2) / 4)
+    start = jnp.exp(-((jnp.arange(float(n)) - 6) ** 2) / 4)
 
     def cool(conductivity):  # of the n - 1 faces between cells; nothing flows through the ends
         flow = jnp.pad(conductivity, 1)
