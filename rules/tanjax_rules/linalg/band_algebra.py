@@ -6,6 +6,8 @@ symmetric where the sum is.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 
 import tanjax as tj
@@ -46,7 +48,8 @@ def from_columns(columns, *kinds):
 
 def band_times_band(a, b):
     """Column `j` of the product: entry `q` of the band of `b`, times column `j - q` of `a`."""
-    n, out = a.shape[0], {}
+    n = a.shape[0]
+    out: dict[int, Any] = {}
     left, right = in_columns(a), in_columns(b)
     for q, below in right.items():
         for p, column in left.items():
@@ -104,25 +107,25 @@ def symmetric_multiply_symmetric(a, b):
 
 def _register() -> None:
     """Every pair of which one is a band."""
+    smooth: Any = {"differentiate": True}
     for kind in FAMILY:
-        tj.multiply.implementation(kind, tj.Dense, differentiate=True)(band_multiply)
-        tj.solve.implementation(tj.Diagonal, kind, differentiate=True)(diagonal_solve_band)
-        tj.matmul.implementation(kind, tj.Diagonal, differentiate=True)(band_times_band)
-        tj.matmul.implementation(tj.Diagonal, kind, differentiate=True)(band_times_band)
-        for other in FAMILY:
-            tj.matmul.implementation(kind, other, differentiate=True)(band_times_band)
-            both = (kind, other) == (tj.SymTridiagonal,) * 2
-            add = None if both else band_add_band  # two of them add field by field
-            if add is not None:
-                tj.add.implementation(kind, other, differentiate=True)(add)
-            multiply = symmetric_multiply_symmetric if both else band_multiply
-            tj.multiply.implementation(kind, other, differentiate=True)(multiply)
-        for other in SPARSER:
-            symmetric = kind is tj.SymTridiagonal
-            one = symmetric_add_sparser if symmetric else band_add_band
-            two = sparser_add_symmetric if symmetric else band_add_band
-            tj.add.implementation(kind, other, differentiate=True)(one)
-            tj.add.implementation(other, kind, differentiate=True)(two)
+        tj.multiply.implementation(kind, tj.Dense, **smooth)(band_multiply)
+        tj.solve.implementation(tj.Diagonal, kind, **smooth)(diagonal_solve_band)
+        tj.matmul.implementation(kind, tj.Diagonal, **smooth)(band_times_band)
+        tj.matmul.implementation(tj.Diagonal, kind, **smooth)(band_times_band)
+        for band in FAMILY:
+            tj.matmul.implementation(kind, band, **smooth)(band_times_band)
+            if kind is band is tj.SymTridiagonal:  # two of them add field by field
+                tj.multiply.implementation(kind, band, **smooth)(symmetric_multiply_symmetric)
+                continue
+            tj.add.implementation(kind, band, **smooth)(band_add_band)
+            tj.multiply.implementation(kind, band, **smooth)(band_multiply)
+        is_symmetric = kind is tj.SymTridiagonal
+        for sparser in SPARSER:
+            right = symmetric_add_sparser if is_symmetric else band_add_band
+            left = sparser_add_symmetric if is_symmetric else band_add_band
+            tj.add.implementation(kind, sparser, **smooth)(right)
+            tj.add.implementation(sparser, kind, **smooth)(left)
 
 
 _register()

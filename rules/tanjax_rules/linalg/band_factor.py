@@ -83,7 +83,7 @@ def band_factor(rows: Any, lower: int) -> BandFactor:
     first = tuple(jnp.pad(padded[i, lower - i :], (0, lower - i)) for i in range(lower))
 
     def eliminate(rest: Any, entering: Any) -> Any:
-        pivot, *others = (*rest, entering)
+        pivot, others = window_of(rest, entering)
         exchanged = []
         for i, other in enumerate(others):
             exchange = jnp.abs(other[0]) > jnp.abs(pivot[0])
@@ -97,6 +97,12 @@ def band_factor(rows: Any, lower: int) -> BandFactor:
         return rest, (pivot, jnp.stack(factors), jnp.stack(exchanged))
 
     return BandFactor(rows, *lax.scan(eliminate, first, padded[lower:])[1])
+
+
+def window_of(rest: tuple[Any, ...], entering: Any) -> tuple[Any, list[Any]]:
+    """The first row that may hold the pivot, and the others."""
+    rows = [*rest, entering]
+    return rows[0], rows[1:]
 
 
 def swap(condition: Any, a: Any, b: Any) -> tuple[Any, Any]:
@@ -134,7 +140,7 @@ def _substitute(f: BandFactor, b: Any) -> Any:
 
         def eliminate(rest: Any, step: Any) -> Any:
             factors, exchanged, entering = step
-            pivot, *others = (*rest, entering)
+            pivot, others = window_of(rest, entering)
             for i, other in enumerate(others):
                 pivot, others[i] = swap(exchanged[i], pivot, other)
             return tuple(other - factors[i] * pivot for i, other in enumerate(others)), pivot
