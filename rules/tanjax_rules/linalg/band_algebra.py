@@ -6,20 +6,30 @@ symmetric where the sum is.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Shaped
 
 import tanjax as tj
+from tanjax.typing import AnyArray
 
 from .arithmetic import multiply_dense
 from .band_factor import diagonal_padding, within
-from .banded import FAMILY, widths
+from .banded import FAMILY, Band, widths
+from .shapes import SquareDiagonal
 
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
+Sparser: TypeAlias = Shaped[tj.Diagonal | tj.Identity, "n n"]
+Diagonals: TypeAlias = dict[int, Array]
 SPARSER = (tj.Diagonal, tj.Identity)
 
 
-def stored_diagonals(a) -> dict:
+def stored_diagonals(a: Band | Sparser) -> Diagonals:
     """The stored diagonals of a matrix by their offset."""
     if isinstance(a, SPARSER):
         return {0: a.diagonal()}
@@ -27,13 +37,13 @@ def stored_diagonals(a) -> dict:
     return {k: a.off_diagonal(k) for k in range(-lower, upper + 1)}
 
 
-def in_columns(a) -> dict:
+def in_columns(a: Band | Sparser) -> Diagonals:
     """The stored diagonals with every entry in its column, zeros where there is none."""
     n = a.shape[0]
     return {k: jnp.pad(d, diagonal_padding(n, k)) for k, d in stored_diagonals(a).items()}
 
 
-def from_columns(columns, *kinds):
+def from_columns(columns: Diagonals, *kinds: type) -> Band:
     """The matrix with these diagonals, tridiagonal unless one it was made of is `Banded`."""
     lower, upper, n = -min(columns), max(columns), columns[0].shape[0]
     if tj.Banded in kinds or max(lower, upper) > 1:
@@ -46,10 +56,10 @@ def from_columns(columns, *kinds):
 # -- products ------------------------------------------------------------------------------------
 
 
-def band_times_band(a, b):
+def band_times_band(a: Band | Sparser, b: Band | Sparser) -> Band:
     """Column `j` of the product: entry `q` of the band of `b`, times column `j - q` of `a`."""
     n = a.shape[0]
-    out: dict[int, Any] = {}
+    out: Diagonals = {}
     left, right = in_columns(a), in_columns(b)
     for q, below in right.items():
         for p, column in left.items():
@@ -58,7 +68,7 @@ def band_times_band(a, b):
     return from_columns(out, type(a), type(b))
 
 
-def diagonal_solve_band(a, b):
+def diagonal_solve_band(a: SquareDiagonal, b: Band) -> Band:
     """Every row of a band divided by an entry of the diagonal."""
     n = a.shape[0]
     divided = {k: d / a.diag[within(n, -k)] for k, d in stored_diagonals(b).items()}
@@ -69,7 +79,7 @@ def diagonal_solve_band(a, b):
 # -- sums ----------------------------------------------------------------------------------------
 
 
-def band_add_band(a, b):
+def band_add_band(a: Band | Sparser, b: Band | Sparser) -> Band:
     """Diagonal by diagonal."""
     left, right = in_columns(a), in_columns(b)
     ends = min(*left, *right), max(*left, *right)
@@ -78,18 +88,22 @@ def band_add_band(a, b):
     return from_columns(columns, type(a), type(b))
 
 
-def symmetric_add_sparser(a, b):
+def symmetric_add_sparser(
+    a: Shaped[tj.SymTridiagonal, "n n"], b: Sparser
+) -> Shaped[tj.SymTridiagonal, "n n"]:
     return a.replace(diag=a.diag + b.diagonal())
 
 
-def sparser_add_symmetric(a, b):
+def sparser_add_symmetric(
+    a: Sparser, b: Shaped[tj.SymTridiagonal, "n n"]
+) -> Shaped[tj.SymTridiagonal, "n n"]:
     return symmetric_add_sparser(b, a)
 
 
 # -- entry-wise products ---------------------------------------------------------------------------
 
 
-def band_multiply(a, b):
+def band_multiply(a: Band, b: Shaped[AnyArray, " ..."]) -> Shaped[AnyArray, " ..."]:
     """The zeros stay, and the other array is asked for its diagonals only."""
     if jnp.shape(b) != a.shape:
         return multiply_dense(a, b)
@@ -101,7 +115,9 @@ def band_multiply(a, b):
     return from_columns(columns, type(a))
 
 
-def symmetric_multiply_symmetric(a, b):
+def symmetric_multiply_symmetric(
+    a: Shaped[tj.SymTridiagonal, "n n"], b: Shaped[tj.SymTridiagonal, "n n"]
+) -> Shaped[tj.SymTridiagonal, "n n"]:
     return a.replace(diag=a.diag * b.diag, off=a.off * b.off)
 
 
@@ -134,7 +150,7 @@ _register()
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def cases():
+def cases() -> Iterator[Case]:
     """Each kind of pair once, real and complex; products with dense arrays on both sides."""
     from tanjax.testing import Case, Samples
 

@@ -12,10 +12,14 @@ fast. The program grows with the width of the band, not with `n`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
+from jaxtyping import Bool, PyTree, Shaped
+
+import tanjax as tj
 
 
 class BandFactor(NamedTuple):
@@ -26,10 +30,10 @@ class BandFactor(NamedTuple):
     the pivot row, one after the other.
     """
 
-    rows: Any
-    upper: Any
-    multipliers: Any
-    exchanged: Any
+    rows: Shaped[Array, "n width"]
+    upper: Shaped[Array, "n width"]
+    multipliers: Shaped[Array, "n lower"]
+    exchanged: Bool[Array, "n lower"]
 
     @property
     def lower(self) -> int:
@@ -46,26 +50,30 @@ def diagonal_padding(n: int, offset: int) -> tuple[int, int]:
     return max(0, min(offset, n)), max(0, min(-offset, n))
 
 
-def rows_of(a: Any, lower: int, upper: int) -> Any:
+def rows_of(a: Shaped[tj.AbstractArray, "n n"], lower: int, upper: int) -> Shaped[Array, "n width"]:
     """The band of a matrix, by rows."""
     n, offsets = a.shape[0], range(-lower, upper + 1)
     columns = [jnp.pad(a.off_diagonal(k), diagonal_padding(n, -k)) for k in offsets]
     return jnp.stack(columns, axis=1)
 
 
-def diagonal_of_rows(rows: Any, lower: int, offset: int) -> Any:
+def diagonal_of_rows(
+    rows: Shaped[Array, "n width"], lower: int, offset: int
+) -> Shaped[Array, " m"]:
     """One diagonal of a band that is kept by rows."""
     return rows[within(rows.shape[0], -offset), lower + offset]
 
 
-def transposed_rows(rows: Any, lower: int) -> Any:
+def transposed_rows(rows: Shaped[Array, "n width"], lower: int) -> Shaped[Array, "n width"]:
     """The band of the transpose, by rows: its diagonal `k` was the diagonal `-k`."""
     n, offsets = rows.shape[0], range(lower - rows.shape[1] + 1, lower + 1)
     columns = [jnp.pad(diagonal_of_rows(rows, lower, -k), diagonal_padding(n, -k)) for k in offsets]
     return jnp.stack(columns, axis=1)
 
 
-def product(rows: Any, lower: int, b: Any) -> Any:
+def product(
+    rows: Shaped[Array, "n width"], lower: int, b: Shaped[Array, "n k"]
+) -> Shaped[Array, "n k"]:
     """The band times a matrix."""
     n, out = b.shape[0], jnp.zeros_like(b)
     for j in range(rows.shape[1]):
@@ -74,7 +82,7 @@ def product(rows: Any, lower: int, b: Any) -> Any:
     return out
 
 
-def band_factor(rows: Any, lower: int) -> BandFactor:
+def band_factor(rows: Shaped[Array, "n width"], lower: int) -> BandFactor:
     """Eliminate with row exchanges, in the order of `n * lower * width` operations."""
     if lower == 0:
         none = jnp.zeros((rows.shape[0], 0), rows.dtype)
@@ -82,7 +90,7 @@ def band_factor(rows: Any, lower: int) -> BandFactor:
     padded = jnp.pad(rows, ((0, lower), (0, 0)))
     first = tuple(jnp.pad(padded[i, lower - i :], (0, lower - i)) for i in range(lower))
 
-    def eliminate(rest: Any, entering: Any) -> Any:
+    def eliminate(rest: tuple[Array, ...], entering: Array) -> PyTree:
         pivot, others = window_of(rest, entering)
         exchanged = []
         for i, other in enumerate(others):
@@ -99,28 +107,32 @@ def band_factor(rows: Any, lower: int) -> BandFactor:
     return BandFactor(rows, *lax.scan(eliminate, first, padded[lower:])[1])
 
 
-def window_of(rest: tuple[Any, ...], entering: Any) -> tuple[Any, list[Any]]:
+def window_of(rest: tuple[Array, ...], entering: Array) -> tuple[Array, list[Array]]:
     """The first row that may hold the pivot, and the others."""
     rows = [*rest, entering]
     return rows[0], rows[1:]
 
 
-def swap(condition: Any, a: Any, b: Any) -> tuple[Any, Any]:
+def swap(
+    condition: Bool[Array, ""], a: Shaped[Array, " k"], b: Shaped[Array, " k"]
+) -> tuple[Shaped[Array, " k"], Shaped[Array, " k"]]:
     """The two in exchanged order where the condition holds."""
     return jnp.where(condition, b, a), jnp.where(condition, a, b)
 
 
-def solve_band(f: BandFactor, b: Any) -> Any:
+def solve_band(f: BandFactor, b: Shaped[Array, "n k"]) -> Shaped[Array, "n k"]:
     """`A⁻¹ b` for a matrix `b`, differentiable in `A` and `b` to any order."""
     return _linear_solve(f, b, transposed=False)
 
 
-def solve_band_transposed(f: BandFactor, b: Any) -> Any:
+def solve_band_transposed(f: BandFactor, b: Shaped[Array, "n k"]) -> Shaped[Array, "n k"]:
     """`A⁻ᵀ b`, without conjugation, with the same factor."""
     return _linear_solve(f, b, transposed=True)
 
 
-def _linear_solve(f: BandFactor, b: Any, *, transposed: bool) -> Any:
+def _linear_solve(
+    f: BandFactor, b: Shaped[Array, "n k"], *, transposed: bool
+) -> Shaped[Array, "n k"]:
     """The factor itself is never differentiated: the solution states its derivative."""
     fixed = f._replace(**{k: lax.stop_gradient(v) for k, v in f._asdict().items()})
     directions = [lambda _, y: _substitute(fixed, y), lambda _, y: _substitute_back(fixed, y)]
@@ -131,14 +143,14 @@ def _linear_solve(f: BandFactor, b: Any, *, transposed: bool) -> Any:
     return lax.custom_linear_solve(lambda x: product(rows, upper, x), b, *directions[::-1])
 
 
-def _substitute(f: BandFactor, b: Any) -> Any:
+def _substitute(f: BandFactor, b: Shaped[Array, "n k"]) -> Shaped[Array, "n k"]:
     """Forward through the exchanges and multipliers, then back through the pivot rows."""
     width, lower = f.upper.shape[1], f.lower
     y = b
     if lower:
         padded = jnp.pad(b, ((0, lower), (0, 0)))
 
-        def eliminate(rest: Any, step: Any) -> Any:
+        def eliminate(rest: tuple[Array, ...], step: PyTree) -> PyTree:
             factors, exchanged, entering = step
             pivot, others = window_of(rest, entering)
             for i, other in enumerate(others):
@@ -148,7 +160,7 @@ def _substitute(f: BandFactor, b: Any) -> Any:
         steps = f.multipliers, f.exchanged, padded[lower:]
         y = lax.scan(eliminate, tuple(padded[:lower]), steps)[1]
 
-    def divide(later: Any, step: Any) -> Any:
+    def divide(later: tuple[Array, ...], step: PyTree) -> PyTree:
         pivot, x = step
         for j, value in enumerate(later):
             x = x - pivot[j + 1] * value
@@ -159,12 +171,12 @@ def _substitute(f: BandFactor, b: Any) -> Any:
     return lax.scan(divide, later, (f.upper, y), reverse=True)[1]
 
 
-def _substitute_back(f: BandFactor, b: Any) -> Any:
+def _substitute_back(f: BandFactor, b: Shaped[Array, "n k"]) -> Shaped[Array, "n k"]:
     """The two triangles of the transpose, in the other order."""
     width, lower = f.upper.shape[1], f.lower
     zero = jnp.zeros_like(b[:1].sum(0))
 
-    def divide(pending: Any, step: Any) -> Any:
+    def divide(pending: tuple[Array, ...], step: PyTree) -> PyTree:
         pivot, c = step
         z = (c - pending[0] if pending else c) / pivot[0]
         moved = (*pending[1:], zero)[: width - 1]
@@ -174,7 +186,7 @@ def _substitute_back(f: BandFactor, b: Any) -> Any:
     if lower == 0:
         return z
 
-    def gather(rest: Any, step: Any) -> Any:
+    def gather(rest: tuple[Array, ...], step: PyTree) -> PyTree:
         factors, exchanged, pivot = step
         for i, other in enumerate(rest):
             pivot = pivot - factors[i] * other
@@ -186,7 +198,9 @@ def _substitute_back(f: BandFactor, b: Any) -> Any:
     return jnp.concatenate([jnp.stack(first), others])[: len(b)]
 
 
-def _unswapped(exchanged: Any, pivot: Any, others: Any) -> tuple[Any, ...]:
+def _unswapped(
+    exchanged: Bool[Array, " lower"], pivot: Shaped[Array, " k"], others: Sequence[Array]
+) -> tuple[Array, ...]:
     """The rows of a window in the order that they came in."""
     others = list(others)
     for i in reversed(range(len(others))):
@@ -194,7 +208,7 @@ def _unswapped(exchanged: Any, pivot: Any, others: Any) -> tuple[Any, ...]:
     return (pivot, *others)
 
 
-def inverse_band(f: BandFactor) -> Any:
+def inverse_band(f: BandFactor) -> Shaped[Array, "n width"]:
     r"""The band of $A^{-\top}$, by rows like `A`: all that a derivative of the determinant shows.
 
     Backwards through the elimination: with the pivot row $(p, q)$, the multipliers $m$ and the
@@ -210,7 +224,7 @@ def inverse_band(f: BandFactor) -> Any:
 
     with_first = lambda x, column: jnp.concatenate([x[None], column])
 
-    def step(rest: Any, factors: Any) -> Any:
+    def step(rest: tuple[Array, ...], factors: PyTree) -> PyTree:
         pivot, multipliers, exchanged = factors
         beside = jnp.zeros_like(pivot[1:])  # - Z m
         for i, z in enumerate(rest):
@@ -226,7 +240,7 @@ def inverse_band(f: BandFactor) -> Any:
     return jnp.concatenate([*(z[None] for z in top), rows])[:n]
 
 
-def pivots_and_sign(f: BandFactor) -> tuple[Any, Any]:
+def pivots_and_sign(f: BandFactor) -> tuple[Shaped[Array, " n"], Shaped[Array, ""]]:
     """The pivots, and the sign of the row exchanges: their product is the determinant."""
     odd = jnp.sum(f.exchanged) % 2 == 1
     one = jnp.ones((), f.upper.dtype)

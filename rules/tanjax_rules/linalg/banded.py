@@ -8,12 +8,19 @@ determinant is the band of the inverse.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
+from jax.typing import DTypeLike
+from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
+from tanjax.typing import Function, Natural, Pullback, Scalar
 
 from .band_factor import (
+    BandFactor,
     band_factor,
     diagonal_of_rows,
     diagonal_padding,
@@ -25,15 +32,22 @@ from .band_factor import (
     transposed_rows,
 )
 from .determinant import phase, weight
-from .solve import as_columns
+from .shapes import DenseColumns
+from .woodbury import as_columns
 
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
+Band: TypeAlias = Shaped[tj.Tridiagonal | tj.SymTridiagonal | tj.Banded, "n n"]
 FAMILY = (tj.Tridiagonal, tj.SymTridiagonal, tj.Banded)
 
 
-def for_the_family(register, *others, **options):
+def for_the_family(
+    register: Function, *others: type, **options: bool
+) -> Callable[[Function], Function]:
     """Register a function for every type of the family in its first argument."""
 
-    def decorated(function):
+    def decorated(function: Function) -> Function:
         for kind in FAMILY:
             register(kind, *others, **options)(function)
         return function
@@ -41,7 +55,7 @@ def for_the_family(register, *others, **options):
     return decorated
 
 
-def widths(a) -> tuple[int, int]:
+def widths(a: Band) -> tuple[int, int]:
     """How many diagonals there are below and above the main one."""
     return (a.lower, a.upper) if isinstance(a, tj.Banded) else (1, 1)
 
@@ -49,7 +63,7 @@ def widths(a) -> tuple[int, int]:
 class Factored:
     """A matrix with its elimination, for systems with it and with its transpose."""
 
-    def __init__(self, a, dtype):
+    def __init__(self, a: Band, dtype: DTypeLike) -> None:
         lower, upper = widths(a)
         dtype = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
         rows = rows_of(a, lower, upper).astype(dtype)
@@ -58,11 +72,11 @@ class Factored:
             rows, lower = transposed_rows(rows, lower), 0
         self.dtype, self.factor = dtype, band_factor(rows, lower)
 
-    def solve(self, b, *, transposed=False):
+    def solve(self, b: DenseColumns, *, transposed: bool = False) -> DenseColumns:
         one = solve_band_transposed if transposed != self.swapped else solve_band
         return one(self.factor, as_columns(b).astype(self.dtype)).reshape(b.shape)
 
-    def inverse_in_band(self, factor=None):
+    def inverse_in_band(self, factor: BandFactor | None = None) -> Band:
         """The band of the transposed inverse, as an array of the family."""
         rows, lower = inverse_band(factor or self.factor), self.factor.lower
         if self.swapped:
@@ -70,7 +84,7 @@ class Factored:
         return from_rows(rows, lower)
 
 
-def from_rows(rows, lower):
+def from_rows(rows: Shaped[Array, "n width"], lower: int) -> Band:
     """A band that is kept by rows as a natural cotangent."""
     width = rows.shape[1]
     at = lambda k: diagonal_of_rows(rows, lower, k)
@@ -86,17 +100,17 @@ def from_rows(rows, lower):
 
 
 @for_the_family(tj.solve.implementation, tj.Dense)
-def solve_banded(a, b):
+def solve_banded(a: Band, b: DenseColumns) -> DenseColumns:
     return Factored(a, jnp.result_type(a.dtype, b)).solve(b)
 
 
 @for_the_family(tj.solve.natural_rule, tj.Dense)
-def solve_banded_rule(a, b):
+def solve_banded_rule(a: Band, b: DenseColumns) -> tuple[DenseColumns, Pullback]:
     """One elimination for both directions."""
     f = Factored(a, jnp.result_type(a.dtype, b))
     x = f.solve(b)
 
-    def solve_banded_pullback(x_bar):
+    def solve_banded_pullback(x_bar: DenseColumns) -> tuple[tj.Outer, DenseColumns]:
         w = f.solve(x_bar, transposed=True)
         return tj.Outer(-w, x), w
 
@@ -104,7 +118,7 @@ def solve_banded_rule(a, b):
 
 
 @for_the_family(tj.inv.implementation)
-def inv_banded(a):
+def inv_banded(a: Band) -> Shaped[Array, "n n"]:
     """The inverse of a band is full: as many systems as rows, $O(n^2 b)$."""
     return Factored(a, a.dtype).solve(jnp.eye(a.shape[0], dtype=a.dtype))
 
@@ -113,50 +127,50 @@ def inv_banded(a):
 
 
 @for_the_family(tj.logdet.implementation)
-def logdet_banded(a):
+def logdet_banded(a: Band) -> Scalar:
     return slogdet_banded(a).logabsdet
 
 
 @for_the_family(tj.logdet.natural_rule)
-def logdet_banded_rule(a):
+def logdet_banded_rule(a: Band) -> tuple[Scalar, Pullback]:
     f = Factored(a, a.dtype)
 
-    def logdet_banded_pullback(y_bar):
+    def logdet_banded_pullback(y_bar: Scalar) -> Natural:
         return tj.multiply(f.inverse_in_band(), y_bar.astype(a.dtype))
 
     return slogdet_of(f).logabsdet, logdet_banded_pullback
 
 
 @for_the_family(tj.slogdet.implementation)
-def slogdet_banded(a):
+def slogdet_banded(a: Band) -> tj.SlogdetResult:
     return slogdet_of(Factored(a, a.dtype))
 
 
-def slogdet_of(f):
+def slogdet_of(f: Factored) -> tj.SlogdetResult:
     """Sign and logarithm from the pivots, none of which is multiplied with another."""
     pivots, sign = pivots_and_sign(f.factor)
     return tj.SlogdetResult(sign * jnp.prod(phase(pivots)), jnp.sum(jnp.log(jnp.abs(pivots))))
 
 
 @for_the_family(tj.slogdet.natural_rule)
-def slogdet_banded_rule(a):
+def slogdet_banded_rule(a: Band) -> tuple[tj.SlogdetResult, Pullback]:
     f = Factored(a, a.dtype)
     out = slogdet_of(f)
 
-    def slogdet_banded_pullback(bar):
+    def slogdet_banded_pullback(bar: tj.SlogdetResult) -> Natural:
         return tj.multiply(f.inverse_in_band(), weight(out.sign, bar))
 
     return out, slogdet_banded_pullback
 
 
 @for_the_family(tj.det.implementation)
-def det_banded(a):
+def det_banded(a: Band) -> Scalar:
     pivots, sign = pivots_and_sign(Factored(a, a.dtype).factor)
     return sign * jnp.prod(pivots)
 
 
 @for_the_family(tj.det.natural_rule)
-def det_banded_rule(a):
+def det_banded_rule(a: Band) -> tuple[Scalar, Pullback]:
     r"""$\bar A = \bar y \det(A) A^{-\top}$, with what a pivot of zero needs for the adjugate.
 
     Such a pivot is moved by one rounding of the largest entry, so that determinant and inverse
@@ -165,7 +179,7 @@ def det_banded_rule(a):
     f = Factored(a, a.dtype)
     pivots, sign = pivots_and_sign(f.factor)
 
-    def det_banded_pullback(y_bar):
+    def det_banded_pullback(y_bar: Scalar) -> Natural:
         largest = jnp.max(jnp.abs(f.factor.rows), initial=0)
         tiny = jnp.where(largest == 0, jnp.ones_like(largest), largest * jnp.finfo(a.dtype).eps)
         moved = jnp.where(pivots == 0, tiny.astype(pivots.dtype), pivots)
@@ -181,7 +195,7 @@ def det_banded_rule(a):
 @tj.cholesky.implementation(tj.SymTridiagonal, differentiate=True)
 @tj.cholesky.implementation(tj.Tridiagonal, differentiate=True)
 @tj.cholesky.implementation(tj.Banded, differentiate=True)
-def cholesky_banded(a):
+def cholesky_banded(a: Band) -> Shaped[tj.Banded, "n n"]:
     """The factor stays in the band: $O(n b^2)$. Like a dense one, of the Hermitian part of `a`."""
     n, width = a.shape[0], max(widths(a))
     below = []
@@ -189,7 +203,7 @@ def cholesky_banded(a):
         entries = (a.off_diagonal(-k) + jnp.conj(a.off_diagonal(k))) / 2
         below.append(jnp.pad(entries, (0, min(k, n))))
 
-    def eliminate(pending, column):
+    def eliminate(pending: tuple[Array, ...], column: Array) -> PyTree:
         """`pending[j]`: what the columns before subtract from the one that is `j` later."""
         column = column - pending[0] if pending else column
         pivot = jnp.sqrt(jnp.real(column[0])).astype(column.dtype)
@@ -208,7 +222,7 @@ def cholesky_banded(a):
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def cases():
+def cases() -> Iterator[Case]:
     """Every rule: with row exchanges, complex, one-sided and uneven bands."""
     from tanjax.testing import Case, Samples
 

@@ -9,11 +9,12 @@ the dot product of two vectors. Integers, callables and static data have no coor
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
 
 from tanjax import arrays
 from tanjax.arrays import AbstractArray
@@ -21,7 +22,7 @@ from tanjax.arrays import AbstractArray
 FLOAT0 = jax.dtypes.float0
 
 
-def moves(leaf: Any) -> bool:
+def moves(leaf: PyTree) -> bool:
     """Whether a leaf has a tangent space."""
     try:
         return bool(arrays.is_inexact(leaf))
@@ -42,7 +43,7 @@ class Block:
 class Coordinates:
     """The real coordinates of a tree."""
 
-    def __init__(self, tree: Any) -> None:
+    def __init__(self, tree: PyTree) -> None:
         paths, self.treedef = jax.tree_util.tree_flatten_with_path(tree)
         self.leaves = [leaf for _, leaf in paths]
         self.blocks: list[Block | None] = []
@@ -58,16 +59,16 @@ class Coordinates:
             start = stop
         self.size = start
 
-    def vector(self, tree: Any) -> Any:
+    def vector(self, tree: PyTree) -> PyTree:
         """The coordinates of a primal or a tangent."""
         return self._vector(self.treedef.flatten_up_to(tree), conjugate=False)
 
-    def dual(self, tree: Any) -> Any:
+    def dual(self, tree: PyTree) -> PyTree:
         """The coordinates of a cotangent: `dual(c) @ vector(t)` is JAX's pairing."""
         return self._vector(self.treedef.flatten_up_to(tree), conjugate=True)
 
-    def _vector(self, leaves: list[Any], *, conjugate: bool) -> Any:
-        parts: list[Any] = []
+    def _vector(self, leaves: list[PyTree], *, conjugate: bool) -> PyTree:
+        parts: list[PyTree] = []
         for leaf, block in zip(leaves, self.blocks, strict=True):
             if block is None:
                 continue
@@ -80,24 +81,24 @@ class Coordinates:
                 parts.append(-imaginary if conjugate else imaginary)
         return jnp.concatenate(parts) if parts else jnp.zeros(0)
 
-    def tree(self, vector: Any) -> Any:
+    def tree(self, vector: PyTree) -> PyTree:
         """The primal with these coordinates; leaves without coordinates are kept."""
         return self.treedef.unflatten(self._leaves(vector, self.leaves, conjugate=False))
 
-    def tangent(self, vector: Any) -> Any:
+    def tangent(self, vector: PyTree) -> PyTree:
         """The tangent with these coordinates; `float0` where there are none."""
         return self.treedef.unflatten(self._leaves(vector, self._zeros(), conjugate=False))
 
-    def cotangent(self, vector: Any) -> Any:
+    def cotangent(self, vector: PyTree) -> PyTree:
         """The cotangent with these dual coordinates."""
         return self.treedef.unflatten(self._leaves(vector, self._zeros(), conjugate=True))
 
-    def _zeros(self) -> list[Any]:
+    def _zeros(self) -> list[PyTree]:
         return [
             None if callable(leaf) else np.zeros(np.shape(leaf), FLOAT0) for leaf in self.leaves
         ]
 
-    def _leaves(self, vector: Any, others: list[Any], *, conjugate: bool) -> list[Any]:
+    def _leaves(self, vector: PyTree, others: list[PyTree], *, conjugate: bool) -> list[PyTree]:
         new = list(others)
         for i, block in enumerate(self.blocks):
             if block is None:
@@ -111,7 +112,7 @@ class Coordinates:
         return new
 
 
-def canonical(tree: Any) -> Any:
+def canonical(tree: PyTree) -> PyTree:
     """A tree with the storage invariant of every structured array enforced again."""
     if jax.tree_util.all_leaves([tree]):
         return tree
@@ -120,22 +121,22 @@ def canonical(tree: Any) -> Any:
     return tree.canonical() if isinstance(tree, AbstractArray) else tree
 
 
-def dense(tree: Any) -> Any:
+def dense(tree: PyTree) -> PyTree:
     """A tree whose structured arrays have become dense ones."""
     form = lambda x: arrays.destructure(x) if arrays.is_structured(x) else x
     return jax.tree.map(form, tree, is_leaf=arrays.is_structured)
 
 
-def random(size: int, seed: int) -> Any:
+def random(size: int, seed: int) -> PyTree:
     """Fixed numbers without symmetry, bounded away from zero and from each other's multiples."""
     rng = np.random.default_rng([seed, size])
     return jnp.asarray(rng.uniform(0.3, 1.3, size) * rng.choice([-1.0, 1.0], size))
 
 
-def single_precision(tree: Any) -> Any:
+def single_precision(tree: PyTree) -> PyTree:
     """A tree in float32 and complex64, static dtypes included."""
 
-    def narrow(dtype: Any) -> Any:
+    def narrow(dtype: DTypeLike) -> PyTree:
         return jnp.complex64 if jnp.issubdtype(dtype, jnp.complexfloating) else jnp.float32
 
     if jax.tree_util.all_leaves([tree]):
@@ -151,7 +152,7 @@ def single_precision(tree: Any) -> Any:
     return tree
 
 
-def wide_leaves(tree: Any) -> list[str]:
+def wide_leaves(tree: PyTree) -> list[str]:
     """The leaves of a tree that are not in single precision."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
     wide = (jnp.float64, jnp.complex128)
@@ -162,7 +163,7 @@ def wide_leaves(tree: Any) -> list[str]:
     ]
 
 
-def require_double(where: str, tree: Any) -> None:
+def require_double(where: str, tree: PyTree) -> None:
     """Raise `ValueError` unless every leaf that moves is in double precision."""
     dtypes = {jnp.result_type(leaf) for leaf in jax.tree.leaves(tree) if moves(leaf)}
     narrow = sorted(str(d) for d in dtypes if jnp.finfo(d).nmant < 52)

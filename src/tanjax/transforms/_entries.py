@@ -28,7 +28,7 @@ from ._arguments import is_finite
 from ._packing import free_leaves
 
 DEAR = 1e-3  # seconds that a look may take at every call
-# Bits around numbers for which JAX's own program was seen to be right, where bounds promise nothing.
+# Bits around numbers for which JAX's own program was seen to be right, if bounds promise nothing.
 # The smallest entry of an array is another one on every call, a single number is not. One more bit
 # of a number is eight of its eighth power.
 _UP, _DOWN, _OFTEN = 1.0, 8.0, 8  # the latter grows with every look, up to so many times

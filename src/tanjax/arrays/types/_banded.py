@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Self
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Shaped
 
 from tanjax._errors import ShapeError, describe
+from tanjax._typing import AnyArray, DenseArray, DType, Natural, Samples, Scalar, Shape
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, canonical_field, set_fields, static_field
@@ -36,7 +38,7 @@ class Banded(AbstractArray):
     units = "bands: u -> u"
     fields_are_entries = True
 
-    bands: Array
+    bands: Shaped[Array, "width n"]
     lower: int = static_field()
     upper: int = static_field()
 
@@ -50,7 +52,7 @@ class Banded(AbstractArray):
             )
         set_fields(self, bands=self._without_corners(bands))
 
-    def _without_corners(self, bands: Any) -> Any:
+    def _without_corners(self, bands: Shaped[Array, "... width n"]) -> Shaped[Array, "... width n"]:
         n = bands.shape[-1]
         rows = np.arange(-self.upper, self.lower + 1)[:, None] + np.arange(n)
         return jnp.where((rows >= 0) & (rows < n), bands, jnp.zeros((), bands.dtype))
@@ -61,22 +63,22 @@ class Banded(AbstractArray):
         return range(-self.lower, self.upper + 1)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         shape = self.bands.shape
         return (*shape[:-2], shape[-1], shape[-1])
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return self.bands.dtype
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [cls(samples.normal(4, 5), 1, 2), cls(samples.complex(2, 3), 1, 0)]
 
-    def canonical(self) -> Any:
+    def canonical(self) -> Self:
         return self.replace(bands=self._without_corners(self.bands))
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, "... n n"]:
         n = self.bands.shape[-1]
         i = jnp.arange(n)
         dense = jnp.zeros(self.shape, self.bands.dtype)
@@ -85,10 +87,10 @@ class Banded(AbstractArray):
             dense = dense.at[..., row, row + k].set(self.off_diagonal(k))
         return dense
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         return structural.canonical()
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         if isinstance(natural, Banded) and (natural.lower, natural.upper) == (
             self.lower,
             self.upper,
@@ -101,26 +103,25 @@ class Banded(AbstractArray):
             rows.append(jnp.pad(ask.off_diagonal(natural, k), missing))
         return self.replace(bands=jnp.stack(rows))
 
-    def pushforward_of_restructure(self, natural: Any) -> Any:
+    def pushforward_of_restructure(self, natural: Natural) -> Self:
         return self.pullback_of_destructure(natural)
 
-    def pullback_of_restructure(self, structural: Any) -> Any:
+    def pullback_of_restructure(self, structural: Self) -> Natural:
         return structural.canonical()
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         """One shifted multiple of `b` per diagonal, in one pass."""
         n, rest = self.bands.shape[-1], [(0, 0)] * (b.ndim - 1)
-        out = None
+        products: list[Array] = []
         for k in self.offsets:
             entries = self.off_diagonal(k)
             part = b[max(0, k) : max(n - max(0, -k), 0)]
             product = (entries if b.ndim == 1 else entries[:, None]) * part
             missing = (max(0, min(-k, n)), max(0, min(k, n)))
-            product = jnp.pad(product, [missing, *rest])
-            out = product if out is None else out + product
-        return out
+            products.append(jnp.pad(product, [missing, *rest]))
+        return sum(products[1:], products[0])
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         n, rows = self.bands.shape[-1], []
         for k in self.offsets:  # which become the diagonals -k, from the uppermost on
             missing = (max(0, min(-k, n)), max(0, min(k, n)))
@@ -128,23 +129,23 @@ class Banded(AbstractArray):
             rows.append(jnp.pad(self.off_diagonal(k), [*leading, missing]))
         return self.replace(bands=jnp.stack(rows, -2), lower=self.upper, upper=self.lower)
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return self.bands[..., self.upper, :]
 
-    def off_diagonal(self, offset: int) -> Any:
+    def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
         if offset not in self.offsets:
             return no_entries(self.diagonal(), offset)
         n = self.bands.shape[-1]
         inside = slice(max(0, offset), max(n - max(0, -offset), 0))
         return self.bands[..., self.upper - offset, inside]
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self._without_corners(self.bands))
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         if rows != columns:
             return band_block(self, self.offsets, rows, columns)
         return Banded(self.bands[:, rows], self.lower, self.upper)
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         return sum(jnp.sum(self.off_diagonal(k) * ask.off_diagonal(other, k)) for k in self.offsets)

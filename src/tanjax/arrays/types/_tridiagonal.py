@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Self
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Shaped
 
 from tanjax._errors import ShapeError, describe
+from tanjax._typing import AnyArray, DenseArray, DType, Natural, Samples, Scalar, Shape
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, canonical_field, set_fields
@@ -33,73 +36,73 @@ class Tridiagonal(AbstractArray):
     units = "lower: u, diag: u, upper: u -> u"
     fields_are_entries = True
 
-    lower: Array
-    diag: Array
-    upper: Array
+    lower: Shaped[Array, " m"]
+    diag: Shaped[Array, " n"]
+    upper: Shaped[Array, " m"]
 
     def __post_init__(self) -> None:
         check_lengths(self, "lower", "upper")
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         shape = self.diag.shape
         return shape + shape[-1:]
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return self.diag.dtype
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [
             cls(samples.normal(3), samples.normal(4), samples.normal(3)),
             cls(samples.complex(1), samples.complex(2), samples.complex(1)),
         ]
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, "... n n"]:
         return three_diagonals(self.lower, self.diag, self.upper)
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         return structural
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         lower, diag, upper = (ask.off_diagonal(natural, k) for k in (-1, 0, 1))
         return self.replace(lower=lower, diag=diag, upper=upper)
 
-    def pushforward_of_restructure(self, natural: Any) -> Any:
+    def pushforward_of_restructure(self, natural: Natural) -> Self:
         return self.pullback_of_destructure(natural)
 
-    def pullback_of_restructure(self, structural: Any) -> Any:
+    def pullback_of_restructure(self, structural: Self) -> Natural:
         return structural
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return three_products(self.lower, self.diag, self.upper, b)
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self.replace(lower=self.upper, upper=self.lower)
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return self.diag
 
-    def off_diagonal(self, offset: int) -> Any:
+    def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
         fields = {-1: self.lower, 0: self.diag, 1: self.upper}
         return fields[offset] if offset in fields else no_entries(self.diag, offset)
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.diag) + jnp.sum(self.lower) + jnp.sum(self.upper)
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         if rows != columns:
             return band_block(self, (-1, 0, 1), rows, columns)
         diag, off = principal(self, rows)
         return Tridiagonal(self.lower[off], self.diag[diag], self.upper[off])
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         fields = ((-1, self.lower), (0, self.diag), (1, self.upper))
         return sum(jnp.sum(mine * ask.off_diagonal(other, k)) for k, mine in fields)
 
 
-def check_lengths(x: Any, *names: str) -> None:
+def check_lengths(x: AbstractArray, *names: str) -> None:
     """Fields of one dtype, `diag` with `n` entries and the others with `n - 1`, or `ShapeError`."""
     fields = {name: canonical_field(x, name, 1) for name in ("diag", *names)}
     diag, expected = fields["diag"], max(fields["diag"].shape[0] - 1, 0)
@@ -114,7 +117,9 @@ def check_lengths(x: Any, *names: str) -> None:
         set_fields(x, **{name: value.astype(dtype) for name, value in fields.items()})
 
 
-def three_diagonals(lower: Any, diag: Any, upper: Any) -> Array:
+def three_diagonals(
+    lower: Shaped[Array, "... m"], diag: Shaped[Array, "... n"], upper: Shaped[Array, "... m"]
+) -> Shaped[Array, "... n n"]:
     """The dense matrix, or a batch of them."""
     i = jnp.arange(diag.shape[-1])
     dense = jnp.zeros((*diag.shape, diag.shape[-1]), diag.dtype).at[..., i, i].set(diag)
@@ -122,7 +127,12 @@ def three_diagonals(lower: Any, diag: Any, upper: Any) -> Array:
     return dense.at[..., i, i - 1].set(lower).at[..., i - 1, i].set(upper)
 
 
-def three_products(lower: Any, diag: Any, upper: Any, b: Any) -> Any:
+def three_products(
+    lower: Shaped[Array, " m"],
+    diag: Shaped[Array, " n"],
+    upper: Shaped[Array, " m"],
+    b: Shaped[DenseArray, " n *k"],
+) -> Shaped[DenseArray, " n *k"]:
     """The product with a vector or a matrix: three shifted multiples, in one pass."""
     if b.ndim == 2:
         lower, diag, upper = lower[:, None], diag[:, None], upper[:, None]
@@ -131,18 +141,20 @@ def three_products(lower: Any, diag: Any, upper: Any, b: Any) -> Any:
     return diag * b + below + jnp.pad(upper * b[1:], [(0, min(1, b.shape[0])), *rest])
 
 
-def no_entries(diag: Any, offset: int) -> Any:
+def no_entries(diag: Shaped[Array, "... n"], offset: int) -> Shaped[Array, "... k"]:
     """The zeros on a diagonal outside of the band."""
     return jnp.zeros_like(diag[..., abs(offset) :])
 
 
-def principal(x: Any, rows: slice) -> tuple[slice, slice]:
+def principal(x: AbstractArray, rows: slice) -> tuple[slice, slice]:
     """The entries of the diagonal, and of its neighbours, in a principal sub-matrix."""
     start, stop, _ = rows.indices(x.shape[-1])
     return slice(start, stop), slice(start, max(stop - 1, start))
 
 
-def band_block(x: Any, offsets: Any, rows: slice, columns: slice) -> Array:
+def band_block(
+    x: AbstractArray, offsets: Iterable[int], rows: slice, columns: slice
+) -> Shaped[Array, "m n"]:
     """Any other sub-matrix, dense: every entry is looked up on its diagonal."""
     (r, r_end, _), (c, c_end, _) = (part.indices(x.shape[-1]) for part in (rows, columns))
     i, j = jnp.arange(r, r_end)[:, None], jnp.arange(c, c_end)
