@@ -35,12 +35,13 @@ def operands(formed: PyTree) -> dict[str, PyTree]:
     m, n = formed.shape
     pick = lambda shape, seed: random(int(np.prod(shape)), seed).reshape(shape)
     two = pick((n, 2), 61)
-    return {
+    found = {
         "vector": pick((n,), 60).astype(formed.dtype),
         "two": two.astype(formed.dtype),
-        "complex": jax.lax.complex(two, pick((n, 2), 62)),
+        "complex": two + 1j * pick((n, 2), 62),
         "left": pick((2, m), 63).astype(formed.dtype),
     }
+    return jax.device_put(found)
 
 
 def answers(x: PyTree, b: dict[str, PyTree], others: dict[str, PyTree]) -> dict[str, PyTree]:

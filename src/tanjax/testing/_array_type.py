@@ -37,7 +37,7 @@ from ._coordinates import (
 from ._finite_differences import jacobian
 from ._generic import require_generic
 from ._lattice import members
-from ._modes import COMPILER, choose
+from ._modes import choose, compiled
 from ._record import CheckResult, Recorder
 from ._units import (
     labelled,
@@ -116,7 +116,7 @@ class _Checker:
         self.formed = self._form(x)
         self.out = Coordinates(self.formed)
         self.bar_unit, self.dot_unit = unit_of_cotangent(x), unit_of_tangent(x)
-        run: Function = lambda f, *a: jax.jit(f, compiler_options=COMPILER)(*a)
+        run: Function = lambda f, *a: compiled(f)(*a)
         self.run = run
         self.jacobian = np.asarray(run(jax.jacfwd(self.dense), self.point))
         self.inverse = pseudo_inverse(self.jacobian)
@@ -211,7 +211,7 @@ class _Checker:
             jax.eval_shape(lambda x: traced.append((x.shape, x.dtype, repr(x))), self.x)
             same = traced[0][:2] == (aval.shape, aval.dtype)
             self.recorder.holds("shape", "shape or dtype differ under tracing.", same)
-        moved = jnp.stack([self.point, self.point + 0.1 * self.field_vector])
+        moved = np.stack([self.point, self.point + 0.1 * self.field_vector])
 
         def both(moved: PyTree) -> PyTree:
             batch = jax.vmap(self.fields.tree)(moved)
@@ -292,7 +292,7 @@ class _Checker:
 
     def check_finite_differences(self) -> None:
         stage = "finite differences"
-        run = jax.jit(lambda v: self.out.vector(self._form(canonical(self.fields.tree(v)))))
+        run = compiled(lambda v: self.out.vector(self._form(canonical(self.fields.tree(v)))))
         if self._has_coordinates(stage):
             want = jacobian(run, self.point)
             self.recorder.compare(stage, "the Jacobian of to_dense", self.jacobian, want, 1e-6)

@@ -4,6 +4,9 @@ Derivatives of functions of structured arrays are compared in *stored coordinate
 imaginary parts of every floating or complex leaf, one after the other. A tangent has the
 coordinates of a primal; a cotangent the conjugate ones, so that JAX's pairing `Re Σ ct t` is
 the dot product of two vectors. Integers, callables and static data have no coordinates.
+
+Numbers in hand go through NumPy: each operation of JAX on a shape that it has not met compiles a
+program (`jnp.asarray` of a NumPy array is one), and a check of an operation met thirty such.
 """
 
 from __future__ import annotations
@@ -28,6 +31,11 @@ def moves(leaf: PyTree) -> bool:
         return bool(arrays.is_inexact(leaf))
     except TypeError:  # a callable or another static value
         return False
+
+
+def in_hand(*leaves: PyTree) -> bool:
+    """Whether these are numbers, and not tracers."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,17 +77,18 @@ class Coordinates:
 
     def _vector(self, leaves: list[PyTree], *, conjugate: bool) -> PyTree:
         parts: list[PyTree] = []
+        xp: PyTree = np if in_hand(*leaves) else jnp
         for leaf, block in zip(leaves, self.blocks, strict=True):
             if block is None:
                 continue
-            leaf = jnp.asarray(leaf)
+            leaf = xp.asarray(leaf)
             if leaf.shape != block.shape:
                 raise ValueError(f"{block.name}: shape {leaf.shape} is not {block.shape}")
-            parts.append(jnp.real(leaf).ravel())
+            parts.append(xp.real(leaf).ravel())
             if block.is_complex:
-                imaginary = jnp.imag(leaf).ravel()
+                imaginary = xp.imag(leaf).ravel()
                 parts.append(-imaginary if conjugate else imaginary)
-        return jnp.concatenate(parts) if parts else jnp.zeros(0)
+        return xp.concatenate(parts) if parts else np.zeros(0)
 
     def tree(self, vector: PyTree) -> PyTree:
         """The primal with these coordinates; leaves without coordinates are kept."""
@@ -100,6 +109,8 @@ class Coordinates:
 
     def _leaves(self, vector: PyTree, others: list[PyTree], *, conjugate: bool) -> list[PyTree]:
         new = list(others)
+        known = in_hand(vector)
+        vector = np.asarray(vector) if known else vector
         for i, block in enumerate(self.blocks):
             if block is None:
                 continue
@@ -107,9 +118,23 @@ class Coordinates:
             if block.is_complex:
                 half = values.shape[0] // 2
                 imaginary = -values[half:] if conjugate else values[half:]
-                values = jax.lax.complex(values[:half], imaginary)
-            new[i] = values.reshape(block.shape).astype(jnp.result_type(self.leaves[i]))
+                make = _complex if known else jax.lax.complex
+                values = make(values[:half], imaginary)
+            values = values.reshape(block.shape).astype(jnp.result_type(self.leaves[i]))
+            new[i] = jax.device_put(values) if known else values
         return new
+
+
+def _complex(real: PyTree, imaginary: PyTree) -> PyTree:
+    """Without the product by 1j, which makes nan of infinities."""
+    values = np.empty(np.shape(real), np.result_type(real, np.complex64))
+    values.real, values.imag = real, imaginary
+    return values
+
+
+def complex_of(real: PyTree, imaginary: PyTree) -> PyTree:
+    """The complex array of two arrays in hand."""
+    return jax.device_put(_complex(np.asarray(real), np.asarray(imaginary)))
 
 
 def canonical(tree: PyTree) -> PyTree:
@@ -128,9 +153,12 @@ def dense(tree: PyTree) -> PyTree:
 
 
 def random(size: int, seed: int) -> PyTree:
-    """Fixed numbers without symmetry, bounded away from zero and from each other's multiples."""
+    """Fixed numbers without symmetry, bounded away from zero and from each other's multiples.
+
+    **Returns:** a NumPy array: who gives it to a rule or a type puts it on the device.
+    """
     rng = np.random.default_rng([seed, size])
-    return jnp.asarray(rng.uniform(0.3, 1.3, size) * rng.choice([-1.0, 1.0], size))
+    return rng.uniform(0.3, 1.3, size) * rng.choice([-1.0, 1.0], size)
 
 
 def single_precision(tree: PyTree) -> PyTree:
@@ -140,7 +168,10 @@ def single_precision(tree: PyTree) -> PyTree:
         return jnp.complex64 if jnp.issubdtype(dtype, jnp.complexfloating) else jnp.float32
 
     if jax.tree_util.all_leaves([tree]):
-        return jnp.asarray(tree, narrow(jnp.result_type(tree))) if moves(tree) else tree
+        if not moves(tree):
+            return tree
+        small = narrow(jnp.result_type(tree))
+        return jax.device_put(np.asarray(tree, small)) if in_hand(tree) else tree.astype(small)
     children, treedef = jax.tree.flatten(tree, is_leaf=lambda v: v is not tree)
     tree = jax.tree.unflatten(treedef, map(single_precision, children))
     if isinstance(tree, AbstractArray):

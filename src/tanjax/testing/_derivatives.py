@@ -247,7 +247,8 @@ def _natural(p: Problem, point: PyTree) -> Measured:
 
 def _outer(like: PyTree) -> arrays.Outer:
     """A factored natural cotangent with the shape and dtype of a matrix."""
-    return arrays.Outer(*(random(n, 30 + i).astype(like.dtype) for i, n in enumerate(like.shape)))
+    factors = [random(n, 30 + i).astype(like.dtype) for i, n in enumerate(like.shape)]
+    return arrays.Outer(*jax.device_put(factors))
 
 
 def outer_probe(p: Problem) -> PyTree:

@@ -16,7 +16,6 @@ from itertools import pairwise
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -43,7 +42,7 @@ def finite_difference_jvp(
     inputs = Coordinates(primals)
     outputs, along = _vector_function(f, primals)
     moved = difference(along, np.asarray(inputs.vector(primals)), inputs.vector(tangents))
-    return outputs.tangent(jnp.asarray(moved))
+    return outputs.tangent(moved)
 
 
 def finite_difference_vjp(

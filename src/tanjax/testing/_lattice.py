@@ -53,5 +53,5 @@ def members(x: PyTree, formed: PyTree) -> dict[str, PyTree]:
 def _values(shape: tuple[int, ...], dtype: DTypeLike, seed: int) -> PyTree:
     values = random(int(np.prod(shape)), seed).reshape(shape)
     if jnp.issubdtype(dtype, jnp.complexfloating):
-        values = jax.lax.complex(values, random(values.size, seed + 50).reshape(shape))
-    return values.astype(dtype)
+        values = values + 1j * random(values.size, seed + 50).reshape(shape)
+    return jax.device_put(values.astype(dtype))

@@ -24,7 +24,7 @@ from tanjax import arrays
 from tanjax._typing import Function
 
 from ._coordinates import moves
-from ._modes import COMPILER
+from ._modes import compiled
 from ._problem import Problem
 from ._record import Recorder, relative_error
 from ._units import numbers
@@ -39,7 +39,7 @@ def check_sensitivity(
     program = _mutated(p)
     if program is None:
         return
-    run: Function = jax.jit(program, compiler_options=COMPILER)
+    run: Function = compiled(program)
     honest = np.zeros((len(p.args) + 1, 2)) + np.array([1.0, 0.0])
     right, right_near = np.asarray(run(point, honest)), np.asarray(run(near, honest))
     mutants = {"zeroed": (0.0, 0.0), "negated": (-1.0, 0.0), "transposed": (0.0, 1.0),

@@ -23,7 +23,7 @@ from ._coordinates import require_double
 from ._derivatives import Probe
 from ._finite_differences import jacobian
 from ._generic import require_generic
-from ._modes import COMPILER, choose
+from ._modes import choose, compiled
 from ._mutants import check_sensitivity
 from ._problem import Problem, reference_answers
 from ._promises import check_promises, check_scratch
@@ -152,7 +152,7 @@ class _Checker:
 
     def _compiled(self, stage: str, f: Function, *args: PyTree) -> Any:
         try:
-            out = jax.jit(f, compiler_options=COMPILER)(*args)
+            out = compiled(f)(*args)
         except CheckFailure:
             raise
         except Exception as error:
@@ -173,9 +173,7 @@ class _Checker:
         return list(zip(probes, self._compiled(stage, values, *args), strict=True))
 
     def _reference(self) -> dict[str, PyTree]:
-        run = lambda f, *args: jax.tree.map(
-            np.asarray, jax.jit(f, compiler_options=COMPILER)(*args)
-        )
+        run = lambda f, *args: jax.tree.map(np.asarray, compiled(f)(*args))
         try:
             return reference_answers(self.problem, self.points, run)
         except Exception as error:
@@ -234,7 +232,7 @@ class _Checker:
     def _check_value(self) -> PyTree:
         """The eager and the compiled value; **returns** the compiled function."""
         p = self.problem
-        run = jax.jit(p.kept, compiler_options=COMPILER)
+        run = compiled(p.kept)
         if "value" in self.chosen:
             try:
                 got = (("", p.read(p.call(*p.args))), (" under jit", run(p.point)))

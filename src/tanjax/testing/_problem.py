@@ -23,7 +23,7 @@ from jaxtyping import PyTree
 from tanjax import arrays, registry
 from tanjax._typing import Function
 
-from ._coordinates import Coordinates, canonical, dense, moves, random
+from ._coordinates import Coordinates, canonical, dense, in_hand, moves, random
 
 
 def bind(
@@ -83,12 +83,13 @@ class Problem:
         for k in range(count):
             moved = self.point * (1 + 0.03 * random(self.size, 20 + k))
             rows.append(self.vector([canonical(a) for a in self.unpack(moved)]))
-        return jnp.stack(rows)
+        return np.stack(rows)
 
     def vector(self, args: Sequence[PyTree]) -> PyTree:
         """The coordinates of arguments."""
         parts = [c.vector(a) for c, a in zip(self.inputs, args, strict=True)]
-        return jnp.concatenate(parts or [jnp.zeros(0)])
+        xp: PyTree = np if in_hand(*parts) else jnp
+        return xp.concatenate(parts or [np.zeros(0)])
 
     def parts(self, vector: PyTree) -> list[PyTree]:
         """The coordinates of each argument."""
@@ -185,13 +186,13 @@ def reference_answers(p: Problem, points: PyTree, compiled: Function) -> dict[st
         for near in np.asarray(points):
             rows.append(point.copy())
             rows[-1][p.part(i)] = near[p.part(i)]
-    rows += [point * (1 + 2.0**-50 * np.asarray(random(p.size, 60 + k))) for k in range(ROUNDED)]
+    rows += [point * (1 + 2.0**-50 * random(p.size, 60 + k)) for k in range(ROUNDED)]
 
     def at(row: PyTree) -> PyTree:
         both = lambda x: (p.defined(x), jax.jacfwd(p.defined)(x))
         return jax.jvp(both, (row,), (p.direction,))
 
-    (y, j), (_, turned) = compiled(jax.vmap(at), jnp.stack(rows))
+    (y, j), (_, turned) = compiled(jax.vmap(at), np.stack(rows))
     y, j, turned = map(_without_noise, (y, j, turned))
     weights, v, few = np.asarray(p.probe), np.asarray(p.direction), 1 + len(points)
     slope = np.einsum("ro,rox->rx", weights * (1 + y), j)

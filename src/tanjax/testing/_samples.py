@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
@@ -20,16 +21,16 @@ class Samples:
 
     def normal(self, *shape: int) -> PyTree:
         """Normal numbers around 0.3."""
-        return jnp.asarray(self._rng.normal(0.3, 1.0, shape))
+        return jax.device_put(np.asarray(self._rng.normal(0.3, 1.0, shape)))
 
     def complex(self, *shape: int) -> PyTree:
         """Complex normal numbers."""
         parts = self._rng.normal(0.3, 1.0, (2, *shape))
-        return jnp.asarray(parts[0] + 1j * parts[1])
+        return jax.device_put(np.asarray(parts[0] + 1j * parts[1]))
 
     def positive(self, *shape: int) -> PyTree:
         """Numbers between 0.5 and 2."""
-        return jnp.asarray(self._rng.uniform(0.5, 2.0, shape))
+        return jax.device_put(np.asarray(self._rng.uniform(0.5, 2.0, shape)))
 
     def regular(self, n: int, *, complex: bool = False) -> PyTree:
         """A general square matrix, well conditioned: it can be solved with."""

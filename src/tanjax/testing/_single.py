@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ._coordinates import Coordinates, single_precision, wide_leaves
-from ._modes import COMPILER
+from ._modes import compiled
 from ._problem import Problem
 from ._record import SINGLE, Recorder
 
@@ -31,7 +31,7 @@ def check_single_precision(recorder: Recorder, p: Problem, want: dict[str, PyTre
         return (out, y), pull(back(p.probe.astype(y.dtype))[0])
 
     try:
-        run_all = jax.jit(run, compiler_options=COMPILER)
+        run_all = compiled(run)
         out, bars = run_all(*(args[i] for i in p.moving))
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"

@@ -21,8 +21,8 @@ from jaxtyping import PyTree
 
 from tanjax import arrays
 
-from ._coordinates import canonical, moves, random
-from ._modes import COMPILER
+from ._coordinates import canonical, complex_of, moves, random
+from ._modes import compiled
 from ._problem import Problem, definition_of
 from ._record import Recorder
 
@@ -90,7 +90,7 @@ def _compare(recorder: Recorder, variant: Variant, p: Problem, tolerance: float)
 
     name = variant.name
     try:
-        (got, want), gap = jax.jit(both, compiler_options=COMPILER)(p.point)
+        (got, want), gap = compiled(both)(p.point)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise recorder.fail(STAGE, f"{name}: it raised.", reason) from error
@@ -151,9 +151,10 @@ def _changes(x: PyTree) -> Iterator[tuple[str, Any]]:
         return
     if np.ndim(x) == 1 and np.size(x):
         other = random(np.size(x), 71).astype(x.dtype)
-        yield "a matrix of two columns", jnp.stack([x, x * other], axis=1)
+        two = np.stack([x, np.asarray(x) * other], axis=1)
+        yield "a matrix of two columns", jax.device_put(two)
     elif np.ndim(x) == 2 and x.shape[1]:
-        yield "a vector", x[:, 0]
+        yield "a vector", jax.device_put(np.asarray(x)[:, 0])
 
 
 def _promises(x: PyTree) -> bool:
@@ -164,6 +165,6 @@ def _promises(x: PyTree) -> bool:
 def _complex(leaf: PyTree) -> PyTree:
     if not moves(leaf):
         return leaf
-    leaf = jnp.asarray(leaf)
+    leaf = np.asarray(leaf)
     turn = random(leaf.size, 72).reshape(leaf.shape).astype(leaf.dtype)
-    return jax.lax.complex(leaf, leaf * turn)
+    return complex_of(leaf, leaf * turn)

@@ -15,6 +15,7 @@ from tanjax._typing import Function
 from tanjax.arrays import Unitful
 
 ARRAYS: set[type] = set()  # the types of JAX's arrays that hold numbers, as they are met
+NOBODY: Any = object()  # which no argument is
 _NUMBERS = (float, int, complex, bool, str, type(None))
 
 

@@ -94,12 +94,12 @@ def associative_scan(fn: Function, elems: PyTree, reverse: bool = False, axis: i
     return jax.lax.associative_scan(combine, elems, reverse, axis)
 
 
-def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, **options: PyTree) -> PyTree:
+def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, **options: PyTree) -> Function:
     """`jax.vmap`: units are not mapped, so it maps functions of quantities as it is."""
     return jax.vmap(fun, in_axes, out_axes, **options)
 
 
-def checkpoint(fun: Function | None = None, **options: PyTree) -> PyTree:
+def checkpoint(fun: Function | None = None, **options: PyTree) -> Function:
     """`jax.checkpoint`, on quantities; also as a decorator with options."""
     if fun is None:
         return lambda f: jax.checkpoint(f, **options)

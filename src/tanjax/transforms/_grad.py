@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec
 
 import jax
 import jax.numpy as jnp
@@ -25,16 +25,17 @@ from ._natural import (
 )
 from ._units import Stripped, common_rate, flatten_like, is_plain_leaf, times_unit
 
+P = ParamSpec("P")
 Argnums = int | Sequence[int]
 
 
 def value_and_grad(
-    f: Function,
+    f: Callable[P, PyTree],
     argnums: Argnums = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
-) -> Function:
+) -> Callable[P, PyTree]:
     """Like `jax.value_and_grad`, with natural gradients.
 
     **Arguments:** `f`, a scalar function of pytrees that may hold structured arrays; `allow_int`:
@@ -48,7 +49,7 @@ def value_and_grad(
     **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate.
     """
 
-    def derivative(*args: PyTree, **kwargs: PyTree) -> PyTree:
+    def derivative(*args: P.args, **kwargs: P.kwargs) -> PyTree:
         if not allow_int:
             _check_differentiable("grad", args, argnums)
         held, moving, restore = _hold_fixed(f, args, argnums)
@@ -67,7 +68,7 @@ def value_and_grad(
         return (loss, aux) if has_aux else loss, times_unit(gradient, unit.delta)
 
     @functools.wraps(f)
-    def wrapped(*args: PyTree, **kwargs: PyTree) -> PyTree:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> PyTree:
         result = derivative(*args, **kwargs)
         return planned_if_lost("value_and_grad", f, derivative, args, kwargs, result)
 
@@ -75,12 +76,12 @@ def value_and_grad(
 
 
 def grad(
-    f: Function,
+    f: Callable[P, PyTree],
     argnums: Argnums = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
-) -> Function:
+) -> Callable[P, PyTree]:
     """Like `jax.grad`, with natural gradients: `value_and_grad` without the value.
 
     **Returns:** a function giving the gradient, with `has_aux` a pair of gradient and aux value.
@@ -95,7 +96,7 @@ def grad(
     both = value_and_grad(f, argnums, has_aux, holomorphic, allow_int)
 
     @functools.wraps(f)
-    def wrapped(*args: PyTree, **kwargs: PyTree) -> PyTree:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> PyTree:
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
@@ -193,8 +194,8 @@ def _push_tree(out: PyTree, structural: PyTree) -> PyTree:
 
 
 def jacrev(
-    f: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Function:
+    f: Callable[P, PyTree], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[P, PyTree]:
     """The Jacobian by reverse mode, row by row natural.
 
     **Returns:** a tree like the output whose leaves are trees like the argument. The block of a
@@ -206,8 +207,8 @@ def jacrev(
 
 
 def jacfwd(
-    f: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Function:
+    f: Callable[P, PyTree], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[P, PyTree]:
     """The Jacobian by forward mode; same result as `jacrev`, cheaper for few inputs.
 
     **Cost:** one forward pass per stored number; `jacrev`: one reverse pass per output entry.
@@ -219,8 +220,8 @@ jacobian = jacrev
 
 
 def hessian(
-    f: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Function:
+    f: Callable[P, PyTree], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[P, PyTree]:
     """The Hessian: `jacobian(grad(f))` with natural blocks, `jacobian(jacobian(f))` for other `f`.
 
     **Returns:** for every array of the argument a row of blocks, each of shape `x.shape + y.shape`
@@ -231,7 +232,7 @@ def hessian(
     """
 
     @functools.wraps(f)
-    def scalar(*args: PyTree, **kwargs: PyTree) -> PyTree:
+    def scalar(*args: P.args, **kwargs: P.kwargs) -> PyTree:
         out = f(*args, **kwargs)
         value = out[0] if has_aux else out
         if not is_plain_leaf(_value(value)) or jnp.shape(_value(value)):
@@ -242,7 +243,7 @@ def hessian(
     of_others = jacfwd(jacrev(f, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
 
     @functools.wraps(f)
-    def wrapped(*args: PyTree, **kwargs: PyTree) -> PyTree:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> PyTree:
         try:
             return of_scalar(*args, **kwargs)
         except _NotScalar:
