@@ -7,8 +7,7 @@ value's magnitude. The simulated run does the same with every result clamped to 
 the precision) of its type; `losses` compares the two and says what the range alone has cost.
 
     reference = evaluate(graph, arguments)
-    plain = evaluate(graph, arguments, simulate=True)
-    losses(graph, reference, plain)  # empty: leave the program alone
+    losses(graph, reference, simulate(graph, reference))  # empty: leave the program alone
 
 A later run takes from an earlier one what is computed of the very operands: at exponents that hold
 its numbers, a simulated run is the reference, and only looks whether they do.
@@ -31,7 +30,7 @@ from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, U
 from ..laws._law import LAWS, Law, applied, work_of
 from ..laws._reductions import SUMS, parts_overflow
 from ..numbers._measure import measure
-from ..numbers._range import is_reciprocal, vanishes
+from ..numbers._range import is_garbled, is_reciprocal, vanishes
 from ..numbers._stored import Clamped, clamp_to, rounded_to, saturated
 from ..numbers._wide import Wide, beyond, inverse, magnitude_of, settle, wide
 from ._evaluation import OVER_BUDGET, UNDEFINED, Evaluation, Event, Skipped
@@ -205,6 +204,9 @@ class Run:
             if vanishes(value, self.magnitudes, exponent) and np.any(x.array):
                 self.count(value, "underflow", value.node, x.array.size)
                 x = Wide(np.zeros_like(x.array), 0)
+            if is_garbled(value, self.magnitudes, exponent):
+                self.count(value, "overflow", value.node, x.array.size)
+                x = Wide(np.full_like(x.array, np.nan), 0)
             self.apart.pop(value.index, None)
             if apart is not None and value.node and len(value.uses) > 1:
                 self.apart[value.index] = apart

@@ -6,10 +6,12 @@ have fewer digits.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from tanjax._dtype_range import normal_range
 
@@ -36,7 +38,8 @@ def range_of(value: Value, dtype: Any = None) -> tuple[float, float]:
 
 CONTRACTIONS = ("dot_general", "conv_general_dilated")
 _TRIANGLE = {"tanjax_lu": -1, "qr": 1}  # the result that is the upper factor
-_OF_PRODUCTS = (*CONTRACTIONS, *_TRIANGLE, "cholesky")
+# Whose results ask for more of exponents than to be held.
+_CLOSER = (*CONTRACTIONS, *_TRIANGLE, "cholesky", "eig")
 SUMS = (*CONTRACTIONS, "reduce_sum", "cumsum", "reduce_window_sum")
 
 
@@ -85,6 +88,32 @@ def _room_of_products(value: Value, m: Magnitudes) -> float | None:
     return (top - smallest - jnp.finfo(value.aval.dtype).nmant) / factors
 
 
+def is_garbled(value: Value, m: Magnitudes, exponent: float) -> bool:
+    """Whether LAPACK gets eigenvalues of a general matrix wrong, because it is large or small."""
+    room = _room_of_eigenvalues(value, m)
+    return room is not None and not room[0] <= exponent <= room[1]
+
+
+def _room_of_eigenvalues(value: Value, m: Magnitudes) -> tuple[int, int] | None:
+    """The exponents at which LAPACK need not scale a matrix by itself."""
+    if value.node is None or value.node.primitive != "eig" or value is not value.node.outputs[0]:
+        return None
+    found = m[value.node.uses[0].value.index]
+    if found is None or found.is_zero or found.high > ANY or not _forgets_scale():
+        return None
+    info = jnp.finfo(value.aval.dtype)
+    room = -info.minexp // 2 - info.nmant - 1
+    return math.ceil(found.high - room), math.floor(found.high + room)
+
+
+@functools.cache
+def _forgets_scale() -> bool:
+    """Whether `geev` scales a matrix beyond these bounds and not back, as that of SciPy 1.17."""
+    from scipy.linalg import lapack
+
+    return bool(lapack.sgeev(np.diag(np.float32([2.0**60] * 2)))[0][0] != 2.0**60)
+
+
 def exponents(value: Value, m: Magnitudes) -> tuple[int, int]:
     """The least and the largest exponent at which the numbers of a value are normal.
 
@@ -103,6 +132,8 @@ def exponents(value: Value, m: Magnitudes) -> tuple[int, int]:
     products = _room_of_products(value, m)
     if products is not None:
         high = max(low, min(high, math.floor(products)))
+    if eigenvalues := _room_of_eigenvalues(value, m):
+        low, high = max(low, eigenvalues[0]), min(high, eigenvalues[1])
     if low > high:
         digits = jnp.finfo(value.aval.dtype).nmant + 1
         high = math.floor(magnitude.high - smallest) - digits
@@ -132,7 +163,7 @@ def fits_at_zero(value: Value, m: Magnitudes) -> bool:
     if not value.is_floating:
         return True
     magnitude, of = m[value.index], value.node
-    if magnitude is not None and not (of and of.primitive in _OF_PRODUCTS):  # 0.5 us instead of 2
+    if magnitude is not None and not (of and of.primitive in _CLOSER):  # 0.5 us instead of 2
         smallest, largest = range_of(value)
         if smallest <= magnitude.low and magnitude.high <= largest:
             return True
