@@ -93,8 +93,9 @@ def symmetric_and_sparser(
     b: Shaped[tj.SymTridiagonal | tj.Diagonal | tj.Identity, "n n"],
 ) -> Shaped[tj.SymTridiagonal, "n n"]:
     """In either order; the sum is symmetric too."""
-    symmetric = a if isinstance(a, tj.SymTridiagonal) else b
-    return symmetric.replace(diag=a.diagonal() + b.diagonal())
+    if not isinstance(a, tj.SymTridiagonal):
+        return symmetric_and_sparser(b, a)
+    return a.replace(diag=a.diagonal() + b.diagonal())
 
 
 # -- entry-wise products ---------------------------------------------------------------------------
