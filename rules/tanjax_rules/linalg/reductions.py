@@ -1,4 +1,4 @@
-"""Transposes, diagonals, sums, inner products and norms."""
+"""Transposes, diagonals, sums, inner products."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def sum_rule(a, *, axis=None):
     return sum_(a, axis=axis), sum_pullback
 
 
-# -- inner products and norms --------------------------------------------------------------------
+# -- inner products ------------------------------------------------------------------------------
 
 
 @tj.dot.implementation(tj.AbstractArray, tj.Dense)
@@ -98,24 +98,6 @@ def dense_dot(a, b):
 @tj.dot.natural_rule(tj.Dense, tj.AbstractArray)
 def dot_rule(a, b):
     return tj.dot.primal(a, b), lambda y_bar: (tj.multiply(b, y_bar), tj.multiply(a, y_bar))
-
-
-@tj.norm.implementation(tj.AbstractArray)
-def norm(a):
-    return jnp.sqrt(jnp.real(a.pair(a.conj())))
-
-
-@tj.norm.natural_rule(tj.AbstractArray)
-def norm_rule(a):
-    y = norm(a)
-
-    def norm_pullback(y_bar):
-        safe = jnp.where(y == 0, jnp.ones_like(y), y)
-        return tj.multiply(
-            a.conj(), jnp.where(y == 0, jnp.zeros_like(y), y_bar / safe).astype(a.dtype)
-        )
-
-    return y, norm_pullback
 
 
 # -- quadratic forms -----------------------------------------------------------------------------
@@ -165,8 +147,6 @@ def cases():
     wide = tj.Symmetric(s.normal(3, 3)), s.normal(3, 3)
     for a, b in (wide, (diagonal, lower), (s.complex(2, 2), hermitian)):
         yield Case(tj.dot, a, b)
-    for a in (symmetric, hermitian, low_rank):
-        yield Case(tj.norm, a)
     for a in (lower, kronecker):
         yield Case(tj.quadratic_form, a, s.normal(2))
     yield Case(tj.quadratic_form, tj.Symmetric(s.complex(3, 3)), s.complex(3))

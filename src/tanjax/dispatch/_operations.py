@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from tanjax.registry import Operation, operation
-from tanjax.registry.quantities import graphed, labelled
+from tanjax.registry.quantities import UnitFunction, graphed, labelled
 from tanjax.units.signatures import not_linear
 
-from . import _checks as checks
+from . import _checks as checks, _norms as norms
 
 
 def unit_of_det(raw: Any, a: Any) -> Any:
@@ -140,17 +140,27 @@ def dot(a: Any, b: Any) -> Any:
     return jnp.sum(jnp.multiply(a, b))
 
 
-@operation(dense=True, units="a: u -> u")
-def norm(a: Any) -> Any:
-    r"""The Frobenius (for vectors: Euclidean) norm, a real scalar.
+def _unit_of_norm(raw: Any, a: Any) -> Any:
+    """A norm is in the unit of the entries; of order 0, a count."""
+    counts = raw.keywords["ord"] == 0 and raw.keywords["ord"] is not False
+    return UnitFunction("norm", raw, f"a: u -> {'-' if counts else 'u'}", names=("a",))(a)
 
-    **Derivative:** $\bar A = \bar y\, \overline{A} / \|A\|$ (the second overline conjugates); zero
-    at $A = 0$, which is a subgradient.
+
+@operation(dense=True, static=("ord", "axis", "keepdims"), units=_unit_of_norm)
+def norm(a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    r"""A norm of an array, a real scalar; along axes, of vectors or matrices.
+
+    **Arguments:** `ord`: of matrices `None` or `"fro"`, `"nuc"`, 1, -1, 2, -2, `inf`, `-inf`; of
+    vectors any number. `axis`, `keepdims`: as in NumPy; structured arrays become dense for them.
+
+    **Cost:** that of the entries, or of the singular values (`"nuc"`, 2, -2), by factors for
+    `Kronecker`, in $O((m + n) r^2)$ for `LowRank`. **Raises:** `ShapeError` for an order that the
+    array does not have.
+    **Derivative:** of the Frobenius norm $\bar A = \bar y\, \overline{A} / \|A\|$ (the second
+    overline conjugates); `"nuc"`: $\bar y\,\overline{U V^H}$; a subgradient at kinks, 0 at $A = 0$
+    of the Frobenius and the Euclidean norm.
     """
-    square = jnp.sum(jnp.real(a * jnp.conj(a)))
-    zero = square == 0  # where AD of the square root would give nan
-    root = jnp.sqrt(jnp.where(zero, jnp.ones_like(square), square))
-    return jnp.where(zero, jnp.zeros_like(root), root)
+    return norms.norm(a, ord, axis, keepdims)
 
 
 @operation(dense=True, check=checks.quadratic, units="a: u, x: v -> u*v^2")

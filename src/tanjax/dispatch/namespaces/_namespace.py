@@ -89,7 +89,7 @@ def _function(table: str, name: str) -> Any:
     if key in ALWAYS:
         return functools.wraps(raw)(functools.partial(HANDLERS[key], raw))
     if entry == "special" or key in HANDLERS:
-        return _opened(name, raw, _handled(name, HANDLERS[key], _either(raw, structured)))
+        return _opened(name, raw, _handled(name, HANDLERS[key], _either(raw, structured)), operation)
     if entry is None:
         return _opened(name, raw, _refuse(name, "it has no unit signature"))
     if entry.startswith("refuse"):
@@ -153,14 +153,21 @@ def _refuse(name: str, reason: str) -> Callable[..., Any]:
     return refuse
 
 
-def _opened(name: str, raw: Callable[..., Any], on_quantities: Callable[..., Any]) -> Any:
-    """`raw`, except that `on_quantities` is called if there are quantities."""
+def _opened(
+    name: str, raw: Callable[..., Any], on_quantities: Callable[..., Any], operation: Any = None
+) -> Any:
+    """`raw`, except that `on_quantities` is called if there are quantities.
+
+    Structured arrays go to the operation of that name, if there is one.
+    """
 
     @functools.wraps(raw)
     def call(*args: Any, **kwargs: Any) -> Any:
         if holds_quantity(args) or holds_quantity(kwargs.values()):
             return on_quantities(*args, **kwargs)
         if any(map(is_structured, args)):
+            if operation is not None:
+                return operation(*args, **kwargs)
             return _densify_first(name, raw, *args, **kwargs)
         return raw(*args, **kwargs)
 
