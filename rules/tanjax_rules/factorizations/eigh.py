@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 
 import tanjax as tj
@@ -121,7 +123,7 @@ def eigh_blocks(a, *, invariant=False):
     return tj.EighResult(jnp.concatenate([p.eigenvalues for p in parts]), vectors)
 
 
-# -- eigenvalues alone, sorted -----------------------------------------------------------------------
+# -- eigenvalues alone, sorted ---------------------------------------------------------------------
 
 
 @tj.eigvalsh.implementation(tj.Symmetric)
@@ -180,6 +182,7 @@ def cases():
     from tanjax.testing import Case, Samples
 
     s = Samples(11)
+    a: Any
     symmetric, hermitian = tj.Symmetric(s.normal(2, 2)), tj.Hermitian(s.complex(2, 2))
     small, diagonal = tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(2))
     blocks = tj.BlockDiagonal(small, tj.Diagonal(s.positive(1)))

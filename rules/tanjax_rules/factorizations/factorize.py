@@ -7,6 +7,8 @@ order solve with the same factor.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -304,6 +306,7 @@ def cases():
     from tanjax.testing import Case, Samples
 
     s = Samples(14)
+    a: Any
     symmetric, diagonal = tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(2))
     definite = symmetric.replace(definite=True)
     triangular = tj.Triangular(s.regular(2))

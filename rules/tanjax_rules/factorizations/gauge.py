@@ -1,8 +1,8 @@
 r"""Vectors that are not unique: what a loss may ask of them, and how a rule finds out.
 
-To equal eigenvalues belongs a space, not vectors: any unitary combination of a basis is as good, and
-none of them is a differentiable function of the matrix. A loss that depends on the space alone has
-a derivative all the same, and its cotangent shows it. With $S = V^H \bar V$, within equal
+To equal eigenvalues belongs a space, not vectors: any unitary combination of a basis is as good,
+and none of them is a differentiable function of the matrix. A loss that depends on the space alone
+has a derivative all the same, and its cotangent shows it. With $S = V^H \bar V$, within equal
 eigenvalues:
 
 - the skew part of $S$ is zero: the loss does not change if the basis is turned;
@@ -21,9 +21,8 @@ import numpy as np
 
 import tanjax as tj
 
-
-# What is not asked of an implementation that is made of operations which are checked themselves, and
-# differentiated by AD: that JAX's transformations compose.
+# What is not asked of an implementation that is made of operations which are checked themselves,
+# and differentiated by AD: that JAX's transformations compose.
 COMPOSED = ("hessian", "vmap", "one argument", "checkpoint", "scan", "public lowering", "variants")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 
 import tanjax as tj
@@ -143,6 +145,7 @@ def cases():
     from tanjax.testing import Case, Samples
 
     s = Samples(15)
+    a: Any
     symmetric, diagonal = tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(2))
     hermitian = tj.Hermitian(s.definite(2, complex=True))
     low_rank = tj.LowRank(s.normal(3, 2), s.normal(2, 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -15,9 +16,9 @@ _SPECTRAL = ("nuc", 2, -2)
 
 @tj.operation(dense=True, units="a: u -> u")
 def frobenius(a):
-    """The root of the sum of all squares: what `norm` without order is.
+    r"""The root of the sum of all squares: what `norm` without order is.
 
-    **Derivative:** $\\bar y\\,\\overline{A} / \\|A\\|$, and 0 at 0.
+    **Derivative:** $\bar y\,\overline{A} / \|A\|$, and 0 at 0.
     """
     return tj.norm(a)
 
@@ -116,6 +117,7 @@ def cases():
     from tanjax.testing import Case, Samples
 
     s = Samples(16)
+    a: Any
     symmetric, diagonal = tj.Symmetric(s.normal(2, 2)), tj.Diagonal(s.normal(2))
     hermitian, low_rank = tj.Hermitian(s.complex(2, 2)), tj.LowRank(s.normal(2, 1), s.normal(3, 1))
     kronecker = tj.Kronecker(s.normal(2, 1), symmetric)

@@ -7,6 +7,8 @@ A tall matrix is the general one: a wide one is treated as its conjugate transpo
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 
 import tanjax as tj
@@ -65,15 +67,15 @@ class _Factors:
     def __init__(self, a, full_matrices, invariant):
         u, self.s, vh = tj.svd(a, full_matrices)
         self.wide, self.k = a.shape[-2] < a.shape[-1], self.s.shape[-1]
-        l, self.r = self.tall(u, adjoint(vh))
+        left, self.r = self.tall(u, adjoint(vh))
         self.invariant = invariant
         self.same = gauge.same_value(self.s)
         self.zero = self.s <= gauge.tolerance(self.s)
         self.higher = a.shape[-1 if self.wide else -2] > self.k
-        l1, l2 = l[..., : self.k], l[..., self.k :]
+        l1, l2 = left[..., : self.k], left[..., self.k :]
         if not invariant:
-            both = gauge.turn(self.same, l.dtype)
-            other = gauge.turn(self.same, l.dtype, seed=1)  # zero values: `l` and `r` apart
+            both = gauge.turn(self.same, l1.dtype)
+            other = gauge.turn(self.same, l1.dtype, seed=1)  # zero values: `l` and `r` apart
             l1, self.r = (
                 l1 @ both,
                 self.r @ jnp.where(self.zero[..., None, :], other, both),
@@ -292,6 +294,7 @@ def cases():
     from tanjax.testing import Case, Samples
 
     s = Samples(12)
+    a: Any
     kronecker = tj.Kronecker(s.regular(2), s.regular(2))
     blocks = tj.BlockDiagonal(s.regular(2), tj.Diagonal(s.positive(1)))
     diagonal = tj.Diagonal(s.normal(2))

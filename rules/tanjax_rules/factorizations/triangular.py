@@ -83,8 +83,8 @@ def lu_diagonal(a):
 
 @tj.lu.implementation(tj.Scaled, differentiate=True)
 def lu_scaled(a):
-    p, l, u = tj.lu(a.matrix)
-    return tj.LUResult(p, l, tj.multiply(u, a.factor))
+    f = tj.lu(a.matrix)
+    return tj.LUResult(f.P, f.L, tj.multiply(f.U, a.factor))
 
 
 @tj.lu.implementation(tj.Kronecker, differentiate=True)
@@ -123,7 +123,8 @@ def _check_triangular(a, lower, unit_diagonal):
             _check_triangular(part, lower, unit_diagonal)
         return
     if isinstance(a, tj.Scaled) and not unit_diagonal:
-        return _check_triangular(a.matrix, lower, unit_diagonal)
+        _check_triangular(a.matrix, lower, unit_diagonal)
+        return
     name = type(a).__name__
     if isinstance(a, tj.Triangular):
         if lower is not None and bool(lower) != a.lower:

@@ -126,7 +126,7 @@ def cases():
     from tanjax.testing import Case, Samples
 
     s = Samples(7)
-    diagonal, symmetric = tj.Diagonal(s.normal(2)), tj.Symmetric(s.normal(2, 2))
+    diagonal = tj.Diagonal(s.normal(2))
     hermitian, low_rank = tj.Hermitian(s.complex(2, 2)), tj.LowRank(s.normal(2, 1), s.normal(3, 1))
     kronecker, lower = tj.Kronecker(s.normal(2, 1), s.normal(1, 2)), tj.Triangular(s.normal(2, 2))
     unit = tj.Triangular(s.normal(2, 2), unit_diagonal=True)

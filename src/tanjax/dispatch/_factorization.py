@@ -1,7 +1,7 @@
 """A factorised matrix: factor once, solve many.
 
-The factor of a matrix costs $O(n^3)$, what follows from it $O(n^2)$, and so it should be kept. But to
-differentiate through a factor costs several times what it costs to make. So a `Factorization`
+The factor of a matrix costs $O(n^3)$, what follows from it $O(n^2)$, and so it should be kept. But
+to differentiate through a factor costs several times what it costs to make. So a `Factorization`
 holds both: the matrix, by which everything is differentiated, and its factors, which are constants
 to JAX. What is computed from them states its derivative in terms of the matrix, and uses the same
 factors for that.
@@ -10,7 +10,7 @@ factors for that.
     loss = f.inv_quad(b) + f.logdet()
 
 How a type is factorised is said by `@tj.factorize.implementation(Type)`, which makes a
-`Factorization` of the matrix, its parts, and a `FactorizationPlan`: two functions of matrix and parts.
+`Factorization` of the matrix, its parts, and a `FactorizationPlan`: two functions of these.
 
 Sharp edge: factors made outside of a function and used inside do not follow a matrix that changes;
 `tj.factorize` belongs where the matrix is made.
@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from tanjax._errors import ShapeError, UnitError, describe, message
-from tanjax.arrays import Unitful, as_array, convert, unitful
+from tanjax.arrays import Unitful, as_array, unitful
 from tanjax.registry.quantities import UnitFunction
 from tanjax.units import one
 from tanjax.units.signatures import not_linear
@@ -141,5 +141,5 @@ def units_of_factorization(raw: Any, a: Any) -> Factorization:
     if not a.label.is_linear:
         raise not_linear("factorize", "a", a.label)
     if a.label.is_dimensionless:
-        return raw(convert(a, one).stored)
+        return raw(a.to(one).stored)
     return dataclasses.replace(raw(a.stored), unit=a.label)

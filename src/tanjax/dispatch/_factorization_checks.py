@@ -36,9 +36,7 @@ def _may_be_hermitian(a: Any, *, dense: bool) -> bool:
     if isinstance(a, arrays.Kronecker):
         return all(_may_be_hermitian(f, dense=False) for f in a.factors)
     if isinstance(a, arrays.BlockDiagonal):
-        return all(
-            b.shape[0] == b.shape[1] and _may_be_hermitian(b, dense=dense) for b in a.blocks
-        )
+        return all(b.shape[0] == b.shape[1] and _may_be_hermitian(b, dense=dense) for b in a.blocks)
     if isinstance(a, arrays.Scaled):
         return not jnp.iscomplexobj(a.factor) and _may_be_hermitian(a.matrix, dense=dense)
     if isinstance(a, arrays.LowRankUpdate):

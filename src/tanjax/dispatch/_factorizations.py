@@ -187,9 +187,7 @@ def pinv(a: Any, rtol: float | None = None) -> Any:
     return jnp.linalg.pinv(a, rtol=rtol)
 
 
-@operation(
-    dense=True, static=("rcond",), check=checks.least_squares, units="a: u, b: v -> v/u"
-)
+@operation(dense=True, static=("rcond",), check=checks.least_squares, units="a: u, b: v -> v/u")
 def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
     r"""The `x` of least norm that minimises $\|A x - b\|$: `pinv(a) @ b`.
 
@@ -206,9 +204,7 @@ def _triangular_units(*, unit_diagonal: bool = False, **_: Any) -> str:
     return "a: 1, b: v -> v" if unit_diagonal else "a: u, b: v -> v/u"
 
 
-@operation(
-    dense=True, check=_checks.one_system, units=by_flags(_triangular_units, "a", "b")
-)
+@operation(dense=True, check=_checks.one_system, units=by_flags(_triangular_units, "a", "b"))
 def solve_triangular(
     a: Any, b: Any, *, trans: Any = 0, lower: bool | None = None, unit_diagonal: bool = False
 ) -> Any:
@@ -221,7 +217,7 @@ def solve_triangular(
     **Derivative:** that of `solve`, on the triangle. **References:** Giles 2008, 2.3.1.
     """
     code = checks.transposition(trans)
-    flags = {"trans": code, "lower": bool(lower), "unit_diagonal": unit_diagonal}
+    flags: dict[str, Any] = {"trans": code, "lower": bool(lower), "unit_diagonal": unit_diagonal}
     solve = lambda a, b: jax.scipy.linalg.solve_triangular(a, b, **flags)
     if jnp.ndim(b) == 1:
         return jnp.vectorize(solve, signature="(n,n),(n)->(n)")(a, b)
@@ -229,7 +225,6 @@ def solve_triangular(
 
 
 # -- numbers ---------------------------------------------------------------------------------------
-
 
 
 @operation(dense=True, static=("p",), check=checks.matrix, units="a: u -> 1")

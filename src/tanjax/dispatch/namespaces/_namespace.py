@@ -89,7 +89,9 @@ def _function(table: str, name: str) -> Any:
     if key in ALWAYS:
         return functools.wraps(raw)(functools.partial(HANDLERS[key], raw))
     if entry == "special" or key in HANDLERS:
-        return _opened(name, raw, _handled(name, HANDLERS[key], _either(raw, structured)), operation)
+        return _opened(
+            name, raw, _handled(name, HANDLERS[key], _either(raw, structured)), operation
+        )
     if entry is None:
         return _opened(name, raw, _refuse(name, "it has no unit signature"))
     if entry.startswith("refuse"):
