@@ -96,6 +96,16 @@ def test_numbers_far_from_those_that_were_seen_are_looked_at():
 
 
 @pytest.mark.usefixtures("dear")
+def test_numbers_a_little_larger_are_looked_at_where_bounds_promise_nothing():
+    """Three bits of `x` are twelve of its fourth power; `hypot` has a gradient without bounds."""
+    f = tj.jit(jax.value_and_grad(lambda x, y: jnp.sum(jnp.hypot(y, x**4))))
+    y = jnp.array([0.4, 0.54], jnp.float32)
+    for x in (6.24e8, 6.3e8, 4.61e9):
+        _, slope = f(jnp.array([8.9e-9, x], jnp.float32), y)
+        np.testing.assert_allclose(slope, [0, 4 * x**3], rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.usefixtures("dear")
 def test_another_count_is_looked_at():
     f = tj.jit(lambda x, n: jnp.log(jax.lax.fori_loop(0, n, lambda i, c: 256.0 * c, x)))
     for n in (*[2, 3] * 4, 20, 3, 30):

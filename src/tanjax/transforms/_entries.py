@@ -28,10 +28,11 @@ from ._arguments import is_finite
 from ._packing import free_leaves
 
 DEAR = 1e-3  # seconds that a look may take at every call
-# Bits around numbers for which JAX's own program was seen to be right. The smallest entry of an
-# array is another one on every call, a single number is not.
-_UP, _DOWN, _OFTEN = 5.0, 8.0, 8  # the latter grows with every look, up to so many times
-_EXPECTED = (6.0,)  # where bounds promise no more than these
+# Bits around numbers for which JAX's own program was seen to be right, where bounds promise nothing.
+# The smallest entry of an array is another one on every call, a single number is not. One more bit
+# of a number is eight of its eighth power.
+_UP, _DOWN, _OFTEN = 1.0, 8.0, 8  # the latter grows with every look, up to so many times
+_EXPECTED = (6.0, 3.0, 1.5)  # where bounds promise no more than these
 _NEAR = 4.0  # bits between largest numbers that belong together
 _BELIEVED = 8.0  # bits around numbers for which an alarm was false
 _PLANS = 16  # of one program; the oldest goes

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _HARMLESS = 8  # looks in a row before the first call without one
 _RARELY = 64  # calls without a look, at most
 _UP, _DOWN = 2.0, 8.0  # bits by which numbers may move from look to look; few are near zero by law
-_ROOM = 3.0  # bits from the largest number to the end of the window of the plan
+_ROOM = 0.5  # bits from the largest number to the end of the window of the plan
 
 
 class Returned:

@@ -107,13 +107,15 @@ def simulate(
     exponents: Exponents | None = None,
     *,
     precision: bool = False,
+    wider: bool = False,
 ) -> Evaluation:
     """Run a graph again with every result clamped to the range of its type.
 
     **Arguments:** `reference`: the same run in a wide range; `exponents`: at which numbers are
-    stored, None for the program as it is; `precision`: rounded as well.
+    stored, None for the program as it is; `precision`: rounded as well; `wider`: what is too large
+    for float16 is kept, as XLA does where it computes in float32.
     """
-    mode = "stored" if precision else "range"
+    mode = "stored" if precision else "wider" if wider else "range"
     if exponents is None and mode in reference.again:
         return reference.again[mode]  # type: ignore[no-any-return]
     run = Run(graph, reference.budget, mode, reference.magnitudes, exponents)
@@ -190,6 +192,7 @@ class Run:
         self.events: dict[tuple[int, str], list[Any]] = {}
         self.store = {
             "reference": self.note, "range": self.clamp, "precision": self.round,
+            "wider": self.clamp,
             "stored": lambda value, x: self.clamp(value, coarse(value, x)),
         }[mode]  # fmt: skip
         self.by_use = exponents is not None
@@ -237,7 +240,7 @@ class Run:
         return bool(exponent == power * self.exponent(node.uses[0]))
 
     def clamped(self, x: Wide, dtype: Any, exponent: int, place: Any, node: Any) -> Clamped:
-        found = clamp_to(x, dtype, exponent)
+        found = clamp_to(x, dtype, exponent, wider=self.mode == "wider")
         for kind, entries in (("overflow", found.overflowed), ("underflow", found.flushed)):
             if entries:
                 self.count(place, kind, node, entries)
@@ -332,7 +335,7 @@ class Run:
                 continue
             if self.by_use and node.primitive in TAILS:
                 self.count_undefined(node, xs, results[0])
-            stored = self.mode in ("range", "stored")
+            stored = self.mode in ("range", "stored", "wider")
             if stored and node.primitive in SUMS and node.outputs[0].is_floating:
                 results = self.summed(node, law, xs, results)
             for value, result in zip(node.outputs, results, strict=True):

@@ -45,8 +45,11 @@ class Clamped(NamedTuple):
     apart: Wide | None = None
 
 
-def clamp_to(x: Wide, dtype: Any, exponent: int) -> Clamped:
-    """The numbers as a type stores them at an exponent: normal ones keep their precision."""
+def clamp_to(x: Wide, dtype: Any, exponent: int, wider: bool = False) -> Clamped:
+    """The numbers as a type stores them at an exponent: normal ones keep their precision.
+
+    **Arguments:** `wider`: whether what is too large for float16 is kept, as in float32.
+    """
     if x.extent is None:
         x = settle(x)
     room, shift, array = limits(dtype), exponent - x.exponent, x.array
@@ -61,7 +64,7 @@ def clamp_to(x: Wide, dtype: Any, exponent: int) -> Clamped:
         top, bottom = room.top, room.bottom
         sizes = np.abs(_real_parts(scaled(array, -shift)))
     exact = np.abs(_real_parts(array))
-    over = (sizes > top) & (exact < INF)
+    over = (sizes > top) & (exact < INF) & (not (wider and room.step))
     under = (sizes < bottom) & (exact > 0)
     small, other = _subnormal(array, shift, room.step) if under.any() else (array, None)
     under &= _real_parts(small) != _real_parts(array)
