@@ -23,7 +23,11 @@ def definite(n):
 
 
 def dense(x):
-    return tj.destructure(x) if tj.is_structured(x) else x
+    return np.asarray(tj.destructure(x) if tj.is_structured(x) else x)
+
+
+def complex_normal(*shape):
+    return jnp.asarray(R.normal(size=shape) + 1j * R.normal(size=shape))
 
 
 SQUARE = {
@@ -31,7 +35,7 @@ SQUARE = {
     "Diagonal": lambda: tj.Diagonal(jnp.array([3.0, -1.0, 2.0])),
     "Identity": lambda: tj.Identity(3),
     "Symmetric": lambda: tj.Symmetric(normal(3, 3)),
-    "Hermitian": lambda: tj.Hermitian(normal(3, 3) + 1j * normal(3, 3)),
+    "Hermitian": lambda: tj.Hermitian(complex_normal(3, 3)),
     "Scaled": lambda: tj.Scaled(tj.Symmetric(normal(3, 3)), -2.0),
     "Kronecker": lambda: tj.Kronecker(tj.Symmetric(normal(2, 2)), tj.Diagonal(normal(3))),
     "BlockDiagonal": lambda: tj.BlockDiagonal(definite(2), tj.Diagonal(normal(2))),
@@ -43,12 +47,12 @@ ANY = SQUARE | {
     "tall Kronecker": lambda: tj.Kronecker(normal(3, 2), normal(2, 1)),
     "tall BlockDiagonal": lambda: tj.BlockDiagonal(normal(3, 2), normal(2, 1)),
     "LowRank": lambda: tj.LowRank(normal(5, 2), normal(4, 2)),
-    "complex LowRank": lambda: tj.LowRank(normal(3, 1) + 1j, normal(4, 1) * 1j),
+    "complex LowRank": lambda: tj.LowRank(complex_normal(3, 1), complex_normal(4, 1)),
 }
 
 
 def adjoint(x):
-    return jnp.conj(jnp.swapaxes(dense(x), -1, -2))
+    return np.conj(np.swapaxes(dense(x), -1, -2))
 
 
 def assert_unitary(q):
@@ -63,7 +67,7 @@ def test_eigh_makes_the_matrix(kind):
         w, v = tj.eigh(a)
         sorted_ = tj.eigvalsh(a)
     assert_unitary(v)
-    np.testing.assert_allclose((dense(v) * w) @ adjoint(v), dense(a), atol=1e-12)
+    np.testing.assert_allclose((dense(v) * np.asarray(w)) @ adjoint(v), dense(a), atol=1e-12)
     np.testing.assert_allclose(sorted_, np.linalg.eigvalsh(dense(a)), atol=1e-12)
 
 
@@ -75,7 +79,7 @@ def test_thin_svd_makes_the_matrix(kind):
         values = tj.svd(a, compute_uv=False)
     assert_unitary(u)
     assert_unitary(adjoint(vh))
-    np.testing.assert_allclose((dense(u) * s) @ dense(vh), dense(a), atol=1e-12)
+    np.testing.assert_allclose((dense(u) * np.asarray(s)) @ dense(vh), dense(a), atol=1e-12)
     want = np.linalg.svd(dense(a), compute_uv=False)
     got = np.sort(np.append(values, np.zeros(want.size - values.size)))[::-1]
     np.testing.assert_allclose(got, want, atol=1e-12)
@@ -90,7 +94,9 @@ def test_full_svd_makes_the_matrix(kind):
     assert u.shape[0] == u.shape[1]
     assert vh.shape[0] == vh.shape[1]
     k = s.size
-    np.testing.assert_allclose((dense(u)[:, :k] * s) @ dense(vh)[:k], dense(a), atol=1e-12)
+    np.testing.assert_allclose(
+        (dense(u)[:, :k] * np.asarray(s)) @ dense(vh)[:k], dense(a), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
@@ -125,7 +131,7 @@ def test_lu_makes_the_matrix(kind):
 @pytest.mark.parametrize("kind", ANY)
 def test_pinv_lstsq_norms_rank_and_condition(kind):
     a = ANY[kind]()
-    whole, b = np.asarray(dense(a)), normal(a.shape[0])
+    whole, b = dense(a), normal(a.shape[0])
     with tj.densify("error"):
         np.testing.assert_allclose(dense(tj.pinv(a)), np.linalg.pinv(whole), atol=1e-12)
         x = tj.lstsq(a, b.astype(a.dtype))
@@ -150,7 +156,7 @@ def test_pinv_lstsq_norms_rank_and_condition(kind):
 
 def test_batches_are_those_of_jax_numpy():
     a, tall = normal(2, 1, 3, 3), normal(2, 4, 3)
-    h = a + adjoint(a)
+    h = a + jnp.swapaxes(a, -1, -2)
     np.testing.assert_allclose(tj.eigvalsh(h), jnp.linalg.eigvalsh(h), atol=1e-12)
     np.testing.assert_allclose(tj.eigh(h)[1], jnp.linalg.eigh(h)[1], atol=1e-12)
     for full in (True, False):
@@ -217,9 +223,9 @@ def test_units():
         assert tj.qr(x).R.unit == m
         assert tj.qr(x, "r").unit == m
         assert tj.lu(x).U.unit == m
-        assert tj.pinv(x).unit == 1 / m
+        assert tj.pinv(x).unit == m**-1
         assert tj.norm(x, "nuc").unit == m
-        assert dense(tj.condition_number(x)) == tj.condition_number(x)
+        assert getattr(tj.condition_number(x), "unit", tj.unit("")) == tj.unit("")
         assert tj.matrix_rank(x).dtype.kind == "i"
     assert tj.lstsq(a, b).unit == s / m
     assert tj.solve_triangular(a, b).unit == s / m
@@ -233,7 +239,7 @@ def test_a_factorization_remembers_the_unit():
     x = f.solve(b * s)
     assert x.unit == s / m
     np.testing.assert_allclose(x.value, np.linalg.solve(value, b), atol=1e-12)
-    assert f.solve(b).unit == 1 / m
+    assert f.solve(b).unit == m**-1
     assert f.inv_quad(b * s).unit == s**2 / m
     with pytest.raises(tj.UnitError, match="logarithm"):
         f.logdet()

@@ -30,7 +30,7 @@ def eigh_rule(a, *, invariant=False):
 
     def eigh_pullback(bar):
         rotation = gauge.skew(adjoint(v) @ bar.eigenvectors)
-        inner = gauge.over_differences(w, same, 0.0) * rotation
+        inner = gauge.over_differences(w, same, 0.0).astype(v.dtype) * rotation
         inner = inner + gauge.embedded(bar.eigenvalues, v)
         if not invariant:
             scale = gauge.columns(bar.eigenvectors)
@@ -49,7 +49,7 @@ def eigh_push(a, *, invariant=False):
     same = gauge.same_value(w)
     if not invariant:
         v = v @ gauge.turn(same, v.dtype)
-    over = gauge.over_differences(w, same, 0.0 if invariant else jnp.nan)
+    over = gauge.over_differences(w, same, 0.0 if invariant else jnp.nan).astype(v.dtype)
 
     def eigh_pushforward(a_dot):
         moved = whole(a_dot)

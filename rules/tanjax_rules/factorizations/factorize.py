@@ -96,9 +96,9 @@ def _value_of_lu(parts):
     factor, pivots, _ = parts
     diag = jnp.diagonal(factor, axis1=-2, axis2=-1)
     swaps = jnp.sum(pivots != jnp.arange(pivots.shape[-1], dtype=pivots.dtype), axis=-1)
-    odd = (swaps % 2).astype(diag.real.dtype)
+    odd = (swaps % 2).astype(diag.dtype)
     size = jnp.abs(diag)
-    safe = jnp.where(size == 0, jnp.ones_like(size), size)
+    safe = jnp.where(size == 0, jnp.ones_like(size), size).astype(diag.dtype)
     return jnp.prod(diag / safe, axis=-1) * (1 - 2 * odd), jnp.sum(jnp.log(size), axis=-1)
 
 

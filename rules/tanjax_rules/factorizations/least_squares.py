@@ -84,11 +84,14 @@ def lstsq_rule(a, b, rcond=None):
     $\bar A = -w x^H + r\,(A^+ w)^H + (A^{+H}x)\,((I - A^+ A)\bar x)^H$.
     """
     a = a if tj.is_structured(a) else jnp.asarray(a)
+    vector, shape = jnp.ndim(b) == 1, jnp.shape(b)
+    b = jnp.asarray(b)[:, None] if vector else jnp.asarray(b)
     inverse = tj.pinv(a, rcond)
     x = tj.matmul(inverse, b)
     adjoint_inverse = inverse.conj().mT if tj.is_structured(inverse) else adjoint(inverse)
 
     def lstsq_pullback(x_bar):
+        x_bar = x_bar[..., None] if vector else x_bar
         w = tj.matmul(adjoint_inverse, x_bar)
         thin = (
             (-w, x),
@@ -98,18 +101,19 @@ def lstsq_rule(a, b, rcond=None):
                 x_bar - tj.matmul(inverse, tj.matmul(a, x_bar)),
             ),
         )
-        columns = lambda y: y[..., None] if jnp.ndim(b) == 1 else y
-        left, right = (
-            jnp.concatenate([columns(pair[i]) for pair in thin], axis=-1) for i in (0, 1)
-        )
+        left, right = (_side_by_side([pair[i] for pair in thin]) for i in (0, 1))
+        b_bar = _summed_to(w, b.shape).reshape(shape)
         if left.ndim == 2:
-            return tj.Outer(left, jnp.conj(right)), w
-        a_bar = left @ adjoint(right)
-        extra = a_bar.ndim - a.ndim
-        a_bar = jnp.sum(a_bar, axis=tuple(range(extra)))
-        return a_bar, _summed_to(w, jnp.shape(b))
+            return tj.Outer(left, jnp.conj(right)), b_bar
+        return _summed_to(left @ adjoint(right), a.shape), b_bar
 
-    return x, lstsq_pullback
+    return (x[..., 0] if vector else x), lstsq_pullback
+
+
+def _side_by_side(parts):
+    """Columns next to each other, of batches that broadcast."""
+    batch = jnp.broadcast_shapes(*(p.shape[:-2] for p in parts))
+    return jnp.concatenate([jnp.broadcast_to(p, (*batch, *p.shape[-2:])) for p in parts], axis=-1)
 
 
 def _summed_to(x, shape):

@@ -54,6 +54,15 @@ def norm(a, ord=None, axis=None, keepdims=False):
     return tj.norm(tj.densified(a, "norm", "use order 'fro', 'nuc', 2 or -2"), ord)
 
 
+def _check_order(ord):
+    """Raise `ShapeError` unless matrices have a norm of this order."""
+    if ord not in (None, "fro", *_SPECTRAL, 1, -1, math.inf, -math.inf):
+        raise tj.ShapeError(
+            f"norm: matrices have no norm of order {ord!r}.\n"
+            "Hint: None, 'fro', 'nuc', 1, -1, 2, -2, inf or -inf."
+        )
+
+
 def _spectral(a, ord):
     """Types may leave out singular values that are zero."""
     s = tj.svd(a, False, False)
@@ -80,6 +89,7 @@ def norm_full(a, ord=None, axis=None, keepdims=False):
 @tj.norm.implementation(tj.Identity, differentiate=True)
 def norm_diagonal(a, ord=None, axis=None, keepdims=False):
     """The sum of a row or a column is its one entry."""
+    _check_order(ord)
     if axis is not None or keepdims or ord in (None, "fro", *_SPECTRAL):
         return norm(a, ord, axis, keepdims)
     size = jnp.abs(a.diagonal())
@@ -103,6 +113,7 @@ def norm_kronecker(a, ord=None, axis=None, keepdims=False):
 
 @tj.norm.implementation(tj.BlockDiagonal, differentiate=True)
 def norm_blocks(a, ord=None, axis=None, keepdims=False):
+    _check_order(ord)
     if axis is not None or keepdims or ord in (None, "fro", *_SPECTRAL):
         return norm(a, ord, axis, keepdims)
     each = jnp.stack([tj.norm(b, ord) for b in a.blocks])

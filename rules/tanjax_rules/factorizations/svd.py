@@ -97,7 +97,8 @@ class _Factors:
         if not jnp.iscomplexobj(self.r):  # where the skew part has no diagonal
             plus = jnp.where(jnp.eye(self.k, dtype=bool), jnp.zeros((), plus.dtype), plus)
         one = jnp.where(self.zero, fill, 1 / jnp.where(self.zero, 1, self.s))
-        return gauge.over_differences(self.s, self.same, fill), plus, one[..., None, :]
+        minus = gauge.over_differences(self.s, self.same, fill)
+        return tuple(x.astype(self.r.dtype) for x in (minus, plus, one[..., None, :]))
 
     def inner_cotangent(self, l_bar, s_bar, r_bar):
         """The part in the span of both thin factors."""
@@ -210,7 +211,7 @@ def svd_scaled(a, full_matrices=True, compute_uv=True, *, invariant=False):
     zero = a.factor == 0
     safe = jnp.where(zero, jnp.ones_like(a.factor), a.factor)
     phase = jnp.where(zero, jnp.ones_like(safe), safe / jnp.abs(safe).astype(safe.dtype))
-    return tj.SVDResult(tj.multiply(u, phase), s * size, vh)
+    return tj.SVDResult(tj.multiply(u, phase.astype(a.dtype)), s * size, vh)
 
 
 @tj.svd.implementation(tj.Kronecker, differentiate=True)
