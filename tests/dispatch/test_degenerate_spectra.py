@@ -55,7 +55,8 @@ def test_projectors(name, basis):
     promised = projector(count, invariant=True)
     np.testing.assert_allclose(jax.grad(promised)(a), want, atol=1e-8)
     np.testing.assert_allclose(jax.jacfwd(promised)(a), want, atol=1e-8)
-    assert np.isnan(jax.jacfwd(projector(count))(a)).any()
+    # The first eigenvector of the triple spectrum is a simple one, and has a tangent.
+    assert np.isnan(jax.jacfwd(projector(count))(a)).any() == (name == "double")
 
 
 def test_symmetric_functions_of_eigenvalues():
@@ -69,7 +70,7 @@ def test_symmetric_functions_of_eigenvalues():
 
 def function_of(f, a):
     w, v = tj.eigh(a)
-    return (v * f(w)) @ v.mT
+    return (v * f(w).astype(v.dtype)) @ jnp.conj(v.mT)
 
 
 NOT_INVARIANT = {
