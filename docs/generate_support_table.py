@@ -26,6 +26,12 @@ ARRAYS = {
     "Symmetric": tj.Symmetric(SQUARE),
     "Hermitian": tj.Hermitian(SQUARE * (1 + 0j)),
     "Triangular": tj.Triangular(SQUARE),
+    "Toeplitz": tj.Toeplitz(jnp.array([1.0, 4.0, 2.0])),
+    "Circulant": tj.Circulant(VECTOR),
+    "Permutation": tj.Permutation([1, 0]),
+    "Tridiagonal": tj.Tridiagonal(VECTOR[1:], VECTOR, VECTOR[1:]),
+    "SymTridiagonal": tj.SymTridiagonal(VECTOR, VECTOR[1:]),
+    "Banded": tj.Banded(SQUARE, 1, 0),
     "Scaled": tj.Scaled(SQUARE, 2.0),
     "Kronecker": tj.Kronecker(jnp.ones((1, 1)), SQUARE),
     "BlockDiagonal": tj.BlockDiagonal(jnp.ones((1, 1)), jnp.ones((1, 1))),
@@ -102,7 +108,8 @@ matrices (`Hermitian`: complex). Each cell has two lines. The first says how the
 The second says how the call is differentiated by `A`:
 
 - rule: by a natural rule; AD: by AD of the implementation;
-- none: the type has no fields, or the result is a count, so there is nothing to differentiate;
+- none: the type has no fields, or only indices, or the result is a count, so there is nothing to
+  differentiate;
 - **densifies**: the value keeps the structure, but its derivative makes something dense.
 
 `python -m tanjax rules` lists every registration with its origin, those of your own packs included.
@@ -155,7 +162,8 @@ def derivative_of(op, args, statics):
     call = functools.partial(op, **statics)
     with tj.densify("allow"):
         results = jax.tree.leaves(jax.eval_shape(call, *args))
-    if not jax.tree.leaves(args[place]) or results[0].dtype.kind == "i":
+    inexact = any(jnp.issubdtype(v.dtype, jnp.inexact) for v in jax.tree.leaves(args[place]))
+    if not inexact or results[0].dtype.kind == "i":
         return "none"
 
     def pulled_back(a):
@@ -213,7 +221,7 @@ def page():
     parts = [INTRODUCTION]
     with tj.densify("error"):
         names = [f"`{name}`" for name in calls]
-        for kinds in (list(ARRAYS)[:6], list(ARRAYS)[6:]):
+        for kinds in (list(ARRAYS)[:8], list(ARRAYS)[8:]):
             parts.append(table("", names, kinds, one) + "\n")
         parts.append(PAIRS_INTRODUCTION)
         for name, op in PAIRS:

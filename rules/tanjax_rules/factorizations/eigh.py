@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
+from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
+from tanjax.typing import DenseArray, Matrix, Natural, Pullback, Vector
 
 from . import gauge
 from .gauge import adjoint, whole
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
 
 # -- rules ---------------------------------------------------------------------------------------
 
@@ -17,26 +24,30 @@ from .gauge import adjoint, whole
 @tj.eigh.natural_rule(tj.Dense, convention="chainrules")
 @tj.eigh.natural_rule(tj.Symmetric, convention="chainrules")
 @tj.eigh.natural_rule(tj.Hermitian, convention="chainrules")
-def eigh_rule(a, *, invariant=False):
+def eigh_rule(
+    a: Shaped[DenseArray | tj.Symmetric | tj.Hermitian, "... m n"], *, invariant: bool = False
+) -> tuple[tj.EighResult, Pullback]:
     r"""$V(\mathrm{diag}\,\bar\lambda + F \circ \mathrm{skew}(S))V^H$, with $S = V^H \bar V$.
 
     The eigenvectors that second derivatives see never carry the promise: to the second order it
-    does not hold, because the gradient tells equal eigenvalues apart.
+    does not hold, because the gradient tells equal eigenvalues apart. Vectors whose cotangent is
+    zero in every entry are not used: then the gradient is that of `eigvalsh`, as JAX's is.
     """
-    w, v = tj.eigh(whole(a))
+    w, basis = tj.eigh(whole(a))
     same = gauge.same_value(w)
-    if not invariant:
-        v = v @ gauge.turn(same, v.dtype)
+    v = basis if invariant else basis @ gauge.turn(same, basis.dtype)
 
-    def eigh_pullback(bar):
+    def eigh_pullback(bar: tj.EighResult) -> Matrix:
         rotation = gauge.skew(adjoint(v) @ bar.eigenvectors)
         inner = gauge.over_differences(w, same, 0.0).astype(v.dtype) * rotation
         inner = inner + gauge.embedded(bar.eigenvalues, v)
-        if not invariant:
-            scale = gauge.columns(bar.eigenvectors)
-            bad = gauge.depends_on_basis(_not_diagonal(same), rotation, scale)
-            inner = gauge.spoiled(inner, bad | gauge.tells_apart(same, bar.eigenvalues))
-        return v @ inner @ adjoint(v)
+        if invariant:
+            return v @ inner @ adjoint(v)
+        scale = gauge.columns(bar.eigenvectors)
+        bad = gauge.depends_on_basis(_not_diagonal(same), rotation, scale)
+        inner = gauge.spoiled(inner, bad | gauge.tells_apart(same, bar.eigenvalues))
+        alone = (basis * bar.eigenvalues[..., None, :].astype(v.dtype)) @ adjoint(basis)
+        return jnp.where(gauge.unused(bar.eigenvectors), alone, v @ inner @ adjoint(v))
 
     return tj.EighResult(w, v), eigh_pullback
 
@@ -44,14 +55,16 @@ def eigh_rule(a, *, invariant=False):
 @tj.eigh.natural_pushforward(tj.Dense)
 @tj.eigh.natural_pushforward(tj.Symmetric)
 @tj.eigh.natural_pushforward(tj.Hermitian)
-def eigh_push(a, *, invariant=False):
+def eigh_push(
+    a: Shaped[DenseArray | tj.Symmetric | tj.Hermitian, "... m n"], *, invariant: bool = False
+) -> tuple[tj.EighResult, Pullback]:
     w, v = tj.eigh(whole(a))
     same = gauge.same_value(w)
     if not invariant:
         v = v @ gauge.turn(same, v.dtype)
     over = gauge.over_differences(w, same, 0.0 if invariant else jnp.nan).astype(v.dtype)
 
-    def eigh_pushforward(a_dot):
+    def eigh_pushforward(a_dot: Natural) -> tj.EighResult:
         moved = whole(a_dot)
         moved = adjoint(v) @ ((moved + adjoint(moved)) / 2) @ v
         w_dot = jnp.real(jnp.diagonal(moved, axis1=-2, axis2=-1))
@@ -60,7 +73,7 @@ def eigh_push(a, *, invariant=False):
     return tj.EighResult(w, v), eigh_pushforward
 
 
-def _not_diagonal(same):
+def _not_diagonal(same: Natural) -> Natural:
     """The diagonal of a rotation is a phase: which one LAPACK takes is no function of the matrix.
 
     As JAX, rules leave it where it is.
@@ -71,7 +84,9 @@ def _not_diagonal(same):
 @tj.eigvalsh.natural_rule(tj.Dense, convention="chainrules")
 @tj.eigvalsh.natural_rule(tj.Symmetric, convention="chainrules")
 @tj.eigvalsh.natural_rule(tj.Hermitian, convention="chainrules")
-def eigvalsh_rule(a):
+def eigvalsh_rule(
+    a: Shaped[DenseArray | tj.Symmetric | tj.Hermitian, "... m n"],
+) -> tuple[Natural, Pullback]:
     w, v = tj.eigh(whole(a))
     return w, lambda w_bar: (v * w_bar[..., None, :].astype(v.dtype)) @ adjoint(v)
 
@@ -81,34 +96,36 @@ def eigvalsh_rule(a):
 
 @tj.eigh.implementation(tj.Symmetric)
 @tj.eigh.implementation(tj.Hermitian)
-def eigh(a, *, invariant=False):
+def eigh(
+    a: Shaped[tj.Symmetric | tj.Hermitian, "n n"], *, invariant: bool = False
+) -> tj.EighResult:
     return tj.eigh.primal(a.data)
 
 
 @tj.eigh.implementation(tj.Diagonal, differentiate=True)
-def eigh_diagonal(a, *, invariant=False):
+def eigh_diagonal(a: Shaped[tj.Diagonal, "n n"], *, invariant: bool = False) -> tj.EighResult:
     return tj.EighResult(jnp.real(a.diag), tj.Identity(a.shape[0], a.dtype))
 
 
 @tj.eigh.implementation(tj.Identity, differentiate=True)
-def eigh_identity(a, *, invariant=False):
+def eigh_identity(a: Shaped[tj.Identity, "n n"], *, invariant: bool = False) -> tj.EighResult:
     return tj.EighResult(jnp.ones(a.shape[0], jnp.finfo(a.dtype).dtype), a)
 
 
 @tj.eigh.implementation(tj.Scaled, differentiate=True)
-def eigh_scaled(a, *, invariant=False):
+def eigh_scaled(a: Shaped[tj.Scaled, "n n"], *, invariant: bool = False) -> tj.EighResult:
     w, v = tj.eigh(a.matrix, invariant=invariant)
     return tj.EighResult(w * a.factor, v)
 
 
 @tj.eigh.implementation(tj.Kronecker, differentiate=True)
-def eigh_kronecker(a, *, invariant=False):
+def eigh_kronecker(a: Shaped[tj.Kronecker, "n n"], *, invariant: bool = False) -> tj.EighResult:
     parts = [tj.eigh(f, invariant=invariant) for f in a.factors]
     vectors = tj.Kronecker(*(p.eigenvectors for p in parts))
     return tj.EighResult(outer(p.eigenvalues for p in parts), vectors)
 
 
-def outer(vectors):
+def outer(vectors: Iterable[Vector]) -> Natural:
     """The Kronecker product of vectors."""
     first, *rest = vectors
     for v in rest:
@@ -117,7 +134,7 @@ def outer(vectors):
 
 
 @tj.eigh.implementation(tj.BlockDiagonal, differentiate=True)
-def eigh_blocks(a, *, invariant=False):
+def eigh_blocks(a: Shaped[tj.BlockDiagonal, "n n"], *, invariant: bool = False) -> tj.EighResult:
     parts = [tj.eigh(b, invariant=invariant) for b in a.blocks]
     vectors = tj.BlockDiagonal(*(p.eigenvectors for p in parts))
     return tj.EighResult(jnp.concatenate([p.eigenvalues for p in parts]), vectors)
@@ -128,56 +145,56 @@ def eigh_blocks(a, *, invariant=False):
 
 @tj.eigvalsh.implementation(tj.Symmetric)
 @tj.eigvalsh.implementation(tj.Hermitian)
-def eigvalsh(a):
+def eigvalsh(a: Shaped[tj.Symmetric | tj.Hermitian, "n n"]) -> Natural:
     return tj.eigvalsh.primal(a.data)
 
 
 @tj.eigvalsh.implementation(tj.Diagonal, differentiate=True)
-def eigvalsh_diagonal(a):
+def eigvalsh_diagonal(a: Shaped[tj.Diagonal, "n n"]) -> Natural:
     return jnp.sort(jnp.real(a.diag))
 
 
 @tj.eigvalsh.implementation(tj.Identity, differentiate=True)
-def eigvalsh_identity(a):
+def eigvalsh_identity(a: Shaped[tj.Identity, "n n"]) -> Natural:
     return jnp.ones(a.shape[0], jnp.finfo(a.dtype).dtype)
 
 
 @tj.eigvalsh.implementation(tj.Scaled, differentiate=True)
-def eigvalsh_scaled(a):
+def eigvalsh_scaled(a: Shaped[tj.Scaled, "n n"]) -> Natural:
     return jnp.sort(tj.eigvalsh(a.matrix) * a.factor)
 
 
 @tj.eigvalsh.implementation(tj.Kronecker, differentiate=True)
-def eigvalsh_kronecker(a):
+def eigvalsh_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> Natural:
     return jnp.sort(outer(map(tj.eigvalsh, a.factors)))
 
 
 @tj.eigvalsh.implementation(tj.BlockDiagonal, differentiate=True)
-def eigvalsh_blocks(a):
+def eigvalsh_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Natural:
     return jnp.sort(jnp.concatenate([*map(tj.eigvalsh, a.blocks)]))
 
 
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def _of_diagonal(a):
+def _of_diagonal(a: Natural) -> tj.EighResult:
     return tj.EighResult(jnp.diagonal(a), jnp.eye(a.shape[0]))
 
 
-def _of_kronecker(a):
+def _of_kronecker(a: Natural) -> PyTree:
     """Of 2 x 2 factors: found again in the product, up to a factor, which vectors do not see."""
     (p, u), (q, v) = jnp.linalg.eigh(a[::2, ::2] / a[0, 0]), jnp.linalg.eigh(a[:2, :2])
     return tj.EighResult(jnp.kron(p, q), jnp.kron(u, v))
 
 
-def _of_blocks(a):
+def _of_blocks(a: Natural) -> PyTree:
     w, v = jnp.linalg.eigh(a[:2, :2])
     zero = jnp.zeros((2, 1))
     vectors = jnp.block([[v, zero], [zero.T, jnp.ones((1, 1))]])
     return tj.EighResult(jnp.append(w, a[2, 2]), vectors)
 
 
-def cases():
+def cases() -> Iterator[Case]:
     """Full storage, real and complex, batches; types in the order of their structure."""
     from tanjax.testing import Case, Samples
 

@@ -7,23 +7,30 @@ order solve with the same factor.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
+from tanjax.typing import Columns, DenseArray, Function, Matrix, Natural, Scalar
 
 from .gauge import composed, whole
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
 
 # -- dense: LU and Cholesky ------------------------------------------------------------------------
 
 
-def _solve_dense(by_factor):
+def _solve_dense(by_factor: Function) -> Function:
     """A solution with the matrix or its transpose, given one with the factor alone."""
 
-    def solve(matrix, parts, b, transposed):
+    def solve(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
         a = whole(matrix)
         dtype = jnp.result_type(a, b)
         a, b = a.astype(dtype), b.astype(dtype)
@@ -41,15 +48,15 @@ def _solve_dense(by_factor):
     return solve
 
 
-def _cast(part, dtype):
+def _cast(part: Natural, dtype: Natural) -> Natural:
     return part.astype(dtype) if jnp.issubdtype(part.dtype, jnp.inexact) else part
 
 
-def _spread(x, batch, core):
+def _spread(x: Natural, batch: tuple[int, ...], core: int) -> Natural:
     return jnp.broadcast_to(x, (*batch, *x.shape[x.ndim - core :]))
 
 
-def _by_lu(parts, b, transposed):
+def _by_lu(parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
     factor, _, permutation = map(lax.stop_gradient, parts)
     divide = lambda y, **how: lax.linalg.triangular_solve(
         factor, y, left_side=True, transpose_a=transposed, **how
@@ -62,7 +69,7 @@ def _by_lu(parts, b, transposed):
     return by_u(by_l(rows(b, permutation)))
 
 
-def _by_cholesky(parts, b, transposed):
+def _by_cholesky(parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
     """The transpose of a Hermitian matrix is its conjugate."""
     (factor,) = map(lax.stop_gradient, parts)
     factor = jnp.conj(factor) if transposed else factor
@@ -72,15 +79,17 @@ def _by_cholesky(parts, b, transposed):
     return divide(divide(b), transpose_a=True, conjugate_a=jnp.iscomplexobj(factor))
 
 
-def _slogdet_dense(solve, value):
+def _slogdet_dense(solve: Function, value: Function) -> Function:
     """Sign and logarithm of a value that the factor tells, differentiated by the matrix."""
 
     @jax.custom_jvp
-    def slogdet(matrix, parts):
+    def slogdet(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Natural, Natural]:
         return value(parts)
 
     @slogdet.defjvp
-    def _(primals, tangents):
+    def _(
+        primals: tuple[Matrix, PyTree], tangents: tuple[Matrix, PyTree]
+    ) -> tuple[tuple[Natural, Natural], tuple[Natural, Natural]]:
         matrix, parts = primals
         sign, logarithm = slogdet(matrix, parts)
         eye = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
@@ -92,7 +101,7 @@ def _slogdet_dense(solve, value):
     return lambda matrix, parts: slogdet(whole(matrix), parts)
 
 
-def _value_of_lu(parts):
+def _value_of_lu(parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
     factor, pivots, _ = parts
     diag = jnp.diagonal(factor, axis1=-2, axis2=-1)
     swaps = jnp.sum(pivots != jnp.arange(pivots.shape[-1], dtype=pivots.dtype), axis=-1)
@@ -102,7 +111,7 @@ def _value_of_lu(parts):
     return jnp.prod(diag / safe, axis=-1) * (1 - 2 * odd), jnp.sum(jnp.log(size), axis=-1)
 
 
-def _value_of_cholesky(parts):
+def _value_of_cholesky(parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
     diag = jnp.diagonal(parts[0], axis1=-2, axis2=-1)
     sign = jnp.where(jnp.isnan(jnp.sum(diag, axis=-1)), jnp.nan, 1).astype(diag.dtype)
     return sign, 2 * jnp.sum(jnp.log(jnp.real(diag)), axis=-1)
@@ -115,13 +124,13 @@ _CHOLESKY = tj.FactorizationPlan(
 )
 
 
-def _inexact(a):
+def _inexact(a: Natural) -> Natural:
     a = jnp.asarray(a)
     return a if jnp.issubdtype(a.dtype, jnp.inexact) else a.astype(jnp.result_type(float))
 
 
 @tj.factorize.implementation(tj.Dense, differentiate=True)
-def factorize_dense(a):
+def factorize_dense(a: Shaped[DenseArray, "... m n"]) -> tj.Factorization:
     a = _inexact(a)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
         raise tj.ShapeError(f"factorize: needs a square matrix, got shape {a.shape}.")
@@ -129,14 +138,14 @@ def factorize_dense(a):
 
 
 @tj.factorize.implementation(tj.AbstractArray, differentiate=True)
-def factorize_any(a):
+def factorize_any(a: Shaped[tj.AbstractArray, "... m n"]) -> tj.Factorization:
     hint = f"register `@tj.factorize.implementation({type(a).__name__})`"
     return factorize_dense(tj.densified(a, "factorize", hint))
 
 
 @tj.factorize.implementation(tj.Symmetric, differentiate=True)
 @tj.factorize.implementation(tj.Hermitian, differentiate=True)
-def factorize_symmetric(a):
+def factorize_symmetric(a: Shaped[tj.Symmetric | tj.Hermitian, "n n"]) -> tj.Factorization:
     if not a.definite:
         parts = tuple(lax.linalg.lu(lax.stop_gradient(a.data)))
         return tj.Factorization(a.data, parts, _LU, a.shape[0])
@@ -147,11 +156,11 @@ def factorize_symmetric(a):
 # -- no factor needed ------------------------------------------------------------------------------
 
 
-def _solve_itself(matrix, parts, b, transposed):
+def _solve_itself(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
     return _columns_at_once(lambda y: tj.solve(matrix.mT if transposed else matrix, y), b)
 
 
-def _columns_at_once(solve, b):
+def _columns_at_once(solve: Function, b: Natural) -> Natural:
     """Solve for a batch of right-hand sides `(..., n, k)` as for more columns."""
     if b.ndim == 2:
         return solve(b)
@@ -166,18 +175,20 @@ _ITSELF = tj.FactorizationPlan(_solve_itself, lambda matrix, parts: tj.slogdet(m
 @tj.factorize.implementation(tj.Diagonal, differentiate=True)
 @tj.factorize.implementation(tj.Triangular, differentiate=True)
 @tj.factorize.implementation(tj.Identity, differentiate=True)
-def factorize_itself(a):
+def factorize_itself(
+    a: Shaped[tj.Diagonal | tj.Triangular | tj.Identity, "n n"],
+) -> tj.Factorization:
     return tj.Factorization(a, (), _ITSELF, a.shape[0])
 
 
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def _solve_scaled(matrix, parts, b, transposed):
+def _solve_scaled(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
     return parts[0].solve(b, transposed=transposed) / parts[1]
 
 
-def _slogdet_scaled(matrix, parts):
+def _slogdet_scaled(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
     inner, factor = parts
     own = tj.slogdet(tj.Diagonal(jnp.broadcast_to(factor, (inner.n,))))
     sign, logarithm = inner.slogdet()
@@ -185,13 +196,15 @@ def _slogdet_scaled(matrix, parts):
 
 
 @tj.factorize.implementation(tj.Scaled, differentiate=True)
-def factorize_scaled(a):
+def factorize_scaled(a: Shaped[tj.Scaled, "n n"]) -> tj.Factorization:
     plan = tj.FactorizationPlan(_solve_scaled, _slogdet_scaled)
     return tj.Factorization(None, (tj.factorize(a.matrix), a.factor), plan, a.shape[0])
 
 
-def _solve_kronecker(matrix, parts, b, transposed):
-    def solve(y):
+def _solve_kronecker(
+    matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool
+) -> Natural:
+    def solve(y: Natural) -> Natural:
         sizes = [f.n for f in parts]
         x = y.reshape(*sizes, y.shape[1])
         for axis, f in enumerate(parts):
@@ -204,14 +217,14 @@ def _solve_kronecker(matrix, parts, b, transposed):
     return _columns_at_once(solve, b)
 
 
-def _slogdet_kronecker(matrix, parts):
+def _slogdet_kronecker(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
     n = 1
     for f in parts:
         n *= f.n
     return _together([(f.slogdet(), n // max(f.n, 1)) for f in parts])
 
 
-def _together(results):
+def _together(results: Sequence[tuple[tj.SlogdetResult, int]]) -> tuple[Scalar, Scalar]:
     """The result for a product of determinants, each with how often it occurs."""
     (first, count), *rest = results
     sign, logarithm = first.sign**count, first.logabsdet * count
@@ -221,13 +234,13 @@ def _together(results):
 
 
 @tj.factorize.implementation(tj.Kronecker, differentiate=True)
-def factorize_kronecker(a):
+def factorize_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> tj.Factorization:
     _check_parts("Kronecker factor", a.factors)
     plan = tj.FactorizationPlan(_solve_kronecker, _slogdet_kronecker)
     return tj.Factorization(None, tuple(map(tj.factorize, a.factors)), plan, a.shape[0])
 
 
-def _solve_blocks(matrix, parts, b, transposed):
+def _solve_blocks(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
     start, solved = 0, []
     for f in parts:
         solved.append(f.solve(b[..., start : start + f.n, :], transposed=transposed))
@@ -236,17 +249,17 @@ def _solve_blocks(matrix, parts, b, transposed):
 
 
 @tj.factorize.implementation(tj.BlockDiagonal, differentiate=True)
-def factorize_blocks(a):
+def factorize_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> tj.Factorization:
     _check_parts("block", a.blocks)
     plan = tj.FactorizationPlan(_solve_blocks, _slogdet_blocks)
     return tj.Factorization(None, tuple(map(tj.factorize, a.blocks)), plan, a.shape[0])
 
 
-def _slogdet_blocks(matrix, parts):
+def _slogdet_blocks(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
     return _together([(f.slogdet(), 1) for f in parts])
 
 
-def _check_parts(what, parts):
+def _check_parts(what: str, parts: Sequence[PyTree]) -> None:
     for part in parts:
         if part.shape[0] != part.shape[1]:
             raise tj.ShapeError(
@@ -254,7 +267,7 @@ def _check_parts(what, parts):
             )
 
 
-def _solve_update(matrix, parts, b, transposed):
+def _solve_update(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
     """Woodbury: of the inverse `B⁻¹ - Z C⁻¹ D Vᵀ B⁻¹`, or of its transpose."""
     base, small, z = parts
     y = base.solve(b, transposed=transposed)
@@ -266,13 +279,13 @@ def _solve_update(matrix, parts, b, transposed):
     return y - base.solve(right @ inner, transposed=True)
 
 
-def _slogdet_update(matrix, parts):
+def _slogdet_update(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
     base, small, _ = parts
     return _together([(base.slogdet(), 1), (small.slogdet(), 1)])
 
 
 @tj.factorize.implementation(tj.LowRankUpdate, differentiate=True)
-def factorize_update(a):
+def factorize_update(a: Shaped[tj.LowRankUpdate, "n n"]) -> tj.Factorization:
     """The base, and the small matrix `I + D Vᵀ B⁻¹ U` of Woodbury and the determinant lemma."""
     base = tj.factorize(a.base)
     z = base.solve(a.u)
@@ -288,7 +301,7 @@ def factorize_update(a):
 
 
 @tj.inv_quad_logdet.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
-def inv_quad_logdet(a, b):
+def inv_quad_logdet(a: Shaped[tj.AbstractArray, "... m n"], b: Columns) -> tuple[Scalar, Scalar]:
     f = tj.factorize(a)
     return f.inv_quad(b), f.logdet()
 
@@ -296,12 +309,12 @@ def inv_quad_logdet(a, b):
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def _defined(a, b):
+def _defined(a: Natural, b: Natural) -> tuple[Scalar, Scalar]:
     x = jnp.linalg.solve(a, b)
     return jnp.sum(jnp.conj(b) * x), jnp.linalg.slogdet(a).logabsdet
 
 
-def cases():
+def cases() -> Iterator[Case]:
     """Every type that is factorised in its own way, through what follows from both results."""
     from tanjax.testing import Case, Samples
 

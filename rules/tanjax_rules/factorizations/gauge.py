@@ -16,51 +16,58 @@ basis within equal eigenvalues (`turn`) by a fixed unitary matrix that means not
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import jax.numpy as jnp
 import numpy as np
 
 import tanjax as tj
+from tanjax.typing import Natural
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
 
 # What is not asked of an implementation that is made of operations which are checked themselves,
 # and differentiated by AD: that JAX's transformations compose.
 COMPOSED = ("hessian", "vmap", "one argument", "checkpoint", "scan", "public lowering", "variants")
 
 
-def composed(case):
+def composed(case: Case) -> Case:
     """A case whose implementation is made of checked operations."""
     skip = (*case.options.get("skip", ()), *COMPOSED)
     return case.declare(skip=tuple(dict.fromkeys(skip)))
 
 
-def whole(a):
+def whole(a: Natural) -> Natural:
     """All entries of an array that stores them."""
     if isinstance(a, tj.Symmetric | tj.Hermitian):
         return a.data
     return a.to_dense() if tj.is_structured(a) else jnp.asarray(a)
 
 
-def adjoint(x):
+def adjoint(x: Natural) -> Natural:
     """The conjugate transpose."""
     return jnp.conj(jnp.swapaxes(x, -1, -2))
 
 
-def skew(x):
+def skew(x: Natural) -> Natural:
     """The skew-Hermitian part."""
     return (x - adjoint(x)) / 2
 
 
-def embedded(d, like):
+def embedded(d: Natural, like: Natural) -> Natural:
     """Vectors as diagonal matrices, in the dtype of another array."""
     return d[..., None, :].astype(like.dtype) * jnp.eye(d.shape[-1], dtype=like.dtype)
 
 
-def tolerance(w):
+def tolerance(w: Natural) -> Natural:
     """Below which a difference of eigenvalues is rounding: backward error of LAPACK's solvers."""
     n = max(w.shape[-1], 1)
     return 8 * n * jnp.finfo(w.dtype).eps * jnp.max(jnp.abs(w), axis=-1, keepdims=True, initial=0)
 
 
-def same_value(w):
+def same_value(w: Natural) -> Natural:
     """Which of the sorted values `(..., n)` are equal: a Boolean matrix `(..., n, n)`."""
     far = jnp.abs(jnp.diff(w, axis=-1)) > tolerance(w)
     group = jnp.cumsum(far, axis=-1)
@@ -68,7 +75,7 @@ def same_value(w):
     return group[..., :, None] == group[..., None, :]
 
 
-def turn(same, dtype, seed=0):
+def turn(same: Natural, dtype: Natural, seed: int = 0) -> Natural:
     """The unitary matrix that turns each group of equal values, a reflection at a generic vector.
 
     Groups of one are left as they are.
@@ -78,27 +85,27 @@ def turn(same, dtype, seed=0):
     vector = 1 + np.mod((0.6180339887 + 0.1 * seed) * i, 1.0)
     if jnp.issubdtype(dtype, jnp.complexfloating):
         vector = vector * np.exp(1j * (2.4 + seed) * i)
-    vector = jnp.asarray(vector, dtype)
+    direction = jnp.asarray(vector, dtype)
     shared = same & (jnp.sum(same, axis=-1, keepdims=True) > 1)
-    products = jnp.where(shared, vector[:, None] * jnp.conj(vector), jnp.zeros((), dtype))
-    size = jnp.sum(jnp.where(shared, jnp.abs(vector) ** 2, 0), axis=-1, keepdims=True)
+    products = jnp.where(shared, direction[:, None] * jnp.conj(direction), jnp.zeros((), dtype))
+    size = jnp.sum(jnp.where(shared, jnp.abs(direction) ** 2, 0), axis=-1, keepdims=True)
     safe = jnp.where(size == 0, jnp.ones_like(size), size)
     return jnp.eye(n, dtype=dtype) - products * (2 / safe).astype(dtype)
 
 
-def over_differences(w, same, fill):
+def over_differences(w: Natural, same: Natural, fill: float) -> Natural:
     """`1 / (w_j - w_i)`, and `fill` where they are equal; 0 on the diagonal."""
     gaps = w[..., None, :] - w[..., :, None]
     inverse = jnp.where(same, jnp.asarray(fill, w.dtype), 1 / jnp.where(same, 1, gaps))
     return jnp.where(jnp.eye(w.shape[-1], dtype=bool), jnp.zeros((), w.dtype), inverse)
 
 
-def columns(x):
+def columns(x: Natural) -> Natural:
     """The norms of the columns."""
     return jnp.sqrt(jnp.sum(jnp.real(x * jnp.conj(x)), axis=-2))
 
 
-def depends_on_basis(same, rotation, scale):
+def depends_on_basis(same: Natural, rotation: Natural, scale: Natural) -> Natural:
     """Where a loss turns the basis: `rotation`, the skew part of `S`, is more than rounding.
 
     `scale`: how large the columns of the cotangent are, `(..., n)`.
@@ -107,7 +114,7 @@ def depends_on_basis(same, rotation, scale):
     return same & (jnp.abs(rotation) > limit)
 
 
-def tells_apart(same, w_bar):
+def tells_apart(same: Natural, w_bar: Natural) -> Natural:
     """Where a loss tells equal values apart: their cotangents differ by more than rounding."""
     size = jnp.abs(w_bar)
     largest = jnp.max(size, axis=-1, keepdims=True, initial=0)[..., None]
@@ -117,15 +124,20 @@ def tells_apart(same, w_bar):
     return same & (jnp.abs(w_bar[..., None, :] - w_bar[..., :, None]) > limit)
 
 
-def is_seen(x, scale):
+def unused(x_bar: Natural) -> Natural:
+    """Whether the cotangent of vectors is zero in every entry, of each matrix of a batch."""
+    return jnp.all(x_bar == 0, axis=(-2, -1), keepdims=True)
+
+
+def is_seen(x: Natural, scale: Natural) -> Natural:
     """Where something that should vanish is more than rounding."""
     return jnp.abs(x) > _root_of_precision(scale) * scale
 
 
-def spoiled(x, bad):
+def spoiled(x: Natural, bad: Natural) -> Natural:
     """`x`, and nan where it is not defined."""
     return jnp.where(bad, jnp.asarray(jnp.nan, x.dtype), x)
 
 
-def _root_of_precision(x):
+def _root_of_precision(x: Natural) -> float:
     return float(np.sqrt(jnp.finfo(x.dtype).eps))

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
+from jaxtyping import Shaped
 
 import tanjax as tj
+from tanjax.typing import Axis, Natural, Order, Pullback, Scalar
 
 from .gauge import composed, whole
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
 
 _SPECTRAL = ("nuc", 2, -2)
 
 
 @tj.operation(dense=True, units="a: u -> u")
-def frobenius(a):
+def frobenius(a: Natural) -> Natural:
     r"""The root of the sum of all squares: what `norm` without order is.
 
     **Derivative:** $\bar y\,\overline{A} / \|A\|$, and 0 at 0.
@@ -24,15 +31,15 @@ def frobenius(a):
 
 
 @frobenius.implementation(tj.AbstractArray)
-def frobenius_norm(a):
+def frobenius_norm(a: Shaped[tj.AbstractArray, " ..."]) -> Scalar:
     return jnp.sqrt(jnp.real(a.pair(a.conj())))
 
 
 @frobenius.natural_rule(tj.AbstractArray)
-def frobenius_rule(a):
+def frobenius_rule(a: Shaped[tj.AbstractArray, " ..."]) -> tuple[Scalar, Pullback]:
     y = frobenius.primal(a)
 
-    def frobenius_pullback(y_bar):
+    def frobenius_pullback(y_bar: Natural) -> Natural:
         safe = jnp.where(y == 0, jnp.ones_like(y), y)
         return tj.multiply(
             a.conj(), jnp.where(y == 0, jnp.zeros_like(y), y_bar / safe).astype(a.dtype)
@@ -42,7 +49,12 @@ def frobenius_rule(a):
 
 
 @tj.norm.implementation(tj.AbstractArray, differentiate=True)
-def norm(a, ord=None, axis=None, keepdims=False):
+def norm(
+    a: Shaped[tj.AbstractArray, " ..."],
+    ord: Order = None,
+    axis: Axis = None,
+    keepdims: bool = False,
+) -> Natural:
     """By the singular values, which a type may have cheaply, or by the dense array."""
     if axis is not None or keepdims or a.ndim != 2:
         hint = "leave out `axis` and `keepdims`" if a.ndim == 2 else "take a vector as it is"
@@ -54,7 +66,7 @@ def norm(a, ord=None, axis=None, keepdims=False):
     return tj.norm(tj.densified(a, "norm", "use order 'fro', 'nuc', 2 or -2"), ord)
 
 
-def _check_order(ord):
+def _check_order(ord: Order) -> None:
     """Raise `ShapeError` unless matrices have a norm of this order."""
     if ord not in (None, "fro", *_SPECTRAL, 1, -1, math.inf, -math.inf):
         raise tj.ShapeError(
@@ -63,7 +75,7 @@ def _check_order(ord):
         )
 
 
-def _spectral(a, ord):
+def _spectral(a: Natural, ord: Order) -> Natural:
     """Types may leave out singular values that are zero."""
     s = tj.svd(a, False, False)
     if ord == "nuc":
@@ -76,7 +88,12 @@ def _spectral(a, ord):
 @tj.norm.implementation(tj.Symmetric, differentiate=True)
 @tj.norm.implementation(tj.Hermitian, differentiate=True)
 @tj.norm.implementation(tj.Triangular, differentiate=True)
-def norm_full(a, ord=None, axis=None, keepdims=False):
+def norm_full(
+    a: Shaped[tj.Symmetric | tj.Hermitian | tj.Triangular, " ..."],
+    ord: Order = None,
+    axis: Axis = None,
+    keepdims: bool = False,
+) -> Natural:
     if axis is None and not keepdims:
         if ord in (None, "fro"):
             return frobenius(a)
@@ -87,7 +104,12 @@ def norm_full(a, ord=None, axis=None, keepdims=False):
 
 @tj.norm.implementation(tj.Diagonal, differentiate=True)
 @tj.norm.implementation(tj.Identity, differentiate=True)
-def norm_diagonal(a, ord=None, axis=None, keepdims=False):
+def norm_diagonal(
+    a: Shaped[tj.Diagonal | tj.Identity, " ..."],
+    ord: Order = None,
+    axis: Axis = None,
+    keepdims: bool = False,
+) -> Natural:
     """The sum of a row or a column is its one entry."""
     _check_order(ord)
     if axis is not None or keepdims or ord in (None, "fro", *_SPECTRAL):
@@ -97,14 +119,18 @@ def norm_diagonal(a, ord=None, axis=None, keepdims=False):
 
 
 @tj.norm.implementation(tj.Scaled, differentiate=True)
-def norm_scaled(a, ord=None, axis=None, keepdims=False):
+def norm_scaled(
+    a: Shaped[tj.Scaled, " ..."], ord: Order = None, axis: Axis = None, keepdims: bool = False
+) -> Natural:
     if axis is not None or keepdims or ord in (None, "fro"):
         return norm(a, ord, axis, keepdims)
     return tj.norm(a.matrix, ord) * jnp.abs(a.factor)
 
 
 @tj.norm.implementation(tj.Kronecker, differentiate=True)
-def norm_kronecker(a, ord=None, axis=None, keepdims=False):
+def norm_kronecker(
+    a: Shaped[tj.Kronecker, " ..."], ord: Order = None, axis: Axis = None, keepdims: bool = False
+) -> Natural:
     """A product, of every order; the least singular value may be among those left out."""
     if axis is not None or keepdims or ord in (None, "fro", -2):
         return norm(a, ord, axis, keepdims)
@@ -112,7 +138,12 @@ def norm_kronecker(a, ord=None, axis=None, keepdims=False):
 
 
 @tj.norm.implementation(tj.BlockDiagonal, differentiate=True)
-def norm_blocks(a, ord=None, axis=None, keepdims=False):
+def norm_blocks(
+    a: Shaped[tj.BlockDiagonal, " ..."],
+    ord: Order = None,
+    axis: Axis = None,
+    keepdims: bool = False,
+) -> Natural:
     _check_order(ord)
     if axis is not None or keepdims or ord in (None, "fro", *_SPECTRAL):
         return norm(a, ord, axis, keepdims)
@@ -123,7 +154,7 @@ def norm_blocks(a, ord=None, axis=None, keepdims=False):
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def cases():
+def cases() -> Iterator[Case]:
     """Every order of every type that has it without its dense array."""
     from tanjax.testing import Case, Samples
 

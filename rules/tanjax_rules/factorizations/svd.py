@@ -7,15 +7,22 @@ A tall matrix is the general one: a wide one is treated as its conjugate transpo
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
+from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
+from tanjax.typing import DenseArray, Factor, Matrix, Natural, Pullback
 
 from . import gauge
 from .eigh import outer
 from .gauge import adjoint, whole
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
 
 # -- rules ---------------------------------------------------------------------------------------
 
@@ -24,17 +31,26 @@ from .gauge import adjoint, whole
 @tj.svd.natural_rule(tj.Symmetric, convention="chainrules")
 @tj.svd.natural_rule(tj.Hermitian, convention="chainrules")
 @tj.svd.natural_rule(tj.Triangular, convention="chainrules")
-def svd_rule(a, full_matrices=True, compute_uv=True, *, invariant=False):
+def svd_rule(
+    a: Shaped[DenseArray | tj.Symmetric | tj.Hermitian | tj.Triangular, "... m n"],
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    *,
+    invariant: bool = False,
+) -> tuple[tj.SVDResult | Natural, Pullback]:
     a = whole(a)
     if not compute_uv:
         u, s, vh = tj.svd(a, False)
         return s, lambda s_bar: (u * s_bar[..., None, :].astype(u.dtype)) @ vh
     f = _Factors(a, full_matrices, invariant)
 
-    def svd_pullback(bar):
+    def svd_pullback(bar: tj.SVDResult) -> Natural:
         l_bar, r_bar = f.tall(bar.U, adjoint(bar.Vh))
         moved = f.inner_cotangent(l_bar[..., : f.k], bar.S, r_bar) + f.outer_cotangent(l_bar)
         a_bar = moved @ adjoint(f.r)
+        if not invariant:
+            unused = gauge.unused(l_bar) & gauge.unused(r_bar)
+            a_bar = jnp.where(unused, f.of_values(bar.S), a_bar)
         return adjoint(a_bar) if f.wide else a_bar
 
     return f.result, svd_pullback
@@ -44,11 +60,17 @@ def svd_rule(a, full_matrices=True, compute_uv=True, *, invariant=False):
 @tj.svd.natural_pushforward(tj.Symmetric)
 @tj.svd.natural_pushforward(tj.Hermitian)
 @tj.svd.natural_pushforward(tj.Triangular)
-def svd_push(a, full_matrices=True, compute_uv=True, *, invariant=False):
+def svd_push(
+    a: Shaped[DenseArray | tj.Symmetric | tj.Hermitian | tj.Triangular, "... m n"],
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    *,
+    invariant: bool = False,
+) -> tuple[tj.SVDResult | Natural, Pullback]:
     a = whole(a)
     f = _Factors(a, full_matrices and compute_uv, invariant)
 
-    def svd_pushforward(a_dot):
+    def svd_pushforward(a_dot: Natural) -> tj.SVDResult | Natural:
         moved = adjoint(whole(a_dot)) if f.wide else whole(a_dot)
         inner = adjoint(f.l1) @ moved @ f.r
         s_dot = jnp.real(jnp.diagonal(inner, axis1=-2, axis2=-1))
@@ -64,10 +86,11 @@ def svd_push(a, full_matrices=True, compute_uv=True, *, invariant=False):
 class _Factors:
     """The factors of a matrix as of a tall one, and the two linear maps of its derivative."""
 
-    def __init__(self, a, full_matrices, invariant):
+    def __init__(self, a: Natural, full_matrices: bool, invariant: bool) -> None:
         u, self.s, vh = tj.svd(a, full_matrices)
         self.wide, self.k = a.shape[-2] < a.shape[-1], self.s.shape[-1]
         left, self.r = self.tall(u, adjoint(vh))
+        self.thin = left[..., : self.k], self.r
         self.invariant = invariant
         self.same = gauge.same_value(self.s)
         self.zero = self.s <= gauge.tolerance(self.s)
@@ -84,11 +107,11 @@ class _Factors:
         u, v = self.tall(jnp.concatenate([l1, l2], axis=-1), self.r)
         self.result = tj.SVDResult(u, self.s, adjoint(v))
 
-    def tall(self, left, right):
+    def tall(self, left: Natural, right: Natural) -> tuple[Natural, Natural]:
         """Exchange left and right of a wide matrix."""
         return (right, left) if self.wide else (left, right)
 
-    def inverses(self, fill):
+    def inverses(self, fill: Factor) -> tuple[Natural, ...]:
         """`1/(s_j - s_i)`, `1/(s_j + s_i)` and `1/s_j`, and `fill` where they do not exist."""
         fill = jnp.asarray(fill, self.s.dtype)
         both = self.zero[..., None, :] & self.zero[..., :, None]
@@ -100,7 +123,12 @@ class _Factors:
         minus = gauge.over_differences(self.s, self.same, fill)
         return tuple(x.astype(self.r.dtype) for x in (minus, plus, one[..., None, :]))
 
-    def inner_cotangent(self, l_bar, s_bar, r_bar):
+    def of_values(self, s_bar: Natural) -> Natural:
+        """The cotangent of the matrix if the singular values alone are used."""
+        left, right = self.thin
+        return (left * s_bar[..., None, :].astype(left.dtype)) @ adjoint(right)
+
+    def inner_cotangent(self, l_bar: Natural, s_bar: Natural, r_bar: Natural) -> Natural:
         """The part in the span of both thin factors."""
         x, y = adjoint(self.l1) @ l_bar, adjoint(self.r) @ r_bar
         common, opposite = gauge.skew(x + y), gauge.skew(x - y)
@@ -119,7 +147,7 @@ class _Factors:
             inner = gauge.spoiled(inner, bad)
         return self.l1 @ inner
 
-    def _tells_zeros(self, s_bar):
+    def _tells_zeros(self, s_bar: Natural) -> Natural:
         """Where a zero value of a matrix that is not square counts: its vector is one of many."""
         if not self.higher:
             return jnp.zeros((), bool)
@@ -127,7 +155,7 @@ class _Factors:
         noise = 64 * self.k * float(jnp.finfo(s_bar.dtype).eps)
         return (self.zero & (jnp.abs(s_bar) > noise * largest))[..., None, :]
 
-    def outer_cotangent(self, l_bar):
+    def outer_cotangent(self, l_bar: Natural) -> Natural:
         """The part outside the span of the left thin factor."""
         if not self.higher:
             return jnp.zeros((), l_bar.dtype)
@@ -145,17 +173,17 @@ class _Factors:
             rest = gauge.spoiled(rest, jnp.any(bad, axis=(-2, -1), keepdims=True))
         return self.l2 @ rest
 
-    def _size(self, x):
+    def _size(self, x: Natural) -> Natural:
         return jnp.sqrt(jnp.sum(jnp.real(x * jnp.conj(x)), axis=(-2, -1)))[..., None]
 
-    def _checked(self, rest, scale):
+    def _checked(self, rest: Natural, scale: Natural) -> Natural:
         """What belongs to zero values must vanish: their vectors are some of many."""
         if self.invariant:
             return rest
         bad = self.zero[..., None, :] & gauge.is_seen(rest, scale[..., None, :])
         return gauge.spoiled(rest, bad)
 
-    def tangents(self, moved, inner):
+    def tangents(self, moved: Natural, inner: Natural) -> tuple[Natural, Natural]:
         """Tangents of the left and the right factor, of `moved = A' r`, `inner = l1^H A' r`."""
         fill = 0.0 if self.invariant else jnp.nan
         minus, plus, one = self.inverses(fill)
@@ -181,12 +209,24 @@ class _Factors:
 @tj.svd.implementation(tj.Symmetric)
 @tj.svd.implementation(tj.Hermitian)
 @tj.svd.implementation(tj.Triangular)
-def svd(a, full_matrices=True, compute_uv=True, *, invariant=False):
+def svd(
+    a: Shaped[tj.Symmetric | tj.Hermitian | tj.Triangular, "m n"],
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    *,
+    invariant: bool = False,
+) -> tj.SVDResult | Natural:
     return tj.svd.primal(whole(a), full_matrices, compute_uv)
 
 
 @tj.svd.implementation(tj.Diagonal, differentiate=True)
-def svd_diagonal(a, full_matrices=True, compute_uv=True, *, invariant=False):
+def svd_diagonal(
+    a: Shaped[tj.Diagonal, "m n"],
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    *,
+    invariant: bool = False,
+) -> tj.SVDResult | Natural:
     s = jnp.abs(a.diag)
     if not compute_uv:
         return s
@@ -197,13 +237,25 @@ def svd_diagonal(a, full_matrices=True, compute_uv=True, *, invariant=False):
 
 
 @tj.svd.implementation(tj.Identity, differentiate=True)
-def svd_identity(a, full_matrices=True, compute_uv=True, *, invariant=False):
+def svd_identity(
+    a: Shaped[tj.Identity, "m n"],
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    *,
+    invariant: bool = False,
+) -> tj.SVDResult | Natural:
     s = jnp.ones(a.shape[0], jnp.finfo(a.dtype).dtype)
     return tj.SVDResult(a, s, a) if compute_uv else s
 
 
 @tj.svd.implementation(tj.Scaled, differentiate=True)
-def svd_scaled(a, full_matrices=True, compute_uv=True, *, invariant=False):
+def svd_scaled(
+    a: Shaped[tj.Scaled, "m n"],
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    *,
+    invariant: bool = False,
+) -> tj.SVDResult | Natural:
     size = jnp.abs(a.factor)
     if not compute_uv:
         return tj.svd(a.matrix, full_matrices, False) * size
@@ -215,7 +267,13 @@ def svd_scaled(a, full_matrices=True, compute_uv=True, *, invariant=False):
 
 
 @tj.svd.implementation(tj.Kronecker, differentiate=True)
-def svd_kronecker(a, full_matrices=True, compute_uv=True, *, invariant=False):
+def svd_kronecker(
+    a: Shaped[tj.Kronecker, "m n"],
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    *,
+    invariant: bool = False,
+) -> tj.SVDResult | Natural:
     if not compute_uv:
         return outer(tj.svd(f, False, False) for f in a.factors)
     if full_matrices and not _all_square(a.factors):
@@ -226,7 +284,13 @@ def svd_kronecker(a, full_matrices=True, compute_uv=True, *, invariant=False):
 
 
 @tj.svd.implementation(tj.BlockDiagonal, differentiate=True)
-def svd_blocks(a, full_matrices=True, compute_uv=True, *, invariant=False):
+def svd_blocks(
+    a: Shaped[tj.BlockDiagonal, "m n"],
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    *,
+    invariant: bool = False,
+) -> tj.SVDResult | Natural:
     if not compute_uv:
         return jnp.concatenate([tj.svd(b, False, False) for b in a.blocks])
     if full_matrices and not _all_square(a.blocks):
@@ -236,17 +300,23 @@ def svd_blocks(a, full_matrices=True, compute_uv=True, *, invariant=False):
     return tj.SVDResult(u, jnp.concatenate([p.S for p in parts]), vh)
 
 
-def _all_square(parts):
+def _all_square(parts: Sequence[PyTree]) -> bool:
     """Whether the full factors of the whole are made of the full factors of the parts."""
     return all(p.shape[0] == p.shape[1] for p in parts)
 
 
-def _svd_formed(a, invariant):
+def _svd_formed(a: Natural, invariant: bool) -> tj.SVDResult:
     return tj.svd(tj.densified(a, "svd", "pass `full_matrices=False`"), invariant=invariant)
 
 
 @tj.svd.implementation(tj.LowRank, differentiate=True)
-def svd_low_rank(a, full_matrices=True, compute_uv=True, *, invariant=False):
+def svd_low_rank(
+    a: Shaped[tj.LowRank, "m n"],
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    *,
+    invariant: bool = False,
+) -> tj.SVDResult | Natural:
     """By the QR decompositions of both thin factors: `u = Q R`, `v = P S`, the SVD of `R S^T`."""
     if full_matrices and compute_uv:
         return _svd_formed(a, invariant)
@@ -257,7 +327,7 @@ def svd_low_rank(a, full_matrices=True, compute_uv=True, *, invariant=False):
     return tj.SVDResult(q @ u, s, vh @ p.T)
 
 
-def thin_core(a):
+def thin_core(a: Natural) -> tuple[Matrix, Matrix, Matrix]:
     """`q`, `p` and `core` of a low-rank matrix `q @ core @ p.T`: `q`, `p` with unitary columns."""
     (q, left), (p, right) = tj.qr(a.u), tj.qr(a.v)
     return q, p, left @ right.T
@@ -266,7 +336,7 @@ def thin_core(a):
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def _of_kronecker(a, full_matrices, compute_uv, invariant):
+def _of_kronecker(a: Natural, full_matrices: bool, compute_uv: bool, invariant: bool) -> PyTree:
     """Of 2 x 2 factors, both of them square."""
     first, second = a[::2, ::2] / a[0, 0], a[:2, :2]
     (u, s, vh), (x, t, yh) = jnp.linalg.svd(first), jnp.linalg.svd(second)
@@ -275,14 +345,14 @@ def _of_kronecker(a, full_matrices, compute_uv, invariant):
     return tj.SVDResult(jnp.kron(u, x), jnp.kron(s, t), jnp.kron(vh, yh))
 
 
-def _of_diagonal(a, full_matrices, compute_uv, invariant):
+def _of_diagonal(a: Natural, full_matrices: bool, compute_uv: bool, invariant: bool) -> PyTree:
     d = jnp.diagonal(a)
     if not compute_uv:
         return jnp.abs(d)
     return tj.SVDResult(jnp.diag(jnp.sign(d)), jnp.abs(d), jnp.eye(a.shape[0]))
 
 
-def _of_blocks(a, full_matrices, compute_uv, invariant):
+def _of_blocks(a: Natural, full_matrices: bool, compute_uv: bool, invariant: bool) -> PyTree:
     u, s, vh = jnp.linalg.svd(a[:2, :2])
     zero, one = jnp.zeros((2, 1)), jnp.ones((1, 1))
     s = jnp.append(s, a[2, 2])
@@ -290,7 +360,7 @@ def _of_blocks(a, full_matrices, compute_uv, invariant):
     return tj.SVDResult(whole(u), s, whole(vh)) if compute_uv else s
 
 
-def cases():
+def cases() -> Iterator[Case]:
     """Tall, wide and square, thin, full and values alone; types in the order of the structure."""
     from tanjax.testing import Case, Samples
 

@@ -6,11 +6,20 @@ its factors are made of those of its parts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
 import jax.numpy as jnp
+from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
+from tanjax.typing import Columns, Factor, Function, Natural
 
 from .gauge import composed, whole
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
 
 # -- qr ------------------------------------------------------------------------------------------
 
@@ -18,7 +27,9 @@ from .gauge import composed, whole
 @tj.qr.implementation(tj.Symmetric, differentiate=True)
 @tj.qr.implementation(tj.Hermitian, differentiate=True)
 @tj.qr.implementation(tj.Triangular, differentiate=True)
-def qr(a, mode="reduced"):
+def qr(
+    a: Shaped[tj.Symmetric | tj.Hermitian | tj.Triangular, "m n"], mode: str = "reduced"
+) -> tj.QRResult | Natural:
     """A matrix that is upper triangular already is its own `R`."""
     if not (isinstance(a, tj.Triangular) and not a.lower):
         return tj.qr(whole(a), mode)
@@ -27,12 +38,14 @@ def qr(a, mode="reduced"):
 
 @tj.qr.implementation(tj.Diagonal, differentiate=True)
 @tj.qr.implementation(tj.Identity, differentiate=True)
-def qr_diagonal(a, mode="reduced"):
+def qr_diagonal(
+    a: Shaped[tj.Diagonal | tj.Identity, "m n"], mode: str = "reduced"
+) -> tj.QRResult | Natural:
     return a if mode == "r" else tj.QRResult(tj.Identity(a.shape[0], a.dtype), a)
 
 
 @tj.qr.implementation(tj.Scaled, differentiate=True)
-def qr_scaled(a, mode="reduced"):
+def qr_scaled(a: Shaped[tj.Scaled, "m n"], mode: str = "reduced") -> tj.QRResult | Natural:
     if mode == "r":
         return tj.multiply(tj.qr(a.matrix, mode), a.factor)
     q, r = tj.qr(a.matrix, mode)
@@ -40,17 +53,19 @@ def qr_scaled(a, mode="reduced"):
 
 
 @tj.qr.implementation(tj.Kronecker, differentiate=True)
-def qr_kronecker(a, mode="reduced"):
+def qr_kronecker(a: Shaped[tj.Kronecker, "m n"], mode: str = "reduced") -> tj.QRResult | Natural:
     """Factors that are wide have an `R` that is, and then the product is not triangular."""
     return _by_parts(a, a.factors, tj.Kronecker, mode)
 
 
 @tj.qr.implementation(tj.BlockDiagonal, differentiate=True)
-def qr_blocks(a, mode="reduced"):
+def qr_blocks(a: Shaped[tj.BlockDiagonal, "m n"], mode: str = "reduced") -> tj.QRResult | Natural:
     return _by_parts(a, a.blocks, tj.BlockDiagonal, mode)
 
 
-def _by_parts(a, parts, kind, mode):
+def _by_parts(
+    a: Natural, parts: Sequence[PyTree], kind: Function, mode: str
+) -> tj.QRResult | Natural:
     square = all(p.shape[0] == p.shape[1] for p in parts)
     tall = all(p.shape[0] >= p.shape[1] for p in parts)
     if not (square or (tall and mode != "complete")):
@@ -68,7 +83,7 @@ def _by_parts(a, parts, kind, mode):
 @tj.lu.implementation(tj.Symmetric, differentiate=True)
 @tj.lu.implementation(tj.Hermitian, differentiate=True)
 @tj.lu.implementation(tj.Triangular, differentiate=True)
-def lu(a):
+def lu(a: Shaped[tj.Symmetric | tj.Hermitian | tj.Triangular, "n n"]) -> tj.LUResult:
     if not (isinstance(a, tj.Triangular) and not a.lower):
         return tj.LUResult(*tj.lu(whole(a)))
     return lu_diagonal(a)
@@ -76,28 +91,28 @@ def lu(a):
 
 @tj.lu.implementation(tj.Diagonal, differentiate=True)
 @tj.lu.implementation(tj.Identity, differentiate=True)
-def lu_diagonal(a):
+def lu_diagonal(a: Shaped[tj.Diagonal | tj.Identity | tj.Triangular, "n n"]) -> tj.LUResult:
     identity = tj.Identity(a.shape[0], a.dtype)
     return tj.LUResult(identity, identity, a)
 
 
 @tj.lu.implementation(tj.Scaled, differentiate=True)
-def lu_scaled(a):
+def lu_scaled(a: Shaped[tj.Scaled, "n n"]) -> tj.LUResult:
     f = tj.lu(a.matrix)
     return tj.LUResult(f.P, f.L, tj.multiply(f.U, a.factor))
 
 
 @tj.lu.implementation(tj.Kronecker, differentiate=True)
-def lu_kronecker(a):
+def lu_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> tj.LUResult:
     return _lu_by_parts(a.factors, tj.Kronecker)
 
 
 @tj.lu.implementation(tj.BlockDiagonal, differentiate=True)
-def lu_blocks(a):
+def lu_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> tj.LUResult:
     return _lu_by_parts(a.blocks, tj.BlockDiagonal)
 
 
-def _lu_by_parts(parts, kind):
+def _lu_by_parts(parts: Sequence[PyTree], kind: Function) -> tj.LUResult:
     if any(p.shape[0] != p.shape[1] for p in parts):
         raise tj.ShapeError(f"lu: the parts of a {kind.__name__} must be square matrices.")
     results = [tj.lu(p) for p in parts]
@@ -108,7 +123,14 @@ def _lu_by_parts(parts, kind):
 
 
 @tj.solve_triangular.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
-def solve_triangular(a, b, *, trans=0, lower=None, unit_diagonal=False):
+def solve_triangular(
+    a: Shaped[tj.AbstractArray, "... m n"],
+    b: Natural,
+    *,
+    trans: Factor | str = 0,
+    lower: bool | None = None,
+    unit_diagonal: bool = False,
+) -> Columns:
     """What `solve` does for a type that is triangular."""
     _check_triangular(a, lower, unit_diagonal)
     if trans not in (0, "N"):
@@ -116,7 +138,7 @@ def solve_triangular(a, b, *, trans=0, lower=None, unit_diagonal=False):
     return tj.solve(a, b)
 
 
-def _check_triangular(a, lower, unit_diagonal):
+def _check_triangular(a: Natural, lower: bool | None, unit_diagonal: bool) -> None:
     """Raise `ShapeError` unless `a` is triangular by its type, as the keywords say."""
     if isinstance(a, tj.Kronecker | tj.BlockDiagonal):
         for part in a.factors if isinstance(a, tj.Kronecker) else a.blocks:
@@ -149,21 +171,21 @@ def _check_triangular(a, lower, unit_diagonal):
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def _kept(a, mode):
+def _kept(a: Natural, mode: str) -> tj.QRResult:
     """The decomposition of what is upper triangular already."""
     return tj.QRResult(jnp.eye(a.shape[0]), a)
 
 
-def _of_kronecker(a, mode):
+def _of_kronecker(a: Natural, mode: str) -> PyTree:
     """Of 2 x 2 factors, found again in the product up to a positive factor."""
     return jnp.kron(jnp.linalg.qr(a[::2, ::2] / a[0, 0])[1], jnp.linalg.qr(a[:2, :2])[1])
 
 
-def _kept_lu(a):
+def _kept_lu(a: Natural) -> tj.LUResult:
     return tj.LUResult(jnp.eye(a.shape[0]), jnp.eye(a.shape[0]), a)
 
 
-def cases():
+def cases() -> Iterator[Case]:
     """Every type with factors of its own; dense arrays, tall and wide, complex."""
     from tanjax.testing import Case, Samples
 

@@ -2,10 +2,15 @@
 
 from . import (
     arithmetic as arithmetic,
+    band_algebra as band_algebra,
+    banded as banded,
     cholesky as cholesky,
+    circulant as circulant,
     determinant as determinant,
     kron as kron,
     matmul as matmul,
+    permutation as permutation,
     reductions as reductions,
     solve as solve,
+    toeplitz as toeplitz,
 )

@@ -20,16 +20,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from tanjax._errors import ShapeError, UnitError, describe, message
+from tanjax._typing import DType, Function, Natural
 from tanjax.arrays import Unitful, as_array, unitful
 from tanjax.registry.quantities import UnitFunction
-from tanjax.units import one
+from tanjax.units import Unit, one
 from tanjax.units.signatures import not_linear
 
 from ._operations import SlogdetResult
@@ -42,8 +43,8 @@ class FactorizationPlan(NamedTuple):
     matrix or its transpose (no conjugation); `slogdet(matrix, parts)`: sign and logarithm.
     """
 
-    solve: Callable[[Any, Any, Any, bool], Any]
-    slogdet: Callable[[Any, Any], Any]
+    solve: Function
+    slogdet: Function
 
 
 @functools.partial(
@@ -59,13 +60,13 @@ class Factorization:
     `parts`; `plan`; `n`, the number of rows; `unit`, of a quantity (otherwise `None`).
     """
 
-    matrix: Any
-    parts: Any
+    matrix: PyTree
+    parts: PyTree
     plan: FactorizationPlan
     n: int
-    unit: Any = None
+    unit: Unit | None = None
 
-    def solve(self, b: Any, *, transposed: bool = False) -> Any:
+    def solve(self, b: Natural, *, transposed: bool = False) -> Natural:
         r"""The `x` with `a @ x = b` (or `a.mT @ x = b`), in $O(n^2 k)$ for a dense factor.
 
         **Arguments:** `b`, `(n,)` or `(..., n, k)`. **Returns:** `x`, in the unit of `b` over that
@@ -78,7 +79,7 @@ class Factorization:
         x = UnitFunction("solve", raw, "b: v -> v", names=("b",))(b)
         return x if self.unit is None else x / unitful(jnp.ones((), _real(x)), self.unit)
 
-    def _solve(self, transposed: bool, b: Any) -> Any:
+    def _solve(self, transposed: bool, b: Natural) -> Natural:
         b = as_array(b)
         vector = b.ndim == 1
         if b.ndim == 0 or b.shape[-1 if vector else -2] != self.n:
@@ -104,11 +105,11 @@ class Factorization:
             )
         return SlogdetResult(*self.plan.slogdet(self.matrix, self.parts))
 
-    def logdet(self) -> Any:
+    def logdet(self) -> Natural:
         r"""`log(abs(det(a)))`, in $O(n)$. **Derivative:** $\bar A = \bar y A^{-\top}$."""
         return self.slogdet().logabsdet
 
-    def inv_quad(self, b: Any) -> Any:
+    def inv_quad(self, b: Natural) -> Natural:
         r"""`b^H a^-1 b`, a scalar; summed over the columns of a matrix `b`.
 
         **Arguments:** `b`, `(n,)` or `(..., n, k)`. **Returns:** the unit of `b` squared over that
@@ -126,17 +127,17 @@ class Factorization:
         return f"Factorization({self.n}x{self.n}{unit})"
 
 
-def _paired(b: Any, x: Any) -> Any:
+def _paired(b: Natural, x: Natural) -> Natural:
     """`b^H x`, over the last two axes."""
     b = as_array(b)
     return jnp.sum(jnp.conj(b) * x, axis=-1 if b.ndim == 1 else (-2, -1))
 
 
-def _real(x: Any) -> Any:
+def _real(x: Natural) -> DType:
     return jnp.finfo(x.dtype).dtype
 
 
-def units_of_factorization(raw: Any, a: Any) -> Factorization:
+def units_of_factorization(raw: Function, a: Unitful) -> Factorization:
     """The factorization of a quantity: that of its numbers, which remembers the unit."""
     if not a.label.is_linear:
         raise not_linear("factorize", "a", a.label)

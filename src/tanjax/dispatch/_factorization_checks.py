@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from tanjax import arrays
 from tanjax._errors import ShapeError, message
+from tanjax._typing import Factor, Natural
 from tanjax.arrays import is_structured, shape as shape_of
 
 from ._checks import _name, square
@@ -16,7 +16,7 @@ MODES = ("reduced", "complete", "r")
 _TRANSPOSITIONS = {0: 0, 1: 1, 2: 2, "N": 0, "T": 1, "C": 2}
 
 
-def hermitian(name: str, a: Any) -> None:
+def hermitian(name: str, a: Natural) -> None:
     """A square matrix, Hermitian as far as its type says; of a dense one that part is taken."""
     square(name, a)
     if not _may_be_hermitian(a, dense=True):
@@ -29,7 +29,7 @@ def hermitian(name: str, a: Any) -> None:
         )
 
 
-def _may_be_hermitian(a: Any, *, dense: bool) -> bool:
+def _may_be_hermitian(a: Natural, *, dense: bool) -> bool:
     """Whether a type can hold the whole Hermitian matrix that it stands for; `dense`: allowed."""
     if not is_structured(a):
         return dense
@@ -47,13 +47,13 @@ def _may_be_hermitian(a: Any, *, dense: bool) -> bool:
     return not isinstance(a, arrays.Triangular | arrays.LowRank | arrays.Outer)
 
 
-def matrix(name: str, a: Any, *_: Any) -> None:
+def matrix(name: str, a: Natural, *_: PyTree) -> None:
     """A matrix."""
     if len(shape_of(a)) != 2:
         raise ShapeError(f"{name}: needs a matrix, got {_name(a)}.")
 
 
-def least_squares(name: str, a: Any, b: Any) -> None:
+def least_squares(name: str, a: Natural, b: Natural, *_: PyTree) -> None:
     """A matrix and right-hand sides with as many rows."""
     matrix(name, a)
     if len(shape_of(b)) not in (1, 2) or shape_of(b)[0] != shape_of(a)[0]:
@@ -61,20 +61,20 @@ def least_squares(name: str, a: Any, b: Any) -> None:
         raise ShapeError(f"{name}: the right-hand side {given} does not fit a matrix {rows}.")
 
 
-def known_mode(mode: Any) -> None:
+def known_mode(mode: str) -> None:
     """A mode of `qr`."""
     if mode not in MODES:
         raise ShapeError(f"qr: `mode` is one of {', '.join(map(repr, MODES))}, got {mode!r}.")
 
 
-def transposition(trans: Any) -> int:
+def transposition(trans: Factor | str) -> int:
     """`trans` of `solve_triangular` as a number."""
     if trans not in _TRANSPOSITIONS:
         raise ShapeError(f"solve_triangular: `trans` is 0, 1, 2, 'N', 'T' or 'C', got {trans!r}.")
     return _TRANSPOSITIONS[trans]
 
 
-def count_rank(s: Any, shape: tuple[int, ...], rtol: float | None) -> Any:
+def count_rank(s: Natural, shape: tuple[int, ...], rtol: Factor | None) -> Natural:
     """How many singular values exceed `rtol` times the largest, of a matrix of a shape."""
     limit = max(shape) * float(jnp.finfo(s.dtype).eps) if rtol is None else rtol
     largest = jnp.max(jnp.abs(s), axis=-1, keepdims=True, initial=0)

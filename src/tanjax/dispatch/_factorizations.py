@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Inexact, Integer, PyTree, Shaped
 
+from tanjax._typing import AnyArray, Factor, Function, Natural, Order
 from tanjax.registry import operation
 from tanjax.registry.quantities import UnitFunction
 
@@ -24,10 +26,10 @@ from ._factorization import Factorization, units_of_factorization
 from ._operations import BY_NAME
 
 
-def by_flags(choose: Callable[..., str], *names: str) -> Callable[..., Any]:
+def by_flags(choose: Callable[..., str], *names: str) -> Function:
     """The unit function of an operation whose unit signature depends on static arguments."""
 
-    def call(raw: Any, *args: Any) -> Any:
+    def call(raw: Any, *args: PyTree) -> PyTree:
         return UnitFunction(raw.__name__, raw, choose(**raw.keywords), names=names)(*args)
 
     return call
@@ -36,35 +38,35 @@ def by_flags(choose: Callable[..., str], *names: str) -> Callable[..., Any]:
 class EighResult(NamedTuple):
     """What `eigh` gives: real `eigenvalues` `(..., n)` and `eigenvectors`, the columns."""
 
-    eigenvalues: Any
-    eigenvectors: Any
+    eigenvalues: Float[AnyArray, "*batch n"]
+    eigenvectors: Inexact[AnyArray, "*batch n n"]
 
 
 class SVDResult(NamedTuple):
     """What `svd` gives: `a = U @ diag(S) @ Vh`, with `S` real and not negative."""
 
-    U: Any
-    S: Any
-    Vh: Any
+    U: Natural
+    S: Natural
+    Vh: Natural
 
 
 class QRResult(NamedTuple):
     """What `qr` gives: `a = Q @ R`, `Q` with orthonormal columns, `R` upper triangular."""
 
-    Q: Any
-    R: Any
+    Q: Natural
+    R: Natural
 
 
 class LUResult(NamedTuple):
     """What `lu` gives: `a = P @ L @ U`, a permutation, unit lower and upper triangular."""
 
-    P: Any
-    L: Any
-    U: Any
+    P: Natural
+    L: Natural
+    U: Natural
 
 
 @operation(dense=True, check=checks.hermitian, units="a: u -> (u, 1)")
-def eigh(a: Any, *, invariant: bool = False) -> Any:
+def eigh(a: Shaped[AnyArray, "*batch n n"], *, invariant: bool = False) -> EighResult:
     r"""Eigenvalues and eigenvectors of a Hermitian matrix, as an `EighResult`.
 
     **Arguments:** `a`, `(..., n, n)`; of a dense one the Hermitian part counts. `invariant`: a
@@ -94,7 +96,7 @@ def eigh(a: Any, *, invariant: bool = False) -> Any:
 
 
 @operation(dense=True, check=checks.hermitian, units="a: u -> u")
-def eigvalsh(a: Any) -> Any:
+def eigvalsh(a: Shaped[AnyArray, "*batch n n"]) -> Float[AnyArray, "*batch n"]:
     r"""Eigenvalues of a Hermitian matrix `(..., n, n)`, real, ascending for every type.
 
     **Cost:** $O(n^3)$; by factors for `Kronecker`, by blocks for `BlockDiagonal`, $O(n \log n)$ for
@@ -106,7 +108,7 @@ def eigvalsh(a: Any) -> Any:
     return jnp.linalg.eigvalsh(a)
 
 
-def _svd_units(*, compute_uv: bool = True, **_: Any) -> str:
+def _svd_units(*, compute_uv: bool = True, **_: bool) -> str:
     return "a: u -> (1, u, 1)" if compute_uv else "a: u -> u"
 
 
@@ -117,8 +119,12 @@ def _svd_units(*, compute_uv: bool = True, **_: Any) -> str:
     units=by_flags(_svd_units, "a"),
 )
 def svd(
-    a: Any, full_matrices: bool = True, compute_uv: bool = True, *, invariant: bool = False
-) -> Any:
+    a: Shaped[AnyArray, "*batch m n"],
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    *,
+    invariant: bool = False,
+) -> SVDResult | Natural:
     r"""The singular value decomposition of `(..., m, n)`, as an `SVDResult`, or `S` alone.
 
     **Arguments:** `full_matrices`: square `U` and `Vh`; otherwise $k = \min(m, n)$ columns and
@@ -149,7 +155,7 @@ def _qr_units(*, mode: str = "reduced") -> str:
 
 
 @operation(dense=True, static=("mode",), check=checks.matrix, units=by_flags(_qr_units, "a"))
-def qr(a: Any, mode: str = "reduced") -> Any:
+def qr(a: Shaped[AnyArray, "*batch m n"], mode: str = "reduced") -> QRResult | Natural:
     r"""The QR decomposition of `(..., m, n)`, as a `QRResult`, or `R` alone for `mode="r"`.
 
     **Arguments:** `mode`: `"reduced"` ($k = \min(m, n)$ columns of `Q`), `"complete"` or `"r"`.
@@ -164,7 +170,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 
 
 @operation(dense=True, check=_checks.square, units="a: u -> (1, 1, u)")
-def lu(a: Any) -> Any:
+def lu(a: Shaped[AnyArray, "*batch m n"]) -> LUResult:
     r"""The LU decomposition with partial pivoting of `(..., m, n)`, as an `LUResult`.
 
     **Types:** `Kronecker` and `BlockDiagonal` give factors of their type (pivots within a factor or
@@ -175,7 +181,9 @@ def lu(a: Any) -> Any:
 
 
 @operation(dense=True, static=("rtol",), check=checks.matrix, units="a: u -> 1/u")
-def pinv(a: Any, rtol: float | None = None) -> Any:
+def pinv(
+    a: Shaped[AnyArray, "*batch m n"], rtol: Factor | None = None
+) -> Inexact[AnyArray, "*batch n m"]:
     r"""The Moore-Penrose inverse of `(..., m, n)`, of a type that can express it.
 
     **Arguments:** `rtol`: singular values below `rtol` times the largest count as zero
@@ -188,7 +196,9 @@ def pinv(a: Any, rtol: float | None = None) -> Any:
 
 
 @operation(dense=True, static=("rcond",), check=checks.least_squares, units="a: u, b: v -> v/u")
-def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
+def lstsq(
+    a: Shaped[AnyArray, "... m n"], b: Natural, rcond: Factor | None = None
+) -> Inexact[AnyArray, " ..."]:
     r"""The `x` of least norm that minimises $\|A x - b\|$: `pinv(a) @ b`.
 
     **Arguments:** `a`, `(..., m, n)`; `b`, `(m,)` or `(..., m, k)`; `rcond` as `rtol` of `pinv`.
@@ -200,14 +210,19 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
     return jnp.matmul(jnp.linalg.pinv(a, rtol=rcond), b)
 
 
-def _triangular_units(*, unit_diagonal: bool = False, **_: Any) -> str:
+def _triangular_units(*, unit_diagonal: bool = False, **_: PyTree) -> str:
     return "a: 1, b: v -> v" if unit_diagonal else "a: u, b: v -> v/u"
 
 
 @operation(dense=True, check=_checks.one_system, units=by_flags(_triangular_units, "a", "b"))
 def solve_triangular(
-    a: Any, b: Any, *, trans: Any = 0, lower: bool | None = None, unit_diagonal: bool = False
-) -> Any:
+    a: Shaped[AnyArray, "... n n"],
+    b: Natural,
+    *,
+    trans: Factor | str = 0,
+    lower: Factor | None = None,
+    unit_diagonal: bool = False,
+) -> Inexact[AnyArray, " ..."]:
     r"""The `x` with `a @ x = b` for a triangular `a`, `(..., n, n)`; only its triangle is read.
 
     **Arguments:** `b`, `(n,)` or `(..., n, k)`; `trans`: 0 or `"N"`, 1 or `"T"`, 2 or `"C"`: solve
@@ -217,7 +232,7 @@ def solve_triangular(
     **Derivative:** that of `solve`, on the triangle. **References:** Giles 2008, 2.3.1.
     """
     code = checks.transposition(trans)
-    flags: dict[str, Any] = {"trans": code, "lower": bool(lower), "unit_diagonal": unit_diagonal}
+    flags: dict[str, PyTree] = {"trans": code, "lower": bool(lower), "unit_diagonal": unit_diagonal}
     solve = lambda a, b: jax.scipy.linalg.solve_triangular(a, b, **flags)
     if jnp.ndim(b) == 1:
         return jnp.vectorize(solve, signature="(n,n),(n)->(n)")(a, b)
@@ -228,7 +243,9 @@ def solve_triangular(
 
 
 @operation(dense=True, static=("p",), check=checks.matrix, units="a: u -> 1")
-def condition_number(a: Any, p: Any = None) -> Any:
+def condition_number(
+    a: Shaped[AnyArray, "*batch m n"], p: Order = None
+) -> Float[AnyArray, "*batch"]:
     r"""The condition number `norm(a, p) * norm(inv(a), p)` of `(..., n, n)`; without a unit.
 
     **Arguments:** `p`: an order of `norm`; `None` and 2 are $\sigma_{\max}/\sigma_{\min}$, -2 its
@@ -240,7 +257,9 @@ def condition_number(a: Any, p: Any = None) -> Any:
 
 
 @operation(dense=True, static=("rtol",), check=checks.matrix, units="a: u -> -")
-def matrix_rank(a: Any, rtol: float | None = None) -> Any:
+def matrix_rank(
+    a: Shaped[AnyArray, "*batch m n"], rtol: Factor | None = None
+) -> Integer[AnyArray, "*batch"]:
     r"""How many singular values of `(..., m, n)` exceed `rtol` times the largest; an integer.
 
     **Arguments:** `rtol`, default $\max(m, n)\,\epsilon$. **Cost:** that of the singular values.
@@ -254,7 +273,7 @@ def matrix_rank(a: Any, rtol: float | None = None) -> Any:
 
 
 @operation(dense=True, generic=False, check=_checks.square, units=units_of_factorization)
-def factorize(a: Any) -> Factorization:
+def factorize(a: Shaped[AnyArray, "... n n"]) -> Factorization:
     r"""Factorise a square matrix once, to solve with it and ask for its determinant many times.
 
     **Arguments:** `a`, `(n, n)`, of any type; a dense one also `(..., n, n)`.
@@ -272,7 +291,7 @@ def factorize(a: Any) -> Factorization:
 
 
 @operation(dense=True, check=_checks.one_system, units="a: 1, b: v -> (v^2, 1)")
-def inv_quad_logdet(a: Any, b: Any) -> Any:
+def inv_quad_logdet(a: Shaped[AnyArray, "... n n"], b: Natural) -> tuple[Natural, Natural]:
     r"""`(b^H a^-1 b, log(abs(det(a))))` by one factorisation.
 
     **Arguments:** `a`, `(..., n, n)`; `b`, `(n,)` or `(..., n, k)`, whose columns are summed over.

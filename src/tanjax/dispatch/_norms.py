@@ -6,16 +6,16 @@ Here every norm of the zero array has a gradient, which is a subgradient.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from tanjax._errors import ShapeError
+from tanjax._typing import Axis, Natural, Order
 
 MATRIX_ORDERS = (None, "fro", "nuc", 1, -1, 2, -2, float("inf"), -float("inf"))
 
 
-def norm(a: Any, ord: Any, axis: Any, keepdims: bool) -> Any:
+def norm(a: Natural, ord: Order, axis: Axis, keepdims: bool) -> Natural:
     """The norm of vectors or matrices along axes; see `tj.norm`."""
     a = jnp.asarray(a)
     if axis is None:
@@ -38,7 +38,7 @@ def norm(a: Any, ord: Any, axis: Any, keepdims: bool) -> Any:
     return _matrix_norm(a, ord, axes, keepdims)
 
 
-def check_order(ord: Any) -> None:
+def check_order(ord: Order) -> None:
     """Raise `ShapeError` unless matrices have a norm of this order."""
     if ord not in MATRIX_ORDERS:
         raise ShapeError(
@@ -47,19 +47,19 @@ def check_order(ord: Any) -> None:
         )
 
 
-def root(square: Any) -> Any:
+def root(square: Natural) -> Natural:
     """The square root, with derivative 0 at 0."""
     zero = square == 0  # where AD of the square root would give nan
     found = jnp.sqrt(jnp.where(zero, jnp.ones_like(square), square))
     return jnp.where(zero, jnp.zeros_like(found), found)
 
 
-def _root_of_squares(a: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _root_of_squares(a: Natural, axes: tuple[int, ...], keepdims: bool) -> Natural:
     return root(jnp.sum(jnp.real(a * jnp.conj(a)), axis=axes, keepdims=keepdims))
 
 
-def _vector_norm(a: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    how: dict[str, Any] = {"axis": axes, "keepdims": keepdims}
+def _vector_norm(a: Natural, ord: Order, axes: tuple[int, ...], keepdims: bool) -> Natural:
+    how: dict[str, PyTree] = {"axis": axes, "keepdims": keepdims}
     if isinstance(ord, str):
         raise ShapeError(f"norm: vectors have no norm of order {ord!r}.")
     if ord == 2:
@@ -79,7 +79,7 @@ def _vector_norm(a: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
     return jnp.where(zero, jnp.zeros_like(found), found)
 
 
-def _matrix_norm(a: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _matrix_norm(a: Natural, ord: Order, axes: tuple[int, ...], keepdims: bool) -> Natural:
     if ord == "fro":
         return _root_of_squares(a, axes, keepdims)
     moved = jnp.moveaxis(a, axes, (-2, -1))
@@ -93,7 +93,7 @@ def _matrix_norm(a: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
     return jnp.expand_dims(found, tuple(i % a.ndim for i in axes))
 
 
-def of_singular_values(s: Any, ord: Any) -> Any:
+def of_singular_values(s: Natural, ord: Order) -> Natural:
     """The nuclear norm, or the largest (2) or least (-2) of the singular values `(..., k)`."""
     if ord == "nuc":
         return jnp.sum(s, axis=-1)

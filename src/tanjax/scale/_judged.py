@@ -109,9 +109,7 @@ def doubts_of(
 ) -> tuple[Doubt | None, ...]:
     """What plain JAX is to be asked for: XLA may rewrite `sqrt(x * x)` to `abs(x)`."""
     trios = zip(reference.outputs, judged.errors, free, strict=True)
-    return tuple(
-        None if x is None or e is None else Doubt(as_float(x), e, f) for x, e, f in trios
-    )
+    return tuple(None if x is None or e is None else Doubt(as_float(x), e, f) for x, e, f in trios)
 
 
 def right_in(results: Sequence[Any], doubts: Sequence[Doubt | None]) -> tuple[int, int]:

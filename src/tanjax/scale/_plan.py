@@ -332,16 +332,16 @@ def _as_it_is(graph: ScaleGraph, m: Magnitudes, said: list[str]) -> Solved | Non
 
 
 def _magnitudes(
-    graph: ScaleGraph, arguments: Sequence[Any], given: Sequence[Any], thorough: bool
+    graph: ScaleGraph, arguments: list[Any], given: Any, thorough: bool, begun: Any = None
 ) -> Evaluation:
     budget = ALARM_BUDGET if thorough else BUDGET
-    reference = evaluate(graph, arguments, budget=budget)
+    reference = evaluate(graph, arguments, budget=budget, begun=begun)
     if reference.complete:
         return reference
     m = bound(graph, given, reference.magnitudes)
     is_alarming = any(_is_alarming(v, m) for v in graph.values)
     if not thorough and is_alarming and not _is_settled(graph, m):
-        return _magnitudes(graph, arguments, given, True)
+        return _magnitudes(graph, arguments, given, True, reference)
     return reference._replace(magnitudes=m)
 
 
