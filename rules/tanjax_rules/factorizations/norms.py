@@ -169,23 +169,12 @@ def cases() -> Iterator[Case]:
         yield Case(frobenius, a)
     inf = math.inf
     for ord, a in (
-        (None, symmetric),
-        (None, low_rank),
-        ("fro", scaled),
-        ("fro", kronecker),
-        ("nuc", diagonal),
         (-inf, diagonal),
         (2, hermitian),
-        (1, symmetric),
-        (-1, tj.Triangular(s.regular(2))),
         (2, low_rank),
         (inf, scaled),
         ("nuc", kronecker),
-        (inf, kronecker),
-        (-2, blocks),
         (1, blocks),
-        (1, tj.Identity(2)),
-        (None, s.normal(3)),
         (3, s.normal(3)),
         ("nuc", s.normal(3, 2)),
     ):

@@ -369,27 +369,24 @@ def cases() -> Iterator[Case]:
     kronecker = tj.Kronecker(s.regular(2), s.regular(2))
     blocks = tj.BlockDiagonal(s.regular(2), tj.Diagonal(s.positive(1)))
     diagonal = tj.Diagonal(s.normal(2))
-    yield Case(tj.svd, s.normal(2, 3, 2), full_matrices=False)
-    yield Case(tj.svd, s.normal(2, 3), full_matrices=False)
+    # Full factors have no derivative in JAX that could judge: tests compare with differences.
+    yield Case(tj.svd, s.normal(2, 3, 2), full_matrices=False).declare(skip=("variants",))
     # LAPACK's choice of the phases is no function that differences could follow, and a loss that
     # depends on it has no symmetric second derivative.
-    phases = ("finite differences", "hessian")
-    yield Case(tj.svd, s.complex(3, 2), full_matrices=False).declare(skip=phases)
+    phases = ("finite differences", "hessian", "variants", "vmap")
+    yield Case(tj.svd, s.complex(2, 3), full_matrices=False).declare(skip=phases)
     yield Case(tj.svd, tj.Hermitian(s.complex(2, 2))).declare(skip=phases)
-    yield Case(tj.svd, tj.Symmetric(s.normal(2, 2)), invariant=True)
-    yield Case(tj.svd, tj.Triangular(s.regular(2)), compute_uv=False)
-    for uv in (True, False):
-        for a, reference in (
-            (diagonal, _of_diagonal),
-            (kronecker, _of_kronecker),
-            (blocks, _of_blocks),
-        ):
-            case = Case(tj.svd, a, compute_uv=uv).declare(reference=reference)
-            yield gauge.composed(case)
+    yield gauge.composed(Case(tj.svd, tj.Symmetric(s.normal(2, 2)), invariant=True))
+    yield gauge.composed(Case(tj.svd, tj.Triangular(s.regular(2)), compute_uv=False))
+    for a, reference in (
+        (diagonal, _of_diagonal),
+        (kronecker, _of_kronecker),
+        (blocks, _of_blocks),
+    ):
+        yield gauge.composed(Case(tj.svd, a).declare(reference=reference))
     for a in (
         tj.Scaled(s.normal(2, 2), s.positive()),
         tj.LowRank(s.normal(3, 2), s.normal(2, 2)),
         tj.Identity(2),
     ):
         yield gauge.composed(Case(tj.svd, a, False, False))
-    yield gauge.composed(Case(tj.svd, tj.Scaled(s.normal(2, 2), s.positive()), False))

@@ -86,6 +86,8 @@ def eigh(a: Shaped[AnyArray, "*batch n n"], *, invariant: bool = False) -> EighR
     mode sees that in its cotangent: within equal eigenvalues $\bar\lambda$ is constant and
     $V^H\bar V$ Hermitian. Then $F = 0$ there is right; otherwise the gradient is `nan`. So that no
     other loss passes by chance, the basis of such eigenvectors is turned while differentiating.
+    If the cotangent of the eigenvectors is zero in every entry, they count as unused, and the
+    gradient is that of `eigvalsh`: of $V f(\lambda) V^H$ with $f(\lambda) = 0$ it is wrong then.
     Forward mode, and second derivatives, do not see the loss: tangents of the eigenvectors of
     equal eigenvalues are `nan` there. `invariant=True` promises that the loss is one of those
     above: nothing is asked then, in either mode; with a broken promise the gradient is wrong.
@@ -141,7 +143,8 @@ def svd(
     Hermitian and $1/(\sigma_j + \sigma_i)$ of its skew part, also for full matrices, where only
     the span of the added columns counts. Equal and zero singular values are treated as `eigh`
     treats equal eigenvalues: right for a loss that does not depend on the choice of the vectors,
-    `nan` for others. Of the values alone it is $U\,\mathrm{diag}(\bar s)V^H$, always finite.
+    `nan` for others; vectors with zero cotangents count as unused. Of the values alone it is
+    $U\,\mathrm{diag}(\bar s)V^H$, always finite.
 
     **References:** Giles 2008, 3.2; Wan and Zhang 2019.
     """
