@@ -128,7 +128,7 @@ def solve_triangular(
     b: Natural,
     *,
     trans: Factor | str = 0,
-    lower: bool | None = None,
+    lower: Factor | None = None,
     unit_diagonal: bool = False,
 ) -> Columns:
     """What `solve` does for a type that is triangular."""
