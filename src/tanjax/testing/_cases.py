@@ -189,7 +189,7 @@ def _gives_an_object(op: registry.Operation) -> bool:
 
     Nothing can be compared there; cases are of operations, and tests of methods, that use it.
     """
-    result = inspect.signature(op.__wrapped__, eval_str=False).return_annotation
+    result = inspect.signature(inspect.unwrap(op)).return_annotation
     if isinstance(result, str):
         result = getattr(inspect.unwrap(op), "__globals__", {}).get(result)
     is_class = inspect.isclass(result) and dataclasses.is_dataclass(result)
