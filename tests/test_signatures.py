@@ -65,7 +65,7 @@ def unsaid(where: str, function: object, shapes: bool = False) -> list[str]:
     """Report parameters without words; `shapes`: also those that are no arrays with a shape."""
     faults = []
     for name, hint in hints_of(function).items():
-        plain = hint in (tj.typing.Axis, bool, str)
+        plain = hint in (tj.typing.Axis, bool, str, tj.Factorization)
         if says_nothing(hint) or (shapes and not plain and not arrays_in(hint)):
             faults.append(f"{where}: `{name}` is {hint}")
     return faults

@@ -164,3 +164,34 @@ def test_eager_values_are_those_of_the_compiled_program():
     a, x = TYPES["Diagonal"](), thin(3)
     assert dense_in_jaxpr(tj.matmul, a, x) == []
     assert jnp.array_equal(tj.matmul(a, x), a.diag[:, None] * x)
+
+
+# -- factorizations --------------------------------------------------------------------------------
+
+SPECTRAL = {
+    "eigvalsh": lambda a, x: jnp.sum(jnp.sin(tj.eigvalsh(a))),
+    "singular values": lambda a, x: jnp.sum(jnp.sin(tj.svd(a, compute_uv=False))),
+    "thin svd": lambda a, x: jnp.sum(
+        jnp.sin(tj.matmul(tj.svd(a, False).U, x[: tj.svd(a, False).S.size]))
+    ),
+    "nuclear norm": lambda a, x: tj.norm(a, "nuc"),
+    "pinv": lambda a, x: jnp.sum(jnp.sin(tj.matmul(tj.pinv(a), x))),
+    "lstsq": lambda a, x: jnp.sum(jnp.sin(tj.lstsq(a, x))),
+    "qr": lambda a, x: jnp.sum(jnp.sin(tj.matmul(tj.qr(a).R, x))),
+    "factorize": lambda a, x: tj.factorize(a).inv_quad(x) + tj.factorize(a).logdet(),
+}
+SPECTRAL_CELLS = [
+    (kind, name)
+    for kind in ("Diagonal", "LowRank", "Kronecker", "LowRankUpdate")
+    for name in SPECTRAL
+    if not (kind == "LowRank" and name in ("eigvalsh", "qr", "factorize"))
+    and not (kind == "LowRankUpdate" and name != "factorize")
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), SPECTRAL_CELLS)
+def test_factorizations_form_no_dense_value(kind, name):
+    a = TYPES[kind]()
+    if kind == "Kronecker":
+        a = tj.Kronecker(*(tj.Symmetric(f, "mean") for f in a.factors))
+    assert dense_in_jaxpr(jax.value_and_grad(SPECTRAL[name]), a, thin(3)) == []

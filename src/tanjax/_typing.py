@@ -23,11 +23,13 @@ AnyArray: TypeAlias = Any
 if TYPE_CHECKING:
     DenseArray: TypeAlias = Array
     Factor: TypeAlias = AnyArray
+    Order: TypeAlias = AnyArray
     Arraylike: TypeAlias = AnyArray
     Matrixlike: TypeAlias = AnyArray
 else:  # a rule that is called without compilation gets what its caller had
     DenseArray = Array | np.ndarray | np.generic
     Factor = Shaped[ArrayLike, ""]  # an array of rank 0 or a number of Python
+    Order = Factor | str | None  # which norm
     # What `jnp.asarray` takes and structured arrays; what a constructor makes a matrix of.
     Arraylike = Shaped[AnyArray, " ..."] | complex | Sequence
     Matrixlike = Shaped[AnyArray, "_ _"] | Sequence

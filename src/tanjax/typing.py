@@ -13,6 +13,7 @@ from ._typing import (
     Function as Function,
     Matrix as Matrix,
     Natural as Natural,
+    Order as Order,
     Primal as Primal,
     Pullback as Pullback,
     Samples as Samples,

@@ -1,4 +1,4 @@
-"""Transposes, diagonals, sums, inner products and norms."""
+"""Transposes, diagonals, sums, inner products."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def sum_rule(a: Shaped[tj.AbstractArray, " ..."], *, axis: Axis = None) -> tuple
     return sum_(a, axis=axis), sum_pullback
 
 
-# -- inner products and norms --------------------------------------------------------------------
+# -- inner products ------------------------------------------------------------------------------
 
 
 @tj.dot.implementation(tj.AbstractArray, tj.Dense)
@@ -119,24 +119,6 @@ def dot_rule(
     a: Shaped[AnyArray, "*shape"], b: Shaped[AnyArray, "*shape"]
 ) -> tuple[Scalar, Pullback]:
     return tj.dot.primal(a, b), lambda y_bar: (tj.multiply(b, y_bar), tj.multiply(a, y_bar))
-
-
-@tj.norm.implementation(tj.AbstractArray)
-def norm(a: Shaped[tj.AbstractArray, " ..."]) -> Scalar:
-    return jnp.sqrt(jnp.real(a.pair(a.conj())))
-
-
-@tj.norm.natural_rule(tj.AbstractArray)
-def norm_rule(a: Shaped[tj.AbstractArray, " ..."]) -> tuple[Scalar, Pullback]:
-    y = norm(a)
-
-    def norm_pullback(y_bar: Scalar) -> Natural:
-        safe = jnp.where(y == 0, jnp.ones_like(y), y)
-        return tj.multiply(
-            a.conj(), jnp.where(y == 0, jnp.zeros_like(y), y_bar / safe).astype(a.dtype)
-        )
-
-    return y, norm_pullback
 
 
 # -- quadratic forms -----------------------------------------------------------------------------
@@ -165,7 +147,7 @@ def cases() -> Iterator[Case]:
     from tanjax.testing import Case, Samples
 
     s = Samples(7)
-    diagonal, symmetric = tj.Diagonal(s.normal(2)), tj.Symmetric(s.normal(2, 2))
+    diagonal = tj.Diagonal(s.normal(2))
     hermitian, low_rank = tj.Hermitian(s.complex(2, 2)), tj.LowRank(s.normal(2, 1), s.normal(3, 1))
     kronecker, lower = tj.Kronecker(s.normal(2, 1), s.normal(1, 2)), tj.Triangular(s.normal(2, 2))
     unit = tj.Triangular(s.normal(2, 2), unit_diagonal=True)
@@ -186,8 +168,6 @@ def cases() -> Iterator[Case]:
     wide = tj.Symmetric(s.normal(3, 3)), s.normal(3, 3)
     for a, b in (wide, (diagonal, lower), (s.complex(2, 2), hermitian)):
         yield Case(tj.dot, a, b)
-    for a in (symmetric, hermitian, low_rank):
-        yield Case(tj.norm, a)
     for a in (lower, kronecker):
         yield Case(tj.quadratic_form, a, s.normal(2))
     yield Case(tj.quadratic_form, tj.Symmetric(s.complex(3, 3)), s.complex(3))

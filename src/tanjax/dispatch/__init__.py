@@ -1,5 +1,27 @@
 """Layer 5: the shipped operations, operators, NumPy's protocols."""
 
+from ._factorization import (
+    Factorization as Factorization,
+    FactorizationPlan as FactorizationPlan,
+)
+from ._factorizations import (
+    EighResult as EighResult,
+    LUResult as LUResult,
+    QRResult as QRResult,
+    SVDResult as SVDResult,
+    condition_number as condition_number,
+    eigh as eigh,
+    eigvalsh as eigvalsh,
+    factorize as factorize,
+    inv_quad_logdet as inv_quad_logdet,
+    lstsq as lstsq,
+    lu as lu,
+    matrix_rank as matrix_rank,
+    pinv as pinv,
+    qr as qr,
+    solve_triangular as solve_triangular,
+    svd as svd,
+)
 from ._operations import (
     SlogdetResult as SlogdetResult,
     add as add,

@@ -6,7 +6,7 @@ packs in `rules/` say it, through the same public decorators that third parties 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Float, Inexact, Shaped
@@ -19,16 +19,17 @@ from tanjax._typing import (
     Function,
     Matrix,
     Natural,
+    Order,
     Scalar,
     SquareMatrix,
     Vector,
 )
 from tanjax.arrays import Unitful
 from tanjax.registry import Operation, operation
-from tanjax.registry.quantities import graphed, labelled
+from tanjax.registry.quantities import UnitFunction, graphed, labelled
 from tanjax.units.signatures import not_linear
 
-from . import _checks as checks
+from . import _checks as checks, _norms as norms
 
 
 def unit_of_det(raw: Function, a: Unitful) -> Unitful:
@@ -154,17 +155,29 @@ def dot(a: Shaped[AnyArray, "*shape"], b: Shaped[AnyArray, "*shape"]) -> Scalar:
     return jnp.sum(jnp.multiply(a, b))
 
 
-@operation(dense=True, units="a: u -> u")
-def norm(a: Natural) -> Float[AnyArray, ""]:
-    r"""The Frobenius (for vectors: Euclidean) norm, a real scalar.
+def _unit_of_norm(raw: Any, a: Unitful) -> Unitful:
+    """A norm is in the unit of the entries; of order 0, a count."""
+    counts = raw.keywords["ord"] == 0 and raw.keywords["ord"] is not False
+    return UnitFunction("norm", raw, f"a: u -> {'-' if counts else 'u'}", names=("a",))(a)
 
-    **Derivative:** $\bar A = \bar y\, \overline{A} / \|A\|$ (the second overline conjugates); zero
-    at $A = 0$, which is a subgradient.
+
+@operation(dense=True, static=("ord", "axis", "keepdims"), units=_unit_of_norm)
+def norm(
+    a: Natural, ord: Order = None, axis: Axis = None, keepdims: bool = False
+) -> Float[AnyArray, " ..."]:
+    r"""A norm of an array, a real scalar; along axes, of vectors or matrices.
+
+    **Arguments:** `ord`: of matrices `None` or `"fro"`, `"nuc"`, 1, -1, 2, -2, `inf`, `-inf`; of
+    vectors any number. `axis`, `keepdims`: as in NumPy; structured arrays become dense for them.
+
+    **Cost:** that of the entries, or of the singular values (`"nuc"`, 2, -2), by factors for
+    `Kronecker`, in $O((m + n) r^2)$ for `LowRank`. **Raises:** `ShapeError` for an order that the
+    array does not have.
+    **Derivative:** of the Frobenius norm $\bar A = \bar y\, \overline{A} / \|A\|$ (the second
+    overline conjugates); `"nuc"`: $\bar y\,\overline{U V^H}$; a subgradient at kinks, 0 at $A = 0$
+    of the Frobenius and the Euclidean norm.
     """
-    square = jnp.sum(jnp.real(a * jnp.conj(a)))
-    zero = square == 0  # where AD of the square root would give nan
-    root = jnp.sqrt(jnp.where(zero, jnp.ones_like(square), square))
-    return jnp.where(zero, jnp.zeros_like(root), root)
+    return norms.norm(a, ord, axis, keepdims)
 
 
 @operation(dense=True, check=checks.quadratic, units="a: u, x: v -> u*v^2")

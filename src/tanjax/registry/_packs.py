@@ -20,7 +20,10 @@ from ._operation import before_lookup
 from ._table import Journal
 
 GROUP = "tanjax.rules"
-SHIPPED = ("linalg",)
+SHIPPED = (
+    "factorizations",
+    "linalg",
+)
 
 
 @dataclasses.dataclass(frozen=True)

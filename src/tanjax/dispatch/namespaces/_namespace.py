@@ -91,7 +91,9 @@ def _function(table: str, name: str) -> Any:
     if key in ALWAYS:
         return functools.wraps(raw)(functools.partial(HANDLERS[key], raw))
     if entry == "special" or key in HANDLERS:
-        return _opened(name, raw, _handled(name, HANDLERS[key], _either(raw, structured)))
+        return _opened(
+            name, raw, _handled(name, HANDLERS[key], _either(raw, structured)), operation
+        )
     if entry is None:
         return _opened(name, raw, _refuse(name, "it has no unit signature"))
     if entry.startswith("refuse"):
@@ -155,14 +157,21 @@ def _refuse(name: str, reason: str) -> Function:
     return refuse
 
 
-def _opened(name: str, raw: Function, on_quantities: Function) -> Any:
-    """`raw`, except that `on_quantities` is called if there are quantities."""
+def _opened(
+    name: str, raw: Function, on_quantities: Function, operation: Function | None = None
+) -> Any:
+    """`raw`, except that `on_quantities` is called if there are quantities.
+
+    Structured arrays go to the operation of that name, if there is one.
+    """
 
     @functools.wraps(raw)
     def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
         if holds_quantity(args) or holds_quantity(kwargs.values()):
             return on_quantities(*args, **kwargs)
         if any(map(is_structured, args)):
+            if operation is not None:
+                return operation(*args, **kwargs)
             return _densify_first(name, raw, *args, **kwargs)
         return raw(*args, **kwargs)
 

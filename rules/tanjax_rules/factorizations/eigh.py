@@ -1,0 +1,224 @@
+"""Eigenvalues and eigenvectors of Hermitian matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+from jaxtyping import PyTree, Shaped
+
+import tanjax as tj
+from tanjax.typing import DenseArray, Matrix, Natural, Pullback, Vector
+
+from . import gauge
+from .gauge import adjoint, whole
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
+
+# -- rules ---------------------------------------------------------------------------------------
+
+
+@tj.eigh.natural_rule(tj.Dense, convention="chainrules")
+@tj.eigh.natural_rule(tj.Symmetric, convention="chainrules")
+@tj.eigh.natural_rule(tj.Hermitian, convention="chainrules")
+def eigh_rule(
+    a: Shaped[DenseArray | tj.Symmetric | tj.Hermitian, "... m n"], *, invariant: bool = False
+) -> tuple[tj.EighResult, Pullback]:
+    r"""$V(\mathrm{diag}\,\bar\lambda + F \circ \mathrm{skew}(S))V^H$, with $S = V^H \bar V$.
+
+    The eigenvectors that second derivatives see never carry the promise: to the second order it
+    does not hold, because the gradient tells equal eigenvalues apart. Vectors whose cotangent is
+    zero in every entry are not used: then the gradient is that of `eigvalsh`, as JAX's is.
+    """
+    w, basis = tj.eigh(whole(a))
+    same = gauge.same_value(w)
+    v = basis if invariant else basis @ gauge.turn(same, basis.dtype)
+
+    def eigh_pullback(bar: tj.EighResult) -> Matrix:
+        rotation = gauge.skew(adjoint(v) @ bar.eigenvectors)
+        inner = gauge.over_differences(w, same, 0.0).astype(v.dtype) * rotation
+        inner = inner + gauge.embedded(bar.eigenvalues, v)
+        if invariant:
+            return v @ inner @ adjoint(v)
+        scale = gauge.columns(bar.eigenvectors)
+        bad = gauge.depends_on_basis(_not_diagonal(same), rotation, scale)
+        inner = gauge.spoiled(inner, bad | gauge.tells_apart(same, bar.eigenvalues))
+        alone = (basis * bar.eigenvalues[..., None, :].astype(v.dtype)) @ adjoint(basis)
+        return jnp.where(gauge.unused(bar.eigenvectors), alone, v @ inner @ adjoint(v))
+
+    return tj.EighResult(w, v), eigh_pullback
+
+
+@tj.eigh.natural_pushforward(tj.Dense)
+@tj.eigh.natural_pushforward(tj.Symmetric)
+@tj.eigh.natural_pushforward(tj.Hermitian)
+def eigh_push(
+    a: Shaped[DenseArray | tj.Symmetric | tj.Hermitian, "... m n"], *, invariant: bool = False
+) -> tuple[tj.EighResult, Pullback]:
+    w, v = tj.eigh(whole(a))
+    same = gauge.same_value(w)
+    if not invariant:
+        v = v @ gauge.turn(same, v.dtype)
+    over = gauge.over_differences(w, same, 0.0 if invariant else jnp.nan).astype(v.dtype)
+
+    def eigh_pushforward(a_dot: Natural) -> tj.EighResult:
+        moved = whole(a_dot)
+        moved = adjoint(v) @ ((moved + adjoint(moved)) / 2) @ v
+        w_dot = jnp.real(jnp.diagonal(moved, axis1=-2, axis2=-1))
+        return tj.EighResult(w_dot, v @ (over * moved))
+
+    return tj.EighResult(w, v), eigh_pushforward
+
+
+def _not_diagonal(same: Natural) -> Natural:
+    """The diagonal of a rotation is a phase: which one LAPACK takes is no function of the matrix.
+
+    As JAX, rules leave it where it is.
+    """
+    return same & ~jnp.eye(same.shape[-1], dtype=bool)
+
+
+@tj.eigvalsh.natural_rule(tj.Dense, convention="chainrules")
+@tj.eigvalsh.natural_rule(tj.Symmetric, convention="chainrules")
+@tj.eigvalsh.natural_rule(tj.Hermitian, convention="chainrules")
+def eigvalsh_rule(
+    a: Shaped[DenseArray | tj.Symmetric | tj.Hermitian, "... m n"],
+) -> tuple[Natural, Pullback]:
+    w, v = tj.eigh(whole(a))
+    return w, lambda w_bar: (v * w_bar[..., None, :].astype(v.dtype)) @ adjoint(v)
+
+
+# -- eigh ----------------------------------------------------------------------------------------
+
+
+@tj.eigh.implementation(tj.Symmetric)
+@tj.eigh.implementation(tj.Hermitian)
+def eigh(
+    a: Shaped[tj.Symmetric | tj.Hermitian, "n n"], *, invariant: bool = False
+) -> tj.EighResult:
+    return tj.eigh.primal(a.data)
+
+
+@tj.eigh.implementation(tj.Diagonal, differentiate=True)
+def eigh_diagonal(a: Shaped[tj.Diagonal, "n n"], *, invariant: bool = False) -> tj.EighResult:
+    return tj.EighResult(jnp.real(a.diag), tj.Identity(a.shape[0], a.dtype))
+
+
+@tj.eigh.implementation(tj.Identity, differentiate=True)
+def eigh_identity(a: Shaped[tj.Identity, "n n"], *, invariant: bool = False) -> tj.EighResult:
+    return tj.EighResult(jnp.ones(a.shape[0], jnp.finfo(a.dtype).dtype), a)
+
+
+@tj.eigh.implementation(tj.Scaled, differentiate=True)
+def eigh_scaled(a: Shaped[tj.Scaled, "n n"], *, invariant: bool = False) -> tj.EighResult:
+    w, v = tj.eigh(a.matrix, invariant=invariant)
+    return tj.EighResult(w * a.factor, v)
+
+
+@tj.eigh.implementation(tj.Kronecker, differentiate=True)
+def eigh_kronecker(a: Shaped[tj.Kronecker, "n n"], *, invariant: bool = False) -> tj.EighResult:
+    parts = [tj.eigh(f, invariant=invariant) for f in a.factors]
+    vectors = tj.Kronecker(*(p.eigenvectors for p in parts))
+    return tj.EighResult(outer(p.eigenvalues for p in parts), vectors)
+
+
+def outer(vectors: Iterable[Vector]) -> Natural:
+    """The Kronecker product of vectors."""
+    first, *rest = vectors
+    for v in rest:
+        first = (first[:, None] * v).reshape(first.size * v.size)
+    return first
+
+
+@tj.eigh.implementation(tj.BlockDiagonal, differentiate=True)
+def eigh_blocks(a: Shaped[tj.BlockDiagonal, "n n"], *, invariant: bool = False) -> tj.EighResult:
+    parts = [tj.eigh(b, invariant=invariant) for b in a.blocks]
+    vectors = tj.BlockDiagonal(*(p.eigenvectors for p in parts))
+    return tj.EighResult(jnp.concatenate([p.eigenvalues for p in parts]), vectors)
+
+
+# -- eigenvalues alone, sorted ---------------------------------------------------------------------
+
+
+@tj.eigvalsh.implementation(tj.Symmetric)
+@tj.eigvalsh.implementation(tj.Hermitian)
+def eigvalsh(a: Shaped[tj.Symmetric | tj.Hermitian, "n n"]) -> Natural:
+    return tj.eigvalsh.primal(a.data)
+
+
+@tj.eigvalsh.implementation(tj.Diagonal, differentiate=True)
+def eigvalsh_diagonal(a: Shaped[tj.Diagonal, "n n"]) -> Natural:
+    return jnp.sort(jnp.real(a.diag))
+
+
+@tj.eigvalsh.implementation(tj.Identity, differentiate=True)
+def eigvalsh_identity(a: Shaped[tj.Identity, "n n"]) -> Natural:
+    return jnp.ones(a.shape[0], jnp.finfo(a.dtype).dtype)
+
+
+@tj.eigvalsh.implementation(tj.Scaled, differentiate=True)
+def eigvalsh_scaled(a: Shaped[tj.Scaled, "n n"]) -> Natural:
+    return jnp.sort(tj.eigvalsh(a.matrix) * a.factor)
+
+
+@tj.eigvalsh.implementation(tj.Kronecker, differentiate=True)
+def eigvalsh_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> Natural:
+    return jnp.sort(outer(map(tj.eigvalsh, a.factors)))
+
+
+@tj.eigvalsh.implementation(tj.BlockDiagonal, differentiate=True)
+def eigvalsh_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Natural:
+    return jnp.sort(jnp.concatenate([*map(tj.eigvalsh, a.blocks)]))
+
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def _of_diagonal(a: Natural) -> tj.EighResult:
+    return tj.EighResult(jnp.diagonal(a), jnp.eye(a.shape[0]))
+
+
+def _of_kronecker(a: Natural) -> PyTree:
+    """Of 2 x 2 factors: found again in the product, up to a factor, which vectors do not see."""
+    (p, u), (q, v) = jnp.linalg.eigh(a[::2, ::2] / a[0, 0]), jnp.linalg.eigh(a[:2, :2])
+    return tj.EighResult(jnp.kron(p, q), jnp.kron(u, v))
+
+
+def _of_blocks(a: Natural) -> PyTree:
+    w, v = jnp.linalg.eigh(a[:2, :2])
+    zero = jnp.zeros((2, 1))
+    vectors = jnp.block([[v, zero], [zero.T, jnp.ones((1, 1))]])
+    return tj.EighResult(jnp.append(w, a[2, 2]), vectors)
+
+
+def cases() -> Iterator[Case]:
+    """Full storage, real and complex, batches; types in the order of their structure."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(11)
+    a: Any
+    symmetric, hermitian = tj.Symmetric(s.normal(2, 2)), tj.Hermitian(s.complex(2, 2))
+    small, diagonal = tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(2))
+    blocks = tj.BlockDiagonal(small, tj.Diagonal(s.positive(1)))
+    kronecker = tj.Kronecker(small, tj.Symmetric(s.definite(2)))
+    scaled = tj.Scaled(small, s.positive())
+    yield Case(tj.eigh, s.normal(2, 3, 3))
+    yield Case(tj.eigh, symmetric, invariant=True)
+    # LAPACK's choice of the phases is no function that differences could follow, and a loss that
+    # depends on it has no symmetric second derivative.
+    yield Case(tj.eigh, hermitian).declare(skip=("finite differences", "hessian"))
+    for a, reference in (
+        (diagonal, _of_diagonal),
+        (kronecker, _of_kronecker),
+        (blocks, _of_blocks),
+        (scaled, None),
+        (tj.Identity(2), None),
+    ):
+        yield gauge.composed(Case(tj.eigh, a).declare(reference=reference))
+    for a in (s.normal(3, 3), symmetric, hermitian):
+        yield Case(tj.eigvalsh, a)
+    for a in (diagonal, tj.Identity(2), scaled, kronecker, blocks):
+        yield gauge.composed(Case(tj.eigvalsh, a))

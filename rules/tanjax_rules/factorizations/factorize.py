@@ -1,0 +1,334 @@
+"""Factor once, solve many: how each type is factorised, and what its parts are good for.
+
+The factor of a dense matrix is a constant to JAX. A solution is a `custom_linear_solve` in the
+matrix itself, and the logarithm of the determinant states its tangent, so that derivatives of any
+order solve with the same factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import PyTree, Shaped
+
+import tanjax as tj
+from tanjax.typing import Columns, DenseArray, Function, Matrix, Natural, Scalar
+
+from .gauge import composed, whole
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
+
+# -- dense: LU and Cholesky ------------------------------------------------------------------------
+
+
+def _solve_dense(by_factor: Function) -> Function:
+    """A solution with the matrix or its transpose, given one with the factor alone."""
+
+    def solve(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
+        a = whole(matrix)
+        dtype = jnp.result_type(a, b)
+        a, b = a.astype(dtype), b.astype(dtype)
+        parts = [_cast(p, dtype) for p in parts]
+        batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        b = jnp.broadcast_to(b, (*batch, *b.shape[-2:]))
+        if a.shape[:-2] != batch:
+            a, parts = _spread(a, batch, 2), [_spread(p, batch, p.ndim - a.ndim + 2) for p in parts]
+        forward, back = (
+            lambda _, y, t=t: by_factor(parts, y, t) for t in (transposed, not transposed)
+        )
+        times = jnp.swapaxes(a, -1, -2) if transposed else a
+        return lax.custom_linear_solve(lambda x: times @ x, b, forward, back)
+
+    return solve
+
+
+def _cast(part: Natural, dtype: Natural) -> Natural:
+    return part.astype(dtype) if jnp.issubdtype(part.dtype, jnp.inexact) else part
+
+
+def _spread(x: Natural, batch: tuple[int, ...], core: int) -> Natural:
+    return jnp.broadcast_to(x, (*batch, *x.shape[x.ndim - core :]))
+
+
+def _by_lu(parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
+    factor, _, permutation = map(lax.stop_gradient, parts)
+    divide = lambda y, **how: lax.linalg.triangular_solve(
+        factor, y, left_side=True, transpose_a=transposed, **how
+    )
+    by_l = lambda y: divide(y, lower=True, unit_diagonal=True)
+    by_u = lambda y: divide(y, lower=False)
+    rows = lambda y, order: jnp.take_along_axis(y, order[..., None], axis=-2)
+    if transposed:
+        return rows(by_l(by_u(b)), jnp.argsort(permutation, axis=-1))
+    return by_u(by_l(rows(b, permutation)))
+
+
+def _by_cholesky(parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
+    """The transpose of a Hermitian matrix is its conjugate."""
+    (factor,) = map(lax.stop_gradient, parts)
+    factor = jnp.conj(factor) if transposed else factor
+    divide = lambda y, **how: lax.linalg.triangular_solve(
+        factor, y, left_side=True, lower=True, **how
+    )
+    return divide(divide(b), transpose_a=True, conjugate_a=jnp.iscomplexobj(factor))
+
+
+def _slogdet_dense(solve: Function, value: Function) -> Function:
+    """Sign and logarithm of a value that the factor tells, differentiated by the matrix."""
+
+    @jax.custom_jvp
+    def slogdet(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Natural, Natural]:
+        return value(parts)
+
+    @slogdet.defjvp
+    def _(
+        primals: tuple[Matrix, PyTree], tangents: tuple[Matrix, PyTree]
+    ) -> tuple[tuple[Natural, Natural], tuple[Natural, Natural]]:
+        matrix, parts = primals
+        sign, logarithm = slogdet(matrix, parts)
+        eye = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
+        inverse = solve(matrix, parts, eye, False)
+        y_dot = jnp.sum(jnp.swapaxes(inverse, -1, -2) * tangents[0], axis=(-2, -1))
+        turned = sign * (y_dot - jnp.real(y_dot).astype(y_dot.dtype))
+        return (sign, logarithm), (turned, jnp.real(y_dot))
+
+    return lambda matrix, parts: slogdet(whole(matrix), parts)
+
+
+def _value_of_lu(parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
+    factor, pivots, _ = parts
+    diag = jnp.diagonal(factor, axis1=-2, axis2=-1)
+    swaps = jnp.sum(pivots != jnp.arange(pivots.shape[-1], dtype=pivots.dtype), axis=-1)
+    odd = (swaps % 2).astype(diag.dtype)
+    size = jnp.abs(diag)
+    safe = jnp.where(size == 0, jnp.ones_like(size), size).astype(diag.dtype)
+    return jnp.prod(diag / safe, axis=-1) * (1 - 2 * odd), jnp.sum(jnp.log(size), axis=-1)
+
+
+def _value_of_cholesky(parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
+    diag = jnp.diagonal(parts[0], axis1=-2, axis2=-1)
+    sign = jnp.where(jnp.isnan(jnp.sum(diag, axis=-1)), jnp.nan, 1).astype(diag.dtype)
+    return sign, 2 * jnp.sum(jnp.log(jnp.real(diag)), axis=-1)
+
+
+_lu_solve, _cholesky_solve = _solve_dense(_by_lu), _solve_dense(_by_cholesky)
+_LU = tj.FactorizationPlan(_lu_solve, _slogdet_dense(_lu_solve, _value_of_lu))
+_CHOLESKY = tj.FactorizationPlan(
+    _cholesky_solve, _slogdet_dense(_cholesky_solve, _value_of_cholesky)
+)
+
+
+def _inexact(a: Natural) -> Natural:
+    a = jnp.asarray(a)
+    return a if jnp.issubdtype(a.dtype, jnp.inexact) else a.astype(jnp.result_type(float))
+
+
+@tj.factorize.implementation(tj.Dense, differentiate=True)
+def factorize_dense(a: Shaped[DenseArray, "... m n"]) -> tj.Factorization:
+    a = _inexact(a)
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
+        raise tj.ShapeError(f"factorize: needs a square matrix, got shape {a.shape}.")
+    return tj.Factorization(a, tuple(lax.linalg.lu(lax.stop_gradient(a))), _LU, a.shape[-1])
+
+
+@tj.factorize.implementation(tj.AbstractArray, differentiate=True)
+def factorize_any(a: Shaped[tj.AbstractArray, "... m n"]) -> tj.Factorization:
+    hint = f"register `@tj.factorize.implementation({type(a).__name__})`"
+    return factorize_dense(tj.densified(a, "factorize", hint))
+
+
+@tj.factorize.implementation(tj.Symmetric, differentiate=True)
+@tj.factorize.implementation(tj.Hermitian, differentiate=True)
+def factorize_symmetric(a: Shaped[tj.Symmetric | tj.Hermitian, "n n"]) -> tj.Factorization:
+    if not a.definite:
+        parts = tuple(lax.linalg.lu(lax.stop_gradient(a.data)))
+        return tj.Factorization(a.data, parts, _LU, a.shape[0])
+    factor = lax.linalg.cholesky(lax.stop_gradient(a.data), symmetrize_input=False)
+    return tj.Factorization(a.data, (factor,), _CHOLESKY, a.shape[0])
+
+
+# -- no factor needed ------------------------------------------------------------------------------
+
+
+def _solve_itself(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
+    return _columns_at_once(lambda y: tj.solve(matrix.mT if transposed else matrix, y), b)
+
+
+def _columns_at_once(solve: Function, b: Natural) -> Natural:
+    """Solve for a batch of right-hand sides `(..., n, k)` as for more columns."""
+    if b.ndim == 2:
+        return solve(b)
+    rows = jnp.moveaxis(b, -2, 0)
+    x = solve(rows.reshape(rows.shape[0], rows.size // max(rows.shape[0], 1)))
+    return jnp.moveaxis(x.reshape(rows.shape), 0, -2)
+
+
+_ITSELF = tj.FactorizationPlan(_solve_itself, lambda matrix, parts: tj.slogdet(matrix))
+
+
+@tj.factorize.implementation(tj.Diagonal, differentiate=True)
+@tj.factorize.implementation(tj.Triangular, differentiate=True)
+@tj.factorize.implementation(tj.Identity, differentiate=True)
+def factorize_itself(
+    a: Shaped[tj.Diagonal | tj.Triangular | tj.Identity, "n n"],
+) -> tj.Factorization:
+    return tj.Factorization(a, (), _ITSELF, a.shape[0])
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def _solve_scaled(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
+    return parts[0].solve(b, transposed=transposed) / parts[1]
+
+
+def _slogdet_scaled(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
+    inner, factor = parts
+    own = tj.slogdet(tj.Diagonal(jnp.broadcast_to(factor, (inner.n,))))
+    sign, logarithm = inner.slogdet()
+    return sign * own.sign, logarithm + own.logabsdet
+
+
+@tj.factorize.implementation(tj.Scaled, differentiate=True)
+def factorize_scaled(a: Shaped[tj.Scaled, "n n"]) -> tj.Factorization:
+    plan = tj.FactorizationPlan(_solve_scaled, _slogdet_scaled)
+    return tj.Factorization(None, (tj.factorize(a.matrix), a.factor), plan, a.shape[0])
+
+
+def _solve_kronecker(
+    matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool
+) -> Natural:
+    def solve(y: Natural) -> Natural:
+        sizes = [f.n for f in parts]
+        x = y.reshape(*sizes, y.shape[1])
+        for axis, f in enumerate(parts):
+            moved = jnp.moveaxis(x, axis, 0)
+            flat = moved.reshape(f.n, moved.size // max(f.n, 1))
+            out = f.solve(flat, transposed=transposed)
+            x = jnp.moveaxis(out.reshape(moved.shape), 0, axis)
+        return x.reshape(y.shape)
+
+    return _columns_at_once(solve, b)
+
+
+def _slogdet_kronecker(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
+    n = 1
+    for f in parts:
+        n *= f.n
+    return _together([(f.slogdet(), n // max(f.n, 1)) for f in parts])
+
+
+def _together(results: Sequence[tuple[tj.SlogdetResult, int]]) -> tuple[Scalar, Scalar]:
+    """The result for a product of determinants, each with how often it occurs."""
+    (first, count), *rest = results
+    sign, logarithm = first.sign**count, first.logabsdet * count
+    for part, count in rest:
+        sign, logarithm = sign * part.sign**count, logarithm + part.logabsdet * count
+    return sign, logarithm
+
+
+@tj.factorize.implementation(tj.Kronecker, differentiate=True)
+def factorize_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> tj.Factorization:
+    _check_parts("Kronecker factor", a.factors)
+    plan = tj.FactorizationPlan(_solve_kronecker, _slogdet_kronecker)
+    return tj.Factorization(None, tuple(map(tj.factorize, a.factors)), plan, a.shape[0])
+
+
+def _solve_blocks(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
+    start, solved = 0, []
+    for f in parts:
+        solved.append(f.solve(b[..., start : start + f.n, :], transposed=transposed))
+        start += f.n
+    return jnp.concatenate(solved, axis=-2)
+
+
+@tj.factorize.implementation(tj.BlockDiagonal, differentiate=True)
+def factorize_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> tj.Factorization:
+    _check_parts("block", a.blocks)
+    plan = tj.FactorizationPlan(_solve_blocks, _slogdet_blocks)
+    return tj.Factorization(None, tuple(map(tj.factorize, a.blocks)), plan, a.shape[0])
+
+
+def _slogdet_blocks(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
+    return _together([(f.slogdet(), 1) for f in parts])
+
+
+def _check_parts(what: str, parts: Sequence[PyTree]) -> None:
+    for part in parts:
+        if part.shape[0] != part.shape[1]:
+            raise tj.ShapeError(
+                f"factorize ({what}): needs a square matrix, got {list(part.shape)}."
+            )
+
+
+def _solve_update(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
+    """Woodbury: of the inverse `B⁻¹ - Z C⁻¹ D Vᵀ B⁻¹`, or of its transpose."""
+    base, small, z = parts
+    y = base.solve(b, transposed=transposed)
+    right = matrix.u if matrix.v is None else matrix.v
+    weigh = lambda rows: rows if matrix.d is None else matrix.d[:, None] * rows
+    if not transposed:
+        return y - z @ small.solve(weigh(right.T @ y))
+    inner = weigh(small.solve(z.T @ b, transposed=True))
+    return y - base.solve(right @ inner, transposed=True)
+
+
+def _slogdet_update(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
+    base, small, _ = parts
+    return _together([(base.slogdet(), 1), (small.slogdet(), 1)])
+
+
+@tj.factorize.implementation(tj.LowRankUpdate, differentiate=True)
+def factorize_update(a: Shaped[tj.LowRankUpdate, "n n"]) -> tj.Factorization:
+    """The base, and the small matrix `I + D Vᵀ B⁻¹ U` of Woodbury and the determinant lemma."""
+    base = tj.factorize(a.base)
+    z = base.solve(a.u)
+    right = a.u if a.v is None else a.v
+    inner = right.T @ z
+    inner = inner if a.d is None else a.d[:, None] * inner
+    small = factorize_dense(jnp.eye(inner.shape[0], dtype=inner.dtype) + inner)
+    plan = tj.FactorizationPlan(_solve_update, _slogdet_update)
+    return tj.Factorization(a, (base, small, z), plan, a.shape[0])
+
+
+# -- both at once ----------------------------------------------------------------------------------
+
+
+@tj.inv_quad_logdet.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
+def inv_quad_logdet(a: Shaped[tj.AbstractArray, "... m n"], b: Columns) -> tuple[Scalar, Scalar]:
+    f = tj.factorize(a)
+    return f.inv_quad(b), f.logdet()
+
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def _defined(a: Natural, b: Natural) -> tuple[Scalar, Scalar]:
+    x = jnp.linalg.solve(a, b)
+    return jnp.sum(jnp.conj(b) * x), jnp.linalg.slogdet(a).logabsdet
+
+
+def cases() -> Iterator[Case]:
+    """Every type that is factorised in its own way, through what follows from both results."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(14)
+    a: Any
+    symmetric = tj.Symmetric(s.definite(2))
+    definite = symmetric.replace(definite=True)
+    triangular = tj.Triangular(s.regular(2))
+    thin = s.normal(2, 1)
+    for a, b in (
+        (s.regular(2, complex=True), s.complex(2)),
+        (definite, s.normal(2, 2)),
+        (tj.Hermitian(s.definite(2, complex=True), definite=True), s.complex(2)),
+        (tj.Kronecker(definite, triangular), s.normal(4, 1)),
+        (tj.LowRankUpdate(symmetric, thin, None, 0.1 * s.normal(2, 1)), s.normal(2, 2)),
+    ):
+        yield composed(Case(tj.inv_quad_logdet, a, b).declare(reference=_defined))

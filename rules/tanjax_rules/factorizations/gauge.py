@@ -1,0 +1,143 @@
+r"""Vectors that are not unique: what a loss may ask of them, and how a rule finds out.
+
+To equal eigenvalues belongs a space, not vectors: any unitary combination of a basis is as good,
+and none of them is a differentiable function of the matrix. A loss that depends on the space alone
+has a derivative all the same, and its cotangent shows it. With $S = V^H \bar V$, within equal
+eigenvalues:
+
+- the skew part of $S$ is zero: the loss does not change if the basis is turned;
+- $\bar\lambda$ is constant: the loss does not tell the eigenvalues apart.
+
+The second is needed because a function of a matrix, $V f(\lambda) V^H$, passes the first although
+its derivative contains $f'(\lambda)$, which no cotangent of the factors has. It fails the second,
+unless by chance, as the basis of a diagonal matrix is one where chance is likely. So rules turn the
+basis within equal eigenvalues (`turn`) by a fixed unitary matrix that means nothing to any loss.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+import numpy as np
+
+import tanjax as tj
+from tanjax.typing import Natural
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
+
+# What is not asked of an implementation that is made of operations which are checked themselves,
+# and differentiated by AD: that JAX's transformations compose.
+COMPOSED = ("hessian", "vmap", "one argument", "checkpoint", "scan", "public lowering", "variants")
+
+
+def composed(case: Case) -> Case:
+    """A case whose implementation is made of checked operations."""
+    skip = (*case.options.get("skip", ()), *COMPOSED)
+    return case.declare(skip=tuple(dict.fromkeys(skip)))
+
+
+def whole(a: Natural) -> Natural:
+    """All entries of an array that stores them."""
+    if isinstance(a, tj.Symmetric | tj.Hermitian):
+        return a.data
+    return a.to_dense() if tj.is_structured(a) else jnp.asarray(a)
+
+
+def adjoint(x: Natural) -> Natural:
+    """The conjugate transpose."""
+    return jnp.conj(jnp.swapaxes(x, -1, -2))
+
+
+def skew(x: Natural) -> Natural:
+    """The skew-Hermitian part."""
+    return (x - adjoint(x)) / 2
+
+
+def embedded(d: Natural, like: Natural) -> Natural:
+    """Vectors as diagonal matrices, in the dtype of another array."""
+    return d[..., None, :].astype(like.dtype) * jnp.eye(d.shape[-1], dtype=like.dtype)
+
+
+def tolerance(w: Natural) -> Natural:
+    """Below which a difference of eigenvalues is rounding: backward error of LAPACK's solvers."""
+    n = max(w.shape[-1], 1)
+    return 8 * n * jnp.finfo(w.dtype).eps * jnp.max(jnp.abs(w), axis=-1, keepdims=True, initial=0)
+
+
+def same_value(w: Natural) -> Natural:
+    """Which of the sorted values `(..., n)` are equal: a Boolean matrix `(..., n, n)`."""
+    far = jnp.abs(jnp.diff(w, axis=-1)) > tolerance(w)
+    group = jnp.cumsum(far, axis=-1)
+    group = jnp.concatenate([jnp.zeros_like(w[..., :1], group.dtype), group], axis=-1)
+    return group[..., :, None] == group[..., None, :]
+
+
+def turn(same: Natural, dtype: Natural, seed: int = 0) -> Natural:
+    """The unitary matrix that turns each group of equal values, a reflection at a generic vector.
+
+    Groups of one are left as they are.
+    """
+    n = same.shape[-1]
+    i = np.arange(1, n + 1)
+    vector = 1 + np.mod((0.6180339887 + 0.1 * seed) * i, 1.0)
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        vector = vector * np.exp(1j * (2.4 + seed) * i)
+    direction = jnp.asarray(vector, dtype)
+    shared = same & (jnp.sum(same, axis=-1, keepdims=True) > 1)
+    products = jnp.where(shared, direction[:, None] * jnp.conj(direction), jnp.zeros((), dtype))
+    size = jnp.sum(jnp.where(shared, jnp.abs(direction) ** 2, 0), axis=-1, keepdims=True)
+    safe = jnp.where(size == 0, jnp.ones_like(size), size)
+    return jnp.eye(n, dtype=dtype) - products * (2 / safe).astype(dtype)
+
+
+def over_differences(w: Natural, same: Natural, fill: float) -> Natural:
+    """`1 / (w_j - w_i)`, and `fill` where they are equal; 0 on the diagonal."""
+    gaps = w[..., None, :] - w[..., :, None]
+    inverse = jnp.where(same, jnp.asarray(fill, w.dtype), 1 / jnp.where(same, 1, gaps))
+    return jnp.where(jnp.eye(w.shape[-1], dtype=bool), jnp.zeros((), w.dtype), inverse)
+
+
+def columns(x: Natural) -> Natural:
+    """The norms of the columns."""
+    return jnp.sqrt(jnp.sum(jnp.real(x * jnp.conj(x)), axis=-2))
+
+
+def depends_on_basis(same: Natural, rotation: Natural, scale: Natural) -> Natural:
+    """Where a loss turns the basis: `rotation`, the skew part of `S`, is more than rounding.
+
+    `scale`: how large the columns of the cotangent are, `(..., n)`.
+    """
+    limit = _root_of_precision(scale) * (scale[..., None, :] + scale[..., :, None])
+    return same & (jnp.abs(rotation) > limit)
+
+
+def tells_apart(same: Natural, w_bar: Natural) -> Natural:
+    """Where a loss tells equal values apart: their cotangents differ by more than rounding."""
+    size = jnp.abs(w_bar)
+    largest = jnp.max(size, axis=-1, keepdims=True, initial=0)[..., None]
+    local = jnp.maximum(size[..., None, :], size[..., :, None])
+    noise = 8 * max(w_bar.shape[-1], 1) * jnp.finfo(w_bar.dtype).eps
+    limit = _root_of_precision(w_bar) * local + noise * largest
+    return same & (jnp.abs(w_bar[..., None, :] - w_bar[..., :, None]) > limit)
+
+
+def unused(x_bar: Natural) -> Natural:
+    """Whether the cotangent of vectors is zero in every entry, of each matrix of a batch."""
+    return jnp.all(x_bar == 0, axis=(-2, -1), keepdims=True)
+
+
+def is_seen(x: Natural, scale: Natural) -> Natural:
+    """Where something that should vanish is more than rounding."""
+    return jnp.abs(x) > _root_of_precision(scale) * scale
+
+
+def spoiled(x: Natural, bad: Natural) -> Natural:
+    """`x`, and nan where it is not defined."""
+    return jnp.where(bad, jnp.asarray(jnp.nan, x.dtype), x)
+
+
+def _root_of_precision(x: Natural) -> float:
+    return float(np.sqrt(jnp.finfo(x.dtype).eps))

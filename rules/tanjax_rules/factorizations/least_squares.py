@@ -1,0 +1,184 @@
+"""Pseudo-inverses, least squares, ranks and condition numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+from jaxtyping import Shaped
+
+import tanjax as tj
+from tanjax.typing import DenseArray, Factor, Matrix, Natural, Order, Pullback
+
+from .gauge import adjoint, composed, whole
+from .svd import thin_core
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
+
+# -- pinv ----------------------------------------------------------------------------------------
+
+
+@tj.pinv.implementation(tj.Symmetric, differentiate=True)
+def pinv_symmetric(a: Shaped[tj.Symmetric, "m n"], rtol: Factor | None = None) -> Matrix:
+    return tj.Symmetric(tj.pinv(a.data, rtol), "mean")
+
+
+@tj.pinv.implementation(tj.Hermitian, differentiate=True)
+def pinv_hermitian(a: Shaped[tj.Hermitian, "m n"], rtol: Factor | None = None) -> Matrix:
+    return tj.Hermitian(tj.pinv(a.data, rtol), "mean")
+
+
+@tj.pinv.implementation(tj.Triangular, differentiate=True)
+def pinv_triangular(a: Shaped[tj.Triangular, "m n"], rtol: Factor | None = None) -> Matrix:
+    """Dense: a singular triangular matrix has a pseudo-inverse that is not triangular."""
+    return tj.pinv(whole(a), rtol)
+
+
+@tj.pinv.implementation(tj.Diagonal, differentiate=True)
+def pinv_diagonal(a: Shaped[tj.Diagonal, "m n"], rtol: Factor | None = None) -> Matrix:
+    size = jnp.abs(a.diag)
+    limit = 10 * max(a.shape) * float(jnp.finfo(size.dtype).eps) if rtol is None else rtol
+    keep = size > limit * jnp.max(size, initial=0)
+    inverse = 1 / jnp.where(keep, a.diag, jnp.ones_like(a.diag))
+    return tj.Diagonal(jnp.where(keep, inverse, jnp.zeros_like(inverse)))
+
+
+@tj.pinv.implementation(tj.Identity, differentiate=True)
+def pinv_identity(a: Shaped[tj.Identity, "m n"], rtol: Factor | None = None) -> Matrix:
+    return a
+
+
+@tj.pinv.implementation(tj.Scaled, differentiate=True)
+def pinv_scaled(a: Shaped[tj.Scaled, "m n"], rtol: Factor | None = None) -> Matrix:
+    zero = a.factor == 0
+    inverse = 1 / jnp.where(zero, jnp.ones_like(a.factor), a.factor)
+    return tj.multiply(tj.pinv(a.matrix, rtol), jnp.where(zero, jnp.zeros_like(inverse), inverse))
+
+
+@tj.pinv.implementation(tj.Kronecker, differentiate=True)
+def pinv_kronecker(a: Shaped[tj.Kronecker, "m n"], rtol: Factor | None = None) -> Matrix:
+    return tj.Kronecker(*(tj.pinv(f, rtol) for f in a.factors))
+
+
+@tj.pinv.implementation(tj.BlockDiagonal, differentiate=True)
+def pinv_blocks(a: Shaped[tj.BlockDiagonal, "m n"], rtol: Factor | None = None) -> Matrix:
+    return tj.BlockDiagonal(*(tj.pinv(b, rtol) for b in a.blocks))
+
+
+@tj.pinv.implementation(tj.LowRank, differentiate=True)
+def pinv_low_rank(a: Shaped[tj.LowRank, "m n"], rtol: Factor | None = None) -> Matrix:
+    """Of `q @ core @ p.T`, with unitary columns: `conj(p) @ pinv(core) @ q^H`."""
+    q, p, core = thin_core(a)
+    return tj.LowRank(jnp.conj(p) @ tj.pinv(core, rtol), jnp.conj(q))
+
+
+# -- lstsq ---------------------------------------------------------------------------------------
+
+
+@tj.lstsq.implementation(tj.AbstractArray, tj.Dense)
+def lstsq(
+    a: Shaped[tj.AbstractArray, "... m n"], b: Natural, rcond: Factor | None = None
+) -> Natural:
+    return tj.matmul(tj.pinv(a, rcond), b)
+
+
+@tj.lstsq.natural_rule(tj.Dense, tj.Dense, convention="chainrules")
+@tj.lstsq.natural_rule(tj.AbstractArray, tj.Dense, convention="chainrules")
+def lstsq_rule(
+    a: Shaped[DenseArray | tj.AbstractArray, "... m n"], b: Natural, rcond: Factor | None = None
+) -> tuple[Natural, Pullback]:
+    r"""With $w = A^{+H}\bar x$ and $r = b - Ax$: three thin products, and $\bar b = w$.
+
+    $\bar A = -w x^H + r\,(A^+ w)^H + (A^{+H}x)\,((I - A^+ A)\bar x)^H$.
+    """
+    a = a if tj.is_structured(a) else jnp.asarray(a)
+    vector, shape = jnp.ndim(b) == 1, jnp.shape(b)
+    b = jnp.asarray(b)[:, None] if vector else jnp.asarray(b)
+    inverse = tj.pinv(a, rcond)
+    x = tj.matmul(inverse, b)
+    adjoint_inverse = inverse.conj().mT if tj.is_structured(inverse) else adjoint(inverse)
+
+    def lstsq_pullback(x_bar: Natural) -> tuple[Natural, Natural]:
+        x_bar = x_bar[..., None] if vector else x_bar
+        w = tj.matmul(adjoint_inverse, x_bar)
+        thin = (
+            (-w, x),
+            (b - tj.matmul(a, x), tj.matmul(inverse, w)),
+            (
+                tj.matmul(adjoint_inverse, x),
+                x_bar - tj.matmul(inverse, tj.matmul(a, x_bar)),
+            ),
+        )
+        left, right = (_side_by_side([pair[i] for pair in thin]) for i in (0, 1))
+        b_bar = _summed_to(w, b.shape).reshape(shape)
+        if left.ndim == 2:
+            return tj.Outer(left, jnp.conj(right)), b_bar
+        return _summed_to(left @ adjoint(right), a.shape), b_bar
+
+    return (x[..., 0] if vector else x), lstsq_pullback
+
+
+def _side_by_side(parts: Sequence[Natural]) -> Natural:
+    """Columns next to each other, of batches that broadcast."""
+    batch = jnp.broadcast_shapes(*(p.shape[:-2] for p in parts))
+    return jnp.concatenate([jnp.broadcast_to(p, (*batch, *p.shape[-2:])) for p in parts], axis=-1)
+
+
+def _summed_to(x: Natural, shape: tuple[int, ...]) -> Natural:
+    """Sum over the leading axes that a right-hand side was broadcast along."""
+    x = jnp.sum(x, axis=tuple(range(x.ndim - len(shape))))
+    kept = tuple(i for i, n in enumerate(shape) if n == 1 and x.shape[i] != 1)
+    return jnp.sum(x, axis=kept, keepdims=True)
+
+
+# -- ranks and condition numbers -------------------------------------------------------------------
+
+
+@tj.matrix_rank.implementation(tj.AbstractArray, differentiate=True)
+def matrix_rank(a: Shaped[tj.AbstractArray, "... m n"], rtol: Factor | None = None) -> Natural:
+    s = tj.svd(a, False, False)
+    limit = max(a.shape) * float(jnp.finfo(s.dtype).eps) if rtol is None else rtol
+    return jnp.sum(s > limit * jnp.max(s, initial=0))
+
+
+@tj.condition_number.implementation(tj.AbstractArray, differentiate=True)
+def condition_number(a: Shaped[tj.AbstractArray, "... m n"], p: Order = None) -> Natural:
+    if p not in (None, 2, -2):
+        return tj.norm(a, p) * tj.norm(tj.inv(a), p)
+    largest, least = tj.norm(a, 2), tj.norm(a, -2)
+    return least / largest if p == -2 else largest / least
+
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def cases() -> Iterator[Case]:
+    """Every type with a pseudo-inverse of its own; tall, wide, complex and batched systems."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(15)
+    a: Any
+    symmetric, diagonal = tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(2))
+    hermitian = tj.Hermitian(s.definite(2, complex=True))
+    low_rank = tj.LowRank(s.normal(3, 2), s.normal(2, 2))
+    kronecker = tj.Kronecker(s.normal(2, 1), symmetric)
+    blocks = tj.BlockDiagonal(s.normal(2, 1), diagonal)
+    scaled = tj.Scaled(symmetric, s.positive())
+    triangular = tj.Triangular(s.regular(2))
+    for a in (s.normal(3, 2), symmetric, hermitian, triangular, diagonal, tj.Identity(2), scaled):
+        yield composed(Case(tj.pinv, a))
+    for a in (kronecker, blocks, tj.LowRank(s.complex(2, 2), s.complex(2, 2))):
+        yield composed(Case(tj.pinv, a))
+    yield Case(tj.lstsq, s.normal(3, 2), s.normal(3))
+    yield composed(Case(tj.lstsq, s.normal(2, 3), s.normal(2, 1)))
+    yield composed(Case(tj.lstsq, s.normal(2, 3, 2), s.normal(3, 1)))
+    yield composed(Case(tj.lstsq, s.complex(3, 2), s.complex(3)))
+    yield composed(Case(tj.lstsq, low_rank, s.normal(3)))
+    yield composed(Case(tj.matrix_rank, kronecker)).declare(zero=("a",))
+    for a in (diagonal, symmetric):
+        yield composed(Case(tj.condition_number, a))
+    yield composed(Case(tj.condition_number, triangular, p=1))
+    yield composed(Case(tj.condition_number, s.regular(3), p=-2))

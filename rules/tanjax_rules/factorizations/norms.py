@@ -1,0 +1,182 @@
+"""Norms of structured arrays: by their entries, by their singular values, by their parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+from jaxtyping import Shaped
+
+import tanjax as tj
+from tanjax.typing import Axis, Natural, Order, Pullback, Scalar
+
+from .gauge import composed, whole
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
+
+_SPECTRAL = ("nuc", 2, -2)
+
+
+@tj.operation(dense=True, units="a: u -> u")
+def frobenius(a: Natural) -> Natural:
+    r"""The root of the sum of all squares: what `norm` without order is.
+
+    **Derivative:** $\bar y\,\overline{A} / \|A\|$, and 0 at 0.
+    """
+    return tj.norm(a)
+
+
+@frobenius.implementation(tj.AbstractArray)
+def frobenius_norm(a: Shaped[tj.AbstractArray, " ..."]) -> Scalar:
+    return jnp.sqrt(jnp.real(a.pair(a.conj())))
+
+
+@frobenius.natural_rule(tj.AbstractArray)
+def frobenius_rule(a: Shaped[tj.AbstractArray, " ..."]) -> tuple[Scalar, Pullback]:
+    y = frobenius.primal(a)
+
+    def frobenius_pullback(y_bar: Natural) -> Natural:
+        safe = jnp.where(y == 0, jnp.ones_like(y), y)
+        return tj.multiply(
+            a.conj(), jnp.where(y == 0, jnp.zeros_like(y), y_bar / safe).astype(a.dtype)
+        )
+
+    return y, frobenius_pullback
+
+
+@tj.norm.implementation(tj.AbstractArray, differentiate=True)
+def norm(
+    a: Shaped[tj.AbstractArray, " ..."],
+    ord: Order = None,
+    axis: Axis = None,
+    keepdims: bool = False,
+) -> Natural:
+    """By the singular values, which a type may have cheaply, or by the dense array."""
+    if axis is not None or keepdims or a.ndim != 2:
+        hint = "leave out `axis` and `keepdims`" if a.ndim == 2 else "take a vector as it is"
+        return tj.norm(tj.densified(a, "norm", hint), ord, axis, keepdims)
+    if ord in (None, "fro"):
+        return frobenius(a)
+    if ord in _SPECTRAL:
+        return _spectral(a, ord)
+    return tj.norm(tj.densified(a, "norm", "use order 'fro', 'nuc', 2 or -2"), ord)
+
+
+def _check_order(ord: Order) -> None:
+    """Raise `ShapeError` unless matrices have a norm of this order."""
+    if ord not in (None, "fro", *_SPECTRAL, 1, -1, math.inf, -math.inf):
+        raise tj.ShapeError(
+            f"norm: matrices have no norm of order {ord!r}.\n"
+            "Hint: None, 'fro', 'nuc', 1, -1, 2, -2, inf or -inf."
+        )
+
+
+def _spectral(a: Natural, ord: Order) -> Natural:
+    """Types may leave out singular values that are zero."""
+    s = tj.svd(a, False, False)
+    if ord == "nuc":
+        return jnp.sum(s)
+    if ord == 2:
+        return jnp.max(s, initial=0)
+    return jnp.min(s) if s.size == min(a.shape) else jnp.zeros((), s.dtype)
+
+
+@tj.norm.implementation(tj.Symmetric, differentiate=True)
+@tj.norm.implementation(tj.Hermitian, differentiate=True)
+@tj.norm.implementation(tj.Triangular, differentiate=True)
+def norm_full(
+    a: Shaped[tj.Symmetric | tj.Hermitian | tj.Triangular, " ..."],
+    ord: Order = None,
+    axis: Axis = None,
+    keepdims: bool = False,
+) -> Natural:
+    if axis is None and not keepdims:
+        if ord in (None, "fro"):
+            return frobenius(a)
+        if ord in _SPECTRAL:
+            return _spectral(a, ord)
+    return tj.norm(whole(a), ord, axis, keepdims)
+
+
+@tj.norm.implementation(tj.Diagonal, differentiate=True)
+@tj.norm.implementation(tj.Identity, differentiate=True)
+def norm_diagonal(
+    a: Shaped[tj.Diagonal | tj.Identity, " ..."],
+    ord: Order = None,
+    axis: Axis = None,
+    keepdims: bool = False,
+) -> Natural:
+    """The sum of a row or a column is its one entry."""
+    _check_order(ord)
+    if axis is not None or keepdims or ord in (None, "fro", *_SPECTRAL):
+        return norm(a, ord, axis, keepdims)
+    size = jnp.abs(a.diagonal())
+    return jnp.max(size, initial=0) if ord > 0 else jnp.min(size)
+
+
+@tj.norm.implementation(tj.Scaled, differentiate=True)
+def norm_scaled(
+    a: Shaped[tj.Scaled, " ..."], ord: Order = None, axis: Axis = None, keepdims: bool = False
+) -> Natural:
+    if axis is not None or keepdims or ord in (None, "fro"):
+        return norm(a, ord, axis, keepdims)
+    return tj.norm(a.matrix, ord) * jnp.abs(a.factor)
+
+
+@tj.norm.implementation(tj.Kronecker, differentiate=True)
+def norm_kronecker(
+    a: Shaped[tj.Kronecker, " ..."], ord: Order = None, axis: Axis = None, keepdims: bool = False
+) -> Natural:
+    """A product, of every order; the least singular value may be among those left out."""
+    if axis is not None or keepdims or ord in (None, "fro", -2):
+        return norm(a, ord, axis, keepdims)
+    return math.prod(tj.norm(f, ord) for f in a.factors)
+
+
+@tj.norm.implementation(tj.BlockDiagonal, differentiate=True)
+def norm_blocks(
+    a: Shaped[tj.BlockDiagonal, " ..."],
+    ord: Order = None,
+    axis: Axis = None,
+    keepdims: bool = False,
+) -> Natural:
+    _check_order(ord)
+    if axis is not None or keepdims or ord in (None, "fro", *_SPECTRAL):
+        return norm(a, ord, axis, keepdims)
+    each = jnp.stack([tj.norm(b, ord) for b in a.blocks])
+    return jnp.max(each) if ord > 0 else jnp.min(each)
+
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def cases() -> Iterator[Case]:
+    """Every order of every type that has it without its dense array."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(16)
+    a: Any
+    symmetric, diagonal = tj.Symmetric(s.normal(2, 2)), tj.Diagonal(s.normal(2))
+    hermitian, low_rank = tj.Hermitian(s.complex(2, 2)), tj.LowRank(s.normal(2, 1), s.normal(3, 1))
+    kronecker = tj.Kronecker(s.normal(2, 1), symmetric)
+    blocks = tj.BlockDiagonal(symmetric, tj.Diagonal(s.positive(1)))
+    scaled = tj.Scaled(symmetric, -s.positive())
+    for a in (hermitian, low_rank):
+        yield Case(frobenius, a)
+    inf = math.inf
+    for ord, a in (
+        (-inf, diagonal),
+        (2, hermitian),
+        (2, low_rank),
+        (inf, scaled),
+        ("nuc", kronecker),
+        (1, blocks),
+        (3, s.normal(3)),
+        ("nuc", s.normal(3, 2)),
+    ):
+        yield composed(Case(tj.norm, a, ord=ord))
+    yield composed(Case(tj.norm, s.normal(2, 3, 2), ord=2, axis=(-2, -1)))

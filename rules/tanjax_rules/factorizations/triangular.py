@@ -1,0 +1,212 @@
+"""QR and LU decompositions, triangular systems.
+
+For dense arrays these are JAX's, which differentiates them in both modes. A type has its own where
+its factors are made of those of its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+from jaxtyping import PyTree, Shaped
+
+import tanjax as tj
+from tanjax.typing import Columns, Factor, Function, Natural
+
+from .gauge import composed, whole
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
+
+# -- qr ------------------------------------------------------------------------------------------
+
+
+@tj.qr.implementation(tj.Symmetric, differentiate=True)
+@tj.qr.implementation(tj.Hermitian, differentiate=True)
+@tj.qr.implementation(tj.Triangular, differentiate=True)
+def qr(
+    a: Shaped[tj.Symmetric | tj.Hermitian | tj.Triangular, "m n"], mode: str = "reduced"
+) -> tj.QRResult | Natural:
+    """A matrix that is upper triangular already is its own `R`."""
+    if not (isinstance(a, tj.Triangular) and not a.lower):
+        return tj.qr(whole(a), mode)
+    return a if mode == "r" else tj.QRResult(tj.Identity(a.shape[0], a.dtype), a)
+
+
+@tj.qr.implementation(tj.Diagonal, differentiate=True)
+@tj.qr.implementation(tj.Identity, differentiate=True)
+def qr_diagonal(
+    a: Shaped[tj.Diagonal | tj.Identity, "m n"], mode: str = "reduced"
+) -> tj.QRResult | Natural:
+    return a if mode == "r" else tj.QRResult(tj.Identity(a.shape[0], a.dtype), a)
+
+
+@tj.qr.implementation(tj.Scaled, differentiate=True)
+def qr_scaled(a: Shaped[tj.Scaled, "m n"], mode: str = "reduced") -> tj.QRResult | Natural:
+    if mode == "r":
+        return tj.multiply(tj.qr(a.matrix, mode), a.factor)
+    q, r = tj.qr(a.matrix, mode)
+    return tj.QRResult(q, tj.multiply(r, a.factor))
+
+
+@tj.qr.implementation(tj.Kronecker, differentiate=True)
+def qr_kronecker(a: Shaped[tj.Kronecker, "m n"], mode: str = "reduced") -> tj.QRResult | Natural:
+    """Factors that are wide have an `R` that is, and then the product is not triangular."""
+    return _by_parts(a, a.factors, tj.Kronecker, mode)
+
+
+@tj.qr.implementation(tj.BlockDiagonal, differentiate=True)
+def qr_blocks(a: Shaped[tj.BlockDiagonal, "m n"], mode: str = "reduced") -> tj.QRResult | Natural:
+    return _by_parts(a, a.blocks, tj.BlockDiagonal, mode)
+
+
+def _by_parts(
+    a: Natural, parts: Sequence[PyTree], kind: Function, mode: str
+) -> tj.QRResult | Natural:
+    square = all(p.shape[0] == p.shape[1] for p in parts)
+    tall = all(p.shape[0] >= p.shape[1] for p in parts)
+    if not (square or (tall and mode != "complete")):
+        hint = "decompose parts that are not wide, with mode='reduced'"
+        return tj.qr(tj.densified(a, "qr", hint), mode)
+    if mode == "r":
+        return kind(*(tj.qr(p, mode) for p in parts))
+    results = [tj.qr(p, mode) for p in parts]
+    return tj.QRResult(kind(*(r.Q for r in results)), kind(*(r.R for r in results)))
+
+
+# -- lu ------------------------------------------------------------------------------------------
+
+
+@tj.lu.implementation(tj.Symmetric, differentiate=True)
+@tj.lu.implementation(tj.Hermitian, differentiate=True)
+@tj.lu.implementation(tj.Triangular, differentiate=True)
+def lu(a: Shaped[tj.Symmetric | tj.Hermitian | tj.Triangular, "n n"]) -> tj.LUResult:
+    if not (isinstance(a, tj.Triangular) and not a.lower):
+        return tj.LUResult(*tj.lu(whole(a)))
+    return lu_diagonal(a)
+
+
+@tj.lu.implementation(tj.Diagonal, differentiate=True)
+@tj.lu.implementation(tj.Identity, differentiate=True)
+def lu_diagonal(a: Shaped[tj.Diagonal | tj.Identity | tj.Triangular, "n n"]) -> tj.LUResult:
+    identity = tj.Identity(a.shape[0], a.dtype)
+    return tj.LUResult(identity, identity, a)
+
+
+@tj.lu.implementation(tj.Scaled, differentiate=True)
+def lu_scaled(a: Shaped[tj.Scaled, "n n"]) -> tj.LUResult:
+    f = tj.lu(a.matrix)
+    return tj.LUResult(f.P, f.L, tj.multiply(f.U, a.factor))
+
+
+@tj.lu.implementation(tj.Kronecker, differentiate=True)
+def lu_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> tj.LUResult:
+    return _lu_by_parts(a.factors, tj.Kronecker)
+
+
+@tj.lu.implementation(tj.BlockDiagonal, differentiate=True)
+def lu_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> tj.LUResult:
+    return _lu_by_parts(a.blocks, tj.BlockDiagonal)
+
+
+def _lu_by_parts(parts: Sequence[PyTree], kind: Function) -> tj.LUResult:
+    if any(p.shape[0] != p.shape[1] for p in parts):
+        raise tj.ShapeError(f"lu: the parts of a {kind.__name__} must be square matrices.")
+    results = [tj.lu(p) for p in parts]
+    return tj.LUResult(*(kind(*same) for same in zip(*results, strict=True)))
+
+
+# -- triangular systems ----------------------------------------------------------------------------
+
+
+@tj.solve_triangular.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
+def solve_triangular(
+    a: Shaped[tj.AbstractArray, "... m n"],
+    b: Natural,
+    *,
+    trans: Factor | str = 0,
+    lower: Factor | None = None,
+    unit_diagonal: bool = False,
+) -> Columns:
+    """What `solve` does for a type that is triangular."""
+    _check_triangular(a, lower, unit_diagonal)
+    if trans not in (0, "N"):
+        a = a.mT if trans in (1, "T") else a.conj().mT
+    return tj.solve(a, b)
+
+
+def _check_triangular(a: Natural, lower: bool | None, unit_diagonal: bool) -> None:
+    """Raise `ShapeError` unless `a` is triangular by its type, as the keywords say."""
+    if isinstance(a, tj.Kronecker | tj.BlockDiagonal):
+        for part in a.factors if isinstance(a, tj.Kronecker) else a.blocks:
+            _check_triangular(part, lower, unit_diagonal)
+        return
+    if isinstance(a, tj.Scaled) and not unit_diagonal:
+        _check_triangular(a.matrix, lower, unit_diagonal)
+        return
+    name = type(a).__name__
+    if isinstance(a, tj.Triangular):
+        if lower is not None and bool(lower) != a.lower:
+            side = "lower" if a.lower else "upper"
+            raise tj.ShapeError(
+                f"solve_triangular: the matrix is {side} triangular, and lower={lower} is asked "
+                "for.\nHint: leave `lower` out; transpose with `trans`."
+            )
+        if unit_diagonal and not a.unit_diagonal:
+            raise tj.ShapeError(
+                "solve_triangular: `unit_diagonal=True` for a Triangular with a diagonal.\n"
+                "Hint: `tj.Triangular(data, unit_diagonal=True)`."
+            )
+        return
+    if not isinstance(a, tj.Diagonal | tj.Identity) or unit_diagonal:
+        raise tj.ShapeError(
+            f"solve_triangular: {name} is not triangular by its type.\n"
+            "Hint: `tj.solve` takes every type; `tj.Triangular(dense)` takes a triangle."
+        )
+
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def _kept(a: Natural, mode: str) -> tj.QRResult:
+    """The decomposition of what is upper triangular already."""
+    return tj.QRResult(jnp.eye(a.shape[0]), a)
+
+
+def _of_kronecker(a: Natural, mode: str) -> PyTree:
+    """Of 2 x 2 factors, found again in the product up to a positive factor."""
+    return jnp.kron(jnp.linalg.qr(a[::2, ::2] / a[0, 0])[1], jnp.linalg.qr(a[:2, :2])[1])
+
+
+def _kept_lu(a: Natural) -> tj.LUResult:
+    return tj.LUResult(jnp.eye(a.shape[0]), jnp.eye(a.shape[0]), a)
+
+
+def cases() -> Iterator[Case]:
+    """Every type with factors of its own; dense arrays, tall and wide, complex."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(13)
+    diagonal = tj.Diagonal(s.positive(2))
+    upper, lower = tj.Triangular(s.regular(2), lower=False), tj.Triangular(s.regular(2))
+    kronecker = tj.Kronecker(s.regular(2), lower)
+    blocks = tj.BlockDiagonal(s.regular(2), diagonal)
+    scaled = tj.Scaled(s.regular(2), s.positive())
+    for a in (s.normal(2, 3, 2), s.normal(2, 3), lower):
+        yield composed(Case(tj.qr, a))
+    yield composed(Case(tj.qr, kronecker, mode="r").declare(reference=_of_kronecker))
+    for a in (blocks, scaled):
+        yield composed(Case(tj.qr, a, mode="r"))
+    for a in (upper, diagonal):
+        yield composed(Case(tj.qr, a).declare(reference=_kept))
+    yield composed(Case(tj.lu, diagonal).declare(reference=_kept_lu))
+    for a in (s.normal(3, 2), s.complex(2, 2), lower, scaled, kronecker, blocks):
+        yield composed(Case(tj.lu, a))
+    yield composed(Case(tj.solve_triangular, s.regular(2), s.normal(2, 2), lower=True))
+    complex_lower = tj.Triangular(s.regular(2, complex=True))
+    for a, trans in ((lower, 1), (complex_lower, 2)):
+        b = s.complex(2) if jnp.iscomplexobj(a.data) else s.normal(2)
+        yield composed(Case(tj.solve_triangular, a, b, trans=trans, lower=True))

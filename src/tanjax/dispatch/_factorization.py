@@ -1,0 +1,146 @@
+"""A factorised matrix: factor once, solve many.
+
+The factor of a matrix costs $O(n^3)$, what follows from it $O(n^2)$, and so it should be kept. But
+to differentiate through a factor costs several times what it costs to make. So a `Factorization`
+holds both: the matrix, by which everything is differentiated, and its factors, which are constants
+to JAX. What is computed from them states its derivative in terms of the matrix, and uses the same
+factors for that.
+
+    f = tj.factorize(a)
+    loss = f.inv_quad(b) + f.logdet()
+
+How a type is factorised is said by `@tj.factorize.implementation(Type)`, which makes a
+`Factorization` of the matrix, its parts, and a `FactorizationPlan`: two functions of these.
+
+Sharp edge: factors made outside of a function and used inside do not follow a matrix that changes;
+`tj.factorize` belongs where the matrix is made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from tanjax._errors import ShapeError, UnitError, describe, message
+from tanjax._typing import DType, Function, Natural
+from tanjax.arrays import Unitful, as_array, unitful
+from tanjax.registry.quantities import UnitFunction
+from tanjax.units import Unit, one
+from tanjax.units.signatures import not_linear
+
+from ._operations import SlogdetResult
+
+
+class FactorizationPlan(NamedTuple):
+    """How to use the parts of a factorised matrix.
+
+    `solve(matrix, parts, b, transposed)`: the solution for right-hand sides `(..., n, k)`, with the
+    matrix or its transpose (no conjugation); `slogdet(matrix, parts)`: sign and logarithm.
+    """
+
+    solve: Function
+    slogdet: Function
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["matrix", "parts"],
+    meta_fields=["plan", "n", "unit"],
+)
+@dataclasses.dataclass(frozen=True, eq=False)
+class Factorization:
+    """A square matrix with its factors, made by `tj.factorize`; a pytree.
+
+    **Fields:** `matrix`, by which results are differentiated (`None` where the parts hold it);
+    `parts`; `plan`; `n`, the number of rows; `unit`, of a quantity (otherwise `None`).
+    """
+
+    matrix: PyTree
+    parts: PyTree
+    plan: FactorizationPlan
+    n: int
+    unit: Unit | None = None
+
+    def solve(self, b: Natural, *, transposed: bool = False) -> Natural:
+        r"""The `x` with `a @ x = b` (or `a.mT @ x = b`), in $O(n^2 k)$ for a dense factor.
+
+        **Arguments:** `b`, `(n,)` or `(..., n, k)`. **Returns:** `x`, in the unit of `b` over that
+        of the matrix. **Raises:** `ShapeError` if `b` does not fit.
+        **Derivative:** $\bar A = -w x^\top$, $\bar b = w$ with $w = A^{-\top}\bar x$.
+        """
+        raw = functools.partial(self._solve, transposed)
+        if type(b) is not Unitful and self.unit is None:
+            return raw(b)
+        x = UnitFunction("solve", raw, "b: v -> v", names=("b",))(b)
+        return x if self.unit is None else x / unitful(jnp.ones((), _real(x)), self.unit)
+
+    def _solve(self, transposed: bool, b: Natural) -> Natural:
+        b = as_array(b)
+        vector = b.ndim == 1
+        if b.ndim == 0 or b.shape[-1 if vector else -2] != self.n:
+            raise ShapeError(
+                f"Factorization.solve: the right-hand side {describe(b)} does not fit a matrix "
+                f"{[self.n, self.n]}."
+            )
+        x = self.plan.solve(self.matrix, self.parts, b[:, None] if vector else b, transposed)
+        return x[..., 0] if vector else x
+
+    def slogdet(self) -> SlogdetResult:
+        r"""Sign (phase) and `log(abs(det(a)))`, in $O(n)$.
+
+        **Raises:** `UnitError` if the matrix has a unit. **Derivative:** that of `tj.slogdet`.
+        """
+        if self.unit is not None:
+            raise UnitError(
+                message(
+                    f"Factorization.slogdet: the matrix is in {self.unit}.",
+                    "why: the logarithm of a number with a unit depends on the unit.",
+                    hint="factorise `a / unit`, or use `tj.det(a)`.",
+                )
+            )
+        return SlogdetResult(*self.plan.slogdet(self.matrix, self.parts))
+
+    def logdet(self) -> Natural:
+        r"""`log(abs(det(a)))`, in $O(n)$. **Derivative:** $\bar A = \bar y A^{-\top}$."""
+        return self.slogdet().logabsdet
+
+    def inv_quad(self, b: Natural) -> Natural:
+        r"""`b^H a^-1 b`, a scalar; summed over the columns of a matrix `b`.
+
+        **Arguments:** `b`, `(n,)` or `(..., n, k)`. **Returns:** the unit of `b` squared over that
+        of the matrix; real for real arguments.
+        **Derivative:** $\bar A = -\bar q\, (A^{-\top}\bar b)(A^{-1}b)^\top$.
+        """
+        if type(b) is not Unitful and self.unit is None:
+            return _paired(b, self.solve(b))
+        return UnitFunction("inv_quad", _paired, "b: u, x: v -> u*v", names=("b", "x"))(
+            b, self.solve(b)
+        )
+
+    def __repr__(self) -> str:
+        unit = "" if self.unit is None else f", unit={self.unit}"
+        return f"Factorization({self.n}x{self.n}{unit})"
+
+
+def _paired(b: Natural, x: Natural) -> Natural:
+    """`b^H x`, over the last two axes."""
+    b = as_array(b)
+    return jnp.sum(jnp.conj(b) * x, axis=-1 if b.ndim == 1 else (-2, -1))
+
+
+def _real(x: Natural) -> DType:
+    return jnp.finfo(x.dtype).dtype
+
+
+def units_of_factorization(raw: Function, a: Unitful) -> Factorization:
+    """The factorization of a quantity: that of its numbers, which remembers the unit."""
+    if not a.label.is_linear:
+        raise not_linear("factorize", "a", a.label)
+    if a.label.is_dimensionless:
+        return raw(a.to(one).stored)
+    return dataclasses.replace(raw(a.stored), unit=a.label)

@@ -1,0 +1,231 @@
+"""Equal eigenvalues and singular values: right where a loss has a derivative, `nan` where not.
+
+The judge is central differences of the same loss: where it is smooth, they need no rule.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+
+N = 4
+R = np.random.default_rng(3)
+WEIGHTS = jnp.asarray(R.normal(size=(N, N)))
+BASIS = np.linalg.qr(R.normal(size=(N, N)))[0]
+SPECTRA = {"double": (1.0, 1.0, 2.0, 3.0), "triple": (1.0, 2.0, 2.0, 2.0)}
+
+
+def with_spectrum(values, basis=BASIS):
+    return jnp.asarray((basis * np.asarray(values)) @ basis.T)
+
+
+def differences(f, a, step=1e-5):
+    """The gradient of a function of symmetric matrices."""
+    out = np.zeros(a.shape)
+    for i, j in np.ndindex(a.shape):
+        e = np.zeros(a.shape)
+        e[i, j] = e[j, i] = 0.5 if i != j else 1.0
+        out[i, j] = (f(a + step * e) - f(a - step * e)) / (2 * step)
+    return out
+
+
+def projector(count, **options):
+    """A loss of the projector on the first eigenvectors."""
+
+    def loss(a):
+        v = tj.eigh(a, **options).eigenvectors[:, :count]
+        return jnp.sum(WEIGHTS * (v @ v.T))
+
+    return loss
+
+
+def count_of(name):
+    return 2 if name == "double" else 1
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize("basis", [BASIS, np.eye(N)], ids=["turned", "axes"])
+def test_projectors(name, basis):
+    """Rounding-close and exactly equal eigenvalues, and both modes where it is promised."""
+    a, count = with_spectrum(SPECTRA[name], basis), count_of(name)
+    want = differences(jax.jit(projector(count)), a)
+    np.testing.assert_allclose(jax.grad(projector(count))(a), want, atol=1e-8)
+    promised = projector(count, invariant=True)
+    np.testing.assert_allclose(jax.grad(promised)(a), want, atol=1e-8)
+    np.testing.assert_allclose(jax.jacfwd(promised)(a), want, atol=1e-8)
+    # The first eigenvector of the triple spectrum is a simple one, and has a tangent.
+    assert np.isnan(jax.jacfwd(projector(count))(a)).any() == (name == "double")
+
+
+def test_symmetric_functions_of_eigenvalues():
+    a = with_spectrum(SPECTRA["double"])
+    loss = lambda a: jnp.sum(jnp.log(tj.eigh(a).eigenvalues)) + projector(2)(a)
+    want = np.linalg.inv(a) + jax.grad(projector(2))(a)
+    np.testing.assert_allclose(jax.grad(loss)(a), want, atol=1e-10)
+    symmetric = jax.grad(lambda a: jnp.sum(jnp.log(tj.eigvalsh(a))))(tj.Symmetric(a))
+    np.testing.assert_allclose(symmetric.data, np.linalg.inv(a), atol=1e-12)
+
+
+def function_of(f, a):
+    w, v = tj.eigh(a)
+    return (v * f(w).astype(v.dtype)) @ jnp.conj(v.mT)
+
+
+NOT_INVARIANT = {
+    "an entry of an eigenvector": (lambda a: tj.eigh(a).eigenvectors[0, 0], (1.0, 1.0, 2.0, 3.0)),
+    "one of two projectors": (projector(1), (1.0, 1.0, 2.0, 3.0)),
+    "a function of the matrix": (
+        lambda a: jnp.sum(WEIGHTS * function_of(jnp.exp, a)),
+        (1.0, 1.0, 2.0, 3.0),
+    ),
+    "one entry of a function at the identity": (
+        lambda a: function_of(jnp.exp, a)[0, 1],
+        (1.0,) * N,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_INVARIANT)
+@pytest.mark.parametrize("basis", [BASIS, np.eye(N)], ids=["turned", "axes"])
+def test_what_the_factors_cannot_tell_is_nan(name, basis):
+    """Never a finite number, not even where LAPACK's basis would let one pass."""
+    loss, spectrum = NOT_INVARIANT[name]
+    assert np.isnan(jax.grad(loss)(with_spectrum(spectrum, basis))).any()
+
+
+def test_complex_bases_are_turned_by_complex_matrices():
+    """An imaginary weight would pass a real reflection."""
+    weights = jnp.array([[0, 1j], [-1j, 0]])
+    loss = lambda a: jnp.real(jnp.sum(weights * function_of(lambda w: w**2, a)))
+    assert np.isnan(jax.grad(loss)(jnp.eye(2, dtype=complex))).any()
+
+
+@pytest.mark.parametrize("basis", [BASIS, np.eye(N)], ids=["turned", "axes"])
+def test_values_alone_have_the_derivative_that_jax_has(basis):
+    """Vectors whose cotangent is zero are not used, and cannot spoil the gradient."""
+    a = with_spectrum((1.0, 2.0, 2.0, 2.0), basis)
+    loss = lambda eigh: lambda a: jnp.sum(jnp.arange(4.0) * eigh(a)[0] ** 2)
+    want = jax.grad(loss(jnp.linalg.eigh))(a)
+    np.testing.assert_allclose(jax.grad(loss(tj.eigh))(a), want, atol=1e-12)
+    np.testing.assert_allclose(jax.jit(jax.grad(loss(tj.eigh)))(a), want, atol=1e-12)
+    for full in (True, False):
+        values = lambda a, full=full: jnp.sum(jnp.arange(4.0) * tj.svd(a, full).S ** 2)
+        want = jax.grad(lambda a: jnp.sum(jnp.arange(4.0) * jnp.linalg.svd(a, False)[1] ** 2))(a)
+        np.testing.assert_allclose(jax.grad(values)(a), want, atol=1e-12)
+
+
+def test_the_largest_eigenvalue_has_a_subgradient():
+    gradient = jax.grad(lambda a: tj.eigvalsh(a)[-1])(jnp.eye(3))
+    np.testing.assert_allclose(np.trace(gradient), 1.0)
+    assert np.linalg.eigvalsh(gradient).min() > -1e-12
+
+
+def test_second_derivatives_are_nan_and_not_wrong():
+    a = with_spectrum(SPECTRA["double"])
+    gradient = jax.grad(projector(2, invariant=True))
+    for second in (jax.jacfwd(gradient), jax.jacrev(gradient)):
+        assert np.isnan(second(a)).any()
+
+
+def test_distinct_eigenvalues_are_what_jax_has():
+    a = with_spectrum((1.0, 1.5, 2.0, 3.0))
+    loss = lambda module: lambda a: jnp.sum(WEIGHTS * jnp.sin(module.eigh(a)[1]))
+    ours, theirs = loss(tj), loss(jnp.linalg)
+    np.testing.assert_allclose(jax.grad(ours)(a), jax.grad(theirs)(a), atol=1e-12)
+    np.testing.assert_allclose(jax.hessian(ours)(a), jax.hessian(theirs)(a), atol=1e-10)
+
+
+# -- singular values -------------------------------------------------------------------------------
+
+
+def rectangle(shape, values):
+    k = len(values)
+    u = np.linalg.qr(R.normal(size=(shape[0], k)))[0]
+    v = np.linalg.qr(R.normal(size=(shape[1], k)))[0]
+    return jnp.asarray((u * np.asarray(values)) @ v.T)
+
+
+def rebuilt(f, a, **options):
+    u, s, vh = tj.svd(a, False, **options)
+    return (u * f(s)) @ vh
+
+
+def entries(f, a, step=1e-6):
+    out = np.zeros(a.shape)
+    for i, j in np.ndindex(a.shape):
+        out[i, j] = (f(a.at[i, j].add(step)) - f(a.at[i, j].add(-step))) / (2 * step)
+    return out
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4), (3, 3)], ids=str)
+@pytest.mark.parametrize("values", [(3.0, 1.0, 1.0), (3.0, 0.0, 0.0)], ids=str)
+def test_the_leading_singular_space(shape, values):
+    weights = jnp.asarray(R.normal(size=(shape[0], shape[1])))
+
+    def loss(a, full=False, **options):
+        u, _, vh = tj.svd(a, full, **options)
+        return jnp.sum(weights * (u[:, :1] @ vh[:1]))
+
+    a = rectangle(shape, values)
+    want = entries(jax.jit(loss), a)
+    np.testing.assert_allclose(jax.grad(loss)(a), want, atol=1e-7)
+    np.testing.assert_allclose(jax.grad(lambda a: loss(a, full=True))(a), want, atol=1e-7)
+    promised = lambda a: loss(a, invariant=True)
+    np.testing.assert_allclose(jax.jacfwd(promised)(a), want, atol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4), (3, 3)], ids=str)
+@pytest.mark.parametrize("values", [(3.0, 1.0, 1.0), (3.0, 0.0, 0.0)], ids=str)
+def test_the_matrix_put_together_again_is_nan(shape, values):
+    """Its derivative is no function of the cotangents of the factors where values are equal."""
+    weights = jnp.asarray(R.normal(size=shape))
+    gradient = jax.grad(lambda a: jnp.sum(weights * rebuilt(lambda s: s, a)))
+    assert np.isnan(gradient(rectangle(shape, values))).any()
+
+
+def test_a_simple_zero_of_a_square_matrix_is_right():
+    weights = jnp.asarray(R.normal(size=(3, 3)))
+    gradient = jax.grad(lambda a: jnp.sum(weights * rebuilt(lambda s: s, a)))
+    np.testing.assert_allclose(gradient(rectangle((3, 3), (3.0, 1.0, 0.0))), weights, atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4)], ids=str)
+def test_the_null_space_of_full_matrices(shape):
+    """The projector on it is differentiable; one of its vectors is not, if there are two."""
+    wide = shape[0] < shape[1]
+    weights = jnp.asarray(R.normal(size=(4, 4)))
+
+    def loss(a):
+        u, _, vh = tj.svd(a)
+        null = vh[3:].T if wide else u[:, 3:]
+        return jnp.sum(weights * (null @ null.T))
+
+    a = rectangle(shape, (3.0, 2.0, 1.0))
+    want = entries(jax.jit(loss), a)
+    np.testing.assert_allclose(jax.grad(loss)(a), want, atol=1e-7)
+    np.testing.assert_allclose(jax.jacfwd(loss)(a), want, atol=1e-7)
+
+
+def test_one_vector_of_a_null_space_of_two_is_nan():
+    loss = lambda a: tj.svd(a).U[0, 2]
+    a = rectangle((4, 2), (2.0, 1.0))
+    assert np.isnan(jax.grad(loss)(a)).any()
+    assert np.isnan(jax.jacfwd(loss)(a)).any()
+
+
+@pytest.mark.parametrize("a", [np.zeros((3, 2)), np.eye(3), np.ones((2, 3))], ids=str)
+def test_the_nuclear_norm_has_a_subgradient(a):
+    gradient = jax.grad(lambda a: tj.norm(a, "nuc"))(jnp.asarray(a))
+    assert np.linalg.norm(gradient, 2) <= 1 + 1e-12
+    np.testing.assert_allclose(np.sum(gradient * a), np.linalg.norm(a, "nuc"), atol=1e-12)
+
+
+def test_a_batch_has_its_own_degenerate_matrices():
+    """One matrix that has no derivative does not spoil the others."""
+    bad, good = with_spectrum(SPECTRA["double"]), with_spectrum((1.0, 1.5, 2.0, 3.0))
+    loss = lambda a: jnp.sum(tj.eigh(a).eigenvectors[..., 0, 0])
+    gradient = jax.grad(loss)(jnp.stack([bad, good]))
+    assert np.isnan(gradient[0]).any()
+    np.testing.assert_allclose(gradient[1], jax.grad(loss)(good), atol=1e-12)
