@@ -1,0 +1,213 @@
+r"""Sylvester and Lyapunov equations with structured matrices.
+
+With matrices whose eigenvectors are orthonormal the equation is diagonal in their bases:
+$a_i \tilde x_{ij} + \tilde x_{ij} b_j = \tilde q_{ij}$. Neither the eigenvalues nor the vectors are
+differentiated. The solution states its derivative in terms of the matrices themselves, so equal
+eigenvalues do no harm, and a cotangent is contracted with the structure before anything is formed.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import lax
+
+import tanjax as tj
+
+# -- matrices with orthonormal eigenvectors --------------------------------------------------------
+
+
+def spectrum(a):
+    """Eigenvalues and -vectors (None for the standard basis), as constants."""
+    if isinstance(a, tj.Diagonal):
+        return lax.stop_gradient(a.diag), None
+    return jnp.linalg.eigh(lax.stop_gradient(a.data), symmetrize_input=False)
+
+
+def rotated(u, x, v):
+    """`u^H x v`."""
+    x = x if u is None else jnp.conj(u.T) @ x
+    return x if v is None else x @ v
+
+
+def rotated_back(u, x, v):
+    """`u x v^H`."""
+    x = x if u is None else u @ x
+    return x if v is None else x @ jnp.conj(v.T)
+
+
+def conjugated(u):
+    """The conjugate of a basis."""
+    return None if u is None else jnp.conj(u)
+
+
+def diagonal_equation(apply, u, gains, v, q):
+    """The `x` with `apply(x) = q`, which multiplies by `gains` between the bases `u` and `v`."""
+
+    def solve(u, v):
+        return lambda _, q: rotated_back(u, rotated(u, q, v) / gains, v).astype(q.dtype)
+
+    backward = solve(conjugated(u), conjugated(v))
+    return lax.custom_linear_solve(apply, q, solve(u, v), backward)
+
+
+def is_general(a):
+    """Whether a matrix is symmetric without being Hermitian: its basis is not orthonormal."""
+    return isinstance(a, tj.Symmetric) and jnp.iscomplexobj(a.data)
+
+
+def sylvester_of_normal(a, b, q):
+    if is_general(a) or is_general(b):
+        return tj.solve_sylvester(a.to_dense(), b.to_dense(), q)
+    q = q.astype(jnp.result_type(a.dtype, b.dtype, q))
+    (x, u), (y, v) = spectrum(a), spectrum(b)
+    apply = lambda x: tj.matmul(a, x) + tj.matmul(x, b)
+    return diagonal_equation(apply, u, x[:, None] + y, v, q)
+
+
+@tj.solve_lyapunov.implementation(tj.Diagonal, tj.Dense, differentiate=True)
+@tj.solve_lyapunov.implementation(tj.Symmetric, tj.Dense, differentiate=True)
+@tj.solve_lyapunov.implementation(tj.Hermitian, tj.Dense, differentiate=True)
+def lyapunov_of_normal(a, q):
+    if is_general(a):
+        return tj.solve_lyapunov(a.data, q)
+    q, adjoint = q.astype(jnp.result_type(a.dtype, q)), adjoint_of(a)
+    w, u = spectrum(a)
+    apply = lambda x: tj.matmul(a, x) + tj.matmul(x, adjoint)
+    return diagonal_equation(apply, u, w[:, None] + jnp.conj(w), u, q)
+
+
+@tj.solve_discrete_lyapunov.implementation(tj.Diagonal, tj.Dense, differentiate=True)
+@tj.solve_discrete_lyapunov.implementation(tj.Symmetric, tj.Dense, differentiate=True)
+@tj.solve_discrete_lyapunov.implementation(tj.Hermitian, tj.Dense, differentiate=True)
+def discrete_lyapunov_of_normal(a, q):
+    if is_general(a):
+        return tj.solve_discrete_lyapunov(a.data, q)
+    q, adjoint = q.astype(jnp.result_type(a.dtype, q)), adjoint_of(a)
+    w, u = spectrum(a)
+    apply = lambda x: x - tj.matmul(a, tj.matmul(x, adjoint))
+    return diagonal_equation(apply, u, 1 - w[:, None] * jnp.conj(w), u, q)
+
+
+def adjoint_of(a):
+    """The conjugate transpose of a normal matrix, of its type."""
+    return tj.Diagonal(jnp.conj(a.diag)) if isinstance(a, tj.Diagonal) else a
+
+
+# -- other types: general matrices -----------------------------------------------------------------
+
+
+def stored(a, name):
+    """The dense array of a matrix, in silence where the type stores all of it."""
+    if isinstance(a, tj.Symmetric | tj.Hermitian | tj.Triangular):
+        return a.to_dense()
+    return tj.densified(a, name, "") if tj.is_structured(a) else a
+
+
+@tj.solve_sylvester.implementation(tj.AbstractArray, object, object, differentiate=True)
+@tj.solve_sylvester.implementation(tj.Dense, tj.AbstractArray, object, differentiate=True)
+@tj.solve_sylvester.implementation(tj.Dense, tj.Dense, tj.AbstractArray, differentiate=True)
+def sylvester_of_any(a, b, q):
+    return tj.solve_sylvester(*(stored(x, "solve_sylvester") for x in (a, b, q)))
+
+
+NORMAL = (tj.Diagonal, tj.Symmetric, tj.Hermitian)
+for _first in NORMAL:
+    for _second in NORMAL:
+        tj.solve_sylvester.implementation(_first, _second, tj.Dense, differentiate=True)(
+            sylvester_of_normal
+        )
+
+
+@tj.solve_lyapunov.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
+@tj.solve_lyapunov.implementation(object, tj.AbstractArray, differentiate=True)
+def lyapunov_of_any(a, q):
+    return tj.solve_lyapunov(stored(a, "solve_lyapunov"), stored(q, "solve_lyapunov"))
+
+
+@tj.solve_discrete_lyapunov.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
+@tj.solve_discrete_lyapunov.implementation(object, tj.AbstractArray, differentiate=True)
+def discrete_lyapunov_of_any(a, q):
+    name = "solve_discrete_lyapunov"
+    return tj.solve_discrete_lyapunov(stored(a, name), stored(q, name))
+
+
+# -- a symmetric right-hand side has a symmetric solution ------------------------------------------
+
+
+@tj.solve_lyapunov.implementation(object, tj.Symmetric, differentiate=True)
+@tj.solve_lyapunov.implementation(object, tj.Hermitian, differentiate=True)
+def lyapunov_of_hermitian(a, q):
+    return hermitian_like(q, tj.solve_lyapunov(a, q.data))
+
+
+@tj.solve_discrete_lyapunov.implementation(object, tj.Symmetric, differentiate=True)
+@tj.solve_discrete_lyapunov.implementation(object, tj.Hermitian, differentiate=True)
+def discrete_lyapunov_of_hermitian(a, q):
+    return hermitian_like(q, tj.solve_discrete_lyapunov(a, q.data))
+
+
+def hermitian_like(q, x):
+    """`x` as the type that it has for a symmetric or Hermitian `q`."""
+    if not jnp.iscomplexobj(x):
+        return tj.Symmetric(x, "mean")
+    is_hermitian = isinstance(q, tj.Hermitian) or not jnp.iscomplexobj(q.data)
+    return tj.Hermitian(x, "mean") if is_hermitian else x
+
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def sylvester_by_kronecker(a, b, q):
+    """The definition: one linear system for all entries."""
+    m, n = q.shape
+    system = jnp.kron(a, jnp.eye(n)) + jnp.kron(jnp.eye(m), b.T)
+    return jnp.linalg.solve(system, q.reshape(-1)).reshape(m, n)
+
+
+def lyapunov_by_kronecker(a, q):
+    """The definition of the continuous equation."""
+    return sylvester_by_kronecker(a, jnp.conj(a.T), q)
+
+
+def discrete_by_kronecker(a, q):
+    """The definition of the discrete equation."""
+    system = jnp.eye(q.size) - jnp.kron(a, jnp.conj(a))
+    return jnp.linalg.solve(system, q.reshape(-1)).reshape(q.shape)
+
+
+def cases():
+    """General and structured matrices, real and complex, against one large linear system."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(24)
+    general, complex_ = s.regular(3), s.regular(2, complex=True)
+    diagonal, symmetric = tj.Diagonal(s.positive(2)), tj.Symmetric(s.definite(3))
+    hermitian = tj.Hermitian(s.definite(2, complex=True))
+    for a, b, q in (
+        (general, s.regular(2), s.normal(3, 2)),
+        (complex_, s.regular(2, complex=True), s.complex(2, 2)),
+        (symmetric, diagonal, s.normal(3, 2)),
+        (hermitian, tj.Diagonal(s.positive(2) + 0.3j), s.complex(2, 2)),
+        (diagonal, symmetric, s.normal(2, 3)),
+        (tj.Triangular(s.regular(2)), s.regular(3), s.normal(2, 3)),
+        (s.regular(2), diagonal, s.normal(2, 2)),
+        (s.regular(2), s.regular(2), diagonal),
+    ):
+        yield Case(tj.solve_sylvester, a, b, q).declare(reference=sylvester_by_kronecker)
+    by = {
+        tj.solve_lyapunov: (1.0, lyapunov_by_kronecker),
+        tj.solve_discrete_lyapunov: (0.2, discrete_by_kronecker),
+    }
+    for op, (size, definition) in by.items():
+        for a, q in (
+            (size * general, s.normal(3, 3)),
+            (size * complex_, s.complex(2, 2)),
+            (tj.Diagonal(size * s.positive(2) * (1 + 0.3j)), s.complex(2, 2)),
+            (tj.Symmetric(size * s.definite(2)), s.normal(2, 2)),
+            (tj.Hermitian(size * s.definite(2, complex=True)), s.complex(2, 2)),
+            (tj.Triangular(size * s.regular(2)), s.normal(2, 2)),
+            (size * s.regular(2), diagonal),
+            (size * s.regular(2), tj.Symmetric(s.normal(2, 2))),
+            (size * complex_, tj.Hermitian(s.complex(2, 2))),
+        ):
+            yield Case(op, a, q).declare(reference=definition)

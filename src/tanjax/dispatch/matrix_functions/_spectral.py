@@ -1,0 +1,192 @@
+r"""Functions of Hermitian matrices, by divided differences.
+
+With $A = U\,\mathrm{diag}(\lambda)\,U^H$ and $\tilde E = U^H E\,U$ the derivatives of
+$F = U\,\mathrm{diag}(f(\lambda))\,U^H$ are, in the eigenbasis,
+
+$$(D_1)_{ik} = f[\lambda_i, \lambda_k]\,\tilde E_{ik}, \qquad
+(D_2)_{ik} = \sum_j f[\lambda_i, \lambda_j, \lambda_k]
+(\tilde K_{ij}\tilde H_{jk} + \tilde H_{ij}\tilde K_{jk}),$$
+
+with the divided differences $f[a, b] = (f(a) - f(b))/(a - b)$. AD of `eigh` divides by the same
+gaps where they cancel, and gives nan at equal eigenvalues. Here a difference over a small gap is an
+integral of a derivative (Hermite and Genocchi), which is smooth there.
+
+Sharp edges: third derivatives are AD through `eigh`, for distinct eigenvalues only. The second
+costs $n^3$ values of $f''$, one matrix at a time. **References:** Daleckii and Krein 1965; Higham
+2008, section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tanjax._errors import ShapeError
+
+from ._schur import adjoint, batched, require_square
+
+Function = Callable[[Any, Any], Any]  # of eigenvalues in any shape, and of what it closes over
+
+# Gauss and Legendre on [0, 1]; and of degree 3 on every second node, to estimate the error.
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(5)
+_NODES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2
+_OUTER = 1 / (24 * (_NODES[4] - 0.5) ** 2)
+_LOW_WEIGHTS = np.array([_OUTER, 0, 1 - 2 * _OUTER, 0, _OUTER])
+
+# Radon's rule of degree 5 on a triangle, in barycentric coordinates; and one of degree 2 on the
+# centre and the three outer points. The weights sum to 1; the area of the integral is 1/2.
+_CORNERS = [(c, c, 1 - 2 * c) for c in ((6 - 15**0.5) / 21, (6 + 15**0.5) / 21)]
+_POINTS: list[Any] = [(1 / 3,) * 3, *(np.roll(p, k) for p in _CORNERS for k in range(3))]
+_SHARES = [9 / 40, *[(155 - 15**0.5) / 1200] * 3, *[(155 + 15**0.5) / 1200] * 3]
+_OUTER = (1 / 6 - 1 / 9) / (np.mean(np.square(_CORNERS[0])) - 1 / 9)
+_LOW_SHARES = [1 - _OUTER, *[_OUTER / 3] * 3, 0, 0, 0]
+
+
+def of_hermitian(a: Any, func: Callable[[Any], Any]) -> Any:
+    """`func` of the Hermitian part of `(..., n, n)`, by its eigenvalues."""
+    require_square("funm_hermitian", a)
+    return _of_hermitian(a, func=func)
+
+
+@batched("(n,n)->(n,n)")
+def _of_hermitian(a: Any, *, func: Callable[[Any], Any]) -> Any:
+    probe = jnp.real(jnp.diagonal(a))
+    shape = jnp.shape(jax.eval_shape(func, probe))
+    if shape != probe.shape:
+        raise ShapeError(
+            f"funm_hermitian: `func` made shape {list(shape)} of {len(probe)} eigenvalues.\n"
+            "Hint: it works on each eigenvalue by itself, as `jnp.exp` does."
+        )
+    if a.size == 0:
+        return a
+    function, held = jax.closure_convert(func, probe)  # an argument may be differentiated by
+
+    def pointwise(x: Any, held: Any) -> Any:
+        rows = x.reshape(-1, len(probe))
+        return jax.vmap(lambda row: function(row, *held))(rows).reshape(x.shape)
+
+    return _value(pointwise, (a + adjoint(a)) / 2, tuple(held))[0]
+
+
+def _value(f: Function, a: Any, held: Any) -> tuple[Any, Any, Any]:
+    """The function of `a`, and its eigenvalues and -vectors, which are constant to derivatives."""
+
+    @jax.custom_jvp
+    def value(a: Any, held: Any) -> Any:
+        w, u = jnp.linalg.eigh(a, symmetrize_input=False)
+        return (u * f(w, held)) @ adjoint(u), w, u
+
+    @value.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        (a, held), (a_dot, held_dot) = primals, tangents
+        out, w, u = _value(f, a, held)
+        out_dot = _first(f, a, w, u, held, a_dot)
+        if held:
+            out_dot = out_dot + _value(_moved(f), a, (held, held_dot))[0]
+        return (out, w, u), (out_dot, jnp.zeros_like(w), jnp.zeros_like(u))
+
+    return value(a, held)
+
+
+def _first(f: Function, a: Any, w: Any, u: Any, held: Any, e: Any) -> Any:
+    """The derivative of the function at `a` in the direction `e`."""
+
+    @jax.custom_jvp
+    def first(a: Any, held: Any, e: Any) -> Any:
+        differences = first_differences(f, held, w[:, None], w[None, :])[0]
+        return u @ (differences * (adjoint(u) @ e @ u)) @ adjoint(u)
+
+    @first.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        (a, held, e), (a_dot, held_dot, e_dot) = primals, tangents
+        dot = _first(f, a, w, u, held, e_dot) + _second(f, a, held, e, a_dot)
+        if held:
+            dot = dot + _first(_moved(f), a, w, u, (held, held_dot), e)
+        return _first(f, a, w, u, held, e), dot
+
+    return first(a, held, e)
+
+
+def _second(f: Function, a: Any, held: Any, h: Any, k: Any) -> Any:
+    """The second derivative at `a` in the directions `h` and `k`; in terms of `eigh` itself."""
+    w, u = jnp.linalg.eigh(a, symmetrize_input=False)
+    h, k = adjoint(u) @ h @ u, adjoint(u) @ k @ u
+    pairs, errors = first_differences(f, held, w[:, None], w[None, :])
+
+    def add(total: Any, j: Any) -> Any:
+        differences = second_differences(f, held, w, j, pairs, errors)
+        both = jnp.outer(k[:, j], h[j, :]) + jnp.outer(h[:, j], k[j, :])
+        return total + differences * both, None
+
+    zero = jnp.zeros(h.shape, jnp.result_type(pairs, h, k))
+    return u @ lax.scan(add, zero, jnp.arange(len(w)))[0] @ adjoint(u)
+
+
+# -- divided differences -------------------------------------------------------------------------
+
+
+def first_differences(f: Function, held: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """`f[x, y]` of two arrays that broadcast, and an estimate of its error."""
+    x, y = jnp.broadcast_arrays(x, y)
+    gap, f_x, f_y = x - y, f(x, held), f(y, held)
+    slope = _derivative(f)
+    values = [slope(y + float(t) * gap, held) for t in _NODES]
+    integral, rough = _weighted(_WEIGHTS, values), _weighted(_LOW_WEIGHTS, values)
+    together = gap == 0
+    safe = jnp.where(together, 1, gap)
+    quotient = (f_x - f_y) / safe
+    eps = jnp.finfo(gap.dtype).eps
+    by_quotient = eps * (jnp.abs(f_x) + jnp.abs(f_y)) / jnp.abs(safe)
+    return _better(together, integral, jnp.abs(integral - rough), quotient, by_quotient)
+
+
+def second_differences(
+    f: Function, held: Any, w: Any, j: Any, pairs: Any, errors: Any
+) -> tuple[Any, Any]:
+    """`f[w_i, w_j, w_k]` for all `i`, `k` and one `j`, from those of the pairs."""
+    x, y, z = jnp.broadcast_arrays(w[:, None], w[j], w[None, :])
+    ij, jk, ik = (jnp.broadcast_to(p, x.shape) for p in (pairs[:, j][:, None], pairs[j], pairs))
+    e_ij, e_jk, e_ik = errors[:, j][:, None], errors[j], errors
+    curvature = _derivative(_derivative(f))
+    values = [curvature(float(p[0]) * x + float(p[1]) * y + float(p[2]) * z, held) for p in _POINTS]
+    integral, rough = _weighted(_SHARES, values) / 2, _weighted(_LOW_SHARES, values) / 2
+    gaps = [jnp.abs(x - z), jnp.abs(x - y), jnp.abs(y - z)]
+    widest = jnp.argmax(jnp.stack(gaps), axis=0)  # divide by the widest of the three gaps
+    choose = lambda *three: jnp.select([widest == 0, widest == 1], three[:2], three[2])
+    gap, top = choose(x - z, x - y, y - z), choose(ij - jk, ik - jk, ij - ik)
+    together = gap == 0
+    safe = jnp.where(together, 1, gap)
+    eps = jnp.finfo(gap.dtype).eps
+    rounding = choose(e_ij + e_jk, e_ik + e_jk, e_ij + e_ik) + eps * jnp.abs(choose(ij, ik, ij))
+    by_quotient = rounding / jnp.abs(safe)
+    return _better(together, integral, jnp.abs(integral - rough), top / safe, by_quotient)[0]
+
+
+def _better(
+    together: Any, integral: Any, by_integral: Any, quotient: Any, by_quotient: Any
+) -> tuple[Any, Any]:
+    """Where it has the smaller error, or the points coincide, the integral; else the quotient."""
+    by_integral = jnp.maximum(by_integral, jnp.finfo(by_integral.dtype).eps * jnp.abs(integral))
+    smooth = together | (by_integral <= by_quotient)
+    value = jnp.where(smooth, integral, quotient)
+    error = jnp.where(smooth, by_integral, by_quotient)
+    return value, lax.stop_gradient(error)
+
+
+def _weighted(weights: Any, values: list[Any]) -> Any:
+    return sum(float(w) * v for w, v in zip(weights, values, strict=True))
+
+
+def _derivative(f: Function) -> Function:
+    """The derivative by the eigenvalue, each by itself."""
+    return lambda x, held: jax.jvp(lambda x: f(x, held), (x,), (jnp.ones_like(x),))[1]
+
+
+def _moved(f: Function) -> Function:
+    """The derivative by what the function closes over, as a function that holds the tangent too."""
+    return lambda x, both: jax.jvp(lambda held: f(x, held), both[:1], both[1:])[1]
