@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tanjax import _compat
 from tanjax._errors import ShapeError
 
 from ._schur import adjoint, batched, require_square
@@ -85,7 +86,7 @@ def _value(f: Function, a: Any, held: Any) -> tuple[Any, Any, Any]:
     def _(primals: Any, tangents: Any) -> Any:
         (a, held), (a_dot, held_dot) = primals, tangents
         out, w, u = _value(f, a, held)
-        out_dot = _first(f, a, w, u, held, a_dot)
+        out_dot = _pushed(f, a, w, u, held, a_dot)
         if held:
             out_dot = out_dot + _value(_moved(f), a, (held, held_dot))[0]
         return (out, w, u), (out_dot, jnp.zeros_like(w), jnp.zeros_like(u))
@@ -93,23 +94,45 @@ def _value(f: Function, a: Any, held: Any) -> tuple[Any, Any, Any]:
     return value(a, held)
 
 
+def _pushed(f: Function, a: Any, w: Any, u: Any, held: Any, e: Any) -> Any:
+    """`_first` as one linear map of `e`, with its transpose.
+
+    JAX would forget the derivative of `_first` by `a` where it is linear in `e`, as it does of any
+    `custom_jvp` inside a tangent map, and differentiate its body, which takes the factors as given.
+    """
+    forward = lambda a, w, u, *rest: [_first(f, a, w, u, rest[:-1], rest[-1])]
+    backward = lambda a, w, u, *rest: [_first(f, a, w, u, rest[:-1], rest[-1].T).T]
+    shape = jax.eval_shape(lambda a, *rest: forward(a, *rest)[0], a, w, u, *held, e)
+    like = jax.typeof(jnp.zeros(shape.shape, shape.dtype))
+    name = "funm_hermitian"
+    return _compat.linear_call(forward, backward, name, [a, w, u, *held], [e], [like])[0]
+
+
 def _first(f: Function, a: Any, w: Any, u: Any, held: Any, e: Any) -> Any:
-    """The derivative of the function at `a` in the direction `e`."""
+    """The derivative of the function at `a` in the direction `e`.
+
+    `w` and `u` only save an `eigh`: that they depend on `a` is in the derivative by `a`.
+    """
 
     @jax.custom_jvp
-    def first(a: Any, held: Any, e: Any) -> Any:
-        differences = first_differences(f, held, w[:, None], w[None, :])[0]
-        return u @ (differences * (adjoint(u) @ e @ u)) @ adjoint(u)
+    def first(a: Any, w: Any, u: Any, held: Any, e: Any) -> Any:
+        return _in_eigenbasis(f, w, u, held, e)
 
     @first.defjvp
     def _(primals: Any, tangents: Any) -> Any:
-        (a, held, e), (a_dot, held_dot, e_dot) = primals, tangents
-        dot = _first(f, a, w, u, held, e_dot) + _second(f, a, held, e, a_dot)
+        (a, w, u, held, e), (a_dot, _, _, held_dot, e_dot) = primals, tangents
+        dot = _pushed(f, a, w, u, held, e_dot) + _second(f, a, held, e, a_dot)
         if held:
-            dot = dot + _first(_moved(f), a, w, u, (held, held_dot), e)
+            values, vectors = jnp.linalg.eigh(a, symmetrize_input=False)
+            dot = dot + _in_eigenbasis(_moved(f), values, vectors, (held, held_dot), e)
         return _first(f, a, w, u, held, e), dot
 
-    return first(a, held, e)
+    return first(a, w, u, held, e)
+
+
+def _in_eigenbasis(f: Function, w: Any, u: Any, held: Any, e: Any) -> Any:
+    differences = first_differences(f, held, w[:, None], w[None, :])[0]
+    return u @ (differences * (adjoint(u) @ e @ u)) @ adjoint(u)
 
 
 def _second(f: Function, a: Any, held: Any, h: Any, k: Any) -> Any:
