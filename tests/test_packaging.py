@@ -108,7 +108,9 @@ def test_wheel_entry_points(wheel):
     (name,) = [name for name in archive.namelist() if name.endswith("/entry_points.txt")]
     entries = configparser.ConfigParser()
     entries.read_string(archive.read(name).decode())
-    assert dict(entries["tanjax.rules"]) == {"linalg": "tanjax_rules.linalg"}
+    assert dict(entries["tanjax.rules"]) == {
+        name: f"tanjax_rules.{name}" for name in ("linalg", "matrix_functions")
+    }
     assert dict(entries["pytest11"]) == {"tanjax": "tanjax.testing.pytest_plugin"}
 
 

@@ -173,17 +173,19 @@ def cases():
 
     s = Samples(21)
     symmetric, hermitian = tj.Symmetric(s.definite(3)), tj.Hermitian(s.definite(2, complex=True))
-    types = {
-        tj.Diagonal(s.positive(2)): tj.logm,
-        tj.Identity(2): tj.logm,
-        symmetric: tj.sqrtm,
-        tj.Triangular(s.regular(2)): tj.sqrtm,
-        tj.BlockDiagonal(tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(1))): tj.expm,
-        tj.Scaled(tj.Symmetric(s.definite(2)), s.positive()): tj.fractional_matrix_power,
-    }
+    blocks = tj.BlockDiagonal(tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(1)))
+    types = (
+        (tj.Diagonal(s.positive(2)), tj.logm),
+        (tj.Identity(2), tj.logm),
+        (symmetric, tj.sqrtm),
+        (tj.Triangular(s.regular(2)), tj.sqrtm),
+        (blocks, tj.expm),
+        (tj.Scaled(tj.Symmetric(s.definite(2)), s.positive()), tj.fractional_matrix_power),
+    )
+    skip: tuple[str, ...]
     for op in ELEMENTARY:
         keywords = {"t": 0.3} if op is tj.fractional_matrix_power else {}
-        for a, thorough in types.items():
+        for a, thorough in types:
             skip = ("variants",) if op is thorough else ASKED_ONCE
             yield Case(op, a, **keywords).declare(skip=skip)
     for op, a in (

@@ -8,6 +8,7 @@ What they do to dense arrays is in `matrix_functions/`, to structured ones in th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -167,4 +168,36 @@ def solve_discrete_lyapunov(a: Any, q: Any) -> Any:
 BY_NAME: dict[str, dict[str, Operation]] = {
     "linalg": {"matrix_power": matrix_power},
     "scipy.linalg": {"expm": expm, "sqrtm": sqrtm, "solve_sylvester": solve_sylvester},
+}
+
+
+def _sqrtm_with_derivative(raw: Callable[..., Any]) -> Callable[..., Any]:
+    """`jax.scipy.linalg.sqrtm`, always complex, which JAX does not differentiate."""
+
+    @functools.wraps(raw)
+    def call(A: Any, blocksize: int = 1) -> Any:
+        if blocksize > 1:
+            return raw(A, blocksize)  # which refuses
+        A = jnp.asarray(A)
+        return sqrtm(A.astype(jnp.result_type(A, jnp.complex64)))
+
+    return call
+
+
+def _sylvester_with_derivative(raw: Callable[..., Any]) -> Callable[..., Any]:
+    """`jax.scipy.linalg.solve_sylvester`, whose method by Schur forms has no derivative in JAX."""
+
+    @functools.wraps(raw)
+    def call(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Any:
+        if method != "schur":
+            return raw(A, B, C, method=method, tol=tol)
+        return solve_sylvester(A, B, C)
+
+    return call
+
+
+# What takes the place of functions of JAX that have no derivative: their signatures and results.
+DIFFERENTIABLE: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "scipy.linalg.sqrtm": _sqrtm_with_derivative,
+    "scipy.linalg.solve_sylvester": _sylvester_with_derivative,
 }

@@ -29,6 +29,7 @@ from tanjax.registry.quantities import (
     unscale,
 )
 
+from .._matrix_functions import BY_NAME as OF_MATRICES, DIFFERENTIABLE
 from .._operations import BY_NAME
 from ..quantities import UNIT_DEPENDENT, add, divide, in_its_unit, multiply, on_scale
 from . import (
@@ -80,11 +81,12 @@ def function(table: str, name: str) -> Any:
 def _function(table: str, name: str) -> Any:
     module = importlib.import_module(_MODULES.get(table, f"jax.{table}"))
     raw = getattr(module, name)
+    raw = DIFFERENTIABLE.get(f"{table}.{name}", lambda raw: raw)(raw)
     entry = TABLES[table].get(name)
     if entry == "plain" or not callable(raw):
         return raw
     key = f"{table}.{name}"
-    operation = BY_NAME.get(table, {}).get(name)
+    operation = {**BY_NAME.get(table, {}), **OF_MATRICES.get(table, {})}.get(name)
     structured = operation or functools.partial(_densify_first, name, raw)
     if key in ALWAYS:
         return functools.wraps(raw)(functools.partial(HANDLERS[key], raw))
