@@ -44,7 +44,9 @@ def diagonal_equation(apply, u, gains, v, q):
     """The `x` with `apply(x) = q`, which multiplies by `gains` between the bases `u` and `v`."""
 
     def solve(u, v):
-        return lambda _, q: rotated_back(u, rotated(u, q, v) / gains, v).astype(q.dtype)
+        return lambda _, q: rotated_back(u, rotated(u, q, v) / gains.astype(q.dtype), v).astype(
+            q.dtype
+        )
 
     backward = solve(conjugated(u), conjugated(v))
     return lax.custom_linear_solve(apply, q, solve(u, v), backward)
@@ -61,7 +63,7 @@ def sylvester_of_normal(a, b, q):
     q = q.astype(jnp.result_type(a.dtype, b.dtype, q))
     (x, u), (y, v) = spectrum(a), spectrum(b)
     apply = lambda x: tj.matmul(a, x) + tj.matmul(x, b)
-    return diagonal_equation(apply, u, x[:, None] + y, v, q)
+    return diagonal_equation(apply, u, x.astype(q.dtype)[:, None] + y.astype(q.dtype), v, q)
 
 
 @tj.solve_lyapunov.implementation(tj.Diagonal, tj.Dense, differentiate=True)

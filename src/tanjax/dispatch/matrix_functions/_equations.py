@@ -33,7 +33,7 @@ def sylvester(a: Any, b: Any, q: Any, *, upper_triangular: bool = False) -> Any:
 
     def solve_with(first: Any, second: Any, q: Any) -> Any:
         (r, u), (s, v) = first, second
-        y = sylvester_of_triangular(r, s, (adjoint(u) @ q @ v).astype(r.dtype))
+        y = sylvester_of_triangular(r, s, adjoint(u) @ q.astype(r.dtype) @ v)
         return as_real_if(q, u @ y @ adjoint(v))
 
     return lax.custom_linear_solve(
@@ -48,7 +48,7 @@ def sylvester_of_itself(x: Any, root: Any, u: Any, q: Any) -> Any:
     """The `y` with `x y + y x = q`, where `x` has the Schur form `u root u^H`."""
 
     def solve(q: Any) -> Any:
-        y = sylvester_of_triangular(root, root, (adjoint(u) @ q @ u).astype(root.dtype))
+        y = sylvester_of_triangular(root, root, adjoint(u) @ q.astype(root.dtype) @ u)
         return as_real_if(q, u @ y @ adjoint(u))
 
     return lax.custom_linear_solve(
@@ -80,7 +80,7 @@ def _of_one_matrix(a: Any, q: Any, *, stein: bool) -> Any:
 
     def within(q: Any, *, transposed: bool) -> Any:
         left, right = (adjoint(r), r) if transposed else (r, adjoint(r))
-        f = (adjoint(u) @ q @ u).astype(r.dtype)
+        f = adjoint(u) @ q.astype(r.dtype) @ u
         y = sylvester_of_triangular(
             left, right, f, stein=stein, lower_r=transposed, lower_s=not transposed
         )

@@ -38,7 +38,7 @@ from ._schur import (
 )
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
-_NODES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2
+_NODES, _WEIGHTS = ((_NODES + 1) / 2).tolist(), (_WEIGHTS / 2).tolist()
 _MOST_ROOTS = 100
 
 
@@ -66,7 +66,7 @@ def _with_factors(a: Any, upper_triangular: bool) -> tuple[Any, Any, Any]:
     def _(primals: Any, tangents: Any) -> Any:
         x, t, u = _with_factors(primals[0], upper_triangular)
         fixed = lax.stop_gradient((t, u))
-        solve = lambda e: as_real_if(e, turned(_pushed(fixed[0], adjoint(u) @ e @ u), u))
+        solve = lambda e: as_real_if(e, turned(_pushed(*fixed, e), fixed[1]))
         x_dot = lax.custom_linear_solve(
             lambda e: frechet(x, e), tangents[0], lambda _, e: solve(e), lambda _, g: solve(g.T).T
         )
@@ -86,9 +86,10 @@ def _evaluated(a: Any, upper_triangular: bool) -> tuple[Any, Any, Any]:
     return nan_if(bad, as_real_if(a, log)), t, u
 
 
-def _pushed(t: Any, e: Any) -> Any:
-    """The derivative at a triangular `t` in the direction `e`, with the roots made once more."""
-    steps, (root, e) = _roots(t, e.astype(t.dtype), differentiate=True)
+def _pushed(t: Any, u: Any, e: Any) -> Any:
+    """The derivative in the basis `u`, at a triangular `t`, with the roots made once more."""
+    inside = adjoint(u) @ e.astype(t.dtype) @ u
+    steps, (root, e) = _roots(t, inside, differentiate=True)
     eye, m = eye_like(t), _distance(t, root, steps)
     total = jnp.zeros_like(e)
     for x, w in zip(_NODES, _WEIGHTS, strict=True):

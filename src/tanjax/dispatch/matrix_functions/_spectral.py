@@ -18,6 +18,7 @@ costs $n^3$ values of $f''$, one matrix at a time. **References:** Daleckii and 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -80,7 +81,8 @@ def _value(f: Function, a: Any, held: Any) -> tuple[Any, Any, Any]:
     @jax.custom_jvp
     def value(a: Any, held: Any) -> Any:
         w, u = jnp.linalg.eigh(a, symmetrize_input=False)
-        return (u * f(w, held)) @ adjoint(u), w, u
+        values, vectors = alike(f(w, held), u)
+        return (vectors * values) @ adjoint(vectors), w, u
 
     @value.defjvp
     def _(primals: Any, tangents: Any) -> Any:
@@ -132,22 +134,31 @@ def _first(f: Function, a: Any, w: Any, u: Any, held: Any, e: Any) -> Any:
 
 def _in_eigenbasis(f: Function, w: Any, u: Any, held: Any, e: Any) -> Any:
     differences = first_differences(f, held, w[:, None], w[None, :])[0]
+    differences, u, e = alike(differences, u, e)
     return u @ (differences * (adjoint(u) @ e @ u)) @ adjoint(u)
+
+
+def alike(*arrays: Any) -> list[Any]:
+    """Arrays of one dtype: eigenvalues are real where eigenvectors, or values, are complex."""
+    dtype = functools.reduce(np.promote_types, (x.dtype for x in arrays))
+    return [x.astype(dtype) for x in arrays]
 
 
 def _second(f: Function, a: Any, held: Any, h: Any, k: Any) -> Any:
     """The second derivative at `a` in the directions `h` and `k`; in terms of `eigh` itself."""
     w, u = jnp.linalg.eigh(a, symmetrize_input=False)
+    h, k, u = alike(h, k, u)
     h, k = adjoint(u) @ h @ u, adjoint(u) @ k @ u
     pairs, errors = first_differences(f, held, w[:, None], w[None, :])
 
     def add(total: Any, j: Any) -> Any:
-        differences = second_differences(f, held, w, j, pairs, errors)
         both = jnp.outer(k[:, j], h[j, :]) + jnp.outer(h[:, j], k[j, :])
+        differences, both = alike(second_differences(f, held, w, j, pairs, errors), both)
         return total + differences * both, None
 
-    zero = jnp.zeros(h.shape, jnp.result_type(pairs, h, k))
-    return u @ lax.scan(add, zero, jnp.arange(len(w)))[0] @ adjoint(u)
+    zero = jnp.zeros_like(alike(h, pairs)[0])
+    inside, u = alike(lax.scan(add, zero, jnp.arange(len(w)))[0], u)
+    return u @ inside @ adjoint(u)
 
 
 # -- divided differences -------------------------------------------------------------------------
