@@ -46,7 +46,7 @@ def test_the_optimal_regulator_has_a_zero_gradient():
     best = np.linalg.solve(r + b.T @ p @ b, b.T @ p @ a)
     np.testing.assert_allclose(cost(best), np.trace(p), rtol=1e-10)
     np.testing.assert_allclose(jax.grad(cost)(best), 0, atol=1e-6)
-    assert np.linalg.norm(jax.grad(cost)(best + 0.1)) > 1
+    assert np.linalg.norm(jax.grad(cost)(best + 0.1)) > 0.5
 
 
 def test_bures_distance_at_equal_covariances():

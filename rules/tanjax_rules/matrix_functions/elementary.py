@@ -139,6 +139,30 @@ def sqrt_above(noise):
 for _operation in ELEMENTARY:
     register_elementary(_operation)
 
+# -- any function of a Hermitian matrix ------------------------------------------------------------
+
+
+@tj.funm_hermitian.implementation(tj.Diagonal, differentiate=True)
+def function_of_diagonal(a, func):
+    values = func(jnp.real(a.diag))
+    return tj.Diagonal(values.astype(np.promote_types(values.dtype, a.dtype)))
+
+
+@tj.funm_hermitian.implementation(tj.Symmetric, differentiate=True)
+@tj.funm_hermitian.implementation(tj.Hermitian, differentiate=True)
+def function_of_hermitian(a, func):
+    """Of the same type, but for complex values: those of a Hermitian matrix make no such one."""
+    f = tj.funm_hermitian(a.data, func)
+    real = not jnp.iscomplexobj(jax.eval_shape(func, jnp.real(jnp.diagonal(a.data))))
+    return type(a)(f, "mean") if real or isinstance(a, tj.Symmetric) else f
+
+
+@tj.funm_hermitian.implementation(tj.BlockDiagonal, differentiate=True)
+def function_of_blocks(a, func):
+    check_square_blocks("funm_hermitian", a)
+    return tj.BlockDiagonal(*(tj.funm_hermitian(b, func) for b in a.blocks))
+
+
 # -- cases ---------------------------------------------------------------------------------------
 
 
@@ -195,4 +219,5 @@ def cases():
     ):  # a keyword of these is a promise about the values, so it is no variant
         skip = () if op is tj.expm else ("variants",)
         yield Case(op, a).declare(reference=definition_of(op), skip=skip)
-    yield Case(tj.funm_hermitian, hermitian.data, jnp.cos)
+    for cased in (tj.Diagonal(s.positive(2)), hermitian, blocks):
+        yield Case(tj.funm_hermitian, cased, jnp.cos).declare(skip=ASKED_ONCE)

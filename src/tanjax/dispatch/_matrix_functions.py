@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from tanjax.registry import Operation, operation
 from tanjax.registry.quantities import graphed, labelled
@@ -178,8 +179,8 @@ def _sqrtm_with_derivative(raw: Callable[..., Any]) -> Callable[..., Any]:
     def call(A: Any, blocksize: int = 1) -> Any:
         if blocksize > 1:
             return raw(A, blocksize)  # which refuses
-        A = jnp.asarray(A)
-        return sqrtm(A.astype(jnp.result_type(A, jnp.complex64)))
+        (A,) = dense.inexact(A)
+        return sqrtm(A.astype(np.promote_types(A.dtype, np.complex64)))
 
     return call
 

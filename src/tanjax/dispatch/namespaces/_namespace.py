@@ -91,7 +91,9 @@ def _function(table: str, name: str) -> Any:
     if key in ALWAYS:
         return functools.wraps(raw)(functools.partial(HANDLERS[key], raw))
     if entry == "special" or key in HANDLERS:
-        return _opened(name, raw, _handled(name, HANDLERS[key], _either(raw, structured)))
+        of_matrix = OF_MATRICES.get(table, {}).get(name)
+        opened = _handled(name, HANDLERS[key], _either(raw, structured))
+        return _opened(name, raw, opened, of_matrix)
     if entry is None:
         return _opened(name, raw, _refuse(name, "it has no unit signature"))
     if entry.startswith("refuse"):
@@ -155,15 +157,18 @@ def _refuse(name: str, reason: str) -> Callable[..., Any]:
     return refuse
 
 
-def _opened(name: str, raw: Callable[..., Any], on_quantities: Callable[..., Any]) -> Any:
-    """`raw`, except that `on_quantities` is called if there are quantities."""
+def _opened(
+    name: str, raw: Callable[..., Any], on_quantities: Callable[..., Any], structured: Any = None
+) -> Any:
+    """`raw`, except for quantities, and for structured arrays, which become dense by default."""
+    structured = structured or functools.partial(_densify_first, name, raw)
 
     @functools.wraps(raw)
     def call(*args: Any, **kwargs: Any) -> Any:
         if holds_quantity(args) or holds_quantity(kwargs.values()):
             return on_quantities(*args, **kwargs)
         if any(map(is_structured, args)):
-            return _densify_first(name, raw, *args, **kwargs)
+            return structured(*args, **kwargs)
         return raw(*args, **kwargs)
 
     return call
