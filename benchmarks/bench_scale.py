@@ -42,6 +42,7 @@ HERE = pathlib.Path(__file__).parent
 SECTIONS = ("first", "later", "new", "sciences", "training", "run", "chains", "planning")
 JUDGED_SIZE = 500  # equations of the programs whose first calls have a budget
 PLANNED = (100, 1000, 3000, 10_000, 30_000)
+COLUMNS = ["tanjax", calls.WAITING, calls.READING]
 DISTURBED = 1.3  # medians and best times agree better than that if the machine was quiet
 Groups = dict[str, list[unit_report.Row]]
 
@@ -59,7 +60,7 @@ def main() -> int:
     facts += facts_of_plans(plannings, budget)
     console = Console(width=140)
     for group, rows in groups.items():
-        console.print(unit_report.table(group, rows, ["tanjax", calls.WAITING]))
+        console.print(unit_report.table(group, rows, COLUMNS))
     console.print(report.listing("Chains", plans.CHAIN_HEADER, chains))
     console.print(report.listing("Planning", plans.PLANNING_HEADER, plannings))
     console.print(unit_report.fact_table(facts))

@@ -2,7 +2,7 @@
 
     python benchmarks/bench_structured.py [--quick] [--check] [--write docs/pages/benchmarks.md]
 
-Value and gradient under `jit` for fifteen cells (`cells.py`), scratch memory of the compiled
+Value and gradient under `jit` for the cells (`cells.py`), scratch memory of the compiled
 programs, and what a call costs before any arithmetic (`micro.py`). One process, one thread.
 """
 

@@ -1,4 +1,4 @@
-"""The fifteen cells: five structures times three operations, each computed three ways.
+"""The cells: six structures times three operations, each computed three ways.
 
 Every contender is a function `(parameters, b, weights) -> loss` of the structure's own parameters,
 `b` and `weights` of shape `(n, 64)`, or as many columns as asked for. The loss is
@@ -27,7 +27,7 @@ import numpy as np
 import tanjax as tj
 
 COLUMNS, RANK = 64, 8
-STRUCTURES = ("Diagonal", "Symmetric", "Triangular", "Kronecker", "LowRankUpdate")
+STRUCTURES = ("Diagonal", "Symmetric", "Triangular", "Kronecker", "LowRankUpdate", "Circulant")
 OPERATIONS = ("matmul", "solve", "logdet")
 
 
@@ -102,13 +102,24 @@ def _update(rng: Any, n: int) -> Any:
     return tj.LowRankUpdate(tj.Diagonal(base), u, d), (base, u, d)
 
 
+def _circulant(rng: Any, n: int) -> Any:
+    column = jnp.asarray(rng.normal(size=n) / n, jnp.float32).at[0].add(2)
+    return tj.Circulant(column), (column,)
+
+
 PARAMETERS = {
     "Diagonal": _diagonal,
     "Symmetric": _symmetric,
     "Triangular": _triangular,
     "Kronecker": _kronecker,
     "LowRankUpdate": _update,
+    "Circulant": _circulant,
 }
+
+
+def _cyclic(n: int) -> Any:
+    return (jnp.arange(n)[:, None] - jnp.arange(n)) % n
+
 
 # -- what is computed ----------------------------------------------------------------------------
 
@@ -127,5 +138,6 @@ FORMS: dict[str, Callable[..., Any]] = {
     "Symmetric": lambda p: (p[0] + p[0].T) / 2,
     "Triangular": lambda p: jnp.tril(p[0]),
     "Kronecker": lambda p: jnp.kron(p[0], p[1]),
+    "Circulant": lambda p: p[0][_cyclic(len(p[0]))],
     "LowRankUpdate": lambda p: jnp.diag(p[0]) + (p[1] * p[2]) @ p[1].T,
 }

@@ -202,3 +202,20 @@ def lowrankupdate_logdet(p, b, w):
     small, _ = capacitance(p)
     log = lambda x: jnp.sum(jnp.log(jnp.abs(x)))
     return log(p[0]) + log(p[2]) + jnp.linalg.slogdet(small).logabsdet
+
+
+# -- circulant: the spectrum of the first column ------------
+
+
+def circulant_matmul(p, b, w):
+    n = len(p[0])
+    return jnp.sum(w * jnp.fft.irfft(jnp.fft.rfft(p[0]) * jnp.fft.rfft(b.T), n).T)
+
+
+def circulant_solve(p, b, w):
+    n = len(p[0])
+    return jnp.sum(w * jnp.fft.irfft(jnp.fft.rfft(b.T) / jnp.fft.rfft(p[0]), n).T)
+
+
+def circulant_logdet(p, b, w):
+    return jnp.sum(jnp.log(jnp.abs(jnp.fft.fft(p[0]))))

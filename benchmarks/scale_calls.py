@@ -25,6 +25,7 @@ Thunks = dict[str, Callable[[], Any]]
 
 CONTENDERS: dict[str, Callable[..., Any]] = {"plain": jax.jit, "tanjax": tj.jit}
 WAITING = "jax.jit, waiting"  # for each result before the next call
+READING = "jax.jit, reading"  # every number of its arguments, while the program runs
 BLOCK = 50  # steps of a training loop that are timed together
 EQUATIONS, SIZES, MANY = (50, 500), (3, 1000, 100_000), 1_000_000
 KINDS = {"in range": programs.in_range, "out of range": programs.out_of_range}
@@ -42,15 +43,17 @@ def label(kind: str, equations: int, size: int) -> str:
 
 def first_calls() -> dict[str, Thunks]:
     """Trace, plan and compile a fresh function, and run it once."""
+    asked = [
+        (kind, make, n, size) for kind, make in KINDS.items() for n in EQUATIONS for size in SIZES
+    ]
+    asked.append(("out of range, a zero is written", programs.with_a_zero, 500, 1000))
     rows = {}
-    for kind, make in KINDS.items():
-        for n in EQUATIONS:
-            for size in SIZES:
-                x = numbers(size)
-                rows[label(kind, n, size)] = {
-                    name: lambda jit=jit, make=make, n=n, x=x: jit(make(n))(x)
-                    for name, jit in CONTENDERS.items()
-                }
+    for kind, make, n, size in asked:
+        x = numbers(size)
+        rows[label(kind, n, size)] = {
+            name: lambda jit=jit, make=make, n=n, x=x: jit(make(n))(x)
+            for name, jit in CONTENDERS.items()
+        }
     return rows
 
 
@@ -119,6 +122,7 @@ def new_arrays() -> dict[str, Thunks]:
         row = rows[name] = {n: _looping(jit(loop.make()), loop) for n, jit in CONTENDERS.items()}
         f = jax.jit(loop.make())
         row[WAITING] = _looping(lambda *xs, f=f: jax.block_until_ready(f(*xs)), loop)
+        row[READING] = _looping(_reading(jax.jit(loop.make())), loop)
     row = rows["a nested dict of 30 quantities"] = {}
     for library in (plain(), ours()):
         given = [[scale_sciences.groups_of_quantities(library.wrap, i)] for i in range(4)]
@@ -126,7 +130,21 @@ def new_arrays() -> dict[str, Thunks]:
         if library.name == "plain":
             f = jax.jit(lambda x: scale_sciences.squares(x))
             row[WAITING] = _in_turn(lambda x, f=f: jax.block_until_ready(f(x)), given)
+            row[READING] = _in_turn(_reading(f), given)
     return rows
+
+
+def _reading(f: Callable[..., Any]) -> Callable[..., Any]:
+    """`f`, and the least that tells where the float32 numbers are which it is called with."""
+
+    def call(*args: Any) -> Any:
+        out = f(*args)
+        bits = np.frombuffer(b"".join(jax.tree.leaves(args)), np.uint32)
+        bits = bits + bits  # without their signs
+        bits.max(), bits.min()
+        return out
+
+    return call
 
 
 def _looping(f: Callable[..., Any], loop: scale_sciences.Loop) -> Callable[[], Any]:

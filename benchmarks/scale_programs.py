@@ -46,6 +46,12 @@ def out_of_range(n: int) -> Program:
     return program
 
 
+def with_a_zero(n: int) -> Program:
+    """The same, never below 0: what is written as 0 may be a number that was rounded to it."""
+    inner = out_of_range(n)
+    return lambda x: jnp.maximum(inner(x), 0.0)
+
+
 def orbit(n: int) -> Program:
     """A planet's way in SI, by Newton's force between two masses: float32 makes it inf."""
 

@@ -25,6 +25,9 @@ ARRAYS = {
     "Symmetric": tj.Symmetric(SQUARE),
     "Hermitian": tj.Hermitian(SQUARE * (1 + 0j)),
     "Triangular": tj.Triangular(SQUARE),
+    "Toeplitz": tj.Toeplitz(jnp.array([1.0, 4.0, 2.0])),
+    "Circulant": tj.Circulant(VECTOR),
+    "Permutation": tj.Permutation([1, 0]),
     "Scaled": tj.Scaled(SQUARE, 2.0),
     "Kronecker": tj.Kronecker(jnp.ones((1, 1)), SQUARE),
     "BlockDiagonal": tj.BlockDiagonal(jnp.ones((1, 1)), jnp.ones((1, 1))),
@@ -84,7 +87,7 @@ matrices (`Hermitian`: complex). Each cell has two lines. The first says how the
 The second says how the call is differentiated by `A`:
 
 - rule: by a natural rule; AD: by AD of the implementation;
-- none: the type has no fields, so there is nothing to differentiate;
+- none: the type has no fields, or only indices, so there is nothing to differentiate;
 - **densifies**: the value keeps the structure, but its derivative makes something dense.
 
 `python -m tanjax rules` lists every registration with its origin, those of your own packs included.
@@ -124,7 +127,7 @@ def class_of(x):
 def derivative_of(op, args):
     """How a call is differentiated, by its structured argument."""
     place = next(i for i, a in enumerate(args) if tj.is_structured(a))
-    if not jax.tree.leaves(args[place]):
+    if not any(jnp.issubdtype(v.dtype, jnp.inexact) for v in jax.tree.leaves(args[place])):
         return "none"
 
     def pulled_back(a):

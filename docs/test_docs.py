@@ -22,7 +22,7 @@ def run_python(*arguments, cwd):
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=cwd,
-        env=os.environ | {"MPLBACKEND": "Agg"},
+        env={k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | {"MPLBACKEND": "Agg"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

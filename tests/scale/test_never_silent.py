@@ -276,3 +276,32 @@ def test_a_zero_is_said_unless_rounding_leaves_it_in_any_range(monkeypatch):
     assert not np.any(jax.jit(quotient)(*numbers))  # XLA's doing
     with pytest.warns(tj.ScaleWarning, match="or zero"):
         tj.jit(quotient)(*numbers)
+
+
+def test_infinities_that_float16_may_not_have_excuse_nothing():
+    """`1 / a**2` of entries far apart: right if `a` becomes infinite, but XLA has it in float32."""
+    q0 = tj.Unitful(jnp.array([0.589, 0.0005317, 11784.0], jnp.float16), "kg")
+    q1 = tj.Unitful(jnp.array(34624.0, jnp.float16), "s", scale=17)
+
+    def one(q0, q1):
+        ratio = q0 / q1
+        return tj.numpy.sum(ratio / ratio)
+
+    with pytest.warns(tj.ScaleWarning, match="entries of the results are wrong"):
+        tj.jit(tj.grad(one, (0, 1)))(q0, q1)
+
+
+def test_a_plan_is_not_kept_for_numbers_that_leave_their_range():
+    """They are multiplied by what should be 0 and is rounding: the loss is not to be seen."""
+
+    helper = jax.jit(lambda a, b: 6.626e-34 * a / b)
+
+    def ratio(x):
+        v = helper(x, (1.362e10**2) * x)
+        v = jnp.abs(jnp.where(v > v, v, v)) ** 0.7
+        return v / jnp.max(jnp.abs(v))
+
+    f = tj.jit(jax.grad(lambda x: jnp.sum(ratio(x))))
+    for x in (0.004006214439868927, 3.0672078132629395):
+        slope = f(jnp.array([x], jnp.float32))
+        np.testing.assert_allclose(slope, 0.0, atol=1e-9 / x)

@@ -3,6 +3,11 @@
 Four CPU devices, so that sharding is tested on any machine; strict dtype promotion, so that a
 silent widening is an error; float64, so that finite differences can judge. `JAX_ENABLE_X64=0 pytest
 FILE` runs a file in float32, and so does the fixture `float32` for one test.
+
+And programs that XLA compiles fast. Tests compile thousands of small programs and run each once or
+twice, and most of the time went into LLVM. `XLA_FLAGS= pytest FILE` runs a file with the code that
+users get. JAX shortens the traceback of every error that passes through it, which costs a
+millisecond and more; tests raise thousands, and leave it (`JAX_TRACEBACK_FILTERING=auto`).
 """
 
 import os
@@ -10,6 +15,19 @@ import os
 import jax
 import pytest
 
+FAST_COMPILATION = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_parallel_codegen_split_count=1"
+)
+# An unknown flag ends the process, so each is named only where it is known.
+if jax.__version_info__[:2] == (0, 10):
+    FAST_COMPILATION += " --xla_cpu_use_fusion_emitters=false"
+elif jax.__version_info__[:2] == (0, 12):
+    FAST_COMPILATION += " --xla_cpu_use_new_xtile_lowering=false"
+os.environ.setdefault("XLA_FLAGS", FAST_COMPILATION)
+
+if "JAX_TRACEBACK_FILTERING" not in os.environ:
+    jax.config.update("jax_traceback_filtering", "off")
 jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 if "JAX_ENABLE_X64" not in os.environ:

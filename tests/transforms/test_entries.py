@@ -9,6 +9,7 @@ import pytest
 
 import tanjax as tj
 from tanjax.scale import _proof
+from tanjax.scale.numbers._in_row import InRow
 from tanjax.scale.numbers._measure import Window, inside
 from tanjax.scale.numbers._together import Together
 from tanjax.transforms import _entries
@@ -28,6 +29,12 @@ def arrays(rng):
         a = np.where(rng.random(shape) < 0.1, rng.choice([0.0, np.inf, np.nan], shape), a)
         with np.errstate(invalid="ignore"):
             yield jnp.asarray(a * (1j if np.issubdtype(dtype, np.complexfloating) else 1), dtype)
+
+
+@pytest.fixture
+def apart(monkeypatch):
+    """Small arrays are looked at like large ones: by a program, not in one row on the host."""
+    monkeypatch.setattr(InRow, "MOST", 0)
 
 
 def checked_together(given, windows):
@@ -54,6 +61,7 @@ def test_many_arrays_are_looked_at_together_as_one_by_one():
             break
 
 
+@pytest.mark.usefixtures("apart")
 def test_a_program_of_many_arguments_is_planned_again_when_one_leaves_its_window(monkeypatch):
     monkeypatch.setattr(Together, "EAGER", 2)
     f = tj.jit(lambda *xs: sum(map(chain, xs)))
@@ -93,6 +101,16 @@ def test_numbers_far_from_those_that_were_seen_are_looked_at():
     f = tj.jit(lambda x: x**10 / x**9)
     for x in (*[1.0, 1.5] * 4, 1e4, 1.0, 1e-4):
         np.testing.assert_allclose(f(jnp.float32(x)), np.float32(x), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("dear")
+def test_numbers_a_little_larger_are_looked_at_where_bounds_promise_nothing():
+    """Three bits of `x` are twelve of its fourth power; `hypot` has a gradient without bounds."""
+    f = tj.jit(jax.value_and_grad(lambda x, y: jnp.sum(jnp.hypot(y, x**4))))
+    y = jnp.array([0.4, 0.54], jnp.float32)
+    for x in (6.24e8, 6.3e8, 4.61e9):
+        _, slope = f(jnp.array([8.9e-9, x], jnp.float32), y)
+        np.testing.assert_allclose(slope, [0, 4 * x**3], rtol=1e-5, atol=1e-30)
 
 
 @pytest.mark.usefixtures("dear")
@@ -257,6 +275,7 @@ def test_other_windows_are_no_other_program():
     assert _together._flags._cache_size() == count
 
 
+@pytest.mark.usefixtures("apart")
 def test_a_look_that_is_done_often_rides_inside_the_program(monkeypatch):
     """One program is started instead of two; the bits of its results stay."""
     monkeypatch.setattr(Together, "EAGER", 2)
@@ -280,6 +299,7 @@ def test_a_look_that_is_done_often_rides_inside_the_program(monkeypatch):
     assert len(f.plans) == 1
 
 
+@pytest.mark.usefixtures("apart")
 def test_a_number_out_of_its_window_is_found_by_a_look_that_rides(monkeypatch):
     monkeypatch.setattr(Together, "EAGER", 1)
     monkeypatch.setattr(Together, "APART", 1)

@@ -13,6 +13,7 @@ import tanjax as tj
 import tanjax.numpy as tnp
 from comparisons import Counter
 from quantities import assert_like_si, assert_plain, assert_quantity, assert_same
+from tanjax.transforms._planning import PlannedFunction
 
 m, km, s, kg = (tj.unit(name) for name in ("m", "km", "s", "kg"))
 PREFIXES = ("m", "km", "cm", "mm", "µm")
@@ -362,3 +363,45 @@ def test_a_compiled_square_of_a_far_unit_does_not_overflow():
     far = square(one * tj.unit("Gpc"))
     assert (float(far.value), far.unit) == (1.0, tj.unit("Gpc2"))
     assert square(one * tj.unit("km")).unit == tj.unit("m2")
+
+
+def test_the_quantities_of_the_last_call_are_recognised_and_others_are_not(monkeypatch):
+    calls = []
+    call = PlannedFunction.__call__
+    monkeypatch.setattr(
+        PlannedFunction, "__call__", lambda *a, **k: calls.append(1) or call(*a, **k)
+    )
+    f = tj.jit(lambda *qs: sum(qs[1:], qs[0]))
+    draw = lambda *xs, unit="m": [jnp.float32(x) * tj.unit(unit) for x in xs]
+    a, b, c = draw(1, 2, 3, 4), draw(1, 2, 3, 4, unit="s"), draw(5, 6, 7, 8)
+    for _ in range(2):
+        assert f(*a).to_value("m") == 10
+        assert f(*b).to_value("s") == 10
+        assert f(*c).to_value("m") == 26
+    f(*a), calls.clear()
+    assert f(*a).to_value("m") == 10
+    assert not calls
+    for i in range(4):
+        others = [*a[:i], c[i], *a[i + 1 :]]
+        assert f(*others).to_value("m") == 14
+        assert f(*a).to_value("m") == 10
+    assert f(*a[:3], draw(4, unit="km")[0]).to_value("m") == 4006
+    assert f(*a, a[0]).to_value("m") == 11
+    for i in range(20):  # strangers, of which few are kept
+        assert f(*draw(i, 0, 0, 0)).to_value("m") == i
+    d = draw(9, 9, 9, 9)
+    assert f(*b).to_value("s") == 10
+    assert [f(*d).to_value("m"), f(*d).to_value("m")] == [36, 36]
+    f(*a), f.clear_cache(), calls.clear()
+    assert f(*a).to_value("m") == 10
+    assert calls
+
+
+def test_the_arguments_of_the_last_call_are_recognised_and_others_are_not():
+    f = tj.jit(lambda *xs, **more: sum(xs) + sum(more.values()))
+    x, y, z = (jnp.float32(i) for i in (1.0, 2.0, 4.0))
+    for _ in range(3):
+        assert f() == 0
+        assert [f(x), f(x), f(y), f(y)] == [1, 1, 2, 2]
+        assert [f(x, y), f(x, y), f(x, z), f(x), f(x, y, z), f(x, y)] == [3, 3, 5, 1, 7, 3]
+        assert [f(x), f(x, k=y), f(x), f(k=x), f(x)] == [1, 3, 1, 1, 1]

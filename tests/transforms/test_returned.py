@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
+from tanjax.scale.numbers._in_row import InRow
 from tanjax.transforms import _entries, _returned
 
 LOOKS = 9  # calls until a state that is at rest is looked at less often
@@ -35,6 +36,10 @@ def looked(monkeypatch):
         old = getattr(_entries, name)
         note = lambda x, *a, _old=old: found.append(weakref.ref(x)) or _old(x, *a)
         monkeypatch.setattr(_entries, name, note)
+    in_row = InRow.inside
+    monkeypatch.setattr(
+        InRow, "inside", lambda row, xs: found.extend(map(weakref.ref, xs)) or in_row(row, xs)
+    )
     return found
 
 
@@ -60,6 +65,20 @@ def test_a_state_at_rest_is_looked_at_less_and_less_and_a_batch_on_every_call(lo
     assert np.all(gaps[: LOOKS - 2] == 1)
     assert len(f.plans) == 1
     assert f.plans[0].grade == "guessed"  # the last call was not looked at
+
+
+def test_near_an_end_of_what_is_guessed_a_state_is_looked_at_more_often(looked, monkeypatch):
+    """It was looked at on every call for hundreds of steps, until it had moved elsewhere."""
+    monkeypatch.setattr(_returned, "_have_room", lambda *_: False)
+    f, state, of_state = tj.jit(step), array(1.0), []
+    for i in range(100):
+        looked.clear()
+        before, state = state, f(state, array(1.0))
+        if any(r() is before for r in looked):
+            of_state.append(i)
+    gaps = np.diff(of_state)
+    assert len(of_state) < 30
+    assert max(gaps) == gaps[-1] == _returned._SOON + 1
 
 
 def test_numbers_that_are_handed_back_without_a_look_are_no_second_program():

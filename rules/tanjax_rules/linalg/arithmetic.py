@@ -6,24 +6,44 @@ rule; what matters here is which structure survives.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
 import jax
 import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Shaped
 
 import tanjax as tj
+from tanjax.typing import (
+    AnyArray,
+    DenseArray,
+    Factor,
+    Function,
+    Natural,
+    Samples,
+    SquareMatrix,
+)
+
+from .shapes import FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
 
 HINT = "convert one side with `tj.destructure` if a dense result is meant"
 
 
-def _is_inexact(x) -> bool:
+def _is_inexact(x: AnyArray) -> bool:
     return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
-def _forgotten(a):
+def _forgotten(a: Shaped[tj.AbstractArray, "*shape"]) -> Shaped[tj.AbstractArray, "*shape"]:
     """The array without the promise to be definite."""
     return a.replace(definite=False) if getattr(a, "definite", False) else a
 
 
-def _have_one_space(a, b) -> bool:
+def _have_one_space(a: tj.AbstractArray, b: tj.AbstractArray) -> bool:
     """Whether two arrays add field by field: one linear type, and no index that may differ."""
     if not a.is_linear or jax.tree.structure(a) != jax.tree.structure(b):
         return False
@@ -37,14 +57,18 @@ def _have_one_space(a, b) -> bool:
 
 
 @tj.add.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
-def add_structured(a, b):
+def add_structured(
+    a: Shaped[tj.AbstractArray, "*shape"], b: Shaped[tj.AbstractArray, "*shape"]
+) -> Shaped[tj.AbstractArray, "*shape"]:
     if not (getattr(a, "definite", False) and getattr(b, "definite", False)):
         a, b = _forgotten(a), _forgotten(b)
     return jax.tree.map(jnp.add, a, b) if _have_one_space(a, b) else tj.Sum(a, b)
 
 
 @tj.add.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
-def add_dense(a, b):
+def add_dense(
+    a: Shaped[tj.AbstractArray, " ..."], b: Shaped[ArrayLike, " ..."]
+) -> Shaped[Array, " ..."]:
     # The result is dense whatever one does, unless `b` is a scalar that would fill the structure.
     if jnp.shape(b) == ():
         return tj.densified(a, "add", HINT) + b
@@ -52,16 +76,20 @@ def add_dense(a, b):
 
 
 @tj.add.implementation(tj.Dense, tj.AbstractArray, differentiate=True)
-def dense_add(a, b):
+def dense_add(
+    a: Shaped[ArrayLike, " ..."], b: Shaped[tj.AbstractArray, " ..."]
+) -> Shaped[Array, " ..."]:
     return add_dense(b, a)
 
 
-def _commutative(first, second):
+def _commutative(first: type, second: type) -> Callable[[Function], Function]:
     """Register an addition for both orders."""
 
-    def register(function):
+    def register(function: Function) -> Function:
         tj.add.implementation(first, second, differentiate=True)(function)
         swapped = lambda a, b: function(b, a)
+        hints = function.__annotations__
+        swapped.__annotations__ = {"a": hints["b"], "b": hints["a"], "return": hints["return"]}
         swapped.__module__, swapped.__qualname__ = (
             function.__module__,
             f"{function.__qualname__}_swapped",
@@ -73,39 +101,49 @@ def _commutative(first, second):
 
 
 @tj.add.implementation(tj.Zero, tj.AbstractArray, differentiate=True)
-def zero_add(a, b):
+def zero_add(
+    a: Shaped[tj.Zero, "*shape"], b: Shaped[tj.AbstractArray, "*shape"]
+) -> Shaped[tj.AbstractArray, "*shape"]:
     return b
 
 
 @tj.add.implementation(tj.AbstractArray, tj.Zero, differentiate=True)
-def add_zero(a, b):
+def add_zero(
+    a: Shaped[tj.AbstractArray, "*shape"], b: Shaped[tj.Zero, "*shape"]
+) -> Shaped[tj.AbstractArray, "*shape"]:
     return a
 
 
 @_commutative(tj.Diagonal, tj.Identity)
-def diagonal_add_identity(a, b):
+def diagonal_add_identity(a: SquareDiagonal, b: Shaped[tj.Identity, "n n"]) -> SquareDiagonal:
     return tj.Diagonal(a.diag + jnp.ones_like(a.diag))
 
 
 @tj.add.implementation(tj.Identity, tj.Identity, differentiate=True)
-def identity_add_identity(a, b):
+def identity_add_identity(
+    a: Shaped[tj.Identity, "n n"], b: Shaped[tj.Identity, "n n"]
+) -> SquareDiagonal:
     return tj.Diagonal(a.diagonal() + b.diagonal())
 
 
 @_commutative(tj.Symmetric, tj.Diagonal)
-def symmetric_add_diagonal(a, b):
+def symmetric_add_diagonal(
+    a: Shaped[tj.Symmetric, "n n"], b: SquareDiagonal
+) -> Shaped[tj.Symmetric, "n n"]:
     return a.replace(data=_on_diagonal(a.data, b.diag), definite=False)
 
 
 @_commutative(tj.Symmetric, tj.Identity)
 @_commutative(tj.Hermitian, tj.Identity)
-def symmetric_add_identity(a, b):
+def symmetric_add_identity(a: FullStorage, b: Shaped[tj.Identity, "n n"]) -> FullStorage:
     # Definite stays definite: the identity is positive.
     return a.replace(data=_on_diagonal(a.data, jnp.ones(a.shape[0], a.dtype)))
 
 
 @_commutative(tj.Hermitian, tj.Diagonal)
-def hermitian_add_diagonal(a, b):
+def hermitian_add_diagonal(
+    a: Shaped[tj.Hermitian, "n n"], b: SquareDiagonal
+) -> Shaped[tj.AbstractArray, "n n"]:
     if jnp.iscomplexobj(b.diag):
         return tj.Sum(a, b)
     data = _on_diagonal(a.data, b.diag.astype(a.data.dtype))
@@ -113,39 +151,41 @@ def hermitian_add_diagonal(a, b):
 
 
 @_commutative(tj.Triangular, tj.Diagonal)
-def triangular_add_diagonal(a, b):
+def triangular_add_diagonal(a: SquareTriangular, b: SquareDiagonal) -> SquareTriangular:
     return tj.Triangular(_on_diagonal(a.to_dense(), b.diag), a.lower)
 
 
 @tj.add.implementation(tj.Symmetric, tj.Symmetric, differentiate=True)
 @tj.add.implementation(tj.Hermitian, tj.Hermitian, differentiate=True)
-def symmetric_add_symmetric(a, b):
+def symmetric_add_symmetric(a: FullStorage, b: FullStorage) -> FullStorage:
     return a.replace(data=a.data + b.data, definite=a.definite and b.definite)
 
 
-def _on_diagonal(dense, diag):
+def _on_diagonal(dense: Shaped[Array, "n n"], diag: Shaped[Array, " n"]) -> Shaped[Array, "n n"]:
     n, dense = diag.shape[0], dense.astype(jnp.result_type(dense, diag))
     return dense.at[jnp.arange(n), jnp.arange(n)].add(diag)
 
 
 @tj.add.implementation(tj.Triangular, tj.Triangular, differentiate=True)
-def triangular_add_triangular(a, b):
+def triangular_add_triangular(a: SquareTriangular, b: SquareTriangular) -> SquareMatrix:
     dense = a.to_dense() + b.to_dense()
     return tj.Triangular(dense, a.lower) if a.lower == b.lower else dense
 
 
 @_commutative(tj.Diagonal, tj.LowRank)
-def diagonal_add_low_rank(a, b):
+def diagonal_add_low_rank(a: SquareDiagonal, b: Shaped[tj.LowRank, "n n"]) -> SquareUpdate:
     return tj.LowRankUpdate(a, b.u, None, b.v)
 
 
 @_commutative(tj.LowRankUpdate, tj.Diagonal)
-def update_add_diagonal(a, b):
+def update_add_diagonal(a: SquareUpdate, b: SquareDiagonal) -> SquareUpdate:
     return a.replace(base=tj.add(a.base, b))
 
 
 @tj.add.implementation(tj.BlockDiagonal, tj.BlockDiagonal, differentiate=True)
-def blocks_add_blocks(a, b):
+def blocks_add_blocks(
+    a: Shaped[tj.BlockDiagonal, "m n"], b: Shaped[tj.BlockDiagonal, "m n"]
+) -> Shaped[tj.AbstractArray, "m n"]:
     if [x.shape for x in a.blocks] != [x.shape for x in b.blocks]:
         return tj.Sum(a, b)
     return tj.BlockDiagonal(*(tj.add(x, y) for x, y in zip(a.blocks, b.blocks, strict=True)))
@@ -154,12 +194,14 @@ def blocks_add_blocks(a, b):
 @tj.subtract.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
 @tj.subtract.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
 @tj.subtract.implementation(tj.Dense, tj.AbstractArray, differentiate=True)
-def subtract(a, b):
+def subtract(
+    a: Shaped[AnyArray, " ..."] | complex, b: Shaped[AnyArray, " ..."] | complex
+) -> Shaped[AnyArray, " ..."]:
     return tj.add(a, tj.negative(b))
 
 
 @tj.negative.implementation(tj.AbstractArray, differentiate=True)
-def negative(a):
+def negative(a: Shaped[tj.AbstractArray, "*shape"]) -> Shaped[AnyArray, "*shape"]:
     return scale(a, -1)
 
 
@@ -167,7 +209,9 @@ def negative(a):
 
 
 @tj.multiply.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
-def multiply_dense(a, b):
+def multiply_dense(
+    a: Shaped[tj.AbstractArray, " ..."], b: Shaped[ArrayLike, " ..."]
+) -> Shaped[AnyArray, " ..."]:
     if jnp.shape(b) == ():
         return scale(a, b)
     return tj.densified(a, "multiply", HINT) * b
@@ -175,64 +219,80 @@ def multiply_dense(a, b):
 
 @tj.multiply.implementation(tj.Symmetric, tj.Dense, differentiate=True)
 @tj.multiply.implementation(tj.Hermitian, tj.Dense, differentiate=True)
-def full_storage_multiply(a, b):
+def full_storage_multiply(a: FullStorage, b: Shaped[ArrayLike, " ..."]) -> Shaped[AnyArray, " ..."]:
     return scale(a, b) if jnp.shape(b) == () else a.to_dense() * b  # all of it is stored
 
 
 @tj.multiply.implementation(tj.Dense, tj.AbstractArray, differentiate=True)
-def dense_multiply(a, b):
+def dense_multiply(
+    a: Shaped[ArrayLike, " ..."], b: Shaped[tj.AbstractArray, " ..."]
+) -> Shaped[AnyArray, " ..."]:
     return tj.multiply(b, a)
 
 
 @tj.multiply.implementation(tj.Diagonal, tj.Dense, differentiate=True)
 @tj.multiply.implementation(tj.Diagonal, tj.AbstractArray, differentiate=True)
-def diagonal_multiply(a, b):
+def diagonal_multiply(a: SquareDiagonal, b: Shaped[AnyArray, " ..."]) -> Shaped[AnyArray, " ..."]:
     if b.shape != a.shape:
         return multiply_dense(a, b)
     return tj.Diagonal(a.diag * tj.diagonal(b))
 
 
 @tj.multiply.implementation(tj.Triangular, tj.Dense, differentiate=True)
-def triangular_multiply(a, b):
+def triangular_multiply(
+    a: SquareTriangular, b: Shaped[DenseArray, " ..."]
+) -> Shaped[AnyArray, " ..."]:
     if b.shape != a.shape:
         return multiply_dense(a, b)
     return tj.Triangular(a.to_dense() * b, a.lower)
 
 
 @tj.multiply.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
-def multiply_structured(a, b):
+def multiply_structured(
+    a: Shaped[tj.AbstractArray, "*shape"], b: Shaped[tj.AbstractArray, "*shape"]
+) -> Shaped[AnyArray, "*shape"]:
     return tj.multiply(a, tj.densified(b, "multiply", HINT))
 
 
 @tj.multiply.implementation(tj.AbstractArray, tj.Diagonal, differentiate=True)
 @tj.multiply.implementation(tj.AbstractArray, tj.Fill, differentiate=True)
 @tj.multiply.implementation(tj.AbstractArray, tj.Zero, differentiate=True)
-def multiply_sparser(a, b):
+def multiply_sparser(
+    a: Shaped[tj.AbstractArray, "*shape"], b: Shaped[tj.AbstractArray, "*shape"]
+) -> Shaped[AnyArray, "*shape"]:
     return tj.multiply(b, a)
 
 
 @tj.multiply.implementation(tj.Symmetric, tj.Symmetric, differentiate=True)
-def symmetric_multiply_symmetric(a, b):
+def symmetric_multiply_symmetric(
+    a: Shaped[tj.Symmetric, "n n"], b: Shaped[tj.Symmetric, "n n"]
+) -> Shaped[tj.Symmetric, "n n"]:
     return a.replace(data=a.data * b.data, definite=a.definite and b.definite)
 
 
 @tj.multiply.implementation(tj.Fill, tj.AbstractArray, differentiate=True)
-def fill_multiply(a, b):
+def fill_multiply(
+    a: Shaped[tj.Fill, "*shape"], b: Shaped[tj.AbstractArray, "*shape"]
+) -> Shaped[AnyArray, "*shape"]:
     return scale(b, a.value)
 
 
 @tj.multiply.implementation(tj.Zero, tj.AbstractArray, differentiate=True)
-def zero_multiply(a, b):
+def zero_multiply(
+    a: Shaped[tj.Zero, "*shape"], b: Shaped[tj.AbstractArray, "*shape"]
+) -> Shaped[tj.Zero, "*shape"]:
     return a
 
 
 @tj.divide.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
-def divide(a, b):
+def divide(
+    a: Shaped[tj.AbstractArray, " ..."], b: Shaped[ArrayLike, " ..."]
+) -> Shaped[AnyArray, " ..."]:
     quotient = a.divided(b) if jnp.shape(b) == () else NotImplemented
     return tj.multiply(a, 1 / b) if quotient is NotImplemented else quotient
 
 
-def scale(a, factor):
+def scale(a: Shaped[tj.AbstractArray, "*shape"], factor: Factor) -> Shaped[AnyArray, "*shape"]:
     """`factor * a` for a scalar, in a type that can express it exactly."""
     multiple = a.scaled(factor)
     if multiple is not NotImplemented:
@@ -243,7 +303,7 @@ def scale(a, factor):
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def cases():
+def cases() -> Iterator[Case]:
     """Sums, differences and products of every pair with an implementation of its own."""
     from tanjax.testing import Case, Samples
 
@@ -288,7 +348,7 @@ def cases():
     yield from _product_cases(Case, s)
 
 
-def _product_cases(case, s):
+def _product_cases(case: type[Case], s: Samples) -> Iterator[Case]:
     """Scalar and entry-wise products, and quotients."""
     diagonal, symmetric = tj.Diagonal(s.normal(2)), tj.Symmetric(s.normal(2, 2))
     lower, upper = tj.Triangular(s.normal(2, 2)), tj.Triangular(s.normal(2, 2), lower=False)
@@ -317,6 +377,6 @@ def _product_cases(case, s):
     yield case(tj.divide, kronecker, s.positive())
 
 
-def _both(a, b):
+def _both(a: Natural, b: Natural) -> tuple[tuple[Natural, Natural], tuple[Natural, Natural]]:
     """A pair in both orders."""
     return (a, b), (b, a)

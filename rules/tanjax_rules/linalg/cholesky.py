@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
+from jax import Array
+from jaxtyping import Shaped
 
 import tanjax as tj
+from tanjax.typing import Pullback, SquareMatrix
 
+from .shapes import FullStorage, SquareDiagonal, SquareTriangular
 from .solve import check_square_factor
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
 
 
 @tj.cholesky.implementation(tj.Symmetric)
 @tj.cholesky.implementation(tj.Hermitian)
-def cholesky(a):
+def cholesky(a: FullStorage) -> SquareTriangular:
     return tj.Triangular(jnp.linalg.cholesky(a.data), lower=True)
 
 
 @tj.cholesky.natural_rule(tj.Symmetric, convention="chainrules")
 @tj.cholesky.natural_rule(tj.Hermitian, convention="chainrules")
-def cholesky_rule(a):
+def cholesky_rule(a: FullStorage) -> tuple[SquareTriangular, Pullback]:
     r"""$\bar A = \tfrac12 L^{-H}(\Phi + \Phi^H)L^{-1}$.
 
     $\Phi$ is the lower triangle of $L^H \bar L$ with half its diagonal.
@@ -27,7 +37,7 @@ def cholesky_rule(a):
     factor = cholesky(a)
     lower = factor.data
 
-    def cholesky_pullback(l_bar):
+    def cholesky_pullback(l_bar: Shaped[tj.AbstractArray, "n n"]) -> Shaped[Array, "n n"]:
         phi = jnp.tril(jnp.conj(lower.T) @ l_bar.to_dense())
         phi = phi - jnp.diag(jnp.diagonal(phi)) / 2
         both = phi + jnp.conj(phi.T)
@@ -38,36 +48,36 @@ def cholesky_rule(a):
 
 
 @tj.cholesky.implementation(tj.Diagonal, differentiate=True)
-def cholesky_diagonal(a):
+def cholesky_diagonal(a: SquareDiagonal) -> SquareDiagonal:
     return tj.Diagonal(jnp.sqrt(a.diag))
 
 
 @tj.cholesky.implementation(tj.Identity, differentiate=True)
-def cholesky_identity(a):
+def cholesky_identity(a: Shaped[tj.Identity, "n n"]) -> Shaped[tj.Identity, "n n"]:
     return a
 
 
 @tj.cholesky.implementation(tj.Kronecker, differentiate=True)
-def cholesky_kronecker(a):
+def cholesky_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> Shaped[tj.Kronecker, "n n"]:
     for factor in a.factors:
         check_square_factor("cholesky", factor)
     return tj.Kronecker(*map(tj.cholesky, a.factors))
 
 
 @tj.cholesky.implementation(tj.BlockDiagonal, differentiate=True)
-def cholesky_blocks(a):
+def cholesky_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Shaped[tj.BlockDiagonal, "n n"]:
     return tj.BlockDiagonal(*map(tj.cholesky, a.blocks))
 
 
 @tj.cholesky.implementation(tj.Scaled, differentiate=True)
-def cholesky_scaled(a):
+def cholesky_scaled(a: Shaped[tj.Scaled, "n n"]) -> SquareMatrix:
     return tj.multiply(tj.cholesky(a.matrix), jnp.sqrt(a.factor))
 
 
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def cases():
+def cases() -> Iterator[Case]:
     """Every type that has a factor, real and complex."""
     from tanjax.testing import Case, Samples
 

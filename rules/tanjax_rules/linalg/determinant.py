@@ -3,41 +3,51 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Shaped
 
 import tanjax as tj
+from tanjax.typing import Pullback, Samples, Scalar, SquareMatrix
 
 from .factored import factored, formed, inverse_factored, logdet_factored
-from .solve import capacitance, check_square_blocks, check_square_factor
+from .shapes import FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
+from .solve import check_square_blocks, check_square_factor
+from .woodbury import capacitance
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
 
 # -- rules ---------------------------------------------------------------------------------------
 
 
 @tj.logdet.natural_rule(tj.AbstractArray)
-def logdet_rule(a):
+def logdet_rule(a: Shaped[tj.AbstractArray, "n n"]) -> tuple[Scalar, Pullback]:
     return tj.logdet.primal(a), lambda y_bar: tj.multiply(tj.inv(a).mT, y_bar.astype(a.dtype))
 
 
 @tj.logdet.natural_rule(tj.Diagonal)
-def logdet_diagonal_rule(a):
+def logdet_diagonal_rule(a: SquareDiagonal) -> tuple[Scalar, Pullback]:
     return logdet_diagonal(a), lambda y_bar: tj.Diagonal(y_bar.astype(a.dtype) / a.diag)
 
 
 @tj.logdet.natural_rule(tj.Triangular)
-def logdet_triangular_rule(a):
+def logdet_triangular_rule(a: SquareTriangular) -> tuple[Scalar, Pullback]:
     """The inverse transpose lies in the other triangle; only its diagonal is visible."""
     return logdet_triangular(a), lambda y_bar: tj.Diagonal(y_bar.astype(a.dtype) / a.diagonal())
 
 
 @tj.logdet.natural_rule(tj.Symmetric)
 @tj.logdet.natural_rule(tj.Hermitian)
-def logdet_symmetric_rule(a):
+def logdet_symmetric_rule(a: FullStorage) -> tuple[Scalar, Pullback]:
     """Scales last: what is made symmetric is then the inverse itself, in its own memory."""
     f = factored(a)
     value = logdet_factored(f)
 
-    def logdet_symmetric_pullback(y_bar):
+    def logdet_symmetric_pullback(y_bar: Scalar) -> Shaped[tj.Scaled, "n n"]:
         inverse = inverse_factored(f)
         inverse = inverse.T if isinstance(a, tj.Hermitian) else inverse
         return tj.Scaled(inverse, y_bar.astype(inverse.dtype))
@@ -45,7 +55,7 @@ def logdet_symmetric_rule(a):
     return value, logdet_symmetric_pullback
 
 
-def _log_abs(diag):
+def _log_abs(diag: Shaped[Array, " n"]) -> Shaped[Array, ""]:
     return jnp.sum(jnp.log(jnp.abs(diag)))
 
 
@@ -53,59 +63,59 @@ def _log_abs(diag):
 
 
 @tj.logdet.implementation(tj.AbstractArray)
-def logdet_any(a):
+def logdet_any(a: Shaped[tj.AbstractArray, "n n"]) -> Scalar:
     return tj.logdet.primal(formed("logdet", a))
 
 
 @tj.logdet.implementation(tj.Diagonal)
-def logdet_diagonal(a):
+def logdet_diagonal(a: SquareDiagonal) -> Scalar:
     return _log_abs(a.diag)
 
 
 @tj.logdet.implementation(tj.Triangular)
-def logdet_triangular(a):
+def logdet_triangular(a: SquareTriangular) -> Scalar:
     return _log_abs(a.diagonal())
 
 
 @tj.logdet.implementation(tj.Symmetric)
 @tj.logdet.implementation(tj.Hermitian)
-def logdet_symmetric(a):
+def logdet_symmetric(a: FullStorage) -> Scalar:
     return logdet_factored(factored(a))
 
 
 @tj.logdet.implementation(tj.Identity)
-def logdet_identity(a):
+def logdet_identity(a: Shaped[tj.Identity, "n n"]) -> Scalar:
     return jnp.zeros((), a.dtype)
 
 
 @tj.logdet.implementation(tj.Scaled, differentiate=True)
-def logdet_scaled(a):
+def logdet_scaled(a: Shaped[tj.Scaled, "n n"]) -> Scalar:
     return tj.logdet(a.matrix) + a.shape[0] * jnp.log(jnp.abs(a.factor))
 
 
 @tj.logdet.implementation(tj.Kronecker, differentiate=True)
-def logdet_kronecker(a):
+def logdet_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> Scalar:
     for factor in a.factors:
         check_square_factor("logdet", factor)
     terms = [tj.logdet(f) * k for f, k in zip(a.factors, copies(a), strict=True) if k]
     return sum(terms[1:], terms[0]) if terms else jnp.zeros((), a.dtype)
 
 
-def copies(a):
+def copies(a: tj.Kronecker) -> list[int]:
     """How often the spectrum of each Kronecker factor occurs: the product of the other sizes."""
     sizes = [f.shape[0] for f in a.factors]
     return [math.prod(sizes[:i] + sizes[i + 1 :]) for i in range(len(sizes))]
 
 
 @tj.logdet.implementation(tj.BlockDiagonal, differentiate=True)
-def logdet_blocks(a):
+def logdet_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Scalar:
     check_square_blocks("logdet", a)
     terms = [tj.logdet(b) for b in a.blocks]
     return sum(terms[1:], terms[0])
 
 
 @tj.logdet.implementation(tj.LowRankUpdate, differentiate=True)
-def logdet_update(a):
+def logdet_update(a: SquareUpdate) -> Scalar:
     """The matrix determinant lemma."""
     small = capacitance(a, tj.solve(a.base, a.u))
     return tj.logdet(a.base) + jnp.linalg.slogdet(small).logabsdet
@@ -115,19 +125,21 @@ def logdet_update(a):
 
 
 @tj.slogdet.natural_rule(tj.AbstractArray)
-def slogdet_rule(a):
+def slogdet_rule(a: Shaped[tj.AbstractArray, "n n"]) -> tuple[tj.SlogdetResult, Pullback]:
     out = tj.slogdet.primal(a)
     return out, lambda bar: tj.multiply(tj.inv(a).mT, _weight(out.sign, bar))
 
 
 @tj.slogdet.natural_rule(tj.Diagonal)
 @tj.slogdet.natural_rule(tj.Triangular)
-def slogdet_of_diagonal_rule(a):
+def slogdet_of_diagonal_rule(
+    a: Shaped[tj.AbstractArray, "n n"],
+) -> tuple[tj.SlogdetResult, Pullback]:
     out = slogdet_of_diagonal(a)
     return out, lambda bar: tj.Diagonal(_weight(out.sign, bar) / a.diagonal())
 
 
-def _weight(sign, bar):
+def _weight(sign: Scalar, bar: tj.SlogdetResult) -> Scalar:
     """The factor of the inverse transpose: a complex determinant turns its sign, too."""
     y_bar = bar.logabsdet.astype(sign.dtype)
     if not jnp.iscomplexobj(sign):
@@ -135,7 +147,7 @@ def _weight(sign, bar):
     return y_bar - 1j * jnp.real(1j * bar.sign * sign).astype(sign.dtype)
 
 
-def _phase(x):
+def _phase(x: Shaped[Array, " ..."]) -> Shaped[Array, " ..."]:
     """`x / |x|`, and 0 at 0 (`jnp.sign` of complex numbers has no derivative)."""
     if not jnp.iscomplexobj(x):
         return jnp.sign(x)
@@ -144,51 +156,51 @@ def _phase(x):
 
 
 @tj.slogdet.implementation(tj.AbstractArray)
-def slogdet_any(a):
+def slogdet_any(a: Shaped[tj.AbstractArray, "n n"]) -> tj.SlogdetResult:
     return tj.slogdet.primal(formed("slogdet", a))
 
 
 @tj.slogdet.implementation(tj.Diagonal)
 @tj.slogdet.implementation(tj.Triangular)
-def slogdet_of_diagonal(a):
+def slogdet_of_diagonal(a: Shaped[tj.AbstractArray, "n n"]) -> tj.SlogdetResult:
     diag = a.diagonal()
     return tj.SlogdetResult(jnp.prod(_phase(diag)), _log_abs(diag))
 
 
 @tj.slogdet.implementation(tj.Symmetric)
 @tj.slogdet.implementation(tj.Hermitian)
-def slogdet_symmetric(a):
+def slogdet_symmetric(a: FullStorage) -> tj.SlogdetResult:
     if a.definite:
         return tj.SlogdetResult(jnp.ones((), a.dtype), logdet_symmetric(a))
     return tj.slogdet.primal(a.data)
 
 
 @tj.slogdet.implementation(tj.Identity)
-def slogdet_identity(a):
+def slogdet_identity(a: Shaped[tj.Identity, "n n"]) -> tj.SlogdetResult:
     return tj.SlogdetResult(jnp.ones((), a.dtype), jnp.zeros((), jnp.finfo(a.dtype).dtype))
 
 
 @tj.slogdet.implementation(tj.Scaled, differentiate=True)
-def slogdet_scaled(a):
+def slogdet_scaled(a: Shaped[tj.Scaled, "n n"]) -> tj.SlogdetResult:
     n, inner = a.shape[0], tj.slogdet(a.matrix)
     sign = inner.sign.astype(a.dtype) * (_phase(a.factor) ** n).astype(a.dtype)
     return tj.SlogdetResult(sign, inner.logabsdet + n * jnp.log(jnp.abs(a.factor)))
 
 
 @tj.slogdet.implementation(tj.Kronecker, differentiate=True)
-def slogdet_kronecker(a):
+def slogdet_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> tj.SlogdetResult:
     for factor in a.factors:
         check_square_factor("slogdet", factor)
     return _together(a, [(tj.slogdet(f), k) for f, k in zip(a.factors, copies(a), strict=True)])
 
 
 @tj.slogdet.implementation(tj.BlockDiagonal, differentiate=True)
-def slogdet_blocks(a):
+def slogdet_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> tj.SlogdetResult:
     check_square_blocks("slogdet", a)
     return _together(a, [(tj.slogdet(b), 1) for b in a.blocks])
 
 
-def _together(a, parts):
+def _together(a: SquareMatrix, parts: Sequence[tuple[tj.SlogdetResult, int]]) -> tj.SlogdetResult:
     """The result for a product of determinants, each with how often it occurs."""
     sign, logarithm = jnp.ones((), a.dtype), jnp.zeros((), jnp.finfo(a.dtype).dtype)
     for part, count in parts:
@@ -199,7 +211,7 @@ def _together(a, parts):
 
 
 @tj.slogdet.implementation(tj.LowRankUpdate, differentiate=True)
-def slogdet_update(a):
+def slogdet_update(a: SquareUpdate) -> tj.SlogdetResult:
     base, z = tj.slogdet(a.base), tj.solve(a.base, a.u)
     small = tj.slogdet(capacitance(a, z))
     return tj.SlogdetResult(base.sign * small.sign, base.logabsdet + small.logabsdet)
@@ -210,28 +222,28 @@ def slogdet_update(a):
 
 @tj.det.implementation(tj.Diagonal, differentiate=True)
 @tj.det.implementation(tj.Triangular, differentiate=True)
-def det_of_diagonal(a):
+def det_of_diagonal(a: Shaped[tj.AbstractArray, "n n"]) -> Scalar:
     return jnp.prod(a.diagonal())
 
 
 @tj.det.implementation(tj.Symmetric, differentiate=True)
 @tj.det.implementation(tj.Hermitian, differentiate=True)
-def det_symmetric(a):
+def det_symmetric(a: FullStorage) -> Scalar:
     return jnp.linalg.det(a.to_dense())
 
 
 @tj.det.implementation(tj.Identity, differentiate=True)
-def det_identity(a):
+def det_identity(a: Shaped[tj.Identity, "n n"]) -> Scalar:
     return jnp.ones((), a.dtype)
 
 
 @tj.det.implementation(tj.Scaled, differentiate=True)
-def det_scaled(a):
+def det_scaled(a: Shaped[tj.Scaled, "n n"]) -> Scalar:
     return tj.det(a.matrix) * a.factor ** a.shape[0]
 
 
 @tj.det.implementation(tj.Kronecker, differentiate=True)
-def det_kronecker(a):
+def det_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> Scalar:
     for factor in a.factors:
         check_square_factor("det", factor)
     powers = [tj.det(f) ** k for f, k in zip(a.factors, copies(a), strict=True) if k]
@@ -239,20 +251,20 @@ def det_kronecker(a):
 
 
 @tj.det.implementation(tj.BlockDiagonal, differentiate=True)
-def det_blocks(a):
+def det_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Scalar:
     check_square_blocks("det", a)
     return math.prod(map(tj.det, a.blocks))
 
 
 @tj.det.implementation(tj.LowRankUpdate, differentiate=True)
-def det_update(a):
+def det_update(a: SquareUpdate) -> Scalar:
     return tj.det(a.base) * jnp.linalg.det(capacitance(a, tj.solve(a.base, a.u)))
 
 
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def cases():
+def cases() -> Iterator[Case]:
     """Every type with a determinant of its own, complex, empty."""
     from tanjax.testing import Case, Samples
 
@@ -282,7 +294,7 @@ def cases():
     yield Case(tj.logdet, tj.Diagonal(s.normal(0)))
 
 
-def _with_sign(s):
+def _with_sign(s: Samples) -> Iterator[SquareMatrix]:
     """Matrices with negative and with complex determinants."""
     indefinite = tj.Symmetric(s.definite(3) - 2 * jnp.diag(jnp.array([1.3, 0.0, 0.0])))
     diagonal = tj.Diagonal(jnp.array([0.7, -1.3]))

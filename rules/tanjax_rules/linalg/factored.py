@@ -8,17 +8,19 @@ terms of the matrix, as `lax.custom_linear_solve` does, so that second derivativ
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
+from jax.typing import DTypeLike
+from jaxtyping import Shaped
 
 import tanjax as tj
+from tanjax.typing import Function, Scalar, SquareMatrix
 
 
-def formed(name: str, a: Any) -> Any:
+def formed(name: str, a: Shaped[tj.AbstractArray, "n n"]) -> SquareMatrix:
     """The dense array of a type that cannot do `name` itself, in a type that keeps its promise."""
     dense = tj.densified(a, name, f"register `@tj.{name}.implementation({type(a).__name__})`")
     if not getattr(a, "definite", False):
@@ -30,12 +32,12 @@ def formed(name: str, a: Any) -> Any:
 class Factored(NamedTuple):
     """A square matrix with its factorisation: lower Cholesky (no permutation), or packed LU."""
 
-    data: Any
-    factor: Any
-    permutation: Any
+    data: Shaped[Array, "n n"]
+    factor: Shaped[Array, "n n"]
+    permutation: Shaped[Array, " n"] | None
 
 
-def factored(a: Any) -> Factored:
+def factored(a: tj.Symmetric | tj.Hermitian) -> Factored:
     """Factorise a `Symmetric` or `Hermitian` matrix: $n^3/3$ operations, or $2n^3/3$ by LU.
 
     LAPACK stores by columns. The transpose (conjugate), which is the same matrix, lies by columns
@@ -49,13 +51,13 @@ def factored(a: Any) -> Factored:
     return Factored(a.data, factor, permutation)
 
 
-def factored_matrix(a: Any) -> Factored:
+def factored_matrix(a: Shaped[Array, "n n"]) -> Factored:
     """Factorise a dense square matrix by LU: $2n^3/3$ operations."""
     factor, _, permutation = lax.linalg.lu(lax.stop_gradient(a))
     return Factored(a, factor, permutation)
 
 
-def both_ways(a: Any, dtype: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+def both_ways(a: SquareMatrix, dtype: DTypeLike) -> tuple[Function, Function]:
     """Functions that solve with a matrix and with its transpose, by one factorisation if it can."""
     if not tj.is_structured(a):
         f = factored_matrix(a.astype(dtype))
@@ -69,14 +71,14 @@ def both_ways(a: Any, dtype: Any) -> tuple[Callable[[Any], Any], Callable[[Any],
     )
 
 
-def solve_factored(f: Factored, b: Any) -> Any:
+def solve_factored(f: Factored, b: Shaped[Array, " n *k"]) -> Shaped[Array, " n *k"]:
     """`A⁻¹ b`, differentiable in `A` and `b` to any order."""
     return lax.custom_linear_solve(
         lambda x: f.data @ x, b, lambda _, y: _solve(f, y, False), lambda _, y: _solve(f, y, True)
     )
 
 
-def solve_factored_transposed(f: Factored, b: Any) -> Any:
+def solve_factored_transposed(f: Factored, b: Shaped[Array, " n *k"]) -> Shaped[Array, " n *k"]:
     """`A⁻ᵀ b`, without conjugation, with the same factor."""
     return lax.custom_linear_solve(
         lambda x: f.data.T @ x, b, lambda _, y: _solve(f, y, True), lambda _, y: _solve(f, y, False)
@@ -84,31 +86,33 @@ def solve_factored_transposed(f: Factored, b: Any) -> Any:
 
 
 @jax.custom_jvp
-def inverse_factored(f: Factored) -> Any:
+def inverse_factored(f: Factored) -> Shaped[Array, "n n"]:
     """`A⁻¹`."""
     return _solve(f, jnp.eye(f.data.shape[-1], dtype=f.data.dtype), False)
 
 
 @inverse_factored.defjvp
-def _(primals: Any, tangents: Any) -> Any:
+def _(
+    primals: tuple[Factored], tangents: tuple[Factored]
+) -> tuple[Shaped[Array, "n n"], Shaped[Array, "n n"]]:
     inverse = inverse_factored(*primals)
     return inverse, -(inverse @ tangents[0].data @ inverse)
 
 
 @jax.custom_jvp
-def logdet_factored(f: Factored) -> Any:
+def logdet_factored(f: Factored) -> Shaped[Array, ""]:
     """`log |det A|`."""
     total = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(f.factor))))
     return 2 * total if f.permutation is None else total
 
 
 @logdet_factored.defjvp
-def _(primals: Any, tangents: Any) -> Any:
+def _(primals: tuple[Factored], tangents: tuple[Factored]) -> tuple[Scalar, Scalar]:
     y_dot = jnp.sum(inverse_factored(*primals).T * tangents[0].data)
     return logdet_factored(*primals), jnp.real(y_dot)
 
 
-def _solve(f: Factored, b: Any, transposed: bool) -> Any:
+def _solve(f: Factored, b: Shaped[Array, " n *k"], transposed: bool) -> Shaped[Array, " n *k"]:
     """Solve with the factor alone."""
     if b.ndim == 1:
         return _solve(f, b[:, None], transposed)[:, 0]

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import jax.numpy as jnp
+from jaxtyping import Shaped
 
 import tanjax as tj
+from tanjax.typing import AnyArray
+
+from .shapes import SquareDiagonal
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
 
 
 @tj.kron.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
 @tj.kron.implementation(tj.AbstractArray, tj.Dense, differentiate=True)
 @tj.kron.implementation(tj.Dense, tj.AbstractArray, differentiate=True)
-def kron(a, b):
+def kron(a: Shaped[AnyArray, " ..."], b: Shaped[AnyArray, " ..."]) -> Shaped[tj.Kronecker, "_ _"]:
     if a.ndim != 2 or b.ndim != 2:
         raise tj.ShapeError(f"kron: needs two matrices, got {a.shape} and {b.shape}.")
     left = a.factors if isinstance(a, tj.Kronecker) else (a,)
@@ -19,19 +29,23 @@ def kron(a, b):
 
 
 @tj.kron.implementation(tj.Diagonal, tj.Diagonal, differentiate=True)
-def kron_diagonal(a, b):
+def kron_diagonal(
+    a: Shaped[tj.Diagonal, "m m"], b: SquareDiagonal
+) -> Shaped[tj.Diagonal, "m*n m*n"]:
     return tj.Diagonal(jnp.outer(a.diag, b.diag).reshape(-1))
 
 
 @tj.kron.implementation(tj.Identity, tj.Identity, differentiate=True)
-def kron_identity(a, b):
+def kron_identity(
+    a: Shaped[tj.Identity, "m m"], b: Shaped[tj.Identity, "n n"]
+) -> Shaped[tj.Identity, "m*n m*n"]:
     return tj.Identity(a.n * b.n, a.kind)
 
 
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def cases():
+def cases() -> Iterator[Case]:
     """Structured with structured and dense, both orders."""
     from tanjax.testing import Case, Samples
 

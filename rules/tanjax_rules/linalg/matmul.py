@@ -7,27 +7,52 @@ closed algebra (which products keep a structure) stands below them.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Shaped
 
 import tanjax as tj
+from tanjax.typing import (
+    AnyArray,
+    Columns,
+    DenseArray,
+    Function,
+    Matrix,
+    Natural,
+    Pullback,
+    SquareMatrix,
+)
+
+from .shapes import FullStorage, SquareDiagonal, SquareTriangular
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
 
 # -- the rule ------------------------------------------------------------------------------------
 
 
 @tj.matmul.natural_rule(tj.AbstractArray)
 @tj.matmul.natural_rule(tj.Dense, tj.AbstractArray)
-def matmul_rule(a, b):
+def matmul_rule(
+    a: Shaped[AnyArray, "*m k"], b: Shaped[AnyArray, " k *n"]
+) -> tuple[Natural, Pullback]:
     c = tj.matmul.primal(a, b)
 
-    def matmul_pullback(c_bar):
+    def matmul_pullback(c_bar: Natural) -> tuple[Natural, Natural]:
         a_bar = tj.matmul(b, c_bar) if a.ndim == 1 else product_cotangent(c_bar, b)
-        return a_bar, product_cotangent(a, c_bar) if a.ndim == 1 else tj.matmul(a.mT, c_bar)
+        if a.ndim == 1:
+            return a_bar, product_cotangent(a, c_bar)
+        if c_bar.ndim == 1:
+            return a_bar, tj.matmul(a.mT, c_bar)
+        return a_bar, product_cotangent(a.mT, c_bar.mT)
 
     return c, matmul_pullback
 
 
-def product_cotangent(left, right):
+def product_cotangent(left: Shaped[AnyArray, " m *k"], right: Shaped[AnyArray, " n *k"]) -> Matrix:
     """`left @ right.T`, unformed where both are dense."""
     if tj.is_structured(left) or tj.is_structured(right):
         return tj.matmul(left, right.mT)
@@ -38,71 +63,83 @@ def product_cotangent(left, right):
 
 
 @tj.matmul.implementation(tj.AbstractArray, tj.Dense)
-def structured_times_dense(a, b):
+def structured_times_dense(
+    a: Shaped[tj.AbstractArray, "m k"], b: Shaped[DenseArray, " k *n"]
+) -> Shaped[AnyArray, " m *n"]:
     return a.apply(b)
 
 
 @tj.matmul.implementation(tj.Dense, tj.AbstractArray)
-def dense_times_structured(a, b):
+def dense_times_structured(
+    a: Shaped[DenseArray, "*m k"], b: Shaped[tj.AbstractArray, "k n"]
+) -> Shaped[AnyArray, "*m n"]:
     return tj.matmul.primal(b.transposed(), a.T).T  # which may be dense, or have its own product
 
 
 @tj.matmul.implementation(tj.AbstractArray, tj.AbstractArray)
-def structured_times_structured(a, b):
+def structured_times_structured(
+    a: Shaped[tj.AbstractArray, "m k"], b: Shaped[tj.AbstractArray, "k n"]
+) -> Matrix:
     return a.apply(tj.densified(b, "matmul", "multiply one side onto vectors first"))
 
 
 @tj.matmul.implementation(tj.AbstractArray, tj.Symmetric)
 @tj.matmul.implementation(tj.AbstractArray, tj.Hermitian)
-def structured_times_full_storage(a, b):
+def structured_times_full_storage(a: Shaped[tj.AbstractArray, "m n"], b: FullStorage) -> Matrix:
     """Nothing is densified: the right operand stores all of its entries."""
     return a.apply(b.data)
 
 
 @tj.matmul.implementation(tj.Diagonal, tj.Diagonal)
-def diagonal_times_diagonal(a, b):
+def diagonal_times_diagonal(a: SquareDiagonal, b: SquareDiagonal) -> SquareDiagonal:
     return tj.Diagonal(a.diag * b.diag)
 
 
 @tj.matmul.implementation(tj.Diagonal, tj.Triangular)
-def diagonal_times_triangular(a, b):
+def diagonal_times_triangular(a: SquareDiagonal, b: SquareTriangular) -> SquareTriangular:
     return _triangular(a.diag[:, None] * b.to_dense(), b)
 
 
 @tj.matmul.implementation(tj.Triangular, tj.Diagonal)
-def triangular_times_diagonal(a, b):
+def triangular_times_diagonal(a: SquareTriangular, b: SquareDiagonal) -> SquareTriangular:
     return _triangular(a.to_dense() * b.diag, a)
 
 
 @tj.matmul.implementation(tj.Triangular, tj.Triangular)
-def triangular_times_triangular(a, b):
+def triangular_times_triangular(a: SquareTriangular, b: SquareTriangular) -> SquareMatrix:
     dense = a.to_dense() @ b.to_dense()
     return tj.Triangular(dense, a.lower) if a.lower == b.lower else dense
 
 
-def _triangular(dense, like):
+def _triangular(dense: Shaped[Array, "n n"], like: tj.Triangular) -> SquareTriangular:
     return tj.Triangular(dense, like.lower)
 
 
 @tj.matmul.implementation(tj.Identity, tj.AbstractArray)
 @tj.matmul.implementation(tj.Identity, tj.Dense)
-def identity_times_any(a, b):
+def identity_times_any(a: Shaped[tj.Identity, "n n"], b: Columns) -> Columns:
     return b
 
 
 @tj.matmul.implementation(tj.AbstractArray, tj.Identity)
 @tj.matmul.implementation(tj.Dense, tj.Identity)
-def any_times_identity(a, b):
+def any_times_identity(
+    a: Shaped[AnyArray, "*m n"], b: Shaped[tj.Identity, "n n"]
+) -> Shaped[AnyArray, "*m n"]:
     return a
 
 
 @tj.matmul.implementation(tj.Zero, tj.AbstractArray)
-def zero_times_any(a, b):
+def zero_times_any(
+    a: Shaped[tj.Zero, "m k"], b: Shaped[tj.AbstractArray, "k n"]
+) -> Shaped[tj.Zero, "m n"]:
     return tj.Zero((a.shape[0], b.shape[1]), a.dtype)
 
 
 @tj.matmul.implementation(tj.AbstractArray, tj.Zero)
-def any_times_zero(a, b):
+def any_times_zero(
+    a: Shaped[tj.AbstractArray, "m k"], b: Shaped[tj.Zero, "k n"]
+) -> Shaped[tj.Zero, "m n"]:
     return tj.Zero((a.shape[0], b.shape[1]), b.dtype)
 
 
@@ -110,18 +147,24 @@ def any_times_zero(a, b):
 
 
 @tj.matmul.implementation(tj.LowRankUpdate, tj.Dense, differentiate=True)
-def update_times_dense(a, b):
+def update_times_dense(
+    a: Shaped[tj.LowRankUpdate, "m k"], b: Shaped[DenseArray, " k *n"]
+) -> Shaped[DenseArray, " m *n"]:
     return tj.matmul(a.base, b) + a.update().apply(b)
 
 
 @tj.matmul.implementation(tj.Kronecker, tj.Dense, differentiate=True)
-def kronecker_times_dense(a, b):
+def kronecker_times_dense(
+    a: Shaped[tj.Kronecker, "m k"], b: Shaped[DenseArray, " k *n"]
+) -> Shaped[DenseArray, " m *n"]:
     if not any(map(tj.is_structured, a.factors)):
         return a.apply(b)
     return along_axes(tj.matmul, a.factors, b)
 
 
-def along_axes(function, factors, b):
+def along_axes(
+    function: Function, factors: Sequence[Matrix], b: Shaped[DenseArray, " k *n"]
+) -> Shaped[DenseArray, " _ *n"]:
     """Apply `function(factor, matrix)` to the axis of `b` that belongs to each Kronecker factor.
 
     The axis is handed over as rows, the others as columns.
@@ -136,12 +179,16 @@ def along_axes(function, factors, b):
 
 
 @tj.matmul.implementation(tj.Scaled, tj.Dense, differentiate=True)
-def scaled_times_dense(a, b):
+def scaled_times_dense(
+    a: Shaped[tj.Scaled, "m k"], b: Shaped[DenseArray, " k *n"]
+) -> Shaped[DenseArray, " m *n"]:
     return a.factor * tj.matmul(a.matrix, b)
 
 
 @tj.matmul.implementation(tj.BlockDiagonal, tj.Dense, differentiate=True)
-def blocks_times_dense(a, b):
+def blocks_times_dense(
+    a: Shaped[tj.BlockDiagonal, "m k"], b: Shaped[DenseArray, " k *n"]
+) -> Shaped[DenseArray, " m *n"]:
     return jnp.concatenate(
         [
             tj.matmul(block, b[columns])
@@ -151,14 +198,18 @@ def blocks_times_dense(a, b):
 
 
 @tj.matmul.implementation(tj.BlockDiagonal, tj.BlockDiagonal, differentiate=True)
-def blocks_times_blocks(a, b):
+def blocks_times_blocks(
+    a: Shaped[tj.BlockDiagonal, "m k"], b: Shaped[tj.BlockDiagonal, "k n"]
+) -> Matrix:
     if [x.shape[1] for x in a.blocks] != [x.shape[0] for x in b.blocks]:
         return tj.matmul(a, tj.densified(b, "matmul", "give both sides the same blocks"))
     return tj.BlockDiagonal(*(tj.matmul(x, y) for x, y in zip(a.blocks, b.blocks, strict=True)))
 
 
 @tj.matmul.implementation(tj.Kronecker, tj.Kronecker, differentiate=True)
-def kronecker_times_kronecker(a, b):
+def kronecker_times_kronecker(
+    a: Shaped[tj.Kronecker, "m k"], b: Shaped[tj.Kronecker, "k n"]
+) -> Matrix:
     """The mixed-product rule."""
     if [x.shape[1] for x in a.factors] != [x.shape[0] for x in b.factors]:
         return tj.matmul(a, tj.densified(b, "matmul", "give both sides the same factors"))
@@ -167,19 +218,23 @@ def kronecker_times_kronecker(a, b):
 
 @tj.matmul.implementation(tj.LowRank, tj.AbstractArray, differentiate=True)
 @tj.matmul.implementation(tj.LowRank, tj.LowRank, differentiate=True)
-def low_rank_times_any(a, b):
+def low_rank_times_any(
+    a: Shaped[tj.LowRank, "m k"], b: Shaped[tj.AbstractArray, "k n"]
+) -> Shaped[tj.LowRank, "m n"]:
     return tj.LowRank(a.u, tj.matmul(b.mT, a.v))
 
 
 @tj.matmul.implementation(tj.AbstractArray, tj.LowRank, differentiate=True)
-def any_times_low_rank(a, b):
+def any_times_low_rank(
+    a: Shaped[tj.AbstractArray, "m k"], b: Shaped[tj.LowRank, "k n"]
+) -> Shaped[tj.LowRank, "m n"]:
     return tj.LowRank(tj.matmul(a, b.u), b.v)
 
 
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def cases():
+def cases() -> Iterator[Case]:
     """One of each pair of types: every implementation, both rules, vectors, complex, empty."""
     from tanjax.testing import Case, Samples
 

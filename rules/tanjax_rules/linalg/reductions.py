@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Shaped
 
 import tanjax as tj
+from tanjax.typing import (
+    AnyArray,
+    Axis,
+    DenseArray,
+    Matrix,
+    Natural,
+    Pullback,
+    Scalar,
+    SquareMatrix,
+    Vector,
+)
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
 
 
 @tj.transpose.implementation(tj.AbstractArray, differentiate=True)
-def transpose(a):
+def transpose(a: Shaped[tj.AbstractArray, "m n"]) -> Shaped[AnyArray, "n m"]:
     return a.transposed()  # a relabelling of the fields: AD of it is free
 
 
@@ -18,29 +35,31 @@ def transpose(a):
 
 
 @tj.diagonal.implementation(tj.AbstractArray)
-def diagonal(a):
+def diagonal(a: Shaped[tj.AbstractArray, "m n"]) -> Shaped[Array, " min(m,n)"]:
     return a.diagonal()
 
 
 @tj.diagonal.natural_rule(tj.AbstractArray)
-def diagonal_rule(a):
+def diagonal_rule(
+    a: Shaped[tj.AbstractArray, "m n"],
+) -> tuple[Shaped[Array, " min(m,n)"], Pullback]:
     return a.diagonal(), lambda d_bar: embed_diagonal(d_bar, a.shape)
 
 
 @tj.trace.implementation(tj.AbstractArray)
-def trace(a):
+def trace(a: Shaped[tj.AbstractArray, "m n"]) -> Scalar:
     return jnp.sum(a.diagonal())
 
 
 @tj.trace.natural_rule(tj.AbstractArray)
-def trace_rule(a):
-    def trace_pullback(y_bar):
+def trace_rule(a: Shaped[tj.AbstractArray, "m n"]) -> tuple[Scalar, Pullback]:
+    def trace_pullback(y_bar: Scalar) -> Matrix:
         return embed_diagonal(jnp.broadcast_to(y_bar, (min(a.shape),)), a.shape)
 
     return trace(a), trace_pullback
 
 
-def embed_diagonal(diag, shape):
+def embed_diagonal(diag: Shaped[Array, " k"], shape: tuple[int, ...]) -> Matrix:
     """The matrix of a shape with `diag` on its main diagonal."""
     if shape[0] == shape[1]:
         return tj.Diagonal(diag)
@@ -52,7 +71,7 @@ def embed_diagonal(diag, shape):
 
 
 @tj.sum.implementation(tj.AbstractArray)
-def sum_(a, *, axis=None):
+def sum_(a: Shaped[tj.AbstractArray, " ..."], *, axis: Axis = None) -> Shaped[AnyArray, " ..."]:
     if axis is None or a.ndim != 2 or isinstance(axis, tuple):
         return (
             a.total()
@@ -66,8 +85,8 @@ def sum_(a, *, axis=None):
 
 
 @tj.sum.natural_rule(tj.AbstractArray)
-def sum_rule(a, *, axis=None):
-    def sum_pullback(y_bar):
+def sum_rule(a: Shaped[tj.AbstractArray, " ..."], *, axis: Axis = None) -> tuple[Natural, Pullback]:
+    def sum_pullback(y_bar: Natural) -> Natural:
         if a.ndim != 2 or isinstance(axis, tuple):
             return jnp.broadcast_to(
                 y_bar if axis is None else jnp.expand_dims(y_bar, axis), a.shape
@@ -85,31 +104,33 @@ def sum_rule(a, *, axis=None):
 
 @tj.dot.implementation(tj.AbstractArray, tj.Dense)
 @tj.dot.implementation(tj.AbstractArray, tj.AbstractArray)
-def dot(a, b):
+def dot(a: Shaped[tj.AbstractArray, "*shape"], b: Shaped[AnyArray, "*shape"]) -> Scalar:
     return a.pair(b)
 
 
 @tj.dot.implementation(tj.Dense, tj.AbstractArray)
-def dense_dot(a, b):
+def dense_dot(a: Shaped[DenseArray, "*shape"], b: Shaped[tj.AbstractArray, "*shape"]) -> Scalar:
     return dot(b, a)
 
 
 @tj.dot.natural_rule(tj.AbstractArray)
 @tj.dot.natural_rule(tj.Dense, tj.AbstractArray)
-def dot_rule(a, b):
+def dot_rule(
+    a: Shaped[AnyArray, "*shape"], b: Shaped[AnyArray, "*shape"]
+) -> tuple[Scalar, Pullback]:
     return tj.dot.primal(a, b), lambda y_bar: (tj.multiply(b, y_bar), tj.multiply(a, y_bar))
 
 
 @tj.norm.implementation(tj.AbstractArray)
-def norm(a):
+def norm(a: Shaped[tj.AbstractArray, " ..."]) -> Scalar:
     return jnp.sqrt(jnp.real(a.pair(a.conj())))
 
 
 @tj.norm.natural_rule(tj.AbstractArray)
-def norm_rule(a):
+def norm_rule(a: Shaped[tj.AbstractArray, " ..."]) -> tuple[Scalar, Pullback]:
     y = norm(a)
 
-    def norm_pullback(y_bar):
+    def norm_pullback(y_bar: Scalar) -> Natural:
         safe = jnp.where(y == 0, jnp.ones_like(y), y)
         return tj.multiply(
             a.conj(), jnp.where(y == 0, jnp.zeros_like(y), y_bar / safe).astype(a.dtype)
@@ -122,15 +143,15 @@ def norm_rule(a):
 
 
 @tj.quadratic_form.implementation(tj.AbstractArray, tj.Dense)
-def quadratic_form(a, x):
+def quadratic_form(a: Shaped[tj.AbstractArray, "n n"], x: Shaped[DenseArray, " n"]) -> Scalar:
     return jnp.sum(x * a.apply(x))
 
 
 @tj.quadratic_form.natural_rule(tj.AbstractArray)
-def quadratic_form_rule(a, x):
+def quadratic_form_rule(a: Shaped[tj.AbstractArray, "n n"], x: Vector) -> tuple[Scalar, Pullback]:
     ax = a.apply(x)
 
-    def quadratic_form_pullback(y_bar):
+    def quadratic_form_pullback(y_bar: Scalar) -> tuple[SquareMatrix, Vector]:
         return tj.Outer(y_bar * x, x), y_bar * (ax + tj.matmul(a.mT, x))
 
     return jnp.sum(x * ax), quadratic_form_pullback
@@ -139,7 +160,7 @@ def quadratic_form_rule(a, x):
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def cases():
+def cases() -> Iterator[Case]:
     """Reductions and inner products of matrices with and without structure to use."""
     from tanjax.testing import Case, Samples
 
@@ -148,8 +169,8 @@ def cases():
     hermitian, low_rank = tj.Hermitian(s.complex(2, 2)), tj.LowRank(s.normal(2, 1), s.normal(3, 1))
     kronecker, lower = tj.Kronecker(s.normal(2, 1), s.normal(1, 2)), tj.Triangular(s.normal(2, 2))
     unit = tj.Triangular(s.normal(2, 2), unit_diagonal=True)
-    a: Any
-    b: Any
+    a: Natural
+    b: Natural
     for a in (hermitian, lower, low_rank, kronecker):
         yield Case(tj.transpose, a)
     for a in (lower, low_rank, hermitian):

@@ -7,16 +7,19 @@ their own that reuses it.
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
+from jaxtyping import Shaped
 
 import tanjax as tj
+from tanjax.typing import Columns, Matrix, Pullback, SquareMatrix
 
 from .factored import (
-    both_ways,
+    Factored,
     factored,
     factored_matrix,
     formed,
@@ -25,9 +28,14 @@ from .factored import (
     solve_factored_transposed,
 )
 from .matmul import along_axes
+from .shapes import DenseColumns, FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
+from .woodbury import as_columns, capacitance, right_of, solve_base, weighted
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
 
 
-def check_square_factor(name, factor) -> None:
+def check_square_factor(name: str, factor: Matrix) -> None:
     """Raise `ShapeError` unless a Kronecker factor is square: only then each has its own system."""
     if factor.shape[0] != factor.shape[1]:
         raise tj.ShapeError(
@@ -40,17 +48,17 @@ def check_square_factor(name, factor) -> None:
 
 @tj.solve.natural_rule(tj.AbstractArray)
 @tj.solve.natural_rule(tj.Dense, tj.AbstractArray)
-def solve_rule(a, b):
+def solve_rule(a: SquareMatrix, b: Columns) -> tuple[Columns, Pullback]:
     x = tj.solve.primal(a, b)
 
-    def solve_pullback(x_bar):
+    def solve_pullback(x_bar: Columns) -> tuple[SquareMatrix, Columns]:
         w = tj.solve(a.mT, x_bar)
         return solve_cotangent(w, x), w
 
     return x, solve_pullback
 
 
-def solve_cotangent(w, x):
+def solve_cotangent(w: Columns, x: Columns) -> SquareMatrix:
     """`-w xᵀ`, unformed where both are dense."""
     if tj.is_structured(w) or tj.is_structured(x):
         return tj.negative(tj.matmul(w, x.mT))
@@ -58,7 +66,7 @@ def solve_cotangent(w, x):
 
 
 @tj.solve.natural_rule(tj.Diagonal, tj.Dense)
-def solve_diagonal_rule(a, b):
+def solve_diagonal_rule(a: SquareDiagonal, b: DenseColumns) -> tuple[DenseColumns, Pullback]:
     """Contracts before it divides, and keeps `b` rather than `x`.
 
     Half the time and none of the scratch of the general rule at n = 2048, k = 64: nothing of the
@@ -66,21 +74,35 @@ def solve_diagonal_rule(a, b):
     """
     x = solve_diagonal(a, b)
 
-    def solve_diagonal_pullback(x_bar):
+    def solve_diagonal_pullback(x_bar: Columns) -> tuple[SquareDiagonal, Columns]:
         both = x_bar * b if b.ndim == 1 else jnp.sum(x_bar * b, axis=1)
         return tj.Diagonal(-both / a.diag / a.diag), solve_diagonal(a, x_bar)
 
     return x, solve_diagonal_pullback
 
 
+@tj.solve.natural_rule(tj.Triangular, tj.Dense)
+def solve_triangular_rule(a: SquareTriangular, b: DenseColumns) -> tuple[DenseColumns, Pullback]:
+    """The same rule, transposed by a flag: JAX 0.12 would copy the matrix once more."""
+    x = solve_triangular(a, b)
+
+    def solve_triangular_pullback(x_bar: DenseColumns) -> tuple[Matrix, DenseColumns]:
+        w = solve_triangular(a, x_bar, transposed=True)
+        return tj.Outer(-w, x), w
+
+    return x, solve_triangular_pullback
+
+
 @tj.solve.natural_rule(tj.Symmetric, tj.Dense)
 @tj.solve.natural_rule(tj.Hermitian, tj.Dense)
-def solve_symmetric_rule(a, b):
+def solve_symmetric_rule(a: FullStorage, b: DenseColumns) -> tuple[DenseColumns, Pullback]:
     """The same rule with one factorisation for both directions."""
     f, b = symmetric_system(a, b)
     x = solve_factored(f, b)
 
-    def solve_symmetric_pullback(x_bar):
+    def solve_symmetric_pullback(
+        x_bar: DenseColumns,
+    ) -> tuple[Shaped[tj.Outer, "n n"], DenseColumns]:
         w = solve_factored_transposed(f, x_bar)
         return tj.Outer(-w, x), w
 
@@ -88,7 +110,7 @@ def solve_symmetric_rule(a, b):
 
 
 @tj.solve.natural_rule(tj.LowRankUpdate, tj.Dense, cotangents=("structural", "natural"))
-def solve_update_rule(a, b):
+def solve_update_rule(a: SquareUpdate, b: DenseColumns) -> tuple[DenseColumns, Pullback]:
     r"""Woodbury for both directions, with one factorisation of the small matrix $C$.
 
     With $t = C^{-1} D V^\top y$ and $s = C^{-\top} U^\top B^{-\top}\bar x$ nothing thin is
@@ -102,7 +124,7 @@ def solve_update_rule(a, b):
     t = solve_factored(small, weighted(a, vy))
     x = y - z @ t
 
-    def solve_update_pullback(x_bar):
+    def solve_update_pullback(x_bar: DenseColumns) -> tuple[SquareUpdate, DenseColumns]:
         zx = z.T @ as_columns(x_bar)
         if zt is None:
             s = solve_factored_transposed(small, zx)
@@ -125,10 +147,10 @@ def solve_update_rule(a, b):
 
 
 @tj.inv.natural_rule(tj.AbstractArray)
-def inv_rule(a):
+def inv_rule(a: SquareMatrix) -> tuple[SquareMatrix, Pullback]:
     c = tj.inv.primal(a)
 
-    def inv_pullback(c_bar):
+    def inv_pullback(c_bar: SquareMatrix) -> SquareMatrix:
         return tj.negative(tj.matmul(tj.matmul(c.mT, c_bar), c.mT))
 
     return c, inv_pullback
@@ -138,32 +160,35 @@ def inv_rule(a):
 
 
 @tj.solve.implementation(tj.AbstractArray, tj.Dense)
-def solve_any(a, b):
+def solve_any(a: Shaped[tj.AbstractArray, "n n"], b: DenseColumns) -> DenseColumns:
     return tj.solve.primal(formed("solve", a), b)
 
 
 @tj.inv.implementation(tj.AbstractArray)
-def inv_any(a):
+def inv_any(a: Shaped[tj.AbstractArray, "n n"]) -> SquareMatrix:
     return tj.inv.primal(formed("inv", a))
 
 
 @tj.solve.implementation(tj.Diagonal, tj.Dense)
-def solve_diagonal(a, b):
+def solve_diagonal(a: SquareDiagonal, b: DenseColumns) -> DenseColumns:
     return b / a.diag if b.ndim == 1 else b / a.diag[:, None]
 
 
 @tj.solve.implementation(tj.Triangular, tj.Dense)
-def solve_triangular(a, b):
-    return jsl.solve_triangular(a.data, b, lower=a.lower, unit_diagonal=a.unit_diagonal)
+def solve_triangular(
+    a: SquareTriangular, b: DenseColumns, transposed: bool = False
+) -> DenseColumns:
+    how = {"lower": a.lower, "unit_diagonal": a.unit_diagonal}
+    return jsl.solve_triangular(a.data, b, trans="T" if transposed else "N", **how)
 
 
 @tj.solve.implementation(tj.Symmetric, tj.Dense)
 @tj.solve.implementation(tj.Hermitian, tj.Dense)
-def solve_symmetric(a, b):
+def solve_symmetric(a: FullStorage, b: DenseColumns) -> DenseColumns:
     return solve_factored(*symmetric_system(a, b))
 
 
-def symmetric_system(a, b):
+def symmetric_system(a: FullStorage, b: DenseColumns) -> tuple[Factored, DenseColumns]:
     """A factored symmetric or Hermitian matrix and its right-hand side, of one dtype."""
     dtype = jnp.result_type(a.data, b)
     return factored(a.replace(data=a.data.astype(dtype))), b.astype(dtype)
@@ -171,33 +196,33 @@ def symmetric_system(a, b):
 
 @tj.solve.implementation(tj.Identity, tj.Dense)
 @tj.solve.implementation(tj.Identity, tj.AbstractArray)
-def solve_identity(a, b):
+def solve_identity(a: Shaped[tj.Identity, "n n"], b: Columns) -> Columns:
     return b
 
 
 @tj.solve.implementation(tj.Diagonal, tj.Diagonal)
-def solve_diagonal_diagonal(a, b):
+def solve_diagonal_diagonal(a: SquareDiagonal, b: SquareDiagonal) -> SquareDiagonal:
     return tj.Diagonal(b.diag / a.diag)
 
 
 @tj.solve.implementation(tj.Diagonal, tj.Triangular)
-def solve_diagonal_triangular(a, b):
+def solve_diagonal_triangular(a: SquareDiagonal, b: SquareTriangular) -> SquareTriangular:
     return tj.Triangular(b.to_dense() / a.diag[:, None], b.lower)
 
 
 @tj.solve.implementation(tj.Triangular, tj.Triangular)
-def solve_triangular_triangular(a, b):
+def solve_triangular_triangular(a: SquareTriangular, b: SquareTriangular) -> SquareMatrix:
     dense = solve_triangular(a, b.to_dense())
     return tj.Triangular(dense, a.lower) if a.lower == b.lower else dense
 
 
 @tj.solve.implementation(tj.Scaled, tj.Dense, differentiate=True)
-def solve_scaled(a, b):
+def solve_scaled(a: Shaped[tj.Scaled, "n n"], b: DenseColumns) -> DenseColumns:
     return tj.solve(a.matrix, b) / a.factor
 
 
 @tj.solve.implementation(tj.BlockDiagonal, tj.Dense, differentiate=True)
-def solve_blocks(a, b):
+def solve_blocks(a: Shaped[tj.BlockDiagonal, "n n"], b: DenseColumns) -> DenseColumns:
     check_square_blocks("solve", a)
     parts = [
         tj.solve(block, b[columns])
@@ -206,21 +231,21 @@ def solve_blocks(a, b):
     return jnp.concatenate(parts)
 
 
-def check_square_blocks(name, a) -> None:
+def check_square_blocks(name: str, a: tj.BlockDiagonal) -> None:
     """Raise `ShapeError` unless every block is square (otherwise the matrix is singular)."""
     if any(b.shape[0] != b.shape[1] for b in a.blocks):
         raise tj.ShapeError(f"{name}: a BlockDiagonal with blocks that are not square is singular.")
 
 
 @tj.solve.implementation(tj.Kronecker, tj.Dense, differentiate=True)
-def solve_kronecker(a, b):
+def solve_kronecker(a: Shaped[tj.Kronecker, "n n"], b: DenseColumns) -> DenseColumns:
     for factor in a.factors:
         check_square_factor("solve", factor)
     return along_axes(tj.solve, a.factors, b)
 
 
 @tj.solve.implementation(tj.LowRankUpdate, tj.Dense)
-def solve_update(a, b):
+def solve_update(a: SquareUpdate, b: DenseColumns) -> DenseColumns:
     r"""Woodbury, without an inverse of `d`.
 
     $x = y - Z\,(I + D V^\top Z)^{-1} D V^\top y$ with $y = B^{-1}b$ and $Z = B^{-1}U$.
@@ -230,103 +255,55 @@ def solve_update(a, b):
     return x.reshape(b.shape)
 
 
-def as_columns(b):
-    """A vector as a matrix of one column."""
-    return b[:, None] if b.ndim == 1 else b
-
-
-def solve_base(a, b):
-    """`B⁻¹ b`, `B⁻¹ U`, `B⁻ᵀ V` where that is the same, and a function: `B⁻ᵀ x̄` and `B⁻ᵀ V`.
-
-    A base that has to be factorised is factorised once.
-    """
-    if isinstance(a.base, tj.Diagonal | tj.Triangular | tj.Identity):
-        z, divide = tj.solve(a.base, a.u), functools.partial(tj.solve, a.base.mT)
-        zt = z if a.v is None and not isinstance(a.base, tj.Triangular) else None
-        back = lambda x_bar: (
-            divide(x_bar),
-            divide(right_of(a)) if zt is None else zt,
-        )
-        return tj.solve(a.base, b), z, zt, back
-    k, (solve, solve_transposed) = (
-        b.shape[1],
-        both_ways(a.base, jnp.result_type(a.base.dtype, b, a.u)),
-    )
-    both = solve(jnp.concatenate([b, a.u], axis=1))
-
-    def transposed(x_bar):
-        bars = solve_transposed(jnp.concatenate([x_bar, right_of(a)], axis=1))
-        return bars[:, :k], bars[:, k:]
-
-    return both[:, :k], both[:, k:], None, transposed
-
-
-def right_of(a):
-    """The right factor of a low-rank update."""
-    return a.u if a.v is None else a.v
-
-
-def capacitance(a, z):
-    """`I + D Vᵀ Z`, the small matrix of Woodbury and of the determinant lemma."""
-    # The product in this order: XLA then schedules the gradient of logdet with `Z` freed early
-    # (half the scratch memory).
-    return jnp.eye(z.shape[1], dtype=z.dtype) + weighted(a, (z.T @ right_of(a)).T)
-
-
-def weighted(a, rows):
-    """`D rows`."""
-    return rows if a.d is None else a.d[:, None] * rows
-
-
 # -- inverses ------------------------------------------------------------------------------------
 
 
 @tj.inv.implementation(tj.Diagonal)
-def inv_diagonal(a):
+def inv_diagonal(a: SquareDiagonal) -> SquareDiagonal:
     return tj.Diagonal(1 / a.diag)
 
 
 @tj.inv.implementation(tj.Triangular)
-def inv_triangular(a):
+def inv_triangular(a: SquareTriangular) -> SquareTriangular:
     eye = jnp.eye(a.shape[0], dtype=a.dtype)
     return tj.Triangular(solve_triangular(a, eye), a.lower, a.unit_diagonal)
 
 
 @tj.inv.implementation(tj.Symmetric)
-def inv_symmetric(a):
+def inv_symmetric(a: Shaped[tj.Symmetric, "n n"]) -> Shaped[tj.Symmetric, "n n"]:
     return tj.Symmetric(inverse_factored(factored(a)), "mean", a.definite)
 
 
 @tj.inv.implementation(tj.Hermitian)
-def inv_hermitian(a):
+def inv_hermitian(a: Shaped[tj.Hermitian, "n n"]) -> Shaped[tj.Hermitian, "n n"]:
     return tj.Hermitian(inverse_factored(factored(a)), "mean", a.definite)
 
 
 @tj.inv.implementation(tj.Identity)
-def inv_identity(a):
+def inv_identity(a: Shaped[tj.Identity, "n n"]) -> Shaped[tj.Identity, "n n"]:
     return a
 
 
 @tj.inv.implementation(tj.Scaled, differentiate=True)
-def inv_scaled(a):
+def inv_scaled(a: Shaped[tj.Scaled, "n n"]) -> SquareMatrix:
     return tj.multiply(tj.inv(a.matrix), 1 / a.factor)
 
 
 @tj.inv.implementation(tj.Kronecker, differentiate=True)
-def inv_kronecker(a):
+def inv_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> Shaped[tj.Kronecker, "n n"]:
     for factor in a.factors:
         check_square_factor("inv", factor)
     return tj.Kronecker(*map(tj.inv, a.factors))
 
 
 @tj.inv.implementation(tj.BlockDiagonal, differentiate=True)
-def inv_blocks(a):
+def inv_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Shaped[tj.BlockDiagonal, "n n"]:
     check_square_blocks("inv", a)
     return tj.BlockDiagonal(*map(tj.inv, a.blocks))
 
 
 @tj.inv.implementation(tj.LowRankUpdate, differentiate=True)
-def inv_update(a):
+def inv_update(a: SquareUpdate) -> SquareUpdate:
     """Woodbury again: the inverse is a low-rank update of the inverse of the base."""
     z = tj.solve(a.base, a.u)
     zt = tj.solve(a.base.mT, a.u if a.v is None else a.v)
@@ -338,7 +315,7 @@ def inv_update(a):
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def cases():
+def cases() -> Iterator[Case]:
     """Every implementation and rule of `solve` and `inv`; vectors, matrices, complex, empty."""
     from tanjax.testing import Case, Samples
 

@@ -80,11 +80,14 @@ from .quantities._unitful import (
     unitful as unitful,
 )
 from .types._block_diagonal import BlockDiagonal as BlockDiagonal
+from .types._circulant import Circulant as Circulant
 from .types._diagonal import Diagonal as Diagonal
 from .types._hermitian import Hermitian as Hermitian
 from .types._identity import Identity as Identity
 from .types._kronecker import Kronecker as Kronecker
 from .types._low_rank import LowRank as LowRank
 from .types._low_rank_update import LowRankUpdate as LowRankUpdate
+from .types._permutation import Permutation as Permutation
 from .types._symmetric import Symmetric as Symmetric
+from .types._toeplitz import Toeplitz as Toeplitz
 from .types._triangular import Triangular as Triangular

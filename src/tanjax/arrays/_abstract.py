@@ -24,13 +24,31 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jax.typing import DTypeLike
+from jaxtyping import PyTree, Shaped
 
 from tanjax._errors import NoRuleError, final_type, wrong_ndim
+from tanjax._typing import (
+    AnyArray,
+    Arraylike,
+    DenseArray,
+    DType,
+    Factor,
+    Function,
+    LinearTerms,
+    Multiple,
+    Natural,
+    Query,
+    Samples,
+    Scalar,
+    Shape,
+)
 
 from ._dense_aval import dense_aval
 from ._densify import densified, holds_its_array
@@ -38,13 +56,15 @@ from ._leaves import ARRAY_CLASSES, as_array, is_inexact
 from ._queries import without_promise
 from .maps import _defaults
 
+T = TypeVar("T")
+
 
 class Dense:
     """The type of `jax.Array`, NumPy arrays, Python and NumPy scalars, in rule signatures."""
 
 
 # The class of quantities, and what a constructor does with them; filled by `_hoisting`.
-QUANTITIES: dict[type, Callable[..., Any]] = {}
+QUANTITIES: dict[type, Function] = {}
 _NO_QUANTITIES: set[type] = set()  # classes of fields seen so far that are none
 _new_instance = object.__new__
 
@@ -70,19 +90,17 @@ class AbstractArray:
     _dynamic: ClassVar[tuple[str, ...]] = ()
     _static: ClassVar[tuple[str, ...]] = ()
     has_unit = False
-    units: Any = None  # the unit signature of the constructor, or a function; see `_hoisting`
+    units: ClassVar[str | Function | None] = (
+        None  # the unit signature of the constructor, or a function; see `_hoisting`
+    )
     constructor_unflattens = False  # for a type whose constructor neither checks nor converts
-    core_ndim: Any = None  # the rank of one array, where the type has only one
     fields_are_entries = False  # also integer ones; a field of other types may be an index
-    is_linear: Any = False
-    is_isometric: Any = False
-    is_injective: Any = False
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         if any("_dynamic" in base.__dict__ for base in cls.__mro__[1:-2]):
             raise final_type(cls)
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: object, **kwargs: object) -> Any:
         """Fields that are quantities make a quantity: `Diagonal(x * metre)` is in metres."""
         if not kwargs and _NO_QUANTITIES.issuperset(map(type, args)):  # 0.1 us
             return _new_instance(cls)
@@ -92,75 +110,75 @@ class AbstractArray:
             _NO_QUANTITIES.add(type(value))
         return _new_instance(cls)
 
-    def to_dense(self) -> jax.Array:
+    def to_dense(self) -> Shaped[DenseArray, " ..."]:
         """The dense array that the fields stand for (the map D)."""
         raise NotImplementedError(f"{type(self).__name__} must define `to_dense`.")
 
     # -- the four maps; closed forms in subclasses only make them fast ---------------------
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         """J: structural tangent to natural tangent."""
         return _defaults.pushforward_of_destructure(dense_of, self, structural)
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         """Jᵀ: natural cotangent to structural cotangent."""
         return _defaults.pullback_of_destructure(dense_of, self, natural)
 
-    def pushforward_of_restructure(self, natural: Any) -> Any:
+    def pushforward_of_restructure(self, natural: Natural) -> Self:
         """J⁺: natural tangent to the least structural tangent that gives it."""
         return _defaults.pushforward_of_restructure(self, natural)
 
-    def pullback_of_restructure(self, structural: Any) -> Any:
+    def pullback_of_restructure(self, structural: Self) -> Natural:
         """J⁺ᵀ: structural cotangent to the least-norm natural cotangent that gives it."""
         return _defaults.pullback_of_restructure(self, structural)
 
     # -- what a natural cotangent can be asked; defaults form the dense array --------------
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         """`self @ b` for a dense vector or matrix `b`, in plain JAX."""
         return densified(self, "apply", "define `apply` on the type") @ b
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         """The transposed matrix, without conjugation."""
         return jnp.swapaxes(
             densified(self, "transposed", "define `transposed` on the type"), -1, -2
         )
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         """The main diagonal."""
         return jnp.diagonal(densified(self, "diagonal", "define `diagonal` on the type"))
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         """The sum of all entries."""
         return jnp.sum(densified(self, "total", "define `total` on the type"))
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         """The sub-matrix of a contiguous range of rows and columns."""
         return self._dense_for("block")[..., rows, columns]
 
-    def _dense_for(self, query: str) -> Any:
+    def _dense_for(self, query: str) -> Shaped[DenseArray, " ..."]:
         """The dense array for a query; silent only where the storage is as large anyway."""
         if holds_its_array(self):
             return self.to_dense()
         return densified(self, query, f"define `{query}` on the type")
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         """`Σ selfᵢⱼ otherᵢⱼ`, without conjugation."""
         other = other.to_dense() if isinstance(other, AbstractArray) else other
         return jnp.sum(self._dense_for("pair") * other)
 
-    def as_query(self) -> tuple[str, tuple[Any, ...], Any] | None:
+    def as_query(self) -> Query | None:
         """The query that pairs a thin cotangent with any array: its name, arguments and cotangent.
 
         `⟨self, D⟩ = ⟨cotangent, D.query(*arguments)⟩`; `None` where there is no such query.
         """
         return None
 
-    def linear_terms(self) -> tuple[tuple[Any, Any], ...] | None:
+    def linear_terms(self) -> LinearTerms | None:
         """The terms of a lazy linear combination, as factors (`None` for 1) and arrays."""
         return None
 
-    def conj(self) -> Any:
+    def conj(self) -> Natural:
         """The complex conjugate: the array itself if it is real."""
         if not jnp.issubdtype(self.dtype, jnp.complexfloating):
             return self
@@ -168,18 +186,18 @@ class AbstractArray:
             return conj_of_fields(self)
         return jnp.conj(self._dense_for("conj"))
 
-    def scaled(self, factor: Any) -> Any:
+    def scaled(self, factor: Factor) -> Multiple:
         """`factor * self` for a scalar, or `NotImplemented` if no field of the type can hold it.
 
         By default a linear type multiplies its fields; who asks makes a lazy `Scaled` of others.
         """
         return self._on_fields(operator.mul, factor)
 
-    def divided(self, divisor: Any) -> Any:
+    def divided(self, divisor: Factor) -> Multiple:
         """`self / divisor` for a scalar, or `NotImplemented` (then times the rounded inverse)."""
         return self._on_fields(operator.truediv, divisor)
 
-    def _on_fields(self, function: Callable[[Any, Any], Any], number: Any) -> Any:
+    def _on_fields(self, function: Callable[[Array, Factor], Array], number: Factor) -> Multiple:
         """A multiple of an array of a linear type, where its fields tell it."""
         if not self.is_linear:
             return NotImplemented
@@ -191,7 +209,7 @@ class AbstractArray:
         each = lambda v: function(v, number) if is_inexact(v) else v
         return jax.tree.map(each, x)
 
-    def canonical(self) -> Any:
+    def canonical(self) -> Self:
         """The same array with its storage invariant enforced again (nothing to do by default).
 
         A linear projection of the fields, which also serves for tangents. Call it after code
@@ -199,40 +217,55 @@ class AbstractArray:
         """
         return self
 
+    if TYPE_CHECKING:  # attributes or properties of the types
+
+        @property
+        def is_linear(self) -> bool: ...
+        @property
+        def is_isometric(self) -> bool: ...
+        @property
+        def is_injective(self) -> bool: ...
+        @property
+        def core_ndim(self) -> int | None: ...
+
+    else:
+        is_linear = is_isometric = is_injective = False
+        core_ndim = None  # the rank of one array, where the type has only one
+
     if TYPE_CHECKING:  # installed by dispatch/_operators.py, two layers above
 
         @property
-        def mT(self) -> Any: ...
+        def mT(self) -> Shaped[AnyArray, "... n m"]: ...
         @property
-        def T(self) -> Any: ...
+        def T(self) -> Shaped[AnyArray, "... n m"]: ...
         @property
-        def H(self) -> Any: ...
-        def __matmul__(self, other: Any) -> Any: ...
-        def __rmatmul__(self, other: Any) -> Any: ...
-        def __add__(self, other: Any) -> Any: ...
-        def __radd__(self, other: Any) -> Any: ...
-        def __sub__(self, other: Any) -> Any: ...
-        def __rsub__(self, other: Any) -> Any: ...
-        def __mul__(self, other: Any) -> Any: ...
-        def __rmul__(self, other: Any) -> Any: ...
-        def __truediv__(self, other: Any) -> Any: ...
-        def __neg__(self) -> Any: ...
-        def __getitem__(self, index: Any) -> Any: ...
+        def H(self) -> Shaped[AnyArray, "... n m"]: ...
+        def __matmul__(self, other: Arraylike) -> Natural: ...
+        def __rmatmul__(self, other: Arraylike) -> Natural: ...
+        def __add__(self, other: Arraylike) -> Natural: ...
+        def __radd__(self, other: Arraylike) -> Natural: ...
+        def __sub__(self, other: Arraylike) -> Natural: ...
+        def __rsub__(self, other: Arraylike) -> Natural: ...
+        def __mul__(self, other: Arraylike) -> Natural: ...
+        def __rmul__(self, other: Arraylike) -> Natural: ...
+        def __truediv__(self, other: Arraylike) -> Natural: ...
+        def __neg__(self) -> Natural: ...
+        def __getitem__(self, index: PyTree) -> Natural: ...
 
     # -- facts -----------------------------------------------------------------------------
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         """Generic values for `python -m tanjax check`, made of a `tj.testing.Samples`."""
         return []
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """The shape of the dense array, after the leading axes of a batch."""
         return dense_aval(self).shape
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         """The dtype of the dense array."""
         return dense_aval(self).dtype
 
@@ -246,7 +279,7 @@ class AbstractArray:
         """The number of entries of the dense array."""
         return int(np.prod(self.shape))
 
-    def replace(self, **fields: Any) -> Any:
+    def replace(self, **fields: object) -> Self:
         """A copy with other fields, made without running the constructor."""
         new = object.__new__(type(self))
         for name in (*self._dynamic, *self._static):
@@ -257,7 +290,7 @@ class AbstractArray:
             raise TypeError(f"{type(self).__name__} has no field {sorted(fields)}.")
         return new
 
-    def astype(self, dtype: Any) -> Any:
+    def astype(self, dtype: DTypeLike) -> Natural:
         """The same array in another dtype: in its type, unless numbers would lose a part."""
         new = jnp.dtype(dtype)
         if _keeps_parts(self.dtype, new):
@@ -275,7 +308,7 @@ class AbstractArray:
             "Hint: compare entries, as in `jnp.all(x == y)`; `x is None` asks whether there is one."
         )
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         """Densify for NumPy: `np.asarray(x)` is `np.asarray(x.to_dense())`."""
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self)):
             raise NoRuleError(
@@ -290,7 +323,7 @@ class AbstractArray:
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
-def show(x: Any) -> str:
+def show(x: object) -> str:
     """A value in a repr: small concrete arrays in full, others as dtype and shape."""
     if isinstance(x, jax.core.Tracer) or (isinstance(x, jax.Array | np.ndarray) and x.size > 16):
         return f"{x.dtype}[{','.join(map(str, x.shape))}]"
@@ -305,7 +338,7 @@ def show(x: Any) -> str:
     return repr(x)
 
 
-def _keeps_parts(old: Any, new: Any) -> bool:
+def _keeps_parts(old: DType, new: DType) -> bool:
     """Whether numbers only change their precision: no fraction or imaginary part is cut off."""
     inexact = jnp.issubdtype(old, jnp.inexact) and jnp.issubdtype(new, jnp.inexact)
     narrows = jnp.issubdtype(old, jnp.complexfloating) > jnp.issubdtype(new, jnp.complexfloating)
@@ -319,13 +352,13 @@ def dense_of(x: AbstractArray) -> jax.Array:
 # -- helpers for the constructors of array types -------------------------------------------------
 
 
-def set_fields(x: Any, **fields: Any) -> None:
+def set_fields(x: object, **fields: object) -> None:
     """Set fields of a frozen instance, for constructors that canonicalise."""
     for name, value in fields.items():
         object.__setattr__(x, name, value)
 
 
-def conj_of_fields(x: Any) -> Any:
+def conj_of_fields(x: T) -> T:
     """The conjugate of an array whose `to_dense` has real coefficients: that of its fields."""
     return jax.tree.map(
         lambda v: v.conj() if isinstance(v, AbstractArray) or jnp.iscomplexobj(v) else v,
@@ -334,10 +367,10 @@ def conj_of_fields(x: Any) -> Any:
     )
 
 
-_DEFAULT_DTYPES: dict[bool, Any] = {}
+_DEFAULT_DTYPES: dict[bool, DType] = {}
 
 
-def default_dtype() -> Any:
+def default_dtype() -> DType:
     """JAX's default floating dtype; asking JAX takes 5 us."""
     wide = jax.config.jax_enable_x64  # type: ignore[attr-defined]
     if wide not in _DEFAULT_DTYPES:
@@ -345,7 +378,7 @@ def default_dtype() -> Any:
     return _DEFAULT_DTYPES[wide]
 
 
-def canonical_field(x: Any, name: str, ndim: int) -> Any:
+def canonical_field(x: object, name: str, ndim: int) -> Shaped[Array, " ..."]:
     """Check the rank of an array field; lists, scalars and NumPy arrays become `jax.Array`."""
     value = getattr(x, name)
     if type(value) not in ARRAY_CLASSES:
@@ -358,7 +391,7 @@ def canonical_field(x: Any, name: str, ndim: int) -> Any:
     return value
 
 
-def as_dense_field(cls: str, value: Any) -> jax.Array:
+def as_dense_field(cls: str, value: Arraylike) -> Shaped[Array, " ..."]:
     """A field as a dense array; a structured one is densified, visibly."""
     if isinstance(value, AbstractArray):
         return densified(value, cls, f"pass {cls} a dense array")

@@ -12,33 +12,38 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any
+from collections.abc import Hashable
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import PyTreeDef
+from jaxtyping import PyTree
 
 from tanjax._errors import unregistered
+from tanjax._typing import Function, Primal
 
-_AVALS: dict[Any, jax.ShapeDtypeStruct] = {}
-_RANKS: dict[Any, set[tuple[int, ...]]] = {}  # per tree; a type may take fields of several ranks
+_AVALS: dict[Hashable, jax.ShapeDtypeStruct] = {}
+_RANKS: dict[
+    Hashable, set[tuple[int, ...]]
+] = {}  # per tree; a type may take fields of several ranks
 
 
-def note_ranks(cls: Any) -> None:
+def note_ranks(cls: type) -> None:
     """Let the constructor of a type without a `shape` of its own note what single arrays hold."""
-    construct = cls.__init__
+    construct: Function = cls.__init__  # type: ignore[misc]
 
     @functools.wraps(construct)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self: PyTree, *args: PyTree, **kwargs: PyTree) -> None:
         construct(self, *args, **kwargs)
         leaves, tree = jax.tree.flatten(self)
         ranks = tuple(len(getattr(leaf, "shape", ())) for leaf in leaves)
         with contextlib.suppress(TypeError):  # a static field that does not hash: the check says so
             _RANKS.setdefault(tree, set()).add(ranks)
 
-    cls.__init__ = __init__
+    cls.__init__ = __init__  # type: ignore[misc]
 
 
-def dense_aval(x: Any) -> jax.ShapeDtypeStruct:
+def dense_aval(x: Primal) -> jax.ShapeDtypeStruct:
     """Shape and dtype of `x.to_dense()`, traced once per kind of leaves (about 0.3 ms).
 
     Of a batch: leading axes, then the shape of one array.
@@ -58,7 +63,7 @@ def dense_aval(x: Any) -> jax.ShapeDtypeStruct:
     return _AVALS[key]
 
 
-def _leading_axes(tree: Any, shapes: list[tuple[int, ...]]) -> int:
+def _leading_axes(tree: PyTreeDef, shapes: list[tuple[int, ...]]) -> int:
     """How many axes all leaves have beyond those of an array that a constructor made."""
     ranks = tuple(map(len, shapes))
     known = _RANKS.get(tree, set())

@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 import warnings
 from contextvars import ContextVar
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Shaped
 
 from tanjax._errors import DensifyWarning, NoRuleError, message, outside
+from tanjax._typing import DenseArray, Primal
 
 from ._queries import dense, shape
 from ._table import answers
@@ -61,7 +62,7 @@ def densify_mode() -> str:
     return _HERE.get() or _MODE[0]
 
 
-def densified(x: Any, operation: str, hint: str) -> Any:
+def densified(x: Primal, operation: str, hint: str) -> Shaped[DenseArray, " ..."]:
     """`x.to_dense()`, as loudly as the policy says: for implementations that lose structure.
 
     **Arguments:** `operation`, named in the message; `hint`, what the caller can do instead.
@@ -71,7 +72,7 @@ def densified(x: Any, operation: str, hint: str) -> Any:
     return dense(x)
 
 
-def announce(x: Any, operation: str, hint: str = "") -> None:
+def announce(x: Primal, operation: str, hint: str = "") -> None:
     """Say that an array becomes dense, as loudly as the policy says."""
     kind, mode = type(x), densify_mode()
     if mode == "allow" or (mode == "warn" and (operation, kind) in _SEEN):
@@ -87,7 +88,7 @@ def announce(x: Any, operation: str, hint: str = "") -> None:
     warnings.warn(text, DensifyWarning, stacklevel=outside())
 
 
-def announce_tangent(x: Any, operation: str) -> None:
+def announce_tangent(x: Primal, operation: str) -> None:
     """Say that a (co)tangent of `x` becomes dense, where `x` itself need not.
 
     A type that has only `to_dense` is silent, except under `"error"`: its products speak. So is one
@@ -97,6 +98,6 @@ def announce_tangent(x: Any, operation: str) -> None:
         announce(x, operation)
 
 
-def holds_its_array(x: Any) -> bool:
+def holds_its_array(x: Primal) -> bool:
     """Whether `x` stores more than half as many numbers as its array: one triangle is enough."""
     return 2 * sum(map(jnp.size, jax.tree.leaves(x))) > math.prod(shape(x))

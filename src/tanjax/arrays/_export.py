@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -33,15 +34,15 @@ def register_export(cls: type) -> None:
         return  # a second class of this name: the first keeps it
 
 
-def _write(name: str, aux: Any) -> bytes:
+def _write(name: str, aux: tuple[object, ...] | None) -> bytes:
     return json.dumps([_encode(name, value) for value in aux or ()]).encode()
 
 
-def _read(data: Any) -> tuple[Any, ...]:
+def _read(data: Iterable[int]) -> tuple[object, ...]:
     return tuple(map(_decode, json.loads(bytes(data).decode())))
 
 
-def _encode(name: str, value: Any) -> Any:
+def _encode(name: str, value: Any) -> object:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Unit):
@@ -54,7 +55,7 @@ def _encode(name: str, value: Any) -> Any:
         raise TypeError(f"{name}: the static value {value!r} cannot be exported.") from None
 
 
-def _decode(value: Any) -> Any:
+def _decode(value: object) -> object:
     if not isinstance(value, dict):
         return value
     if "unit" in value:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jaxtyping import PyTree
+
+from tanjax._typing import Arraylike, Structural
 
 # Concrete classes seen to be `jax.Array`: a set lookup takes 40 ns, isinstance 190 ns. Learnt at
 # run time, because making an array at import would start JAX's back end.
 ARRAY_CLASSES: set[type] = set()
 
 
-def as_array(value: Any) -> Any:
+def as_array(value: Arraylike) -> Array:
     """`jnp.asarray`, at a tenth of its price (4 us) where nothing is to do."""
     if type(value) in ARRAY_CLASSES:
         return value
@@ -23,7 +26,7 @@ def as_array(value: Any) -> Any:
     return value
 
 
-def is_inexact(x: Any) -> bool:
+def is_inexact(x: object) -> bool:
     """Whether a leaf has a tangent space: floating or complex dtype. Functions, texts have none."""
     dtype = getattr(x, "dtype", None)
     if dtype is None and not isinstance(x, bool | int | float | complex):
@@ -31,12 +34,12 @@ def is_inexact(x: Any) -> bool:
     return jnp.issubdtype(dtype or jnp.result_type(x), jnp.inexact)
 
 
-def split_inexact(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+def split_inexact(tree: PyTree) -> tuple[list[Array], Callable[[list[Array]], PyTree]]:
     """The differentiable leaves of a tree, and the function that puts others in their place."""
     leaves, treedef = jax.tree.flatten(tree)
     places = [i for i, leaf in enumerate(leaves) if is_inexact(leaf)]
 
-    def join(new: list[Any]) -> Any:
+    def join(new: list[Array]) -> PyTree:
         full = list(leaves)
         for i, value in zip(places, new, strict=True):
             full[i] = value
@@ -45,14 +48,14 @@ def split_inexact(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     return [jnp.asarray(leaves[i]) for i in places], join
 
 
-def tangent_leaves(primal: Any, tangent: Any) -> list[Any]:
+def tangent_leaves(primal: PyTree, tangent: Structural) -> list[Array]:
     """The leaves of a structural tangent that belong to differentiable leaves of the primal."""
     treedef = jax.tree.structure(primal)
     pairs = zip(jax.tree.leaves(primal), treedef.flatten_up_to(tangent), strict=True)
     return [t for p, t in pairs if is_inexact(p)]
 
 
-def from_tangent_leaves(primal: Any, leaves: list[Any]) -> Any:
+def from_tangent_leaves(primal: PyTree, leaves: Sequence[Array]) -> Structural:
     """A structural tangent from its differentiable leaves; the others are `float0` zeros."""
     flat, treedef = jax.tree.flatten(primal)
     rest = iter(leaves)

@@ -8,23 +8,34 @@ diagonal, its product with a thin matrix, one block. These functions ask for tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Shaped
 
 from tanjax._errors import wrong_natural_shape
+from tanjax._typing import (
+    AnyArray,
+    Arraylike,
+    DenseArray,
+    LinearTerms,
+    Natural,
+    Primal,
+    Scalar,
+    Shape,
+)
 
 from ._leaves import ARRAY_CLASSES, as_array
 from ._table import answers, array_type, is_own
 
 
-def array(x: Any) -> Any:
+def array(x: Arraylike) -> Natural:
     """A structured array as it is, anything else as a `jax.Array`."""
     return x if type(x) in ARRAY_CLASSES or array_type(x) else as_array(x)
 
 
-def shape(x: Any) -> tuple[int, ...]:
+def shape(x: Primal) -> Shape:
     """The shape of the dense array."""
     if hasattr(x, "shape"):
         return tuple(x.shape)
@@ -32,58 +43,58 @@ def shape(x: Any) -> tuple[int, ...]:
     return jnp.shape(x) if kind is None else tuple(jax.eval_shape(kind.destructure, x).shape)
 
 
-def dense(x: Any) -> jax.Array:
+def dense(x: Primal) -> Shaped[DenseArray, " ..."]:
     """The dense array, formed."""
     kind = array_type(x)
     return jnp.asarray(x) if kind is None else kind.destructure(x)
 
 
-def apply(x: Any, b: Any) -> Any:
+def apply(x: Primal, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
     """`x @ b` for a dense vector or matrix `b`."""
     return x.apply(b) if is_own(x) else dense(x) @ b
 
 
-def transposed(x: Any) -> Any:
+def transposed(x: Primal) -> Shaped[AnyArray, "... n m"]:
     """`xᵀ`, without conjugation."""
     return x.transposed() if is_own(x) else jnp.swapaxes(dense(x), -1, -2)
 
 
-def diagonal(x: Any) -> Any:
+def diagonal(x: Primal) -> Shaped[DenseArray, "... k"]:
     """The main diagonal."""
     return x.diagonal() if is_own(x) else jnp.diagonal(dense(x))
 
 
-def total(x: Any) -> Any:
+def total(x: Primal) -> Shaped[DenseArray, " ..."]:
     """The sum of all entries."""
     return x.total() if is_own(x) else jnp.sum(dense(x))
 
 
-def block(x: Any, rows: slice, columns: slice) -> Any:
+def block(x: Primal, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
     """A contiguous sub-matrix."""
     return x.block(rows, columns) if is_own(x) else dense(x)[rows, columns]
 
 
-def conj(x: Any) -> Any:
+def conj(x: Primal) -> Natural:
     """The complex conjugate."""
     return x.conj() if is_own(x) else jnp.conj(dense(x))
 
 
-def canonical(x: Any) -> Any:
+def canonical(x: Primal) -> Primal:
     """The same array with its storage invariant enforced."""
     return x.canonical() if is_own(x) else x
 
 
-def without_promise(x: Any) -> Any:
+def without_promise(x: Primal) -> Primal:
     """The same array without the promise to be definite, which its tangents do not keep."""
     return x.replace(definite=False) if getattr(x, "definite", False) is True else x
 
 
-def is_dense(x: Any) -> bool:
+def is_dense(x: Primal) -> bool:
     """Whether a natural (co)tangent is formed already."""
     return array_type(x) is None
 
 
-def thin_pairing(x: Any, natural: Any) -> tuple[Callable[[Any], Any], Any] | None:
+def thin_pairing(x: Primal, natural: Arraylike) -> tuple[Callable[[Primal], Array], Array] | None:
     """A query `q` and a cotangent `c` with `⟨c, q(x)⟩ = ⟨natural, D(x)⟩`, if `x` answers one.
 
     `⟨l rᵀ, D⟩ = ⟨l, D r⟩`: what a thin cotangent asks of a type, the type has written down. Its
@@ -96,7 +107,7 @@ def thin_pairing(x: Any, natural: Any) -> tuple[Callable[[Any], Any], Any] | Non
     return lambda x: getattr(x.canonical(), query)(*arguments), cotangent
 
 
-def pair(x: Any, y: Any) -> Any:
+def pair(x: Primal, y: Primal) -> Scalar:
     """The pairing `Σ xᵢⱼ yᵢⱼ`, without conjugation, through whichever side is thinner."""
     for a, b in ((x, y), (y, x)):
         if answers(a, "pair"):
@@ -104,19 +115,19 @@ def pair(x: Any, y: Any) -> Any:
     return jnp.sum(dense(x) * dense(y))
 
 
-def linear_terms(x: Any) -> tuple[tuple[Any, Any], ...] | None:
+def linear_terms(x: Primal) -> LinearTerms | None:
     """The factors and arrays of which a natural (co)tangent is a linear combination, if it is."""
     return x.linear_terms() if is_own(x) else None
 
 
-def without_unit(where: str, x: Any, natural: Any) -> Any:
+def without_unit(where: str, x: Primal, natural: Arraylike) -> Arraylike:
     """A natural (co)tangent of an array without a unit: stripped, if it has no dimension."""
     if getattr(natural, "has_unit", False) and not getattr(x, "has_unit", False):
         return natural.plain(where)
     return natural
 
 
-def check_natural(where: str, x: Any, natural: Any) -> None:
+def check_natural(where: str, x: Primal, natural: Arraylike) -> None:
     """Raise `CotangentError` unless the natural (co)tangent has the shape of its primal."""
     expected = shape(x)
     if shape(natural) != expected:

@@ -10,11 +10,13 @@ import dataclasses
 import inspect
 import operator
 from collections.abc import Callable
-from typing import Any, TypeVar, dataclass_transform, overload
+from typing import Any, TypeAlias, TypeVar, dataclass_transform, overload
 
 import jax
+from jax import Array
 
 from tanjax._errors import RegistrationError, final_type
+from tanjax._typing import Function, Natural, Primal, Structural
 
 from ._abstract import AbstractArray, dense_of, static_field
 from ._dense_aval import note_ranks
@@ -23,14 +25,15 @@ from ._table import TYPES, ArrayType
 from .maps import _defaults as default
 
 T = TypeVar("T")
+Fields: TypeAlias = tuple[object, ...]
 
 
 @overload
-def register_array_type(cls: type[T], /, **options: Any) -> type[T]: ...
+def register_array_type(cls: type[T], /, **options: object) -> type[T]: ...
 @overload
-def register_array_type(cls: None = None, /, **options: Any) -> Callable[[type[T]], type[T]]: ...
+def register_array_type(cls: None = None, /, **options: object) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static_field,))
-def register_array_type(cls: Any = None, /, **options: Any) -> Any:
+def register_array_type(cls: type | None = None, /, **options: Any) -> type | Function:
     """Register an array type: a decorator for your own class, a call for somebody else's.
 
     **Arguments:** for a subclass of `AbstractArray`, `linear`, `isometric` and `injective` (all
@@ -104,7 +107,7 @@ def _register_own(
     return new
 
 
-def _register_pytree(cls: Any) -> None:
+def _register_pytree(cls: type[AbstractArray]) -> None:
     """Register the fields as leaves; both directions run on every compiled call.
 
     Slot descriptors instead of `getattr` and `object.__setattr__` by name take a call of a jitted
@@ -122,13 +125,13 @@ def _register_pytree(cls: Any) -> None:
     static_writers = [getattr(cls, name).__set__ for name in static]
     new_instance = object.__new__
 
-    def flatten(x: Any) -> tuple[Any, Any]:
+    def flatten(x: AbstractArray) -> tuple[Fields, Fields]:
         return children_of(x), aux_of(x)
 
-    def flatten_with_keys(x: Any) -> tuple[Any, Any]:
+    def flatten_with_keys(x: AbstractArray) -> tuple[Fields, Fields]:
         return tuple(zip(keys, children_of(x), strict=True)), aux_of(x)
 
-    def unflatten(aux: Any, children: Any) -> Any:
+    def unflatten(aux: Fields, children: Fields) -> AbstractArray:
         new = new_instance(cls)
         for write, value in zip(writers, children):  # noqa: B905  (`strict` costs 0.1 us)
             write(new, value)
@@ -140,7 +143,7 @@ def _register_pytree(cls: Any) -> None:
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
-def _reader(cls: Any, names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+def _reader(cls: type, names: tuple[str, ...]) -> Callable[[AbstractArray], Fields]:
     """A function that reads fields into a tuple; slots make them data descriptors."""
     if not names:
         return lambda x: ()
@@ -154,7 +157,7 @@ def _is_pytree(cls: type) -> bool:
     """Whether JAX takes instances of a class apart."""
     if issubclass(cls, tuple):
         return hasattr(cls, "_fields")  # a named tuple
-    probe: Any = object.__new__(cls)
+    probe: object = object.__new__(cls)
     try:
         return not jax.tree_util.all_leaves([probe])
     except Exception:  # the class is a pytree whose flatten needs its fields
@@ -164,11 +167,11 @@ def _is_pytree(cls: type) -> bool:
 def _register_foreign(
     cls: type,
     *,
-    destructure: Callable[[Any], Any] | None = None,
-    pullback_of_destructure: Callable[[Any, Any], Any] | None = None,
-    pullback_of_restructure: Callable[[Any, Any], Any] | None = None,
-    pushforward_of_destructure: Callable[[Any, Any], Any] | None = None,
-    pushforward_of_restructure: Callable[[Any, Any], Any] | None = None,
+    destructure: Callable[[Primal], Array] | None = None,
+    pullback_of_destructure: Callable[[Primal, Natural], Structural] | None = None,
+    pullback_of_restructure: Callable[[Primal, Structural], Natural] | None = None,
+    pushforward_of_destructure: Callable[[Primal, Structural], Natural] | None = None,
+    pushforward_of_restructure: Callable[[Primal, Natural], Structural] | None = None,
     linear: bool = False,
     isometric: bool = False,
     injective: bool = False,

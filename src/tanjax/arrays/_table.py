@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+
+from jax import Array
+
+from tanjax._typing import Natural, Primal, Structural
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,14 +23,14 @@ class ArrayType:
     """
 
     cls: type
-    destructure: Callable[[Any], Any]
-    pushforward_of_destructure: Callable[[Any, Any], Any]
-    pullback_of_destructure: Callable[[Any, Any], Any]
-    pushforward_of_restructure: Callable[[Any, Any], Any]
-    pullback_of_restructure: Callable[[Any, Any], Any]
-    is_linear: Callable[[Any], bool]
-    is_isometric: Callable[[Any], bool]
-    is_injective: Callable[[Any], bool]
+    destructure: Callable[[Primal], Array]
+    pushforward_of_destructure: Callable[[Primal, Structural], Natural]
+    pullback_of_destructure: Callable[[Primal, Natural], Structural]
+    pushforward_of_restructure: Callable[[Primal, Natural], Structural]
+    pullback_of_restructure: Callable[[Primal, Structural], Natural]
+    is_linear: Callable[[Primal], bool]
+    is_isometric: Callable[[Primal], bool]
+    is_injective: Callable[[Primal], bool]
     has_closed_form: bool
     is_own: bool
 
@@ -35,12 +38,12 @@ class ArrayType:
 TYPES: dict[type, ArrayType] = {}
 
 
-def array_type(x: Any) -> ArrayType | None:
+def array_type(x: object) -> ArrayType | None:
     """The registered array type of a value, or `None` if the value is not structured."""
     return TYPES.get(type(x))
 
 
-def array_type_of(x: Any) -> ArrayType:
+def array_type_of(x: object) -> ArrayType:
     """The registered type of a structured array."""
     kind = array_type(x)
     if kind is None:
@@ -48,24 +51,24 @@ def array_type_of(x: Any) -> ArrayType:
     return kind
 
 
-def is_structured(x: Any) -> bool:
+def is_structured(x: object) -> bool:
     """Whether the value is an instance of a registered array type."""
     return type(x) in TYPES
 
 
-def is_own(x: Any) -> bool:
+def is_own(x: object) -> bool:
     """Whether the value is structured and has the methods of `AbstractArray`."""
     kind = TYPES.get(type(x))
     return kind is not None and kind.is_own
 
 
-def fact(x: Any, name: str) -> bool:
+def fact(x: object, name: str) -> bool:
     """A fact of any array, such as `is_linear`; a dense one has them all."""
     kind = TYPES.get(type(x))
     return kind is None or getattr(kind, name)(x)
 
 
-def answers(x: Any, query: str) -> bool:
+def answers(x: object, query: str) -> bool:
     """Whether the author of the type of `x` wrote a query, rather than inherit its default."""
     return is_own(x) and query in vars(type(x))
 

@@ -13,6 +13,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from tanjax._errors import ShapeError, UnitError, message
 from tanjax.arrays import Unitful, convert, is_structured, unitful
@@ -22,10 +23,10 @@ from tanjax.units import Unit, one
 class Chart(eqx.Module):
     """The units of a tree of quantities, leaf by leaf; `None` for plain leaves."""
 
-    tree: Any = eqx.field(static=True)
+    tree: PyTree = eqx.field(static=True)
     units: tuple[Unit | None, ...] = eqx.field(static=True)
 
-    def numbers(self, where: str, tree: Any) -> Any:
+    def numbers(self, where: str, tree: PyTree) -> PyTree:
         """The numbers of a tree in the units of the chart.
 
         **Raises:** `UnitError` naming the leaf; `ShapeError` if the tree has another structure.
@@ -45,7 +46,7 @@ class Chart(eqx.Module):
         ]
         return jax.tree.unflatten(self.tree, done)
 
-    def quantities(self, numbers: Any) -> Any:
+    def quantities(self, numbers: PyTree) -> PyTree:
         """Numbers with their units; a leaf that is itself a tree keeps its structure."""
         leaves = self.tree.flatten_up_to(numbers)
         done = [labelled(x, unit) for x, unit in zip(leaves, self.units, strict=True)]
@@ -68,13 +69,13 @@ def _quotient(unit: Unit | None, by: Unit | None) -> Unit | None:
     return (unit.delta if unit else one) / by.delta
 
 
-def units_of(tree: Any) -> Chart:
+def units_of(tree: PyTree) -> Chart:
     """The chart of a tree of quantities."""
     leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
     return Chart(treedef, tuple(x.label if type(x) is Unitful else None for x in leaves))
 
 
-def chart_of(tree: Any) -> tuple[Any, Chart]:
+def chart_of(tree: PyTree) -> tuple[Any, Chart]:
     """The numbers of a tree as arrays, and its chart."""
     leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
     values = [x.stored if type(x) is Unitful else x for x in leaves]
@@ -82,7 +83,7 @@ def chart_of(tree: Any) -> tuple[Any, Chart]:
     return numbers, units_of(tree)
 
 
-def with_arrays(tree: Any) -> Any:
+def with_arrays(tree: PyTree) -> PyTree:
     """A tree with Python numbers inside quantities as arrays: solvers compile for each number."""
     array = lambda x: (
         unitful(jnp.asarray(x.stored), x.label)
@@ -92,12 +93,12 @@ def with_arrays(tree: Any) -> Any:
     return jax.tree.map(array, tree, is_leaf=lambda x: type(x) is Unitful)
 
 
-def labelled(value: Any, unit: Unit | None) -> Any:
+def labelled(value: PyTree, unit: Unit | None) -> PyTree:
     """A number with its unit, or plain."""
     return value if unit is None or value is None else unitful(value, unit)
 
 
-def number_in(where: str, x: Any, unit: Unit | None) -> Any:
+def number_in(where: str, x: PyTree, unit: Unit | None) -> PyTree:
     """The number of a quantity in a unit; `None` stands for a plain number.
 
     Zero has every unit; plain numbers and dimensionless quantities mix.

@@ -24,13 +24,15 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jaxtyping
+from jaxtyping import PyTree
 
 from tanjax import units
 from tanjax._errors import ShapeError, UnitError, describe, message
+from tanjax._typing import Function
 from tanjax.arrays import Unitful
 from tanjax.units import Dimension
 
@@ -76,7 +78,7 @@ class _QuantityType(type):
     """The class of `Quantity[...]`: makes annotations and answers `isinstance`."""
 
     dimension: Dimension | None
-    array: Any
+    array: PyTree
     over_value: bool
 
     def __getitem__(cls, item: Any) -> type:
@@ -88,7 +90,7 @@ class _QuantityType(type):
             _made[key] = _make(unit, array)
         return _made[key]
 
-    def __instancecheck__(cls, x: Any) -> bool:
+    def __instancecheck__(cls, x: PyTree) -> bool:
         return _fault(cls, x) is None
 
     def __repr__(cls) -> str:
@@ -109,11 +111,11 @@ class Quantity(metaclass=_QuantityType):
     """
 
     dimension = None
-    array: Any = None
+    array: PyTree = None
     over_value = False
 
 
-def _make(unit: Any, array: list[Any]) -> type:
+def _make(unit: Any, array: list[PyTree]) -> type:
     text = unit if isinstance(unit, str) else f"{unit}"
     named = _DIMENSIONS.get(text, unit) if isinstance(unit, str) else unit
     dimension = named if type(named) is Dimension else units.unit(named).dimension
@@ -142,7 +144,7 @@ def _spell(part: Any) -> str:
     return "None" if part is type(None) else getattr(part, "__name__", repr(part))
 
 
-def _array_type(array: list[Any]) -> tuple[Any, bool]:
+def _array_type(array: list[PyTree]) -> tuple[PyTree, bool]:
     """What `isinstance` is asked of the array, and whether of the value or of the quantity."""
     if not array:
         return None, False
@@ -163,7 +165,7 @@ def _array_type(array: list[Any]) -> tuple[Any, bool]:
     )
 
 
-def _fault(cls: _QuantityType, x: Any) -> type[Exception] | None:
+def _fault(cls: _QuantityType, x: PyTree) -> type[Exception] | None:
     """Why a value is not of this type: `UnitError`, `ShapeError`, or nothing."""
     if type(x) is not Unitful:
         return UnitError
@@ -177,7 +179,7 @@ def _fault(cls: _QuantityType, x: Any) -> type[Exception] | None:
     return None if fits else ShapeError
 
 
-def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+def checked(function: Function) -> Function:
     """Check the arguments and the result of a function against its annotations, on every call.
 
     Understood are `Quantity[...]`, jaxtyping's arrays, and unions, tuples, lists and dicts of
@@ -194,10 +196,10 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
         for name, parameter in signature.parameters.items()
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     }
-    hints: dict[str, Any] = {}
+    hints: dict[str, PyTree] = {}
 
     @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: PyTree, **kwargs: PyTree) -> PyTree:
         if not hints:  # now that names defined below the function exist
             hints.update(typing.get_type_hints(function, include_extras=True) or {"": None})
         arguments = signature.bind(*args, **kwargs).arguments
@@ -214,7 +216,7 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def _each(name: str, value: Any, kind: Any) -> Iterator[tuple[str, Any]]:
+def _each(name: str, value: PyTree, kind: Any) -> Iterator[tuple[str, Any]]:
     """The arguments behind a parameter: several for `*args` and `**kwargs`."""
     if kind is None:
         yield name, value
@@ -224,13 +226,13 @@ def _each(name: str, value: Any, kind: Any) -> Iterator[tuple[str, Any]]:
         yield from value.items()
 
 
-def _members(hint: Any) -> tuple[Any, ...]:
+def _members(hint: Any) -> tuple[PyTree, ...]:
     """The members of a union; none for other hints."""
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     return typing.get_args(hint) if union else ()
 
 
-def _check(function: Any, place: str, hint: Any, value: Any, arguments: Any) -> None:
+def _check(function: Function, place: str, hint: Any, value: PyTree, arguments: PyTree) -> None:
     """Raise if a value does not fit an annotation that we understand."""
     for path, expected, got in _places(place, hint, value):
         members = _members(expected)
@@ -257,7 +259,7 @@ def _check(function: Any, place: str, hint: Any, value: Any, arguments: Any) -> 
         )
 
 
-def _places(path: str, hint: Any, value: Any) -> Iterator[tuple[str, Any, Any]]:
+def _places(path: str, hint: Any, value: PyTree) -> Iterator[tuple[str, Any, Any]]:
     """Follow tuples, lists and dicts to the values that have an annotation of their own."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
@@ -277,7 +279,7 @@ def _places(path: str, hint: Any, value: Any) -> Iterator[tuple[str, Any, Any]]:
         yield path, hint, value
 
 
-def _fault_of(hint: Any, value: Any, alone: bool = True) -> type[Exception] | None:
+def _fault_of(hint: Any, value: PyTree, alone: bool = True) -> type[Exception] | None:
     """Why a value does not fit one annotation; in a union every class is asked, alone only ours."""
     if isinstance(hint, _QuantityType):
         return _fault(hint, value)
@@ -293,5 +295,5 @@ def _fault_of(hint: Any, value: Any, alone: bool = True) -> type[Exception] | No
     return None if number or isinstance(value, hint) else UnitError
 
 
-def _show(x: Any) -> str:
+def _show(x: PyTree) -> str:
     return f"{describe(x.stored)} in {x.label}" if type(x) is Unitful else describe(x)

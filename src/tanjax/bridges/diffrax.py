@@ -21,14 +21,15 @@ given in plain numbers of that unit, because its own constructor takes nothing e
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from tanjax._errors import ShapeError, UnitError, message
+from tanjax._typing import Function
 from tanjax.arrays import Unitful, is_structured
 from tanjax.units import Unit
 
@@ -47,12 +48,12 @@ class _State(eqx.Module):
     chart: Chart
     steps: Any  # per leaf, or None for 1
 
-    def numbers(self, where: str, y: Any, per: Unit | None = None, rate: bool = False) -> Any:
+    def numbers(self, where: str, y: PyTree, per: Unit | None = None, rate: bool = False) -> PyTree:
         """What the solver gets of a state, or of its rate of change."""
         chart = self.chart.per(per) if rate else self.chart
         return self._scaled(chart.numbers(where, y), jnp.divide)
 
-    def quantities(self, numbers: Any, per: Unit | None = None, rate: bool = False) -> Any:
+    def quantities(self, numbers: PyTree, per: Unit | None = None, rate: bool = False) -> PyTree:
         """A state, or its rate of change, from the numbers of the solver."""
         chart = self.chart.per(per) if rate else self.chart
         return chart.quantities(self._scaled(numbers, jnp.multiply))
@@ -63,7 +64,7 @@ class _State(eqx.Module):
         take = lambda n: None if self.steps is None else tuple(next(steps) for _ in range(n))
         return [_State(chart, take(len(chart.units))) for chart in self.chart.parts()]
 
-    def _scaled(self, numbers: Any, by: Callable[..., Any]) -> Any:
+    def _scaled(self, numbers: PyTree, by: Function) -> PyTree:
         if self.steps is None:
             return numbers
         leaves = self.chart.tree.flatten_up_to(numbers)
@@ -74,13 +75,13 @@ class _State(eqx.Module):
 class _Field(eqx.Module):
     """A vector field on plain numbers, around one on quantities."""
 
-    function: Any
+    function: Function
     time: Unit | None = eqx.field(static=True)
     state: _State  # what the field is given
     moved: _State  # what it moves
     noise: bool = eqx.field(static=True, default=False)
 
-    def __call__(self, t: Any, y: Any, args: Any) -> Any:
+    def __call__(self, t: PyTree, y: PyTree, args: PyTree) -> PyTree:
         rate = self.function(labelled(t, self.time), self.state.quantities(y), args)
         per = self.time**0.5 if self.noise and self.time is not None else self.time
         return self.moved.numbers("vector field: dy", rate, per, rate=True)
@@ -89,22 +90,22 @@ class _Field(eqx.Module):
 class _Saved(eqx.Module):
     """What is saved: the numbers of the state, or of a user's function of quantities."""
 
-    function: Any
+    function: Function
     time: Unit | None = eqx.field(static=True)
     state: _State
 
-    def __call__(self, t: Any, y: Any, args: Any) -> Any:
+    def __call__(self, t: PyTree, y: PyTree, args: PyTree) -> PyTree:
         return chart_of(self.function(labelled(t, self.time), self.state.quantities(y), args))[0]
 
 
 class _Condition(eqx.Module):
     """A condition of an event on plain numbers, around one on quantities."""
 
-    function: Any
+    function: Function
     time: Unit | None = eqx.field(static=True)
     state: _State
 
-    def __call__(self, t: Any, y: Any, args: Any, **kwargs: Any) -> Any:
+    def __call__(self, t: PyTree, y: PyTree, args: PyTree, **kwargs: PyTree) -> PyTree:
         out = self.function(labelled(t, self.time), self.state.quantities(y), args, **kwargs)
         return out.stored if type(out) is Unitful else out  # only its sign matters
 
@@ -116,7 +117,7 @@ class DenseSolution(eqx.Module):
     time: Unit | None = eqx.field(static=True)
     state: _State
 
-    def evaluate(self, t0: Any, t1: Any = None, left: bool = True) -> Any:
+    def evaluate(self, t0: PyTree, t1: PyTree = None, left: bool = True) -> PyTree:
         """The state at `t0`, or its increment from `t0` to `t1`."""
         at = lambda t: self.interpolation.evaluate(self._numbers(t), None, left)
         if t1 is None:
@@ -124,12 +125,12 @@ class DenseSolution(eqx.Module):
         # Leaf by leaf: the increment that the interpolation offers subtracts whole trees.
         return self.state.quantities(jax.tree.map(jnp.subtract, at(t1), at(t0)), rate=True)
 
-    def derivative(self, t: Any, left: bool = True) -> Any:
+    def derivative(self, t: PyTree, left: bool = True) -> PyTree:
         """The rate of change of the interpolated state, in `[y]/[t]`."""
         rate = self.interpolation.derivative(self._numbers(t), left)
         return self.state.quantities(rate, self.time, rate=True)
 
-    def _numbers(self, t: Any) -> Any:
+    def _numbers(self, t: PyTree) -> PyTree:
         return number_in("evaluate: t", t, self.time)
 
 
@@ -139,9 +140,9 @@ class SubSaveAt:
 
     t0: bool = False
     t1: bool = False
-    ts: Any = None
+    ts: PyTree = None
     steps: bool | int = 0
-    fn: Callable[..., Any] | None = None
+    fn: Function | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,10 +155,10 @@ class SaveAt:
 
     t0: bool = False
     t1: bool = False
-    ts: Any = None
+    ts: PyTree = None
     steps: bool | int = False
-    fn: Callable[..., Any] | None = None
-    subs: Any = None
+    fn: Function | None = None
+    subs: PyTree = None
     dense: bool = False
     solver_state: bool = False
     controller_state: bool = False
@@ -167,16 +168,16 @@ class SaveAt:
 def diffeqsolve(
     terms: Any,
     solver: Any,
-    t0: Any,
-    t1: Any,
-    dt0: Any,
-    y0: Any,
-    args: Any = None,
+    t0: PyTree,
+    t1: PyTree,
+    dt0: PyTree,
+    y0: PyTree,
+    args: PyTree = None,
     *,
     saveat: Any = SaveAt(t1=True),
     stepsize_controller: Any = None,
     event: Any = None,
-    **options: Any,
+    **options: PyTree,
 ) -> diffrax.Solution:
     """`diffrax.diffeqsolve` on quantities.
 
@@ -216,7 +217,7 @@ def diffeqsolve(
     return _labelled(solution, saves, time, state, y0, args)
 
 
-def _time(name: str, t: Any, time: Unit | None) -> Any:
+def _time(name: str, t: PyTree, time: Unit | None) -> PyTree:
     # An array: for Python numbers diffrax would compile anew with every value.
     return None if t is None else jnp.asarray(number_in(f"diffeqsolve: {name}", t, time))
 
@@ -243,12 +244,12 @@ def _terms(terms: Any, time: Unit | None, state: _State, moved: _State) -> Any:
     )
 
 
-def _controller(controller: Any, chart: Chart, time: Unit | None) -> tuple[Any, Any]:
+def _controller(controller: Any, chart: Chart, time: Unit | None) -> tuple[PyTree, PyTree]:
     """A controller of plain numbers, and the absolute tolerances where leaves differ in them."""
     if controller is None:
         return diffrax.ConstantStepSize(), None
     steps: Any = None
-    changed: dict[str, Any] = {}
+    changed: dict[str, PyTree] = {}
     for name in (field.name for field in dataclasses.fields(controller)):
         value = getattr(controller, name)
         if name == "atol":
@@ -261,7 +262,7 @@ def _controller(controller: Any, chart: Chart, time: Unit | None) -> tuple[Any, 
     return eqx.tree_at(where, controller, list(changed.values())) if changed else controller, steps
 
 
-def _atol(value: Any, chart: Chart) -> tuple[Any, Any]:
+def _atol(value: PyTree, chart: Chart) -> tuple[PyTree, PyTree]:
     """One absolute tolerance for all leaves, or 1 and the steps that it stands for."""
     leaves, tree = jax.tree.flatten(value, is_leaf=is_structured)
     units = chart.per(None).units
@@ -287,7 +288,7 @@ def _event(event: Any, time: Unit | None, state: _State) -> Any:
     if event is None:
         return None
 
-    def wrap(function: Any) -> Any:
+    def wrap(function: Function) -> Any:
         # The conditions of diffrax itself read the terms and the numbers of the solver.
         own = getattr(function, "__module__", "").startswith("diffrax.")
         return function if own else _Condition(function, time, state)
@@ -315,11 +316,11 @@ def _saveat(saveat: Any) -> SaveAt:
     return saveat
 
 
-def _is_sub(x: Any) -> bool:
+def _is_sub(x: PyTree) -> bool:
     return isinstance(x, SubSaveAt | diffrax.SubSaveAt)
 
 
-def _function_of(sub: Any) -> Any:
+def _function_of(sub: PyTree) -> Any:
     """The user's function of what to save, or `None` for the state itself."""
     default = isinstance(sub, diffrax.SubSaveAt) and sub.fn is _DEFAULT_FN
     return None if default else sub.fn
@@ -329,7 +330,7 @@ _DEFAULT_FN = diffrax.SubSaveAt(t1=True).fn
 
 
 def _plain_saveat(saves: SaveAt, time: Unit | None, state: _State) -> diffrax.SaveAt:
-    def plain(sub: Any) -> diffrax.SubSaveAt:
+    def plain(sub: PyTree) -> diffrax.SubSaveAt:
         function = _function_of(sub)
         return diffrax.SubSaveAt(
             t0=sub.t0,
@@ -348,18 +349,23 @@ def _plain_saveat(saves: SaveAt, time: Unit | None, state: _State) -> diffrax.Sa
     )
 
 
-def _times(ts: Any, time: Unit | None) -> Any:
+def _times(ts: PyTree, time: Unit | None) -> Any:
     if isinstance(ts, list | tuple):
         return jnp.stack([jnp.asarray(number_in("saveat: ts", t, time), float) for t in ts])
     return number_in("saveat: ts", ts, time)
 
 
 def _labelled(
-    solution: Any, saves: SaveAt, time: Unit | None, state: _State, y0: Any, args: Any
+    solution: Any,
+    saves: SaveAt,
+    time: Unit | None,
+    state: _State,
+    y0: PyTree,
+    args: PyTree,
 ) -> diffrax.Solution:
     """The solution with units."""
 
-    def saved(sub: Any, ys: Any) -> Any:
+    def saved(sub: PyTree, ys: PyTree) -> PyTree:
         function = _function_of(sub)
         if function is None:
             return state.quantities(ys)

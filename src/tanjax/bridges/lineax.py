@@ -19,6 +19,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, message
 from tanjax.arrays import (
@@ -47,13 +48,13 @@ except ImportError as error:
 class _Product(eqx.Module):
     """A matrix of a type that lineax has no storage for, as a function of a vector."""
 
-    matrix: Any
+    matrix: PyTree
 
-    def __call__(self, vector: Any) -> Any:
+    def __call__(self, vector: PyTree) -> PyTree:
         return self.matrix.apply(vector)
 
 
-def to_lineax(matrix: Any) -> lineax.AbstractLinearOperator:
+def to_lineax(matrix: PyTree) -> lineax.AbstractLinearOperator:
     """One of our matrices as an operator of lineax, with tags for what its type says.
 
     `Diagonal`, `Identity`, `Triangular`, `Symmetric` and real `Hermitian` (positive semidefinite
@@ -87,7 +88,7 @@ def to_lineax(matrix: Any) -> lineax.AbstractLinearOperator:
     return lineax.FunctionLinearOperator(_Product(matrix), vector, tags)
 
 
-def _tags(matrix: Any) -> tuple[Any, ...]:
+def _tags(matrix: PyTree) -> tuple[PyTree, ...]:
     if type(matrix) is Triangular:
         side = lineax.lower_triangular_tag if matrix.lower else lineax.upper_triangular_tag
         return (side, lineax.unit_diagonal_tag) if matrix.unit_diagonal else (side,)
@@ -100,13 +101,13 @@ def _tags(matrix: Any) -> tuple[Any, ...]:
     return (symmetric, lineax.positive_semidefinite_tag) if is_definite else (symmetric,)
 
 
-def _is_its_transpose(matrix: Any) -> bool:
+def _is_its_transpose(matrix: PyTree) -> bool:
     """Whether its type says that a matrix is symmetric: `transposed` returns the array itself."""
     has_transpose = type(matrix).transposed is not AbstractArray.transposed
     return has_transpose and matrix.transposed() is matrix
 
 
-def from_lineax(operator: lineax.AbstractLinearOperator, definite: bool = False) -> Any:
+def from_lineax(operator: lineax.AbstractLinearOperator, definite: bool = False) -> PyTree:
     """An operator of lineax as one of our matrices: the type that its tags say.
 
     **Arguments:** `definite=True` promises that an operator tagged as positive semidefinite is
@@ -135,11 +136,11 @@ def from_lineax(operator: lineax.AbstractLinearOperator, definite: bool = False)
 
 def linear_solve(
     operator: Any,
-    vector: Any,
+    vector: PyTree,
     solver: Any = None,
     *,
     options: dict[str, Any] | None = None,
-    **rest: Any,
+    **rest: PyTree,
 ) -> lineax.Solution:
     """`lineax.linear_solve` on structured matrices and quantities.
 
@@ -172,7 +173,7 @@ def linear_solve(
     return eqx.tree_at(lambda s: s.value, solution, value)
 
 
-def _one_unit(vector: Any) -> tuple[Any, Unit | None]:
+def _one_unit(vector: PyTree) -> tuple[Any, Unit | None]:
     """The numbers of a vector, or of a tree of them, and their common unit."""
     leaves, tree = jax.tree.flatten(vector, is_leaf=is_structured)
     first = next((x.label for x in leaves if type(x) is Unitful), None)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import units
 from tanjax._errors import UnitError, message
@@ -42,7 +43,7 @@ class QuantityConverter(registry.ConversionInterface):
     """What Matplotlib asks about quantities: their unit, their numbers, the label of the axis."""
 
     @staticmethod
-    def default_units(x: Any, axis: Any) -> Unit | None:
+    def default_units(x: PyTree, axis: Any) -> Unit | None:
         """The unit for an axis that has none. **Raises:** `UnitError` if it has another dimension.
 
         Every artist passes here before its values are converted, so the error comes from here:
@@ -58,7 +59,7 @@ class QuantityConverter(registry.ConversionInterface):
         return first.unit if wanted is None else _unit(wanted)
 
     @staticmethod
-    def convert(value: Any, unit: Any, axis: Any) -> Any:
+    def convert(value: PyTree, unit: Any, axis: Any) -> PyTree:
         """The numbers of quantities, or of lists of them, in the unit of the axis."""
         return _numbers(value, None if unit is None else _unit(unit), axis)
 
@@ -78,7 +79,7 @@ def _unit(unit: Any) -> Unit:
     return unit if type(unit) is Unit else units.unit(unit)
 
 
-def _first_quantity(x: Any) -> Unitful | None:
+def _first_quantity(x: PyTree) -> Unitful | None:
     """The first quantity in nested lists and object arrays."""
     if type(x) is Unitful:
         return x
@@ -89,7 +90,7 @@ def _first_quantity(x: Any) -> Unitful | None:
     return None
 
 
-def _numbers(value: Any, unit: Unit | None, axis: Any) -> Any:
+def _numbers(value: PyTree, unit: Unit | None, axis: Any) -> PyTree:
     if type(value) is Unitful:
         if unit is not None and value.unit.dimension is not unit.dimension:
             raise _wrong_dimension(value.unit, unit, axis)
@@ -128,7 +129,7 @@ def _wrap_distribution(method: Method, upright: str) -> Method:
     across = {"xaxis": "yaxis", "yaxis": "xaxis"}[upright]
 
     @functools.wraps(method)
-    def wrapped(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapped(self: Any, x: PyTree, *args: PyTree, **kwargs: PyTree) -> PyTree:
         if _first_quantity(x) is not None:
             vertical = kwargs.get("orientation", "vertical") == "vertical"
             axis = getattr(self, upright if vertical else across)
@@ -149,8 +150,14 @@ def _wrap_errorbar(method: Method) -> Method:
 
     @functools.wraps(method)
     def wrapped(
-        self: Any, x: Any, y: Any, yerr: Any = None, xerr: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
+        self: Any,
+        x: PyTree,
+        y: PyTree,
+        yerr: PyTree = None,
+        xerr: PyTree = None,
+        *args: PyTree,
+        **kwargs: PyTree,
+    ) -> PyTree:
         for axis, values in ((self.xaxis, x), (self.yaxis, y)):
             if _first_quantity(values) is not None:
                 axis.update_units(values)
@@ -161,7 +168,7 @@ def _wrap_errorbar(method: Method) -> Method:
     return wrapped
 
 
-def _with_error(values: Any, error: Any, axis: Any) -> tuple[Any, Any]:
+def _with_error(values: PyTree, error: PyTree, axis: Any) -> tuple[PyTree, PyTree]:
     if axis.units is None or type(axis.get_converter()) is not QuantityConverter:
         return values, error
     unit = _unit(axis.units)
@@ -172,13 +179,13 @@ def _wrap_plot(method: Method) -> Method:
     """Wrap `plot`: a list of quantities becomes a dense one, in the unit of the first."""
 
     @functools.wraps(method)
-    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapped(self: Any, *args: PyTree, **kwargs: PyTree) -> PyTree:
         return method(self, *map(_joined, args), **kwargs)
 
     return wrapped
 
 
-def _joined(x: Any) -> Any:
+def _joined(x: PyTree) -> PyTree:
     if type(x) is Unitful and is_structured(x.stored):
         return x.to_dense()
     first = _first_quantity(x) if isinstance(x, list | tuple) else None

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 import tanjax.arrays as arrays
 from tanjax._errors import CotangentError, UnitError, message
@@ -39,7 +40,7 @@ except ImportError as error:
     raise missing("optax") from error
 
 
-def structural(params: Any, gradients: Any, loss_unit: Any = None) -> Any:
+def structural(params: PyTree, gradients: PyTree, loss_unit: Any = None) -> PyTree:
     """Natural gradients as the structural ones that optax wants.
 
     **Arguments:** `params`; `gradients`, a tree of natural gradients as `tj.grad` gives them;
@@ -51,7 +52,7 @@ def structural(params: Any, gradients: Any, loss_unit: Any = None) -> Any:
     **Raises:** `UnitError` naming the leaf whose gradient is not in `[loss]/[parameter]`.
     """
     loss = None if loss_unit is None else _as_unit(loss_unit)
-    done: list[Any] = []
+    done: list[PyTree] = []
     for path, x, g in _pairs("structural", params, gradients):
         if g is None:
             done.append(None)
@@ -74,7 +75,7 @@ def structural(params: Any, gradients: Any, loss_unit: Any = None) -> Any:
     return _like(params, done)
 
 
-def check_learning_rate(loss: Any, params: Any, learning_rate: Any) -> None:
+def check_learning_rate(loss: PyTree, params: PyTree, learning_rate: PyTree) -> None:
     """Check that `learning_rate · d loss/d x` has the unit of `x`, for every parameter.
 
     **Arguments:** `loss`, its value or unit; `params`; `learning_rate`, a quantity or a tree of
@@ -90,7 +91,7 @@ def check_learning_rate(loss: Any, params: Any, learning_rate: Any) -> None:
 
 
 def sgd(
-    learning_rate: Any, momentum: float | None = None, nesterov: bool = False
+    learning_rate: PyTree, momentum: float | None = None, nesterov: bool = False
 ) -> optax.GradientTransformation:
     """`optax.sgd` for natural gradients, with a learning rate in `[x]²/[loss]`.
 
@@ -107,7 +108,7 @@ def sgd(
     return _true_steps(inner, learning_rate, pure=False)
 
 
-def adam(learning_rate: Any, **options: Any) -> optax.GradientTransformation:
+def adam(learning_rate: PyTree, **options: PyTree) -> optax.GradientTransformation:
     """`optax.adam` for natural gradients, with a learning rate in the unit of the parameters.
 
     **Arguments:** `learning_rate`, as in `sgd`, but each in the unit of its parameter, because the
@@ -128,14 +129,14 @@ def from_natural(
     """
     inner = optax.with_extra_args_support(optimiser)
 
-    def update(gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+    def update(gradients: PyTree, state: PyTree, params: PyTree = None, **extra: PyTree) -> PyTree:
         plain = structural(_needed(params), gradients, loss_unit)
         return inner.update(plain, state, _movable(params), **extra)
 
     return optax.GradientTransformationExtraArgs(lambda p: inner.init(_movable(p)), update)
 
 
-def apply_updates(params: Any, updates: Any) -> Any:
+def apply_updates(params: PyTree, updates: PyTree) -> PyTree:
     """`optax.apply_updates` in true units: an update is converted to the unit of its parameter.
 
     **Raises:** `UnitError` naming the leaf whose update has another dimension.
@@ -160,14 +161,14 @@ class StepState(NamedTuple):
 
 
 def _true_steps(
-    inner: optax.GradientTransformation, learning_rate: Any, pure: bool
+    inner: optax.GradientTransformation, learning_rate: PyTree, pure: bool
 ) -> optax.GradientTransformation:
     """Structural gradients, an inner direction, and a step in the unit of the parameters."""
 
-    def init(params: Any) -> StepState:
+    def init(params: PyTree) -> StepState:
         return StepState(inner.init(_movable(params)), jnp.zeros([], jnp.int32))
 
-    def update(gradients: Any, state: StepState, params: Any = None) -> Any:
+    def update(gradients: PyTree, state: StepState, params: PyTree = None) -> PyTree:
         plain = structural(_needed(params), gradients)
         loss = _loss_unit(params, gradients)
         directions, new = inner.update(plain, state.inner, _movable(params))
@@ -178,9 +179,9 @@ def _true_steps(
     return optax.GradientTransformation(init, update)
 
 
-def _steps(params: Any, directions: Any, rates: Any, loss: Unit | None) -> Any:
+def _steps(params: PyTree, directions: PyTree, rates: PyTree, loss: Unit | None) -> PyTree:
     """`-rate · direction` in the unit of each parameter; a direction without loss is pure."""
-    done: list[Any] = []
+    done: list[PyTree] = []
     given = jax.tree.structure(params, is_leaf=is_structured).flatten_up_to(rates)
     for (path, x, d), rate in zip(_pairs("update", params, directions), given, strict=True):
         if d is None:
@@ -196,7 +197,7 @@ def _steps(params: Any, directions: Any, rates: Any, loss: Unit | None) -> Any:
     return _like(params, done)
 
 
-def _check_rate(path: str, rate: Any, expected: Unit, own: Unit, natural: Unit) -> None:
+def _check_rate(path: str, rate: PyTree, expected: Unit, own: Unit, natural: Unit) -> None:
     unit = split_unit(rate)[1]
     if unit.dimension is not expected.dimension:
         raise UnitError(
@@ -210,14 +211,14 @@ def _check_rate(path: str, rate: Any, expected: Unit, own: Unit, natural: Unit) 
         )
 
 
-def _loss_unit(params: Any, gradients: Any) -> Unit:
+def _loss_unit(params: PyTree, gradients: PyTree) -> Unit:
     for _, x, g in _pairs("update", params, gradients):
         if g is not None:
             return split_unit(g)[1] * split_unit(x)[1].delta
     return one
 
 
-def _movable(params: Any) -> Any:
+def _movable(params: PyTree) -> PyTree:
     """The parameters that have gradients; `None` for integers."""
     keep = lambda x: x if is_inexact(x) else None
     return jax.tree.map(keep, params, is_leaf=is_structured)
@@ -227,7 +228,7 @@ def _as_unit(unit: Any) -> Unit:
     return unit if type(unit) is Unit else parse_unit(unit) if isinstance(unit, str) else one
 
 
-def _needed(params: Any) -> Any:
+def _needed(params: PyTree) -> PyTree:
     if params is None:
         raise TypeError(
             "update: pass the parameters too, `optimiser.update(gradients, state, params)`."
@@ -235,7 +236,7 @@ def _needed(params: Any) -> Any:
     return params
 
 
-def _pairs(where: str, params: Any, tree: Any) -> Any:
+def _pairs(where: str, params: PyTree, tree: PyTree) -> PyTree:
     """Path, parameter and what a tree has in its place; integers have no gradient."""
     leaves, treedef = jax.tree_util.tree_flatten_with_path(params, is_leaf=is_structured)
     try:
@@ -246,11 +247,11 @@ def _pairs(where: str, params: Any, tree: Any) -> Any:
     return [(f"params{name(p)}", x, g) for (p, x), g in zip(leaves, given, strict=True)]
 
 
-def _like(params: Any, leaves: list[Any]) -> Any:
+def _like(params: PyTree, leaves: list[PyTree]) -> PyTree:
     return jax.tree.unflatten(jax.tree.structure(params, is_leaf=is_structured), leaves)
 
 
-def _spread(rate: Any, params: Any) -> Any:
+def _spread(rate: PyTree, params: PyTree) -> PyTree:
     """A tree of learning rates with one for every parameter, from one or for whole subtrees."""
     whole = lambda r, sub: jax.tree.map(lambda _: r, sub, is_leaf=is_structured)
     return jax.tree.map(whole, rate, params, is_leaf=is_structured)

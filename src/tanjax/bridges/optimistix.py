@@ -18,13 +18,14 @@ those of the function's values too: it is one number for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
+from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, message
+from tanjax._typing import Function
 from tanjax.arrays import Unitful, convert, is_structured
 from tanjax.units import Unit
 
@@ -40,13 +41,13 @@ except ImportError as error:
 class _Problem(eqx.Module):
     """A function on plain numbers, around one on quantities; equal from call to call."""
 
-    function: Any
+    function: Function
     chart: Chart
-    numbers: Callable[..., Any] = eqx.field(static=True)
-    extra: Any  # what `numbers` wants to know besides the value
+    numbers: Function = eqx.field(static=True)
+    extra: PyTree  # what `numbers` wants to know besides the value
     has_aux: bool = eqx.field(static=True)
 
-    def __call__(self, y: Any, args: Any) -> Any:
+    def __call__(self, y: PyTree, args: PyTree) -> PyTree:
         out = self.function(self.chart.quantities(y), args)
         out, aux = out if self.has_aux else (out, None)
         numbers = self.numbers(out, self.extra)
@@ -54,8 +55,15 @@ class _Problem(eqx.Module):
 
 
 def _solve(
-    name: str, numbers: Any, extra: Any, fn: Any, solver: Any, y0: Any, args: Any, rest: Any
-) -> optimistix.Solution:
+    name: str,
+    numbers: PyTree,
+    extra: PyTree,
+    fn: Function,
+    solver: Any,
+    y0: PyTree,
+    args: PyTree,
+    rest: PyTree,
+) -> optimistix.Solution[PyTree, PyTree]:
     options = dict(rest.pop("options", None) or {})
     start, chart = chart_of(y0)
     for bound in ("lower", "upper"):  # of the solvers that bracket
@@ -69,14 +77,16 @@ def _solve(
     )
 
 
-def root_find(fn: Any, solver: Any, y0: Any, args: Any = None, **rest: Any) -> optimistix.Solution:
+def root_find(
+    fn: Function, solver: Any, y0: PyTree, args: PyTree = None, **rest: PyTree
+) -> optimistix.Solution[PyTree, PyTree]:
     """`optimistix.root_find` on quantities.
 
     **Arguments:** those of `optimistix.root_find`. `fn(y, args)` returns a tree of quantities in
     any units; `y0` gives the units in which `y` counts; `options["lower"]` and `["upper"]` may be
     quantities.
 
-    **Returns:** an `optimistix.Solution`, its `value` in the units of `y0`.
+    **Returns:** an `optimistix.Solution[PyTree, PyTree]`, its `value` in the units of `y0`.
 
     **Derivative:** implicit, with respect to `args`; `tj.grad` labels it truly.
     """
@@ -84,8 +94,8 @@ def root_find(fn: Any, solver: Any, y0: Any, args: Any = None, **rest: Any) -> o
 
 
 def fixed_point(
-    fn: Any, solver: Any, y0: Any, args: Any = None, **rest: Any
-) -> optimistix.Solution:
+    fn: Function, solver: Any, y0: PyTree, args: PyTree = None, **rest: PyTree
+) -> optimistix.Solution[PyTree, PyTree]:
     """`optimistix.fixed_point` on quantities: `fn(y, args)` in the units of `y0`, any prefix.
 
     **Returns:** as `root_find`. **Raises:** `UnitError` naming a leaf of another dimension.
@@ -94,7 +104,9 @@ def fixed_point(
     return _solve("fixed_point", _like_the_unknowns, chart, fn, solver, y0, args, rest)
 
 
-def minimise(fn: Any, solver: Any, y0: Any, args: Any = None, **rest: Any) -> optimistix.Solution:
+def minimise(
+    fn: Function, solver: Any, y0: PyTree, args: PyTree = None, **rest: PyTree
+) -> optimistix.Solution[PyTree, PyTree]:
     """`optimistix.minimise` on quantities: `fn(y, args)` is a scalar in any unit.
 
     **Returns:** as `root_find`.
@@ -103,8 +115,14 @@ def minimise(fn: Any, solver: Any, y0: Any, args: Any = None, **rest: Any) -> op
 
 
 def least_squares(
-    fn: Any, solver: Any, y0: Any, args: Any = None, *, scale: Any = None, **rest: Any
-) -> optimistix.Solution:
+    fn: Function,
+    solver: Any,
+    y0: PyTree,
+    args: PyTree = None,
+    *,
+    scale: Any = None,
+    **rest: PyTree,
+) -> optimistix.Solution[PyTree, PyTree]:
     """`optimistix.least_squares` on quantities.
 
     **Arguments:** those of `optimistix.least_squares`. `fn(y, args)` returns a tree of residuals;
@@ -119,15 +137,15 @@ def least_squares(
     return _solve("least_squares", numbers, scale, fn, solver, y0, args, rest)
 
 
-def _each_in_its_unit(out: Any, _: Any) -> Any:
+def _each_in_its_unit(out: PyTree, _: Any) -> PyTree:
     return chart_of(out)[0]
 
 
-def _like_the_unknowns(out: Any, chart: Chart) -> Any:
+def _like_the_unknowns(out: PyTree, chart: Chart) -> PyTree:
     return chart.numbers("fixed_point: value", out)
 
 
-def _in_one_unit(out: Any, _: Any) -> Any:
+def _in_one_unit(out: PyTree, _: Any) -> PyTree:
     paths, tree = jax.tree_util.tree_flatten_with_path(out, is_leaf=is_structured)
     first: Unit | None = next((x.label for _, x in paths if type(x) is Unitful), None)
     if first is None:
@@ -148,7 +166,7 @@ def _in_one_unit(out: Any, _: Any) -> Any:
     return jax.tree.unflatten(tree, done)
 
 
-def _in_scales(out: Any, scale: Any) -> Any:
+def _in_scales(out: PyTree, scale: Any) -> PyTree:
     paths, tree = jax.tree_util.tree_flatten_with_path(out, is_leaf=is_structured)
     one_for_all = is_structured(scale) or jax.tree.structure(scale) == jax.tree.structure(0)
     scales = [scale] * len(paths) if one_for_all else tree.flatten_up_to(scale)

@@ -12,21 +12,20 @@ Sharp edge: calls on dense arguments only are plain JAX, and are checked by JAX.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from tanjax._errors import ShapeError
 from tanjax.arrays import is_structured, shape as shape_of
 
 
-def _name(x: Any) -> str:
+def _name(x: PyTree) -> str:
     """The type for messages: the class of a structured array, the dtype of a dense one."""
     kind = type(x).__name__ if is_structured(x) else str(jnp.result_type(x))
     return f"{kind}{list(shape_of(x))}"
 
 
-def inner_dimensions(name: str, a: Any, b: Any) -> None:
+def inner_dimensions(name: str, a: PyTree, b: PyTree) -> None:
     """The last axis of `a` is the first of `b`."""
     p, q = shape_of(a), shape_of(b)
     if len(p) not in (1, 2) or len(q) not in (1, 2) or p[-1] != q[0]:
@@ -36,13 +35,13 @@ def inner_dimensions(name: str, a: Any, b: Any) -> None:
         )
 
 
-def one_shape(name: str, a: Any, b: Any) -> None:
+def one_shape(name: str, a: PyTree, b: PyTree) -> None:
     """Two arrays of one shape."""
     if shape_of(a) != shape_of(b):
         raise ShapeError(f"{name}: shapes {shape_of(a)} and {shape_of(b)} differ.")
 
 
-def elementwise(name: str, a: Any, b: Any) -> None:
+def elementwise(name: str, a: PyTree, b: PyTree) -> None:
     """Two structured arrays of one shape; a dense one broadcasts."""
     if is_structured(a) and is_structured(b):
         return one_shape(name, a, b)
@@ -53,14 +52,14 @@ def elementwise(name: str, a: Any, b: Any) -> None:
     return None
 
 
-def square(name: str, a: Any) -> None:
+def square(name: str, a: PyTree) -> None:
     """A square matrix."""
     shape = shape_of(a)
     if len(shape) != 2 or shape[0] != shape[1]:
         raise ShapeError(f"{name}: needs a square matrix, got {_name(a)}.")
 
 
-def one_system(name: str, a: Any, b: Any) -> None:
+def one_system(name: str, a: PyTree, b: PyTree) -> None:
     """A square matrix and right-hand sides of its size."""
     square(name, a)
     if len(shape_of(b)) not in (1, 2) or shape_of(b)[0] != shape_of(a)[0]:
@@ -68,7 +67,7 @@ def one_system(name: str, a: Any, b: Any) -> None:
         raise ShapeError(f"{name}: the right-hand side {given} does not fit a matrix {matrix}.")
 
 
-def quadratic(name: str, a: Any, x: Any) -> None:
+def quadratic(name: str, a: PyTree, x: PyTree) -> None:
     """A square matrix and a vector of its size."""
     if len(shape_of(x)) != 1 or shape_of(a) != shape_of(x) * 2:
         raise ShapeError(

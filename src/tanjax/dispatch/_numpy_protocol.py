@@ -15,13 +15,15 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, message
+from tanjax._typing import Function
 from tanjax.arrays import Unitful
 
 from .namespaces import function, holds_quantity
@@ -46,7 +48,9 @@ _ONE_AXIS = frozenset({"digitize", "histogram", "histogram_bin_edges"})  # `bins
 _READ_ONE_TRIANGLE = frozenset({"eigh", "eigvalsh", "cholesky"})
 
 
-def ufunc_on_quantities(ufunc: Any, method: str, inputs: Any, kwargs: Any) -> Any:
+def ufunc_on_quantities(
+    ufunc: Any, method: str, inputs: PyTree, kwargs: dict[str, PyTree]
+) -> PyTree:
     """A ufunc with quantities: the function of the same name, in or out of `jit`."""
     inputs = [function("numpy", "asarray")(x) if type(x) in (list, tuple) else x for x in inputs]
     out = kwargs.pop("out", None)
@@ -68,7 +72,9 @@ def ufunc_on_quantities(ufunc: Any, method: str, inputs: Any, kwargs: Any) -> An
     return function("numpy", name)(*inputs, **kwargs)
 
 
-def _written(ufunc: Any, method: str, inputs: Any, kwargs: Any, out: Any) -> Any:
+def _written(
+    ufunc: Any, method: str, inputs: PyTree, kwargs: dict[str, PyTree], out: PyTree
+) -> PyTree:
     """A result written into NumPy arrays that were given, as by `array += q`."""
     result = ufunc_on_quantities(ufunc, method, inputs, kwargs)
     results = result if isinstance(result, tuple) else (result,)
@@ -96,12 +102,15 @@ def _unknown(name: str) -> UnitError:
     )
 
 
-def function_on_quantities(numpy_function: Any, args: Any, kwargs: Any) -> Any:
+def function_on_quantities(
+    numpy_function: Function, args: Sequence[PyTree], kwargs: dict[str, PyTree]
+) -> PyTree:
     """One of NumPy's other functions with quantities, by module and name."""
     place = _MODULES.get(numpy_function.__module__, "")
     name = numpy_function.__name__
     if numpy_function is np.can_cast:
-        return np.can_cast(*(a.dtype if type(a) is Unitful else a for a in args), **kwargs)
+        plain: list[PyTree] = [a.dtype if type(a) is Unitful else a for a in args]
+        return np.can_cast(*plain, **kwargs)
     try:
         found = function(place, name) if place else None
     except AttributeError:
@@ -126,7 +135,7 @@ def function_on_quantities(numpy_function: Any, args: Any, kwargs: Any) -> Any:
 
 
 @functools.cache
-def _conventions(numpy_function: Any, place: str) -> tuple[list[bool], dict[int, str]]:
+def _conventions(numpy_function: Function, place: str) -> tuple[list[bool], dict[int, str]]:
     """Which positional arguments are arrays, and the names of those that JAX has elsewhere."""
     module = importlib.import_module({"numpy": "jax.numpy"}.get(place, f"jax.numpy.{place}"))
     theirs = _positional(numpy_function)
@@ -140,7 +149,7 @@ def _conventions(numpy_function: Any, place: str) -> tuple[list[bool], dict[int,
     return [p.name in known for p in theirs or ours], moved
 
 
-def _positional(f: Callable[..., Any]) -> list[inspect.Parameter]:
+def _positional(f: Function) -> list[inspect.Parameter]:
     """The parameters that are given by position, without defaults and annotations."""
     try:
         parameters = inspect.signature(f).parameters.values()
@@ -150,6 +159,6 @@ def _positional(f: Callable[..., Any]) -> list[inspect.Parameter]:
     return [inspect.Parameter(p.name, p.kind) for p in parameters if p.kind not in by_name]
 
 
-def _as_array(x: Any) -> Any:
+def _as_array(x: PyTree) -> PyTree:
     """A list of numbers as an array; quantities in a list may have a unit for each."""
     return np.asarray(x) if type(x) in (list, tuple) and not holds_quantity(x) else x

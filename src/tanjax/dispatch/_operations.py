@@ -6,10 +6,24 @@ packs in `rules/` say it, through the same public decorators that third parties 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
+from jaxtyping import Float, Inexact, Shaped
 
+from tanjax._typing import (
+    AnyArray,
+    Arraylike,
+    Axis,
+    Columns,
+    Function,
+    Matrix,
+    Natural,
+    Scalar,
+    SquareMatrix,
+    Vector,
+)
+from tanjax.arrays import Unitful
 from tanjax.registry import Operation, operation
 from tanjax.registry.quantities import graphed, labelled
 from tanjax.units.signatures import not_linear
@@ -17,7 +31,7 @@ from tanjax.units.signatures import not_linear
 from . import _checks as checks
 
 
-def unit_of_det(raw: Any, a: Any) -> Any:
+def unit_of_det(raw: Function, a: Unitful) -> Unitful:
     """The determinant of a quantity: its unit to the power of the number of rows."""
     if not a.label.is_linear:
         raise not_linear("det", "a", a.label)
@@ -29,7 +43,7 @@ def unit_of_det(raw: Any, a: Any) -> Any:
 
 
 @operation(dense=True, check=checks.inner_dimensions, units="a: u, b: v -> u*v")
-def matmul(a: Any, b: Any) -> Any:
+def matmul(a: Shaped[AnyArray, "*m k"], b: Shaped[AnyArray, " k *n"]) -> Natural:
     r"""`a @ b` for matrices and vectors of any type.
 
     **Shapes:** `(m, k)` or `(k,)` with `(k, n)` or `(k,)`; no batch axes (use `jax.vmap`).
@@ -41,7 +55,7 @@ def matmul(a: Any, b: Any) -> Any:
 
 
 @operation(dense=True, check=checks.elementwise, units="a: u, b: u -> u")
-def add(a: Any, b: Any) -> Any:
+def add(a: Arraylike, b: Arraylike) -> Natural:
     r"""`a + b`, with broadcasting of scalars.
 
     Keeps a type where the algebra closes, otherwise two structured arrays give a lazy `Sum`; a
@@ -53,7 +67,7 @@ def add(a: Any, b: Any) -> Any:
 
 
 @operation(dense=True, check=checks.elementwise, units="a: u, b: u -> u")
-def subtract(a: Any, b: Any) -> Any:
+def subtract(a: Arraylike, b: Arraylike) -> Natural:
     r"""`a - b`, with broadcasting of scalars; `add(a, negative(b))` for structured arrays.
 
     **Derivative:** $\bar a = \bar c$, $\bar b = -\bar c$, summed where broadcast.
@@ -62,13 +76,13 @@ def subtract(a: Any, b: Any) -> Any:
 
 
 @operation(dense=True, units="a: u -> u")
-def negative(a: Any) -> Any:
+def negative(a: Shaped[AnyArray, "*shape"]) -> Shaped[AnyArray, "*shape"]:
     r"""`-a`, of the type of `a` or one that can express it. **Derivative:** $\bar a = -\bar c$."""
     return jnp.negative(a)
 
 
 @operation(dense=True, check=checks.elementwise, units="a: u, b: v -> u*v")
-def multiply(a: Any, b: Any) -> Any:
+def multiply(a: Arraylike, b: Arraylike) -> Natural:
     r"""`a * b`, by a scalar or entry by entry.
 
     By a scalar the result keeps its type or is `Scaled`; entry by entry a `Diagonal`,
@@ -80,7 +94,7 @@ def multiply(a: Any, b: Any) -> Any:
 
 
 @operation(dense=True, check=checks.elementwise, units="a: u, b: v -> u/v")
-def divide(a: Any, b: Any) -> Any:
+def divide(a: Arraylike, b: Arraylike) -> Natural:
     r"""`a / b`, by a scalar or entry by entry.
 
     Division by zero gives `inf` or `nan`, as in JAX.
@@ -94,7 +108,7 @@ def divide(a: Any, b: Any) -> Any:
 
 
 @operation(dense=True, units="a: U -> U")
-def transpose(a: Any) -> Any:
+def transpose(a: Shaped[AnyArray, "*batch m n"]) -> Shaped[AnyArray, "*batch n m"]:
     r"""The transposed matrix, `(n, m)` of `(m, n)`, without conjugation.
 
     For structured arrays a relabelling of the fields, without cost.
@@ -105,7 +119,7 @@ def transpose(a: Any) -> Any:
 
 
 @operation(dense=True, units="a: U -> U")
-def diagonal(a: Any) -> Any:
+def diagonal(a: Matrix) -> Shaped[AnyArray, " min(m,n)"]:
     """The main diagonal of a matrix `(m, n)`, shape `(min(m, n),)`.
 
     **Derivative:** the cotangent on the diagonal, as a `Diagonal`.
@@ -114,13 +128,13 @@ def diagonal(a: Any) -> Any:
 
 
 @operation(dense=True, units="a: u -> u")
-def trace(a: Any) -> Any:
+def trace(a: Matrix) -> Scalar:
     r"""The sum of the main diagonal, a scalar. **Derivative:** $\bar A = \bar y I$."""
     return jnp.trace(a)
 
 
 @operation(dense=True, units="a: u -> u")
-def sum(a: Any, *, axis: Any = None) -> Any:
+def sum(a: Natural, *, axis: Axis = None) -> Natural:
     """The sum of all entries (`axis=None`, a scalar), or along one axis.
 
     **Cost:** that of the type's `total`, or of a product with ones along an axis.
@@ -131,7 +145,7 @@ def sum(a: Any, *, axis: Any = None) -> Any:
 
 
 @operation(dense=True, check=checks.one_shape, units="a: u, b: v -> u*v")
-def dot(a: Any, b: Any) -> Any:
+def dot(a: Shaped[AnyArray, "*shape"], b: Shaped[AnyArray, "*shape"]) -> Scalar:
     r"""`sum(a * b)` over all entries of two arrays of one shape, without conjugation.
 
     **Cost:** through the side that is thinner. **Raises:** `ShapeError` if the shapes differ.
@@ -141,7 +155,7 @@ def dot(a: Any, b: Any) -> Any:
 
 
 @operation(dense=True, units="a: u -> u")
-def norm(a: Any) -> Any:
+def norm(a: Natural) -> Float[AnyArray, ""]:
     r"""The Frobenius (for vectors: Euclidean) norm, a real scalar.
 
     **Derivative:** $\bar A = \bar y\, \overline{A} / \|A\|$ (the second overline conjugates); zero
@@ -154,7 +168,7 @@ def norm(a: Any) -> Any:
 
 
 @operation(dense=True, check=checks.quadratic, units="a: u, x: v -> u*v^2")
-def quadratic_form(a: Any, x: Any) -> Any:
+def quadratic_form(a: SquareMatrix, x: Vector) -> Scalar:
     r"""`x @ a @ x` for a square matrix `(n, n)` and a vector `(n,)`, without conjugation.
 
     **Cost:** one product `a @ x`. **Raises:** `ShapeError` if a structured `a` does not fit.
@@ -167,7 +181,7 @@ def quadratic_form(a: Any, x: Any) -> Any:
 
 
 @operation(dense=True, check=checks.one_system, units="a: u, b: v -> v/u")
-def solve(a: Any, b: Any) -> Any:
+def solve(a: SquareMatrix, b: Columns) -> Columns:
     r"""The `x` with `a @ x = b`: `a` is `(n, n)`, `b` a vector `(n,)` or right-hand sides `(n, k)`.
 
     **Cost:** $O(nk)$ for `Diagonal`, $O(n^2k)$ for `Triangular`, by factors for `Kronecker`, by
@@ -181,7 +195,7 @@ def solve(a: Any, b: Any) -> Any:
 
 
 @operation(dense=True, check=checks.square, units="a: u -> 1/u")
-def inv(a: Any) -> Any:
+def inv(a: SquareMatrix) -> Inexact[AnyArray, "n n"]:
     r"""The inverse `c` of a square matrix, of a type that can express it.
 
     Prefer `solve`, which needs no inverse. **Raises:** `ShapeError` if a structured `a` is not
@@ -191,7 +205,7 @@ def inv(a: Any) -> Any:
 
 
 @operation(dense=True, check=checks.square, units="a: 1 -> 1")
-def logdet(a: Any) -> Any:
+def logdet(a: SquareMatrix) -> Float[AnyArray, ""]:
     r"""`log(abs(det(a)))` of a square matrix; the sign is lost.
 
     **Cost:** $O(n)$ for `Diagonal` and `Triangular`, by factors for `Kronecker`, by the determinant
@@ -204,12 +218,12 @@ def logdet(a: Any) -> Any:
 class SlogdetResult(NamedTuple):
     """What `slogdet` gives: `sign`, of the dtype of the matrix, and the real `logabsdet`."""
 
-    sign: Any
-    logabsdet: Any
+    sign: Inexact[AnyArray, ""]
+    logabsdet: Float[AnyArray, ""]
 
 
 @operation(dense=True, check=checks.square, units="a: 1 -> (-, 1)")
-def slogdet(a: Any) -> Any:
+def slogdet(a: SquareMatrix) -> SlogdetResult:
     r"""Sign (for complex matrices phase) and `log(abs(det(a)))`, as a `SlogdetResult`.
 
     **Cost, errors:** those of `logdet`. A singular matrix has sign 0 and logarithm `-inf`.
@@ -220,7 +234,7 @@ def slogdet(a: Any) -> Any:
 
 
 @operation(dense=True, check=checks.square, units=unit_of_det)
-def det(a: Any) -> Any:
+def det(a: SquareMatrix) -> Scalar:
     r"""The determinant of a square matrix.
 
     **Raises:** `ShapeError` if a structured `a` is not square.
@@ -230,7 +244,7 @@ def det(a: Any) -> Any:
 
 
 @operation(dense=True, check=checks.square, units="a: u -> u^1/2")
-def cholesky(a: Any) -> Any:
+def cholesky(a: SquareMatrix) -> Inexact[AnyArray, "n n"]:
     r"""The lower triangular `l` with `l @ l^H = a`, for a Hermitian positive definite `a`.
 
     **Derivative:** $\bar A = \tfrac12 L^{-\top}(\Phi + \Phi^\top)L^{-1}$, $\Phi$ the lower part of
@@ -240,7 +254,7 @@ def cholesky(a: Any) -> Any:
 
 
 @operation(dense=True, units="a: u, b: v -> u*v")
-def kron(a: Any, b: Any) -> Any:
+def kron(a: Shaped[AnyArray, "m n"], b: Shaped[AnyArray, "p q"]) -> Shaped[AnyArray, "m*p n*q"]:
     """The Kronecker product of `(m, n)` and `(p, q)`, shape `(mp, nq)`.
 
     Dense for dense arguments; otherwise a `Kronecker`, which keeps the factors (two `Diagonal`s

@@ -6,13 +6,15 @@ There is no `__jax_array__`: it would let `x @ D` densify `D` in silence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from numbers import Number
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
+from tanjax._typing import Function
 from tanjax.arrays import AbstractArray, Unitful, densified, is_structured
 from tanjax.registry import Operation
 
@@ -21,7 +23,7 @@ from ._numpy_protocol import function_on_quantities, ufunc_on_quantities
 from .namespaces import numpy_namespace
 
 # NumPy's functions on structured arrays, by the function itself, for both protocols.
-_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+_FUNCTIONS: dict[Any, Function] = {
     **{getattr(np, name): op for name, op in ops.BY_NAME["numpy"].items()},
     **{getattr(np.linalg, name): op for name, op in ops.BY_NAME["linalg"].items()},
     np.linalg.matrix_power: _matrix_functions.matrix_power,
@@ -32,7 +34,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
 }
 
 
-def _array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+def _array_ufunc(self: Any, ufunc: Any, method: str, *inputs: PyTree, **kwargs: PyTree) -> PyTree:
     if any(type(x) is Unitful for x in inputs):
         return ufunc_on_quantities(ufunc, method, inputs, kwargs)
     op = _FUNCTIONS.get(ufunc)
@@ -41,7 +43,9 @@ def _array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any
     return op(*inputs)
 
 
-def _array_function(self: Any, function_: Any, types: Any, args: Any, kwargs: Any) -> Any:
+def _array_function(
+    self: Any, function_: Function, types: Any, args: Sequence[PyTree], kwargs: dict[str, PyTree]
+) -> PyTree:
     if Unitful in types:
         return function_on_quantities(function_, args, kwargs)
     op = _FUNCTIONS.get(function_)
@@ -53,8 +57,8 @@ def _array_namespace(self: Any, *, api_version: str | None = None) -> Any:
     return numpy_namespace()
 
 
-def _binary(op: Operation, *, swapped: bool = False) -> Callable[[Any, Any], Any]:
-    def method(self: Any, other: Any) -> Any:
+def _binary(op: Operation, *, swapped: bool = False) -> Function:
+    def method(self: Any, other: PyTree) -> Any:
         if type(other) is bool:
             other = np.bool_(other)  # a number here; as an argument it would be static
         if not (is_structured(other) or isinstance(other, Number) or hasattr(other, "dtype")):
@@ -64,10 +68,10 @@ def _binary(op: Operation, *, swapped: bool = False) -> Callable[[Any, Any], Any
     return method
 
 
-def _elementwise(function: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any], Any]:
+def _elementwise(function: Function, name: str) -> Function:
     """Comparisons: dense and boolean, as for any array; never one truth value."""
 
-    def method(self: Any, other: Any) -> Any:
+    def method(self: Any, other: PyTree) -> Any:
         if type(other) is Unitful:  # which knows about units, and is asked next
             return NotImplemented
         dense = [x.to_dense() if isinstance(x, AbstractArray) else x for x in (self, other)]
@@ -77,11 +81,11 @@ def _elementwise(function: Callable[[Any, Any], Any], name: str) -> Callable[[An
     return method
 
 
-def _getitem(self: Any, index: Any) -> Any:
+def _getitem(self: Any, index: Any) -> PyTree:
     return densified(self, "getitem", "take a block of the fields instead")[index]
 
 
-def _iter(self: Any) -> Iterator[Any]:
+def _iter(self: Any) -> Iterator[PyTree]:
     """The rows. Without it Python would ask for index 0, 1, 2 ... and never be told to stop."""
     return iter(densified(self, "iteration", "take rows of the fields instead"))
 

@@ -23,8 +23,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import _compat
+from tanjax._typing import Function
 from tanjax.arrays import is_inexact
 
 StructuralRule = Callable[..., tuple[Any, Callable[[Any], tuple[Any, ...]]]]
@@ -67,12 +69,12 @@ def use_linear() -> bool:
 
 
 def both_modes(
-    primal: Callable[..., Any],
-    by_ad: Callable[..., Any],
+    primal: Function,
+    by_ad: Function,
     rule: StructuralRule | None,
     push: Push | None,
     name: str,
-) -> Callable[..., Any]:
+) -> Function:
     """A function that evaluates `primal` and is differentiated by the rule, in both modes.
 
     **Arguments:** `by_ad`: the primal as JAX should differentiate it where no rule can.
@@ -83,7 +85,7 @@ def both_modes(
     transposable: list[bool] = []  # known after the first trace of this signature
     f = jax.custom_jvp(primal)
 
-    def jvp(primals: Any, tangents: Any) -> Any:
+    def jvp(primals: PyTree, tangents: PyTree) -> PyTree:
         if rule is None:
             assert push is not None
             return _pushed(push, primals, tangents)
@@ -116,7 +118,7 @@ def both_modes(
 class _Call:
     """The bookkeeping of one differentiated call: which leaves move, which outputs can."""
 
-    def __init__(self, primals: Any, tangents: Any, out: Any) -> None:
+    def __init__(self, primals: PyTree, tangents: PyTree, out: PyTree) -> None:
         self.primals = primals
         self.leaves, self.tree = jax.tree.flatten(primals)
         self.outs, self.out_tree = jax.tree.flatten(out)
@@ -130,19 +132,19 @@ class _Call:
         ]
         self.live_tangents = [flat[i] for i in self.live]
 
-    def place(self, values: list[Any]) -> Any:
+    def place(self, values: list[PyTree]) -> PyTree:
         """An output (co)tangent from its differentiable leaves."""
-        full: list[Any] = [np.zeros(np.shape(o), _compat.float0) for o in self.outs]
+        full: list[PyTree] = [np.zeros(np.shape(o), _compat.float0) for o in self.outs]
         for i, value in zip(self.places, values, strict=True):
             full[i] = value
         return jax.tree.unflatten(self.out_tree, full)
 
-    def pull(self, pullback: Any, cts: Any) -> list[Any]:
+    def pull(self, pullback: Function, cts: PyTree) -> list[PyTree]:
         """Run a structural pullback and keep the cotangents of the leaves that move."""
         flat = self.tree.flatten_up_to(tuple(pullback(self.place(list(cts)))))
         return [flat[i] for i in self.live]
 
-    def tangents(self, moved: Any) -> Any:
+    def tangents(self, moved: PyTree) -> PyTree:
         """All tangents as arrays: those that move, and zeros."""
         full = [
             jnp.zeros_like(p) if is_inexact(p) else np.zeros(np.shape(p), _compat.float0)
@@ -153,8 +155,8 @@ class _Call:
         return jax.tree.unflatten(self.tree, full)
 
     def forward(
-        self, pull: Any, count: int, push: Push | None, primal: Any
-    ) -> tuple[Any, list[Any]]:
+        self, pull: Function, count: int, push: Push | None, primal: Function | None
+    ) -> tuple[PyTree, list[PyTree]]:
         """The tangent map as a function of (residuals, extra residuals, live tangents)."""
         if push is not None:
             _, pushforward = push(*self.primals)
@@ -167,17 +169,17 @@ class _Call:
             return self._differentiated(primal, count), list(self.leaves)
         avals = [jax.typeof(o) for o in self.diff_outs]
 
-        def transposed(*a: Any) -> list[Any]:
+        def transposed(*a: PyTree) -> list[PyTree]:
             return list(
                 jax.linear_transpose(lambda *c: pull(a[:count], *c), *avals)(list(a[count:]))
             )
 
         return transposed, []
 
-    def _differentiated(self, primal: Any, count: int) -> Any:
+    def _differentiated(self, primal: Function, count: int) -> PyTree:
         n = len(self.leaves)
 
-        def jvp_of_primal(*a: Any) -> list[Any]:
+        def jvp_of_primal(*a: PyTree) -> list[PyTree]:
             primals = jax.tree.unflatten(self.tree, a[count : count + n])
             moved = jax.jvp(primal, primals, self.tangents(a[count + n :]))[1]
             return [jax.tree.leaves(moved)[i] for i in self.places]
@@ -185,7 +187,7 @@ class _Call:
         return jvp_of_primal
 
 
-def _pushed(push: Push, primals: Any, tangents: Any) -> Any:
+def _pushed(push: Push, primals: PyTree, tangents: PyTree) -> PyTree:
     """Forward mode from a pushforward alone; JAX transposes it for reverse mode."""
     out, pushforward = push(*primals)
     call = _Call(primals, tangents, out)
@@ -193,11 +195,11 @@ def _pushed(push: Push, primals: Any, tangents: Any) -> Any:
     return out, call.place([moved[i] for i in call.places])
 
 
-def _can_transpose(pull: Any, residuals: list[Any], call: _Call) -> bool:
+def _can_transpose(pull: Function, residuals: list[PyTree], call: _Call) -> bool:
     """Whether JAX can transpose a pullback; found out once per signature, by trying."""
     avals = [jax.typeof(o) for o in call.diff_outs]
 
-    def attempt(values: Any, tangents: Any) -> Any:
+    def attempt(values: PyTree, tangents: PyTree) -> PyTree:
         return jax.linear_transpose(lambda *c: pull(values, *c), *avals)(tangents)
 
     try:

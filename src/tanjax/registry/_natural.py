@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import arrays
 from tanjax._compat import float0
 from tanjax._errors import CotangentError, UnitError, describe, message
+from tanjax._typing import Function
 
 Kind = Literal["natural", "structural"]
 
@@ -40,8 +42,8 @@ class Convention:
 
 
 def wrap_natural_pullback(
-    natural_pullback: Callable[[Any], Any], out: Any, *args: Any, **kwargs: Any
-) -> Callable[[Any], Any]:
+    natural_pullback: Function, out: PyTree, *args: PyTree, **kwargs: PyTree
+) -> Function:
     """Turn a natural pullback into the structural pullback that AD would have.
 
     **Arguments:** `natural_pullback(out_bar)`: from the natural cotangent of `out` (same tree as
@@ -63,16 +65,16 @@ def wrap_natural_pullback(
 
 def structural_pullback(
     how: Convention,
-    natural_pullback: Any,
-    out: Any,
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
+    natural_pullback: Function,
+    out: PyTree,
+    args: Sequence[PyTree],
+    kwargs: dict[str, PyTree],
     names: Sequence[str] = (),
-) -> Callable[[Any], Any]:
+) -> Function:
     """`wrap_natural_pullback` with a convention and argument names for messages."""
     labels = [names[i] if i < len(names) else f"argument {i}" for i in range(len(args))]
 
-    def pullback(out_bar: Any, speak: Any = None) -> Any:
+    def pullback(out_bar: PyTree, speak: PyTree = None) -> PyTree:
         arrays.check_structural(f"{how.name}: cotangent of the output", out, out_bar)
         if how.output == "structural":
             speak = out_bar
@@ -97,11 +99,11 @@ def structural_pullback(
 
 
 def structural_pushforward(
-    how: Convention, natural_pushforward: Any, out: Any, args: Sequence[Any]
-) -> Callable[..., Any]:
+    how: Convention, natural_pushforward: Function, out: PyTree, args: Sequence[PyTree]
+) -> Function:
     """The structural pushforward of a natural one: J⁺ after it, J before it."""
 
-    def pushforward(*tangents: Any) -> Any:
+    def pushforward(*tangents: PyTree) -> PyTree:
         moved = natural_pushforward(
             *(_natural_tangent(a, t) for a, t in zip(args, tangents, strict=True))
         )
@@ -115,22 +117,22 @@ def structural_pushforward(
     return pushforward
 
 
-def _natural_tangent(x: Any, t: Any) -> Any:
+def _natural_tangent(x: PyTree, t: PyTree) -> PyTree:
     push = lambda p, v: arrays.pushforward_of_destructure(p)(v) if arrays.is_structured(p) else v
     return jax.tree.map(push, x, t, is_leaf=arrays.is_structured)
 
 
-def _structural_tangent(where: str, o: Any, t: Any) -> Any:
+def _structural_tangent(where: str, o: PyTree, t: PyTree) -> PyTree:
     if arrays.is_structured(o):
         return arrays.pushforward_of_restructure(o)(t)
     return _fit_dense(where, o, t)
 
 
 def _split(
-    how: Convention, bars: Any, count: int, kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    how: Convention, bars: PyTree, count: int, kwargs: dict[str, PyTree]
+) -> tuple[tuple[PyTree, ...], dict[str, PyTree]]:
     """The cotangents of positional and of keyword arguments, counted."""
-    keyword_bars: dict[str, Any] = {}
+    keyword_bars: dict[str, PyTree] = {}
     if kwargs and isinstance(bars, tuple) and bars and isinstance(bars[-1], dict):
         bars, keyword_bars = bars[:-1], bars[-1]
     if not isinstance(bars, tuple) or hasattr(bars, "_fields"):
@@ -148,13 +150,13 @@ def _split(
     return bars, keyword_bars
 
 
-def to_natural(out: Any, out_bar: Any) -> Any:
+def to_natural(out: PyTree, out_bar: PyTree) -> PyTree:
     """The natural cotangent of an output: every structured array in the tree is converted."""
     pull = lambda o, c: arrays.pullback_of_restructure(o)(c) if arrays.is_structured(o) else c
     return jax.tree.map(pull, out, out_bar, is_leaf=arrays.is_structured)
 
 
-def to_structural(where: str, kind: Kind, x: Any, bar: Any) -> Any:
+def to_structural(where: str, kind: Kind, x: PyTree, bar: PyTree) -> PyTree:
     """The structural cotangent of an argument, with exactly its tree, shapes and dtypes."""
     if isinstance(x, str) or (callable(x) and jax.tree_util.all_leaves([x])):
         return None  # a static argument
@@ -169,7 +171,7 @@ def to_structural(where: str, kind: Kind, x: Any, bar: Any) -> Any:
     return _tree_to_structural(where, kind, x, bar)
 
 
-def _tree_to_structural(where: str, kind: Kind, x: Any, bar: Any) -> Any:
+def _tree_to_structural(where: str, kind: Kind, x: PyTree, bar: PyTree) -> PyTree:
     children, treedef = jax.tree.flatten(x, is_leaf=lambda v: v is not x)
     bars, bar_tree = jax.tree.flatten(bar, is_leaf=lambda v: v is not bar)
     if treedef != bar_tree:
@@ -187,7 +189,7 @@ def _tree_to_structural(where: str, kind: Kind, x: Any, bar: Any) -> Any:
     return jax.tree.unflatten(treedef, done)
 
 
-def _fit_dense(where: str, x: Any, bar: Any) -> Any:
+def _fit_dense(where: str, x: PyTree, bar: PyTree) -> PyTree:
     if not arrays.is_inexact(x):
         return np.zeros(np.shape(x), float0)
     bar = arrays.without_unit(where, x, bar)
@@ -209,7 +211,7 @@ def _fit_dense(where: str, x: Any, bar: Any) -> Any:
     return arrays.fit_leaf(where, x, jnp.asarray(bar))
 
 
-def _located(where: str, convert: Callable[[], Any]) -> Any:
+def _located(where: str, convert: Callable[[], PyTree]) -> PyTree:
     """Name rule and argument in an error that only knew the array."""
     try:
         return convert()
@@ -217,7 +219,7 @@ def _located(where: str, convert: Callable[[], Any]) -> Any:
         raise type(error)(f"{where}: {error}") from None
 
 
-def _conj(tree: Any) -> Any:
+def _conj(tree: PyTree) -> PyTree:
     return jax.tree.map(
         lambda v: jnp.conj(v) if arrays.is_inexact(v) and jnp.iscomplexobj(v) else v, tree
     )

@@ -25,12 +25,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias, TypeVar, overload
 
 import jax
+from jaxtyping import PyTree
 
 from tanjax import _compat, arrays
 from tanjax._errors import RegistrationError, message
+from tanjax._typing import Function
 
 from . import _lowering
 from ._natural import Convention, Kind
@@ -38,6 +40,8 @@ from ._resolution import Hidden, Implementation, Resolution, Rule, resolve
 from ._table import NUMBERS, Table, current_origin, dispatch_class, is_static_value
 from .quantities import UnitFunction
 
+Units: TypeAlias = str | Function | None  # a unit signature, or what takes care of units
+F = TypeVar("F", bound=Callable[..., object])
 _OPERATIONS: list[Operation] = []
 _BEFORE_LOOKUP: list[Callable[[], None]] = []
 
@@ -47,12 +51,12 @@ class Operation:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Function,
         *,
         static: Sequence[str],
         dense: bool,
         generic: bool,
-        units: Any = None,
+        units: Units = None,
         check: Callable[..., None] | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
@@ -68,7 +72,7 @@ class Operation:
         self.opt_outs: Table[bool] = Table(f"{self.name}: an opt-out")
         self._signature = inspect.signature(function)
         self._parse(static)
-        self._compiled: dict[Any, Callable[..., Any]] = {}
+        self._compiled: dict[Any, Function] = {}
         _OPERATIONS.append(self)
         _lowering.on_lowering_change(self._forget)
 
@@ -99,7 +103,7 @@ class Operation:
 
     # -- calling ---------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         if kwargs or self._defaults is None or not (self.variadic or len(args) == self._direct):
             args, kwargs = self._bind(args, kwargs)
         else:  # 5 us less than binding; a rule gets the defaults of static arguments all the same
@@ -110,7 +114,9 @@ class Operation:
             compiled = self._compiled[key] = self._compile(args, kwargs)
         return compiled(*args)
 
-    def _bind(self, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _bind(
+        self, args: Sequence[PyTree], kwargs: dict[str, PyTree]
+    ) -> tuple[tuple[PyTree, ...], dict[str, PyTree]]:
         """Sort arguments into arrays (positional) and static ones (by name)."""
         try:
             bound = self._signature.bind(*args, **kwargs)
@@ -124,7 +130,7 @@ class Operation:
             return tuple(bound.arguments[self.parameters[-1]]), statics
         return tuple(bound.arguments[k] for k in self.parameters), statics
 
-    def _check_static(self, name: str, value: Any) -> None:
+    def _check_static(self, name: str, value: PyTree) -> None:
         try:
             hash(value)
         except TypeError:
@@ -137,7 +143,7 @@ class Operation:
                 )
             ) from None
 
-    def resolve(self, args: Sequence[Any], statics: dict[str, Any]) -> Resolution:
+    def resolve(self, args: Sequence[PyTree], statics: dict[str, PyTree]) -> Resolution:
         """The decision for a call (see `_resolution`); with a unit signature, for the numbers."""
         for load in _BEFORE_LOOKUP:
             load()
@@ -145,7 +151,7 @@ class Operation:
             args = [a.stored if type(a) is arrays.Unitful else a for a in args]
         return resolve(self, tuple(map(dispatch_class, args)), statics)
 
-    def _compile(self, args: Sequence[Any], statics: dict[str, Any]) -> Callable[..., Any]:
+    def _compile(self, args: Sequence[PyTree], statics: dict[str, PyTree]) -> Function:
         if self.strips(args):
             return self._on_quantities(functools.partial(self, **statics))
         resolution = self.resolve(args, statics)
@@ -156,27 +162,27 @@ class Operation:
         if not any(callable(args[i]) for i in fixed):
             return compiled
 
-        def call(*args: Any) -> Any:
+        def call(*args: PyTree) -> PyTree:
             if any(closes_over_tracers(args[i]) for i in fixed):
                 return resolution.primal(*args)
             return compiled(*args)
 
         return call
 
-    def strips(self, args: Sequence[Any]) -> bool:
+    def strips(self, args: Sequence[PyTree]) -> bool:
         """Whether quantities are among the arguments and a unit signature takes care of them."""
         return self.units is not None and any(type(a) is arrays.Unitful for a in args)
 
-    def _on_quantities(self, raw: Callable[..., Any]) -> Callable[..., Any]:
+    def _on_quantities(self, raw: Function) -> Function:
         """A function of plain arrays as one of quantities, by the unit signature."""
         if callable(self.units):
             return functools.partial(self.units, functools.update_wrapper(raw, self, updated=()))
-        return UnitFunction(self.name, raw, self.units, names=self.parameters)
+        return UnitFunction(self.name, raw, str(self.units), names=self.parameters)
 
     def _forget(self) -> None:
         self._compiled.clear()
 
-    def primal(self, *args: Any, **kwargs: Any) -> Any:
+    def primal(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """The implementation for these arguments, without rule and without compilation."""
         args, statics = self._bind(args, kwargs)
         if self.strips(args):
@@ -185,9 +191,15 @@ class Operation:
 
     # -- registering -----------------------------------------------------------------------
 
+    @overload
     def implementation(
-        self, *types: Any, differentiate: bool = False, override: bool = False
-    ) -> Any:
+        self, *types: type, differentiate: bool = ..., override: bool = ...
+    ) -> Callable[[F], F]: ...
+    @overload
+    def implementation(self, function: F, /) -> F: ...
+    def implementation(
+        self, *types: PyTree, differentiate: bool = False, override: bool = False
+    ) -> Function:
         """Register a specialised primal for these types of the leading arguments; bare, for any.
 
         **Arguments:** `types`: array types, `tj.Dense`, `tj.AbstractArray` (any of ours), or
@@ -195,24 +207,34 @@ class Operation:
         that is not more specific.
         """
 
-        def register(
-            function: Callable[..., Any], signature: tuple[type, ...]
-        ) -> Callable[..., Any]:
+        def register(function: Function, signature: tuple[type, ...]) -> Function:
             entry = Implementation(function, differentiate)
             self._add(self.implementations, signature, entry, function, override)
             return function
 
         return _bare_or_with(types, register)
 
+    @overload
     def natural_rule(
         self,
-        *types: Any,
+        *types: type,
+        cotangents: tuple[Kind, ...] | None = ...,
+        output: Kind = ...,
+        convention: str = ...,
+        hidden: Hidden = ...,
+        override: bool = ...,
+    ) -> Callable[[F], F]: ...
+    @overload
+    def natural_rule(self, function: F, /) -> F: ...
+    def natural_rule(
+        self,
+        *types: PyTree,
         cotangents: tuple[Kind, ...] | None = None,
         output: Kind = "natural",
         convention: str = "jax",
         hidden: Hidden = "ad",
         override: bool = False,
-    ) -> Any:
+    ) -> Function:
         """Register a rule `rule(*args) -> (out, natural_pullback)`; bare, or with types.
 
         **Arguments:** `cotangents`, `output`: `"natural"` (default) or `"structural"`, per
@@ -225,9 +247,15 @@ class Operation:
         """
         return self._rule(self.rules, types, cotangents, output, convention, hidden, override)
 
+    @overload
     def natural_pushforward(
-        self, *types: Any, hidden: Hidden = "ad", override: bool = False
-    ) -> Any:
+        self, *types: type, hidden: Hidden = ..., override: bool = ...
+    ) -> Callable[[F], F]: ...
+    @overload
+    def natural_pushforward(self, function: F, /) -> F: ...
+    def natural_pushforward(
+        self, *types: PyTree, hidden: Hidden = "ad", override: bool = False
+    ) -> Function:
         """Register `rule(*args) -> (out, natural_pushforward)` for forward mode.
 
         With a natural rule as well, reverse mode uses that one; alone it serves both modes.
@@ -236,22 +264,20 @@ class Operation:
 
     def _rule(
         self,
-        table: Any,
-        types: Any,
-        cotangents: Any,
+        table: Table[Rule],
+        types: tuple[PyTree, ...],
+        cotangents: tuple[Kind, ...] | None,
         output: Kind,
         convention: str,
         hidden: Hidden,
         override: bool,
-    ) -> Any:
+    ) -> Function:
         if convention not in ("jax", "chainrules") or hidden not in ("ad", "hybrid", "natural"):
             raise RegistrationError(
                 f"{self.name}: unknown convention {convention!r} or hidden {hidden!r}."
             )
 
-        def register(
-            function: Callable[..., Any], signature: tuple[type, ...]
-        ) -> Callable[..., Any]:
+        def register(function: Function, signature: tuple[type, ...]) -> Function:
             how = Convention(function.__name__, cotangents, output, convention == "chainrules")
             self._add(table, signature, Rule(function, how, hidden), function, override)
             return function
@@ -263,7 +289,12 @@ class Operation:
         self._add(self.opt_outs, types, True, self.__wrapped__, False)  # type: ignore[attr-defined]
 
     def _add(
-        self, table: Table[Any], types: tuple[type, ...], entry: Any, function: Any, override: bool
+        self,
+        table: Table[Any],
+        types: tuple[type, ...],
+        entry: Any,
+        function: Function,
+        override: bool,
     ) -> None:
         if Any in types or not all(isinstance(t, type) for t in types):
             raise RegistrationError(
@@ -285,16 +316,27 @@ class Operation:
         return f"<tanjax operation {self.name}{self._signature}>"
 
 
+@overload
+def operation(function: Function, /) -> Operation: ...
+@overload
 def operation(
-    function: Any = None,
+    *,
+    static: Sequence[str] = ...,
+    dense: bool = ...,
+    generic: bool = ...,
+    units: Units = ...,
+    check: Callable[..., None] | None = ...,
+) -> Callable[[Function], Operation]: ...
+def operation(
+    function: Function | None = None,
     /,
     *,
     static: Sequence[str] = (),
     dense: bool = False,
     generic: bool = True,
-    units: Any = None,
+    units: Units = None,
     check: Callable[..., None] | None = None,
-) -> Any:
+) -> Operation | Callable[[Function], Operation]:
     """Make an operation of a function of arrays, which becomes its generic implementation.
 
     **Arguments:** `static`: names of parameters that are not arrays (keyword-only parameters
@@ -306,10 +348,10 @@ def operation(
     `check(name, *args)`: raises `tj.ShapeError` if the shapes do not fit; asked before every
     implementation and rule for structured arguments.
     """
-    options = {"static": static, "dense": dense, "generic": generic, "units": units, "check": check}
-    if function is None:
-        return lambda f: Operation(f, **options)
-    return Operation(function, **options)
+    make = functools.partial(
+        Operation, static=static, dense=dense, generic=generic, units=units, check=check
+    )
+    return make if function is None else make(function)
 
 
 def operations() -> tuple[Operation, ...]:
@@ -322,18 +364,18 @@ def before_lookup(load: Callable[[], None]) -> None:
     _BEFORE_LOOKUP.append(load)
 
 
-def _bare_or_with(types: tuple[Any, ...], register: Callable[..., Any]) -> Any:
+def _bare_or_with(types: tuple[PyTree, ...], register: Function) -> Function:
     """A decorator used as `@op.rule` or as `@op.rule(*types)`."""
     if len(types) == 1 and callable(types[0]) and not isinstance(types[0], type):
         return register(types[0], ())
     return lambda function: register(function, types)
 
 
-def _hashable(x: Any) -> Any:
+def _hashable(x: object) -> object:
     return tuple(map(_hashable, x)) if isinstance(x, list | tuple) else x
 
 
-def closes_over_tracers(function: Any) -> bool:
+def closes_over_tracers(function: Function) -> bool:
     """Whether a callable holds values that JAX is tracing: then no rule can see them."""
     held = [c.cell_contents for c in getattr(function, "__closure__", None) or () if _filled(c)]
     if isinstance(function, functools.partial):

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from tanjax import _compat, arrays
 from tanjax._errors import CotangentError, ShapeError, describe, message, no_rule
+from tanjax._typing import Arraylike, Function
 from tanjax.arrays import AbstractArray, is_structured
 
 from ._lowering import both_modes
@@ -37,7 +39,7 @@ Hidden = Literal["ad", "hybrid", "natural"]
 class Implementation:
     """A primal for some types."""
 
-    function: Callable[..., Any]
+    function: Function
     differentiate: bool = False
 
 
@@ -45,7 +47,7 @@ class Implementation:
 class Rule:
     """A natural rule: `function(*args) -> (out, natural_pullback)`, and how it speaks."""
 
-    function: Callable[..., Any]
+    function: Function
     convention: Convention
     hidden: Hidden = "ad"
 
@@ -56,7 +58,7 @@ class Resolution:
 
     operation: Operation
     classes: Signature
-    statics: dict[str, Any]
+    statics: dict[str, PyTree]
     implementation: Implementation | None
     rule: Rule | None
     push: Rule | None
@@ -66,7 +68,7 @@ class Resolution:
 
     # -- running -------------------------------------------------------------------------
 
-    def primal(self, *args: Any) -> Any:
+    def primal(self, *args: PyTree) -> PyTree:
         """The implementation itself: no rule, no compilation."""
         self._check(args)
         if self.implementation is not None:
@@ -80,7 +82,7 @@ class Resolution:
             )
         return self._generic(args)
 
-    def _generic(self, args: tuple[Any, ...]) -> Any:
+    def _generic(self, args: tuple[PyTree, ...]) -> PyTree:
         op = self.operation
         if op.dense and any(map(is_structured, args)):
             names = ", ".join(c.__name__ for c in self.classes)
@@ -99,7 +101,7 @@ class Resolution:
                 )
             raise
 
-    def structural_rule(self, *args: Any) -> Any:
+    def structural_rule(self, *args: PyTree) -> Any:
         """The rule with structural cotangents: `(out, pullback)`."""
         assert self.rule is not None
         out, natural_pullback = self._run(self.rule, args)
@@ -109,10 +111,10 @@ class Resolution:
             return out, pullback
         return out, self._hybrid(out, pullback, args)
 
-    def _hybrid(self, out: Any, pullback: Any, args: Any) -> Any:
+    def _hybrid(self, out: PyTree, pullback: Function, args: Sequence[PyTree]) -> PyTree:
         """The rule for the visible part of a cotangent, AD of the implementation for the rest."""
 
-        def hybrid_pullback(out_bar: Any) -> Any:
+        def hybrid_pullback(out_bar: PyTree) -> PyTree:
             natural = to_natural(out, out_bar)
             visible = _structural(out, natural)  # of these digits: AD takes what they lack
             hidden = jax.tree.map(
@@ -123,18 +125,18 @@ class Resolution:
 
         return hybrid_pullback
 
-    def structural_push(self, *args: Any) -> Any:
+    def structural_push(self, *args: PyTree) -> Any:
         """The pushforward rule with structural tangents: `(out, pushforward)`."""
         assert self.push is not None
         out, natural_pushforward = self._run(self.push, args)
         return out, structural_pushforward(self.push.convention, natural_pushforward, out, args)
 
-    def _check(self, args: Any) -> None:
+    def _check(self, args: Sequence[PyTree]) -> None:
         check = self.operation.check
         if check is not None and any(map(is_structured, args)):
             check(self.operation.name, *args)
 
-    def _run(self, rule: Rule, args: Any) -> Any:
+    def _run(self, rule: Rule, args: Sequence[PyTree]) -> PyTree:
         self._check(args)
         result = rule.function(*args, **self.statics)
         if not (isinstance(result, tuple) and len(result) == 2 and callable(result[1])):
@@ -153,7 +155,7 @@ class Resolution:
             _check_output(rule.convention.name, expected, result[0])
         return result
 
-    def differentiable(self, fixed: dict[int, Any] | None = None) -> Callable[..., Any]:
+    def differentiable(self, fixed: dict[int, PyTree] | None = None) -> Function:
         """The function that JAX sees: evaluated by the primal, differentiated by the rule.
 
         **Arguments:** `fixed`: positional arguments that are static, by position; the function
@@ -164,13 +166,13 @@ class Resolution:
         if self.rule is None and self.push is None:
             return by_ad
 
-        def rule(*args: Any) -> Any:
+        def rule(*args: PyTree) -> PyTree:
             out, pullback = self.structural_rule(*fill(map(project_tangents, args)))
             return out, lambda out_bar: tuple(
                 b for i, b in enumerate(pullback(out_bar)) if i not in (fixed or {})
             )
 
-        def push(*args: Any) -> Any:
+        def push(*args: PyTree) -> PyTree:
             out, pushforward = self.structural_push(*fill(map(project_tangents, args)))
             return out, lambda *tangents: pushforward(*_fill(dict.fromkeys(fixed or {}), tangents))
 
@@ -182,7 +184,7 @@ class Resolution:
             self.operation.name,
         )
 
-        def call(*args: Any) -> Any:
+        def call(*args: PyTree) -> PyTree:
             if self.hidden_output:
                 return by_ad(*args)
             out = by_rule(*args)
@@ -193,12 +195,12 @@ class Resolution:
 
         return call
 
-    def handles(self, out: Any, rule: Rule | None = None) -> bool:
+    def handles(self, out: PyTree, rule: Rule | None = None) -> bool:
         """Whether its rule may differentiate a call with this output, rather than AD."""
         rule = rule or self.rule or self.push
         return rule is None or rule.hidden != "ad" or has_natural_cotangents(out)
 
-    def traced(self, fixed: tuple[int, ...], *args: Any) -> Any:
+    def traced(self, fixed: tuple[int, ...], *args: PyTree) -> PyTree:
         """The body of the compiled call; `fixed` are the positions of static arguments."""
         for arg, name in zip(args, self.operation.names_for(len(args)), strict=True):
             check_not_batched(self.operation.name, name, arg)
@@ -206,7 +208,7 @@ class Resolution:
         return self.differentiable({i: args[i] for i in fixed})(*_compat.align(moving))
 
 
-def _fill(fixed: dict[int, Any], moving: Any) -> list[Any]:
+def _fill(fixed: dict[int, PyTree], moving: PyTree) -> list[PyTree]:
     """Positional arguments from the static ones, by position, and the others, in order."""
     args = list(moving)
     for i in sorted(fixed):
@@ -214,7 +216,7 @@ def _fill(fixed: dict[int, Any], moving: Any) -> list[Any]:
     return args
 
 
-def resolve(op: Operation, classes: Signature, statics: dict[str, Any]) -> Resolution:
+def resolve(op: Operation, classes: Signature, statics: dict[str, PyTree]) -> Resolution:
     """Decide what a call on these classes does."""
     implementation = op.implementations.find(classes)
     rule, push = op.rules.find(classes), op.pushforwards.find(classes)
@@ -251,7 +253,7 @@ def _closer(signature: Signature, rule: Any, classes: Signature) -> bool:
 
 
 @jax.custom_jvp
-def keep_invariant(x: Any) -> Any:
+def keep_invariant(x: PyTree) -> PyTree:
     """The identity on an array whose type has a storage invariant; tangents are projected on it.
 
     Implementations read the fields as they are, which is fast and right as long as the invariant
@@ -262,11 +264,11 @@ def keep_invariant(x: Any) -> Any:
 
 
 @keep_invariant.defjvp
-def _(primals: Any, tangents: Any) -> Any:
+def _(primals: PyTree, tangents: PyTree) -> PyTree:
     return keep_invariant(primals[0]), tangents[0].canonical()  # again: for the next derivative
 
 
-def project_tangents(tree: Any) -> Any:
+def project_tangents(tree: PyTree) -> PyTree:
     """`keep_invariant` for every structured array in a tree that has an invariant."""
     if isinstance(tree, AbstractArray) and type(tree).canonical is not AbstractArray.canonical:
         return keep_invariant(tree)
@@ -276,17 +278,17 @@ def project_tangents(tree: Any) -> Any:
     return jax.tree.unflatten(treedef, map(project_tangents, children))
 
 
-def structured_leaves(tree: Any) -> list[Any]:
+def structured_leaves(tree: PyTree) -> list[PyTree]:
     """The structured arrays in a tree."""
     return [x for x in jax.tree.leaves(tree, is_leaf=is_structured) if is_structured(x)]
 
 
-def has_natural_cotangents(out: Any) -> bool:
+def has_natural_cotangents(out: PyTree) -> bool:
     """Whether natural cotangents express, exactly, every cotangent that an output can receive."""
     return all(map(arrays.has_exact_naturals, structured_leaves(out)))
 
 
-def check_not_batched(op: str, name: str, arg: Any) -> None:
+def check_not_batched(op: str, name: str, arg: PyTree) -> None:
     """Raise `ShapeError` if a structured argument carries leading batch axes."""
     for x in structured_leaves(arg):
         rank = getattr(x, "core_ndim", None)
@@ -300,16 +302,16 @@ def check_not_batched(op: str, name: str, arg: Any) -> None:
             )
 
 
-def _structural(out: Any, natural: Any) -> Any:
+def _structural(out: PyTree, natural: Arraylike | None) -> PyTree:
     pull = lambda o, y: arrays.pullback_of_destructure(o)(y) if is_structured(o) else y
     return jax.tree.map(pull, out, natural, is_leaf=is_structured)
 
 
-def _add_leaves(a: Any, b: Any) -> Any:
+def _add_leaves(a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(lambda x, y: x + y if arrays.is_inexact(x) else x, a, b)
 
 
-def _check_output(name: str, expected: Any, got: Any) -> None:
+def _check_output(name: str, expected: PyTree, got: PyTree) -> None:
     trees = jax.tree.structure(expected), jax.tree.structure(got)
     same = trees[0] == trees[1] and all(
         e.shape == jnp.shape(g) and e.dtype == jnp.result_type(g)

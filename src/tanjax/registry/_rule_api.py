@@ -6,15 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jaxtyping import PyTree
 
 from tanjax import _compat, arrays
+from tanjax._typing import Function
 
 from ._operation import Operation
 
 
 def rrule(
-    f: Callable[..., Any], *args: Any, **kwargs: Any
-) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    f: Function, *args: PyTree, **kwargs: PyTree
+) -> tuple[PyTree, Callable[[Any], tuple[PyTree, ...]]]:
     """The value of `f` and its pullback on structural cotangents.
 
     **Arguments:** an operation (its registered rule runs, or AD of the implementation where none
@@ -35,8 +37,8 @@ def rrule(
 
 
 def frule(
-    f: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...], **kwargs: Any
-) -> tuple[Any, Any]:
+    f: Function, primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...], **kwargs: PyTree
+) -> tuple[PyTree, PyTree]:
     """The value of `f` and its pushforward of structural tangents: `(out, out_dot)`.
 
     **Arguments:** an operation (its natural pushforward runs, or forward mode as JAX derives it) or
@@ -53,22 +55,22 @@ def frule(
     return jax.jvp(lambda *a: f(*a, **kwargs), primals, tangents)
 
 
-def as_custom_vjp(op: Operation, **kwargs: Any) -> Callable[..., Any]:
+def as_custom_vjp(op: Operation, **kwargs: PyTree) -> Function:
     """The operation as a plain `jax.custom_vjp` function: reverse mode only.
 
     For rules with side effects, and for comparison. Forward mode raises, as `custom_vjp` does.
     """
 
     @jax.custom_vjp
-    def f(*args: Any) -> Any:
+    def f(*args: PyTree) -> PyTree:
         return op.primal(*args, **kwargs)
 
-    def forward(*args: Any) -> Any:
+    def forward(*args: PyTree) -> PyTree:
         out, pullback = rrule(op, *args, **kwargs)
         leaves, tree = jax.tree.flatten(out)
         places = [i for i, o in enumerate(leaves) if arrays.is_inexact(o)]
 
-        def pull(*cts: Any) -> list[Any]:
+        def pull(*cts: PyTree) -> list[PyTree]:
             full = [arrays.zero_leaf(o) for o in leaves]
             for i, c in zip(places, cts, strict=True):
                 full[i] = c
@@ -79,7 +81,7 @@ def as_custom_vjp(op: Operation, **kwargs: Any) -> Callable[..., Any]:
         run = jax.tree_util.Partial(lambda values, *cts: converted(values, *cts))
         return out, (run, residuals, args)
 
-    def backward(saved: Any, out_bar: Any) -> Any:
+    def backward(saved: PyTree, out_bar: PyTree) -> PyTree:
         run, residuals, args = saved
         cts = [c for c in jax.tree.leaves(out_bar) if c.dtype != _compat.float0]
         rest = iter(run(residuals, *cts))

@@ -14,8 +14,10 @@ from typing import Any, Generic, TypeVar
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax._errors import RegistrationError, unregistered
+from tanjax._typing import Function
 from tanjax.arrays import AbstractArray, Dense, is_structured
 
 Signature = tuple[type, ...]
@@ -50,7 +52,7 @@ class Journal:
                 step()
 
 
-def current_origin(function: Callable[..., Any]) -> str:
+def current_origin(function: Function) -> str:
     """Where a registration comes from: the pack that is loading, and the function's module."""
     place = f"{function.__module__}.{function.__qualname__}"
     return f"{Journal.open_[-1].origin}: {place}" if Journal.open_ else place
@@ -132,14 +134,14 @@ NUMBERS = jax.Array, np.ndarray, np.generic, int, float, complex  # what `Dense`
 _CLASSES: dict[type, type] = {}
 
 
-def is_static_value(x: Any) -> bool:
+def is_static_value(x: PyTree) -> bool:
     """Whether a positional argument is no array: a flag, a text, a function."""
     if type(x) is bool or not isinstance(x, NUMBERS):
         return jax.tree_util.all_leaves([x])
     return False
 
 
-def dispatch_class(x: Any) -> type:
+def dispatch_class(x: PyTree) -> type:
     """The class that stands for a value in signatures: its own, or `Dense` for plain arrays."""
     kind = type(x)
     found = _CLASSES.get(kind)

@@ -185,10 +185,30 @@ def seen_right(plan: Plan, arguments: Sequence[Any]) -> Plan | None:
     found = plan._replace(magnitudes=m, expected=expected)
     if plan.identity and all(_is_held(v, m) for v in graph.values):
         return None if any(_range.needed_by_parts(v, m) > 0 for v in graph.values) else found
+    if not plan.identity and _strays(plan, m):
+        return None
     simulated = simulate(graph, reference, None if plan.identity else at)
     if losses(graph, reference, simulated, free=plan.free_outputs):
         return None
     return found if plan.identity or not strained(graph, reference, at) else None
+
+
+def _strays(plan: Plan, m: Magnitudes) -> bool:
+    """Whether a number leaves the range at its exponent that was in it for the last numbers.
+
+    That a factor happens to be 0 now, or nearly, is no excuse: other exponents hold it.
+    """
+    at, before = plan.exponents, plan.magnitudes
+
+    def fits(value: Value, found: Magnitudes) -> bool:
+        low, high = _range.exponents(value, found)
+        return low <= at.of(value) <= high
+
+    return any(
+        value.is_floating and not fits(value, m) and fits(value, before)
+        for value in plan.graph.values
+        if _range.holds_together(value, m)
+    )
 
 
 def _is_held(value: Value, m: Magnitudes) -> bool:
@@ -312,16 +332,16 @@ def _as_it_is(graph: ScaleGraph, m: Magnitudes, said: list[str]) -> Solved | Non
 
 
 def _magnitudes(
-    graph: ScaleGraph, arguments: Sequence[Any], given: Sequence[Any], thorough: bool
+    graph: ScaleGraph, arguments: list[Any], given: Any, thorough: bool, begun: Any = None
 ) -> Evaluation:
     budget = ALARM_BUDGET if thorough else BUDGET
-    reference = evaluate(graph, arguments, budget=budget)
+    reference = evaluate(graph, arguments, budget=budget, begun=begun)
     if reference.complete:
         return reference
     m = bound(graph, given, reference.magnitudes)
     is_alarming = any(_is_alarming(v, m) for v in graph.values)
     if not thorough and is_alarming and not _is_settled(graph, m):
-        return _magnitudes(graph, arguments, given, True)
+        return _magnitudes(graph, arguments, given, True, reference)
     return reference._replace(magnitudes=m)
 
 

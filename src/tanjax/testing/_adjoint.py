@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
+from jaxtyping import PyTree
 
 from tanjax import arrays
+from tanjax._typing import Function
 
 from ._coordinates import Coordinates, random, require_double
 from ._record import CheckResult, Recorder
 
 
-def check_adjoint(f: Callable[..., Any], *primals: Any, tolerance: float = 1e-10) -> CheckResult:
+def check_adjoint(f: Function, *primals: PyTree, tolerance: float = 1e-10) -> CheckResult:
     """Check `⟨ȳ, J ẋ⟩ = ⟨Jᵀ ȳ, ẋ⟩` for any JAX function, on structural (co)tangents.
 
     It shows that the two modes belong to one linear map, not that the map is right: a pair that is

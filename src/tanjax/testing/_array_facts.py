@@ -21,7 +21,7 @@ def check_facts(checker: Any) -> None:
     fields, j = checker.fields, checker.jacobian
     rank = _rank(j)
     project = lambda t: fields.vector(canonical(fields.tangent(t)))
-    kept = np.asarray(jax.vmap(project)(jnp.eye(fields.size)))
+    kept = np.asarray(checker.run(jax.vmap(project), np.eye(fields.size)))
     checker.recorder.holds(
         "facts", "`is_injective` is declared, but fields are hidden from the array.",
         not checker.kind.is_injective(checker.x) or rank == _rank(kept),

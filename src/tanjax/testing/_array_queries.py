@@ -16,8 +16,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import arrays, dispatch
+from tanjax._typing import Function
 from tanjax.arrays import AbstractArray
 
 from ._coordinates import canonical, random, single_precision, wide_leaves
@@ -28,22 +30,23 @@ from ._units import numbers
 STAGE = "queries"
 
 
-def operands(formed: Any) -> dict[str, Any]:
+def operands(formed: PyTree) -> dict[str, PyTree]:
     """Right-hand sides for a matrix of this shape: one, two, complex, from the left."""
     m, n = formed.shape
     pick = lambda shape, seed: random(int(np.prod(shape)), seed).reshape(shape)
     two = pick((n, 2), 61)
-    return {
+    found = {
         "vector": pick((n,), 60).astype(formed.dtype),
         "two": two.astype(formed.dtype),
-        "complex": jax.lax.complex(two, pick((n, 2), 62)),
+        "complex": two + 1j * pick((n, 2), 62),
         "left": pick((2, m), 63).astype(formed.dtype),
     }
+    return jax.device_put(found)
 
 
-def answers(x: Any, b: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+def answers(x: PyTree, b: dict[str, PyTree], others: dict[str, PyTree]) -> dict[str, PyTree]:
     """Ask an array, structured or dense, everything; the answers are dense."""
-    get: dict[str, Any] = {"total": _ask(x, "total", jnp.sum)}
+    get: dict[str, PyTree] = {"total": _ask(x, "total", jnp.sum)}
     pair = lambda y: _ask(x, "pair", lambda d: jnp.sum(d * arrays.destructure(y)), y)
     get |= {f"pair with {name}": pair(y) for name, y in others.items()}
     get["sum of itself and itself"] = dispatch.add(x, x)
@@ -72,7 +75,7 @@ def answers(x: Any, b: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]
     return jax.tree.map(arrays.destructure, get, is_leaf=arrays.is_structured)
 
 
-def _ask(x: Any, query: str, define: Any, *args: Any) -> Any:
+def _ask(x: PyTree, query: str, define: Function, *args: PyTree) -> PyTree:
     return getattr(x, query)(*args) if isinstance(x, AbstractArray) else define(x)
 
 
@@ -91,10 +94,10 @@ def _check_queries(checker: Any) -> None:
     _check_definite(checker, x)
     _check_batch(checker)
 
-    def ask(vector: Any) -> dict[str, Any]:
+    def ask(vector: PyTree) -> dict[str, PyTree]:
         return answers(numbers(canonical(fields.tree(vector))), _moved(b, vector), others)
 
-    def define(vector: Any) -> dict[str, Any]:
+    def define(vector: PyTree) -> dict[str, PyTree]:
         dense = numbers(arrays.destructure(canonical(fields.tree(vector))))
         return answers(dense, _moved(b, vector), others)
 
@@ -117,7 +120,7 @@ def _check_queries(checker: Any) -> None:
         _check_sensitivity(checker)
 
 
-def _moved(b: dict[str, Any], vector: Any) -> dict[str, Any]:
+def _moved(b: dict[str, PyTree], vector: PyTree) -> dict[str, PyTree]:
     """Right-hand sides that move with the fields, so that derivatives go through both."""
     factor = 1 + 0.1 * vector[0] if vector.size else jnp.ones(())
     return {name: factor.astype(v.dtype) * v for name, v in b.items()}
@@ -126,19 +129,19 @@ def _moved(b: dict[str, Any], vector: Any) -> dict[str, Any]:
 PAIRED = ("dense", "itself", "Fill", "Zero", "Outer", "Diagonal", "Sum with Outer")
 
 
-def _both_modes(f: Any, vector: Any, along: Any) -> Any:
+def _both_modes(f: Function, vector: PyTree, along: PyTree) -> PyTree:
     """Answers, their derivatives along one direction, and one pullback of all together."""
     values, moved = jax.jvp(f, (vector,), (along,))
     _, pull = jax.vjp(lambda v: _together(f(v)), vector)
     return values, moved, pull(random(_together(values).size, 64))[0]
 
 
-def _together(values: dict[str, Any]) -> Any:
+def _together(values: dict[str, PyTree]) -> PyTree:
     leaves = jax.tree.leaves(values)
     return jnp.concatenate([p.ravel() for y in leaves for p in (jnp.real(y), jnp.imag(y))])
 
 
-def _compare_pullbacks(checker: Any, ask: Any, define: Any, got: Any, want: Any) -> None:
+def _compare_pullbacks(checker: Any, ask: Any, define: Function, got: PyTree, want: PyTree) -> None:
     """All at once; only where that is wrong, one by one, to name the query."""
     if relative_error(np.asarray(got), np.asarray(want)) > checker.tolerance:
         for name in ask(checker.point):
@@ -150,7 +153,7 @@ def _compare_pullbacks(checker: Any, ask: Any, define: Any, got: Any, want: Any)
     checker.recorder.compare(STAGE, what, got, want, checker.tolerance)
 
 
-def _check_single(checker: Any, want: Any, b: Any, others: Any) -> None:
+def _check_single(checker: Any, want: PyTree, b: PyTree, others: PyTree) -> None:
     """The same in single precision: no answer is widened, and the numbers agree."""
     small, b, others = map(single_precision, (checker.x, b, others))
     got = checker.run(lambda x, b, others: answers(numbers(x), b, others), small, b, others)
@@ -180,7 +183,7 @@ def _check_sensitivity(checker: Any) -> None:
     )  # fmt: skip
 
 
-def _check_definite(checker: Any, x: Any) -> None:
+def _check_definite(checker: Any, x: PyTree) -> None:
     if getattr(x, "definite", False):
         spectrum = np.linalg.eigvalsh(np.asarray(checker.formed))
         checker.recorder.holds(

@@ -16,9 +16,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import arrays
 from tanjax._errors import CheckFailure
+from tanjax._typing import Function, Natural
 from tanjax.arrays import AbstractArray
 
 from ._array_facts import check_facts, check_tangents, pseudo_inverse
@@ -35,7 +37,7 @@ from ._coordinates import (
 from ._finite_differences import jacobian
 from ._generic import require_generic
 from ._lattice import members
-from ._modes import COMPILER, choose
+from ._modes import choose, compiled
 from ._record import CheckResult, Recorder
 from ._units import (
     labelled,
@@ -65,7 +67,7 @@ CONTAINERS = (arrays.Outer, arrays.Masked, arrays.Sum)
 
 
 def check_array_type(
-    x: Any,
+    x: PyTree,
     *,
     modes: tuple[str, ...] | None = None,
     skip: tuple[str, ...] = (),
@@ -103,7 +105,7 @@ def check_array_type(
 class _Checker:
     """The numbers of one value, and the stages that compare them."""
 
-    def __init__(self, x: Any, tolerance: float, generic: bool) -> None:
+    def __init__(self, x: PyTree, tolerance: float, generic: bool) -> None:
         self.x, self.tolerance, self.generic = x, tolerance, generic
         self.kind: Any = arrays.array_type(x)
         shape = getattr(x, "shape", ())
@@ -114,35 +116,35 @@ class _Checker:
         self.formed = self._form(x)
         self.out = Coordinates(self.formed)
         self.bar_unit, self.dot_unit = unit_of_cotangent(x), unit_of_tangent(x)
-        run: Any = lambda f, *a: jax.jit(f, compiler_options=COMPILER)(*a)
+        run: Function = lambda f, *a: compiled(f)(*a)
         self.run = run
         self.jacobian = np.asarray(run(jax.jacfwd(self.dense), self.point))
         self.inverse = pseudo_inverse(self.jacobian)
         self.dense_vector = random(self.out.size, 1)
         self.field_vector = random(self.fields.size, 2)
 
-    def _form(self, x: Any) -> Any:
+    def _form(self, x: PyTree) -> Any:
         return numbers(self.kind.destructure(x))
 
-    def form_at(self, vector: Any) -> Any:
+    def form_at(self, vector: PyTree) -> PyTree:
         """The dense numbers at these coordinates, with the storage invariant kept."""
         return self._form(canonical(self.fields.tree(vector)))
 
-    def _natural(self, vector: Any) -> Any:
+    def _natural(self, vector: PyTree) -> PyTree:
         """The natural cotangent with these coordinates."""
         return labelled(self.out.cotangent(vector), self.bar_unit)
 
-    def _shown(self, what: str, natural: Any) -> Any:
+    def _shown(self, what: str, natural: Natural) -> PyTree:
         """The dense numbers of a natural cotangent, whose unit must be right."""
         return stripped(what, natural, self.bar_unit)
 
-    def dense(self, vector: Any) -> Any:
+    def dense(self, vector: PyTree) -> PyTree:
         """D in coordinates."""
         return self.out.vector(self._form(self.fields.tree(vector)))
 
     def run_stage(self, name: str) -> None:
         """Run one stage, here or in a module of its own."""
-        elsewhere: Any = {"queries": check_queries, "tangents": check_tangents}
+        elsewhere: PyTree = {"queries": check_queries, "tangents": check_tangents}
         if name in elsewhere:
             elsewhere[name](self)
         else:
@@ -189,7 +191,7 @@ class _Checker:
             self._compare_dense("copies", f"the array after {name}", new)
         self._compare_dense("copies", "the array in canonical storage", canonical(self.x))
 
-    def _compare_dense(self, stage: str, what: str, other: Any) -> None:
+    def _compare_dense(self, stage: str, what: str, other: PyTree) -> None:
         same = jax.tree.structure(other) == jax.tree.structure(self.x)
         self.recorder.holds(stage, f"{what} has another tree.", same)
         self.recorder.compare(stage, what, self._form(other), self.formed, 0.0)
@@ -205,13 +207,13 @@ class _Checker:
                 )  # fmt: skip
             whole = numbers(self.x)
             self.recorder.compare("shape", "np.asarray", np.asarray(whole), self.formed, 0.0)
-            traced: list[Any] = []
+            traced: list[PyTree] = []
             jax.eval_shape(lambda x: traced.append((x.shape, x.dtype, repr(x))), self.x)
             same = traced[0][:2] == (aval.shape, aval.dtype)
             self.recorder.holds("shape", "shape or dtype differ under tracing.", same)
-        moved = jnp.stack([self.point, self.point + 0.1 * self.field_vector])
+        moved = np.stack([self.point, self.point + 0.1 * self.field_vector])
 
-        def both(moved: Any) -> Any:
+        def both(moved: PyTree) -> PyTree:
             batch = jax.vmap(self.fields.tree)(moved)
             whole = [self.fields.tree(moved[i]) for i in range(2)]
             return jax.vmap(self._form)(batch), jnp.stack([self._form(x) for x in whole])
@@ -222,7 +224,7 @@ class _Checker:
 
     # -- the four maps ------------------------------------------------------------------------
 
-    def maps(self) -> dict[str, Any]:
+    def maps(self) -> dict[str, PyTree]:
         """The matrices of the type's four maps, through the public functions."""
         x, fields, out = self.x, self.fields, self.out
         name = "pushforward_of_destructure"
@@ -290,7 +292,7 @@ class _Checker:
 
     def check_finite_differences(self) -> None:
         stage = "finite differences"
-        run = jax.jit(lambda v: self.out.vector(self._form(canonical(self.fields.tree(v)))))
+        run = compiled(lambda v: self.out.vector(self._form(canonical(self.fields.tree(v)))))
         if self._has_coordinates(stage):
             want = jacobian(run, self.point)
             self.recorder.compare(stage, "the Jacobian of to_dense", self.jacobian, want, 1e-6)
@@ -300,7 +302,7 @@ class _Checker:
             return
         given = members(numbers(self.x), self.formed)
 
-        def both(x: Any, members: Any) -> Any:
+        def both(x: PyTree, members: Any) -> PyTree:
             pull = lambda y: arrays.pullback_of_destructure(x)(labelled(y, self.bar_unit))
             dense = lambda y: self.out.dual(arrays.destructure(y))
             return [(self.fields.dual(pull(m)), dense(m)) for m in members.values()]
@@ -339,7 +341,7 @@ class _Checker:
         """Single precision in, single precision out: no silent widening."""
         small = single_precision(self.x)
 
-        def everything(x: Any) -> Any:
+        def everything(x: PyTree) -> PyTree:
             formed = self._form(x)
             images = [arrays.pushforward_of_destructure(x)(arrays.zero_tangent(x))]
             bars = [arrays.pullback_of_destructure(x)(labelled(formed, self.bar_unit))]
@@ -360,12 +362,12 @@ class _Checker:
         weights = random(self.out.size, 3)
         loss = lambda y: jnp.sum(weights * jnp.sin(y))
 
-        def gradient(vector: Any) -> Any:
+        def gradient(vector: PyTree) -> PyTree:
             x = self.fields.tree(vector)
             y_bar = self._natural(jax.grad(loss)(self.dense(vector)))
             return self.fields.dual(arrays.pullback_of_destructure(x)(y_bar))
 
-        def both(point: Any) -> Any:
+        def both(point: PyTree) -> PyTree:
             plain = jax.hessian(lambda v: loss(self.dense(v)))(point)
             return jax.jacfwd(gradient)(point), jax.jacrev(gradient)(point), plain
 
@@ -377,12 +379,12 @@ class _Checker:
 
 def _is_local(cls: type) -> bool:
     """Whether a class is no attribute of its module: made in a function, or in a notebook."""
-    found: Any = sys.modules.get(cls.__module__)
+    found: PyTree = sys.modules.get(cls.__module__)
     for name in cls.__qualname__.split("."):
         found = getattr(found, name, None)
     return found is not cls
 
 
-def _is_linear(x: Any) -> bool:
+def _is_linear(x: PyTree) -> bool:
     kind = arrays.array_type(x)
     return kind is None or kind.is_linear(x)

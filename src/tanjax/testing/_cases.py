@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import jax
+from jaxtyping import PyTree
 
 from tanjax import arrays, registry
 from tanjax._errors import CheckFailure, message
@@ -32,17 +33,17 @@ class Case:
     """A call to check: `Case(tj.solve, tj.Diagonal(d), b)`. Keywords are static arguments."""
 
     operation: registry.Operation
-    args: tuple[Any, ...]
+    args: tuple[PyTree, ...]
     static: dict[str, Any]
     options: dict[str, Any]
 
-    def __init__(self, operation: registry.Operation, *args: Any, **static: Any) -> None:
+    def __init__(self, operation: registry.Operation, *args: PyTree, **static: PyTree) -> None:
         object.__setattr__(self, "operation", operation)
         object.__setattr__(self, "args", args)
         object.__setattr__(self, "static", static)
         object.__setattr__(self, "options", {})
 
-    def declare(self, **options: Any) -> Case:
+    def declare(self, **options: PyTree) -> Case:
         """The same case with options of `check_operation` (`zero`, `skip`, `generic`, …)."""
         new = Case(self.operation, *self.args, **self.static)
         object.__setattr__(new, "options", {**self.options, **options})
@@ -62,7 +63,7 @@ class Case:
         return check_operation(self.operation, *self.args, **self.options, **self.static)
 
 
-def _type_and_shape(x: Any) -> str:
+def _type_and_shape(x: PyTree) -> str:
     shape = "x".join(map(str, getattr(x, "shape", ())))
     return f"{type_name(x)}[{shape}]" if shape else type_name(x)
 
@@ -99,7 +100,7 @@ def cases_of(package: str | ModuleType) -> list[Case]:
         return [c for m in modules_of(package) for c in _yielded(m, "cases")]
 
 
-def _yielded(module: ModuleType, name: str) -> Iterator[Any]:
+def _yielded(module: ModuleType, name: str) -> Iterator[PyTree]:
     generator = vars(module).get(name)
     if callable(generator) and getattr(generator, "__module__", "") == module.__name__:
         yield from generator()
@@ -139,12 +140,12 @@ def _checks_of(package: str | ModuleType) -> list[Check]:
     return checks
 
 
-def _examples() -> list[Any]:
+def _examples() -> list[PyTree]:
     with jax.enable_x64(True):
         return [x for t in arrays.registered_array_types() for x in examples_of(t)]
 
 
-def _array_check(package: str, x: Any) -> Check:
+def _array_check(package: str, x: PyTree) -> Check:
     return Check(package, f"{_type_and_shape(x)} (array type)", lambda: check_array_type(x))
 
 

@@ -4,16 +4,20 @@ Derivatives of functions of structured arrays are compared in *stored coordinate
 imaginary parts of every floating or complex leaf, one after the other. A tangent has the
 coordinates of a primal; a cotangent the conjugate ones, so that JAX's pairing `Re Σ ct t` is
 the dot product of two vectors. Integers, callables and static data have no coordinates.
+
+Numbers in hand go through NumPy: each operation of JAX on a shape that it has not met compiles a
+program (`jnp.asarray` of a NumPy array is one), and a check of an operation met thirty such.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
 
 from tanjax import arrays
 from tanjax.arrays import AbstractArray
@@ -21,12 +25,17 @@ from tanjax.arrays import AbstractArray
 FLOAT0 = jax.dtypes.float0
 
 
-def moves(leaf: Any) -> bool:
+def moves(leaf: PyTree) -> bool:
     """Whether a leaf has a tangent space."""
     try:
         return bool(arrays.is_inexact(leaf))
     except TypeError:  # a callable or another static value
         return False
+
+
+def in_hand(*leaves: PyTree) -> bool:
+    """Whether these are numbers, and not tracers."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +51,7 @@ class Block:
 class Coordinates:
     """The real coordinates of a tree."""
 
-    def __init__(self, tree: Any) -> None:
+    def __init__(self, tree: PyTree) -> None:
         paths, self.treedef = jax.tree_util.tree_flatten_with_path(tree)
         self.leaves = [leaf for _, leaf in paths]
         self.blocks: list[Block | None] = []
@@ -58,47 +67,50 @@ class Coordinates:
             start = stop
         self.size = start
 
-    def vector(self, tree: Any) -> Any:
+    def vector(self, tree: PyTree) -> PyTree:
         """The coordinates of a primal or a tangent."""
         return self._vector(self.treedef.flatten_up_to(tree), conjugate=False)
 
-    def dual(self, tree: Any) -> Any:
+    def dual(self, tree: PyTree) -> PyTree:
         """The coordinates of a cotangent: `dual(c) @ vector(t)` is JAX's pairing."""
         return self._vector(self.treedef.flatten_up_to(tree), conjugate=True)
 
-    def _vector(self, leaves: list[Any], *, conjugate: bool) -> Any:
-        parts: list[Any] = []
+    def _vector(self, leaves: list[PyTree], *, conjugate: bool) -> PyTree:
+        parts: list[PyTree] = []
+        xp: PyTree = np if in_hand(*leaves) else jnp
         for leaf, block in zip(leaves, self.blocks, strict=True):
             if block is None:
                 continue
-            leaf = jnp.asarray(leaf)
+            leaf = xp.asarray(leaf)
             if leaf.shape != block.shape:
                 raise ValueError(f"{block.name}: shape {leaf.shape} is not {block.shape}")
-            parts.append(jnp.real(leaf).ravel())
+            parts.append(xp.real(leaf).ravel())
             if block.is_complex:
-                imaginary = jnp.imag(leaf).ravel()
+                imaginary = xp.imag(leaf).ravel()
                 parts.append(-imaginary if conjugate else imaginary)
-        return jnp.concatenate(parts) if parts else jnp.zeros(0)
+        return xp.concatenate(parts) if parts else np.zeros(0)
 
-    def tree(self, vector: Any) -> Any:
+    def tree(self, vector: PyTree) -> PyTree:
         """The primal with these coordinates; leaves without coordinates are kept."""
         return self.treedef.unflatten(self._leaves(vector, self.leaves, conjugate=False))
 
-    def tangent(self, vector: Any) -> Any:
+    def tangent(self, vector: PyTree) -> PyTree:
         """The tangent with these coordinates; `float0` where there are none."""
         return self.treedef.unflatten(self._leaves(vector, self._zeros(), conjugate=False))
 
-    def cotangent(self, vector: Any) -> Any:
+    def cotangent(self, vector: PyTree) -> PyTree:
         """The cotangent with these dual coordinates."""
         return self.treedef.unflatten(self._leaves(vector, self._zeros(), conjugate=True))
 
-    def _zeros(self) -> list[Any]:
+    def _zeros(self) -> list[PyTree]:
         return [
             None if callable(leaf) else np.zeros(np.shape(leaf), FLOAT0) for leaf in self.leaves
         ]
 
-    def _leaves(self, vector: Any, others: list[Any], *, conjugate: bool) -> list[Any]:
+    def _leaves(self, vector: PyTree, others: list[PyTree], *, conjugate: bool) -> list[PyTree]:
         new = list(others)
+        known = in_hand(vector)
+        vector = np.asarray(vector) if known else vector
         for i, block in enumerate(self.blocks):
             if block is None:
                 continue
@@ -106,12 +118,26 @@ class Coordinates:
             if block.is_complex:
                 half = values.shape[0] // 2
                 imaginary = -values[half:] if conjugate else values[half:]
-                values = jax.lax.complex(values[:half], imaginary)
-            new[i] = values.reshape(block.shape).astype(jnp.result_type(self.leaves[i]))
+                make = _complex if known else jax.lax.complex
+                values = make(values[:half], imaginary)
+            values = values.reshape(block.shape).astype(jnp.result_type(self.leaves[i]))
+            new[i] = jax.device_put(values) if known else values
         return new
 
 
-def canonical(tree: Any) -> Any:
+def _complex(real: PyTree, imaginary: PyTree) -> PyTree:
+    """Without the product by 1j, which makes nan of infinities."""
+    values = np.empty(np.shape(real), np.result_type(real, np.complex64))
+    values.real, values.imag = real, imaginary
+    return values
+
+
+def complex_of(real: PyTree, imaginary: PyTree) -> PyTree:
+    """The complex array of two arrays in hand."""
+    return jax.device_put(_complex(np.asarray(real), np.asarray(imaginary)))
+
+
+def canonical(tree: PyTree) -> PyTree:
     """A tree with the storage invariant of every structured array enforced again."""
     if jax.tree_util.all_leaves([tree]):
         return tree
@@ -120,26 +146,32 @@ def canonical(tree: Any) -> Any:
     return tree.canonical() if isinstance(tree, AbstractArray) else tree
 
 
-def dense(tree: Any) -> Any:
+def dense(tree: PyTree) -> PyTree:
     """A tree whose structured arrays have become dense ones."""
     form = lambda x: arrays.destructure(x) if arrays.is_structured(x) else x
     return jax.tree.map(form, tree, is_leaf=arrays.is_structured)
 
 
-def random(size: int, seed: int) -> Any:
-    """Fixed numbers without symmetry, bounded away from zero and from each other's multiples."""
+def random(size: int, seed: int) -> PyTree:
+    """Fixed numbers without symmetry, bounded away from zero and from each other's multiples.
+
+    **Returns:** a NumPy array: who gives it to a rule or a type puts it on the device.
+    """
     rng = np.random.default_rng([seed, size])
-    return jnp.asarray(rng.uniform(0.3, 1.3, size) * rng.choice([-1.0, 1.0], size))
+    return rng.uniform(0.3, 1.3, size) * rng.choice([-1.0, 1.0], size)
 
 
-def single_precision(tree: Any) -> Any:
+def single_precision(tree: PyTree) -> PyTree:
     """A tree in float32 and complex64, static dtypes included."""
 
-    def narrow(dtype: Any) -> Any:
+    def narrow(dtype: DTypeLike) -> PyTree:
         return jnp.complex64 if jnp.issubdtype(dtype, jnp.complexfloating) else jnp.float32
 
     if jax.tree_util.all_leaves([tree]):
-        return jnp.asarray(tree, narrow(jnp.result_type(tree))) if moves(tree) else tree
+        if not moves(tree):
+            return tree
+        small = narrow(jnp.result_type(tree))
+        return jax.device_put(np.asarray(tree, small)) if in_hand(tree) else tree.astype(small)
     children, treedef = jax.tree.flatten(tree, is_leaf=lambda v: v is not tree)
     tree = jax.tree.unflatten(treedef, map(single_precision, children))
     if isinstance(tree, AbstractArray):
@@ -151,7 +183,7 @@ def single_precision(tree: Any) -> Any:
     return tree
 
 
-def wide_leaves(tree: Any) -> list[str]:
+def wide_leaves(tree: PyTree) -> list[str]:
     """The leaves of a tree that are not in single precision."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
     wide = (jnp.float64, jnp.complex128)
@@ -162,7 +194,7 @@ def wide_leaves(tree: Any) -> list[str]:
     ]
 
 
-def require_double(where: str, tree: Any) -> None:
+def require_double(where: str, tree: PyTree) -> None:
     """Raise `ValueError` unless every leaf that moves is in double precision."""
     dtypes = {jnp.result_type(leaf) for leaf in jax.tree.leaves(tree) if moves(leaf)}
     narrow = sorted(str(d) for d in dtypes if jnp.finfo(d).nmant < 52)

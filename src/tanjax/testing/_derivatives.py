@@ -12,6 +12,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import arrays, registry, transforms
 
@@ -54,7 +55,7 @@ class Probe:
 Measured = list[tuple[Probe, Any]]
 
 
-def first_order(p: Problem, point: Any, chosen: Any) -> Measured:
+def first_order(p: Problem, point: PyTree, chosen: PyTree) -> Measured:
     """Both modes, the rule in hand, and the fields of a structured output."""
     v = p.direction
     got: Measured = []
@@ -76,7 +77,7 @@ def first_order(p: Problem, point: Any, chosen: Any) -> Measured:
     return got
 
 
-def higher_order(p: Problem, point: Any, points: Any, chosen: Any) -> Measured:
+def higher_order(p: Problem, point: PyTree, points: PyTree, chosen: PyTree) -> Measured:
     """Second derivatives, batches, rematerialisation and loops."""
     v, loss = p.direction, p.loss(p.array)
     gradient = jax.grad(loss)
@@ -107,7 +108,7 @@ def higher_order(p: Problem, point: Any, points: Any, chosen: Any) -> Measured:
     return got
 
 
-def public_lowering(p: Problem, point: Any) -> Measured:
+def public_lowering(p: Problem, point: PyTree) -> Measured:
     """The lowering that uses JAX's public API alone."""
     stage = "public lowering"
     gradient = jax.grad(p.loss(p.array))
@@ -123,7 +124,7 @@ def public_lowering(p: Problem, point: Any) -> Measured:
 # -- batches and loops -----------------------------------------------------------------------------
 
 
-def _batched(p: Problem, points: Any) -> Measured:
+def _batched(p: Problem, points: PyTree) -> Measured:
     """Mapped over the first axis of some leaves and the last axis of others."""
     rows = [p.unpack(row) for row in points]
     some = [[row[i] for i in p.moving] for row in rows]
@@ -133,7 +134,7 @@ def _batched(p: Problem, points: Any) -> Measured:
     stacked = [jnp.stack(column, axis) for column, axis in zip(zip(*leaves, strict=True), axes,
                strict=True)]  # fmt: skip
 
-    def value_and_slopes(*flat: Any) -> Any:
+    def value_and_slopes(*flat: PyTree) -> PyTree:
         args = tree.unflatten(flat)
         y, pull = jax.vjp(lambda *a: p.read(p.call(*p.whole(a))), *args)
         bars = pull(p.probe * (1 + y))
@@ -146,10 +147,10 @@ def _batched(p: Problem, points: Any) -> Measured:
     return [(Probe("vmap", "values", how), values), (Probe("vmap", "gradients", how), slopes)]
 
 
-def _alone(p: Problem, i: int, batch: Any) -> Measured:
+def _alone(p: Problem, i: int, batch: PyTree) -> Measured:
     """One argument batched and differentiated, the others constant to JAX."""
 
-    def loss(part: Any) -> Any:
+    def loss(part: Any) -> PyTree:
         args = list(p.args)
         args[i] = p.inputs[i].tree(part)
         return p.curved(p.read(p.call(*args)))
@@ -161,13 +162,13 @@ def _alone(p: Problem, i: int, batch: Any) -> Measured:
     ]
 
 
-def _scan(p: Problem, point: Any, points: Any, remember: bool) -> tuple[Any, Any]:
+def _scan(p: Problem, point: PyTree, points: PyTree, remember: bool) -> tuple[PyTree, PyTree]:
     """Structured carry and (checkpointed) structured slices, differentiated through the loop."""
     moving = lambda row: [a for i, a in enumerate(p.unpack(row)) if i in p.moving]
     loss = lambda some: p.curved(p.read(p.call(*p.whole(some))))
     each = jax.checkpoint(loss) if remember else loss
 
-    def total(point: Any, points: Any) -> Any:
+    def total(point: PyTree, points: PyTree) -> PyTree:
         body = lambda carry, x: (carry, loss(carry) + each(x))
         return jnp.sum(jax.lax.scan(body, moving(point), jax.vmap(moving)(points))[1])
 
@@ -177,12 +178,12 @@ def _scan(p: Problem, point: Any, points: Any, remember: bool) -> tuple[Any, Any
 # -- the rule in hand ------------------------------------------------------------------------------
 
 
-def structural_probe(p: Problem, out: Any) -> Any:
+def structural_probe(p: Problem, out: PyTree) -> PyTree:
     """The probe as a structural cotangent of the output: what a loss of the array hands back."""
     return jax.vjp(p.read, out)[1](p.probe)[0]
 
 
-def _rule_in_hand(p: Problem, point: Any) -> Measured:
+def _rule_in_hand(p: Problem, point: PyTree) -> Measured:
     """`rrule` and `frule`: the rule's own value, trees and dtypes of its cotangents, and purity."""
     got: Measured = []
     for how in ("rrule", "rrule, called again"):
@@ -204,7 +205,7 @@ def _rule_in_hand(p: Problem, point: Any) -> Measured:
     ]
 
 
-def _check_tangent(name: str, arg: Any, bar: Any) -> None:
+def _check_tangent(name: str, arg: PyTree, bar: PyTree) -> None:
     if callable(arg) or isinstance(arg, str):
         return
     want, got = arrays.tangent_type(arg), arrays.tangent_type(bar)
@@ -213,7 +214,7 @@ def _check_tangent(name: str, arg: Any, bar: Any) -> None:
         raise ValueError(f"the cotangent of {name} has type {given}, expected {want}")
 
 
-def _frule(p: Problem, point: Any) -> tuple[Any, Any]:
+def _frule(p: Problem, point: PyTree) -> tuple[PyTree, PyTree]:
     args = tuple(p.unpack(point))
     parts = p.parts(p.direction)
     tangents = [
@@ -229,7 +230,7 @@ def _frule(p: Problem, point: Any) -> tuple[Any, Any]:
 # -- natural cotangents ----------------------------------------------------------------------------
 
 
-def _natural(p: Problem, point: Any) -> Measured:
+def _natural(p: Problem, point: PyTree) -> Measured:
     """`tj.vjp` on natural cotangents, dense and factored, paired with a tangent."""
     args = p.unpack(point)
     some = [args[i] for i in p.moving]
@@ -244,18 +245,19 @@ def _natural(p: Problem, point: Any) -> Measured:
     return got
 
 
-def _outer(like: Any) -> arrays.Outer:
+def _outer(like: PyTree) -> arrays.Outer:
     """A factored natural cotangent with the shape and dtype of a matrix."""
-    return arrays.Outer(*(random(n, 30 + i).astype(like.dtype) for i, n in enumerate(like.shape)))
+    factors = [random(n, 30 + i).astype(like.dtype) for i, n in enumerate(like.shape)]
+    return arrays.Outer(*jax.device_put(factors))
 
 
-def outer_probe(p: Problem) -> Any:
+def outer_probe(p: Problem) -> PyTree:
     """The dual coordinates of the factored cotangent, for outputs that are one matrix."""
     like = jax.tree.leaves(p.out_dense.cotangent(p.probe))[0]
     return p.out_dense.dual(jax.tree.unflatten(p.out_dense.treedef, [_outer(like).to_dense()]))
 
 
-def _paired(p: Problem, args: list[Any], bars: Any) -> Any:
+def _paired(p: Problem, args: list[PyTree], bars: PyTree) -> PyTree:
     """`Σ ⟨natural cotangent, J ẋ⟩` per argument, through the arrays."""
     pairs = []
     parts = [p.parts(p.direction)[i] for i in p.moving]
@@ -270,5 +272,5 @@ def _paired(p: Problem, args: list[Any], bars: Any) -> Any:
     return jnp.stack(pairs)
 
 
-def _inexact_leaves(tree: Any) -> list[Any]:
+def _inexact_leaves(tree: PyTree) -> list[PyTree]:
     return [leaf for leaf in jax.tree.leaves(tree) if moves(leaf)]

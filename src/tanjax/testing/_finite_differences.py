@@ -11,15 +11,16 @@ perturbed half of a symmetric matrix is no symmetric matrix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax._errors import CheckFailure, message
+from tanjax._typing import Function
 
 from ._coordinates import Coordinates, canonical, require_double
 
@@ -28,8 +29,8 @@ PLATEAU = 1e-7
 
 
 def finite_difference_jvp(
-    f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
-) -> Any:
+    f: Function, primals: Sequence[PyTree], tangents: Sequence[PyTree]
+) -> PyTree:
     """The derivative of `f` along structural tangents, by finite differences.
 
     **Returns:** a structural tangent of the output, `float0` at its integer leaves.
@@ -41,12 +42,12 @@ def finite_difference_jvp(
     inputs = Coordinates(primals)
     outputs, along = _vector_function(f, primals)
     moved = difference(along, np.asarray(inputs.vector(primals)), inputs.vector(tangents))
-    return outputs.tangent(jnp.asarray(moved))
+    return outputs.tangent(moved)
 
 
 def finite_difference_vjp(
-    f: Callable[..., Any], primals: Sequence[Any], out_cotangent: Any
-) -> tuple[Any, ...]:
+    f: Function, primals: Sequence[PyTree], out_cotangent: PyTree
+) -> tuple[PyTree, ...]:
     """The structural cotangents of `primals` for one of the output, by finite differences.
 
     **Returns:** a tuple, one per primal, in JAX's pairing `Re Σ ct t` (no conjugation).
@@ -59,13 +60,13 @@ def finite_difference_vjp(
     return inputs.cotangent(outputs.dual(out_cotangent) @ columns)
 
 
-def _vector_function(f: Callable[..., Any], primals: tuple[Any, ...]) -> tuple[Coordinates, Any]:
+def _vector_function(f: Function, primals: tuple[PyTree, ...]) -> tuple[Coordinates, Any]:
     inputs, outputs = Coordinates(primals), Coordinates(jax.eval_shape(f, *primals))
     run = jax.jit(lambda vector: outputs.vector(f(*canonical(inputs.tree(vector)))))
     return outputs, run
 
 
-def jacobian(f: Callable[[Any], Any], point: Any) -> np.ndarray:
+def jacobian(f: Function, point: PyTree) -> np.ndarray:
     """The Jacobian of a function of vectors, one column per coordinate."""
     point = np.asarray(point)
     columns = [difference(f, point, unit) for unit in np.eye(point.size)]
@@ -73,7 +74,7 @@ def jacobian(f: Callable[[Any], Any], point: Any) -> np.ndarray:
     return np.stack(columns, axis=1) if columns else np.zeros((rows, 0))
 
 
-def difference(f: Callable[[Any], Any], point: np.ndarray, direction: Any) -> np.ndarray:
+def difference(f: Function, point: np.ndarray, direction: PyTree) -> np.ndarray:
     """The derivative of a function of vectors along a direction."""
     direction = np.asarray(direction)
     length = float(np.max(np.abs(direction), initial=0.0))

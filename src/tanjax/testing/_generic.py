@@ -6,16 +6,15 @@ whole numbers an exact cancellation hides a term.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax._errors import CheckFailure, message
 
 from ._coordinates import Coordinates, canonical, random
 
 
-def require_generic(name: str, x: Any) -> None:
+def require_generic(name: str, x: PyTree) -> None:
     """Raise `CheckFailure` if the values of an argument are special."""
     coordinates = Coordinates(x)
     # Random numbers through the storage invariants: where those are symmetric, symmetry is meant.

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
 
 from tanjax import arrays
 
 from ._coordinates import moves, random
 
 
-def members(x: Any, formed: Any) -> dict[str, Any]:
+def members(x: PyTree, formed: PyTree) -> dict[str, PyTree]:
     """One natural cotangent of every kind that a rule may hand over, in the shape of `x`."""
     like = lambda shape, seed: _values(shape, formed.dtype, seed)
     whole = like(formed.shape, 10)
@@ -50,8 +50,8 @@ def members(x: Any, formed: Any) -> dict[str, Any]:
     return found
 
 
-def _values(shape: tuple[int, ...], dtype: Any, seed: int) -> Any:
+def _values(shape: tuple[int, ...], dtype: DTypeLike, seed: int) -> PyTree:
     values = random(int(np.prod(shape)), seed).reshape(shape)
     if jnp.issubdtype(dtype, jnp.complexfloating):
-        values = jax.lax.complex(values, random(values.size, seed + 50).reshape(shape))
-    return values.astype(dtype)
+        values = values + 1j * random(values.size, seed + 50).reshape(shape)
+    return jax.device_put(values.astype(dtype))

@@ -13,17 +13,18 @@ fault; it counts only if it shows at inputs nearby.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import arrays
+from tanjax._typing import Function
 
 from ._coordinates import moves
-from ._modes import COMPILER
+from ._modes import compiled
 from ._problem import Problem
 from ._record import Recorder, relative_error
 from ._units import numbers
@@ -32,13 +33,13 @@ STAGE = "sensitivity"
 
 
 def check_sensitivity(
-    recorder: Recorder, p: Problem, point: Any, near: Any, zero: Any, tolerance: float
+    recorder: Recorder, p: Problem, point: PyTree, near: PyTree, zero: PyTree, tolerance: float
 ) -> None:
     """Run the rule's mutants at a point; `zero` names arguments without a derivative."""
     program = _mutated(p)
     if program is None:
         return
-    run: Callable[..., Any] = jax.jit(program, compiler_options=COMPILER)
+    run: Function = compiled(program)
     honest = np.zeros((len(p.args) + 1, 2)) + np.array([1.0, 0.0])
     right, right_near = np.asarray(run(point, honest)), np.asarray(run(near, honest))
     mutants = {"zeroed": (0.0, 0.0), "negated": (-1.0, 0.0), "transposed": (0.0, 1.0),
@@ -71,7 +72,7 @@ def _mutated(p: Problem) -> Any:
         return None
     fixed = [i for i, a in enumerate(p.args) if callable(a) or isinstance(a, str)]
 
-    def run(point: Any, change: Any) -> Any:
+    def run(point: PyTree, change: Function) -> PyTree:
         function = _changed(resolution.rule, change)
         rule = dataclasses.replace(resolution.rule, function=function)
         new = dataclasses.replace(resolution, rule=rule, push=None, checked=[rule])
@@ -79,7 +80,7 @@ def _mutated(p: Problem) -> Any:
         f = new.differentiable({i: args[i] for i in fixed})
         free = [i for i in range(len(args)) if i not in fixed]
 
-        def read(*some: Any) -> Any:
+        def read(*some: PyTree) -> Any:
             rest = dict(zip(free, some, strict=True))
             out = f(*(rest[i] for i in free))
             leaves = jax.tree.leaves(jax.tree.map(_dense, out, is_leaf=arrays.is_structured))
@@ -93,7 +94,7 @@ def _mutated(p: Problem) -> Any:
     return run
 
 
-def _flat(p: Problem, i: int, bar: Any) -> Any:
+def _flat(p: Problem, i: int, bar: PyTree) -> PyTree:
     """The dual coordinates of one argument, whose quantities may have been stripped."""
     leaves = [leaf for leaf in jax.tree.leaves(bar) if moves(leaf)]
     blocks = [b for b in p.inputs[i].blocks if b is not None]
@@ -103,13 +104,13 @@ def _flat(p: Problem, i: int, bar: Any) -> Any:
     return jnp.concatenate(parts)
 
 
-def _changed(rule: Any, change: Any) -> Any:
+def _changed(rule: Any, change: Any) -> PyTree:
     """A rule whose natural pullback gives changed cotangents."""
 
-    def mutated_rule(*args: Any, **static: Any) -> Any:
+    def mutated_rule(*args: PyTree, **static: PyTree) -> Any:
         out, pullback = rule.function(*args, **static)
 
-        def mutated_pullback(out_bar: Any) -> Any:
+        def mutated_pullback(out_bar: PyTree) -> PyTree:
             bars = pullback(out_bar)
             many = isinstance(bars, tuple) and not hasattr(bars, "_fields")
             new = [
@@ -123,10 +124,10 @@ def _changed(rule: Any, change: Any) -> Any:
     return mutated_rule
 
 
-def _change(bar: Any, numbers_: Any, natural: bool) -> Any:
+def _change(bar: PyTree, numbers_: PyTree, natural: bool) -> PyTree:
     keep, flip = numbers_
 
-    def leaf(x: Any) -> Any:
+    def leaf(x: PyTree) -> PyTree:
         x = _dense(x) if natural else x
         if not moves(x):
             return x
@@ -137,7 +138,7 @@ def _change(bar: Any, numbers_: Any, natural: bool) -> Any:
     return jax.tree.map(leaf, bar, is_leaf=arrays.is_structured if natural else None)
 
 
-def _dense(x: Any) -> Any:
+def _dense(x: PyTree) -> PyTree:
     if arrays.is_structured(x):
         return arrays.destructure(x)
     return jnp.asarray(x) if moves(x) else x

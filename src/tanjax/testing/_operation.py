@@ -8,21 +8,22 @@ construction, so the two modes are never compared with each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import arrays, registry
 from tanjax._errors import CheckFailure
+from tanjax._typing import Function
 
 from . import _derivatives as derivatives
 from ._coordinates import require_double
 from ._derivatives import Probe
 from ._finite_differences import jacobian
 from ._generic import require_generic
-from ._modes import COMPILER, choose
+from ._modes import choose, compiled
 from ._mutants import check_sensitivity
 from ._problem import Problem, reference_answers
 from ._promises import check_promises, check_scratch
@@ -57,14 +58,14 @@ OPERATION_MODES = (
 
 def check_operation(
     op: registry.Operation,
-    *args: Any,
+    *args: PyTree,
     modes: tuple[str, ...] | None = None,
     skip: tuple[str, ...] = (),
     zero: tuple[str, ...] = (),
     generic: bool = True,
     tolerance: float = 1e-8,
-    reference: Callable[..., Any] | None = None,
-    **static: Any,
+    reference: Function | None = None,
+    **static: PyTree,
 ) -> CheckResult:
     """Check an operation on these arguments, in float64, under everything that JAX can do.
 
@@ -95,7 +96,7 @@ check_rule = check_operation
 class _Checker:
     """The stages of one check."""
 
-    def __init__(self, problem: Problem, chosen: Any, zero: Any, tolerance: float) -> None:
+    def __init__(self, problem: Problem, chosen: PyTree, zero: PyTree, tolerance: float) -> None:
         self.problem, self.chosen, self.tolerance = problem, chosen, tolerance
         op, args = problem.op, problem.args
         subject = f"{op.name}({', '.join(type_name(a) for a in args if a is not None)})"
@@ -127,7 +128,7 @@ class _Checker:
             check_units(self.recorder, p, self.tolerance)
         return self.recorder.finish()
 
-    def _check_derivatives(self, run: Any) -> None:
+    def _check_derivatives(self, run: Function) -> None:
         p, chosen, recorder = self.problem, self.chosen, self.recorder
         self._require_sensitive_inputs()
         first = lambda point: derivatives.first_order(p, point, chosen)
@@ -149,9 +150,9 @@ class _Checker:
 
     # -- running --------------------------------------------------------------------------------
 
-    def _compiled(self, stage: str, f: Callable[..., Any], *args: Any) -> Any:
+    def _compiled(self, stage: str, f: Function, *args: PyTree) -> Any:
         try:
-            out = jax.jit(f, compiler_options=COMPILER)(*args)
+            out = compiled(f)(*args)
         except CheckFailure:
             raise
         except Exception as error:
@@ -160,21 +161,19 @@ class _Checker:
             ) from error
         return jax.tree.map(np.asarray, out)
 
-    def _measure(self, stage: str, f: Callable[..., Any], *args: Any) -> list[Any]:
+    def _measure(self, stage: str, f: Function, *args: PyTree) -> list[PyTree]:
         """Compile a function that gives probes and values; the probes are read while tracing."""
         probes: list[Probe] = []
 
-        def values(*args: Any) -> list[Any]:
+        def values(*args: PyTree) -> list[PyTree]:
             measured = f(*args)
             probes[:] = [probe for probe, _ in measured]
             return [value for _, value in measured]
 
         return list(zip(probes, self._compiled(stage, values, *args), strict=True))
 
-    def _reference(self) -> dict[str, Any]:
-        run = lambda f, *args: jax.tree.map(
-            np.asarray, jax.jit(f, compiler_options=COMPILER)(*args)
-        )
+    def _reference(self) -> dict[str, PyTree]:
+        run = lambda f, *args: jax.tree.map(np.asarray, compiled(f)(*args))
         try:
             return reference_answers(self.problem, self.points, run)
         except Exception as error:
@@ -186,13 +185,13 @@ class _Checker:
 
     # -- judging --------------------------------------------------------------------------------
 
-    def _judge(self, measured: list[Any]) -> None:
+    def _judge(self, measured: list[PyTree]) -> None:
         """Compare what was measured with the reference, the values first."""
         twice: dict[Any, Any] = {}
         for probe, value in sorted(measured, key=lambda m: m[0].kind not in ("value", "values")):
             what = probe.words(self.names)
             if probe.kind.startswith("paired"):
-                want: Any = self._pairing(probe)
+                want: PyTree = self._pairing(probe)
             else:
                 want = self.want[probe.key]
             if probe.by_leaf:
@@ -207,13 +206,13 @@ class _Checker:
                     probe.how == "frule" or np.array_equal(again, value, equal_nan=True),
                 )  # fmt: skip
 
-    def _pairing(self, probe: Probe) -> Any:
+    def _pairing(self, probe: Probe) -> PyTree:
         p = self.problem
         y = derivatives.outer_probe(p) if probe.kind == "paired outer" else p.probe
         bars = np.asarray(y) @ self.want["jacobian"] * np.asarray(p.direction)
         return np.array([bars[p.part(i)].sum() for i in p.moving])
 
-    def _by_leaf(self, stage: str, what: str, got: Any, want: Any, tolerance: float) -> None:
+    def _by_leaf(self, stage: str, what: str, got: PyTree, want: PyTree, tolerance: float) -> None:
         """Compare derivatives leaf by leaf: a small one must not hide behind a large one."""
         got, want = np.asarray(got), np.asarray(want)
         if got.shape != want.shape:
@@ -230,10 +229,10 @@ class _Checker:
 
     # -- stages ---------------------------------------------------------------------------------
 
-    def _check_value(self) -> Any:
+    def _check_value(self) -> PyTree:
         """The eager and the compiled value; **returns** the compiled function."""
         p = self.problem
-        run = jax.jit(p.kept, compiler_options=COMPILER)
+        run = compiled(p.kept)
         if "value" in self.chosen:
             try:
                 got = (("", p.read(p.call(*p.args))), (" under jit", run(p.point)))
@@ -265,7 +264,7 @@ class _Checker:
                     hint="a zero derivative checks nothing; declare it with `zero=(name,)`.",
                 )
 
-    def _check_finite_differences(self, run: Any) -> None:
+    def _check_finite_differences(self, run: Function) -> None:
         slope = jacobian(run, self.problem.point)
         # Where the derivative is declared to vanish, differences of rounding errors are noise.
         quiet = ~np.any(self.want["jacobian"], axis=0)
@@ -278,7 +277,7 @@ class _Checker:
 # -- names -----------------------------------------------------------------------------------------
 
 
-def type_name(x: Any) -> str:
+def type_name(x: PyTree) -> str:
     """The type of an argument, as signatures name it."""
     if arrays.is_structured(x):
         return type(x).__name__
@@ -317,7 +316,7 @@ def who(p: Problem) -> tuple[str, ...]:
     return (*lines, f"rule: {_place(rule.function)}, from {resolution.origin}")
 
 
-def _place(function: Any) -> str:
+def _place(function: Function) -> str:
     code = getattr(function, "__code__", None)
     line = f":{code.co_firstlineno}" if code else ""
     name = getattr(function, "__qualname__", repr(function)).replace("<locals>.", "")

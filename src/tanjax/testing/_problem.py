@@ -12,21 +12,23 @@ one cotangent per parameter, whether or not the caller wrote them all.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import arrays, registry
+from tanjax._typing import Function
 
-from ._coordinates import Coordinates, canonical, dense, moves, random
+from ._coordinates import Coordinates, canonical, dense, in_hand, moves, random
 
 
 def bind(
-    op: registry.Operation, args: tuple[Any, ...], keywords: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    op: registry.Operation, args: tuple[PyTree, ...], keywords: dict[str, PyTree]
+) -> tuple[tuple[PyTree, ...], dict[str, PyTree]]:
     """Arrays by position and static arguments by name, with the defaults of those left out."""
     bound = inspect.signature(op).bind(*args, **keywords)
     bound.apply_defaults()
@@ -36,7 +38,7 @@ def bind(
     return tuple(bound.arguments[k] for k in op.parameters), static
 
 
-def definition_of(op: registry.Operation, reference: Any, static: dict[str, Any]) -> Any:
+def definition_of(op: registry.Operation, reference: PyTree, static: dict[str, Any]) -> Any:
     """The generic implementation, or the author's, with the static arguments that it takes."""
     if reference is None:
         return lambda *a: op.primal(*a, **static)
@@ -51,7 +53,7 @@ class Problem:
     """A call of an operation, in coordinates."""
 
     def __init__(
-        self, op: registry.Operation, args: Any, static: Any, reference: Any = None
+        self, op: registry.Operation, args: Sequence[PyTree], static: Any, reference: PyTree = None
     ) -> None:
         self.op = op
         self.args, self.static = bind(op, tuple(args), dict(static))
@@ -68,27 +70,28 @@ class Problem:
         self.out_fields, self.out_dense = Coordinates(out), Coordinates(jax.eval_shape(dense, out))
         self.direction, self.probe = random(self.size, 1), random(self.out_dense.size, 2)
 
-    def _traced_output(self) -> Any:
+    def _traced_output(self) -> PyTree:
         """Shapes of the output; leaves without coordinates as zeros."""
         if self.size == 0:
             return jax.tree.map(lambda x: x if moves(x) else np.asarray(x), self.call(*self.args))
         out = jax.eval_shape(lambda v: self.call(*self.unpack(v)), self.point)
         return jax.tree.map(lambda x: x if moves(x) else np.zeros(x.shape, x.dtype), out)
 
-    def nearby(self, count: int) -> Any:
+    def nearby(self, count: int) -> PyTree:
         """Points close to the inputs, with the storage invariants kept."""
         rows = []
         for k in range(count):
             moved = self.point * (1 + 0.03 * random(self.size, 20 + k))
             rows.append(self.vector([canonical(a) for a in self.unpack(moved)]))
-        return jnp.stack(rows)
+        return np.stack(rows)
 
-    def vector(self, args: Any) -> Any:
+    def vector(self, args: Sequence[PyTree]) -> PyTree:
         """The coordinates of arguments."""
         parts = [c.vector(a) for c, a in zip(self.inputs, args, strict=True)]
-        return jnp.concatenate(parts or [jnp.zeros(0)])
+        xp: PyTree = np if in_hand(*parts) else jnp
+        return xp.concatenate(parts or [np.zeros(0)])
 
-    def parts(self, vector: Any) -> list[Any]:
+    def parts(self, vector: PyTree) -> list[PyTree]:
         """The coordinates of each argument."""
         return [vector[..., a:b] for a, b in zip(self.ends, self.ends[1:], strict=False)]
 
@@ -96,12 +99,12 @@ class Problem:
         """Where the coordinates of one argument are."""
         return slice(int(self.ends[i]), int(self.ends[i + 1]))
 
-    def unpack(self, vector: Any) -> list[Any]:
+    def unpack(self, vector: PyTree) -> list[PyTree]:
         """The arguments with these coordinates."""
         pairs = zip(self.inputs, self.parts(vector), self.args, strict=True)
         return [c.tree(p) if c.size else a for c, p, a in pairs]
 
-    def whole(self, some: Any) -> list[Any]:
+    def whole(self, some: PyTree) -> list[PyTree]:
         """All arguments, the moving ones replaced."""
         rest = iter(some)
         return [next(rest) if i in self.moving else a for i, a in enumerate(self.args)]
@@ -118,45 +121,45 @@ class Problem:
 
     # -- the function under test and its two references ----------------------------------------
 
-    def call(self, *args: Any) -> Any:
+    def call(self, *args: PyTree) -> PyTree:
         """The operation."""
         return self.op(*args, **self.static)
 
-    def read(self, out: Any) -> Any:
+    def read(self, out: PyTree) -> Any:
         """The coordinates of an output, as dense arrays."""
         return self.out_dense.vector(dense(out))
 
-    def array(self, vector: Any) -> Any:
+    def array(self, vector: PyTree) -> PyTree:
         """The operation, read through its dense arrays."""
         return self.read(self.call(*self.unpack(vector)))
 
-    def kept(self, vector: Any) -> Any:
+    def kept(self, vector: PyTree) -> Any:
         """The same on arguments whose storage invariant is enforced again."""
         return self.read(self.call(*map(canonical, self.unpack(vector))))
 
-    def defined(self, vector: Any) -> Any:
+    def defined(self, vector: PyTree) -> PyTree:
         """The literal definition: the generic implementation on dense arguments."""
         return self.read(self.definition(*map(dense, self.unpack(vector))))
 
-    def stored(self, vector: Any) -> Any:
+    def stored(self, vector: PyTree) -> PyTree:
         """The operation, read through the fields of its output."""
         return self.out_fields.vector(self.call(*self.unpack(vector)))
 
-    def implemented(self, vector: Any) -> Any:
+    def implemented(self, vector: PyTree) -> PyTree:
         """The undecorated implementation, read through the fields of its output."""
         args = map(canonical, self.unpack(vector))
         return self.out_fields.vector(self.op.primal(*args, **self.static))
 
-    def curved(self, y: Any) -> Any:
+    def curved(self, y: PyTree) -> PyTree:
         """A scalar whose gradient depends on the value."""
         return jnp.sum(self.probe * y * (1 + 0.5 * y))
 
-    def loss(self, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def loss(self, f: Function) -> Function:
         """A curved scalar of a function of vectors."""
         return lambda vector: self.curved(f(vector))
 
     @property
-    def structured_outputs(self) -> list[Any]:
+    def structured_outputs(self) -> list[PyTree]:
         """The structured arrays of the output, as templates."""
         leaves = jax.tree.leaves(self.out_template, is_leaf=arrays.is_structured)
         return [x for x in leaves if arrays.is_structured(x)]
@@ -170,7 +173,7 @@ class Problem:
 ROUNDED = 4  # how often the definition is asked again with inputs changed in the last bits
 
 
-def reference_answers(p: Problem, points: Any, compiled: Callable[..., Any]) -> dict[str, Any]:
+def reference_answers(p: Problem, points: PyTree, compiled: Function) -> dict[str, PyTree]:
     """The derivatives of the definition, by plain JAX AD without any rule.
 
     One tangent map serves all: at the point, at the `points` nearby, where only one argument
@@ -183,13 +186,13 @@ def reference_answers(p: Problem, points: Any, compiled: Callable[..., Any]) -> 
         for near in np.asarray(points):
             rows.append(point.copy())
             rows[-1][p.part(i)] = near[p.part(i)]
-    rows += [point * (1 + 2.0**-50 * np.asarray(random(p.size, 60 + k))) for k in range(ROUNDED)]
+    rows += [point * (1 + 2.0**-50 * random(p.size, 60 + k)) for k in range(ROUNDED)]
 
-    def at(row: Any) -> Any:
+    def at(row: PyTree) -> PyTree:
         both = lambda x: (p.defined(x), jax.jacfwd(p.defined)(x))
         return jax.jvp(both, (row,), (p.direction,))
 
-    (y, j), (_, turned) = compiled(jax.vmap(at), jnp.stack(rows))
+    (y, j), (_, turned) = compiled(jax.vmap(at), np.stack(rows))
     y, j, turned = map(_without_noise, (y, j, turned))
     weights, v, few = np.asarray(p.probe), np.asarray(p.direction), 1 + len(points)
     slope = np.einsum("ro,rox->rx", weights * (1 + y), j)
@@ -214,7 +217,7 @@ def reference_answers(p: Problem, points: Any, compiled: Callable[..., Any]) -> 
     return want
 
 
-def _without_noise(rows: Any) -> np.ndarray:
+def _without_noise(rows: PyTree) -> np.ndarray:
     """Zero for entries that are zero up to rounding errors: log |det Q| is 1e-16, and means 0.
 
     Such a number changes by its own size where the inputs change in the last bits; any other

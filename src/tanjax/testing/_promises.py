@@ -7,14 +7,16 @@ right and useless. Neither shows in any derivative of a small case.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import arrays
+from tanjax._typing import Function
 from tanjax.arrays import AbstractArray
 
 from ._coordinates import moves
@@ -23,7 +25,7 @@ from ._record import Recorder
 from ._units import numbers
 
 
-def check_promises(recorder: Recorder, p: Problem, points: Any) -> None:
+def check_promises(recorder: Recorder, p: Problem, points: PyTree) -> None:
     """Outputs that promise to be positive definite are: here, nearby, and with the sign changed.
 
     The sign is changed of what makes no such promise itself.
@@ -46,16 +48,16 @@ def check_promises(recorder: Recorder, p: Problem, points: Any) -> None:
                 )  # fmt: skip
 
 
-def _structured(tree: Any) -> list[Any]:
+def _structured(tree: PyTree) -> list[PyTree]:
     leaves = jax.tree.leaves(tree, is_leaf=arrays.is_structured)
     return [x for x in leaves if arrays.is_structured(x)]
 
 
-def _definite(tree: Any) -> bool:
+def _definite(tree: PyTree) -> bool:
     return any(getattr(x, "definite", False) for x in _structured(tree))
 
 
-def _negated(leaf: Any) -> Any:
+def _negated(leaf: PyTree) -> PyTree:
     return -leaf if moves(leaf) else leaf
 
 
@@ -83,7 +85,7 @@ def check_scratch(recorder: Recorder, p: Problem) -> None:
         )  # fmt: skip
 
 
-def _avoidable(args: Any, i: int) -> tuple[int, int] | None:
+def _avoidable(args: Sequence[PyTree], i: int) -> tuple[int, int] | None:
     """The shape of a matrix that stores less than its entries, if nothing else has that shape."""
     a = args[i]
     if not isinstance(a, AbstractArray) or a.ndim != 2 or min(a.shape) < 2:
@@ -95,17 +97,19 @@ def _avoidable(args: Any, i: int) -> tuple[int, int] | None:
     return None if {(m, n), (n, m)} & shapes else (m, n)
 
 
-def _shapes_by_rule(resolution: Any, args: Any) -> set[tuple[int, ...]]:
-    def run(args: Any) -> Any:
+def _shapes_by_rule(resolution: Any, args: Sequence[PyTree]) -> set[tuple[int, ...]]:
+    def run(args: Sequence[PyTree]) -> PyTree:
         out, pullback = resolution.structural_rule(*args)
         return pullback(_ones(out))
 
     return _traced_shapes(run, args)
 
 
-def _shapes_by_ad(resolution: Any, args: Any, moving: list[int]) -> set[tuple[int, ...]]:
-    def run(args: Any) -> Any:
-        def primal(*some: Any) -> Any:
+def _shapes_by_ad(
+    resolution: Any, args: Sequence[PyTree], moving: list[int]
+) -> set[tuple[int, ...]]:
+    def run(args: Sequence[PyTree]) -> PyTree:
+        def primal(*some: PyTree) -> PyTree:
             full = list(args)
             for i, a in zip(moving, some, strict=True):
                 full[i] = a
@@ -117,17 +121,17 @@ def _shapes_by_ad(resolution: Any, args: Any, moving: list[int]) -> set[tuple[in
     return _traced_shapes(run, args)
 
 
-def _ones(out: Any) -> Any:
+def _ones(out: PyTree) -> PyTree:
     return jax.tree.map(
         lambda v: jnp.ones_like(v) if moves(v) else np.zeros(np.shape(v), jax.dtypes.float0), out
     )
 
 
-def _traced_shapes(run: Any, args: Any) -> set[tuple[int, ...]]:
+def _traced_shapes(run: Function, args: Sequence[PyTree]) -> set[tuple[int, ...]]:
     leaves, tree = jax.tree.flatten(args)
     places = [k for k, leaf in enumerate(leaves) if moves(leaf)]
 
-    def of_leaves(*some: Any) -> list[Any]:
+    def of_leaves(*some: PyTree) -> list[PyTree]:
         full = list(leaves)
         for k, leaf in zip(places, some, strict=True):
             full[k] = leaf
@@ -148,5 +152,5 @@ def _shapes(jaxpr: Any) -> Iterator[tuple[int, ...]]:
                 yield from _shapes(getattr(value, "jaxpr", value))
 
 
-def _is_program(x: Any) -> bool:
+def _is_program(x: PyTree) -> bool:
     return hasattr(x, "eqns") or hasattr(getattr(x, "jaxpr", None), "eqns")

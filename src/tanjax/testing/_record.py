@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax._errors import CheckFailure, message
 
@@ -90,8 +90,8 @@ class Recorder:
         self,
         stage: str,
         what: str,
-        got: Any,
-        want: Any,
+        got: PyTree,
+        want: PyTree,
         tolerance: float,
         *,
         zero: bool = True,

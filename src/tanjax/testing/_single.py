@@ -6,25 +6,24 @@ integers, a branch on `finfo`. Cases are well conditioned, so three digits suffi
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from ._coordinates import Coordinates, single_precision, wide_leaves
-from ._modes import COMPILER
+from ._modes import compiled
 from ._problem import Problem
 from ._record import SINGLE, Recorder
 
 STAGE = "dtype"
 
 
-def check_single_precision(recorder: Recorder, p: Problem, want: dict[str, Any]) -> None:
+def check_single_precision(recorder: Recorder, p: Problem, want: dict[str, PyTree]) -> None:
     """Value and pullback in float32 or complex64, against those in double precision."""
     args = tuple(single_precision(a) for a in p.args)
     differentiable = bool(p.size and p.out_dense.size)
 
-    def run(*some: Any) -> Any:
+    def run(*some: PyTree) -> PyTree:
         if not differentiable:
             return p.call(*_put(args, p.moving, some)), ()
         out, pull = jax.vjp(lambda *moving: p.call(*_put(args, p.moving, moving)), *some)
@@ -32,7 +31,7 @@ def check_single_precision(recorder: Recorder, p: Problem, want: dict[str, Any])
         return (out, y), pull(back(p.probe.astype(y.dtype))[0])
 
     try:
-        run_all = jax.jit(run, compiler_options=COMPILER)
+        run_all = compiled(run)
         out, bars = run_all(*(args[i] for i in p.moving))
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
@@ -48,7 +47,7 @@ def check_single_precision(recorder: Recorder, p: Problem, want: dict[str, Any])
         recorder.compare(STAGE, f"the cotangent of {name} in single precision", got, right, SINGLE)
 
 
-def _put(args: tuple[Any, ...], places: list[int], values: Any) -> list[Any]:
+def _put(args: tuple[PyTree, ...], places: list[int], values: PyTree) -> list[PyTree]:
     full = list(args)
     for i, value in zip(places, values, strict=True):
         full[i] = value

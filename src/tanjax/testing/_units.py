@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from tanjax import arrays, transforms, units
 from tanjax._errors import UnitError, message
@@ -18,37 +19,37 @@ from tanjax.arrays import Unitful
 THOUSAND = units.unit("km") / units.unit("m")
 
 
-def is_quantity(x: Any) -> bool:
+def is_quantity(x: PyTree) -> bool:
     """Whether a value is a quantity."""
     return type(x) is Unitful
 
 
-def numbers(tree: Any) -> Any:
+def numbers(tree: PyTree) -> PyTree:
     """A tree with the values of its quantities."""
     return jax.tree.map(lambda x: x.stored if is_quantity(x) else x, tree, is_leaf=is_quantity)
 
 
-def values_type(x: Any) -> type:
+def values_type(x: PyTree) -> type:
     """The type of the numbers: of a quantity that of its value."""
     return type(x.stored if is_quantity(x) else x)
 
 
-def unit_of_cotangent(x: Any) -> Any:
+def unit_of_cotangent(x: PyTree) -> Any:
     """The unit that a natural cotangent of an array must be in; `None` for plain arrays."""
     return x.label.inverse if is_quantity(x) else None
 
 
-def unit_of_tangent(x: Any) -> Any:
+def unit_of_tangent(x: PyTree) -> Any:
     """The unit that a natural tangent of an array must be in; `None` for plain arrays."""
     return x.label.delta if is_quantity(x) else None
 
 
-def labelled(value: Any, unit: Any) -> Any:
+def labelled(value: PyTree, unit: Any) -> PyTree:
     """A value in a unit; plain if there is none."""
     return value if unit is None else arrays.unitful(value, unit)
 
 
-def stripped(what: str, x: Any, unit: Any) -> Any:
+def stripped(what: str, x: PyTree, unit: Any) -> PyTree:
     """The dense numbers of an array, which must be in a unit. **Raises:** `UnitError`."""
     got = x.label if is_quantity(x) else None
     empty = isinstance(x, arrays.Zero)  # it has every unit
@@ -77,11 +78,11 @@ def check_units(recorder: Any, problem: Any, tolerance: float) -> None:
         _same(recorder, f"the gradient with {names[i]} in {moved[i].unit}", got, want, tolerance)
 
 
-def _gradients(problem: Any, args: list[Any], like: Any) -> Any:
+def _gradients(problem: Any, args: list[PyTree], like: PyTree) -> PyTree:
     """Natural cotangents of a pure number: of every entry of the result, in its unit, weighted."""
     some = [args[i] for i in problem.moving]
 
-    def f(*moving: Any) -> Any:
+    def f(*moving: PyTree) -> PyTree:
         full = list(args)
         for i, a in zip(problem.moving, moving, strict=True):
             full[i] = a
@@ -92,7 +93,7 @@ def _gradients(problem: Any, args: list[Any], like: Any) -> Any:
     return transforms.vjp(f, *some)[1](tree.unflatten(bars))
 
 
-def _bar(x: Any) -> Any:
+def _bar(x: PyTree) -> PyTree:
     dense = stripped("a result", x, x.label if is_quantity(x) else None)
     if not arrays.is_inexact(dense):
         return None
@@ -100,7 +101,7 @@ def _bar(x: Any) -> Any:
                     unit_of_cotangent(x))  # fmt: skip
 
 
-def _same(recorder: Any, what: str, got: Any, want: Any, tolerance: float) -> None:
+def _same(recorder: Any, what: str, got: PyTree, want: PyTree, tolerance: float) -> None:
     """Compare two trees of quantities: dimensions, and numbers in the units of the second."""
     leaves, tree = jax.tree.flatten(want, is_leaf=arrays.is_structured)
     for w, g in zip(leaves, tree.flatten_up_to(got), strict=True):

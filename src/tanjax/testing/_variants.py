@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import arrays
 
-from ._coordinates import canonical, moves, random
-from ._modes import COMPILER
+from ._coordinates import canonical, complex_of, moves, random
+from ._modes import compiled
 from ._problem import Problem, definition_of
 from ._record import Recorder
 
@@ -42,7 +43,7 @@ class Variant:
     """Another call: its arguments, and the structured one that became complex, if any."""
 
     name: str
-    args: list[Any]
+    args: list[PyTree]
     static: dict[str, Any]
     continued: int | None = None
 
@@ -68,11 +69,11 @@ def _problem(recorder: Recorder, p: Problem, variant: Variant) -> Problem | None
         return None
 
 
-def _formed(x: Any) -> Any:
+def _formed(x: PyTree) -> PyTree:
     return arrays.destructure(x) if arrays.is_structured(x) else x
 
 
-def _put(args: Any, places: list[int], values: Any) -> list[Any]:
+def _put(args: Sequence[PyTree], places: list[int], values: PyTree) -> list[PyTree]:
     full = list(args)
     for i, value in zip(places, values, strict=True):
         full[i] = value
@@ -80,7 +81,7 @@ def _put(args: Any, places: list[int], values: Any) -> list[Any]:
 
 
 def _compare(recorder: Recorder, variant: Variant, p: Problem, tolerance: float) -> None:
-    def both(point: Any) -> Any:
+    def both(point: PyTree) -> PyTree:
         answers = []
         for f in (p.array, p.defined):
             y, pull = jax.vjp(f, point)
@@ -89,7 +90,7 @@ def _compare(recorder: Recorder, variant: Variant, p: Problem, tolerance: float)
 
     name = variant.name
     try:
-        (got, want), gap = jax.jit(both, compiler_options=COMPILER)(p.point)
+        (got, want), gap = compiled(both)(p.point)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise recorder.fail(STAGE, f"{name}: it raised.", reason) from error
@@ -101,7 +102,7 @@ def _compare(recorder: Recorder, variant: Variant, p: Problem, tolerance: float)
         recorder.compare(STAGE, what, got[1][where], want[1][where], tolerance)
 
 
-def _analytic_gap(p: Problem, point: Any, i: int | None) -> Any:
+def _analytic_gap(p: Problem, point: PyTree, i: int | None) -> PyTree:
     """How far the definition is from `f'(x) i v = i f'(x) v` in a structured argument.
 
     Made complex, a symmetric matrix is no Hermitian one, and what is defined for those only (a
@@ -120,7 +121,7 @@ def _analytic_gap(p: Problem, point: Any, i: int | None) -> Any:
     return jnp.max(jnp.abs(want - across)) / jnp.max(jnp.abs(along))
 
 
-def _times_i(tree: Any) -> Any:
+def _times_i(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda t: t * jnp.asarray(1j, t.dtype) if moves(t) else t, tree)
 
 
@@ -142,7 +143,7 @@ def variants(p: Problem) -> Iterator[Variant]:
             yield Variant(f"{name} left out", _put(p.args, [i], [None]), p.static)
 
 
-def _changes(x: Any) -> Iterator[tuple[str, Any]]:
+def _changes(x: PyTree) -> Iterator[tuple[str, Any]]:
     real = not any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(x))
     if real and not _promises(x):
         yield "complex", canonical(jax.tree.map(_complex, x))
@@ -150,19 +151,20 @@ def _changes(x: Any) -> Iterator[tuple[str, Any]]:
         return
     if np.ndim(x) == 1 and np.size(x):
         other = random(np.size(x), 71).astype(x.dtype)
-        yield "a matrix of two columns", jnp.stack([x, x * other], axis=1)
+        two = np.stack([x, np.asarray(x) * other], axis=1)
+        yield "a matrix of two columns", jax.device_put(two)
     elif np.ndim(x) == 2 and x.shape[1]:
-        yield "a vector", x[:, 0]
+        yield "a vector", jax.device_put(np.asarray(x)[:, 0])
 
 
-def _promises(x: Any) -> bool:
+def _promises(x: PyTree) -> bool:
     leaves = jax.tree.leaves(x, is_leaf=lambda v: hasattr(v, "definite"))
     return any(getattr(v, "definite", False) for v in leaves)
 
 
-def _complex(leaf: Any) -> Any:
+def _complex(leaf: PyTree) -> PyTree:
     if not moves(leaf):
         return leaf
-    leaf = jnp.asarray(leaf)
+    leaf = np.asarray(leaf)
     turn = random(leaf.size, 72).reshape(leaf.shape).astype(leaf.dtype)
-    return jax.lax.complex(leaf, leaf * turn)
+    return complex_of(leaf, leaf * turn)

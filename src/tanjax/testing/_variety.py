@@ -13,17 +13,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import arrays
 
 from ._coordinates import Coordinates, canonical, random
 
 
-def narrow_cases(cases: list[Any]) -> list[str]:
+def narrow_cases(cases: list[PyTree]) -> list[str]:
     """What all cases of one rule or operation have in common and should not."""
-    by_rule: dict[str, list[Any]] = {}
-    rules: dict[str, Any] = {}
-    by_operation: dict[Any, list[Any]] = {}
+    by_rule: dict[str, list[PyTree]] = {}
+    rules: dict[str, PyTree] = {}
+    by_operation: dict[Any, list[PyTree]] = {}
     for case in cases:
         by_operation.setdefault(case.operation, []).append(case)
         rule = case.operation.resolve(case.args, case.static).rule
@@ -49,7 +50,7 @@ _WORDS = {
 }
 
 
-def _leaves(case: Any) -> list[Any]:
+def _leaves(case: Any) -> list[PyTree]:
     return jax.tree.leaves(case.args, is_leaf=arrays.is_structured)
 
 
@@ -64,7 +65,7 @@ def _is_symmetric(case: Any) -> bool:
     return bool(dense) and len(square) == len(dense) and all(np.allclose(d, d.T) for d in square)
 
 
-def _takes_symmetric_only(rule: Any, cases: list[Any]) -> bool:
+def _takes_symmetric_only(rule: Any, cases: list[PyTree]) -> bool:
     """Whether no case could differ: a rule of types such as `Diagonal`, symmetric by nature."""
     rows = [
         row.signature or (object,)
@@ -76,7 +77,7 @@ def _takes_symmetric_only(rule: Any, cases: list[Any]) -> bool:
     return not wanted & {object, arrays.AbstractArray} and all(map(_is_symmetric_by_nature, given))
 
 
-def _is_symmetric_by_nature(x: Any) -> bool:
+def _is_symmetric_by_nature(x: PyTree) -> bool:
     """Whether an array stays symmetric when its fields move."""
     fields = Coordinates(x)
     point = fields.vector(x) + random(fields.size, 5)
@@ -85,7 +86,7 @@ def _is_symmetric_by_nature(x: Any) -> bool:
     return moved.ndim != 2 or (moved.shape[0] == moved.shape[1] and np.allclose(moved, moved.T))
 
 
-def _formed(x: Any) -> Any:
+def _formed(x: PyTree) -> PyTree:
     return arrays.destructure(x.stored if type(x) is arrays.Unitful else x)
 
 
@@ -93,7 +94,7 @@ def _is_small(case: Any) -> bool:
     return all(max(np.shape(x), default=0) < 3 for x in _leaves(case) if hasattr(x, "shape"))
 
 
-def _at_default(operation: Any, cases: list[Any]) -> list[str]:
+def _at_default(operation: Any, cases: list[PyTree]) -> list[str]:
     """Static arguments that no case moves from their default, but for flags (see `_variants`)."""
     found = []
     for name, parameter in inspect.signature(operation).parameters.items():

@@ -17,6 +17,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
 
 from tanjax import arrays as tj
 
@@ -35,7 +37,9 @@ def _hypothesis() -> Any:
     return strategies
 
 
-def values(shape: tuple[int, ...], dtype: Any = "float64", *, degenerate: bool = False) -> Any:
+def values(
+    shape: tuple[int, ...], dtype: DTypeLike = "float64", *, degenerate: bool = False
+) -> PyTree:
     """Dense arrays of a shape and dtype: magnitudes from 0.25 to 2, or degenerate values."""
     st = _hypothesis()
     size = int(np.prod(shape))
@@ -50,14 +54,16 @@ def values(shape: tuple[int, ...], dtype: Any = "float64", *, degenerate: bool =
     if not np.issubdtype(np.dtype(dtype), np.complexfloating):
         return flat.map(lambda v: jnp.asarray(np.asarray(v, dtype).reshape(shape)))
 
-    def combine(parts: Any) -> Any:
+    def combine(parts: PyTree) -> PyTree:
         real, imaginary = map(np.asarray, parts)
         return jnp.asarray((real + 1j * imaginary).astype(dtype).reshape(shape))
 
     return st.tuples(flat, flat).map(combine)
 
 
-def arrays_of(kind: type, *, dtype: Any = "float64", n: int = 3, degenerate: bool = False) -> Any:
+def arrays_of(
+    kind: type, *, dtype: DTypeLike = "float64", n: int = 3, degenerate: bool = False
+) -> PyTree:
     """Arrays of a built-in type, with `n` rows (Kronecker: an even `n` splits in two factors).
 
     Of other types: the first of its `examples` with other numbers, in its own size and dtype.
@@ -83,7 +89,7 @@ def arrays_of(kind: type, *, dtype: Any = "float64", n: int = 3, degenerate: boo
     return st.tuples(*drawn).map(lambda new: canonical(jax.tree.unflatten(tree, new)))
 
 
-def _builders(st: Any, of: Any, n: int, dtype: Any) -> dict[type, Any]:
+def _builders(st: Any, of: PyTree, n: int, dtype: DTypeLike) -> dict[type, Any]:
     a = n // 2 if n % 2 == 0 else n
     b = 2 if n % 2 == 0 else 1
     uplo = st.sampled_from(["U", "L", "mean"])

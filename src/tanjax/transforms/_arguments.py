@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
+from tanjax._typing import Function
 from tanjax.arrays import Unitful
 
 ARRAYS: set[type] = set()  # the types of JAX's arrays that hold numbers, as they are met
+NOBODY: Any = object()  # which no argument is
 _NUMBERS = (float, int, complex, bool, str, type(None))
 
 
-def _copied(x: Any) -> Any:
+def _copied(x: PyTree) -> PyTree:
     return x.copy() if hasattr(x, "copy") and hasattr(x, "dtype") else x
 
 
 def _static_arguments(
-    fun: Callable[..., Any], options: dict[str, Any]
+    fun: Function, options: dict[str, Any]
 ) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
     """Positions and names of static arguments, each found from the other as `jax.jit` does."""
     numbers, names = options.get("static_argnums"), options.get("static_argnames")
@@ -48,13 +51,13 @@ class Arguments:
     `donates`: whether JAX deletes some.
     """
 
-    def __init__(self, fun: Callable[..., Any], options: dict[str, Any]) -> None:
+    def __init__(self, fun: Function, options: dict[str, Any]) -> None:
         self._fun = fun
         self.static = _static_arguments(fun, options)
         names = ("donate_argnums", "donate_argnames")
         self.donates = any(options.get(name) is not None for name in names)  # 0 is a place
 
-    def dynamic(self, args: Any, kwargs: Any) -> Any:
+    def dynamic(self, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> Any:
         """The arguments that are traced."""
         if self.static is None:
             return args, kwargs
@@ -63,23 +66,23 @@ class Arguments:
         kept = tuple(x for i, x in enumerate(args) if i not in static)
         return kept, {k: v for k, v in kwargs.items() if k not in names}
 
-    def statics(self, args: Any, kwargs: Any) -> Any:
+    def statics(self, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> Any:
         """What of the static arguments is part of a key."""
         if self.static is None:
             return ()
         places, names = self.static
-        given: list[Any] = [(p, args[p]) for p in places if -len(args) <= p < len(args)]
+        given: list[PyTree] = [(p, args[p]) for p in places if -len(args) <= p < len(args)]
         given += [(k, kwargs[k]) for k in names if k in kwargs]
         return tuple((place, x, type(x)) for place, x in given)  # to JAX 1 is not 1.0 either
 
-    def on_leaves(self, args: Any, kwargs: Any) -> Callable[..., Any]:
+    def on_leaves(self, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> Function:
         """The function of the flat dynamic arguments, as it is traced in float64."""
         dynamic = self.dynamic(args, kwargs)
         places = self.static[0] if self.static else ()
         treedef = jax.tree.structure(dynamic)
         positions = {p % len(args) for p in places if -len(args) <= p < len(args)}
 
-        def on_leaves(*leaves: Any) -> Any:
+        def on_leaves(*leaves: PyTree) -> PyTree:
             given, named = jax.tree.unflatten(treedef, leaves)
             rest = iter(given)
             whole = [args[i] if i in positions else next(rest) for i in range(len(args))]
@@ -87,19 +90,19 @@ class Arguments:
 
         return on_leaves
 
-    def kept(self, args: Any, kwargs: Any) -> Any:
+    def kept(self, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> Any:
         """Arguments for another run, also where the first one takes them away."""
         return jax.tree.map(_copied, (args, kwargs)) if self.donates else (args, kwargs)
 
 
-def signature(x: Any) -> Any:
+def signature(x: PyTree) -> Any:
     aval = getattr(x, "aval", None)
     if aval is not None:
         return aval
     return (x.shape, x.dtype) if hasattr(x, "dtype") else type(x)
 
 
-def is_finite(x: Any) -> bool:
+def is_finite(x: PyTree) -> bool:
     known = getattr(x, "is_finite", None)  # of an array on several hosts
     if known is not None:
         return bool(known)
@@ -112,7 +115,7 @@ def is_finite(x: Any) -> bool:
     return _measure.is_finite(x)
 
 
-def is_on_several_hosts(x: Any) -> bool:
+def is_on_several_hosts(x: PyTree) -> bool:
     """Whether this process holds only a part of an argument, or none of it."""
     if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
         return False
@@ -125,20 +128,20 @@ def are_several() -> bool:
     return jax.process_count() > 1
 
 
-def all_finite(out: Any) -> bool:
+def all_finite(out: PyTree) -> bool:
     return all(map(is_finite, jax.tree.leaves(out)))
 
 
-def is_immutable(x: Any) -> bool:
+def is_immutable(x: PyTree) -> bool:
     kind = type(x.stored) if type(x) is Unitful else type(x)
     return kind in ARRAYS or kind in _NUMBERS
 
 
-def can_be_looked_at(x: Any) -> bool:
+def can_be_looked_at(x: PyTree) -> bool:
     if isinstance(x, jax.Array):
         if isinstance(x, jax.core.Tracer):
             return False
         ARRAYS.add(type(x))
-        return x.is_fully_addressable  # type: ignore[no-any-return]
+        return x.is_fully_addressable
     known = isinstance(x, np.ndarray | np.generic | int | float | complex)
     return known or hasattr(x, "is_finite")  # looked at, on several hosts

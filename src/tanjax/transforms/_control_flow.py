@@ -12,35 +12,35 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jaxtyping import PyTree
 
+from tanjax._typing import Arraylike, Function
 from tanjax.arrays import Unitful
 
 from ._units import convert_like
 
 
 def scan(
-    f: Callable[[Any, Any], tuple[Any, Any]],
-    init: Any,
-    xs: Any = None,
+    f: Callable[[Any, Any], tuple[PyTree, PyTree]],
+    init: PyTree,
+    xs: PyTree = None,
     length: int | None = None,
     reverse: bool = False,
     unroll: int | bool = 1,
-) -> tuple[Any, Any]:
+) -> tuple[PyTree, PyTree]:
     """`jax.lax.scan`; the carry keeps the units of `init`.
 
     **Raises:** `UnitError` naming the place in the carry and both units if a dimension changes.
     """
 
-    def body(carry: Any, x: Any) -> Any:
+    def body(carry: PyTree, x: PyTree) -> PyTree:
         new, y = f(carry, x)
         return convert_like("scan: carry", carry, new), y
 
     return jax.lax.scan(body, init, xs, length, reverse, unroll)
 
 
-def while_loop(
-    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any
-) -> Any:
+def while_loop(cond_fun: Function, body_fun: Function, init_val: PyTree) -> PyTree:
     """`jax.lax.while_loop`; the carry keeps the units of `init_val`.
 
     **Raises:** `UnitError` if a dimension changes, or if the condition has one.
@@ -50,8 +50,8 @@ def while_loop(
 
 
 def fori_loop(
-    lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, **options: Any
-) -> Any:
+    lower: PyTree, upper: PyTree, body_fun: Function, init_val: PyTree, **options: PyTree
+) -> PyTree:
     """`jax.lax.fori_loop`; the carry keeps the units of `init_val`.
 
     **Raises:** `UnitError` if a dimension changes, or if a bound has one.
@@ -61,9 +61,7 @@ def fori_loop(
     return jax.lax.fori_loop(lower, upper, body, init_val, **options)
 
 
-def cond(
-    pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any
-) -> Any:
+def cond(pred: PyTree, true_fun: Function, false_fun: Function, *operands: PyTree) -> PyTree:
     """`jax.lax.cond`; the result has the units of the first branch.
 
     **Raises:** `UnitError` if the branches differ in dimension.
@@ -72,7 +70,7 @@ def cond(
     return jax.lax.cond(_truth("cond", pred), *branches, *operands)
 
 
-def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+def switch(index: Arraylike, branches: Sequence[Function], *operands: PyTree) -> PyTree:
     """`jax.lax.switch`; the result has the units of the first branch.
 
     **Raises:** `UnitError` if the branches differ in dimension.
@@ -82,14 +80,12 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     )
 
 
-def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
+def map(f: Function, xs: PyTree, *, batch_size: int | None = None) -> PyTree:
     """`jax.lax.map`, on quantities."""
     return jax.lax.map(f, xs, batch_size=batch_size)
 
 
-def associative_scan(
-    fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0
-) -> Any:
+def associative_scan(fn: Function, elems: PyTree, reverse: bool = False, axis: int = 0) -> PyTree:
     """`jax.lax.associative_scan`; partial results keep the units of `elems`.
 
     **Raises:** `UnitError` if combining two elements changes the dimension.
@@ -98,29 +94,29 @@ def associative_scan(
     return jax.lax.associative_scan(combine, elems, reverse, axis)
 
 
-def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, **options: Any) -> Any:
+def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, **options: PyTree) -> Function:
     """`jax.vmap`: units are not mapped, so it maps functions of quantities as it is."""
     return jax.vmap(fun, in_axes, out_axes, **options)
 
 
-def checkpoint(fun: Callable[..., Any] | None = None, **options: Any) -> Any:
+def checkpoint(fun: Function | None = None, **options: PyTree) -> Function:
     """`jax.checkpoint`, on quantities; also as a decorator with options."""
     if fun is None:
         return lambda f: jax.checkpoint(f, **options)
     return jax.checkpoint(fun, **options)
 
 
-def _truth(where: str, x: Any, what: str = "predicate") -> Any:
+def _truth(where: str, x: PyTree, what: str = "predicate") -> Any:
     """A predicate, index or bound; a quantity only if it is a pure number."""
     return x.plain(f"{where}: {what}") if type(x) is Unitful else x
 
 
-def _alike(where: str, branches: list[Callable[..., Any]], operands: Any) -> list[Any]:
+def _alike(where: str, branches: list[Function], operands: PyTree) -> list[PyTree]:
     """Branches that all return the units of the first."""
-    first: list[Any] = []
+    first: list[PyTree] = []
 
-    def wrap(i: int, branch: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
+    def wrap(i: int, branch: Function) -> Function:
+        def call(*args: PyTree) -> PyTree:
             if i == 0:
                 return branch(*args)
             if not first:  # what the first branch returns, without computing it

@@ -17,12 +17,13 @@ serves both modes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
+from jaxtyping import PyTree
 
 from tanjax._errors import RegistrationError
+from tanjax._typing import Function
 from tanjax.registry import wrap_natural_pullback
 
 
@@ -38,22 +39,22 @@ class custom_vjp:
     than `1/[argument]`; `CotangentError` for a wrong count, tree, shape or dtype.
     """
 
-    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
+    def __init__(self, fun: Function, nondiff_argnums: Sequence[int] = ()) -> None:
         functools.update_wrapper(self, fun)
         self._nondiff = tuple(nondiff_argnums)
         self._rule = jax.custom_vjp(fun, nondiff_argnums=self._nondiff)
         self._defined = False
 
-    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
+    def defvjp(self, fwd: Function, bwd: Function) -> None:
         """Give the rule: the forward pass and the backward pass."""
         name = getattr(bwd, "__name__", "bwd")
 
-        def structural_fwd(*args: Any) -> Any:
+        def structural_fwd(*args: PyTree) -> PyTree:
             out, residuals = fwd(*args)
             moving = tuple(a for i, a in enumerate(args) if i not in self._nondiff)
             return out, (residuals, out, moving)
 
-        def structural_bwd(*given: Any) -> Any:
+        def structural_bwd(*given: PyTree) -> PyTree:
             *fixed, (residuals, out, moving), out_bar = given
             pullback = functools.partial(bwd, *fixed, residuals)
             pullback.__qualname__ = name  # type: ignore[attr-defined]
@@ -62,7 +63,7 @@ class custom_vjp:
         self._rule.defvjp(structural_fwd, structural_bwd)
         self._defined = True
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         if not self._defined:
             raise RegistrationError(
                 f"{self.__name__}: give its rule first, `{self.__name__}.defvjp(fwd, bwd)`."  # type: ignore[attr-defined]

@@ -18,14 +18,16 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from tanjax._dtype_range import range_of
 from tanjax._errors import ScaleWarning, message, outside
+from tanjax._typing import Function
 from tanjax.arrays import NOTHING, is_inexact, measure
 
 from ._scale_graph import scale_graph
@@ -39,8 +41,13 @@ _right: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
 
 
 def planned_if_lost(
-    name: str, f: Any, derivative: Callable[..., Any], args: Any, kwargs: Any, result: Any
-) -> Any:
+    name: str,
+    f: Function,
+    derivative: Function,
+    args: Sequence[PyTree],
+    kwargs: dict[str, PyTree],
+    result: PyTree,
+) -> PyTree:
     """`result`, or what `tj.jit` of the derivative gives if plain JAX has lost something."""
     given, found = _leaves((args, kwargs)), _leaves(result)
     if given is None or not found or (given and not bool(_all_finite(given))):
@@ -67,7 +74,7 @@ def planned_if_lost(
     return result
 
 
-def _known(f: Any) -> set[Any]:
+def _known(f: Function) -> set[Any]:
     try:
         return _right.setdefault(f, set())
     except TypeError:  # it can be neither hashed nor referred to
@@ -89,11 +96,11 @@ def _warn(name: str) -> None:
 
 
 @jax.jit
-def _all_finite(leaves: list[Any]) -> Any:
+def _all_finite(leaves: list[PyTree]) -> PyTree:
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in leaves]))
 
 
-def _leaves(tree: Any) -> list[Any] | None:
+def _leaves(tree: PyTree) -> list[PyTree] | None:
     """The floating arrays of a tree; `None` where there is a tracer."""
     leaves = jax.tree.leaves(tree)
     if any(isinstance(x, jax.core.Tracer) for x in leaves):
@@ -101,7 +108,7 @@ def _leaves(tree: Any) -> list[Any] | None:
     return [x for x in leaves if is_inexact(x)]
 
 
-def _is_suspicious(arguments: Any, given: list[Any], found: list[Any]) -> bool:
+def _is_suspicious(arguments: PyTree, given: list[PyTree], found: list[PyTree]) -> bool:
     """Whether a finite derivative may have lost something: 5 us for some small arrays."""
     if sum(map(jnp.size, (*given, *found))) > _FEW:
         return False
@@ -111,7 +118,7 @@ def _is_suspicious(arguments: Any, given: list[Any], found: list[Any]) -> bool:
     return any(is_quantity(q) and q.label.scale for q in scaled) or any(map(_is_far, given + found))
 
 
-def _is_far(x: Any) -> bool:
+def _is_far(x: PyTree) -> bool:
     """Whether a product of three such numbers may leave the range."""
     bits, span = measure(x), range_of(jnp.result_type(x))
     return bool(bits and span and max(-bits[0], bits[1]) > span.highest // 3)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from tanjax.scale import Magnitude, Plan, _plan, _proof
+from tanjax.scale.numbers._in_row import InRow
 from tanjax.scale.numbers._measure import Spread, Window, inside, measure
 from tanjax.scale.numbers._together import Together
 
@@ -28,10 +29,11 @@ from ._arguments import is_finite
 from ._packing import free_leaves
 
 DEAR = 1e-3  # seconds that a look may take at every call
-# Bits around numbers for which JAX's own program was seen to be right. The smallest entry of an
-# array is another one on every call, a single number is not.
-_UP, _DOWN, _OFTEN = 5.0, 8.0, 8  # the latter grows with every look, up to so many times
-_EXPECTED = (6.0,)  # where bounds promise no more than these
+# Bits around numbers for which JAX's own program was seen to be right, if bounds promise nothing.
+# The smallest entry of an array is another one on every call, a single number is not. One more bit
+# of a number is eight of its eighth power.
+_UP, _DOWN, _OFTEN = 1.0, 8.0, 8  # the latter grows with every look, up to so many times
+_EXPECTED = (6.0, 3.0, 1.5)  # where bounds promise no more than these
 _NEAR = 4.0  # bits between largest numbers that belong together
 _BELIEVED = 8.0  # bits around numbers for which an alarm was false
 _PLANS = 16  # of one program; the oldest goes
@@ -70,9 +72,11 @@ class Watch:
     def __init__(self, windows: Sequence[Window | None], leaves: Sequence[Any]) -> None:
         self.pairs = [(i, w) for i, w in enumerate(windows) if w is not None]
         looked_at = [leaves[i] for i, _ in self.pairs]
-        can = bool(looked_at) and all(map(Together.can, looked_at))
+        given = [w for _, w in self.pairs]
+        self._in_row = InRow(given, looked_at) if InRow.can(looked_at) else None
+        can = bool(looked_at) and not self._in_row and all(map(Together.can, looked_at))
         worth = can and Together.is_worth(looked_at, _TOGETHER)
-        self._together = Together([w for _, w in self.pairs]) if worth else None
+        self._together = Together(given) if worth else None
 
     def begin(self, leaves: Sequence[Any]) -> Any:
         """Start looking, where a compiled program does that."""
@@ -87,6 +91,8 @@ class Watch:
         return self._together.riding(program, [i for i, _ in self.pairs], known)
 
     def takes(self, leaves: Sequence[Any], begun: Any = None) -> bool:
+        if self._in_row is not None:
+            return self._in_row.inside([leaves[i] for i, _ in self.pairs])
         if self._together is not None:
             return self._together.inside([leaves[i] for i, _ in self.pairs], begun)
         return all([inside(leaves[i], window) for i, window in self.pairs])

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import arrays
 from tanjax._errors import message
+from tanjax._typing import Function
 from tanjax.arrays import is_inexact, is_structured
 
 from ._eager import planned_if_lost
@@ -23,16 +25,17 @@ from ._natural import (
 )
 from ._units import Stripped, common_rate, flatten_like, is_plain_leaf, times_unit
 
+P = ParamSpec("P")
 Argnums = int | Sequence[int]
 
 
 def value_and_grad(
-    f: Callable[..., Any],
+    f: Callable[P, PyTree],
     argnums: Argnums = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[P, PyTree]:
     """Like `jax.value_and_grad`, with natural gradients.
 
     **Arguments:** `f`, a scalar function of pytrees that may hold structured arrays; `allow_int`:
@@ -46,7 +49,7 @@ def value_and_grad(
     **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate.
     """
 
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: P.args, **kwargs: P.kwargs) -> PyTree:
         if not allow_int:
             _check_differentiable("grad", args, argnums)
         held, moving, restore = _hold_fixed(f, args, argnums)
@@ -65,7 +68,7 @@ def value_and_grad(
         return (loss, aux) if has_aux else loss, times_unit(gradient, unit.delta)
 
     @functools.wraps(f)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> PyTree:
         result = derivative(*args, **kwargs)
         return planned_if_lost("value_and_grad", f, derivative, args, kwargs, result)
 
@@ -73,12 +76,12 @@ def value_and_grad(
 
 
 def grad(
-    f: Callable[..., Any],
+    f: Callable[P, PyTree],
     argnums: Argnums = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[P, PyTree]:
     """Like `jax.grad`, with natural gradients: `value_and_grad` without the value.
 
     **Returns:** a function giving the gradient, with `has_aux` a pair of gradient and aux value.
@@ -93,25 +96,25 @@ def grad(
     both = value_and_grad(f, argnums, has_aux, holomorphic, allow_int)
 
     @functools.wraps(f)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> PyTree:
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
     return wrapped
 
 
-def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+def vjp(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
     """Like `jax.vjp`, speaking natural cotangents on both sides.
 
     **Returns:** `(out, pullback)`, with `has_aux` also the aux value; `pullback(out_bar)` takes a
     natural cotangent of every array in `out` (dense or structured) and returns one per primal.
     """
     stripped = Stripped(f, has_aux)
-    run: Any = jax.vjp
+    run: Function = jax.vjp
     out, structural_pullback, *aux = run(stripped, *primals, has_aux=has_aux)
     labelled = stripped.units.label(out)
 
-    def pullback(out_bar: Any) -> Any:
+    def pullback(out_bar: PyTree) -> PyTree:
         outs, given, tree = flatten_like("vjp", labelled, out_bar)
         plain, objective = common_rate("vjp", outs, given, cotangent=True)
         bars = [structural_cotangent(_value(o), n) for o, n in zip(outs, plain, strict=True)]
@@ -119,7 +122,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         natural = (natural_tree(p, c) for p, c in zip(primals, structural, strict=True))
         return tuple(times_unit(n, objective) for n in natural)
 
-    def looked_at(out_bar: Any) -> Any:
+    def looked_at(out_bar: PyTree) -> PyTree:
         again = lambda primals, bar: vjp(f, *primals, has_aux=has_aux)[1](bar)
         result = pullback(out_bar)
         return planned_if_lost("vjp", f, again, (primals, out_bar), {}, result)
@@ -128,13 +131,13 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     return (planned_if_lost("vjp", f, value, primals, {}, labelled), looked_at, *aux)
 
 
-def _value(x: Any) -> Any:
+def _value(x: PyTree) -> PyTree:
     return x.stored if type(x) is arrays.Unitful else x
 
 
 def jvp(
-    f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
-) -> tuple[Any, ...]:
+    f: Function, primals: Sequence[PyTree], tangents: Sequence[PyTree], has_aux: bool = False
+) -> tuple[PyTree, ...]:
     """Like `jax.jvp`, with natural tangents in and out.
 
     **Returns:** value and tangent, with `has_aux` also the aux value.
@@ -147,10 +150,10 @@ def jvp(
     rates = stripped.units.rates(_push_tree(out, structural), rate)
     result = stripped.units.label(out), rates, *aux
     again = lambda primals, tangents: jvp(f, primals, tangents, has_aux)
-    return planned_if_lost("jvp", f, again, (tuple(primals), tuple(tangents)), {}, result)  # type: ignore[no-any-return]
+    return planned_if_lost("jvp", f, again, (tuple(primals), tuple(tangents)), {}, result)
 
 
-def _structural_tangents(where: str, primals: Any, tangents: Any) -> tuple[Any, Any]:
+def _structural_tangents(where: str, primals: PyTree, tangents: PyTree) -> tuple[PyTree, PyTree]:
     """Natural tangents of all primals as structural ones, and their common rate."""
     leaves, given, tree = flatten_like(where, tuple(primals), tuple(tangents))
     plain, rate = common_rate(where, leaves, given, cotangent=False)
@@ -163,7 +166,7 @@ def _structural_tangents(where: str, primals: Any, tangents: Any) -> tuple[Any, 
     return jax.tree.unflatten(tree, moved), rate
 
 
-def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+def linearize(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
     """Like `jax.linearize`, with natural tangents in and out.
 
     **Returns:** `(out, push)`, with `has_aux` also the aux value; `push(*tangents)` takes one
@@ -171,10 +174,10 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> An
     **Raises:** `CotangentError`, as `jvp`.
     """
     stripped = Stripped(f, has_aux)
-    run: Any = jax.linearize
+    run: Function = jax.linearize
     out, structural_push, *aux = run(stripped, *primals, has_aux=has_aux)
 
-    def push(*tangents: Any) -> Any:
+    def push(*tangents: PyTree) -> PyTree:
         moved, rate = _structural_tangents("linearize", primals, tangents)
         result = stripped.units.rates(_push_tree(out, structural_push(*moved)), rate)
         again = lambda primals, ts: linearize(f, *primals, has_aux=has_aux)[1](*ts)
@@ -185,14 +188,14 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> An
     return planned_if_lost("linearize", f, value, primals, {}, labelled), push, *aux
 
 
-def _push_tree(out: Any, structural: Any) -> Any:
+def _push_tree(out: PyTree, structural: PyTree) -> PyTree:
     push = lambda x, t: arrays.pushforward_of_destructure(x)(t) if is_structured(x) else t
     return jax.tree.map(push, out, structural, is_leaf=is_structured)
 
 
 def jacrev(
-    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Callable[..., Any]:
+    f: Callable[P, PyTree], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[P, PyTree]:
     """The Jacobian by reverse mode, row by row natural.
 
     **Returns:** a tree like the output whose leaves are trees like the argument. The block of a
@@ -204,8 +207,8 @@ def jacrev(
 
 
 def jacfwd(
-    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Callable[..., Any]:
+    f: Callable[P, PyTree], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[P, PyTree]:
     """The Jacobian by forward mode; same result as `jacrev`, cheaper for few inputs.
 
     **Cost:** one forward pass per stored number; `jacrev`: one reverse pass per output entry.
@@ -217,8 +220,8 @@ jacobian = jacrev
 
 
 def hessian(
-    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Callable[..., Any]:
+    f: Callable[P, PyTree], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[P, PyTree]:
     """The Hessian: `jacobian(grad(f))` with natural blocks, `jacobian(jacobian(f))` for other `f`.
 
     **Returns:** for every array of the argument a row of blocks, each of shape `x.shape + y.shape`
@@ -229,7 +232,7 @@ def hessian(
     """
 
     @functools.wraps(f)
-    def scalar(*args: Any, **kwargs: Any) -> Any:
+    def scalar(*args: P.args, **kwargs: P.kwargs) -> PyTree:
         out = f(*args, **kwargs)
         value = out[0] if has_aux else out
         if not is_plain_leaf(_value(value)) or jnp.shape(_value(value)):
@@ -240,7 +243,7 @@ def hessian(
     of_others = jacfwd(jacrev(f, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
 
     @functools.wraps(f)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> PyTree:
         try:
             return of_scalar(*args, **kwargs)
         except _NotScalar:
@@ -254,14 +257,14 @@ class _NotScalar(Exception):
 
 
 def _jacobian(
-    mode: Any, f: Callable[..., Any], argnums: Argnums, has_aux: bool, holomorphic: bool
-) -> Callable[..., Any]:
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    mode: Any, f: Function, argnums: Argnums, has_aux: bool, holomorphic: bool
+) -> Function:
+    def derivative(*args: PyTree, **kwargs: PyTree) -> PyTree:
         _check_differentiable("jacobian", args, argnums)
         chosen = [args[i] for i in _tuple(argnums)]
         leaves, join = _inexact(chosen)
 
-        def joined(leaves: Any) -> Any:
+        def joined(leaves: PyTree) -> PyTree:
             full = list(args)
             for i, x in zip(_tuple(argnums), join(leaves), strict=True):
                 full[i] = x
@@ -269,7 +272,7 @@ def _jacobian(
             out, aux = out if has_aux else (out, None)
             return out, aux
 
-        def stripped_out(leaves: Any) -> Any:
+        def stripped_out(leaves: PyTree) -> PyTree:
             plain, aux = stripped(leaves)
             dense = destructured_tree(plain)
             return dense, (dense, aux)
@@ -282,18 +285,18 @@ def _jacobian(
         return (rows, aux) if has_aux else rows
 
     @functools.wraps(f)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: PyTree, **kwargs: PyTree) -> PyTree:
         result = derivative(*args, **kwargs)
         return planned_if_lost("jacobian", f, derivative, args, kwargs, result)
 
     return wrapped
 
 
-def _inexact(tree: Any) -> Any:
+def _inexact(tree: PyTree) -> PyTree:
     leaves, treedef = jax.tree.flatten(tree)
     places = [i for i, x in enumerate(leaves) if is_inexact(x)]
 
-    def join(new: Any) -> Any:
+    def join(new: PyTree) -> PyTree:
         full = list(leaves)
         for i, x in zip(places, new, strict=True):
             full[i] = x
@@ -302,7 +305,7 @@ def _inexact(tree: Any) -> Any:
     return [jnp.asarray(leaves[i]) for i in places], join
 
 
-def _natural_rows(out: Any, columns: Any, chosen: Any, single: bool) -> Any:
+def _natural_rows(out: PyTree, columns: PyTree, chosen: PyTree, single: bool) -> PyTree:
     """From Jacobians in stored coordinates to natural blocks, for every array of the output."""
     outs, tree = jax.tree.flatten(out)
     blocks = []
@@ -317,18 +320,18 @@ def _natural_rows(out: Any, columns: Any, chosen: Any, single: bool) -> Any:
     return jax.tree.unflatten(tree, blocks)
 
 
-def _no_tangent(o: Any, p: Any) -> Any:
+def _no_tangent(o: PyTree, p: PyTree) -> PyTree:
     if not _is_number(p):
         return p
     return np.zeros(jnp.shape(o) + jnp.shape(p), jax.dtypes.float0)
 
 
-def _is_number(x: Any) -> bool:
+def _is_number(x: PyTree) -> bool:
     """Whether JAX can trace a leaf."""
     return hasattr(x, "dtype") or isinstance(x, bool | int | float | complex)
 
 
-def _hold_fixed(f: Callable[..., Any], args: Any, argnums: Argnums) -> Any:
+def _hold_fixed(f: Function, args: Sequence[PyTree], argnums: Argnums) -> PyTree:
     """`f` and its arguments without the leaves that are no arrays, and the way back for gradients.
 
     Functions and texts in a tree (the activation of a Module) cannot be traced; they are put back
@@ -338,15 +341,15 @@ def _hold_fixed(f: Callable[..., Any], args: Any, argnums: Argnums) -> Any:
     if all(_is_number(leaf) for leaves, _ in trees.values() for leaf in leaves):
         return f, args, lambda structural: structural
 
-    def join(i: int, numbers: Any) -> Any:
+    def join(i: int, numbers: PyTree) -> PyTree:
         rest = iter(numbers)
         leaves, tree = trees[i]
         return tree.unflatten([next(rest) if _is_number(leaf) else leaf for leaf in leaves])
 
-    def whole(*moving: Any, **kwargs: Any) -> Any:
+    def whole(*moving: PyTree, **kwargs: PyTree) -> PyTree:
         return f(*(join(i, m) if i in trees else m for i, m in enumerate(moving)), **kwargs)
 
-    def restore(structural: Any) -> Any:
+    def restore(structural: PyTree) -> PyTree:
         if isinstance(argnums, int):
             return join(argnums, structural)
         return tuple(join(i, s) for i, s in zip(argnums, structural, strict=True))
@@ -362,13 +365,15 @@ def _tuple(argnums: Argnums) -> tuple[int, ...]:
     return (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
 
-def _per_argument(convert: Any, args: Any, argnums: Argnums, structural: Any) -> Any:
+def _per_argument(
+    convert: Function, args: Sequence[PyTree], argnums: Argnums, structural: PyTree
+) -> PyTree:
     if isinstance(argnums, int):
         return convert(args[argnums], structural)
     return tuple(convert(args[i], s) for i, s in zip(argnums, structural, strict=True))
 
 
-def _check_differentiable(name: str, args: Any, argnums: Argnums) -> None:
+def _check_differentiable(name: str, args: Sequence[PyTree], argnums: Argnums) -> None:
     for i in _tuple(argnums):
         leaves = jax.tree.leaves(args[i])
         if leaves and not any(map(is_inexact, leaves)):

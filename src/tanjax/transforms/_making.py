@@ -51,15 +51,18 @@ class Making:
     """Makes the cases and the plans of a function.
 
     **Fields:** `jitted`: JAX's own program; `given`: how it takes its arguments; `made`: an entry
-    for every plan, oldest first; `alarms`: of plans just made.
+    for every plan, oldest first; `alarms`: of plans just made; `written`: the user's function.
     """
 
-    def __init__(self, fun: Callable[..., Any], options: dict[str, Any], over_hosts: bool) -> None:
+    def __init__(
+        self, fun: Callable[..., Any], options: dict[str, Any], over_hosts: bool, written: Any
+    ) -> None:
         self.jitted: Any = jax.jit(fun, **options)
         self.given = Arguments(fun, options)
         self.made: list[Any] = []
         self.alarms: list[str] = []
         self._fun, self._options, self._is_over_hosts = fun, options, over_hosts
+        self.written = written
         self._programs: dict[Any, tuple[Any, Any]] = {}
 
     @property
@@ -84,6 +87,7 @@ class Making:
                     lambda: self.jitted.trace(*args, **kwargs),
                     self.given.on_leaves(args, kwargs),
                     jax.tree.leaves(self.given.dynamic(args, kwargs)),
+                    self.written,
                 )
             except Exception as error:  # whose fault it is: what JAX cannot trace raises again
                 out = self.jitted.trace(*args, **kwargs).out_info

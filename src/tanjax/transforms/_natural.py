@@ -14,16 +14,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import _compat, arrays
 from tanjax._errors import CotangentError, HiddenCotangentWarning, describe, message
+from tanjax._typing import Arraylike
 from tanjax.arrays import is_inexact, is_structured
 
 
-def natural_tree(primal: Any, cotangent: Any, batch: int = 0) -> Any:
+def natural_tree(primal: PyTree, cotangent: PyTree, batch: int = 0) -> PyTree:
     """Natural cotangents of a tree of structural ones, under `batch` leading axes."""
 
-    def convert(x: Any, c: Any) -> Any:
+    def convert(x: PyTree, c: PyTree) -> PyTree:
         if not is_structured(x):
             return c if is_inexact(x) else None
         if type(x) is arrays.Unitful and not is_structured(x.stored):
@@ -43,7 +45,7 @@ _natural = jax.jit(arrays.natural)
 _visible = jax.jit(functools.partial(arrays.is_visible, tolerance=0.05))
 
 
-def warn_if_hidden(x: Any, cotangent: Any) -> None:
+def warn_if_hidden(x: PyTree, cotangent: PyTree) -> None:
     """Warn if a concrete cotangent has a part that its natural form cannot show."""
     kind = arrays.array_type(x)
     leaves = jax.tree.leaves((x, cotangent))
@@ -63,21 +65,21 @@ def warn_if_hidden(x: Any, cotangent: Any) -> None:
         )
 
 
-def structural_cotangent(x: Any, natural: Any) -> Any:
+def structural_cotangent(x: PyTree, natural: Arraylike | None) -> PyTree:
     """The structural cotangent of one output array, from a natural one or none."""
     if natural is None or not (is_structured(x) or is_inexact(x)):
         return arrays.zero_tangent(x)
     return arrays.pullback_of_destructure(x)(natural)
 
 
-def structural_tangent(where: str, x: Any, natural: Any) -> Any:
+def structural_tangent(where: str, x: PyTree, natural: Arraylike | None) -> PyTree:
     """The structural tangent of one input array, from a natural one."""
     if natural is None or not (is_structured(x) or is_inexact(x)):
         return arrays.zero_tangent(x)
     return _structural_tangent(where, x, natural)
 
 
-def _structural_tangent(where: str, x: Any, n: Any) -> Any:
+def _structural_tangent(where: str, x: PyTree, n: Any) -> PyTree:
     kind = arrays.array_type(x)
     same = jax.tree.structure(n) == jax.tree.structure(x)  # it could hold tangents of the fields
     if kind is not None and same and not kind.is_linear(x):
@@ -93,7 +95,7 @@ def _structural_tangent(where: str, x: Any, n: Any) -> Any:
     return t
 
 
-def _check_in_tangent_space(where: str, x: Any, n: Any, t: Any) -> None:
+def _check_in_tangent_space(where: str, x: PyTree, n: Any, t: PyTree) -> None:
     """Raise if a concrete natural tangent has a part that the type cannot express."""
     if not is_structured(x) or any(isinstance(v, _compat.Tracer) for v in jax.tree.leaves((x, n))):
         return
@@ -112,7 +114,7 @@ def _check_in_tangent_space(where: str, x: Any, n: Any, t: Any) -> None:
         )
 
 
-def _probed(n: Any) -> Any:
+def _probed(n: Any) -> PyTree:
     """Numbers that are all zero only if the tangent is: a few random products, never its n-by-n."""
     if not is_structured(n) or len(n.shape) != 2:
         return arrays.destructure(n)
@@ -120,7 +122,7 @@ def _probed(n: Any) -> Any:
     return arrays.apply(n, jnp.asarray(columns, n.dtype))
 
 
-def destructured_tree(out: Any) -> Any:
+def destructured_tree(out: PyTree) -> PyTree:
     """Every structured array of a tree as its dense array."""
     return jax.tree.map(
         lambda x: arrays.destructure(x) if is_structured(x) else x, out, is_leaf=is_structured

@@ -11,6 +11,8 @@ from tanjax.arrays import Unitful, is_structured, unitful
 
 from ._units import is_quantity
 
+MANY = 4  # quantities from which on it pays to take them apart, or put together, in Python
+
 
 class Packed:
     """Results on their way out of JAX, apart from their units.
@@ -26,6 +28,31 @@ class Packed:
 
 
 jax.tree_util.register_pytree_node(Packed, lambda x: (x.values, x.labels), Packed)
+
+
+def pack(out: Any) -> Any:
+    """One quantity, or results with many, apart from their units; others as they are."""
+    if type(out) is Unitful:
+        return Packed((None, out.label), (out.stored,))
+    leaves, treedef = jax.tree.flatten(out, is_leaf=is_quantity)
+    units = tuple(x.label if type(x) is Unitful else None for x in leaves)
+    if len(units) - units.count(None) < MANY:
+        return out
+    return Packed((treedef, units), [x.stored if type(x) is Unitful else x for x in leaves])
+
+
+def unpack(out: Any) -> Any:
+    """Undo `pack`."""
+    if type(out) is not Packed:
+        return out
+    treedef, units = out.labels
+    if treedef is None:
+        return unitful(out.values[0], units)
+    labelled = [
+        v if u is None else unitful(v, u)
+        for v, u in zip(out.values, units)  # noqa: B905  (`strict` costs 2 us per 100)
+    ]
+    return treedef.unflatten(labelled)
 
 
 def _slots(out: Any) -> tuple[list[Any], list[Any], Any]:

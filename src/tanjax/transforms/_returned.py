@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from ._entries import Entry, Look
 
 _HARMLESS = 8  # looks in a row before the first call without one
-_RARELY = 64  # calls without a look, at most
+_RARELY, _SOON = 64, 8  # calls without a look, at most; near the end of a window that is guessed
 _UP, _DOWN = 2.0, 8.0  # bits by which numbers may move from look to look; few are near zero by law
-_ROOM = 3.0  # bits from the largest number to the end of the window of the plan
+_ROOM = 0.5  # bits from the largest number to the end of the window of the plan
 
 
 class Returned:
@@ -56,6 +56,7 @@ class Returned:
         self._counts: list[int] = []  # places of flags and counts from outside
         self._flags: tuple[Any, ...] = ()
         self._looks = self._gap = self._left = self._wait = self._failures = 0
+        self._most = _RARELY
 
     def note(self, out: Any) -> None:
         """Remember the results of a call."""
@@ -116,7 +117,7 @@ class Returned:
         else:
             self._looks, self._failures = self._looks + 1, 0
             if self._looks >= _HARMLESS:
-                self._gap = min(2 * self._gap or 1, _RARELY)
+                self._gap = min(2 * self._gap or 1, self._most)
                 self._left = self._gap
         return True
 
@@ -151,8 +152,8 @@ class Returned:
             self._hull = hull = seen
             if not entry.confirm(leaves, seen):
                 return False
-        if _have_room(hull, entry.watch):
-            self._draw(entry, leaves, hull)
+        self._most = _RARELY if _have_room(hull, entry.watch) else _SOON
+        self._draw(entry, leaves, hull)
         return True
 
     def _draw(self, entry: Entry, leaves: Sequence[Any], hull: Look) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
 import jax
+from jaxtyping import PyTree
 
+from tanjax._typing import Function
 from tanjax.arrays import Unitful, planned
 
 from ._packing import free_leaves
 from ._units import is_quantity
 
 
-def scale_graph(fun: Callable[..., Any]) -> Callable[..., Any]:
+def scale_graph(fun: Function) -> Function:
     """The scale graph of a function: what plain JAX would lose, and what `tj.jit` does about it.
 
     **Arguments:** `fun`, as for `tj.jit`: of arrays, quantities, structured arrays and trees of
@@ -30,14 +31,14 @@ def scale_graph(fun: Callable[..., Any]) -> Callable[..., Any]:
     False
     """
 
-    def view(*args: Any, **kwargs: Any) -> Any:
+    def view(*args: PyTree, **kwargs: PyTree) -> PyTree:
         from tanjax.scale.graph._literals import trace
         from tanjax.scale.show._view import GraphView, Traced
 
         leaves, treedef = jax.tree.flatten((args, kwargs))
-        shapes: list[Any] = []
+        shapes: list[PyTree] = []
 
-        def on_leaves(*given: Any) -> Any:
+        def on_leaves(*given: PyTree) -> PyTree:
             a, k = jax.tree.unflatten(treedef, given)
             out = fun(*a, **k)
             if not shapes:  # other traces, for crushed constants, come after
@@ -67,11 +68,11 @@ def scale_graph(fun: Callable[..., Any]) -> Callable[..., Any]:
 _NEAR_ONE = -10.0, 10.0
 
 
-def _numbers(arguments: Any) -> list[Any]:
+def _numbers(arguments: PyTree) -> list[PyTree]:
     """The leaves of arguments; for abstract ones with a unit, the magnitude that it suggests."""
     from tanjax.scale import Magnitude
 
-    found: list[Any] = []
+    found: list[PyTree] = []
     for x in jax.tree.leaves(arguments, is_leaf=is_quantity):
         near = Magnitude(*_NEAR_ONE) if type(x) is Unitful else None
         for leaf in jax.tree.leaves(x):
@@ -80,7 +81,9 @@ def _numbers(arguments: Any) -> list[Any]:
     return found
 
 
-def _argument_names(fun: Callable[..., Any], args: Any, kwargs: Any) -> tuple[str, ...]:
+def _argument_names(
+    fun: Function, args: Sequence[PyTree], kwargs: dict[str, PyTree]
+) -> tuple[str, ...]:
     try:
         bound = inspect.signature(fun).bind(*args, **kwargs).arguments
         tops = list(bound) if len(bound) == len(args) + len(kwargs) else []
@@ -95,6 +98,6 @@ def _argument_names(fun: Callable[..., Any], args: Any, kwargs: Any) -> tuple[st
     return tuple(names)
 
 
-def _names(tree: Any, top: str) -> tuple[str, ...]:
+def _names(tree: PyTree, top: str) -> tuple[str, ...]:
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
     return tuple(top + jax.tree_util.keystr(p).removesuffix(".stored") for p, _ in paths)

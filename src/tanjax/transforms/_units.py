@@ -11,22 +11,23 @@ tangents of one call must agree about that rate. A plain number is a (co)tangent
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
+from jaxtyping import PyTree
 
 from tanjax._errors import CotangentError, UnitError, message
+from tanjax._typing import Function
 from tanjax.arrays import Unitful, convert, is_structured, unitful
 from tanjax.units import Unit, one
 
 
-def is_quantity(x: Any) -> bool:
+def is_quantity(x: PyTree) -> bool:
     """Whether a value is a quantity: the leaves of trees that carry units."""
     return type(x) is Unitful
 
 
-def strip(tree: Any) -> tuple[Any, Units]:
+def strip(tree: PyTree) -> tuple[Any, Units]:
     """A tree with the values of its quantities, and their units."""
     leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
     found = [x.label if type(x) is Unitful else None for x in leaves]
@@ -39,19 +40,19 @@ class Units:
 
     __slots__ = ("leaves", "tree")
 
-    def __init__(self, tree: Any, leaves: list[Unit | None]) -> None:
+    def __init__(self, tree: PyTree, leaves: list[Unit | None]) -> None:
         self.tree, self.leaves = tree, leaves
 
-    def label(self, values: Any) -> Any:
+    def label(self, values: PyTree) -> Any:
         """Put the units back on a tree of values."""
         return self.map(values, lambda v, unit: v if unit is None else unitful(v, unit))
 
-    def map(self, values: Any, f: Callable[[Any, Any], Any]) -> Any:
+    def map(self, values: PyTree, f: Function) -> PyTree:
         """`f(value, unit)` for every leaf."""
         done = map(f, self.tree.flatten_up_to(values), self.leaves)
         return jax.tree.unflatten(self.tree, list(done))
 
-    def rates(self, values: Any, rate: Unit) -> Any:
+    def rates(self, values: PyTree, rate: Unit) -> PyTree:
         """Label tangents of the tree: the unit of each leaf times a rate."""
         return self.map(values, lambda value, unit: in_unit(value, unit and unit.delta, rate))
 
@@ -59,18 +60,18 @@ class Units:
 class Stripped:
     """A function whose outputs are stripped; it remembers their units from its last trace."""
 
-    def __init__(self, f: Callable[..., Any], has_aux: bool = False) -> None:
+    def __init__(self, f: Function, has_aux: bool = False) -> None:
         self.f, self.has_aux = f, has_aux
         self.units: Any = None
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: PyTree, **kwargs: PyTree) -> PyTree:
         out = self.f(*args, **kwargs)
         out, aux = out if self.has_aux else (out, None)
         plain, self.units = strip(out)
         return (plain, aux) if self.has_aux else plain
 
 
-def in_unit(value: Any, unit: Unit | None, factor: Unit) -> Any:
+def in_unit(value: PyTree, unit: Unit | None, factor: Unit) -> Any:
     """A value in `unit · factor`; plain if both are nothing."""
     if value is None:
         return None
@@ -79,12 +80,12 @@ def in_unit(value: Any, unit: Unit | None, factor: Unit) -> Any:
     return unitful(value, unit if factor.is_one else unit * factor)
 
 
-def times_unit(tree: Any, factor: Unit) -> Any:
+def times_unit(tree: PyTree, factor: Unit) -> PyTree:
     """A tree of natural cotangents, times a unit."""
     if factor.is_one:
         return tree
 
-    def multiply(x: Any) -> Any:
+    def multiply(x: PyTree) -> PyTree:
         if type(x) is Unitful:
             return unitful(x.stored, factor * x.label)
         return None if x is None else unitful(x, factor)
@@ -93,8 +94,8 @@ def times_unit(tree: Any, factor: Unit) -> Any:
 
 
 def common_rate(
-    where: str, primals: list[Any], given: list[Any], cotangent: bool
-) -> tuple[list[Any], Unit]:
+    where: str, primals: list[PyTree], given: list[PyTree], cotangent: bool
+) -> tuple[list[PyTree], Unit]:
     """Natural (co)tangents stripped to numbers in fitting units, and what they are per primal.
 
     **Returns:** for every primal the natural (co)tangent as the type of its value wants it, and
@@ -103,7 +104,7 @@ def common_rate(
     """
     rate: Unit | None = None
     first = ""
-    done: list[Any] = []
+    done: list[PyTree] = []
     for i, (x, n) in enumerate(zip(primals, given, strict=True)):
         if n is None or (type(n) in (int, float) and n == 0):
             done.append(None)
@@ -130,7 +131,7 @@ def common_rate(
     return done, rate or one
 
 
-def flatten_like(where: str, tree: Any, given: Any) -> tuple[list[Any], list[Any], Any]:
+def flatten_like(where: str, tree: PyTree, given: PyTree) -> tuple[list[PyTree], list[PyTree], Any]:
     """The arrays of a tree, what is given for each, and the tree's structure."""
     leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
     try:
@@ -141,7 +142,7 @@ def flatten_like(where: str, tree: Any, given: Any) -> tuple[list[Any], list[Any
         ) from None
 
 
-def convert_like(where: str, target: Any, tree: Any) -> Any:
+def convert_like(where: str, target: PyTree, tree: PyTree) -> PyTree:
     """A tree with every quantity in the unit of its place in `target`.
 
     **Raises:** `UnitError` naming the place and both units. A tree of another structure is
@@ -159,9 +160,9 @@ def convert_like(where: str, target: Any, tree: Any) -> Any:
     return jax.tree.unflatten(treedef, done)
 
 
-def _convert_leaf(where: str, target: Any, x: Any) -> Any:
+def _convert_leaf(where: str, target: PyTree, x: PyTree) -> PyTree:
     unit: Any = target.label if type(target) is Unitful else None
-    got: Any = x.label if type(x) is Unitful else None
+    got: PyTree = x.label if type(x) is Unitful else None
     if unit is got:
         return x
     if unit is None:
@@ -186,7 +187,7 @@ def _convert_leaf(where: str, target: Any, x: Any) -> Any:
     )
 
 
-def is_plain_leaf(x: Any) -> bool:
+def is_plain_leaf(x: PyTree) -> bool:
     """Whether a value is one array or number."""
     return jax.tree_util.all_leaves([x])
 

@@ -15,11 +15,11 @@ from ._factor import ONE, Factor
 from ._grammar import UnknownName, evaluate
 from ._unit import Unit, make
 
-_texts: dict[str, Unit] = {}
+_texts: dict[object, Unit] = {}
 _lock = threading.Lock()
 
 
-def unit(text: Any) -> Unit:
+def unit(text: object) -> Unit:
     """The unit that a text names, `"kg m / s2"`; a `Unit` is returned as it is, so is `1 / unit`.
 
     Names, aliases and prefixes are those of pint's catalogue, and of astronomy (`solMass`, `Jy`,
@@ -37,8 +37,8 @@ def unit(text: Any) -> Unit:
         return _texts[text]
     except (KeyError, TypeError):
         pass
-    of_one = getattr(text, "_quantity_unit", None)
-    if type(of_one) is Unit and isinstance(text.stored, int | float) and text.stored == 1:
+    of_one, stored = getattr(text, "_quantity_unit", None), getattr(text, "stored", None)
+    if type(of_one) is Unit and isinstance(stored, int | float) and stored == 1:
         return of_one  # `1 / metre` is a quantity, and means a unit here
     number, found = _read(text)
     if number != ONE:
@@ -97,7 +97,7 @@ def define(name: str, text: str) -> Unit:
     return _names.remember(name, known or new)
 
 
-def _read(text: Any, quantity: bool = False) -> tuple[Factor, Unit]:
+def _read(text: object, quantity: bool = False) -> tuple[Factor, Unit]:
     if not isinstance(text, str):
         raise UnitError(
             message(

@@ -314,7 +314,10 @@ def _delta(dimension: Dimension, factor: Factor, symbol: str, point: Affine | Lo
 
 
 def _restore(
-    dimension: Dimension, factor: Factor, symbols: Symbols, point: tuple[type, tuple] | None
+    dimension: Dimension,
+    factor: Factor,
+    symbols: Symbols,
+    point: tuple[type, tuple[object, ...]] | None,
 ) -> Unit:
     """The interned unit of a pickle."""
     return make(dimension, factor, symbols, point and point[0](*point[1]))

@@ -4,6 +4,7 @@ A label `2^73 m2` has no square root, so the number is moved to an exponent that
 are computed in float64 from the very numbers that the small dtype holds.
 """
 
+import functools
 import math
 from fractions import Fraction
 
@@ -66,6 +67,7 @@ FORMULAS = {
         [(3.8e26, "W"), (7e8, "m"), (5.670374e-8, "W / (m2 K4)")],
     ),
 }
+CUBE_ROOTS = ("Fermi energy", "Hill radius", "condensation")
 DTYPES = ("float16", "bfloat16", "float32")
 every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 ALLOWED = 4.0  # units in the last place: a formula has up to ten roundings, and powers of 3/2
@@ -96,7 +98,20 @@ def assert_close(got, want, dtype, ulps=ALLOWED):
     )
 
 
+@functools.cache
+def cbrt_of_xla():
+    """How far XLA's own cube root is off in float32, in units in the last place.
+
+    Under 1 where XLA compiles for users, 5 and more by the fast code of JAX 0.10 (`jax_session`).
+    """
+    x = np.geomspace(1e-30, 1e30, 1001, dtype=np.float32)
+    want = np.cbrt(x.astype(np.float64))
+    return float(np.max(abs(np.asarray(jnp.cbrt(x)) - want) / want)) / 2.0**-23
+
+
 def arguments(name, dtype):
+    if dtype == "float32" and name in CUBE_ROOTS and cbrt_of_xla() > 1.5:
+        pytest.skip("not with these XLA_FLAGS: XLA's cube root is off by more than a formula may")
     return [tj.quantity(x, unit).astype(dtype) for x, unit in FORMULAS[name][1]]
 
 
@@ -146,14 +161,18 @@ ROOTS = {
     "branch": lambda q: tj.cond(True, sqrt, lambda q: q**0.5, q),
     "scan": lambda q: tj.scan(lambda c, x: (c, sqrt(x)), 0.0, two(q))[1][0],
 }
+each = lambda f: lambda quantities: [f(q) for q in quantities]
+# Of all labels at once: one program is compiled, and not one for every label.
 WAYS = {
-    "eager": lambda f: f,
-    "jax.jit": lambda f: jax.jit(lambda q: f(q)),
-    "tj.jit": lambda f: tj.jit(lambda q: f(q)),
-    "vmap": lambda f: lambda q: jax.vmap(f)(tnp.stack([q, q]))[0],
-    "tj.grad": tj.grad,
-    "tj.jit of tj.grad": lambda f: tj.jit(tj.grad(f)),
-    "jax.grad": lambda f: lambda q: jax.grad(lambda v: f(tj.Unitful(v, q.label)).stored)(q.stored),
+    "eager": each,
+    "jax.jit": lambda f: jax.jit(each(f)),
+    "tj.jit": lambda f: tj.jit(each(f)),
+    "vmap": lambda f: each(lambda q: jax.vmap(f)(tnp.stack([q, q]))[0]),
+    "tj.grad": lambda f: each(tj.grad(f)),
+    "tj.jit of tj.grad": lambda f: tj.jit(each(tj.grad(f))),
+    "jax.grad": lambda f: each(
+        lambda q: jax.grad(lambda v: f(tj.Unitful(v, q.label)).stored)(q.stored)
+    ),
 }
 
 
@@ -162,9 +181,8 @@ WAYS = {
 def test_roots_of_every_label(name, way):
     f = ROOTS[name]
     of = tj.grad if "grad" in way else lambda f: f
-    for scale in (1, -1, 2, 73, -33):
-        q = tj.Unitful(jnp.float16(1.3), "m", scale)
-        got = WAYS[way](f)(q)
+    quantities = [tj.Unitful(jnp.float16(1.3), "m", scale) for scale in (1, -1, 2, 73, -33)]
+    for q, got in zip(quantities, WAYS[way](f)(quantities), strict=True):
         if way == "jax.grad":  # of numbers under one label by numbers under another
             assert np.isfinite(got)
             continue

@@ -7,7 +7,7 @@ import pytest
 
 import tanjax as tj
 from tanjax.scale import _plan
-from tanjax.scale.assign import _ends, _problem
+from tanjax.scale.assign import _assign, _ends, _problem
 from tanjax.scale.assign._assign import assign, evaluate
 
 GRAVITY, SUN, EARTH = 6.6743e-11, 1.98892e30, 5.9722e24
@@ -42,6 +42,24 @@ def test_only_what_enters_and_leaves_is_converted(count):
     found = assign(problem, time_limit=20.0)
     assert (found.objective, found.bound, found.violations) == (6.0, 6.0, 0)
     assert len(set(found.uses[problem.use_value == 0].tolist()) - {0}) == 1
+
+
+def test_masses_are_converted_once_for_all_readings(monkeypatch):
+    """Two readings add up to one number out of range: cell by cell they get an exponent each."""
+
+    def step(x, v, m):
+        apart = x[None] - x[:, None]
+        square = jnp.sum(apart**2, -1) + jnp.mean(x * x) * 1e-2
+        force = GRAVITY * (m[:, None, None] * m[None, :, None]) * apart / square[..., None] ** 1.5
+        v = v + 3600.0 * jnp.sum(force, 1) / m[:, None]
+        return x + 3600.0 * v, v, m
+
+    rng = np.random.default_rng(0)
+    x, v = (jnp.asarray(rng.normal(size=(256, 3)) * size, jnp.float32) for size in (1.5e11, 3e4))
+    given = [x, v, jnp.asarray(8e27 * rng.uniform(0.5, 2, 256), jnp.float32)]
+    monkeypatch.setattr(_assign, "solve", lambda *_, **__: pytest.fail("HiGHS was asked"))
+    plan = _plan.plan(jax.make_jaxpr(step)(*given), given, [False] * 3)
+    assert (plan.method, plan.conversions, plan.gap) == ("search", 2, 0.0)
 
 
 def test_constants_give_way_as_far_as_they_can():

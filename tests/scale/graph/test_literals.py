@@ -433,6 +433,21 @@ def test_zeros_of_all_kinds_cost_no_second_trace():
     assert len(count) == 1
 
 
+def test_only_what_may_hold_zeros_is_watched():
+    """A watch makes a trace four times as long; NumPy's arrays need it, whose casts JAX keeps."""
+    watched = []
+
+    def seen(x):
+        watched.append(sys.getprofile() is not None)
+        return x * 2.0
+
+    inner, array = jax.jit(lambda x: x + 0.0), np.ones(2)
+    needed = lambda x: seen(x) * HBAR2, lambda x: seen(inner(x)), lambda x: seen(x) * array
+    for f in (seen, jax.vmap(seen), *needed):
+        tj.jit(f)(jnp.ones(2, "float32"))
+    assert watched == [False, False, True, True, True]
+
+
 @pytest.mark.parametrize(("a", "b"), [(HBAR2, 0.0), (0.0, HBAR2), (HBAR2, 3 * HBAR2)])
 def test_numbers_beside_zeros(a, b):
     """Which 0 was 0: a number that is lost is not taken for another that was written so."""

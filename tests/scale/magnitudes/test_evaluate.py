@@ -12,9 +12,11 @@ import pytest
 from jax import lax
 
 from scale_cases import CASES, X, results_of
+from tanjax.scale._plan import plan
 from tanjax.scale.graph._graph import build
 from tanjax.scale.laws._law import LAWS
-from tanjax.scale.magnitudes._evaluate import evaluate, measure, unsupported
+from tanjax.scale.magnitudes import _evaluate
+from tanjax.scale.magnitudes._evaluate import evaluate, measure, rounded, simulate, unsupported
 from tanjax.scale.numbers._wide import as_float
 
 # Compiled one by one and without optimisation: together, a family takes XLA 40 s.
@@ -285,3 +287,46 @@ def test_what_is_too_large_is_unknown_but_measured():
     assert not found.complete
     assert found.magnitudes[graph.inputs[0].index] == (1.0, 1.0, True)
     assert found.magnitudes[graph.outputs[0].value.index] is None
+
+
+def _looped(x):
+    step = lambda c, y: (c * y * 1e25 / (1.0 + c), c + y)
+    carry, rows = lax.scan(step, x[0], x)
+    return jnp.sum(rows * 1e30) + carry
+
+
+def _branched(x):
+    big = x * 1e30 + 1e24
+    grown = lambda y: jax.jit(jnp.exp)(y * 1e-30) * 1e20
+    return lax.cond(big[0] > 1, grown, lambda y: y, big) * big * 1e-30
+
+
+def _joined(x):
+    root = jnp.sqrt(jnp.sum(x * 1e30 * (x * 1e30)) * x)
+    return jnp.sum(root - x[::-1] / 1e20) * jnp.where(x > 1, x, 1e-30) * 1e-20
+
+
+@pytest.mark.parametrize("f", [_looped, _branched, _joined], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("precision", [False, True])
+def test_what_an_earlier_run_has_is_what_a_run_finds(f, precision, monkeypatch):
+    """The same numbers, magnitudes and events, from fewer equations."""
+    x = jnp.linspace(0.5, 2.0, 5, dtype=jnp.float32)
+    closed = jax.make_jaxpr(f)(x)
+    found = plan(closed, [x], [False] * len(closed.out_avals))
+    run, count = _evaluate.applied, []
+    monkeypatch.setattr(_evaluate, "applied", lambda *args: count.append(1) or run(*args))
+
+    def simulated(exponents, **forgotten):
+        reference = evaluate(found.graph, [x])._replace(**forgotten)
+        coarse = rounded(found.graph, reference)
+        reference.again["precision"] = coarse._replace(**forgotten)
+        count.clear()
+        out = simulate(found.graph, reference, exponents, precision=precision)
+        lists = [[y.array.tolist(), np.asarray(y.exponent).tolist()] for y in out.outputs]
+        return str([lists, out.magnitudes, out.events, coarse.magnitudes]), len(count)
+
+    assert not found.identity
+    for exponents in (None, found.exponents):
+        (kept, few), (new, many) = simulated(exponents), simulated(exponents, env=None)
+        assert kept == new
+        assert few < many or exponents is None

@@ -5,12 +5,15 @@ them must be allowed for by the constraints of its equation and undone by the co
 results times their powers of two are the results of the program, to the last digit or two.
 """
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
+import tanjax as tj
 from scale_facts import exponents_at
 from tanjax import _compat
 from tanjax.scale.assign import _assign, _problem
@@ -222,3 +225,23 @@ def test_constant_is_converted_at_planning_time():
     numbers = [float(v.val) for e in again.eqns for v in e.invars if hasattr(v, "val")]
     assert 3.0 / 16 in numbers
     assert 3.0 not in numbers
+
+
+def test_hidden_numbers_are_handed_over_in_one_array():
+    """Five arrays of one number each made a call of 4 us a tenth longer."""
+
+    def program(x):
+        for c in (1e25, 1e20, 1e-25, 5e-21):
+            x = x * c + 0.7
+        return x
+
+    x = jnp.linspace(1.0, 2.0, 3, dtype=jnp.float32)
+    f = tj.jit(program)
+    want = program(np.linspace(1.0, 2.0, 3))
+    np.testing.assert_allclose(f(x), want, rtol=1e-6)
+    assert not f.plans[0].identity
+    lowered = f.lower(x)
+    assert lowered.as_text().count("optimization_barrier") == 1
+    entry = lowered.compile().as_text().split("ENTRY")[1]
+    assert len(re.findall(r"f32\[\d+\]\S* constant", entry)) == 1
+    assert not re.findall(r"f32\[\]\S* constant", entry)

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Self
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Shaped
+
+from tanjax._typing import (
+    AnyArray,
+    DenseArray,
+    DType,
+    Factor,
+    Natural,
+    Query,
+    Samples,
+    Scalar,
+    Shape,
+)
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, canonical_field, set_fields, static_field
@@ -26,20 +40,20 @@ class Fill(AbstractArray):
     units = "value: u -> u"
     fields_are_entries = True
 
-    value: Array
-    size_: tuple[int, ...] = static_field()
+    value: Shaped[Array, ""]
+    size_: Shape = static_field()
 
-    def __init__(self, value: Any, shape: Any) -> None:
+    def __init__(self, value: Factor, shape: int | Sequence[int]) -> None:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         set_fields(self, value=value, size_=shape)
         canonical_field(self, "value", 0)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return (*self.value.shape, *self.size_)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return self.value.dtype
 
     @property
@@ -51,46 +65,46 @@ class Fill(AbstractArray):
         return len(self.size_)
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [cls(samples.normal(), (2, 3)), cls(samples.complex(), (2, 2))]
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, " ..."]:
         value = self.value.reshape(self.value.shape + (1,) * len(self.size_))
         return jnp.broadcast_to(value, self.shape)
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         return structural
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         return self.replace(value=ask.total(natural))
 
-    def pushforward_of_restructure(self, natural: Any) -> Any:
+    def pushforward_of_restructure(self, natural: Natural) -> Self:
         return self.replace(value=ask.total(natural) / self._weight)
 
-    def pullback_of_restructure(self, structural: Any) -> Any:
+    def pullback_of_restructure(self, structural: Self) -> Natural:
         return self.replace(value=structural.value / self._weight)
 
-    def as_query(self) -> tuple[str, tuple[Any, ...], Any] | None:
+    def as_query(self) -> Query | None:
         return ("total", (), self.value) if self.value.ndim == 0 else None
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         row = self.value * jnp.sum(b, axis=0)
         return jnp.broadcast_to(row, (self.size_[0], *b.shape[1:]))
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self.replace(size_=self.size_[::-1])
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return jnp.broadcast_to(self.value, (min(self.size_),))
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return self.value * int(np.prod(self.size_))
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         sizes = (
             len(range(*s.indices(n))) for s, n in zip((rows, columns), self.size_, strict=True)
         )
         return self.replace(size_=tuple(sizes))
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         return self.value * ask.total(other)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, Self
 
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Shaped
 
 from tanjax._errors import RegistrationError
+from tanjax._typing import AnyArray, DenseArray, DType, Natural, Samples, Scalar, Shape
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, conj_of_fields, set_fields, static_field
@@ -29,7 +30,7 @@ class Masked(AbstractArray):
     units = "matrix: u -> u"
     conj = conj_of_fields
 
-    matrix: Any
+    matrix: Shaped[AnyArray, "m n"]
     pattern: Pattern = static_field(default="lower")
 
     def __post_init__(self) -> None:
@@ -42,42 +43,42 @@ class Masked(AbstractArray):
         return fact(self.matrix, "is_linear")
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return tuple(self.matrix.shape)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return self.matrix.dtype
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [cls(samples.normal(3, 3), "lower"), cls(samples.normal(2, 3), "strictly_upper")]
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, "... m n"]:
         strict = int(self.pattern.startswith("strictly"))
         dense = ask.dense(self.matrix)
         return (
             jnp.tril(dense, -strict) if self.pattern.endswith("lower") else jnp.triu(dense, strict)
         )
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return self.to_dense() @ b
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         return self.to_dense()[rows, columns]
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         return jnp.sum(self.to_dense() * ask.dense(other))
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.to_dense())
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         swap = {"lower": "upper", "upper": "lower"}
         strict, _, side = self.pattern.rpartition("_")
         pattern = f"{strict}_{swap[side]}" if strict else swap[side]
         return self.replace(matrix=ask.transposed(self.matrix), pattern=pattern)
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         diag = ask.diagonal(self.matrix)
         return jnp.zeros_like(diag) if self.pattern.startswith("strictly") else diag

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Self
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Shaped
 
 from tanjax._errors import ShapeError, describe
+from tanjax._typing import (
+    AnyArray,
+    DenseArray,
+    DType,
+    Factor,
+    Multiple,
+    Natural,
+    Query,
+    Samples,
+    Scalar,
+    Shape,
+)
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, conj_of_fields, set_fields
@@ -26,10 +40,10 @@ class Outer(AbstractArray):
     units = "left: u, right: v -> u*v"
     conj = conj_of_fields
 
-    left: Array
-    right: Array
+    left: Shaped[Array, "m k"]
+    right: Shaped[Array, "n k"]
 
-    def __init__(self, left: Any, right: Any) -> None:
+    def __init__(self, left: Shaped[ArrayLike, " m *k"], right: Shaped[ArrayLike, " n *k"]) -> None:
         left, right = (jnp.asarray(x) for x in (left, right))
         left, right = (x[:, None] if x.ndim == 1 else x for x in (left, right))
         if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
@@ -40,29 +54,29 @@ class Outer(AbstractArray):
         set_fields(self, left=left, right=right)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return (*self.left.shape[:-1], self.right.shape[-2])
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return jnp.result_type(self.left, self.right)
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [cls(samples.normal(3, 1), samples.normal(2, 1))]
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, "... m n"]:
         return self.left @ jnp.swapaxes(self.right, -1, -2)
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         left = jnp.concatenate([structural.left, self.left], -1)
         return Outer(left, jnp.concatenate([self.right, structural.right], -1))
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         left_bar = ask.apply(natural, self.right)
         return self.replace(left=left_bar, right=ask.apply(ask.transposed(natural), self.left))
 
-    def as_query(self) -> tuple[str, tuple[Any, ...], Any] | None:
+    def as_query(self) -> Query | None:
         """`⟨l rᵀ, D⟩ = ⟨l, D r⟩`."""
         if self.left.ndim != 2:
             return None
@@ -70,24 +84,24 @@ class Outer(AbstractArray):
             return "apply", (self.right[:, 0],), self.left[:, 0]
         return "apply", (self.right,), self.left
 
-    def scaled(self, factor: Any) -> Any:
+    def scaled(self, factor: Factor) -> Multiple:
         return self.replace(left=self.left * factor)
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return self.left @ (self.right.T @ b)
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self.replace(left=self.right, right=self.left)
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         n = min(self.left.shape[-2], self.right.shape[-2])
         return jnp.sum(self.left[..., :n, :] * self.right[..., :n, :], axis=-1)
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(jnp.sum(self.left, axis=-2) * jnp.sum(self.right, axis=-2))
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         return self.replace(left=self.left[rows], right=self.right[columns])
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         return jnp.sum(self.left * ask.apply(other, self.right))

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Shaped
+
+from tanjax._typing import (
+    AnyArray,
+    DenseArray,
+    DType,
+    Factor,
+    LinearTerms,
+    Multiple,
+    Natural,
+    Samples,
+    Scalar,
+    Shape,
+    Structural,
+)
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, canonical_field, conj_of_fields, set_fields
@@ -35,8 +50,8 @@ class Scaled(AbstractArray):
     units = "matrix: u, factor: v -> u*v"
     conj = conj_of_fields
 
-    matrix: Any
-    factor: Array
+    matrix: Shaped[AnyArray, "*shape"]
+    factor: Shaped[Array, ""]
 
     def __post_init__(self) -> None:
         if array_type(self.matrix) is None:
@@ -44,40 +59,40 @@ class Scaled(AbstractArray):
         canonical_field(self, "factor", 0)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return tuple(self.matrix.shape)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return jnp.result_type(self.matrix.dtype, self.factor)  # a Python number is weak
 
-    def _factor_like(self, dense: Any) -> Any:
+    def _factor_like(self, dense: Array) -> Array:
         return self.factor.reshape(self.factor.shape + (1,) * (dense.ndim - self.factor.ndim))
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [
             cls(samples.normal(2, 3), samples.normal()),
             cls(Symmetric(samples.normal(2, 2)), samples.normal()),
             cls(samples.complex(2, 2), samples.complex()),
         ]
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, " ..."]:
         dense = ask.dense(self.matrix)
         return dense * self._factor_like(dense)
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         moved = pushforward_of_destructure(self.matrix)(structural.matrix)
         return plus(scaled(moved, self.factor), scaled(self.matrix, structural.factor))
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         matrix_bar = pullback_of_destructure(self.matrix)(natural)
         scale = lambda leaf: leaf * self.factor if is_inexact(leaf) else leaf
         return self.replace(
             matrix=jax.tree.map(scale, matrix_bar), factor=ask.pair(natural, self.matrix)
         )
 
-    def pullback_of_restructure(self, structural: Any) -> Any:
+    def pullback_of_restructure(self, structural: Self) -> Natural:
         """Least norm: `v̄⊥/α + v ⟨v, αv̄ + ᾱv⟩ / (‖v‖² (α² + ‖v‖²))`, defined at `α = 0` too."""
         kind = array_type(self.matrix)
         plain = kind is None or (kind.is_isometric(self.matrix) and kind.is_linear(self.matrix))
@@ -92,42 +107,42 @@ class Scaled(AbstractArray):
         combine = lambda c, p: (c - share * p) * inverse + beta * p if is_inexact(p) else p
         return jax.tree.map(combine, v_bar, v)
 
-    def linear_terms(self) -> tuple[tuple[Any, Any], ...] | None:
+    def linear_terms(self) -> LinearTerms | None:
         # A complex factor stays: the fields of what it is pulled back to may be real.
         return None if jnp.iscomplexobj(self.factor) else ((self.factor, self.matrix),)
 
-    def scaled(self, factor: Any) -> Any:
+    def scaled(self, factor: Factor) -> Multiple:
         return self.replace(factor=self.factor * factor)
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return self.factor * ask.apply(self.matrix, b)
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self.replace(matrix=ask.transposed(self.matrix))
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return self.factor * ask.diagonal(self.matrix)
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return self.factor * ask.total(self.matrix)
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         return self.replace(matrix=ask.block(self.matrix, rows, columns))
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         return self.factor * ask.pair(self.matrix, other)
 
 
-def _dot(a: Any, b: Any) -> Any:
+def _dot(a: Structural, b: Structural) -> Scalar | int:
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     return sum(jnp.sum(x * y) for x, y in pairs if is_inexact(x))
 
 
-def _nonzero(x: Any) -> Any:
+def _nonzero(x: Scalar | int) -> Scalar:
     return jnp.where(x == 0, jnp.ones_like(x), x)
 
 
-def scaled(x: Any, factor: Any) -> Any:
+def scaled(x: Shaped[AnyArray, "*shape"], factor: Factor) -> Shaped[AnyArray, "*shape"]:
     """`factor * x` for a scalar: of a type that can express it, otherwise a lazy `Scaled`."""
     if ask.is_dense(x):
         return jnp.asarray(x) * factor

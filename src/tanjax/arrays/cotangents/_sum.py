@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Shaped
 
 from tanjax._errors import ShapeError, describe
+from tanjax._typing import (
+    AnyArray,
+    Arraylike,
+    DenseArray,
+    DType,
+    LinearTerms,
+    Natural,
+    Samples,
+    Scalar,
+    Shape,
+)
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, conj_of_fields, set_fields
@@ -30,65 +43,65 @@ class Sum(AbstractArray):
     units = "*terms: u -> u"
     conj = conj_of_fields
 
-    terms: tuple[Any, ...]
+    terms: tuple[Natural, ...]
 
-    def __init__(self, *terms: Any) -> None:
-        terms = tuple(map(ask.array, terms))
-        if not terms or any(tuple(t.shape) != tuple(terms[0].shape) for t in terms):
-            got = ", ".join(map(describe, terms))
+    def __init__(self, *terms: Arraylike) -> None:
+        parts = tuple(map(ask.array, terms))
+        if not parts or any(tuple(p.shape) != tuple(parts[0].shape) for p in parts):
+            got = ", ".join(map(describe, parts))
             raise ShapeError(f"Sum: needs at least one term, and all of one shape.\n  got: {got}")
-        set_fields(self, terms=terms)
+        set_fields(self, terms=parts)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return tuple(self.terms[0].shape)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return jnp.result_type(*(t.dtype for t in self.terms))
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [cls(samples.normal(2, 2), Diagonal(samples.normal(2)))]
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, " ..."]:
         return _add(ask.dense(t) for t in self.terms)
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         pairs = zip(self.terms, structural.terms, strict=True)
         return plus(*(pushforward_of_destructure(t)(s) for t, s in pairs))
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         return self.replace(terms=tuple(pullback_of_destructure(t)(natural) for t in self.terms))
 
-    def linear_terms(self) -> tuple[tuple[Any, Any], ...]:
+    def linear_terms(self) -> LinearTerms:
         return tuple((None, term) for term in self.terms)
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return _add(ask.apply(t, b) for t in self.terms)
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self.replace(terms=tuple(map(ask.transposed, self.terms)))
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return _add(map(ask.diagonal, self.terms))
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return _add(map(ask.total, self.terms))
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         return self.replace(terms=tuple(ask.block(t, rows, columns) for t in self.terms))
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         return _add(ask.pair(t, other) for t in self.terms)
 
 
-def _add(values: Any) -> Any:
+def _add(values: Iterable[Array]) -> Array:
     first, *rest = values
     return sum(rest, first)
 
 
-def plus(*terms: Any) -> Any:
+def plus(*terms: Natural) -> Natural:
     """The sum of natural (co)tangents: of one linear type leaf by leaf, otherwise a lazy `Sum`."""
     nonzero = [t for t in terms if not isinstance(t, Zero)]
     if len(nonzero) < 2:
@@ -102,7 +115,7 @@ def plus(*terms: Any) -> Any:
     return Sum(*nonzero)
 
 
-def _have_one_space(x: Any, y: Any) -> bool:
+def _have_one_space(x: Natural, y: Natural) -> bool:
     """Whether two (co)tangents add leaf by leaf: dense, or of one linear type with one pattern."""
     if jax.tree.structure(x) != jax.tree.structure(y):
         return False

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Self
 
 import jax.numpy as jnp
-from jax import Array
+from jax.typing import DTypeLike
+from jaxtyping import Shaped
+
+from tanjax._typing import AnyArray, DenseArray, DType, LinearTerms, Natural, Samples, Scalar, Shape
 
 from .._abstract import AbstractArray, default_dtype, set_fields, static_field
 from .._register import register_array_type
@@ -20,66 +24,66 @@ class Zero(AbstractArray):
 
     fields_are_entries = True  # none, and each multiple is itself
 
-    size_: tuple[int, ...] = static_field()
-    kind: Any = static_field()
+    size_: Shape = static_field()
+    kind: DType = static_field()
 
-    def __init__(self, shape: Any, dtype: Any = None) -> None:
+    def __init__(self, shape: Iterable[int], dtype: DTypeLike | None = None) -> None:
         kind = default_dtype() if dtype is None else jnp.dtype(dtype)
         set_fields(self, size_=tuple(shape), kind=kind)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return self.size_
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return self.kind
 
-    def astype(self, dtype: Any) -> Any:
+    def astype(self, dtype: DTypeLike) -> Natural:
         return self.replace(kind=jnp.dtype(dtype))
 
     def __repr__(self) -> str:
         return f"Zero({self.size_}, {self.kind})"
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [cls((2, 3))]
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, " ..."]:
         return jnp.zeros(self.size_, self.kind)
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         return self
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         return self
 
-    def pushforward_of_restructure(self, natural: Any) -> Any:
+    def pushforward_of_restructure(self, natural: Natural) -> Self:
         return self
 
-    def pullback_of_restructure(self, structural: Any) -> Any:
+    def pullback_of_restructure(self, structural: Self) -> Natural:
         return self
 
-    def linear_terms(self) -> tuple[tuple[Any, Any], ...]:
+    def linear_terms(self) -> LinearTerms:
         return ()
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return jnp.zeros((self.size_[0], *b.shape[1:]), jnp.result_type(self.kind, b))
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return Zero(self.size_[::-1], self.kind)
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return jnp.zeros(min(self.size_), self.kind)
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.zeros((), self.kind)
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         sizes = (
             len(range(*s.indices(n))) for s, n in zip((rows, columns), self.size_, strict=True)
         )
         return Zero(sizes, self.kind)
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         return jnp.zeros((), self.kind)

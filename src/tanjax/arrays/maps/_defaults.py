@@ -27,10 +27,14 @@ Hayami 2003.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, PyTree
+
+from tanjax._typing import Natural, Primal, Scalar, Structural
 
 from .. import _queries as ask
 from .._densify import announce_tangent
@@ -41,8 +45,10 @@ from ._destructure import (
     pushforward_of_destructure as pushforward,
 )
 
+T = TypeVar("T")
 
-def in_the_type_of(x: Any, structural: Any) -> Any:
+
+def in_the_type_of(x: T, structural: Structural) -> T:
     """`x` with the fields of a tangent: what J gives where `to_dense` is linear.
 
     Integer fields (a pattern) are those of `x`, and a promise such as `definite` is forgotten.
@@ -50,7 +56,9 @@ def in_the_type_of(x: Any, structural: Any) -> Any:
     return ask.canonical(ask.without_promise(split_inexact(x)[1](tangent_leaves(x, structural))))
 
 
-def pushforward_of_destructure(destructure: Callable[[Any], Any], x: Any, structural: Any) -> Any:
+def pushforward_of_destructure(
+    destructure: Callable[[T], Array], x: T, structural: Structural
+) -> Natural:
     """J: the tangent's own array if `to_dense` is linear, else `jax.jvp`."""
     if array_type_of(x).is_linear(x):
         return in_the_type_of(x, structural)
@@ -62,7 +70,9 @@ def pushforward_of_destructure(destructure: Callable[[Any], Any], x: Any, struct
     return jax.jvp(lambda new: destructure(join(new)), (leaves,), (tangents,))[1]
 
 
-def pullback_of_destructure(destructure: Callable[[Any], Any], x: Any, natural: Any) -> Any:
+def pullback_of_destructure(
+    destructure: Callable[[T], Array], x: T, natural: Natural
+) -> Structural:
     """Jᵀ by `jax.vjp`: of the query that a thin cotangent asks for, else of `to_dense`."""
     leaves, join = split_inexact(x)
     if not leaves:
@@ -78,14 +88,14 @@ def pullback_of_destructure(destructure: Callable[[Any], Any], x: Any, natural: 
     return from_tangent_leaves(x, cotangents)
 
 
-def pushforward_of_restructure(x: Any, natural: Any) -> Any:
+def pushforward_of_restructure(x: Primal, natural: Natural) -> Structural:
     """J⁺: the transpose of a closed form of J⁺ᵀ, or Jᵀ of an isometry, or `JᵀJ z = Jᵀ ẋ` solved."""
     kind = array_type_of(x)
     if not kind.has_closed_form or kind.is_isometric(x):
         dual = _conj(pullback(x)(ask.conj(natural)))
         return dual if kind.is_isometric(x) else least_structural(x, tangent_leaves(x, dual))
 
-    def paired(leaves: list[Any]) -> Any:
+    def paired(leaves: list[Array]) -> Scalar:
         shown = kind.pullback_of_restructure(x, from_tangent_leaves(x, leaves))
         if type(shown) is not type(x) or not kind.is_linear(x):
             return jnp.real(ask.pair(shown, natural))
@@ -97,7 +107,7 @@ def pushforward_of_restructure(x: Any, natural: Any) -> Any:
     return from_tangent_leaves(x, jax.grad(paired)(zeros) if zeros else [])
 
 
-def pullback_of_restructure(x: Any, structural: Any) -> Any:
+def pullback_of_restructure(x: Primal, structural: Structural) -> Natural:
     """J⁺ᵀ: J of an isometry, else solve `JᵀJ z = w̄` and push `z`: `J (JᵀJ)⁺ w̄`."""
     z = _conj(structural)
     if not array_type_of(x).is_isometric(x):
@@ -105,13 +115,13 @@ def pullback_of_restructure(x: Any, structural: Any) -> Any:
     return ask.conj(pushforward(x)(z))
 
 
-def least_structural(x: Any, right: list[Any]) -> Any:
+def least_structural(x: Primal, right: list[Array]) -> Structural:
     """The least-norm `z` with `JᵀJ z = right`, as a structural tangent."""
     if not right:
         return from_tangent_leaves(x, [])
     push, pull = pushforward(x), pullback(x)
 
-    def normal(parts: list[Any]) -> list[Any]:
+    def normal(parts: list[Array]) -> list[Array]:
         z = from_tangent_leaves(x, _join_parts(parts, right))
         c = pull(ask.conj(push(z)))
         return _split_parts([jnp.conj(leaf) for leaf in tangent_leaves(x, c)])
@@ -121,12 +131,14 @@ def least_structural(x: Any, right: list[Any]) -> Any:
     return from_tangent_leaves(x, _join_parts(solution, right))
 
 
-def _conjugate_residual(matvec: Callable[[list[Any]], list[Any]], b: list[Any]) -> list[Any]:
+def _conjugate_residual(
+    matvec: Callable[[list[Array]], list[Array]], b: list[Array]
+) -> list[Array]:
     """Minimise `|matvec(z) - b|` for a symmetric positive semidefinite map, from `z = 0`."""
     eps = max(float(jnp.finfo(p.dtype).eps) for p in b)
     limit = 4 * sum(p.size for p in b) + 8
 
-    def step(state: Any) -> Any:
+    def step(state: PyTree) -> PyTree:
         k, z, r, q, gr, gq, rho = state
         alpha = rho / _nonzero(_dot(gq, gq))
         z, r = _axpy(alpha, q, z), _axpy(-alpha, gq, r)
@@ -139,7 +151,7 @@ def _conjugate_residual(matvec: Callable[[list[Any]], list[Any]], b: list[Any]) 
     rho = _dot(b, gb)
     largest = _dot(gb, gb) / _nonzero(rho)  # of the order of the largest eigenvalue
 
-    def unfinished(state: Any) -> Any:
+    def unfinished(state: PyTree) -> Bool[Array, ""]:
         k, _, r, *_, now = state
         # Two ways to be done: the residual vanishes, or what is left of it is hidden (the map
         # sends it to zero up to the rounding of `r·Gr`), beyond which steps would amplify noise.
@@ -149,27 +161,27 @@ def _conjugate_residual(matvec: Callable[[list[Any]], list[Any]], b: list[Any]) 
     return jax.lax.while_loop(unfinished, step, start)[1]
 
 
-def _dot(a: list[Any], b: list[Any]) -> Any:
+def _dot(a: list[Array], b: list[Array]) -> Scalar:
     return sum((jnp.sum(x * y) for x, y in zip(a, b, strict=True)), start=jnp.zeros((), a[0].dtype))
 
 
-def _axpy(alpha: Any, x: list[Any], y: list[Any]) -> list[Any]:
+def _axpy(alpha: Scalar, x: list[Array], y: list[Array]) -> list[Array]:
     return [alpha.astype(v.dtype) * u + v for u, v in zip(x, y, strict=True)]
 
 
-def _nonzero(x: Any) -> Any:
+def _nonzero(x: Scalar) -> Scalar:
     return jnp.where(x == 0, jnp.ones_like(x), x)
 
 
-def _conj(structural: Any) -> Any:
+def _conj(structural: Structural) -> Structural:
     return jax.tree.map(lambda leaf: jnp.conj(leaf) if jnp.iscomplexobj(leaf) else leaf, structural)
 
 
-def _split_parts(leaves: list[Any]) -> list[Any]:
+def _split_parts(leaves: list[Array]) -> list[Array]:
     return [part for v in leaves for part in ((v.real, v.imag) if jnp.iscomplexobj(v) else (v,))]
 
 
-def _join_parts(parts: list[Any], like: list[Any]) -> list[Any]:
+def _join_parts(parts: list[Array], like: list[Array]) -> list[Array]:
     rest = iter(parts)
     return [
         jax.lax.complex(next(rest), next(rest)) if jnp.iscomplexobj(v) else next(rest) for v in like

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree, Shaped
 
 from tanjax._compat import float0
 from tanjax._errors import CotangentError, describe, message
+from tanjax._typing import Arraylike, DenseArray, Factor, Natural, Primal, Structural
 
 from .. import _queries as ask
 from .._leaves import from_tangent_leaves, is_inexact, tangent_leaves
@@ -29,12 +30,12 @@ from .._table import ArrayType, array_type
 from ._tangents import fit_leaf, zero_tangent
 
 
-def destructure(x: Any) -> jax.Array:
+def destructure(x: Primal) -> Shaped[DenseArray, " ..."]:
     """The dense array that `x` stands for (the map D). Cost: that of forming it."""
     return ask.dense(x)
 
 
-def pushforward_of_destructure(x: Any) -> Callable[[Any], Any]:
+def pushforward_of_destructure(x: Primal) -> Callable[[Structural], Natural]:
     """J at `x`: a function from structural tangents to natural tangents.
 
     The natural tangent has the shape of `x`; it is factored or structured where the type has a
@@ -49,7 +50,7 @@ def pushforward_of_destructure(x: Any) -> Callable[[Any], Any]:
     return lambda t: with_pattern_of(x, kind.pushforward_of_destructure(x, check(t)))
 
 
-def pullback_of_destructure(x: Any) -> Callable[[Any], Any]:
+def pullback_of_destructure(x: Primal) -> Callable[[Arraylike | None], Structural]:
     """Jᵀ at `x`: a function from natural cotangents (dense or structured) to structural ones.
 
     The result has exactly the tree, shapes and dtypes of `x` (`float0` at integer leaves).
@@ -60,7 +61,7 @@ def pullback_of_destructure(x: Any) -> Callable[[Any], Any]:
     return lambda y: to_structural("pullback_of_destructure", x, y)
 
 
-def with_pattern_of(x: Any, natural: Any) -> Any:
+def with_pattern_of(x: Primal, natural: Arraylike) -> Arraylike:
     """A natural (co)tangent of `x`'s own class with the integer fields of `x`, as a pattern is."""
     leaves = jax.tree.leaves(natural)
     if type(natural) is not type(x) or all(jnp.result_type(v) != float0 for v in leaves):
@@ -72,7 +73,7 @@ def with_pattern_of(x: Any, natural: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(natural), fields)
 
 
-def to_structural(name: str, x: Any, natural: Any) -> Any:
+def to_structural(name: str, x: Primal, natural: Arraylike | None) -> Structural:
     """The map `name` of `x` (Jᵀ or J⁺) on a natural (co)tangent, with all checks."""
     kind = array_type(x)
     if natural is None or ask.linear_terms(natural) == ():
@@ -85,7 +86,9 @@ def to_structural(name: str, x: Any, natural: Any) -> Any:
     return fit_structural(where, x, _term_by_term(where, name, kind, x, natural))
 
 
-def _term_by_term(where: str, name: str, kind: ArrayType, x: Any, natural: Any) -> Any:
+def _term_by_term(
+    where: str, name: str, kind: ArrayType, x: Primal, natural: Arraylike
+) -> Structural:
     """A linear map on a linear combination, such as a `Sum`: no type has to know these."""
     terms = ask.linear_terms(natural)
     if terms is not None:
@@ -99,14 +102,14 @@ def _term_by_term(where: str, name: str, kind: ArrayType, x: Any, natural: Any) 
     return check_structural(where, x, getattr(kind, name)(x, natural))
 
 
-def _times(x: Any, factor: Any, structural: Any) -> Any:
+def _times(x: Primal, factor: Factor | None, structural: Structural) -> Structural:
     """A structural (co)tangent of `x` times a factor, `None` for 1."""
     if factor is None:
         return structural
     return jax.tree.map(lambda p, t: t * factor if is_inexact(p) else t, x, structural)
 
 
-def _is_in_the_type(kind: ArrayType, x: Any, natural: Any) -> bool:
+def _is_in_the_type(kind: ArrayType, x: Primal, natural: Arraylike) -> bool:
     """Whether a tangent has the fields of `x`: then J⁺ of an injective linear type relabels it."""
     if type(natural) is not type(x) or not (kind.is_linear(x) and kind.is_injective(x)):
         return False
@@ -117,13 +120,13 @@ def _is_in_the_type(kind: ArrayType, x: Any, natural: Any) -> bool:
     return all(np.shape(p) == np.shape(t) if is_inexact(p) else p is t for p, t in pairs)
 
 
-def fit_structural(where: str, x: Any, structural: Any) -> Any:
+def fit_structural(where: str, x: PyTree, structural: Structural) -> Structural:
     """A structural (co)tangent with exactly the primal's tree, shapes and dtypes."""
     check_structural(where, x, structural)
     return jax.tree.map(lambda p, t: fit_leaf(where, p, t), x, structural)
 
 
-def check_structural(where: str, x: Any, structural: Any) -> Any:
+def check_structural(where: str, x: PyTree, structural: Structural) -> Structural:
     """Raise `CotangentError` unless the tree and shapes are those of the primal."""
     expected, got = jax.tree.structure(x), jax.tree.structure(structural)
     if expected != got:

@@ -12,10 +12,13 @@ primal, or they raise.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, Shaped
+
+from tanjax._typing import AnyArray, Arraylike, Natural, Primal, Structural
 
 from .. import _queries as ask
 from .._leaves import is_inexact
@@ -32,7 +35,7 @@ from ._destructure import (
 )
 
 
-def restructure(like: Any, dense: Any) -> Any:
+def restructure(like: Primal, dense: Arraylike) -> Primal:
     """The value of `like`'s type nearest to `dense`, to first order: `like + J⁺(dense - D(like))`.
 
     Exact for linear types. **Raises** `CotangentError` if the shapes differ.
@@ -50,7 +53,7 @@ def restructure(like: Any, dense: Any) -> Any:
     return jax.tree.map(lambda p, t: p + t if is_inexact(p) else p, like, step)
 
 
-def pushforward_of_restructure(x: Any) -> Callable[[Any], Any]:
+def pushforward_of_restructure(x: Primal) -> Callable[[Arraylike | None], Structural]:
     """J⁺ at `x`: a function from natural tangents to the least structural tangents.
 
     A part that is not tangent to the type is dropped (see `project`). **Cost:** by default
@@ -61,7 +64,7 @@ def pushforward_of_restructure(x: Any) -> Callable[[Any], Any]:
     return lambda y: to_structural("pushforward_of_restructure", x, y)
 
 
-def pullback_of_restructure(x: Any) -> Callable[[Any], Any]:
+def pullback_of_restructure(x: Primal) -> Callable[[Structural], Natural]:
     """J⁺ᵀ at `x`: a function from structural cotangents to the least-norm natural cotangent.
 
     The natural cotangent has the shape of `x`: the same type for linear types, factored or dense
@@ -73,7 +76,7 @@ def pullback_of_restructure(x: Any) -> Callable[[Any], Any]:
     if kind is None:
         return lambda t: t
 
-    def pull(t: Any) -> Any:
+    def pull(t: Structural) -> Natural:
         shape = ask.shape(x)
         if 0 in shape:
             return Zero(shape, jnp.result_type(*jax.tree.leaves(x)) if jax.tree.leaves(x) else None)
@@ -83,7 +86,7 @@ def pullback_of_restructure(x: Any) -> Callable[[Any], Any]:
     return pull
 
 
-def has_exact_naturals(x: Any) -> bool:
+def has_exact_naturals(x: Primal) -> bool:
     """Whether a closed form gives the natural cotangent of whatever reaches the fields of `x`.
 
     Not so where fields are hidden from the array, nor where J⁺ᵀ is found by iteration: it squares
@@ -101,7 +104,7 @@ def has_exact_naturals(x: Any) -> bool:
 # -- what users ask for ---------------------------------------------------------------------------
 
 
-def natural(x: Any, structural_ct: Any) -> Any:
+def natural(x: Primal, structural_ct: Structural) -> Natural:
     """The natural cotangent of a structural one: the matrix-like gradient that people mean.
 
     **Returns:** the same type for linear types, factored or dense otherwise; dense for dense.
@@ -110,7 +113,7 @@ def natural(x: Any, structural_ct: Any) -> Any:
     return pullback_of_restructure(x)(structural_ct)
 
 
-def structural(x: Any, natural_ct: Any) -> Any:
+def structural(x: Primal, natural_ct: Arraylike) -> Structural:
     """The structural cotangent of a natural one: what JAX carries and optimisers add.
 
     `structural(x, y)` is `pullback_of_destructure(x)(y)`, with its cost and errors.
@@ -118,7 +121,7 @@ def structural(x: Any, natural_ct: Any) -> Any:
     return pullback_of_destructure(x)(natural_ct)
 
 
-def project(x: Any, dense: Any) -> Any:
+def project(x: Primal, dense: Shaped[AnyArray, "*shape"]) -> Shaped[AnyArray, "*shape"]:
     """The orthogonal projection Π = J J⁺ of an array on the tangent space of `x`'s type at `x`.
 
     **Arguments:** `dense`, dense or structured, of the shape of `x`. **Cost:** J⁺, then J.
@@ -127,7 +130,9 @@ def project(x: Any, dense: Any) -> Any:
     return pushforward_of_destructure(x)(pushforward_of_restructure(x)(dense))
 
 
-def is_visible(x: Any, structural_ct: Any, *, tolerance: float | None = None) -> jax.Array:
+def is_visible(
+    x: Primal, structural_ct: Structural, *, tolerance: float | None = None
+) -> Bool[Array, ""]:
     """Whether a structural cotangent came through the array: `w̄ = Jᵀ J⁺ᵀ w̄`.
 
     **Returns:** a scalar boolean array (it works under `jit`). Always true for dense arrays.

@@ -8,13 +8,15 @@ leaf; here it is one object with a zero, a sum and an inner product.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import PyTreeDef
+from jaxtyping import PyTree
 
 from tanjax._errors import CotangentError, describe, message
+from tanjax._typing import Arraylike, DType, Natural, Scalar, Shape, Structural
 
 from .._leaves import is_inexact
 
@@ -23,8 +25,8 @@ from .._leaves import is_inexact
 class TangentType:
     """The structural tangent type of a value: its tree, and shape and dtype of every leaf."""
 
-    tree: Any
-    leaves: tuple[tuple[tuple[int, ...], Any], ...]
+    tree: PyTreeDef
+    leaves: tuple[tuple[Shape, DType], ...]
 
     def __repr__(self) -> str:
         parts = [f"{dtype}[{','.join(map(str, shape))}]" for shape, dtype in self.leaves]
@@ -37,19 +39,19 @@ class TangentType:
         return sum(n * (2 if jnp.issubdtype(d, jnp.complexfloating) else 1) for n, d in kinds)
 
 
-def tangent_type(x: Any) -> TangentType:
+def tangent_type(x: PyTree) -> TangentType:
     """The one structural tangent type of `x`. Equal for equal trees, shapes and dtypes."""
     leaves, tree = jax.tree.flatten(x)
     kinds = (jnp.result_type(p) if is_inexact(p) else np.dtype(jax.dtypes.float0) for p in leaves)
     return TangentType(tree, tuple((np.shape(p), k) for p, k in zip(leaves, kinds, strict=True)))
 
 
-def zero_tangent(x: Any) -> Any:
+def zero_tangent(x: PyTree) -> Structural:
     """The zero structural tangent of `x`: zeros, and `float0` at integer and boolean leaves."""
     return jax.tree.map(zero_leaf, x)
 
 
-def zero_leaf(p: Any) -> Any:
+def zero_leaf(p: Arraylike) -> Natural:
     """The zero tangent of one leaf."""
     return (
         jnp.zeros_like(jnp.asarray(p))
@@ -58,7 +60,7 @@ def zero_leaf(p: Any) -> Any:
     )
 
 
-def add_tangents(a: Any, b: Any) -> Any:
+def add_tangents(a: Structural, b: Structural) -> Structural:
     """The sum of two structural tangents of one primal.
 
     **Raises:** `CotangentError` if their trees or shapes differ, as those of a natural and a
@@ -78,7 +80,7 @@ def add_tangents(a: Any, b: Any) -> Any:
     return jax.tree.map(lambda x, y: x if jnp.result_type(x) == jax.dtypes.float0 else x + y, a, b)
 
 
-def inner_product(cotangent: Any, tangent: Any) -> Any:
+def inner_product(cotangent: Structural, tangent: Structural) -> Scalar:
     """JAX's pairing `Re Σ c t` of a structural cotangent with a structural tangent, as a scalar."""
     expected, got = jax.tree.structure(cotangent), jax.tree.structure(tangent)
     if expected != got:
@@ -90,7 +92,7 @@ def inner_product(cotangent: Any, tangent: Any) -> Any:
     return sum(terms[1:], terms[0]) if terms else jnp.zeros(())
 
 
-def fit_leaf(where: str, p: Any, t: Any) -> Any:
+def fit_leaf(where: str, p: Arraylike, t: Natural) -> Natural:
     """One cotangent leaf in the dtype of its primal: the transpose of JAX's conversions.
 
     A wider float is rounded, a complex number gives its real part to a real primal. A narrower

@@ -13,10 +13,11 @@ import contextvars
 import functools
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
 
 from tanjax import units
 from tanjax._dtype_range import range_of
@@ -48,7 +49,7 @@ def is_planned() -> bool:
     return _planned.get()
 
 
-def convert(value: Any, a: Unit, b: Unit) -> Any:
+def convert(value: PyTree, a: Unit, b: Unit) -> PyTree:
     """A number in unit `a` as a number in unit `b`. **Raises:** `UnitError`."""
     if a is b:
         return value
@@ -65,7 +66,7 @@ def convert(value: Any, a: Unit, b: Unit) -> Any:
     return value * multiplier if multiplier != 1.0 else value / divisor
 
 
-def _is_held(factor: float, value: Any) -> bool:
+def _is_held(factor: float, value: PyTree) -> bool:
     """Whether a conversion factor is a normal number of the dtype of what it multiplies."""
     if ORDINARY[0] <= factor <= ORDINARY[1]:
         return True
@@ -75,7 +76,7 @@ def _is_held(factor: float, value: Any) -> bool:
     return span is None or span.lowest <= math.log2(factor) < span.highest
 
 
-def _inexact(value: Any) -> Any:
+def _inexact(value: PyTree) -> PyTree:
     """Integers as floats, also where JAX promotes nothing by itself (strict promotion)."""
     if array_type(value) is None and hasattr(value, "dtype") and value.dtype.kind in "iub":
         return value.astype(jnp.result_type(float))
@@ -92,7 +93,7 @@ def factor_of(a: Unit, b: Unit) -> tuple[float, bool, int]:
     return 2 * mantissa, divides, power + a.scale - b.scale
 
 
-def _staged(value: Any, a: Unit, b: Unit) -> Any:
+def _staged(value: PyTree, a: Unit, b: Unit) -> PyTree:
     """A conversion in two parts, in the order in which nothing overflows on the way.
 
     The factor moves the number by less than a binary digit in the direction of the shift.
@@ -108,7 +109,7 @@ def _staged(value: Any, a: Unit, b: Unit) -> Any:
     return shift(value, power)
 
 
-def _check_traced(value: Any, power: int, a: Unit, b: Unit) -> None:
+def _check_traced(value: PyTree, power: int, a: Unit, b: Unit) -> None:
     """Raise where nobody can look at the numbers, and they would leave the range of the dtype.
 
     Numbers that vanish beside those of a larger scale are rounded away, as in any sum.
@@ -141,7 +142,7 @@ def bits_in(bits: Bits, a: Unit, b: Unit) -> Bits:
     return (low - 1, high) if divides else (low, high + 1)
 
 
-def fitting(bits: Bits, dtype: Any) -> int:
+def fitting(bits: Bits, dtype: DTypeLike) -> int:
     """The exponent to take out of numbers: 0 wherever the dtype holds them, or nothing helps."""
     span = range_of(dtype)
     if span is None or span.holds(*bits):

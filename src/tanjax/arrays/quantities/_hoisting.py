@@ -11,6 +11,8 @@ import functools
 import operator
 from typing import Any
 
+from jaxtyping import PyTree
+
 from tanjax._errors import UnitError, message
 from tanjax.units.signatures import ANY, Operand, Role, Signature, bind
 
@@ -18,7 +20,7 @@ from .._abstract import QUANTITIES
 from ._unitful import Unitful, convert, split_unit, unitful
 
 
-def hoist(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def hoist(cls: Any, args: tuple[PyTree, ...], kwargs: dict[str, PyTree]) -> PyTree:
     """`cls(*args, **kwargs)` where some fields are quantities, as a quantity.
 
     **Raises:** `UnitError` if the units do not fit together, or the type does not say what its
@@ -40,7 +42,7 @@ def hoist(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     signature = Signature.parse(cls.units)
     fields = [field for field, _ in signature.roles]
     operands: list[Operand] = []
-    given: list[tuple[Any, Any]] = [*enumerate(args), *kwargs.items()]
+    given: list[tuple[PyTree, PyTree]] = [*enumerate(args), *kwargs.items()]
     for place, value in given:
         field = place if isinstance(place, str) else fields[place] if place < len(fields) else ""
         role = signature.role(field) or (signature.variadic[1] if signature.variadic else None)
@@ -51,7 +53,7 @@ def hoist(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         operands.append((role or Role("-"), ANY if zero else unit, field or f"argument {place}"))
     binding = bind(name, operands)
 
-    def plain(value: Any, role: Role | None) -> Any:
+    def plain(value: PyTree, role: Role | None) -> PyTree:
         if type(value) is not Unitful or role is None:
             return value
         return convert(value.stored, value.label, binding[role.letter])
@@ -63,7 +65,7 @@ def hoist(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return unitful(cls(*new_args, **new_kwargs), signature.out.unit(binding))
 
 
-def _product(cls: Any, factors: tuple[Any, ...]) -> Any:
+def _product(cls: Any, factors: tuple[PyTree, ...]) -> PyTree:
     """A constructor of any number of factors: the product of their units."""
     values, units = zip(*map(split_unit, factors), strict=True)
     return unitful(cls(*values), functools.reduce(operator.mul, units))

@@ -13,8 +13,6 @@ stays one, with the range of a float64.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +20,7 @@ import numpy as np
 from tanjax import units
 from tanjax._dtype_range import range_of
 from tanjax._errors import UnitError, message
+from tanjax._typing import Arraylike, Natural
 from tanjax.units import Unit
 
 from .._table import array_type
@@ -29,7 +28,7 @@ from ._range import measure, shift
 from ._unitful import Unitful, frozen, unitful
 
 
-def _make_quantity(x: Any, unit: Unit) -> Unitful:
+def _make_quantity(x: Arraylike, unit: Unit) -> Unitful:
     """What `x * unit` means: integers written in the source are numbers like any other."""
     if type(x) is Unitful:
         return unitful(x.stored, x.label * unit)
@@ -47,7 +46,7 @@ def _make_quantity(x: Any, unit: Unit) -> Unitful:
     return unitful(array, unit)
 
 
-def _in_jaxs_dtype(array: Any, wide: Any, unit: Unit) -> Unitful:
+def _in_jaxs_dtype(array: Natural, wide: np.ndarray, unit: Unit) -> Unitful:
     """NumPy's numbers; with a power of two where JAX would make float32 of them and lose them."""
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
     bits, span = measure(wide), range_of(dtype)
@@ -58,7 +57,7 @@ def _in_jaxs_dtype(array: Any, wide: Any, unit: Unit) -> Unitful:
     return unitful(array, unit)
 
 
-def quantity(value: Any, unit: Any = None) -> Unitful:
+def quantity(value: Arraylike | str, unit: Unit | str | Unitful | None = None) -> Unitful:
     """A quantity from anything that says one: `quantity("3 km")`, `quantity([1, 2], "m")`.
 
     **Arguments:** `value`: a text with number and unit, an array of any type, a number, a list, or

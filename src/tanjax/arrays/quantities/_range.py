@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax._dtype_range import range_of
 
@@ -38,7 +39,7 @@ def _learn(kind: type) -> int:
     return found
 
 
-def measure(x: Any) -> Bits | None:
+def measure(x: PyTree) -> Bits | None:
     """The bits of a value; None if it has none: 1 us for a few numbers, one pass over many."""
     kind = type(x)
     look = _LOOK.get(kind)
@@ -56,7 +57,7 @@ def measure(x: Any) -> Bits | None:
     return _of_array(x)
 
 
-def _of_array(x: Any) -> Bits | None:
+def _of_array(x: PyTree) -> Bits | None:
     if math.prod(x.shape) > _SMALL:
         from tanjax.scale.numbers._measure import measure as measure_many
 
@@ -77,7 +78,7 @@ def _of_array(x: Any) -> Bits | None:
     return _of_numbers(numbers)
 
 
-def _of_numbers(numbers: Any) -> Bits:
+def _of_numbers(numbers: PyTree) -> Bits:
     sizes = [size for size in map(abs, numbers) if 0.0 < size < math.inf]
     if not sizes:
         return NOTHING
@@ -85,7 +86,7 @@ def _of_numbers(numbers: Any) -> Bits:
     return frexp(min(sizes))[1] - 1, frexp(max(sizes))[1]
 
 
-def shift(x: Any, exponent: int) -> Any:
+def shift(x: PyTree, exponent: int) -> PyTree:
     """`x · 2^exponent`: exact wherever both are normal, also where 2^exponent itself is not."""
     if exponent == 0:
         return x
@@ -106,7 +107,7 @@ def _ldexp(x: float, exponent: int) -> float:
         return math.copysign(math.inf, x)
 
 
-def _times(x: Any, factor: float) -> Any:
+def _times(x: PyTree, factor: float) -> Any:
     """A product with a real number; of complex numbers part by part, so that inf stays inf."""
     if not isinstance(x, jax.Array | np.ndarray | np.generic):
         return x * factor  # a structured array

@@ -22,6 +22,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
 
 from tanjax._dtype_range import Range, range_of
 from tanjax._errors import ScaleWarning, message, outside
@@ -32,7 +34,7 @@ from ._range import NOTHING, Bits, measure, shift
 from ._unitful import Unitful, unitful
 
 
-def settle(stored: Any, label: Unit) -> Unitful:
+def settle(stored: PyTree, label: Unit) -> Unitful:
     """A result under its label: at exponent 0 if it lies well inside, in the middle if it must."""
     if not label.scale:
         return unitful(stored, label)
@@ -46,7 +48,7 @@ def settle(stored: Any, label: Unit) -> Unitful:
     return centred(stored, label, bits, span)
 
 
-def centred(stored: Any, label: Unit, bits: Bits, span: Range) -> Unitful:
+def centred(stored: PyTree, label: Unit, bits: Bits, span: Range) -> Unitful:
     """A result moved to the middle of the range if it has left the inner part of it."""
     if -span.inner <= bits[0] and bits[1] <= span.inner:
         return unitful(stored, label, bits)
@@ -57,7 +59,7 @@ def centred(stored: Any, label: Unit, bits: Bits, span: Range) -> Unitful:
     return unitful(shift(stored, -middle), label.scaled(middle), moved)
 
 
-def rooted(stored: Any, label: Unit, power: Fraction) -> tuple[Any, Unit]:
+def rooted(stored: PyTree, label: Unit, power: Fraction) -> tuple[Any, Unit]:
     """A number and its label whose exponent times `power` is whole: the square root of 2^3 x.
 
     A power that the dtype rounds (bfloat16 has 0.668 for 2/3) is far off for numbers far from one,
@@ -77,7 +79,7 @@ def rooted(stored: Any, label: Unit, power: Fraction) -> tuple[Any, Unit]:
 
 
 @functools.cache
-def _rounding(power: Fraction, dtype: Any) -> float:
+def _rounding(power: Fraction, dtype: DTypeLike) -> float:
     """By how much a dtype rounds a power."""
     return abs(float(np.asarray(float(power), dtype)) - float(power))
 
@@ -116,7 +118,7 @@ def common_label(known: Sequence[tuple[Bits, Unit]], first: Unit, span: Range) -
     return unit.scaled(int(high) - span.highest + 2 if middle is None else middle)
 
 
-def warn_too_wide(operation: str, low: float, high: float, dtype: Any) -> None:
+def warn_too_wide(operation: str, low: float, high: float, dtype: DTypeLike) -> None:
     """Say that no exponent holds the numbers of a result together."""
     warnings.warn(
         message(

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import decimal
 import math
-from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax._dtype_range import range_of
 
@@ -25,7 +25,7 @@ from .._table import array_type
 _DIGITS = decimal.Context(prec=50, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 
 
-def number_text(stored: Any, scale: int, spec: str) -> str:
+def number_text(stored: PyTree, scale: int, spec: str) -> str:
     """`stored · 2^scale` with a format, element by element where there are several."""
     if isinstance(stored, jax.core.Tracer) or array_type(stored) is not None:
         return f"2^{scale} {show(stored)}" if scale else show(stored)
@@ -43,7 +43,7 @@ def number_text(stored: Any, scale: int, spec: str) -> str:
     return np.array2string(array, formatter={"all": lambda v: format(v, spec)}, separator=", ")
 
 
-def _scaled(v: Any, scale: int, spec: str) -> str:
+def _scaled(v: PyTree, scale: int, spec: str) -> str:
     """One number times a power of two."""
     if np.iscomplexobj(v):
         imaginary = _scaled(v.imag, scale, spec)
@@ -60,7 +60,7 @@ def _scaled(v: Any, scale: int, spec: str) -> str:
     return _tidy(next(t for t in _candidates(exact) if _same(t, exact, digits)))
 
 
-def _candidates(exact: decimal.Decimal) -> Any:
+def _candidates(exact: decimal.Decimal) -> PyTree:
     for places in range(18):
         yield f"{exact:.{places}e}"
     yield str(exact)

@@ -23,14 +23,17 @@ import html
 import math
 import operator
 import re
-from typing import Any
+from typing import Any, NoReturn, Self
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import PyTree, Shaped
 
 from tanjax import units
 from tanjax._dtype_range import range_of
 from tanjax._errors import ScaleError, UnitError, describe, message
+from tanjax._typing import AnyArray, Arraylike, DType, Natural, Scalar
 from tanjax.units import Unit
 
 from .. import _queries as ask
@@ -39,7 +42,7 @@ from .._register import register_array_type
 from .._table import fact
 from ..maps._destructure import destructure, pullback_of_destructure, pushforward_of_destructure
 from ..maps._restructure import pullback_of_restructure, pushforward_of_restructure
-from ._conversion import bits_in, convert, factor_of, fitting
+from ._conversion import bits_in, convert as convert, factor_of, fitting
 from ._range import Bits, measure
 from ._text import number_text
 
@@ -57,7 +60,7 @@ class Unitful(AbstractArray):
     **Raises:** `UnitError` if the text is no unit.
     """
 
-    stored: Any
+    stored: PyTree
     label: Unit = static_field()
     # Where the stored numbers lie, if anybody has looked: no part of the pytree.
     _bits: Any = dataclasses.field(init=False, repr=False)
@@ -65,18 +68,18 @@ class Unitful(AbstractArray):
     has_unit = True
     constructor_unflattens = True
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: PyTree, **kwargs: PyTree) -> Any:
         """A quantity of quantities stays what it is: JAX's own Jacobians build them."""
         return object.__new__(cls)
 
     def __init__(
         self,
-        stored: Any = None,
-        label: Any = None,
+        stored: PyTree = None,
+        label: Unit | str | Unitful | None = None,
         scale: int = 0,
         *,
-        value: Any = None,
-        unit: Any = None,
+        value: PyTree = None,
+        unit: Unit | str | Unitful | None = None,
     ) -> None:
         stored, label = (stored if value is None else value), (label if unit is None else unit)
         if type(label) is not Unit:
@@ -95,7 +98,7 @@ class Unitful(AbstractArray):
         return self.label.plain
 
     @property
-    def units(self) -> Any:
+    def units(self) -> NoReturn:  # type: ignore[override]
         """Not here: what the constructor of a type says about units is none of a quantity."""
         raise AttributeError("a quantity has one `unit`, no `units`.")
 
@@ -105,7 +108,7 @@ class Unitful(AbstractArray):
         return self.label.scale
 
     @property
-    def value(self) -> Any:
+    def value(self) -> Arraylike:
         """The number in `unit`. **Raises:** `ScaleError` if its dtype cannot hold it.
 
         Under a trace, where nobody knows the number, it is multiplied by `2^scale` as it is.
@@ -118,34 +121,34 @@ class Unitful(AbstractArray):
     @property
     def shape(self) -> tuple[int, ...]:
         try:
-            return self.stored.shape  # type: ignore[no-any-return]
+            return self.stored.shape
         except AttributeError:  # a Python number
             return tuple(jnp.shape(self.stored))
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         value = self.stored
         return value.dtype if hasattr(value, "dtype") else jnp.result_type(value)
 
     @property
-    def core_ndim(self) -> Any:  # type: ignore[override]
+    def core_ndim(self) -> int | None:
         return getattr(self.stored, "core_ndim", None)
 
     @property
-    def is_linear(self) -> bool:  # type: ignore[override]
+    def is_linear(self) -> bool:
         return fact(self.stored, "is_linear")
 
     @property
-    def is_isometric(self) -> bool:  # type: ignore[override]
+    def is_isometric(self) -> bool:
         return fact(self.stored, "is_isometric")
 
     @property
-    def is_injective(self) -> bool:  # type: ignore[override]
+    def is_injective(self) -> bool:
         return fact(self.stored, "is_injective")
 
     # -- conversion --------------------------------------------------------------------------
 
-    def to(self, unit: Any) -> Unitful:
+    def to(self, unit: Unit | str | Unitful) -> Unitful:
         """The same quantity in another unit. **Raises:** `UnitError` if the dimensions differ.
 
         Right for every magnitude: where the dtype does not hold the number, the result has a scale.
@@ -153,11 +156,11 @@ class Unitful(AbstractArray):
         """
         return brought(self, unit if type(unit) is Unit else units.unit(unit))
 
-    def to_value(self, unit: Any) -> Any:
+    def to_value(self, unit: Unit | str | Unitful) -> Arraylike:
         """The number in a unit: `q.to(unit).value`. **Raises:** `UnitError`, `ScaleError`."""
         return self.to(unit).value
 
-    def plain(self, operation: str) -> Any:
+    def plain(self, operation: str) -> Arraylike:
         """The number of a dimensionless quantity. **Raises:** `UnitError` naming the operation."""
         self._check_pure(operation)
         return number_in(self, units.one)
@@ -171,53 +174,53 @@ class Unitful(AbstractArray):
                 )
             )
 
-    def to_dense(self) -> Any:
+    def to_dense(self) -> Shaped[AnyArray, " ..."]:
         """The dense array of quantities."""
         return unitful(destructure(self.stored), self.label)
 
     # -- the four maps -----------------------------------------------------------------------
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         push = pushforward_of_destructure(self.stored)
         return unitful(push(structural.stored), self.label.delta)
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Unitful:
         plain = _in_unit("a cotangent", self, natural, self.label.inverse)
         return unitful(pullback_of_destructure(self.stored)(plain), self.label)
 
-    def pushforward_of_restructure(self, natural: Any) -> Any:
+    def pushforward_of_restructure(self, natural: Natural) -> Unitful:
         plain = _in_unit("a tangent", self, natural, self.label.delta)
         return unitful(pushforward_of_restructure(self.stored)(plain), self.label)
 
-    def pullback_of_restructure(self, structural: Any) -> Any:
+    def pullback_of_restructure(self, structural: Self) -> Natural:
         pull = pullback_of_restructure(self.stored)
         return unitful(pull(structural.stored), self.label.inverse)
 
     # -- what a natural cotangent can be asked -------------------------------------------------
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[AnyArray, " n *k"]) -> Shaped[AnyArray, " m *k"]:
         return self @ b
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self.mT
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[AnyArray, "... k"]:
         return unitful(ask.diagonal(self.stored), self.label)
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[AnyArray, " ..."]:
         return unitful(ask.total(self.stored), self.label)
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         return unitful(ask.block(self.stored, rows, columns), self.label)
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         if type(other) is Unitful:
             return unitful(ask.pair(self.stored, other.stored), self.label * other.label)
         return unitful(ask.pair(self.stored, other), self.label)
 
     # -- Python's protocols ----------------------------------------------------------------------
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         """The numbers, for NumPy. **Raises:** `UnitError` if the quantity has a dimension."""
         return np.asarray(self.plain("np.asarray"), dtype=dtype)
 
@@ -234,7 +237,7 @@ class Unitful(AbstractArray):
     def __complex__(self) -> complex:
         return complex(self._python("complex"))
 
-    def _python(self, operation: str) -> Any:
+    def _python(self, operation: str) -> Arraylike:
         """The pure number as one of Python's, which has the range of a float64."""
         if not self.label.scale:
             return self.plain(operation)
@@ -293,7 +296,7 @@ def frozen(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def unitful(stored: Any, label: Unit, bits: Bits | None = None) -> Unitful:
+def unitful(stored: PyTree, label: Unit, bits: Bits | None = None) -> Unitful:
     """A quantity from its fields, without any check: for results, 0.15 us.
 
     `bits`: where the stored numbers lie, if that is known without looking.
@@ -337,7 +340,7 @@ def brought(q: Unitful, unit: Unit) -> Unitful:
     return unitful(convert(q.stored, label, target), target, bits_in(bits, label, target))
 
 
-def number_in(q: Unitful, unit: Unit) -> Any:
+def number_in(q: Unitful, unit: Unit) -> Arraylike:
     """The number of a quantity in a unit, at exponent 0.
 
     **Raises:** `ScaleError` if the dtype does not hold it: it would be inf, or zero altogether.
@@ -353,7 +356,7 @@ def number_in(q: Unitful, unit: Unit) -> Any:
     return convert(q.stored, q.label, unit)
 
 
-def _of_same_kind(number: Any, stored: Any) -> bool:
+def _of_same_kind(number: PyTree, stored: PyTree) -> bool:
     """Whether a number is finite where it was, and did not vanish altogether."""
     new, old = np.asarray(number), np.asarray(stored)
     return bool(np.all(np.isfinite(new) >= np.isfinite(old)) and np.any(new) >= np.any(old))
@@ -371,12 +374,12 @@ def _too_far(q: Unitful, unit: Unit) -> ScaleError:
     )
 
 
-def split_unit(x: Any) -> tuple[Any, Unit]:
+def split_unit(x: PyTree) -> tuple[PyTree, Unit]:
     """The number and the unit of a value; the unit of a plain one is 1."""
     return (x.stored, x.label) if type(x) is Unitful else (x, units.one)
 
 
-def _in_unit(what: str, x: Unitful, natural: Any, unit: Unit) -> Any:
+def _in_unit(what: str, x: Unitful, natural: Arraylike, unit: Unit) -> Arraylike:
     """The number of a natural (co)tangent of `x`, which must be in `unit`."""
     given = natural.label if type(natural) is Unitful else units.one
     if given.dimension is not unit.dimension:

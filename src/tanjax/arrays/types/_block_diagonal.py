@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Self
 
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import PyTree, Shaped
 
 from tanjax._errors import ShapeError, describe
+from tanjax._typing import (
+    AnyArray,
+    DenseArray,
+    DType,
+    Factor,
+    Matrixlike,
+    Multiple,
+    Natural,
+    Primal,
+    Samples,
+    Scalar,
+    Shape,
+)
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, conj_of_fields
@@ -34,16 +48,16 @@ class BlockDiagonal(AbstractArray):
     units = "*blocks: u -> u"
     conj = conj_of_fields
 
-    blocks: tuple[Any, ...]
+    blocks: tuple[Shaped[AnyArray, "_ _"], ...]
 
-    def __init__(self, *blocks: Any) -> None:
-        blocks = tuple(map(ask.array, blocks))
-        if not blocks or [b for b in blocks if len(b.shape) != 2]:
-            got = ", ".join(map(describe, blocks))
+    def __init__(self, *blocks: Matrixlike) -> None:
+        matrices = tuple(map(ask.array, blocks))
+        if not matrices or [m for m in matrices if len(m.shape) != 2]:
+            got = ", ".join(map(describe, matrices))
             raise ShapeError(
                 f"BlockDiagonal: needs at least one block, and all of them matrices.\n  got: {got}"
             )
-        object.__setattr__(self, "blocks", blocks)
+        object.__setattr__(self, "blocks", matrices)
 
     @property
     def is_linear(self) -> bool:
@@ -58,12 +72,12 @@ class BlockDiagonal(AbstractArray):
         return all(fact(b, "is_injective") for b in self.blocks)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         shapes = [b.shape for b in self.blocks]
         return (*shapes[0][:-2], sum(s[-2] for s in shapes), sum(s[-1] for s in shapes))
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return jnp.result_type(*(b.dtype for b in self.blocks))
 
     def slices(self) -> tuple[tuple[slice, slice], ...]:
@@ -75,65 +89,69 @@ class BlockDiagonal(AbstractArray):
         return tuple(zip(row_slices, column_slices, strict=True))
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         scaled = Scaled(samples.normal(1, 2), samples.normal())
         return [
             cls(samples.normal(2, 1), Symmetric(samples.normal(2, 2))),
             cls(scaled, Diagonal(samples.normal(1))),
         ]
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, "... m n"]:
         dense = jnp.zeros(self.shape, self.dtype)
         for block, (rows, columns) in zip(self.blocks, self.slices(), strict=True):
             dense = dense.at[..., rows, columns].set(ask.dense(block))
         return dense
 
-    def _each(self, function: Any, parts: Any) -> Any:
+    def _each(
+        self,
+        function: Callable[[Primal], Callable[[PyTree], PyTree]],
+        parts: Iterable[PyTree],
+    ) -> Self:
         return self.replace(
             blocks=tuple(function(b)(p) for b, p in zip(self.blocks, parts, strict=True))
         )
 
-    def _split(self, natural: Any) -> Any:
+    def _split(self, natural: Natural) -> list[Shaped[AnyArray, "_ _"]]:
         return [ask.block(natural, rows, columns) for rows, columns in self.slices()]
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         return self._each(pushforward_of_destructure, structural.blocks)
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         return self._each(pullback_of_destructure, self._split(natural))
 
-    def pushforward_of_restructure(self, natural: Any) -> Any:
+    def pushforward_of_restructure(self, natural: Natural) -> Self:
         return self._each(pushforward_of_restructure, self._split(natural))
 
-    def pullback_of_restructure(self, structural: Any) -> Any:
+    def pullback_of_restructure(self, structural: Self) -> Natural:
         return self._each(pullback_of_restructure, structural.blocks)
 
-    def scaled(self, factor: Any) -> Any:
+    def scaled(self, factor: Factor) -> Multiple:
         return self.replace(blocks=tuple(scaled(b, factor) for b in self.blocks))
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         parts = [
             ask.apply(block, b[columns])
             for block, (_, columns) in zip(self.blocks, self.slices(), strict=True)
         ]
         return jnp.concatenate(parts)
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self.replace(blocks=tuple(map(ask.transposed, self.blocks)))
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         if all(b.shape[-1] == b.shape[-2] for b in self.blocks):
             return jnp.concatenate([ask.diagonal(b) for b in self.blocks])
         return jnp.diagonal(self.to_dense())
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return sum(map(ask.total, self.blocks[1:]), ask.total(self.blocks[0]))
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         if (rows, columns) in self.slices():
             return self.blocks[self.slices().index((rows, columns))]
         return self.to_dense()[rows, columns]
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         terms = [ask.pair(b, p) for b, p in zip(self.blocks, self._split(other), strict=True)]
         return sum(terms[1:], terms[0])

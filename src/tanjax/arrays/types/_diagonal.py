@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Self
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Shaped
+
+from tanjax._typing import AnyArray, DenseArray, DType, Natural, Query, Samples, Scalar, Shape
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, canonical_field
@@ -27,61 +30,61 @@ class Diagonal(AbstractArray):
     units = "diag: u -> u"
     fields_are_entries = True
 
-    diag: Array
+    diag: Shaped[Array, " n"]
 
     def __post_init__(self) -> None:
         canonical_field(self, "diag", 1)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         shape = self.diag.shape
         return shape + shape[-1:]
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return self.diag.dtype
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [cls(samples.normal(3)), cls(samples.complex(2))]
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, "... n n"]:
         eye = jnp.eye(self.diag.shape[-1], dtype=bool)
         return jnp.where(eye, self.diag[..., None], jnp.zeros((), self.diag.dtype))
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         return structural
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         return self.replace(diag=ask.diagonal(natural))
 
-    def pushforward_of_restructure(self, natural: Any) -> Any:
+    def pushforward_of_restructure(self, natural: Natural) -> Self:
         return self.replace(diag=ask.diagonal(natural))
 
-    def pullback_of_restructure(self, structural: Any) -> Any:
+    def pullback_of_restructure(self, structural: Self) -> Natural:
         return structural
 
-    def as_query(self) -> tuple[str, tuple[Any, ...], Any] | None:
+    def as_query(self) -> Query | None:
         return ("diagonal", (), self.diag) if self.diag.ndim == 1 else None
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return self.diag * b if b.ndim == 1 else self.diag[:, None] * b
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return self.diag
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.diag)
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         if rows == columns:
             return Diagonal(self.diag[rows])
         i, j = (np.arange(self.diag.shape[0])[part] for part in (rows, columns))
         zero = jnp.zeros((), self.diag.dtype)
         return jnp.where(i[:, None] == j, self.diag[rows][:, None], zero)
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         return jnp.sum(self.diag * ask.diagonal(other))

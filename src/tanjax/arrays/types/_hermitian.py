@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, Self
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Shaped
+
+from tanjax._typing import (
+    AnyArray,
+    DenseArray,
+    DType,
+    Factor,
+    Matrixlike,
+    Multiple,
+    Natural,
+    Samples,
+    Shape,
+)
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, conj_of_fields, set_fields, show, static_field
@@ -29,69 +42,69 @@ class Hermitian(AbstractArray):
     units = "data: u -> u"
     conj = conj_of_fields
 
-    data: Array
+    data: Shaped[Array, "n n"]
     definite: bool = static_field(default=False)
 
     def __init__(
-        self, data: Any, uplo: Literal["U", "L", "mean"] = "U", definite: bool = False
+        self, data: Matrixlike, uplo: Literal["U", "L", "mean"] = "U", definite: bool = False
     ) -> None:
         mirrored = mirror(square("Hermitian", data), uplo, conjugate=True)
         real_diagonal = hermitian_part(mirrored) if jnp.iscomplexobj(mirrored) else mirrored
         set_fields(self, data=real_diagonal, definite=bool(definite))
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return tuple(self.data.shape)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return self.data.dtype
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [cls(samples.normal(2, 2)), cls(samples.complex(2, 2), "L")]
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, "... n n"]:
         return hermitian_part(self.data)
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         return self.replace(data=hermitian_part(structural.data), definite=False)
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         return self.replace(data=hermitian_part(ask.dense(natural)))
 
-    def pushforward_of_restructure(self, natural: Any) -> Any:
+    def pushforward_of_restructure(self, natural: Natural) -> Self:
         return self.replace(data=hermitian_part(ask.dense(natural)))
 
-    def pullback_of_restructure(self, structural: Any) -> Any:
+    def pullback_of_restructure(self, structural: Self) -> Natural:
         return self.replace(data=hermitian_part(structural.data), definite=False)
 
     def __repr__(self) -> str:
         flag = ", definite=True" if self.definite else ""
         return f"Hermitian(data={show(self.data)}{flag})"
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return self.data @ b
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self.replace(data=self.data.T)
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return jnp.diagonal(self.data)
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.data)
 
-    def scaled(self, factor: Any) -> Any:
+    def scaled(self, factor: Factor) -> Multiple:
         if jnp.iscomplexobj(factor):
             return factor * self.to_dense()  # no Hermitian matrix, and all of it is stored
         return self.replace(data=self.data * factor, definite=False)
 
-    def canonical(self) -> Any:
+    def canonical(self) -> Self:
         return self.replace(data=hermitian_part(self.data))
 
 
-def hermitian_part(dense: Any) -> Any:
+def hermitian_part(dense: Shaped[Array, "... n n"]) -> Shaped[Array, "... n n"]:
     """`(Y + Yᴴ)/2`; integers, which have no tangents, as they are."""
     if not jnp.issubdtype(dense.dtype, jnp.inexact):
         return dense

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Self
 
 import jax.numpy as jnp
-from jax import Array
+from jax.typing import DTypeLike
+from jaxtyping import Shaped
+
+from tanjax._typing import (
+    AnyArray,
+    DenseArray,
+    DType,
+    Factor,
+    Multiple,
+    Natural,
+    Samples,
+    Scalar,
+    Shape,
+)
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, conj_of_fields, default_dtype, set_fields, static_field
@@ -25,61 +38,61 @@ class Identity(AbstractArray):
     conj = conj_of_fields
 
     n: int = static_field()
-    kind: Any = static_field()
+    kind: DType = static_field()
 
-    def __init__(self, n: int, dtype: Any = None) -> None:
+    def __init__(self, n: int, dtype: DTypeLike | None = None) -> None:
         set_fields(self, n=int(n), kind=default_dtype() if dtype is None else jnp.dtype(dtype))
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return (self.n, self.n)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return self.kind
 
-    def astype(self, dtype: Any) -> Any:
+    def astype(self, dtype: DTypeLike) -> Natural:
         return self.replace(kind=jnp.dtype(dtype))
 
     def __repr__(self) -> str:
         return f"Identity({self.n}, {self.kind})"
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [cls(3)]
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, "... n n"]:
         return jnp.eye(self.n, dtype=self.kind)
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         return Zero(self.shape, self.kind)
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         return self
 
-    def pushforward_of_restructure(self, natural: Any) -> Any:
+    def pushforward_of_restructure(self, natural: Natural) -> Self:
         return self
 
-    def pullback_of_restructure(self, structural: Any) -> Any:
+    def pullback_of_restructure(self, structural: Self) -> Natural:
         return Zero(self.shape, self.kind)
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return b
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return jnp.ones(self.n, self.kind)
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.full((), self.n, self.kind)
 
-    def scaled(self, factor: Any) -> Any:
+    def scaled(self, factor: Factor) -> Multiple:
         return Diagonal(factor * self.diagonal())
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         return ask.block(Diagonal(self.diagonal()), rows, columns)
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         return jnp.sum(ask.diagonal(other))

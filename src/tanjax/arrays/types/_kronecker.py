@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterable
+from typing import Self
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Shaped
 
 from tanjax._errors import ShapeError, describe
+from tanjax._typing import (
+    AnyArray,
+    DenseArray,
+    DType,
+    Factor,
+    Matrix,
+    Matrixlike,
+    Multiple,
+    Natural,
+    Samples,
+    Scalar,
+    Shape,
+)
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, conj_of_fields
@@ -41,19 +56,19 @@ class Kronecker(AbstractArray):
     units = "product"
     conj = conj_of_fields
 
-    factors: tuple[Any, ...]
+    factors: tuple[Shaped[AnyArray, "_ _"], ...]
 
-    def __init__(self, *factors: Any) -> None:
-        factors = tuple(map(ask.array, factors))
-        if not factors or [f for f in factors if len(f.shape) != 2]:
-            got = ", ".join(map(describe, factors))
+    def __init__(self, *factors: Matrixlike) -> None:
+        matrices = tuple(map(ask.array, factors))
+        if not matrices or [m for m in matrices if len(m.shape) != 2]:
+            got = ", ".join(map(describe, matrices))
             raise ShapeError(
                 f"Kronecker: needs at least one factor, and all of them matrices.\n  got: {got}"
             )
-        object.__setattr__(self, "factors", factors)
+        object.__setattr__(self, "factors", matrices)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         shapes = [f.shape for f in self.factors]
         return (
             *shapes[0][:-2],
@@ -62,7 +77,7 @@ class Kronecker(AbstractArray):
         )
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return jnp.result_type(*(f.dtype for f in self.factors))
 
     @property
@@ -74,14 +89,14 @@ class Kronecker(AbstractArray):
         return [f.shape[-1] for f in self.factors]
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [
             cls(samples.normal(2, 2), samples.normal(2, 1)),
             cls(Symmetric(samples.normal(2, 2)), Diagonal(samples.normal(2))),
             cls(samples.complex(1, 2), samples.complex(2, 1)),
         ]
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, "... m n"]:
         dense = ask.dense(self.factors[0])
         for factor in map(ask.dense, self.factors[1:]):
             product = dense[..., :, None, :, None] * factor[..., None, :, None, :]
@@ -89,15 +104,15 @@ class Kronecker(AbstractArray):
             dense = product.reshape(*product.shape[:-4], rows, columns)
         return dense
 
-    def _with(self, i: int, factor: Any) -> Any:
+    def _with(self, i: int, factor: Natural) -> Self:
         return self.replace(factors=(*self.factors[:i], factor, *self.factors[i + 1 :]))
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         pairs = zip(self.factors, structural.factors, strict=True)
         moved = [pushforward_of_destructure(f)(s) for f, s in pairs]
         return plus(*(self._with(i, m) for i, m in enumerate(moved)))
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         bars = _contract(self, natural)
         return self.replace(
             factors=tuple(
@@ -105,7 +120,7 @@ class Kronecker(AbstractArray):
             )
         )
 
-    def pullback_of_restructure(self, structural: Any) -> Any:
+    def pullback_of_restructure(self, structural: Self) -> Natural:
         """For two dense factors `(Ā/‖B‖² − sA/(‖A‖²‖B‖²)) ⊗ B + A ⊗ B̄/‖A‖²`; otherwise solved."""
         if len(self.factors) != 2 or any(
             array_type(f) or jnp.iscomplexobj(f) for f in self.factors
@@ -119,20 +134,20 @@ class Kronecker(AbstractArray):
         shared = jnp.sum(a * a_bar) * over_a * over_b
         return Sum(self._with(0, a_bar * over_b - shared * a), self._with(1, b_bar * over_a))
 
-    def scaled(self, factor: Any) -> Any:
+    def scaled(self, factor: Factor) -> Multiple:
         return self._with(0, scaled(self.factors[0], factor))
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         tail = b.shape[1:]
         x = b.reshape(*self._columns, math.prod(tail))
         for axis, factor in enumerate(self.factors):
             x = _along(factor, x, axis)
         return x.reshape(math.prod(self._rows), *tail)
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self.replace(factors=tuple(map(ask.transposed, self.factors)))
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         if self._rows != self._columns:
             return jnp.diagonal(self.to_dense())
         diag = ask.diagonal(self.factors[0])
@@ -140,19 +155,19 @@ class Kronecker(AbstractArray):
             diag = jnp.outer(diag, ask.diagonal(factor)).reshape(-1)
         return diag
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         out = ask.total(self.factors[0])
         for factor in self.factors[1:]:
             out = out * ask.total(factor)
         return out
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         i = jnp.unravel_index(jnp.arange(math.prod(self._rows))[rows], self._rows)
         j = jnp.unravel_index(jnp.arange(math.prod(self._columns))[columns], self._columns)
         entries = zip(self.factors, i, j, strict=True)
         return _product(ask.dense(f)[p][:, q] for f, p, q in entries)
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         if isinstance(other, Kronecker) and (other._rows, other._columns) == (
             self._rows,
             self._columns,
@@ -164,19 +179,19 @@ class Kronecker(AbstractArray):
         return ask.pair(self.factors[0], _contract(self, other, only=0)[0])
 
 
-def _reciprocal(x: Any) -> Any:
+def _reciprocal(x: Array) -> Array:
     """`1 / x`, and 0 at 0: a zero factor spans no directions."""
     return jnp.where(x == 0, jnp.zeros_like(x), 1 / jnp.where(x == 0, jnp.ones_like(x), x))
 
 
-def _product(values: Any) -> Any:
+def _product(values: Iterable[Array]) -> Array:
     out, *rest = values
     for value in rest:
         out = out * value
     return out
 
 
-def _along(factor: Any, x: Any, axis: int) -> Any:
+def _along(factor: Matrix, x: Shaped[Array, " ..."], axis: int) -> Shaped[Array, " ..."]:
     """Multiply a matrix onto one axis of a tensor; a dense one from the right, but on the first.
 
     Then neither the product nor its transpose has a transposed left operand, which XLA hands to a
@@ -189,12 +204,12 @@ def _along(factor: Any, x: Any, axis: int) -> Any:
     return jnp.moveaxis(out.reshape(out.shape[0], *moved.shape[1:]), 0, axis)
 
 
-def _as_matrix(tensor: Any) -> Any:
+def _as_matrix(tensor: Shaped[Array, "m ..."]) -> Shaped[Array, "m _"]:
     """All axes but the first merged (spelt out, because `-1` fails on empty arrays)."""
     return tensor.reshape(tensor.shape[0], math.prod(tensor.shape[1:]))
 
 
-def _contract(x: Kronecker, natural: Any, only: int | None = None) -> list[Any]:
+def _contract(x: Kronecker, natural: Matrix, only: int | None = None) -> list[Natural]:
     """Contract a natural cotangent with all factors but one, for every factor (or for one)."""
     wanted = range(len(x.factors)) if only is None else [only]
     if isinstance(natural, Kronecker) and (natural._rows, natural._columns) == (
@@ -225,11 +240,11 @@ def _contract(x: Kronecker, natural: Any, only: int | None = None) -> list[Any]:
     return [_contract_dense(x, ask.dense(natural), i) for i in wanted]
 
 
-def _scale_by_others(factor: Any, pairs: list[Any]) -> Any:
+def _scale_by_others(factor: Matrix, pairs: list[Array]) -> Matrix:
     return scaled(factor, _product(pairs)) if pairs else factor
 
 
-def _contract_outer(x: Kronecker, natural: Outer, i: int) -> Any:
+def _contract_outer(x: Kronecker, natural: Outer, i: int) -> Shaped[Array, "_ _"]:
     width = natural.left.shape[1]
     right = natural.right.reshape(*x._columns, width)
     for axis, factor in enumerate(x.factors):
@@ -239,17 +254,17 @@ def _contract_outer(x: Kronecker, natural: Outer, i: int) -> Any:
     return _as_matrix(left) @ _as_matrix(jnp.moveaxis(right, i, 0)).T
 
 
-def _contract_diagonal(x: Kronecker, diag: Any, i: int) -> Diagonal:
+def _contract_diagonal(x: Kronecker, diag: Shaped[Array, " n"], i: int) -> Diagonal:
     rest = jnp.moveaxis(diag.reshape(x._rows), i, 0)
     for j in reversed([j for j in range(len(x.factors)) if j != i]):
         rest = rest @ ask.diagonal(x.factors[j])
     return Diagonal(rest)
 
 
-def _contract_dense(x: Kronecker, dense: Any, i: int) -> Any:
+def _contract_dense(x: Kronecker, dense: Shaped[Array, "m n"], i: int) -> Shaped[Array, "_ _"]:
     count = len(x.factors)
     tensor = dense.reshape(*x._rows, *x._columns)
-    operands: list[Any] = [tensor, list(range(2 * count))]
+    operands: list[Array | list[int]] = [tensor, list(range(2 * count))]
     for j, factor in enumerate(x.factors):
         if j != i:
             operands += [ask.dense(factor), [j, count + j]]

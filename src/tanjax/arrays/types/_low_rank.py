@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Shaped
 
 from tanjax._errors import ShapeError, describe
+from tanjax._typing import (
+    AnyArray,
+    DenseArray,
+    DType,
+    Factor,
+    Multiple,
+    Natural,
+    Samples,
+    Scalar,
+    Shape,
+)
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, canonical_field, conj_of_fields
@@ -30,8 +43,8 @@ class LowRank(AbstractArray):
     units = "u: u, v: v -> u*v"
     conj = conj_of_fields
 
-    u: Array
-    v: Array
+    u: Shaped[Array, "m r"]
+    v: Shaped[Array, "n r"]
 
     def __post_init__(self) -> None:
         u, v = canonical_field(self, "u", 2), canonical_field(self, "v", 2)
@@ -42,33 +55,33 @@ class LowRank(AbstractArray):
             )
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return (*self.u.shape[:-1], self.v.shape[-2])
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return jnp.result_type(self.u, self.v)
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [
             cls(samples.normal(3, 2), samples.normal(4, 2)),
             cls(samples.complex(2, 1), samples.complex(2, 1)),
         ]
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, "... m n"]:
         return self.u @ jnp.swapaxes(self.v, -1, -2)
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         left = jnp.concatenate([structural.u, self.u], 1)
         return Outer(left, jnp.concatenate([self.v, structural.v], 1))
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         return self.replace(
             u=ask.apply(natural, self.v), v=ask.apply(ask.transposed(natural), self.u)
         )
 
-    def pullback_of_restructure(self, structural: Any) -> Any:
+    def pullback_of_restructure(self, structural: Self) -> Natural:
         """`U Gᵤ⁻¹ V̄ᵀ + (Ū − U Gᵤ⁻¹ UᵀŪ) Gᵥ⁻¹ Vᵀ`, after the hidden part `(UH, −VHᵀ)` is removed."""
         if jnp.iscomplexobj(self.u) or jnp.iscomplexobj(self.v):
             return default.pullback_of_restructure(self, structural)
@@ -80,36 +93,38 @@ class LowRank(AbstractArray):
         rest = (u_bar - basis @ (u.T @ u_bar)) @ jnp.linalg.pinv(gram_v, hermitian=True)
         return Outer(jnp.concatenate([basis, rest], 1), jnp.concatenate([v_bar, v], 1))
 
-    def scaled(self, factor: Any) -> Any:
+    def scaled(self, factor: Factor) -> Multiple:
         return self.replace(u=self.u * factor)
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return self.u @ (self.v.T @ b)
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self.replace(u=self.v, v=self.u)
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         n = min(self.shape)
         return jnp.sum(self.u[:n] * self.v[:n], axis=1)
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(jnp.sum(self.u, axis=0) * jnp.sum(self.v, axis=0))
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         return self.replace(u=self.u[rows], v=self.v[columns])
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         return jnp.sum(self.u * ask.apply(other, self.v))
 
 
-def _sylvester(g: Any, k: Any, right: Any) -> Any:
+def _sylvester(
+    g: Shaped[Array, "r r"], k: Shaped[Array, "r r"], right: Shaped[Array, "r r"]
+) -> Shaped[Array, "r r"]:
     """Solve `g h + h k = right` for symmetric positive semidefinite `g`, `k`, in `O(r³)`.
 
     A linear solve in `right`, so that derivatives never differentiate the eigenvectors.
     """
 
-    def solve(_: Any, r: Any) -> Any:
+    def solve(_: Callable[[Array], Array], r: Shaped[Array, "r r"]) -> Shaped[Array, "r r"]:
         (a, p), (b, q) = jnp.linalg.eigh(g), jnp.linalg.eigh(k)
         sums = a[:, None] + b[None, :]
         floor = jnp.max(jnp.abs(sums), initial=0) * jnp.finfo(sums.dtype).eps * 8

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
+from typing import Self
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Shaped
 
 from tanjax._errors import ShapeError, describe, incompatible
+from tanjax._typing import (
+    AnyArray,
+    DenseArray,
+    DType,
+    Factor,
+    Multiple,
+    Natural,
+    Samples,
+    Scalar,
+    Shape,
+)
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, canonical_field, conj_of_fields
@@ -18,7 +30,7 @@ from ..cotangents._outer import Outer
 from ..cotangents._scaled import scaled
 from ..cotangents._sum import plus
 from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
-from ..quantities._unitful import convert, split_unit, unitful
+from ..quantities._unitful import Unitful, convert, split_unit, unitful
 from ._diagonal import Diagonal
 
 
@@ -38,10 +50,10 @@ class LowRankUpdate(AbstractArray):
     units = staticmethod(lambda *args, **kwargs: _with_units(*args, **kwargs))
     conj = conj_of_fields
 
-    base: Any
-    u: Array
-    d: Array | None = None
-    v: Array | None = None
+    base: Shaped[AnyArray, "m n"]
+    u: Shaped[Array, "m r"]
+    d: Shaped[Array, " r"] | None = None
+    v: Shaped[Array, "n r"] | None = None
 
     def __post_init__(self) -> None:
         rows, r = canonical_field(self, "u", 2).shape
@@ -61,46 +73,45 @@ class LowRankUpdate(AbstractArray):
         )
 
     @property
-    def _right(self) -> Any:
+    def _right(self) -> Shaped[Array, "... n r"]:
         return self.u if self.v is None else self.v
 
-    def _weigh(self, factor: Any, d: Any) -> Any:
+    def _weigh(self, factor: Array, d: Array | None) -> Array:
         return factor if d is None else factor * d
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return tuple(self.base.shape)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return jnp.result_type(self.base.dtype, self.u)
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [
             cls(Diagonal(samples.normal(3)), samples.normal(3, 1), samples.normal(1)),
             cls(samples.normal(2, 3), samples.normal(2, 1), None, samples.normal(3, 1)),
         ]
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, "... m n"]:
         d = None if self.d is None else self.d[..., None, :]
         return ask.dense(self.base) + self._weigh(self.u, d) @ jnp.swapaxes(self._right, -1, -2)
 
-    def update(self) -> Outer:
+    def update(self) -> Shaped[Outer, "... m n"]:
         """The low-rank term alone, as `u * d` and `v`."""
         return Outer(self._weigh(self.u, self.d), self._right)
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         base_dot = pushforward_of_destructure(self.base)(structural.base)
-        v_dot = structural.u if self.v is None else structural.v
         left = [self._weigh(structural.u, self.d), self._weigh(self.u, self.d)]
-        right = [self._right, v_dot]
-        if self.d is not None:
+        right = [self._right, structural._right]
+        if structural.d is not None:
             left.append(self.u * structural.d)
             right.append(self._right)
         return plus(base_dot, Outer(jnp.concatenate(left, 1), jnp.concatenate(right, 1)))
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         right = self._right
         y_right = ask.apply(natural, right)  # Y V, used by ū and d̄
         u_bar = self._weigh(y_right, self.d)
@@ -112,33 +123,35 @@ class LowRankUpdate(AbstractArray):
             v=None if self.v is None else yt_u,
         )
 
-    def scaled(self, factor: Any) -> Any:
+    def scaled(self, factor: Factor) -> Multiple:
         d = jnp.ones(self.u.shape[1], self.u.dtype) if self.d is None else self.d
         return self.replace(base=scaled(self.base, factor), d=d * factor)
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return ask.apply(self.base, b) + self.update().apply(b)
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         base = ask.transposed(self.base)
         if self.v is None:
             return self.replace(base=base)
         return self.replace(base=base, u=self.v, v=self.u)
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return ask.diagonal(self.base) + self.update().diagonal()
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return ask.total(self.base) + self.update().total()
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         return plus(ask.block(self.base, rows, columns), self.update().block(rows, columns))
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         return ask.pair(self.base, other) + self.update().pair(other)
 
 
-def _with_units(base: Any, u: Any, d: Any = None, v: Any = None) -> Any:
+def _with_units(
+    base: Natural, u: Natural, d: Natural | None = None, v: Natural | None = None
+) -> Unitful:
     """The update in the unit of the base: `u`, `d` and `v` must multiply to it."""
     (base, unit), (u, unit_u), (d, unit_d), (v, unit_v) = map(split_unit, (base, u, d, v))
     wanted = (unit / unit_d) ** Fraction(1, 2) if v is None else unit / (unit_d * unit_v)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Literal, Self
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Shaped
 
 from tanjax._compat import symmetric_outer
 from tanjax._errors import RegistrationError, ShapeError, describe, wrong_ndim
+from tanjax._typing import AnyArray, DenseArray, DType, Matrixlike, Natural, Samples, Shape
 
 from .. import _queries as ask
 from .._abstract import (
@@ -43,11 +46,11 @@ class Symmetric(AbstractArray):
     units = "data: u -> u"
     fields_are_entries = True
 
-    data: Array
+    data: Shaped[Array, "n n"]
     definite: bool = static_field(default=False)
 
     def __init__(
-        self, data: Any, uplo: Literal["U", "L", "mean"] = "U", definite: bool = False
+        self, data: Matrixlike, uplo: Literal["U", "L", "mean"] = "U", definite: bool = False
     ) -> None:
         if type(data) is Symmetric:  # mirrored already
             mirrored = data.data
@@ -61,53 +64,53 @@ class Symmetric(AbstractArray):
         set_fields(self, data=mirrored, definite=bool(definite))
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return tuple(self.data.shape)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return self.data.dtype
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [cls(samples.normal(3, 3)), cls(samples.complex(2, 2), "L")]
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, "... n n"]:
         return symmetric_part(self.data)
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         return self.replace(data=symmetric_part(structural.data), definite=False)
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         return self.replace(data=symmetric_part(natural))
 
-    def pushforward_of_restructure(self, natural: Any) -> Any:
+    def pushforward_of_restructure(self, natural: Natural) -> Self:
         return self.replace(data=symmetric_part(natural))
 
-    def pullback_of_restructure(self, structural: Any) -> Any:
+    def pullback_of_restructure(self, structural: Self) -> Natural:
         return self.replace(data=symmetric_part(structural.data), definite=False)
 
     def __repr__(self) -> str:
         flag = ", definite=True" if self.definite else ""
         return f"Symmetric(data={show(self.data)}{flag})"
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return self.data @ b
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return jnp.diagonal(self.data)
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.data)
 
-    def canonical(self) -> Any:
+    def canonical(self) -> Self:
         return self.replace(data=symmetric_part(self.data))
 
 
-def square(cls: str, data: Any) -> Any:
+def square(cls: str, data: Matrixlike) -> Shaped[Array, "n n"]:
     """`data` as a square matrix, or `ShapeError`."""
     data = as_dense_field(cls, data)
     if data.ndim != 2:
@@ -117,7 +120,7 @@ def square(cls: str, data: Any) -> Any:
     return data
 
 
-def mirror(data: Any, uplo: str, *, conjugate: bool) -> Any:
+def mirror(data: Shaped[Array, "n n"], uplo: str, *, conjugate: bool) -> Shaped[Array, "n n"]:
     """The symmetric (or Hermitian) matrix that one triangle, or the mean of both, determines."""
     if uplo not in ("U", "L", "mean"):
         raise RegistrationError(f"uplo must be 'U', 'L' or 'mean', not {uplo!r}.")
@@ -125,10 +128,10 @@ def mirror(data: Any, uplo: str, *, conjugate: bool) -> Any:
 
 
 @functools.cache
-def _compiled_mirror(uplo: str, conjugate: bool) -> Any:
+def _compiled_mirror(uplo: str, conjugate: bool) -> Callable[[Array], Array]:
     """One compiled call per way to mirror: 5 us instead of 80 for a small eager matrix."""
 
-    def mirrored(data: Any) -> Any:
+    def mirrored(data: Array) -> Array:
         other = jnp.conj(data.T) if conjugate else data.T
         if uplo == "mean":
             return (data + other) / 2
@@ -138,12 +141,13 @@ def _compiled_mirror(uplo: str, conjugate: bool) -> Any:
     return jax.jit(mirrored, inline=True)
 
 
-def symmetric_part(natural: Any) -> Any:
+def symmetric_part(natural: Shaped[AnyArray, "... n n"]) -> Shaped[DenseArray, "... n n"]:
     """`(Y + Yᵀ)/2`, symmetrising thin factors before they are multiplied."""
     if isinstance(natural, Outer) and natural.left.ndim == 2:
         return outer_and_transpose(natural.left / 2, natural.right)
     if isinstance(natural, Sum):
-        return sum(symmetric_part(t) for t in natural.terms)
+        first, *rest = map(symmetric_part, natural.terms)
+        return sum(rest, first)
     if isinstance(natural, Symmetric):
         return natural.data
     dense = ask.dense(natural)
@@ -152,7 +156,9 @@ def symmetric_part(natural: Any) -> Any:
     return (dense + jnp.swapaxes(dense, -1, -2)) / 2
 
 
-def outer_and_transpose(left: Any, right: Any) -> Any:
+def outer_and_transpose(
+    left: Shaped[Array, "n k"], right: Shaped[Array, "n k"]
+) -> Shaped[Array, "n n"]:
     """`left @ right.T + right @ left.T` for two thin matrices.
 
     One column is written in one pass. Of more, one product of twice the width takes the place of
@@ -163,7 +169,9 @@ def outer_and_transpose(left: Any, right: Any) -> Any:
     return symmetric_outer(left, right)
 
 
-def _column_and_transpose(left: Any, right: Any) -> Any:
+def _column_and_transpose(
+    left: Shaped[Array, "n 1"], right: Shaped[Array, "n 1"]
+) -> Shaped[Array, "n n"]:
     """`left * right.T + right * left.T`, an entry and its mirror image by the same arithmetic.
 
     XLA fuses a product with the sum, which rounds the other one alone: as written, they differ.

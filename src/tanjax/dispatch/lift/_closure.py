@@ -20,7 +20,9 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
+from tanjax._typing import Function
 from tanjax.arrays import is_structured
 from tanjax.units import Unit
 
@@ -35,9 +37,9 @@ class _Unknown(Exception):
     """Something could change unseen."""
 
 
-def closure_fingerprint(f: Any) -> list[Any] | None:
+def closure_fingerprint(f: Function) -> list[PyTree] | None:
     """All that `f` reads besides its arguments, to be compared by identity; `None` if unknown."""
-    found: list[Any] = []
+    found: list[PyTree] = []
     try:
         _look(f, found)
     except _Unknown:
@@ -45,14 +47,14 @@ def closure_fingerprint(f: Any) -> list[Any] | None:
     return found
 
 
-def unchanged(old: list[Any] | None, new: list[Any] | None) -> bool:
+def unchanged(old: list[PyTree] | None, new: list[PyTree] | None) -> bool:
     """Whether two fingerprints are known and the same."""
     if old is None or new is None or len(old) != len(new):
         return False
     return all(a is b for a, b in zip(old, new, strict=True))
 
 
-def _look(x: Any, found: list[Any]) -> None:
+def _look(x: PyTree, found: list[PyTree]) -> None:
     if any(x is seen for seen in found):
         return
     found.append(x)
@@ -62,7 +64,7 @@ def _look(x: Any, found: list[Any]) -> None:
         _look(part, found)
 
 
-def _parts(x: Any) -> Iterator[Any]:
+def _parts(x: PyTree) -> Iterator[PyTree]:
     """What may change inside. **Raises:** `_Unknown` if that cannot be said."""
     if isinstance(x, _FIXED) or is_structured(x) or isinstance(x, jax.Array):
         return
@@ -89,7 +91,7 @@ def _parts(x: Any) -> Iterator[Any]:
         raise _Unknown
 
 
-def _home(x: Any) -> Any:
+def _home(x: PyTree) -> Any:
     """The package that something comes from; of containers, which change, none."""
     if isinstance(x, types.ModuleType):
         return x.__name__.partition(".")[0]
@@ -97,7 +99,7 @@ def _home(x: Any) -> Any:
     return name.partition(".")[0] if name != "builtins" else None
 
 
-def _holds(x: Any) -> bool:
+def _holds(x: PyTree) -> bool:
     """Whether something of a library holds code of the user: a compiled function, a `partial`."""
     return hasattr(x, "__wrapped__") or isinstance(x, functools.partial)
 
@@ -110,7 +112,7 @@ def _is_filled(cell: types.CellType) -> bool:
     return True
 
 
-def _read_by(f: types.FunctionType, code: types.CodeType) -> Iterator[Any]:
+def _read_by(f: types.FunctionType, code: types.CodeType) -> Iterator[PyTree]:
     """The globals that code reads, with the code inside it."""
     for name in code.co_names:
         if name in f.__globals__:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from jaxtyping import PyTree
+
 from tanjax import _compat
 from tanjax._errors import UnitError, message
 from tanjax.units import Unit
@@ -21,7 +23,7 @@ TAG = "tanjax_unit:"
 TAGGED: dict[str, Unit] = {}
 
 
-def inner(closed: Any, operands: list[Any]) -> list[Any]:
+def inner(closed: Any, operands: list[PyTree]) -> list[PyTree]:
     """The units of the results of a closed jaxpr."""
     jaxpr = getattr(closed, "jaxpr", closed)
     consts = getattr(closed, "consts", None) or [None] * len(jaxpr.constvars)
@@ -45,7 +47,7 @@ def inner(closed: Any, operands: list[Any]) -> list[Any]:
     "xla_call",
     "custom_jvp_call_jaxpr",
 )
-def _(eqn: Any, operands: list[Any]) -> list[Any]:
+def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     params = eqn.params
     name = params.get("name")
     if isinstance(name, str) and name.startswith(TAG):
@@ -64,7 +66,7 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
     raise UnitError(f"lift: cannot look into `{eqn.primitive.name}`.")
 
 
-def _by_table(eqn: Any, operands: list[Any], error: UnitError) -> list[Any]:
+def _by_table(eqn: Any, operands: list[PyTree], error: UnitError) -> list[PyTree]:
     """The units of a function of JAX's own that does not follow from its equations.
 
     `hypot`, `interp` and `lstsq` replace divisors that are zero by a plain one, which is right for
@@ -85,13 +87,13 @@ def _by_table(eqn: Any, operands: list[Any], error: UnitError) -> list[Any]:
 
 
 @unit_rule("cond")
-def _(eqn: Any, operands: list[Any]) -> list[Any]:
+def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     results = [inner(branch, operands[1:]) for branch in eqn.params["branches"]]
     return [_agree("cond", f"result {i}", units) for i, units in enumerate(zip(*results))]  # noqa: B905
 
 
 @unit_rule("while")
-def _(eqn: Any, operands: list[Any]) -> list[Any]:
+def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     p = eqn.params
     cond_consts, body_consts, carry, _ = _compat.Loop.of(p).cut(operands)
     step = lambda carry: inner(p["body_jaxpr"], body_consts + carry)
@@ -101,13 +103,13 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 @unit_rule("scan")
-def _(eqn: Any, operands: list[Any]) -> list[Any]:
+def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     p = eqn.params
     _, consts, carry, xs = _compat.Loop.of(p).cut(operands)
     ncarry = len(carry)
-    ys: list[Any] = []
+    ys: list[PyTree] = []
 
-    def step(carry: list[Any]) -> list[Any]:
+    def step(carry: list[PyTree]) -> list[PyTree]:
         out = inner(p["jaxpr"], consts + carry + xs)
         ys[:] = out[ncarry:]
         return out[:ncarry]
@@ -116,7 +118,7 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 @unit_rule("custom_linear_solve")
-def _(eqn: Any, operands: list[Any]) -> list[Any]:
+def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
     counts = [lengths.matvec, lengths.vecmat, lengths.solve, lengths.transpose_solve]
     start = counts[0] + counts[1]
@@ -126,14 +128,14 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 @unit_rule("custom_root")
-def _(eqn: Any, operands: list[Any]) -> list[Any]:
+def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
     start = lengths.f
     guess = operands[sum(lengths) :]
     return inner(jaxprs.solve, operands[start : start + lengths.solve] + guess)
 
 
-def _fixed_point(where: str, step: Any, carry: list[Any]) -> list[Any]:
+def _fixed_point(where: str, step: Any, carry: list[PyTree]) -> list[PyTree]:
     """The units of a carry that its step gives back."""
     for _ in range(len(carry) + 2):
         new = [

@@ -22,9 +22,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import units
 from tanjax._errors import UnitError
+from tanjax._typing import Function
 from tanjax.arrays import Unitful, convert, is_structured, number_in, unitful
 from tanjax.registry.quantities import lifting
 from tanjax.units.signatures import AnyUnit, Signature
@@ -39,7 +41,7 @@ _EntryUnit = Callable[[Any], Any]  # in which unit the code sees a quantity in a
 _MOST_ROOTS = 10**6  # no code that ends with a number takes as many roots of roots
 
 
-def lift(f: Callable[..., Any]) -> Callable[..., Any]:
+def lift(f: Function) -> Function:
     """A function of quantities and structured arrays from plain JAX code.
 
     **Arguments:** `f`, a function of arrays (in any pytrees) that JAX can trace.
@@ -52,7 +54,7 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
     inferred: dict[Any, Any] = {}
 
     @functools.wraps(f)
-    def lifted(*args: Any, **kwargs: Any) -> Any:
+    def lifted(*args: PyTree, **kwargs: PyTree) -> PyTree:
         leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_structured)
         if not any(map(is_structured, leaves)):
             return f(*args, **kwargs)
@@ -87,7 +89,7 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
     return lifted
 
 
-def _in_code(entry_unit: _EntryUnit, value: Any, unit: Any) -> Any:
+def _in_code(entry_unit: _EntryUnit, value: PyTree, unit: Any) -> PyTree:
     """An argument as the code saw it when it was traced: of a quantity an array in a unit."""
     if unit is None:
         return value
@@ -110,28 +112,28 @@ lift.register = register  # type: ignore[attr-defined]
 class _OfLeaves:
     """`f` as a function of the leaves of its arguments."""
 
-    def __init__(self, f: Callable[..., Any], tree: Any) -> None:
+    def __init__(self, f: Function, tree: PyTree) -> None:
         self.f, self.tree = f, tree
 
-    def __call__(self, leaves: list[Any]) -> Any:
+    def __call__(self, leaves: list[PyTree]) -> PyTree:
         args, kwargs = jax.tree.unflatten(self.tree, leaves)
         return self.f(*args, **kwargs)
 
 
-def _is_array(x: Any) -> bool:
+def _is_array(x: PyTree) -> bool:
     return is_structured(x) or isinstance(
         x, jax.Array | np.ndarray | np.generic | int | float | complex
     )
 
 
-def _aval(x: Any) -> jax.ShapeDtypeStruct:
+def _aval(x: PyTree) -> jax.ShapeDtypeStruct:
     if is_structured(x):
         return jax.ShapeDtypeStruct(x.shape, x.dtype)
     aval = jax.typeof(x)
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 
-def _infer(call: _OfLeaves, avals: Any, given: list[Any], fixed: dict[int, Any]) -> Any:
+def _infer(call: _OfLeaves, avals: Any, given: list[PyTree], fixed: dict[int, PyTree]) -> PyTree:
     """The units of the results, the units in which the code must run, and its jaxpr."""
     entry_unit, root = _as_given, 1
     while True:
@@ -148,26 +150,26 @@ def _infer(call: _OfLeaves, avals: Any, given: list[Any], fixed: dict[int, Any])
             entry_unit = functools.partial(_divisible, root)
 
 
-def _as_given(unit: Any) -> Any:
+def _as_given(unit: Any) -> PyTree:
     return unit
 
 
-def _coherent(unit: Any) -> Any:
+def _coherent(unit: Any) -> PyTree:
     degree, radian = units.unit("deg"), units.unit("rad")  # code may ask for degrees
     return radian if unit == degree else units.coherent(unit)
 
 
-def _divisible(root: int, unit: Any) -> Any:
+def _divisible(root: int, unit: Any) -> PyTree:
     return unit.divisible(root)
 
 
 def _traced(
-    call: _OfLeaves, avals: Any, given: Any, fixed: dict[int, Any], entry_unit: _EntryUnit
-) -> Any:
+    call: _OfLeaves, avals: Any, given: PyTree, fixed: dict[int, PyTree], entry_unit: _EntryUnit
+) -> PyTree:
     count = len(avals) + len(fixed)
-    results: list[Any] = []
+    results: list[PyTree] = []
 
-    def on_moving(*moving: Any) -> Any:
+    def on_moving(*moving: PyTree) -> PyTree:
         rest = iter(moving)
         with lifting(functools.partial(_tagged, entry_unit)):
             out = call([fixed[i] if i in fixed else next(rest) for i in range(count)])
@@ -183,7 +185,7 @@ def _traced(
     return tree, labels, entry_unit, closed
 
 
-def _of_forgotten(f: Callable[..., Any], outs: list[Any], given: list[Any]) -> list[Any]:
+def _of_forgotten(f: Function, outs: list[PyTree], given: list[PyTree]) -> list[PyTree]:
     """Units of zeros without a history: what `jnp.imag` makes of a real array, `zeros_like` of any.
 
     Where `f` is JAX's own function, the table of `tanjax.numpy` knows; other code said zero.
@@ -199,7 +201,7 @@ def _of_forgotten(f: Callable[..., Any], outs: list[Any], given: list[Any]) -> l
     return [k if type(u) is AnyUnit else u for u, k in zip(outs, known, strict=True)]
 
 
-def _labelled(result: Any, unit: Any, own: Any) -> Any:
+def _labelled(result: PyTree, unit: Any, own: PyTree) -> PyTree:
     """A result of the code in its unit; `own` is what it carried openly when it was traced.
 
     Outside of a trace a quantity that the code closes over may have chosen another exponent.
@@ -209,7 +211,7 @@ def _labelled(result: Any, unit: Any, own: Any) -> Any:
     return unitful(result.stored, unit.scaled(result.label.scale - (own.scale if own else 0)))
 
 
-def _product(inferred: Any, own: Any) -> Any:
+def _product(inferred: PyTree, own: PyTree) -> PyTree:
     """The unit of a result: what the code tracked in numbers, times what it carried openly."""
     if type(inferred) is AnyUnit:
         inferred = None
@@ -218,7 +220,7 @@ def _product(inferred: Any, own: Any) -> Any:
     return inferred * own
 
 
-def _tagged(entry_unit: _EntryUnit, q: Unitful) -> Any:
+def _tagged(entry_unit: _EntryUnit, q: Unitful) -> PyTree:
     """A quantity from outside as a number in the code, marked with its unit for `infer`."""
     unit = entry_unit(q.label)
     mark = lambda value: value
@@ -227,12 +229,12 @@ def _tagged(entry_unit: _EntryUnit, q: Unitful) -> Any:
     return jax.jit(mark)(q.stored)
 
 
-def _number(entry_unit: _EntryUnit, q: Unitful) -> Any:
+def _number(entry_unit: _EntryUnit, q: Unitful) -> PyTree:
     """A quantity from outside as a number in the code."""
     return _number_at_entry(entry_unit, q.stored, q.label)
 
 
-def _number_at_entry(entry_unit: _EntryUnit, value: Any, unit: Any) -> Any:
+def _number_at_entry(entry_unit: _EntryUnit, value: PyTree, unit: Any) -> PyTree:
     """The number in a unit. **Raises:** `ScaleError` if its dtype does not hold it at exponent 0.
 
     At exponent 0 is what runs in coherent units, where the code may add anything to anything.

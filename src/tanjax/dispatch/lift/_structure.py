@@ -7,20 +7,22 @@ arrays, as loudly as `tj.densify` says.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from jaxtyping import PyTree
+
+from tanjax._typing import Function
 from tanjax.arrays import densified, is_structured
 
 from .. import _operations as ops
 
 
-def interpret(jaxpr: Any, consts: Any, args: list[Any]) -> list[Any]:
+def interpret(jaxpr: Any, consts: PyTree, args: list[PyTree]) -> list[PyTree]:
     """The results of a jaxpr on arguments of which some are structured arrays."""
     known: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     known.update(zip(jaxpr.invars, args, strict=True))
 
-    def read(v: Any) -> Any:
+    def read(v: PyTree) -> Any:
         return v.val if hasattr(v, "val") else known[v]
 
     for eqn in jaxpr.eqns:
@@ -29,7 +31,7 @@ def interpret(jaxpr: Any, consts: Any, args: list[Any]) -> list[Any]:
     return list(map(read, jaxpr.outvars))
 
 
-def _results(eqn: Any, operands: list[Any]) -> list[Any]:
+def _results(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     if any(map(is_structured, operands)):
         for key in ("jaxpr", "call_jaxpr"):
             closed = eqn.params.get(key)
@@ -50,7 +52,7 @@ def _results(eqn: Any, operands: list[Any]) -> list[Any]:
 _CALLS = ("pjit", "jit", "closed_call", "custom_jvp_call", "custom_vjp_call", "remat2")
 
 
-def _dot_general(eqn: Any, a: Any, b: Any) -> Any:
+def _dot_general(eqn: Any, a: PyTree, b: PyTree) -> PyTree:
     (contract_a, contract_b), (batch_a, _) = eqn.params["dimension_numbers"]
     if batch_a or len(contract_a) != 1 or max(a.ndim, b.ndim) > 2:
         return NotImplemented
@@ -61,22 +63,22 @@ def _dot_general(eqn: Any, a: Any, b: Any) -> Any:
     return ops.matmul(a, b)
 
 
-def _transpose(eqn: Any, a: Any) -> Any:
+def _transpose(eqn: Any, a: PyTree) -> PyTree:
     return ops.transpose(a) if tuple(eqn.params["permutation"]) == (1, 0) else NotImplemented
 
 
-def _reduce_sum(eqn: Any, a: Any) -> Any:
+def _reduce_sum(eqn: Any, a: PyTree) -> PyTree:
     axes = eqn.params["axes"]
     if len(axes) == a.ndim:
         return ops.sum(a)
     return ops.sum(a, axis=axes[0]) if len(axes) == 1 else NotImplemented
 
 
-def _same_type(eqn: Any, a: Any) -> Any:
+def _same_type(eqn: Any, a: PyTree) -> Any:
     return a if eqn.params.get("new_dtype", a.dtype) == a.dtype else NotImplemented
 
 
-_KEEPING: dict[str, Callable[..., Any]] = {
+_KEEPING: dict[str, Function] = {
     "dot_general": _dot_general,
     "transpose": _transpose,
     "reduce_sum": _reduce_sum,

@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import _compat, units
 from tanjax._errors import UnitError, message
@@ -89,7 +90,7 @@ def unit_rule(*names: str) -> Callable[[_UnitRule], _UnitRule]:
     return register
 
 
-def infer(jaxpr: Any, consts: list[Any], given: list[Any]) -> list[Any]:
+def infer(jaxpr: Any, consts: list[PyTree], given: list[PyTree]) -> list[PyTree]:
     """The units of the results of a jaxpr: `Unit`, `None` (plain), `ANY` or `ENDLESS`.
 
     **Raises:** `UnitError` naming primitive and source line; `NeedsCoherent` if two operands
@@ -98,7 +99,7 @@ def infer(jaxpr: Any, consts: list[Any], given: list[Any]) -> list[Any]:
     known: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     known.update(zip(jaxpr.invars, given, strict=True))
 
-    def read(v: Any) -> Any:
+    def read(v: PyTree) -> Any:
         return literal_unit(v.val) if hasattr(v, "val") else known[v]
 
     for eqn in jaxpr.eqns:
@@ -115,7 +116,7 @@ def infer(jaxpr: Any, consts: list[Any], given: list[Any]) -> list[Any]:
     return [read(v) for v in jaxpr.outvars]
 
 
-def literal_unit(value: Any) -> Any:
+def literal_unit(value: PyTree) -> Any:
     """The unit of a constant: zeros, infinities and nans have every unit, other numbers none.
 
     So has the largest number of a dtype, which stands for infinity.
@@ -134,7 +135,7 @@ def literal_unit(value: Any) -> Any:
     return ANY if np.any(zero) else ENDLESS
 
 
-def _results(eqn: Any, operands: list[Any]) -> list[Any]:
+def _results(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     name = eqn.primitive.name
     if name in _UNIT_RULES:
         return _UNIT_RULES[name](eqn, operands)
@@ -157,7 +158,7 @@ def _results(eqn: Any, operands: list[Any]) -> list[Any]:
     return apply_signature(name, Signature.parse(text), operands, len(eqn.outvars))
 
 
-def _expanded(eqn: Any, operands: list[Any]) -> list[Any]:
+def _expanded(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     """An equation that stands for a program: by the name of its class, or by that program."""
     name = type(eqn.params.get("_prim")).__name__
     if name in LAWS:
@@ -167,7 +168,9 @@ def _expanded(eqn: Any, operands: list[Any]) -> list[Any]:
     return infer(closed.jaxpr, list(map(literal_unit, closed.consts)), operands)
 
 
-def apply_signature(name: str, signature: Signature, operands: list[Any], count: int) -> list[Any]:
+def apply_signature(
+    name: str, signature: Signature, operands: list[PyTree], count: int
+) -> list[PyTree]:
     """The units of `count` results of a positional signature."""
     roles = signature.roles_of(len(operands))
     labels = [label for label, _ in signature.roles]
@@ -181,7 +184,7 @@ def apply_signature(name: str, signature: Signature, operands: list[Any], count:
     for letter, root in roots(signature.out).items():
         if isinstance(binding.get(letter), Unit):
             require_root(binding[letter], root)
-    groups: dict[str, list[Any]] = {}
+    groups: dict[str, list[PyTree]] = {}
     for role, unit, _ in triples:
         groups.setdefault(role.letter, []).append(unit)
     free = {
@@ -193,7 +196,7 @@ def apply_signature(name: str, signature: Signature, operands: list[Any], count:
 
 
 def _out_units(
-    out: Any, binding: Any, free: dict[str, AnyUnit], operands: list[Any], count: int
+    out: PyTree, binding: Any, free: dict[str, AnyUnit], operands: list[PyTree], count: int
 ) -> Any:
     if isinstance(out, Several):
         return [u for item in out.items for u in _out_units(item, binding, free, operands, 1)]
@@ -216,7 +219,7 @@ def _out_units(
 # -- primitives whose unit depends on parameters ------------------------------------------------
 
 
-def _turned(unit: Unit, factor: Any, tolerance: float) -> Unit | None:
+def _turned(unit: Unit, factor: PyTree, tolerance: float) -> Unit | None:
     """The unit of an angle times pi/180 or 180/pi, by which `deg2rad` and `rad2deg` multiply.
 
     They mean the number in degrees or in radians: 180 deg becomes pi rad, not pi deg.
@@ -238,7 +241,7 @@ def _turned(unit: Unit, factor: Any, tolerance: float) -> Unit | None:
 
 
 @unit_rule("mul")
-def _(eqn: Any, operands: list[Any]) -> list[Any]:
+def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     for unit, other in zip(operands, reversed(eqn.invars), strict=True):
         if isinstance(unit, Unit) and unit is not one and unit.is_dimensionless:
             dtype = eqn.outvars[0].aval.dtype
@@ -252,7 +255,7 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 @unit_rule("pow")
-def _(eqn: Any, operands: list[Any]) -> list[Any]:
+def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     base, exponent = operands
     if isinstance(exponent, Unit) and not exponent.is_dimensionless:
         raise not_dimensionless("pow", "exponent", exponent)
@@ -274,7 +277,7 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 @unit_rule("convert_element_type")
-def _(eqn: Any, operands: list[Any]) -> list[Any]:
+def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     # a truth value asks whether something is zero, which it is in every linear unit
     if eqn.params["new_dtype"] == np.bool_:
         return apply_signature("bool", Signature.parse("x: u -> -"), operands, 1)
@@ -283,12 +286,12 @@ def _(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 @unit_rule("bitcast_convert_type")
-def _(eqn: Any, operands: list[Any]) -> list[Any]:
+def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     plain = _plain_if_pure(operands)
     return apply_signature("bitcast_convert_type", Signature.parse("x: - -> -"), plain, 1)
 
 
-def _plain_if_pure(operands: list[Any]) -> list[Any]:
+def _plain_if_pure(operands: list[PyTree]) -> list[PyTree]:
     """A pure number is plain once it is an integer, which may become an index."""
     (unit,) = operands
     if not (isinstance(unit, Unit) and unit.is_dimensionless):
@@ -298,7 +301,7 @@ def _plain_if_pure(operands: list[Any]) -> list[Any]:
 
 
 @unit_rule("reduce")
-def _(eqn: Any, operands: list[Any]) -> list[Any]:
+def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     """The computation must return what it took: operands and initial values in one unit."""
     same = Signature.parse("x: U, init: U -> u")
     half = len(operands) // 2

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
+from tanjax._typing import Function
 from tanjax.arrays import Unitful
 
 from ._handler import HANDLERS, ungraphed, unit_function
@@ -22,7 +24,7 @@ Choice = Callable[..., str]
 
 
 @functools.cache
-def _parameters(f: Callable[..., Any]) -> tuple[str, ...]:
+def _parameters(f: Function) -> tuple[str, ...]:
     return tuple(inspect.signature(f).parameters)
 
 
@@ -32,7 +34,7 @@ def signature_by_flags(*names: str) -> Callable[[Choice], Choice]:
     def register(choose: Choice) -> Choice:
         flags = _parameters(choose)
 
-        def call(raw: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(raw: Function, *args: PyTree, **kwargs: PyTree) -> PyTree:
             # 1 us; to bind the arguments to the signature would cost 4 us
             given = dict(zip(_parameters(ungraphed(raw)), args)) | kwargs  # noqa: B905
             chosen = choose(**{flag: given[flag] for flag in flags if flag in given})
@@ -45,7 +47,7 @@ def signature_by_flags(*names: str) -> Callable[[Choice], Choice]:
     return register
 
 
-def _with_defaults(signature: str, raw: Any, *args: Any, **kwargs: Any) -> Any:
+def _with_defaults(signature: str, raw: Function, *args: PyTree, **kwargs: PyTree) -> PyTree:
     """A call with the defaults written out, so that their units are checked like any other's."""
     bound = inspect.signature(raw).bind(*args, **kwargs)
     bound.apply_defaults()
@@ -68,7 +70,7 @@ def _average(returned: bool = False) -> str:
 
 
 @signature_by_flags("numpy.unwrap")
-def _unwrap(period: Any = None) -> str:
+def _unwrap(period: PyTree = None) -> str:
     if period is None:
         return "p: 1, discont: 1 -> rad"
     return "p: u, discont: u, period: u -> u"
@@ -81,7 +83,7 @@ def _compress(size: Any = None) -> str:
 
 
 @signature_by_flags("numpy.select")
-def _select(default: Any = None) -> str:
+def _select(default: PyTree = None) -> str:
     role = "u" if default is None else "U"  # where nothing is chosen there is zero
     return f"choicelist: [{role}], default: {role} -> {role}"
 
@@ -100,17 +102,17 @@ def _intersect1d(return_indices: bool = False) -> str:
 
 
 @signature_by_flags("numpy.histogram")
-def _histogram(bins: Any = 10, density: Any = None) -> str:
+def _histogram(bins: PyTree = 10, density: PyTree = None) -> str:
     counts = "1/u" if density else "v"
     return f"a: U, {_edges(bins)}range: U, weights: v -> ({counts}, u)"
 
 
 @signature_by_flags("numpy.histogram_bin_edges")
-def _histogram_bin_edges(bins: Any = 10) -> str:
+def _histogram_bin_edges(bins: PyTree = 10) -> str:
     return f"a: U, {_edges(bins)}range: U, weights: v -> U"
 
 
-def _edges(bins: Any) -> str:
+def _edges(bins: PyTree) -> str:
     """The role of `bins`: edges have a unit, a number of bins has none."""
     return "bins: U, " if type(bins) is Unitful or np.ndim(bins) else ""
 
@@ -148,7 +150,7 @@ def _lax_svd(compute_uv: bool = True) -> str:
 
 
 @signature_by_flags("scipy.linalg.eigh")
-def _scipy_eigh(b: Any = None, eigvals_only: bool = False) -> str:
+def _scipy_eigh(b: PyTree = None, eigvals_only: bool = False) -> str:
     if b is None:
         return f"a: u -> {'u' if eigvals_only else '(u, 1)'}"
     # vectors are normalised by `v^H b v = 1`
@@ -185,7 +187,7 @@ def _logsumexp(return_sign: bool = False) -> str:
 
 
 @signature_by_flags("scipy.signal.csd")
-def _csd(y: Any = None, scaling: str = "density") -> str:
+def _csd(y: PyTree = None, scaling: str = "density") -> str:
     return _spectrum("x: u, y: v, fs: w", "u^2" if y is None else "u*v", scaling)
 
 

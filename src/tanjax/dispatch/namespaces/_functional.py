@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+from jaxtyping import PyTree
 
+from tanjax._typing import Function
 from tanjax.arrays import Unitful, convert, split_unit
 from tanjax.registry.quantities import labelled, unit_of
 from tanjax.units.signatures import Role, bind
@@ -14,7 +17,9 @@ from ._handler import unit_handler
 
 
 @unit_handler("numpy.apply_along_axis")
-def apply_along_axis(raw: Any, func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
+def apply_along_axis(
+    raw: Function, func1d: Function, axis: int, arr: PyTree, *args: PyTree, **kwargs: PyTree
+) -> PyTree:
     """The function gets one-dimensional quantities."""
     if type(arr) is not Unitful:
         return raw(lambda v: func1d(v, *args, **kwargs), axis, arr)
@@ -22,12 +27,12 @@ def apply_along_axis(raw: Any, func1d: Any, axis: int, arr: Any, *args: Any, **k
 
 
 @unit_handler("numpy.apply_over_axes")
-def apply_over_axes(raw: Any, func: Any, a: Any, axes: Any) -> Any:
+def apply_over_axes(raw: Function, func: Function, a: PyTree, axes: Any) -> PyTree:
     """The function is called once per axis, and may change the unit."""
     value, unit = split_unit(a)
     units = [unit]
 
-    def numbers(x: Any, axis: int) -> Any:
+    def numbers(x: PyTree, axis: int) -> PyTree:
         out, new = split_unit(func(labelled(x, units[-1]), axis))
         units.append(new)
         return out
@@ -37,7 +42,9 @@ def apply_over_axes(raw: Any, func: Any, a: Any, axes: Any) -> Any:
 
 
 @unit_handler("numpy.piecewise")
-def piecewise(raw: Any, x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
+def piecewise(
+    raw: Function, x: PyTree, condlist: Any, funclist: Any, *args: PyTree, **kw: PyTree
+) -> PyTree:
     """Functions get quantities; what they return, and the constants, must share a unit."""
     value, unit = split_unit(x)
     as_given = (lambda v: labelled(v, unit)) if type(x) is Unitful else (lambda v: v)
@@ -53,12 +60,14 @@ def piecewise(raw: Any, x: Any, condlist: Any, funclist: Any, *args: Any, **kw: 
     return out if target is None else labelled(out, target)
 
 
-def _piece(f: Any, as_given: Any, target: Any, args: Any, kw: Any) -> Any:
+def _piece(
+    f: PyTree, as_given: PyTree, target: PyTree, args: Sequence[PyTree], kw: PyTree
+) -> PyTree:
     """A piece on numbers: a constant, or a function of numbers."""
     if not callable(f):
         return convert(f.stored, f.label, target) if type(f) is Unitful else f
 
-    def number(v: Any) -> Any:
+    def number(v: PyTree) -> PyTree:
         out = f(as_given(v), *args, **kw)
         return convert(out.stored, out.label, target) if type(out) is Unitful else out
 
@@ -66,17 +75,19 @@ def _piece(f: Any, as_given: Any, target: Any, args: Any, kw: Any) -> Any:
 
 
 @unit_handler("numpy.vectorize", always=True)
-def vectorize(raw: Any, pyfunc: Any, *, excluded: Any = frozenset(), signature: Any = None) -> Any:
+def vectorize(
+    raw: Function, pyfunc: Function, *, excluded: Any = frozenset(), signature: Any = None
+) -> PyTree:
     """A vectorised function of quantities; excluded arguments are left alone."""
 
-    def vectorized(*args: Any, **kwargs: Any) -> Any:
+    def vectorized(*args: PyTree, **kwargs: PyTree) -> PyTree:
         units = [
             a.label if type(a) is Unitful and i not in excluded else None
             for i, a in enumerate(args)
         ]
-        outs: list[Any] = []
+        outs: list[PyTree] = []
 
-        def numbers(*values: Any, **kw: Any) -> Any:
+        def numbers(*values: PyTree, **kw: PyTree) -> PyTree:
             given = [v if u is None else labelled(v, u) for v, u in zip(values, units, strict=True)]
             out = pyfunc(*given, **kw)
             leaves, treedef = jax.tree.flatten(out, is_leaf=lambda x: type(x) is Unitful)

@@ -12,26 +12,26 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jaxtyping import PyTree
 
+from tanjax._typing import Function
 from tanjax.arrays import Unitful, convert, split_unit
 from tanjax.registry.quantities import UnitFunction, labelled, meeting, plain_result, unit_of
 from tanjax.units import Unit
 from tanjax.units.signatures import Role, bind, not_dimensionless, not_linear
 
-HANDLERS: dict[str, Callable[..., Any]] = {}
+HANDLERS: dict[str, Function] = {}
 ALWAYS: set[str] = set()
 
 
-def unit_handler(
-    *names: str, always: bool = False
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def unit_handler(*names: str, always: bool = False) -> Callable[[Function], Function]:
     """Register a handler for functions named as in the tables: `"numpy.prod"`, `"linalg.det"`.
 
     **Arguments:** `always`: it is called even if no argument is a quantity, because quantities
     come later, as with `vectorize`.
     """
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: Function) -> Function:
         for name in names:
             HANDLERS[name] = function
             if always:
@@ -41,22 +41,22 @@ def unit_handler(
     return register
 
 
-def ungraphed(raw: Callable[..., Any]) -> Callable[..., Any]:
+def ungraphed(raw: Function) -> Function:
     """JAX's function, where `raw` leads it through the scale graph and is another in every call."""
     return getattr(raw, "ungraphed", raw)
 
 
-def unit_function(raw: Callable[..., Any], signature: str) -> UnitFunction:
+def unit_function(raw: Function, signature: str) -> UnitFunction:
     """A function with this signature, made once; it looks at numbers by itself."""
     return _unit_function(ungraphed(raw), signature)
 
 
 @functools.cache
-def _unit_function(raw: Callable[..., Any], signature: str) -> UnitFunction:
+def _unit_function(raw: Function, signature: str) -> UnitFunction:
     return UnitFunction(raw.__name__, raw, signature)
 
 
-def pure(name: str, label: str, x: Any) -> Any:
+def pure(name: str, label: str, x: PyTree) -> Any:
     """The number of a dimensionless value. **Raises:** `UnitError`."""
     if type(x) is not Unitful:
         return x
@@ -65,7 +65,7 @@ def pure(name: str, label: str, x: Any) -> Any:
     return x.plain(name)
 
 
-def linear(name: str, label: str, x: Any) -> tuple[Any, Unit]:
+def linear(name: str, label: str, x: PyTree) -> tuple[Any, Unit]:
     """As `split_unit`, refusing points of an affine or logarithmic scale."""
     value, unit = split_unit(x)
     if not unit.is_linear:
@@ -73,12 +73,12 @@ def linear(name: str, label: str, x: Any) -> tuple[Any, Unit]:
     return value, unit
 
 
-def is_quantity(x: Any) -> bool:
+def is_quantity(x: PyTree) -> bool:
     """Whether a node of a tree is a quantity."""
     return type(x) is Unitful
 
 
-def common(name: str, role: str, *trees: Any) -> tuple[Any, tuple[Any, ...]]:
+def common(name: str, role: str, *trees: PyTree) -> tuple[PyTree, tuple[PyTree, ...]]:
     """Strip nested operands that must share a unit. **Returns:** unit or `None`, the numbers.
 
     **Raises:** `UnitError` if they do not.
@@ -93,6 +93,6 @@ def common(name: str, role: str, *trees: Any) -> tuple[Any, tuple[Any, ...]]:
     return unit, treedef.unflatten(numbers)
 
 
-def with_unit(x: Any, unit: Unit | None) -> Any:
+def with_unit(x: PyTree, unit: Unit | None) -> Any:
     """A quantity, or the number if there is no unit."""
     return plain_result(x) if unit is None else labelled(x, unit)

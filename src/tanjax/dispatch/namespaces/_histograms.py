@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
+from tanjax._typing import Function
 from tanjax.arrays import Unitful, convert, split_unit
 from tanjax.registry.quantities import labelled, unit_of
 from tanjax.units import Unit
@@ -19,14 +19,14 @@ from ._handler import unit_handler
 
 @unit_handler("numpy.histogram2d")
 def histogram2d(
-    raw: Any,
-    x: Any,
-    y: Any,
-    bins: Any = 10,
-    range: Any = None,
-    weights: Any = None,
-    density: Any = None,
-) -> Any:
+    raw: Function,
+    x: PyTree,
+    y: PyTree,
+    bins: PyTree = 10,
+    range: PyTree = None,
+    weights: PyTree = None,
+    density: PyTree = None,
+) -> PyTree:
     """Edges in the units of `x` and `y`; counts plain, in the weights' unit, or per area."""
     (xs, u), (ys, v) = split_unit(x), split_unit(y)
     if np.ndim(bins) if type(bins) is not list else len(bins) != 2:
@@ -43,19 +43,19 @@ def histogram2d(
     return counts, ex, ey
 
 
-def _two_edges(result: Any) -> Any:
+def _two_edges(result: PyTree) -> PyTree:
     return result[0], result[1:]
 
 
 @unit_handler("numpy.histogramdd")
 def histogramdd(
-    raw: Any,
-    sample: Any,
-    bins: Any = 10,
-    range: Any = None,
-    weights: Any = None,
-    density: Any = None,
-) -> Any:
+    raw: Function,
+    sample: PyTree,
+    bins: PyTree = 10,
+    range: PyTree = None,
+    weights: PyTree = None,
+    density: PyTree = None,
+) -> PyTree:
     """As `histogram2d`; the columns of one sample are in one unit."""
     if type(sample) in (list, tuple):  # one array, with its unit, per axis
         columns, found = zip(*map(split_unit, sample), strict=True)
@@ -76,13 +76,13 @@ def histogramdd(
 
 def _histogram(
     name: str,
-    compute: Callable[..., Any],
+    compute: Function,
     per_axis: tuple[Unit, ...],
-    bins: Any,
-    range: Any,
-    weights: Any,
-    density: Any,
-) -> Any:
+    bins: PyTree,
+    range: PyTree,
+    weights: PyTree,
+    density: PyTree,
+) -> PyTree:
     """Strip edges and ranges axis by axis, compute, and label counts and edges."""
     if isinstance(bins, list | tuple):
         bins = [_in_unit(name, b, u) for b, u in zip(bins, per_axis, strict=True)]
@@ -101,7 +101,7 @@ def _histogram(
     return counts, [labelled(e, u) for e, u in zip(edges, per_axis, strict=True)]
 
 
-def _in_unit(name: str, edges: Any, unit: Unit) -> Any:
+def _in_unit(name: str, edges: PyTree, unit: Unit) -> PyTree:
     """Edges as numbers in a unit; a number of bins stays what it is."""
     if type(edges) is not Unitful and np.ndim(edges) == 0 and isinstance(edges, int):
         return edges

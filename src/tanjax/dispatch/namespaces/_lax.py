@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
+from tanjax._typing import Function
 from tanjax.arrays import Unitful, split_unit
 from tanjax.registry.quantities import labelled
 from tanjax.units.signatures import Role, bind
@@ -23,18 +22,18 @@ _TREES = """
 
 
 @unit_handler(*(f"lax.{name}" for name in _TREES.split()))
-def _as_it_is(raw: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _as_it_is(raw: Function, *args: PyTree, **kwargs: PyTree) -> PyTree:
     return raw(*args, **kwargs)
 
 
 @unit_handler("lax.stage")
-def stage(raw: Any, x: Any) -> Unitful:
+def stage(raw: Function, x: PyTree) -> Unitful:
     """The number, lifted into the trace."""
     return labelled(raw(x.stored), x.label)
 
 
 @unit_handler("lax.psum", "lax.psum_scatter", "lax.ppermute")
-def linear_collective(raw: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+def linear_collective(raw: Function, x: PyTree, *args: PyTree, **kwargs: PyTree) -> PyTree:
     """Sums, and zeros where nothing arrives: not of points of a scale."""
     for leaf in jax.tree.leaves(x, is_leaf=lambda v: type(v) is Unitful):
         bind(raw.__name__, [(Role.parse("u"), split_unit(leaf)[1], "x")])
@@ -45,13 +44,20 @@ _KEEP_UNIT = (jax.lax.add, jax.lax.max, jax.lax.min, jnp.add, jnp.maximum, jnp.m
 
 
 @unit_handler("lax.reduce", "lax.reduce_window")
-def reduce(raw: Any, operand: Any, init: Any, computation: Any, *args: Any, **kwargs: Any) -> Any:
+def reduce(
+    raw: Function,
+    operand: PyTree,
+    init: PyTree,
+    computation: Function,
+    *args: PyTree,
+    **kwargs: PyTree,
+) -> PyTree:
     """The computation gets quantities, and returns them in the operand's unit."""
     unit, (value, first) = common(raw.__name__, "u", operand, init)
     if computation in _KEEP_UNIT:  # JAX recognises these, and has faster programs for them
         return labelled(raw(value, first, computation, *args, **kwargs), unit)
 
-    def numbers(a: Any, b: Any) -> Any:
+    def numbers(a: PyTree, b: PyTree) -> PyTree:
         out = computation(labelled(a, unit), labelled(b, unit))
         return common(raw.__name__, "u", labelled(a, unit), out)[1][1]
 
@@ -59,11 +65,13 @@ def reduce(raw: Any, operand: Any, init: Any, computation: Any, *args: Any, **kw
 
 
 @unit_handler("lax.scatter_apply")
-def scatter_apply(raw: Any, operand: Any, indices: Any, func: Any, *args: Any, **kw: Any) -> Any:
+def scatter_apply(
+    raw: Function, operand: PyTree, indices: PyTree, func: Function, *args: PyTree, **kw: PyTree
+) -> PyTree:
     """The function gets quantities, and returns them in the operand's unit."""
     value, unit = split_unit(operand)
 
-    def numbers(v: Any) -> Any:
+    def numbers(v: PyTree) -> PyTree:
         return common("scatter_apply", "u", labelled(v, unit), func(labelled(v, unit)))[1][1]
 
     return labelled(raw(value, indices, numbers, *args, **kw), unit)

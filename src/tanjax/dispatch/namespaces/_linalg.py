@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, incompatible, message
+from tanjax._typing import Function
 from tanjax.arrays import Unitful, convert, split_unit
 from tanjax.registry.quantities import labelled
 from tanjax.units import Unit
@@ -20,21 +21,21 @@ from .signatures import TABLES
 
 
 @unit_handler("linalg.det", "scipy.linalg.det")
-def det(raw: Any, a: Any, *args: Any, **kwargs: Any) -> Unitful:
+def det(raw: Function, a: PyTree, *args: PyTree, **kwargs: PyTree) -> Unitful:
     """The unit to the power of the number of rows."""
     value, unit = linear("det", "a", a)
     return labelled(raw(value, *args, **kwargs), unit ** np.shape(value)[-1])
 
 
 @unit_handler("linalg.matrix_power")
-def matrix_power(raw: Any, a: Any, n: int) -> Any:
+def matrix_power(raw: Function, a: PyTree, n: int) -> PyTree:
     """The unit to the power `n`."""
     value, unit = linear("matrix_power", "a", a)
     return labelled(raw(value, n), unit**n)
 
 
 @unit_handler("linalg.multi_dot")
-def multi_dot(raw: Any, arrays: Any, **kwargs: Any) -> Any:
+def multi_dot(raw: Function, arrays: PyTree, **kwargs: PyTree) -> PyTree:
     """The product of the units."""
     values, units = zip(
         *(linear("multi_dot", f"arrays[{i}]", a) for i, a in enumerate(arrays)), strict=True
@@ -43,7 +44,9 @@ def multi_dot(raw: Any, arrays: Any, **kwargs: Any) -> Any:
 
 
 @unit_handler("linalg.matrix_rank")
-def matrix_rank(raw: Any, M: Any, rtol: Any = None, *, tol: Any = None, **kwargs: Any) -> Any:
+def matrix_rank(
+    raw: Function, M: PyTree, rtol: PyTree = None, *, tol: PyTree = None, **kwargs: PyTree
+) -> PyTree:
     """A relative tolerance is one of the largest singular value; JAX takes it for absolute."""
     value, _ = linear("matrix_rank", "M", M)
     if rtol is None or tol is not None or jnp.ndim(value) < 2:
@@ -53,7 +56,9 @@ def matrix_rank(raw: Any, M: Any, rtol: Any = None, *, tol: Any = None, **kwargs
 
 
 @unit_handler("scipy.linalg.cho_solve")
-def cho_solve(raw: Any, c_and_lower: Any, b: Any, *args: Any, **kwargs: Any) -> Unitful:
+def cho_solve(
+    raw: Function, c_and_lower: Any, b: PyTree, *args: PyTree, **kwargs: PyTree
+) -> Unitful:
     """The factor has half of the matrix' unit."""
     factor, lower = c_and_lower
     c, u = linear("cho_solve", "c", factor)
@@ -63,7 +68,13 @@ def cho_solve(raw: Any, c_and_lower: Any, b: Any, *args: Any, **kwargs: Any) -> 
 
 @unit_handler("lax.linalg.symmetric_product")
 def symmetric_product(
-    raw: Any, a_matrix: Any, c_matrix: Any, *, alpha: Any = 1.0, beta: Any = 0.0, **kwargs: Any
+    raw: Function,
+    a_matrix: PyTree,
+    c_matrix: PyTree,
+    *,
+    alpha: PyTree = 1.0,
+    beta: PyTree = 0.0,
+    **kwargs: PyTree,
 ) -> Unitful:
     """`alpha * a @ a.T + beta * c` in the unit of the first term."""
     a, u = linear("symmetric_product", "a_matrix", a_matrix)
@@ -78,15 +89,15 @@ def symmetric_product(
 
 @unit_handler("scipy.sparse.linalg.cg", "scipy.sparse.linalg.gmres", "scipy.sparse.linalg.bicgstab")
 def krylov(
-    raw: Callable[..., Any],
-    A: Any,
-    b: Any,
-    x0: Any = None,
+    raw: Function,
+    A: PyTree,
+    b: PyTree,
+    x0: PyTree = None,
     *,
-    atol: Any = 0.0,
-    M: Any = None,
-    **kwargs: Any,
-) -> Any:
+    atol: PyTree = 0.0,
+    M: PyTree = None,
+    **kwargs: PyTree,
+) -> PyTree:
     """`A @ x = b` for one vector; `A` a matrix, or a function of quantities."""
     name = raw.__name__
     number, v = linear(name, "b", b)
@@ -107,7 +118,7 @@ def krylov(
     return labelled(x, unit), info
 
 
-def _unit_of_function(name: str, A: Any, x0: Any, b: Unit) -> Unit:
+def _unit_of_function(name: str, A: PyTree, x0: PyTree, b: Unit) -> Unit:
     """The unit of a matrix given as a function, from the starting point."""
     if type(x0) is not Unitful:
         raise UnitError(

@@ -15,7 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
+from tanjax._typing import Function
 from tanjax.arrays import Unitful, densified, is_structured
 from tanjax.registry.quantities import (
     SELECTING,
@@ -71,7 +73,7 @@ def function(table: str, name: str) -> Any:
         return found
 
     @functools.wraps(found, updated=())
-    def noting(*args: Any, **kwargs: Any) -> Any:
+    def noting(*args: PyTree, **kwargs: PyTree) -> PyTree:
         note_unit_dependence()
         return in_its_unit(name, found, args, kwargs)
 
@@ -105,14 +107,14 @@ def _function(table: str, name: str) -> Any:
     return function
 
 
-def _handled(name: str, handler: Callable[..., Any], raw: Callable[..., Any]) -> Any:
+def _handled(name: str, handler: Function, raw: Function) -> Any:
     """A handler on `raw`; through the scale graph where its numbers are near the ends."""
     spread = not isinstance(getattr(np, name, None), np.ufunc)
     degree_of = DEGREES.get(name)
     if name in SELECTING:
         return functools.partial(handler, raw)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
         if degree_of is None:
             degree = 2.0
             if has_headroom(args, spread) and has_headroom(kwargs.values(), spread):
@@ -128,43 +130,43 @@ def _handled(name: str, handler: Callable[..., Any], raw: Callable[..., Any]) ->
     return call
 
 
-def _either(raw: Callable[..., Any], structured: Callable[..., Any]) -> Callable[..., Any]:
+def _either(raw: Function, structured: Function) -> Function:
     """`raw`, or `structured` if there is a structured array; quantities are left alone."""
 
     @functools.wraps(raw)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
         found = any(is_structured(x) and type(x) is not Unitful for x in args)
         return (structured if found else raw)(*args, **kwargs)
 
     return call
 
 
-def _densify_first(name: str, raw: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _densify_first(name: str, raw: Function, *args: PyTree, **kwargs: PyTree) -> PyTree:
     dense = [_densified(name, a) for a in args]
     return raw(*dense, **{k: _densified(name, v) for k, v in kwargs.items()})
 
 
-def _densified(name: str, x: Any) -> Any:
+def _densified(name: str, x: PyTree) -> PyTree:
     if type(x) in (list, tuple):
         return type(x)([_densified(name, item) for item in x])
     return densified(x, name, "use one of tanjax's operations") if is_structured(x) else x
 
 
-def _refuse(name: str, reason: str) -> Callable[..., Any]:
-    def refuse(*args: Any, **kwargs: Any) -> Any:
+def _refuse(name: str, reason: str) -> Function:
+    def refuse(*args: PyTree, **kwargs: PyTree) -> PyTree:
         raise refused(name, reason)
 
     return refuse
 
 
 def _opened(
-    name: str, raw: Callable[..., Any], on_quantities: Callable[..., Any], structured: Any = None
-) -> Any:
+    name: str, raw: Function, on_quantities: Function, structured: Function | None = None
+) -> Function:
     """`raw`, except for quantities, and for structured arrays, which become dense by default."""
     structured = structured or functools.partial(_densify_first, name, raw)
 
     @functools.wraps(raw)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
         if holds_quantity(args) or holds_quantity(kwargs.values()):
             return on_quantities(*args, **kwargs)
         if any(map(is_structured, args)):
@@ -174,7 +176,7 @@ def _opened(
     return call
 
 
-def holds_quantity(values: Any) -> bool:
+def holds_quantity(values: PyTree) -> bool:
     """Whether there is a quantity among values, or in a sequence (or tree) among them."""
     for value in values:
         if type(value) is Unitful:

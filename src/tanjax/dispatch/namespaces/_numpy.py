@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
 
 from tanjax import units
 from tanjax._errors import UnitError, message
+from tanjax._typing import Function
 from tanjax.arrays import Unitful, convert, split_unit
 from tanjax.registry.quantities import labelled
 from tanjax.units import one
@@ -20,21 +22,25 @@ from .signatures import TABLES
 
 
 @unit_handler("numpy.array", "numpy.asarray")
-def array(raw: Any, object: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+def array(
+    raw: Function, object: Any, dtype: DTypeLike | None = None, *args: PyTree, **kwargs: PyTree
+) -> PyTree:
     """A quantity, or a nested list of quantities, as one quantity."""
     unit, (numbers,) = common(raw.__name__, "U", object)
     return with_unit(raw(numbers, dtype, *args, **kwargs), unit)
 
 
 @unit_handler("numpy.block")
-def block(raw: Any, arrays: Any) -> Any:
+def block(raw: Function, arrays: PyTree) -> PyTree:
     """Nested lists of blocks in one unit."""
     unit, (numbers,) = common("block", "U", arrays)
     return with_unit(raw(numbers), unit)
 
 
 @unit_handler("numpy.pad")
-def pad(raw: Any, array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
+def pad(
+    raw: Function, array: PyTree, pad_width: Any, mode: Any = "constant", **kwargs: PyTree
+) -> PyTree:
     """What is filled in has the unit of the array; a function as `mode` sees numbers in it."""
     fills = {k: kwargs[k] for k in ("constant_values", "end_values") if k in kwargs}
     # zero is filled in unless something else is said, and is no neutral point of a scale
@@ -49,8 +55,13 @@ def pad(raw: Any, array: Any, pad_width: Any, mode: Any = "constant", **kwargs: 
 
 @unit_handler("numpy.isclose", "numpy.allclose")
 def isclose(
-    raw: Any, a: Any, b: Any, rtol: Any = None, atol: Any = None, equal_nan: bool = False
-) -> Any:
+    raw: Function,
+    a: PyTree,
+    b: PyTree,
+    rtol: PyTree = None,
+    atol: PyTree = None,
+    equal_nan: bool = False,
+) -> PyTree:
     """The absolute tolerance has the unit; left out, it is 0 for anything with a dimension.
 
     Of points of a scale only differences mean something, so there is no relative tolerance.
@@ -70,7 +81,7 @@ def isclose(
     dimensionless = split_unit(a)[1].is_dimensionless and split_unit(b)[1].is_dimensionless
     if rtol is None and atol is None and not (equal_nan or dimensionless):
         return unit_function(_without_tolerance(ungraphed(raw)), "a: u, b: u -> -")(a, b)
-    given: dict[str, Any] = {"equal_nan": equal_nan} if equal_nan else {}
+    given: dict[str, PyTree] = {"equal_nan": equal_nan} if equal_nan else {}
     if rtol is not None:
         given["rtol"] = rtol
     if atol is not None:
@@ -81,21 +92,21 @@ def isclose(
 
 
 @functools.cache
-def _without_tolerance(raw: Callable[..., Any]) -> Callable[..., Any]:
+def _without_tolerance(raw: Function) -> Function:
     """`raw` with `atol=0`: compiled in, because taking a number to the device costs 2 us."""
     return functools.wraps(raw)(jax.jit(lambda a, b: raw(a, b, atol=0.0), inline=True))
 
 
 @unit_handler("numpy.linspace")
 def linspace(
-    raw: Any,
-    start: Any,
-    stop: Any,
+    raw: Function,
+    start: PyTree,
+    stop: PyTree,
     num: int = 50,
     endpoint: bool = True,
     retstep: bool = False,
-    **kwargs: Any,
-) -> Any:
+    **kwargs: PyTree,
+) -> PyTree:
     """Points between two; the step between them is a difference."""
     if not retstep:
         return unit_function(raw, "start: U, stop: U -> U")(start, stop, num, endpoint, **kwargs)
@@ -105,7 +116,9 @@ def linspace(
 
 
 @unit_handler("numpy.arange")
-def arange(raw: Any, start: Any, stop: Any = None, step: Any = None, *args: Any, **kw: Any) -> Any:
+def arange(
+    raw: Function, start: PyTree, stop: PyTree = None, step: Any = None, *args: PyTree, **kw: PyTree
+) -> PyTree:
     """The step has the unit. **Raises:** `UnitError` if it is left out: 1 of which unit?"""
     out = unit_function(raw, "start: u, stop: u, step: u -> u")(start, stop, step, *args, **kw)
     if step is None and not out.label.is_dimensionless:
@@ -120,8 +133,14 @@ def arange(raw: Any, start: Any, stop: Any = None, step: Any = None, *args: Any,
 
 @unit_handler("numpy.interp")
 def interp(
-    raw: Any, x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
-) -> Any:
+    raw: Function,
+    x: PyTree,
+    xp: PyTree,
+    fp: PyTree,
+    left: PyTree = None,
+    right: PyTree = None,
+    period: PyTree = None,
+) -> PyTree:
     """Both ends are said if one is: compiled for one of them, JAX takes it for the other."""
     if period is None and (left is None) is not (right is None):
         left, right = (fp[0] if left is None else left), (fp[-1] if right is None else right)
@@ -129,7 +148,7 @@ def interp(
 
 
 @unit_handler("numpy.percentile", "numpy.nanpercentile")
-def percentile(raw: Any, a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
+def percentile(raw: Function, a: PyTree, q: PyTree, *args: PyTree, **kwargs: PyTree) -> PyTree:
     """A plain `q` is in percent, and so is what a quantity is converted to."""
     if type(q) is Unitful:
         pure(raw.__name__, "q", q)
@@ -141,32 +160,32 @@ def percentile(raw: Any, a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @unit_handler("numpy.angle")
-def angle(raw: Any, z: Any, deg: bool = False) -> Any:
+def angle(raw: Function, z: PyTree, deg: bool = False) -> PyTree:
     """In radians, or in degrees."""
     value, _ = linear("angle", "z", z)
     return labelled(raw(value, deg), units.unit("deg" if deg else "rad"))
 
 
 @unit_handler("numpy.deg2rad", "numpy.radians")
-def deg2rad(raw: Any, x: Any) -> Any:
+def deg2rad(raw: Function, x: PyTree) -> PyTree:
     """An angle in radians, whatever it was in."""
     return _angle_in(raw.__name__, x, "rad")
 
 
 @unit_handler("numpy.rad2deg", "numpy.degrees")
-def rad2deg(raw: Any, x: Any) -> Any:
+def rad2deg(raw: Function, x: PyTree) -> PyTree:
     """An angle in degrees, whatever it was in."""
     return _angle_in(raw.__name__, x, "deg")
 
 
-def _angle_in(name: str, x: Any, unit: str) -> Unitful:
+def _angle_in(name: str, x: PyTree, unit: str) -> Unitful:
     return labelled(pure(name, "x", x), one).to(unit)
 
 
 # -- differences: of points of an affine scale, too ------------------------------------------------
 
 
-def differences(name: str, role: str, *xs: Any) -> tuple[Any, list[Any]]:
+def differences(name: str, role: str, *xs: PyTree) -> tuple[PyTree, list[PyTree]]:
     """Strip operands of which only differences matter. **Returns:** the differences' unit."""
     first, *rest = xs
     if type(first) is Unitful and all(x is None for x in rest):  # 3 us less than flattening trees
@@ -176,13 +195,15 @@ def differences(name: str, role: str, *xs: Any) -> tuple[Any, list[Any]]:
 
 
 @unit_handler("numpy.ptp")
-def ptp(raw: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
+def ptp(raw: Function, a: PyTree, *args: PyTree, **kwargs: PyTree) -> PyTree:
     """The greatest difference."""
     unit, (value,) = differences("ptp", "U", a)
     return with_unit(raw(value, *args, **kwargs), unit)
 
 
-def _spread(power: int, raw: Any, a: Any, *args: Any, mean: Any = None, **kwargs: Any) -> Any:
+def _spread(
+    power: int, raw: Function, a: PyTree, *args: PyTree, mean: PyTree = None, **kwargs: PyTree
+) -> PyTree:
     unit, (value, mean) = differences(raw.__name__, "U", a, mean)
     if mean is not None:
         kwargs["mean"] = mean
@@ -195,8 +216,13 @@ unit_handler("numpy.var", "numpy.nanvar")(functools.partial(_spread, 2))
 
 @unit_handler("numpy.diff")
 def diff(
-    raw: Any, a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None
-) -> Any:
+    raw: Function,
+    a: PyTree,
+    n: int = 1,
+    axis: int = -1,
+    prepend: PyTree = None,
+    append: PyTree = None,
+) -> PyTree:
     """Differences of neighbours."""
     if n == 0:
         return a
@@ -205,7 +231,7 @@ def diff(
 
 
 @unit_handler("numpy.ediff1d")
-def ediff1d(raw: Any, ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+def ediff1d(raw: Function, ary: PyTree, to_end: PyTree = None, to_begin: PyTree = None) -> PyTree:
     """Differences of neighbours; `to_end` and `to_begin` are differences themselves."""
     unit, (value,) = differences("ediff1d", "U", ary)
     inner = unit_function(raw, "ary: u, to_end: u, to_begin: u -> u")
@@ -213,7 +239,9 @@ def ediff1d(raw: Any, ary: Any, to_end: Any = None, to_begin: Any = None) -> Any
 
 
 @unit_handler("numpy.gradient")
-def gradient(raw: Any, f: Any, *spacing: Any, axis: Any = None, edge_order: Any = None) -> Any:
+def gradient(
+    raw: Function, f: Function, *spacing: PyTree, axis: Any = None, edge_order: Any = None
+) -> PyTree:
     """One result per axis, each per unit of the spacing of its axis."""
     unit, (value,) = differences("gradient", "U", f)
     steps = [differences("gradient", "U", h) for h in spacing]
@@ -233,7 +261,7 @@ def gradient(raw: Any, f: Any, *spacing: Any, axis: Any = None, edge_order: Any 
 
 
 @unit_handler("numpy.array_repr", "numpy.array_str")
-def array_text(raw: Any, a: Any, *args: Any, **kwargs: Any) -> str:
+def array_text(raw: Function, a: PyTree, *args: PyTree, **kwargs: PyTree) -> str:
     """The text of a quantity, with its unit."""
     if raw.__name__ == "array_repr":
         return f'Unitful({raw(jnp.asarray(a.stored), *args, **kwargs)}, "{a.label}")'

@@ -8,11 +8,11 @@ With a dimensionless variable all coefficients share a unit, and are an array as
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, incompatible
+from tanjax._typing import Function
 from tanjax.arrays import Unitful, convert, split_unit
 from tanjax.registry.quantities import labelled
 from tanjax.units import Unit, one
@@ -21,7 +21,7 @@ from tanjax.units.signatures import describe_unit
 from ._handler import linear, unit_function, unit_handler
 
 
-def _coefficients(name: str, p: Any) -> tuple[list[Any], list[Unit]]:
+def _coefficients(name: str, p: PyTree) -> tuple[list[PyTree], list[Unit]]:
     """The number and the unit of every coefficient."""
     if not isinstance(p, list | tuple):
         value, unit = linear(name, "p", p)
@@ -30,7 +30,7 @@ def _coefficients(name: str, p: Any) -> tuple[list[Any], list[Unit]]:
     return [value for value, _ in pairs], [unit for _, unit in pairs]
 
 
-def _converted(name: str, values: list[Any], given: list[Unit], wanted: list[Unit]) -> Any:
+def _converted(name: str, values: list[PyTree], given: list[Unit], wanted: list[Unit]) -> PyTree:
     """Coefficients as an array of numbers in the wanted units. **Raises:** `UnitError`."""
     for i, (a, b) in enumerate(zip(given, wanted, strict=True)):
         if a.dimension is not b.dimension:
@@ -50,7 +50,7 @@ def _powers(top: Unit, variable: Unit, n: int) -> list[Unit]:
 
 
 @unit_handler("numpy.polyval")
-def polyval(raw: Any, p: Any, x: Any, **kwargs: Any) -> Unitful:
+def polyval(raw: Function, p: PyTree, x: PyTree, **kwargs: PyTree) -> Unitful:
     """The value has the unit of the constant coefficient."""
     values, given = _coefficients("polyval", p)
     number, variable = linear("polyval", "x", x)
@@ -59,7 +59,7 @@ def polyval(raw: Any, p: Any, x: Any, **kwargs: Any) -> Unitful:
 
 
 @unit_handler("lax.polynomial")
-def polynomial(raw: Any, x: Any, coeffs: Any, **kwargs: Any) -> Unitful:
+def polynomial(raw: Function, x: PyTree, coeffs: PyTree, **kwargs: PyTree) -> Unitful:
     """As `polyval`, with the constant coefficient first."""
     values, given = _coefficients("polynomial", list(coeffs))
     number, variable = linear("polynomial", "x", x)
@@ -70,15 +70,15 @@ def polynomial(raw: Any, x: Any, coeffs: Any, **kwargs: Any) -> Unitful:
 
 @unit_handler("numpy.polyfit")
 def polyfit(
-    raw: Any,
-    x: Any,
-    y: Any,
+    raw: Function,
+    x: PyTree,
+    y: PyTree,
     deg: int,
-    rcond: Any = None,
+    rcond: PyTree = None,
     full: bool = False,
-    w: Any = None,
-    cov: Any = False,
-) -> Any:
+    w: PyTree = None,
+    cov: PyTree = False,
+) -> PyTree:
     """An array if `x` is dimensionless, else a list of quantities; weights may have any unit.
 
     The covariance of a list of coefficients is a list of rows: each entry has a unit of its own.
@@ -104,14 +104,14 @@ def polyfit(
     ]
 
 
-def _fit_results(full: bool, cov: Any) -> str:
+def _fit_results(full: bool, cov: PyTree) -> str:
     if full:
         return "(u, u^2*v^2, -, -, -)"
     return "(u, u^2)" if cov else "u"
 
 
 @unit_handler("numpy.polyder")
-def polyder(raw: Any, p: Any, m: int = 1) -> Any:
+def polyder(raw: Function, p: PyTree, m: int = 1) -> PyTree:
     """Coefficients keep their units: what changes is what they are multiplied by."""
     if type(p) is Unitful:
         return unit_function(raw, "p: u -> u")(p, m)
@@ -121,7 +121,7 @@ def polyder(raw: Any, p: Any, m: int = 1) -> Any:
 
 
 @unit_handler("numpy.polyint")
-def polyint(raw: Any, p: Any, m: int = 1, k: Any = None) -> Any:
+def polyint(raw: Function, p: PyTree, m: int = 1, k: PyTree = None) -> PyTree:
     """As `polyder`; the variable of a list is in the ratio of two neighbouring units."""
     if type(p) is Unitful or not isinstance(p, list | tuple):
         return unit_function(raw, "p: u, k: u -> u")(p, m, k)
@@ -138,7 +138,7 @@ def polyint(raw: Any, p: Any, m: int = 1, k: Any = None) -> Any:
 
 
 @unit_handler("numpy.roots")
-def roots(raw: Any, p: Any, **kwargs: Any) -> Unitful:
+def roots(raw: Function, p: PyTree, **kwargs: PyTree) -> Unitful:
     """In the unit of the variable: 1 for an array, the ratio of two coefficients for a list."""
     values, given = _coefficients("roots", p)
     variable = _variable("roots", given)

@@ -11,8 +11,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, describe, message
+from tanjax._typing import Function
 from tanjax.arrays import Unitful, rooted, split_unit
 from tanjax.registry.quantities import labelled, unscale
 from tanjax.units import Unit, one
@@ -38,11 +40,11 @@ DEGREES: dict[str, Callable[..., float]] = {
 }
 
 
-def _shape(x: Any) -> tuple[int, ...]:
+def _shape(x: PyTree) -> tuple[int, ...]:
     return x.shape if type(x) is Unitful else np.shape(x)  # 2 us less than asking NumPy
 
 
-def _size_of(exponent: Any) -> float:
+def _size_of(exponent: PyTree) -> float:
     if type(exponent) in (int, float):
         return max(1.0, abs(exponent))
     value = split_unit(exponent)[0]
@@ -57,7 +59,7 @@ def _count(shape: tuple[int, ...], axis: Any) -> int:
     return math.prod(shape[a] for a in axes)
 
 
-def _is_simple(name: str, y: Any) -> bool:
+def _is_simple(name: str, y: PyTree) -> bool:
     """Whether a ratio (`km/m`, degrees) keeps its unit under this power, as in a product."""
     try:
         exponent_of(name, y, one)
@@ -66,7 +68,7 @@ def _is_simple(name: str, y: Any) -> bool:
     return True
 
 
-def exponent_of(name: str, x: Any, base: Unit) -> Fraction:
+def exponent_of(name: str, x: PyTree, base: Unit) -> Fraction:
     """A concrete exponent as an exact fraction. **Raises:** `UnitError` if it is not concrete."""
     x = pure(name, "exponent", x)
     if isinstance(x, Fraction):
@@ -94,7 +96,7 @@ def _simple_fraction(name: str, number: float, base: Unit) -> Fraction:
 
 
 @unit_handler("numpy.power", "numpy.pow", "numpy.float_power", "lax.integer_pow")
-def power(raw: Any, x: Any, y: Any, /) -> Any:
+def power(raw: Function, x: PyTree, y: PyTree, /) -> PyTree:
     """`x ** y`: the exponent is one known number, unless `x` is dimensionless."""
     name = raw.__name__
     value, unit = linear(name, "base", x)
@@ -108,14 +110,14 @@ def power(raw: Any, x: Any, y: Any, /) -> Any:
 
 
 @unit_handler("lax.pow")
-def lax_power(raw: Any, x: Any, y: Any, /) -> Any:
+def lax_power(raw: Function, x: PyTree, y: PyTree, /) -> PyTree:
     """`x ** y` of `jax.lax`, which takes no exponent of another dtype."""
     typed = lambda v, e: raw(v, jnp.asarray(e, v.dtype) if type(e) is float else e)
     return power(functools.wraps(raw)(typed), x, y)
 
 
 @unit_handler("numpy.prod", "numpy.nanprod")
-def prod(raw: Any, a: Any, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+def prod(raw: Function, a: PyTree, axis: Any = None, *args: PyTree, **kwargs: PyTree) -> PyTree:
     """The unit to the power of the number of factors."""
     if args:
         kwargs |= zip(("dtype", "out", "keepdims", "initial", "where"), args, strict=False)
@@ -131,7 +133,7 @@ def prod(raw: Any, a: Any, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
 
 
 @unit_handler("lax.reduce_prod")
-def reduce_prod(raw: Any, operand: Any, axes: Any) -> Unitful:
+def reduce_prod(raw: Function, operand: PyTree, axes: Any) -> Unitful:
     """The unit to the power of the number of factors."""
     value, unit = split_unit(operand)
     count = int(np.prod([jnp.shape(value)[a] for a in axes], dtype=int))
@@ -139,7 +141,7 @@ def reduce_prod(raw: Any, operand: Any, axes: Any) -> Unitful:
 
 
 @unit_handler("numpy.einsum")
-def einsum(raw: Any, subscripts: Any, /, *operands: Any, **kwargs: Any) -> Any:
+def einsum(raw: Function, subscripts: Any, /, *operands: PyTree, **kwargs: PyTree) -> PyTree:
     """The product of the units of the operands."""
     if not isinstance(subscripts, str):
         raise UnitError("einsum: with quantities the subscripts come first, as a text.")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax._errors import incompatible
+from tanjax._typing import Function
 from tanjax.arrays import Unitful, convert, split_unit
 from tanjax.registry.quantities import labelled
 from tanjax.units import Unit, one
@@ -18,7 +21,9 @@ from ._handler import common, linear, unit_function, unit_handler, with_unit
 
 
 @unit_handler("random.multivariate_normal")
-def draw_multivariate_normal(raw: Any, key: Any, mean: Any, cov: Any, *args: Any, **kw: Any) -> Any:
+def draw_multivariate_normal(
+    raw: Function, key: Any, mean: PyTree, cov: PyTree, *args: PyTree, **kw: PyTree
+) -> PyTree:
     """The covariance is in the square of the unit of the mean."""
     (value, unit), (square, given) = split_unit(mean), linear("multivariate_normal", "cov", cov)
     if unit is one and not np.any(value):
@@ -31,7 +36,9 @@ def draw_multivariate_normal(raw: Any, key: Any, mean: Any, cov: Any, *args: Any
 
 
 @unit_handler("scipy.stats.multivariate_normal.pdf", "scipy.stats.multivariate_normal.logpdf")
-def multivariate_normal(raw: Any, x: Any, mean: Any, cov: Any, *args: Any, **kw: Any) -> Any:
+def multivariate_normal(
+    raw: Function, x: PyTree, mean: PyTree, cov: PyTree, *args: PyTree, **kw: PyTree
+) -> PyTree:
     """A density per unit of each of the `n` variables; its logarithm needs pure numbers."""
     if raw.__name__ == "logpdf":
         return unit_function(raw, "x: 1, mean: 1, cov: 1 -> 1")(x, mean, cov, *args, **kw)
@@ -54,12 +61,12 @@ class UnitfulInterpolator:
 
     def __init__(
         self,
-        raw: Any,
-        points: Any,
-        values: Any,
+        raw: Function,
+        points: PyTree,
+        values: PyTree,
         method: str = "linear",
         bounds_error: bool = False,
-        fill_value: Any = np.nan,
+        fill_value: PyTree = np.nan,
     ) -> None:
         pairs = [linear("RegularGridInterpolator", f"points[{i}]", p) for i, p in enumerate(points)]
         self.axes = [unit for _, unit in pairs]
@@ -73,7 +80,7 @@ class UnitfulInterpolator:
             fill_value if fill is None and fill_value is not None else fill,
         )
 
-    def __call__(self, xi: Any, method: Any = None) -> Any:
+    def __call__(self, xi: PyTree, method: Any = None) -> PyTree:
         """Values at points: one quantity per axis in a tuple, or an array if they share a unit."""
         if isinstance(xi, tuple | list):
             parts = [self._coordinate(i, x) for i, x in enumerate(xi)]
@@ -85,7 +92,7 @@ class UnitfulInterpolator:
         ]
         return with_unit(self.inner(jnp.stack(columns, -1), method), self.unit)
 
-    def _coordinate(self, i: int, x: Any) -> Any:
+    def _coordinate(self, i: int, x: PyTree) -> PyTree:
         value, unit = linear("RegularGridInterpolator", f"xi[{i}]", x)
         if unit.dimension is not self.axes[i].dimension:
             raise incompatible(
@@ -97,18 +104,22 @@ class UnitfulInterpolator:
 
 
 @unit_handler("scipy.interpolate.RegularGridInterpolator")
-def regular_grid_interpolator(raw: Any, *args: Any, **kwargs: Any) -> UnitfulInterpolator:
+def regular_grid_interpolator(
+    raw: Function, *args: PyTree, **kwargs: PyTree
+) -> UnitfulInterpolator:
     """An interpolator of quantities."""
     return UnitfulInterpolator(raw, *args, **kwargs)
 
 
 @unit_handler("scipy.optimize.minimize")
-def minimize(raw: Any, fun: Any, x0: Any, args: Any = (), **kwargs: Any) -> Any:
+def minimize(
+    raw: Function, fun: Function, x0: PyTree, args: Sequence[PyTree] = (), **kwargs: PyTree
+) -> PyTree:
     """The function gets a quantity and may return one; so are `x`, `fun`, `jac` and `hess_inv`."""
     value, unit = linear("minimize", "x0", x0)
     units_seen: list[Unit] = []
 
-    def numbers(x: Any) -> Any:
+    def numbers(x: PyTree) -> PyTree:
         out, loss_unit = linear("minimize", "fun(x)", fun(labelled(x, unit), *args))
         units_seen[:] = [loss_unit]
         return out

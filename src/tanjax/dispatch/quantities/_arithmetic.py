@@ -13,13 +13,14 @@ Sharp edges. Only for concrete, dense operands; everything else is `NotImplement
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
 
 from tanjax._dtype_range import Range, range_of
+from tanjax._typing import Function
 from tanjax.arrays import (
     Bits,
     Unitful,
@@ -37,7 +38,7 @@ from tanjax.registry.quantities import checked, labelled
 from tanjax.units import Unit, add_units, is_step, subtract_units
 
 
-def span_of(a: Any, b: Any) -> Range | None:
+def span_of(a: PyTree, b: PyTree) -> Range | None:
     """The range of `a * b`, if that is all that need be known of them; else None: 0.2 us.
 
     Python's numbers take the dtype of their partner, whatever their size.
@@ -53,7 +54,7 @@ def span_of(a: Any, b: Any) -> Range | None:
     return range_of(other) if dtype is None or dtype is other else None
 
 
-def _operands(x: Any, y: Any) -> Any:
+def _operands(x: PyTree, y: PyTree) -> PyTree:
     """Numbers, labels, measured bits, range; None if the operands are none of ours."""
     (a, la), (b, lb) = split_unit(x), split_unit(y)
     if is_structured(a) or is_structured(b) or not (la.is_linear and lb.is_linear):
@@ -66,7 +67,7 @@ def _operands(x: Any, y: Any) -> Any:
     return None if span is None else (a, la, p, b, lb, q, span, dtype)
 
 
-def multiply(raw: Any, x: Any, y: Any) -> Any:
+def multiply(raw: Function, x: PyTree, y: PyTree) -> PyTree:
     """`x * y` in range: see the module."""
     found = _operands(x, y)
     if found is None:
@@ -77,7 +78,7 @@ def multiply(raw: Any, x: Any, y: Any) -> Any:
     return _product(raw, a, p, b, q, label, span, dtype, sure, 1)
 
 
-def divide(raw: Any, x: Any, y: Any) -> Any:
+def divide(raw: Function, x: PyTree, y: PyTree) -> PyTree:
     """`x / y` in range: see the module."""
     found = _operands(x, y)
     if found is None:
@@ -91,14 +92,14 @@ def divide(raw: Any, x: Any, y: Any) -> Any:
 
 
 def _product(
-    raw: Any,
-    a: Any,
+    raw: Function,
+    a: PyTree,
     p: Bits,
-    b: Any,
+    b: PyTree,
     q: Bits,
     label: Unit,
     span: Range,
-    dtype: Any,
+    dtype: DTypeLike,
     sure: Bits,
     sign: int,
 ) -> Unitful:
@@ -123,7 +124,7 @@ def _product(
     return settle(result, label.scaled(middle))
 
 
-def _entrywise(a: Any, b: Any, sign: int) -> Bits:
+def _entrywise(a: PyTree, b: PyTree, sign: int) -> Bits:
     """Where the entries of a product or quotient lie, without computing them."""
     (size_a, of_a), (size_b, of_b) = _frexp(a), _frexp(b)
     counts = size_a & size_b
@@ -134,7 +135,7 @@ def _entrywise(a: Any, b: Any, sign: int) -> Bits:
     return (low - 2, high) if sign > 0 else (low - 1, high + 1)
 
 
-def _frexp(x: Any) -> tuple[Any, Any]:
+def _frexp(x: PyTree) -> tuple[PyTree, PyTree]:
     """Which entries are neither zero nor non-finite, and their exponents."""
     with jax.ensure_compile_time_eval():
         size = np.abs(np.asarray(x))
@@ -151,7 +152,7 @@ def _split(p: Bits, q: Bits, middle: int, sign: int, span: Range) -> int | None:
     return int(low + high) // 2 if low <= high else None
 
 
-def add(raw: Any, x: Any, y: Any) -> Any:
+def add(raw: Function, x: PyTree, y: PyTree) -> PyTree:
     """`x + y` or `x - y` in range, and `raw` of both at one exponent: see the module."""
     found = _operands(x, y)
     if found is None:
@@ -188,7 +189,7 @@ def add(raw: Any, x: Any, y: Any) -> Any:
     return settle(result, label)
 
 
-def on_scale(raw: Any, x: Any, y: Any, /) -> Any:
+def on_scale(raw: Function, x: PyTree, y: PyTree, /) -> PyTree:
     """`x + y` and `x - y` where one is a point of an affine or logarithmic scale.
 
     Point - point is a difference, point ± difference a point; everything else is nonsense.

@@ -8,13 +8,15 @@ it is so large that it has no digits behind the point, or they raise `ScaleError
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
 
 from tanjax._dtype_range import range_of
+from tanjax._typing import Function
 from tanjax.arrays import Unitful, as_array, bits_of, settle, shift, unitful
 from tanjax.registry.quantities import checked, unscale
 
@@ -27,7 +29,9 @@ _ROUNDING = ("around", "ceil", "fix", "floor", "rint", "round", "trunc")
 _CASTS = ("astype", "convert_element_type")
 
 
-def in_its_unit(name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def in_its_unit(
+    name: str, call: Function, args: Sequence[PyTree], kwargs: dict[str, PyTree]
+) -> PyTree:
     """`call` with the numbers of scaled quantities at exponent 0."""
     q = args[0] if args else None
     if type(q) is Unitful and q.label.is_linear:
@@ -43,7 +47,7 @@ def in_its_unit(name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> 
     return call(*plain, **kwargs)
 
 
-def _is_scaled(x: Any) -> bool:
+def _is_scaled(x: PyTree) -> bool:
     return type(x) is Unitful and bool(x.label.scale)
 
 
@@ -54,8 +58,8 @@ def _is_whole(q: Unitful) -> bool:
 
 
 def _cast(
-    name: str, call: Callable[..., Any], q: Unitful, dtype: Any, rest: Any, kwargs: Any
-) -> Any:
+    name: str, call: Function, q: Unitful, dtype: DTypeLike, rest: PyTree, kwargs: dict[str, PyTree]
+) -> PyTree:
     """Another dtype; numbers that it does not hold at this exponent are moved first."""
     kwargs = {k: v for k, v in kwargs.items() if k not in ("dtype", "new_dtype")}
     span, bits = range_of(jnp.dtype(dtype)), bits_of(q)

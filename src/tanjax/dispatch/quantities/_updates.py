@@ -6,14 +6,15 @@ another power of two to fit together, the array takes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import units
 from tanjax._dtype_range import range_of
 from tanjax._errors import UnitError, incompatible, message
+from tanjax._typing import Function
 from tanjax.arrays import (
     Unitful,
     as_array,
@@ -58,18 +59,18 @@ class Updates:
     def __init__(self, q: Unitful, index: Any) -> None:
         self.q, self.index = q, index
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> PyTree:
         raise TypeError("`q.at[i]` has its index: write `q.at[i, j]` instead of `q.at[i][j]`.")
 
-    def _at(self) -> Any:
+    def _at(self) -> PyTree:
         return as_array(self.q.stored).at[self.index]
 
-    def _number(self, name: str, values: Any) -> Any:
+    def _number(self, name: str, values: PyTree) -> PyTree:
         if type(values) in (int, float) and values == 0 and self.q.label.is_linear:
             return values
         return _convert_for(f"at[...].{name}", values, self.q.label)
 
-    def _same(self, name: str, values: Any, kwargs: Any) -> Unitful:
+    def _same(self, name: str, values: PyTree, kwargs: dict[str, PyTree]) -> Unitful:
         zero = type(values) in (int, float) and values == 0
         if type(values) is not Unitful and self.q.label.scale and self.q.label.is_dimensionless:
             values = values if zero else unitful(values, units.one)
@@ -89,14 +90,16 @@ class Updates:
             number = self._number(name, values)
         return unitful(getattr(self._at(), name)(number, **kwargs), self.q.label)
 
-    def _at_label(self, name: str, values: Unitful, label: Any, kwargs: Any) -> Any:
+    def _at_label(
+        self, name: str, values: Unitful, label: Any, kwargs: dict[str, PyTree]
+    ) -> PyTree:
         """The updated numbers under a label; it says so if some are lost that they depend on."""
         pairs = [(x.stored, x.label, label) for x in (self.q, values)]
         numbers = [convert(*pair) for pair in pairs]
         call = lambda x, y: getattr(as_array(x).at[self.index], name)(y, **kwargs)
         return checked(f"at[...].{name}", call, numbers, pairs, [self.q, values])
 
-    def _together(self, name: str, values: Any) -> Any:
+    def _together(self, name: str, values: PyTree) -> PyTree:
         """The label that suits old and new values; None if that of the array does."""
         q = self.q
         if type(values) is not Unitful or values.label.dimension is not q.label.dimension:
@@ -111,7 +114,7 @@ class Updates:
             return None
         return centred_label([q, values], q.label)
 
-    def _pure(self, name: str, values: Any, kwargs: Any) -> Unitful:
+    def _pure(self, name: str, values: PyTree, kwargs: dict[str, PyTree]) -> Unitful:
         if not self.q.label.is_linear:
             raise not_linear(f"at[...].{name}", "the array", self.q.label)
         number = values.plain(f"at[...].{name}") if type(values) is Unitful else values
@@ -121,7 +124,7 @@ class Updates:
             return labelled(through_graph(call)(stored, number), self.q.label)
         return unitful(call(stored, number), self.q.label)
 
-    def get(self, *, fill_value: Any = None, **kwargs: Any) -> Unitful:
+    def get(self, *, fill_value: PyTree = None, **kwargs: PyTree) -> Unitful:
         """The entries at the index; a `fill_value` has the unit too."""
         if fill_value is not None:
             kwargs["fill_value"] = self._number("get", fill_value)
@@ -129,37 +132,37 @@ class Updates:
                 kwargs["fill_value"] = np.asarray(kwargs["fill_value"]).item()
         return settle(self._at().get(**kwargs), self.q.label)
 
-    def set(self, values: Any, **kwargs: Any) -> Unitful:
+    def set(self, values: PyTree, **kwargs: PyTree) -> Unitful:
         """A copy with entries replaced."""
         return self._same("set", values, kwargs)
 
-    def add(self, values: Any, **kwargs: Any) -> Unitful:
+    def add(self, values: PyTree, **kwargs: PyTree) -> Unitful:
         """A copy with values added."""
         return self._same("add", values, kwargs)
 
-    def subtract(self, values: Any, **kwargs: Any) -> Unitful:
+    def subtract(self, values: PyTree, **kwargs: PyTree) -> Unitful:
         """A copy with values subtracted."""
         return self._same("subtract", values, kwargs)
 
-    def min(self, values: Any, **kwargs: Any) -> Unitful:
+    def min(self, values: PyTree, **kwargs: PyTree) -> Unitful:
         """A copy with the smaller of entry and value."""
         return self._same("min", values, kwargs)
 
-    def max(self, values: Any, **kwargs: Any) -> Unitful:
+    def max(self, values: PyTree, **kwargs: PyTree) -> Unitful:
         """A copy with the larger of entry and value."""
         return self._same("max", values, kwargs)
 
-    def multiply(self, values: Any, **kwargs: Any) -> Unitful:
+    def multiply(self, values: PyTree, **kwargs: PyTree) -> Unitful:
         """A copy with entries multiplied by pure numbers."""
         return self._pure("multiply", values, kwargs)
 
     mul = multiply
 
-    def divide(self, values: Any, **kwargs: Any) -> Unitful:
+    def divide(self, values: PyTree, **kwargs: PyTree) -> Unitful:
         """A copy with entries divided by pure numbers."""
         return self._pure("divide", values, kwargs)
 
-    def power(self, values: Any, **kwargs: Any) -> Unitful:
+    def power(self, values: PyTree, **kwargs: PyTree) -> Unitful:
         """A copy with entries raised to powers. **Raises:** `UnitError` if they are no numbers."""
         if not self.q.label.is_dimensionless:
             raise UnitError(
@@ -173,14 +176,14 @@ class Updates:
         raised = as_array(number).at[self.index].power(power, **kwargs)
         return unitful(raised, units.one).to(self.q.unit)
 
-    def apply(self, f: Callable[[Any], Any], **kwargs: Any) -> Unitful:
+    def apply(self, f: Function, **kwargs: PyTree) -> Unitful:
         """A copy with `f` (of quantities of this unit) applied to entries."""
         unit = self.q.label
         inner = lambda v: _convert_for("at[...].apply", f(unitful(v, unit)), unit)
         return unitful(self._at().apply(inner, **kwargs), unit)
 
 
-def _convert_for(where: str, x: Any, unit: Any) -> Any:
+def _convert_for(where: str, x: PyTree, unit: Any) -> PyTree:
     value, own = (x.stored, x.label) if type(x) is Unitful else (x, units.one)
     if own.dimension is not unit.dimension:
         given = describe_unit(x.label if type(x) is Unitful else None)

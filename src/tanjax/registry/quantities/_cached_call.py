@@ -16,11 +16,13 @@ have no pattern.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jaxtyping import PyTree
 
+from tanjax._typing import Function
 from tanjax.arrays import ORDINARY, Unitful, convert, is_structured, unitful
 from tanjax.units import Unit, conversion
 
@@ -33,9 +35,9 @@ CachedCall = Callable[[Any, Any], Any]
 Move = tuple[Any, Any, Unit, Unit]  # slot, index in a sequence or None, from, to
 
 
-def pattern(values: Any) -> tuple[Any, ...] | None:
+def pattern(values: PyTree) -> tuple[PyTree, ...] | None:
     """All that the meaning of a call depends on; `None` where there is a structured array."""
-    key: list[Any] = []
+    key: list[PyTree] = []
     for value in values:
         kind = type(value)
         if kind is Unitful:
@@ -56,7 +58,7 @@ def pattern(values: Any) -> tuple[Any, ...] | None:
     return tuple(key)
 
 
-def is_concrete(x: Any) -> bool:
+def is_concrete(x: PyTree) -> bool:
     """Whether a value is a `jax.Array` and no tracer, by its class: 0.05 us."""
     try:
         return _concrete[type(x)]
@@ -66,12 +68,12 @@ def is_concrete(x: Any) -> bool:
 
 
 def cached_call(
-    raw: Callable[..., Any],
-    args: Any,
-    kwargs: Any,
+    raw: Function,
+    args: Sequence[PyTree],
+    kwargs: dict[str, PyTree],
     moves: list[Move],
-    label: Callable[[Any], Any] | Unit | None,
-    programs: dict[Any, Callable[..., Any]],
+    label: Function | Unit | None,
+    programs: dict[Any, Function],
 ) -> CachedCall:
     """A function of the arguments of a call like this one.
 
@@ -85,7 +87,7 @@ def cached_call(
     named = [k for k, v in kwargs.items() if type(v) is Unitful or type(v) in _SEQUENCES]
     if not (nested or named or moves):
 
-        def direct(args: Any, kwargs: Any) -> Any:
+        def direct(args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> PyTree:
             return finish(raw(*[a.stored if type(a) is Unitful else a for a in args], **kwargs))
 
         return direct
@@ -94,17 +96,19 @@ def cached_call(
         fused = None if kwargs else _fused(raw, moves, programs)
         return _converting(raw, stripped, finish, moves, fused)
 
-    def in_order(args: Any, kwargs: Any) -> Any:
+    def in_order(args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> PyTree:
         values, kwargs = stripped(args, kwargs)
         return finish(raw(*values, **kwargs))
 
     return in_order
 
 
-def _stripper(nested: list[int], named: list[str]) -> Callable[[Any, Any], tuple[list[Any], Any]]:
+def _stripper(
+    nested: list[int], named: list[str]
+) -> Callable[[Any, Any], tuple[list[PyTree], Any]]:
     """A function from arguments to numbers; `nested`, `named`: where to look for more of them."""
 
-    def stripped(args: Any, kwargs: Any) -> tuple[list[Any], Any]:
+    def stripped(args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> tuple[list[PyTree], Any]:
         values = [a.stored if type(a) is Unitful else a for a in args]
         for i in nested:
             values[i] = [v.stored if type(v) is Unitful else v for v in values[i]]
@@ -118,15 +122,15 @@ def _stripper(nested: list[int], named: list[str]) -> Callable[[Any, Any], tuple
 
 
 def _converting(
-    raw: Callable[..., Any],
-    stripped: Callable[[Any, Any], tuple[list[Any], Any]],
-    finish: Callable[[Any], Any],
+    raw: Function,
+    stripped: Callable[[Any, Any], tuple[list[PyTree], Any]],
+    finish: Function,
     moves: list[Move],
-    fused: Callable[..., Any] | None,
+    fused: Function | None,
 ) -> CachedCall:
     """A call with conversions: in one program with the function if possible, or one by one."""
 
-    def converting(args: Any, kwargs: Any) -> Any:
+    def converting(args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> PyTree:
         nonlocal fused
         values, kwargs = stripped(args, kwargs)
         if fused is not None and all(map(_is_numeric, values)):
@@ -144,9 +148,7 @@ def _converting(
     return converting
 
 
-def _fused(
-    raw: Callable[..., Any], moves: list[Move], programs: dict[Any, Callable[..., Any]]
-) -> Callable[..., Any] | None:
+def _fused(raw: Function, moves: list[Move], programs: dict[Any, Function]) -> Function | None:
     """Conversions and function as one program; `None` if a factor needs a closer look."""
     places, factors = [], []
     for slot, index, a, b in moves:
@@ -161,7 +163,7 @@ def _fused(
     key = tuple(places)
     if key not in programs:
 
-        def convert_and_call(factors: Any, *values: Any) -> Any:
+        def convert_and_call(factors: PyTree, *values: PyTree) -> PyTree:
             given = list(values)
             for (slot, index, divides), factor in zip(key, factors, strict=True):
                 holder: Any = given if index is None else given[slot]
@@ -180,16 +182,16 @@ def _is_renaming(a: Unit, b: Unit) -> bool:
     return a.is_linear and b.is_linear and conversion(a, b) == (1.0, 1.0)
 
 
-def _is_numeric(x: Any) -> bool:
+def _is_numeric(x: PyTree) -> bool:
     """Whether a value is a concrete array, or a list of some."""
     return all(map(is_concrete, x)) if type(x) is list else is_concrete(x)
 
 
-def _holds_quantity(values: Any) -> bool:
+def _holds_quantity(values: PyTree) -> bool:
     return any(type(v) is Unitful for v in values)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: PyTree) -> PyTree:
     if type(value) is Unitful:
         return value.stored
     if type(value) in _SEQUENCES and _holds_quantity(value):
@@ -197,7 +199,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _labeller(label: Callable[[Any], Any] | Unit | None) -> Callable[[Any], Any]:
+def _labeller(label: Function | Unit | None) -> Function:
     if label is None:
         return lambda result: result
     if type(label) is Unit:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from jaxtyping import PyTree
+
 from tanjax.units import Unit
 from tanjax.units.signatures import Each, Many, Monomial, Operand, Plain, Several
 
@@ -17,7 +19,7 @@ from ._overflow import labelled, like, plain_result
 Label = Callable[[Any, dict[str, Any], list[Operand]], Any]
 
 
-def labeller(out: Any) -> Label:
+def labeller(out: PyTree) -> Label:
     """How results are labelled, as a function of the raw result and the units."""
     if isinstance(out, Plain):
         return lambda result, binding, operands: plain_result(result)
@@ -41,20 +43,20 @@ def _label_monomial(out: Monomial) -> Label:
     if len(out.powers) == 1 and out.powers[0][1] == 1:
         letter = out.powers[0][0]
 
-        def label_one(result: Any, binding: dict[str, Any], operands: Any) -> Any:
+        def label_one(result: PyTree, binding: dict[str, Any], operands: PyTree) -> PyTree:
             unit = binding.get(letter)
             return plain_result(result) if unit is None else labelled(result, unit)
 
         return label_one
 
-    def label(result: Any, binding: dict[str, Any], operands: Any) -> Any:
+    def label(result: PyTree, binding: dict[str, Any], operands: PyTree) -> Any:
         unit = out.unit(binding)
         return plain_result(result) if unit is None else labelled(result, unit)
 
     return label
 
 
-def _label_each(result: Any, binding: Any, operands: list[Operand]) -> Any:
+def _label_each(result: PyTree, binding: Any, operands: list[Operand]) -> PyTree:
     """Label every result with the unit of the operand in its place."""
     own = [unit for role, unit, _ in operands if role.letter == "*"]
     single = not isinstance(result, list | tuple)

@@ -16,13 +16,15 @@ quantities in 1 us. Nothing is known of tracers, integers and structured arrays.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax._dtype_range import Range, range_of
+from tanjax._typing import Function
 from tanjax.arrays import (
     NOTHING,
     Unitful,
@@ -39,11 +41,11 @@ Origin = tuple[Any, Unit, Unit] | None  # a number as it was, its label, the lab
 
 def checked(
     operation: str,
-    call: Callable[..., Any],
-    numbers: Sequence[Any],
+    call: Function,
+    numbers: Sequence[PyTree],
     origins: Sequence[Origin],
-    given: Any,
-) -> Any:
+    given: PyTree,
+) -> PyTree:
     """`call(*numbers)`; a warning if something was lost that its result depends on.
 
     **Arguments:** `origins`: where each number comes from, `None` if it is as it was; `given`: a
@@ -60,20 +62,20 @@ def checked(
 
 
 def checked_call(
-    operation: str, call: Callable[..., Any], given: Any, brought: Any, moves: Sequence[Any]
-) -> Any:
+    operation: str, call: Function, given: PyTree, brought: PyTree, moves: Sequence[PyTree]
+) -> PyTree:
     """`call` of positional and named numbers, as `checked`.
 
     **Arguments:** `given`: the arguments before; `brought`: as they are handed to `call`; `moves`:
     which of them were brought to another label: place, index in a sequence, from, to.
     """
 
-    def at(arguments: Any, slot: Any, index: Any) -> Any:
+    def at(arguments: PyTree, slot: Any, index: Any) -> PyTree:
         holder = arguments[0] if type(slot) is int else arguments[1]
         value = holder[slot] if index is None else holder[slot][index]
         return value.stored if type(value) is Unitful else value
 
-    def on_moved(*numbers: Any) -> Any:
+    def on_moved(*numbers: PyTree) -> PyTree:
         args, kwargs = list(brought[0]), dict(brought[1])
         for number, (slot, index, _, _) in zip(numbers, moves, strict=True):
             holder: Any = args if type(slot) is int else kwargs
@@ -88,7 +90,7 @@ def checked_call(
     return checked(operation, on_moved, numbers, origins, given)
 
 
-def _warn(operation: str, given: Any) -> None:
+def _warn(operation: str, given: PyTree) -> None:
     low, high = NOTHING
     for x in _leaves(given):
         stored, label = (x.stored, x.label) if type(x) is Unitful else (x, one)
@@ -99,9 +101,9 @@ def _warn(operation: str, given: Any) -> None:
     warn_too_wide(operation, low, high, _narrowest(given))
 
 
-def _lost(numbers: Sequence[Any], origins: Sequence[Origin], given: Any) -> dict[int, Any]:
+def _lost(numbers: Sequence[PyTree], origins: Sequence[Origin], given: PyTree) -> dict[int, PyTree]:
     """The numbers of which some entries are lost, with the smallest number in these places."""
-    found: dict[int, Any] = {}
+    found: dict[int, PyTree] = {}
     for i, (number, origin) in enumerate(zip(numbers, origins, strict=True)):
         if origin is None:
             continue
@@ -120,14 +122,14 @@ def _lost(numbers: Sequence[Any], origins: Sequence[Origin], given: Any) -> dict
     return found
 
 
-def _narrowest(given: Any) -> Any:
+def _narrowest(given: PyTree) -> Any:
     """The floating dtype with the least range among arrays, `None` without any."""
     arrays = [x.stored if type(x) is Unitful else x for x in _leaves(given)]
     dtypes = [x.dtype for x in arrays if hasattr(x, "dtype") and range_of(x.dtype)]
     return min(dtypes, key=lambda d: range_of(d).highest, default=None)  # type: ignore[union-attr]
 
 
-def _with_the_smallest(was: Any, number: Any, a: Unit, b: Unit, span: Range) -> Any:
+def _with_the_smallest(was: PyTree, number: PyTree, a: Unit, b: Unit, span: Range) -> PyTree:
     """A number with the smallest normal one in the place of what was lost; `None` if nothing was.
 
     What is exact as a subnormal number is not lost.
@@ -146,22 +148,22 @@ def _with_the_smallest(was: Any, number: Any, a: Unit, b: Unit, span: Range) -> 
     return nearly.astype(number.dtype) if hasattr(number, "dtype") else nearly.item()
 
 
-def _wide(x: Any) -> Any:
+def _wide(x: PyTree) -> PyTree:
     array = np.asarray(x)
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
-def _differ(result: Any, other: Any) -> bool:
+def _differ(result: PyTree, other: PyTree) -> bool:
     """Whether two results differ by more than rounding."""
     pairs = zip(_leaves(result), _leaves(other), strict=True)
     return any(_differs(x, y) for x, y in pairs)
 
 
-def _leaves(tree: Any) -> list[Any]:
+def _leaves(tree: PyTree) -> list[PyTree]:
     return jax.tree.leaves(tree, is_leaf=lambda x: type(x) is Unitful)
 
 
-def _differs(x: Any, y: Any) -> bool:
+def _differs(x: PyTree, y: PyTree) -> bool:
     span = range_of(x.dtype) if hasattr(x, "dtype") else None
     shift = 0
     if type(x) is Unitful and type(y) is Unitful:

@@ -18,13 +18,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax._dtype_range import range_of
+from tanjax._typing import Function
 from tanjax.arrays import (
     Unitful,
     bits_in,
@@ -64,7 +66,7 @@ SELECTING = frozenset(
 )
 
 
-def has_headroom(values: Iterable[Any], spread: bool = False, stretch: float = 0.0) -> bool:
+def has_headroom(values: Iterable[PyTree], spread: bool = False, stretch: float = 0.0) -> bool:
     """Whether a product of two of these values, or a sum, surely stays in range: 0.1 us each.
 
     **Arguments:** `spread`: whether all entries of an array are added up; `stretch`: log2 of the
@@ -84,7 +86,7 @@ def has_headroom(values: Iterable[Any], spread: bool = False, stretch: float = 0
     return True
 
 
-def measure_all(values: Iterable[Any]) -> None:
+def measure_all(values: Iterable[PyTree]) -> None:
     """Replace the bounds that quantities carry by what their numbers are: 2.5 us each."""
     for value in values:
         if type(value) is Unitful:
@@ -113,7 +115,7 @@ def _room(q: Unitful) -> Any:
     return q._bits
 
 
-def has_headroom_at(values: Iterable[Any], degree: float, spread: bool) -> bool:
+def has_headroom_at(values: Iterable[PyTree], degree: float, spread: bool) -> bool:
     """As `has_headroom`, where more than two values are multiplied with one another."""
     place = 3 if spread else 2
     for value in values:
@@ -128,21 +130,21 @@ def has_headroom_at(values: Iterable[Any], degree: float, spread: bool) -> bool:
     return True
 
 
-def through_graph(call: Callable[..., Any]) -> Callable[..., Any]:
+def through_graph(call: Function) -> Function:
     """`call` of plain arrays, through the scale graph.
 
     **Returns:** what `call` returns; a result with an exponent is a quantity in `2^exponent`.
     """
     from tanjax.scale import scaled_call
 
-    def run(*values: Any, **named: Any) -> Any:
+    def run(*values: PyTree, **named: PyTree) -> PyTree:
         leaves, tree = jax.tree.flatten((values, named))
         if any(isinstance(x, jax.core.Tracer) for x in leaves):
             return call(*values, **named)
         places = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array | np.ndarray)]
-        trees: list[Any] = []
+        trees: list[PyTree] = []
 
-        def on_arrays(*arrays: Any) -> list[Any]:
+        def on_arrays(*arrays: PyTree) -> list[PyTree]:
             full = list(leaves)
             for i, x in zip(places, arrays, strict=True):
                 full[i] = x
@@ -162,11 +164,11 @@ def through_graph(call: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def graphed(raw: Callable[..., Any], degree: float, spread: bool) -> Callable[..., Any]:
+def graphed(raw: Function, degree: float, spread: bool) -> Function:
     """`raw`, through the scale graph where its numbers are near the ends of the range."""
 
     @functools.wraps(raw)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
         if needs_graph((*args, *kwargs.values()), degree, spread):
             return through_graph(raw)(*args, **kwargs)
         return raw(*args, **kwargs)
@@ -175,28 +177,28 @@ def graphed(raw: Callable[..., Any], degree: float, spread: bool) -> Callable[..
     return call
 
 
-def labelled(result: Any, unit: Unit) -> Unitful:
+def labelled(result: PyTree, unit: Unit) -> Unitful:
     """A result of `through_graph` under a label."""
     if type(result) is Unitful:
         return settle(result.stored, unit.scaled(result.label.scale))
     return settle(result, unit) if unit.scale else unitful(result, unit)
 
 
-def plain_result(result: Any) -> Any:
+def plain_result(result: PyTree) -> PyTree:
     """Results without a unit, at exponent 0."""
     if type(result) is Unitful:
         return shift(result.stored, result.label.scale)
     return like(result, map(plain_result, result)) if isinstance(result, list | tuple) else result
 
 
-def like(result: Any, items: Iterable[Any]) -> Any:
+def like(result: PyTree, items: Iterable[Any]) -> PyTree:
     """A sequence of the class of another, which may be a named tuple; of no sequence a list."""
     if hasattr(result, "_fields"):
         return type(result)(*items)
     return type(result)(items) if isinstance(result, list | tuple) else list(items)
 
 
-def needs_graph(values: Iterable[Any], degree: float = 2.0, spread: bool = False) -> bool:
+def needs_graph(values: Iterable[PyTree], degree: float = 2.0, spread: bool = False) -> bool:
     """As `has_headroom`, of plain numbers: whether a function of them may leave the range."""
     for value in values:
         if type(value) in _SEQUENCES:
@@ -223,13 +225,13 @@ def distance(a: Unit, b: Unit) -> float:
 
 
 def fitted(
-    args: Any,
-    kwargs: Any,
-    operands: Any,
+    args: Sequence[PyTree],
+    kwargs: dict[str, PyTree],
+    operands: PyTree,
     where: Any,
     binding: dict[str, Any],
     roots: dict[str, int],
-) -> tuple[dict[str, Any], dict[Any, int]]:
+) -> tuple[dict[str, PyTree], dict[Any, int]]:
     """Labels at which the operands of each letter lie around one, and exponents of pure numbers.
 
     A function that has a meaning on quantities is homogeneous in each of its units, so a power of
@@ -239,7 +241,7 @@ def fitted(
     **Returns:** the binding with such labels; and for operands that must be pure numbers, but do
     not fit as such, by which power of two they are smaller than they should be, by place.
     """
-    groups: dict[str, list[tuple[Any, Any]]] = {}
+    groups: dict[str, list[tuple[PyTree, PyTree]]] = {}
     for (role, unit, _), place in zip(operands, where, strict=True):
         if isinstance(unit, Unit) and unit.is_linear:
             slot, index = place if type(place) is tuple else (place, None)
@@ -257,7 +259,7 @@ def fitted(
     return new, inner
 
 
-def meeting(quantities: list[Any], unit: Unit) -> Unit:
+def meeting(quantities: list[PyTree], unit: Unit) -> Unit:
     """The label at which quantities meet that a function needs in one unit: a plain one mostly."""
     if not unit.is_linear or all(q.label is unit for q in quantities):
         return unit
@@ -266,7 +268,7 @@ def meeting(quantities: list[Any], unit: Unit) -> Unit:
     return centred_label(quantities, unit)
 
 
-def centred_label(quantities: list[Any], unit: Unit, root: int = 1) -> Unit:
+def centred_label(quantities: list[PyTree], unit: Unit, root: int = 1) -> Unit:
     """The label at which quantities lie around one, together.
 
     **Arguments:** `root`: its exponent is a multiple of this.
@@ -278,7 +280,7 @@ def centred_label(quantities: list[Any], unit: Unit, root: int = 1) -> Unit:
     if any(bits is None for bits, _ in known) or None in spans:
         scales = (unit.scale, *(q.label.scale for q in quantities))
         return unit.plain.scaled(max(scales)).divisible(root)
-    span = min(spans, key=lambda s: s.highest)  # type: ignore[union-attr,arg-type,return-value]
+    span = min(spans, key=lambda s: s.highest)  # type: ignore[union-attr]
     low, high = joined(known, unit.plain)  # type: ignore[arg-type]
     if low > high:
         return unit.plain
@@ -291,14 +293,14 @@ def centred_label(quantities: list[Any], unit: Unit, root: int = 1) -> Unit:
 
 
 def centred_call(
-    operation: str, call: Callable[..., Any], args: Any, kwargs: Any
-) -> tuple[Any, bool]:
+    operation: str, call: Function, args: Sequence[PyTree], kwargs: dict[str, PyTree]
+) -> tuple[PyTree, bool]:
     """`call` of arguments whose quantities lie around one, those of a dimension at one exponent.
 
     **Returns:** also whether none of them had an exponent before.
     """
     leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=lambda x: type(x) is Unitful)
-    groups: dict[Any, list[Any]] = {}
+    groups: dict[Any, list[PyTree]] = {}
     for q in leaves:
         if type(q) is Unitful and q.label.is_linear and not is_structured(q.stored):
             groups.setdefault(q.label.dimension, []).append(q)
@@ -311,7 +313,7 @@ def centred_call(
             places.append(i)
             labels.append(q.label.plain.scaled(exponents[q.label.dimension]))
 
-    def on_moved(*numbers: Any) -> Any:
+    def on_moved(*numbers: PyTree) -> PyTree:
         new = list(leaves)
         for i, number, label in zip(places, numbers, labels, strict=True):
             new[i] = unitful(number, label)
@@ -324,7 +326,7 @@ def centred_call(
     return checked(operation, on_moved, numbers, origins, leaves), plain
 
 
-def unscale(result: Any) -> Any:
+def unscale(result: PyTree) -> PyTree:
     """Results at exponent 0 wherever their dtype holds them there."""
     if type(result) is Unitful and result.label.scale:
         bits, label = bits_of(result), result.label
@@ -337,7 +339,7 @@ def unscale(result: Any) -> Any:
     return like(result, map(unscale, result)) if isinstance(result, list | tuple) else result
 
 
-def _pure(members: list[tuple[Any, Any]]) -> Iterable[tuple[Any, int]]:
+def _pure(members: list[tuple[PyTree, PyTree]]) -> Iterable[tuple[Any, int]]:
     """The places of pure numbers that do not fit at exponent 0, and their exponents."""
     for place, q in members:
         bits, span = bits_of(q), range_of(q.dtype)
@@ -347,24 +349,28 @@ def _pure(members: list[tuple[Any, Any]]) -> Iterable[tuple[Any, int]]:
             yield place, q.label.scale
 
 
-def without_exponents(args: Any, kwargs: Any, inner: dict[Any, int]) -> tuple[Any, Any]:
+def without_exponents(
+    args: Sequence[PyTree], kwargs: dict[str, PyTree], inner: dict[Any, int]
+) -> tuple[PyTree, PyTree]:
     """Arguments without the powers of two that are in `inner`."""
     return _changed(args, kwargs, inner, lambda q, _: unitful(q.stored, q.label.plain))
 
 
-def shifted(call: Callable[..., Any], inner: dict[Any, int]) -> Callable[..., Any]:
+def shifted(call: Function, inner: dict[Any, int]) -> Function:
     """`call` of numbers that are multiplied by a power of two first, inside of the graph."""
     if not inner:
         return call
 
-    def on_stored(*args: Any, **kwargs: Any) -> Any:
+    def on_stored(*args: PyTree, **kwargs: PyTree) -> PyTree:
         args, kwargs = _changed(args, kwargs, inner, shift)
         return call(*args, **kwargs)
 
     return on_stored
 
 
-def _changed(args: Any, kwargs: Any, places: dict[Any, int], change: Any) -> tuple[Any, Any]:
+def _changed(
+    args: Sequence[PyTree], kwargs: dict[str, PyTree], places: dict[Any, int], change: Function
+) -> tuple[PyTree, PyTree]:
     """Arguments with `change(value, exponent)` at some places."""
     args, kwargs = list(args), dict(kwargs)
     for place, exponent in places.items():

@@ -12,8 +12,9 @@ Constants are converted at planning time, for nothing. The choice is an integer 
    one of the conversions on the way has to happen: such *conflicts* give a lower bound, and where
    to convert (`_conflicts`, `_cover`).
 4. The exponents follow, equation by equation, within these bounds, and are improved back and forth
-   (`_moves`). If the cost is that of the bound, they are proven best; if not, HiGHS solves small
-   programs, with the conflicts as further rows (`_integer_program`).
+   (`_moves`). If the cost is that of the bound, they are proven best; if not, small programs get
+   one conversion for all readings of a value (`_levels`), and are solved by HiGHS if that does not
+   do either, with the conflicts as further rows (`_integer_program`).
 5. Programs that wander out of range at random have more conflicts than there is time for. When
    that shows, their equations are walked without bounds, in linear time; if what is found is proven
    good to `GOOD`, that is the answer.
@@ -46,6 +47,7 @@ from ._cells import loosen
 from ._conflicts import Bounds
 from ._cover import exact, greedy, packing
 from ._integer_program import least_violation, solve
+from ._levels import share
 from ._moves import descend
 from ._presolve import ANY as ANY, FREE as FREE, Problem as Problem, System
 
@@ -142,9 +144,11 @@ class _Search:
                 return self._construct(bounds, "propagation")._replace(method="propagation")
             bounds.resume(self._until(0.5))
             covered = self._covered(bounds)
-        best = self._construct(bounds, "presolve" if covered else "rounding")
+        best = first = self._construct(bounds, "presolve" if covered else "rounding")
         if best.excess > GAP:
             best = self._descend("search")
+        if best.excess > GAP and small and (found := share(self.system, first.values, first.uses)):
+            best = self._offer_all(found, "search")
         return self._whole(bounds) if best.excess > GAP and small and self.left > 0 else best
 
     def _few(self, bounds: Bounds) -> bool:
@@ -212,7 +216,9 @@ class _Search:
 
     def _descend(self, method: str, bounds: Bounds | None = None) -> Assignment:
         """The cheapest exponents that a short local search finds."""
-        exponents = descend(self.system, until=self.deadline, bounds=bounds)
+        return self._offer_all(descend(self.system, until=self.deadline, bounds=bounds), method)
+
+    def _offer_all(self, exponents: list[int], method: str) -> Assignment:
         found = np.array(exponents, dtype=np.int64)
         return self._offer(found[: self.system.n], found[self.system.n :], method)
 

@@ -59,7 +59,7 @@ class Value:
     the whole program), `"constant"` (number known at planning time: in `constant`), `"inner"` (an
     argument of a nested graph) or `"result"` (of `node`); `computed`: how often it is computed;
     `uses`: who reads it; `restored`: a constant that did not fit in its dtype, with the number as
-    it was written.
+    it was written; `is_floating`: whether it has an exponent at all, real or complex; `size`.
     """
 
     index: int
@@ -70,18 +70,16 @@ class Value:
     node: Node | None = None
     uses: list[Use] = dataclasses.field(default_factory=list)
     restored: bool = False
+    is_floating: bool = dataclasses.field(init=False)
+    size: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        # Asked for thirty times per equation: 0.03 us each instead of 0.3 and 3.
+        self.is_floating = is_floating(self.aval)
+        self.size = math.prod(getattr(self.aval, "shape", ()))
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.index}: {self.aval}>"
-
-    @property
-    def is_floating(self) -> bool:
-        """Whether the value has an exponent at all: real or complex floating point."""
-        return is_floating(self.aval)
-
-    @property
-    def size(self) -> int:
-        return int(np.prod(getattr(self.aval, "shape", ()), dtype=np.int64))
 
 
 @dataclasses.dataclass(eq=False, slots=True, repr=False)

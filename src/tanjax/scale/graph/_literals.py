@@ -2,12 +2,18 @@
 
 JAX rounds a Python number to the dtype of its partner while it traces, and remembers what it
 traced: a helper under `jax.jit`, a loop's body, a gradient may have lost a constant long before
-anybody looks. So a program is traced under a watch (`_casts.py`), which sees each number together
-with the constant that JAX makes of it. If the jaxpr holds zeros, infinities or subnormals of which
-nothing is known, from traces that JAX remembered, it is traced again under a key of our own, where
-JAX remembers only what was watched. Where JAX remembers even then (it keeps casts of NumPy's arrays
-with these), numbers are read off a trace with float64 in place of floating arguments, side by side
-with the narrow one.
+anybody looks. A jaxpr without zeros, infinities and subnormals has lost none. One that holds some
+of which nothing is known is traced again under a key of our own, where JAX remembers only what was
+watched, and under a watch (`_casts.py`), which sees each number together with the constant that JAX
+makes of it. Where JAX remembers even then (it keeps casts of NumPy's arrays with these), the watch
+looks at more, and in the end numbers are read off a trace with float64 in place of floating
+arguments, side by side with the narrow one.
+
+Where no zero is written in a function, nobody watches the first trace but for NumPy's flags: a
+watched one takes four times as long (80 ms instead of 20 for 500 equations, which XLA compiles in
+100 ms). That is safe because what a watch learns is asked for only of constants that look crushed:
+each of these that is met is known, or the reason for another trace. Whether a zero is written is a
+guess (`_written.py`), which saves that one.
 
 Sharp edges. A function that asks for the dtype of its arguments may be another program in float64;
 if the jaxprs differ by more than conversions of dtypes nothing is restored, and a warning says so.
@@ -27,6 +33,7 @@ from tanjax import _compat
 
 from ._casts import Lost, Watch, is_crushed, is_unknown, known_as, learn, looks_crushed
 from ._graph import is_floating, nested_jaxprs
+from ._written import may_be_crushed
 
 
 class Traced(NamedTuple):
@@ -42,29 +49,33 @@ class Traced(NamedTuple):
 
 
 def trace(
-    make: Callable[[], Any], fun: Callable[..., Any] | None, arguments: Sequence[Any]
+    make: Callable[[], Any],
+    fun: Callable[..., Any] | None,
+    arguments: Sequence[Any],
+    written: Any = None,
 ) -> Traced:
     """Trace, and find the constants that are not what was written.
 
     **Arguments:** `make`: traces: `lambda: jax.jit(f).trace(*args)`; `fun`: the function of flat
-    `arguments`, for a trace in float64.
-    **Cost:** one trace; a second where JAX remembered traces with zeros that nobody watched; one
-    in float64 where the second does not know them either.
+    `arguments`, for a trace in float64; `written`: the function as the user has it, None for `fun`.
+    **Cost:** one trace; a watched one (2-4 times as long) where it holds zeros of which nothing is
+    known; a thorough one (10 times) where that does not know them either, and one in float64. Where
+    a zero is written, the first is watched already.
     """
-    closed, out, watch = _watched(make)
+    is_watched = may_be_crushed(fun if written is None else written)
+    closed, out, watch = _traced(make, Watch(flags_only=not is_watched))
     notes: list[str] = []
     if _unknown(closed, bool(watch.places)):
-        with _compat.planning(True):
-            again, _, watch = _watched(make, thorough=True)
-        unknown = _unknown(again, bool(watch.places))
-        if unknown and watch.is_blind:
-            notes.append(_BLIND)
-        if unknown and not _read_off(again, fun, arguments):
-            _learn(unknown, Lost)
-        _learn(_unknown(again, False), None)
-        if not _restored(again):
-            _learn(_unknown(closed, False), None)  # the zeros that JAX remembered are right
-        closed = again
+        first = closed
+        closed, watch = _watched(make, (True,) if is_watched else (False, True))
+        if unknown := _unknown(closed, bool(watch.places)):
+            if watch.is_blind:
+                notes.append(_BLIND)
+            if not _read_off(closed, fun, arguments):
+                _learn(unknown, Lost)
+            _learn(_unknown(closed, False), None)
+        if not _restored(closed):
+            _learn(_unknown(first, False), None)  # the zeros that JAX remembered are right
     restored = _restored(closed)
     lost = {place for place, wide in restored.items() if wide is Lost}
     if lost:
@@ -73,13 +84,26 @@ def trace(
     return Traced(closed, out, kept, tuple(notes))
 
 
-def _watched(make: Callable[[], Any], **how: Any) -> tuple[Any, Any, Watch]:
-    with Watch(**how) as watch:
+def _watched(make: Callable[[], Any], thorough: Sequence[bool]) -> tuple[Any, Watch]:
+    """The jaxpr of a watched trace; of the next one, where that leaves something unknown.
+
+    Each has a key of its own: JAX would remember the first, and the other would see nothing.
+    """
+    for is_thorough in thorough:
+        with _compat.planning("thorough" if is_thorough else "watched"):
+            closed, _, watch = _traced(make, Watch(thorough=is_thorough))
+        for _, constant in _unknown(closed, False):
+            watch.recognise(constant)
+        if not _unknown(closed, bool(watch.places)):
+            break
+    return closed, watch
+
+
+def _traced(make: Callable[[], Any], watch: Watch) -> tuple[Any, Any, Watch]:
+    with watch:
         traced = make()
         for _ in _jaxprs(traced.jaxpr):  # maps of linear rules are traced when looked at
             pass
-    for _, constant in _unknown(traced.jaxpr, False):
-        watch.recognise(constant)
     return traced.jaxpr, traced.out_info, watch
 
 

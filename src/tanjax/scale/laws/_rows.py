@@ -17,6 +17,7 @@ because identities cost more than conversions.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
@@ -44,12 +45,16 @@ def rows_of(node: Node, m: Magnitudes) -> list[Row]:
         rows = at_zero(node, m)
     else:
         rows = found.rows(node, m) if found.rows else _of_signature(node, found, m)
-    return [tuple(term for term in row if floating([term[1]])) for row in rows]
+    return [tuple(term for term in row if _has_exponent(term[1])) for row in rows]
+
+
+def _has_exponent(thing: Any) -> bool:
+    return bool((thing.value if type(thing) is Use else thing).is_floating)
 
 
 def floating(things: Iterable[Any]) -> list[Any]:
     """Those uses or values that have an exponent."""
-    return [t for t in things if (t.value if type(t) is Use else t).is_floating]
+    return [t for t in things if _has_exponent(t)]
 
 
 def equal(things: Iterable[Any]) -> Iterator[Row]:
@@ -77,36 +82,51 @@ def fitting(things: Iterable[Any], m: Magnitudes) -> Iterator[Row]:
 
 def _of_signature(node: Node, law: Law, m: Magnitudes) -> Iterator[Row]:
     """Equal letters have equal exponents, pure numbers exponent 0, products the sum."""
-    signature = Signature.parse(law.units(node.equation))
+    text = law.units(node.equation)
     if law.each:
         for use, out in zip(node.uses, node.outputs, strict=False):
-            yield from _read(signature, [use], [out], [])
+            yield from _read(text, [use], [out], [])
         return
     pure: list[Any] = []
-    yield from _read(signature, node.uses, node.outputs, pure)
+    yield from _read(text, node.uses, node.outputs, pure)
     movable = law.replay is not None and not (law.real_only and _is_complex(node))
     yield from fitting(pure, m) if movable else zero(pure)
 
 
-def _read(
-    signature: Signature, operands: list[Use], results: list[Value], pure: list[Any]
-) -> Iterator[Row]:
-    """The rows of a signature; what has no unit in it is added to `pure`."""
-    leaders: dict[str, Use] = {}
-    for role, use in zip(signature.roles_of(len(operands)), operands, strict=True):
-        if role.letter in ("1", "-"):
-            pure.append(use)
-        elif role.letter != "*" and use.value.is_floating:
-            first = leaders.setdefault(role.letter, use)
-            if first is not use:
-                yield (1, first), (-1, use)
-    for i, (out, item) in enumerate(zip(results, signature.results_of(len(results)), strict=False)):
+# Letters of operands, and of each result its power and those of letters; None: its operand's.
+_Letters = tuple[tuple[str, ...], tuple[tuple[int, tuple[tuple[int, str], ...]] | None, ...]]
+
+
+@functools.cache  # the fractions of a product take 10 us
+def _letters(text: str, operands: int, results: int) -> _Letters:
+    signature, found = Signature.parse(text), list[Any]()
+    for item in signature.results_of(results):
         if isinstance(item, Each):
-            yield from equal([operands[i], out])
+            found.append(None)
             continue
         powers = item.powers if isinstance(item, Monomial) else ()
         root = math.lcm(*(power.denominator for _, power in powers))
-        terms = [(int(p * root), leaders[x]) for x, p in powers if x in leaders]
+        found.append((root, tuple((int(p * root), x) for x, p in powers)))
+    return tuple(role.letter for role in signature.roles_of(operands)), tuple(found)
+
+
+def _read(text: str, operands: list[Use], results: list[Value], pure: list[Any]) -> Iterator[Row]:
+    """The rows of a signature; what has no unit in it is added to `pure`."""
+    leaders: dict[str, Use] = {}
+    letters, items = _letters(text, len(operands), len(results))
+    for letter, use in zip(letters, operands, strict=True):
+        if letter in ("1", "-"):
+            pure.append(use)
+        elif letter != "*" and use.value.is_floating:
+            first = leaders.setdefault(letter, use)
+            if first is not use:
+                yield (1, first), (-1, use)
+    for i, (out, item) in enumerate(zip(results, items, strict=False)):
+        if item is None:
+            yield from equal([operands[i], out])
+            continue
+        root, powers = item
+        terms = [(power, leaders[x]) for power, x in powers if x in leaders]
         if terms:
             yield *terms, (-root, out)
         else:

@@ -10,6 +10,9 @@ the precision) of its type; `losses` compares the two and says what the range al
     plain = evaluate(graph, arguments, simulate=True)
     losses(graph, reference, plain)  # empty: leave the program alone
 
+A later run takes from an earlier one what is computed of the very operands: at exponents that hold
+its numbers, a simulated run is the reference, and only looks whether they do.
+
 A node that is too large, has no rule or has effects (callbacks, printing) is not run: what depends
 on it is unknown (None), and `skipped` says why. A loop that is too long is sampled, see `_loops`.
 Sharp edge: with `estimated`, the two runs saw only the first iterations; trust the magnitudes.
@@ -19,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -31,9 +34,12 @@ from ..numbers._measure import measure
 from ..numbers._range import is_reciprocal, vanishes
 from ..numbers._stored import Clamped, clamp_to, rounded_to, saturated
 from ..numbers._wide import Wide, beyond, inverse, magnitude_of, settle, wide
+from ._evaluation import OVER_BUDGET, UNDEFINED, Evaluation, Event, Skipped
 from ._nested import runner_of
 
 __all__ = [
+    "OVER_BUDGET",
+    "UNDEFINED",
     "Evaluation",
     "Event",
     "evaluate",
@@ -48,57 +54,26 @@ MOST_RUNS, _WORK_PER_RUN = 4000, 1500
 _SPREAD_RUNS, _SPREAD_WORK = 3, 6
 
 
-OVER_BUDGET, UNDEFINED = "over budget", "undefined"
+_KEPT = 10_000_000  # numbers of a run that are kept for others: 80 MB
 # What may be nan of zeros and infinities, and of how many operands the infinities count.
 TAILS = {"mul": 2, "div": 1, "dot_general": 2}
 
 
-class Event(NamedTuple):
-    """Entries that a type could not hold: of a value, or of a use at an exponent of its own."""
-
-    place: Value | Use
-    kind: str  # "overflow", "underflow", or "undefined": 0 · inf
-    entries: int
-    node: Node | None
-
-
-class Skipped(NamedTuple):
-    """A node that was not run, and why."""
-
-    node: Node
-    reason: str
-
-
-class Evaluation(NamedTuple):
-    """What a run has found.
-
-    **Fields:** `outputs`: per output of the graph, None where unknown; `magnitudes`: of the values
-    that were reached; `complete`: every node was run; `estimated`: a loop was sampled; `events`:
-    what a simulation clamped; `exponents` (None: the program as it is), `arguments`, `budget`: how
-    it was run; `skipped`: nodes that were not run; `beyond`: numbers were met that are too far even
-    for a wide range; `again`: further runs, kept by those who compare with this one.
-    """
-
-    outputs: list[Wide | None]
-    magnitudes: Magnitudes
-    complete: bool
-    estimated: bool
-    events: list[Event]
-    exponents: Exponents | None
-    arguments: tuple[Any, ...]
-    budget: float
-    skipped: tuple[Skipped, ...]
-    beyond: bool
-    again: dict[str, Any]
-
-
-def evaluate(graph: ScaleGraph, arguments: Sequence[Any], *, budget: float = 2e6) -> Evaluation:
+def evaluate(
+    graph: ScaleGraph,
+    arguments: Sequence[Any],
+    *,
+    budget: float = 2e6,
+    begun: Evaluation | None = None,
+) -> Evaluation:
     """Run a graph on numbers, in a wide range: the reference.
 
     **Arguments:** `arguments`: an array, number or `Wide` per input of the graph; `budget`: about
-    how many elementary operations may be spent (1e6 take some milliseconds).
+    how many elementary operations may be spent (1e6 take some milliseconds); `begun`: the same with
+    a smaller budget.
     """
-    return _run(graph, arguments, Run(graph, budget, "reference"))
+    found = _run(graph, arguments, Run(graph, budget, "reference", base=begun))
+    return found._replace(beyond=found.beyond or (begun is not None and begun.beyond))
 
 
 def simulate(
@@ -107,16 +82,19 @@ def simulate(
     exponents: Exponents | None = None,
     *,
     precision: bool = False,
+    wider: bool = False,
 ) -> Evaluation:
     """Run a graph again with every result clamped to the range of its type.
 
     **Arguments:** `reference`: the same run in a wide range; `exponents`: at which numbers are
-    stored, None for the program as it is; `precision`: rounded as well.
+    stored, None for the program as it is; `precision`: rounded as well; `wider`: what is too large
+    for float16 is kept, as XLA does where it computes in float32.
     """
-    mode = "stored" if precision else "range"
+    mode = "stored" if precision else "wider" if wider else "range"
     if exponents is None and mode in reference.again:
         return reference.again[mode]  # type: ignore[no-any-return]
-    run = Run(graph, reference.budget, mode, reference.magnitudes, exponents)
+    base = reference.again.get("precision") if precision else reference
+    run = Run(graph, reference.budget, mode, reference.magnitudes, exponents, base)
     found = _run(graph, reference.arguments, run)
     if exponents is None:  # plain JAX, which is asked for twice
         reference.again[mode] = found
@@ -126,7 +104,7 @@ def simulate(
 def rounded(graph: ScaleGraph, reference: Evaluation) -> Evaluation:
     """Run a graph again with every result rounded as in its type, in a wide range; once."""
     if "precision" not in reference.again:
-        run = Run(graph, reference.budget, "precision")
+        run = Run(graph, reference.budget, "precision", base=reference)
         reference.again["precision"] = _run(graph, reference.arguments, run)
     return reference.again["precision"]  # type: ignore[no-any-return]
 
@@ -167,6 +145,7 @@ def _run(graph: ScaleGraph, arguments: Sequence[Any], run: Run) -> Evaluation:
         tuple(run.skipped.values()),
         beyond.count > before,
         {},
+        run.env if sum(x.array.size for x in run.env if x is not None) <= _KEPT else None,
     )
 
 
@@ -180,7 +159,9 @@ class Run:
         mode: str,
         magnitudes: Magnitudes | None = None,
         exponents: Exponents | None = None,
+        base: Evaluation | None = None,
     ) -> None:
+        self.base = None if base is None else base.env
         self.env: list[Wide | None] = [None] * len(graph.values)
         self.work, self.runs = budget, max(MOST_RUNS, int(budget / 3000))
         self.mode, self.exponents = mode, exponents
@@ -190,6 +171,7 @@ class Run:
         self.events: dict[tuple[int, str], list[Any]] = {}
         self.store = {
             "reference": self.note, "range": self.clamp, "precision": self.round,
+            "wider": self.clamp,
             "stored": lambda value, x: self.clamp(value, coarse(value, x)),
         }[mode]  # fmt: skip
         self.by_use = exponents is not None
@@ -237,7 +219,7 @@ class Run:
         return bool(exponent == power * self.exponent(node.uses[0]))
 
     def clamped(self, x: Wide, dtype: Any, exponent: int, place: Any, node: Any) -> Clamped:
-        found = clamp_to(x, dtype, exponent)
+        found = clamp_to(x, dtype, exponent, wider=self.mode == "wider")
         for kind, entries in (("overflow", found.overflowed), ("underflow", found.flushed)):
             if entries:
                 self.count(place, kind, node, entries)
@@ -301,7 +283,8 @@ class Run:
                 self.magnitudes[value.index] = measure(x)
             return None
         self.work -= size / 2
-        return self.store(value, wide(x))
+        known = None if self.base is None else self.base[value.index]
+        return self.store(value, wide(x)) if known is None else self.again(value, known)
 
     # -- nodes ------------------------------------------------------------------------------------
 
@@ -326,17 +309,38 @@ class Run:
                 self.skip(node, OVER_BUDGET)
                 continue
             try:
-                results = applied(node, law, xs)  # type: ignore[arg-type]
+                known = self.known(node, xs)
+                results = known or applied(node, law, xs)  # type: ignore[arg-type]
             except Exception as error:  # an estimate must not stop the user's program
                 self.skip(node, f"{type(error).__name__}: {error}")
                 continue
             if self.by_use and node.primitive in TAILS:
                 self.count_undefined(node, xs, results[0])
-            stored = self.mode in ("range", "stored")
+            stored = self.mode in ("range", "stored", "wider")
             if stored and node.primitive in SUMS and node.outputs[0].is_floating:
                 results = self.summed(node, law, xs, results)
+            store = self.again if results is known else self.store
             for value, result in zip(node.outputs, results, strict=True):
-                self.store(value, result)
+                store(value, result)
+
+    def known(self, node: Node, xs: list[Any]) -> list[Any] | None:
+        """The results of an earlier run, if it had the very same operands.
+
+        2 us for an equation on few numbers instead of 8, and 0.02 ms instead of 1 on 200,000. Safe
+        because nobody writes to a `Wide`, so that the same one holds the same numbers, and because
+        an equation gives the same results for the same numbers.
+        """
+        if (base := self.base) is None:
+            return None
+        for use, x in zip(node.uses, xs, strict=True):
+            if x is not base[use.value.index]:
+                return None
+        results = [base[value.index] for value in node.outputs]
+        return None if None in results else results
+
+    def again(self, value: Value, x: Wide) -> None:
+        """Keep a result of an earlier run, which is rounded already if this one rounds."""
+        (self.clamp if self.mode in ("range", "stored") else self.store)(value, x)
 
     def summed(self, node: Node, law: Law, xs: list[Any], results: list[Wide]) -> list[Wide]:
         """The results of a sum, some of whose parts may have been too large."""

@@ -36,6 +36,7 @@ def range_of(value: Value, dtype: Any = None) -> tuple[float, float]:
 
 CONTRACTIONS = ("dot_general", "conv_general_dilated")
 _TRIANGLE = {"tanjax_lu": -1, "qr": 1}  # the result that is the upper factor
+_OF_PRODUCTS = (*CONTRACTIONS, *_TRIANGLE, "cholesky")
 SUMS = (*CONTRACTIONS, "reduce_sum", "cumsum", "reduce_window_sum")
 
 
@@ -130,5 +131,10 @@ def fits_at_zero(value: Value, m: Magnitudes) -> bool:
     """Whether no other exponent would hold more: the largest numbers, if not all can be held."""
     if not value.is_floating:
         return True
+    magnitude, of = m[value.index], value.node
+    if magnitude is not None and not (of and of.primitive in _OF_PRODUCTS):  # 0.5 us instead of 2
+        smallest, largest = range_of(value)
+        if smallest <= magnitude.low and magnitude.high <= largest:
+            return True
     low, high = exponents(value, m)
     return low <= 0 <= high

@@ -14,7 +14,7 @@ readers would not need that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -67,7 +67,7 @@ class _Environment:
     def read(self, use: Use) -> Any:
         value, wanted = use.value, self.exponents.of(use)
         if value.kind == "constant":
-            return self.constant(value, wanted)
+            return folded(value, wanted) if _is_power(use) else self.constant(value, wanted)
         has = self.exponents.of(value)
         key = (value.index, wanted if value.is_floating else has)
         if key not in self.arrays:
@@ -90,13 +90,49 @@ class _Environment:
         if value.size != 1:
             plain = np.all(np.isin(np.abs(value.constant), (0.0, 1.0)))
             return constant if plain else lax.optimization_barrier(constant)
-        number = np.asarray(constant).item()
-        if abs(np.asarray(value.constant).item()) in (0.0, 1.0):
+        key = _hidden_number(value, exponent)
+        if key is None:
             return constant
-        key = value.aval, number
         if key not in self.numbers:
             self.numbers[key] = lax.optimization_barrier(constant)
         return self.numbers[key]
+
+    def hide(self, uses: Iterable[Use]) -> None:
+        """Put the numbers that `constant` is going to be asked for behind one barrier.
+
+        XLA hands each of them to its kernels as an array of its own, 0.07 us apiece at every call:
+        five made a call of 4 us a tenth longer, one array of all makes it 2 % longer. Safe because
+        a slice of what is hidden is hidden.
+        """
+        found: dict[Any, dict[Any, None]] = {}
+        for use in uses:
+            value = use.value
+            if value.kind == "constant" and value.is_floating and value.size == 1:
+                key = _hidden_number(value, self.exponents.of(use))
+                if key is not None:
+                    found.setdefault(value.aval.dtype, {})[key] = None
+        for dtype, keys in found.items():
+            if len(keys) > 1:
+                row = lax.optimization_barrier(np.array([number for _, number in keys], dtype))
+                parts = lax.split(row, [1] * len(keys))
+                pairs = zip(keys, parts, strict=True)
+                self.numbers |= {key: lax.reshape(part, key[0].shape) for key, part in pairs}
+
+
+def _hidden_number(value: Value, exponent: int) -> Any:
+    """Of a constant the aval, and the number at an exponent; None of what XLA may know: 0, 1."""
+    if abs(np.asarray(value.constant).item()) in (0.0, 1.0):
+        return None
+    return value.aval, np.asarray(folded(value, exponent)).item()
+
+
+def _is_power(use: Use) -> bool:
+    """Whether a constant is the power of `x**c`, which XLA joins with no factors.
+
+    Of a hidden one it makes kernels: `1 / x**c` is `x**-c`. An N-body step compiled in 184 ms
+    instead of 151, and plain JAX's in 119.
+    """
+    return use.node is not None and use.node.primitive == "pow" and use.position == 1
 
 
 def folded(value: Value, exponent: int) -> Any:
@@ -127,8 +163,18 @@ def _run(graph: ScaleGraph, arguments: Sequence[Any], e: Exponents, watch: Any =
         env.write(value, folded(value, e.of(value)))
     untouched = [is_untouched(node, e) for node in graph.nodes]
     plain = plain_parts(graph, untouched)
-    for node, as_it_was, is_plain in zip(graph.nodes, untouched, plain, strict=True):
-        if as_it_was and (is_plain or not _joins(node)) and not (watch and node.graphs):
+    bound = [
+        as_it_was and (is_plain or not _joins(node)) and not (watch and node.graphs)
+        for node, as_it_was, is_plain in zip(graph.nodes, untouched, plain, strict=True)
+    ]
+    env.hide(
+        use
+        for node, as_is in zip(graph.nodes, bound, strict=True)
+        if not as_is
+        for use in node.uses
+    )
+    for node, as_it_is in zip(graph.nodes, bound, strict=True):
+        if as_it_is:
             results = _compat.bind(node.equation, list(map(env.as_it_is, node.uses)))
             # Parts of a packed factorisation are the array itself (`_lu.py`).
             results += results[:1] * (len(node.outputs) - len(results))

@@ -16,10 +16,10 @@ import dataclasses
 import json
 import traceback
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from ._generate import generate
 from ._programs import Program
@@ -102,7 +102,7 @@ def _script(program: Program) -> str:
         return program.script([None] * len(program.calls))
 
 
-def _short(values: Any) -> str:
+def _short(values: PyTree) -> str:
     if values is None:
         return "an exception"
     with np.printoptions(threshold=12, precision=8):
@@ -111,7 +111,7 @@ def _short(values: Any) -> str:
 
 def entry(outcome: Outcome) -> str:
     """One line of JSON."""
-    row: dict[str, Any] = {
+    row: dict[str, PyTree] = {
         "seed": outcome.seed,
         "dtype": outcome.dtype,
         **dataclasses.asdict(outcome.tally),

@@ -15,6 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
 
 from tanjax._compat import Loop
 
@@ -24,7 +26,9 @@ from ._wide import Sample, Wide, constant
 _MANY = 2000  # turns of a loop
 
 
-def evaluate(closed: Any, arguments: list[Any], sample: Sample, dtype: Any) -> list[Any]:
+def evaluate(
+    closed: Any, arguments: list[PyTree], sample: Sample, dtype: DTypeLike
+) -> list[PyTree]:
     """Results of a closed jaxpr on NumPy arrays; numbers are `longdouble`, integers themselves.
 
     **Raises:** `Unusable` for a primitive that has no rule here.
@@ -33,25 +37,25 @@ def evaluate(closed: Any, arguments: list[Any], sample: Sample, dtype: Any) -> l
         return _Run(sample, dtype).closed(closed, arguments)
 
 
-def wide(x: Any) -> Any:
+def wide(x: PyTree) -> PyTree:
     """Floating-point numbers as `longdouble`, others as they are."""
     x = np.asarray(x)
     return x.astype(Wide) if x.dtype.kind not in "biu" else x
 
 
 class _Run:
-    def __init__(self, sample: Sample, dtype: Any) -> None:
+    def __init__(self, sample: Sample, dtype: DTypeLike) -> None:
         self.sample = sample
         self.dtype = dtype
 
-    def _constant(self, x: Any) -> Any:
+    def _constant(self, x: PyTree) -> PyTree:
         x = np.asarray(x)
         return x if x.dtype.kind in "biu" else constant(self.sample, x, self.dtype)
 
-    def closed(self, closed: Any, arguments: Any) -> list[Any]:
+    def closed(self, closed: Any, arguments: PyTree) -> list[PyTree]:
         return self.jaxpr(closed.jaxpr, [self._constant(c) for c in closed.consts], arguments)
 
-    def jaxpr(self, jaxpr: Any, consts: Any, arguments: Any) -> list[Any]:
+    def jaxpr(self, jaxpr: Any, consts: PyTree, arguments: PyTree) -> list[PyTree]:
         known: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
         known.update(zip(jaxpr.invars, arguments, strict=True))
 
@@ -63,10 +67,10 @@ class _Run:
             known.update(zip(eqn.outvars, self.equation(eqn, values), strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
-    def equation(self, eqn: Any, values: list[Any]) -> list[Any]:
+    def equation(self, eqn: Any, values: list[PyTree]) -> list[PyTree]:
         name, params = eqn.primitive.name, eqn.params
         if name in ("scan", "while", "cond"):
-            return getattr(self, name + "_")(params, values)  # type: ignore[no-any-return]
+            return getattr(self, name + "_")(params, values)
         for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
             if key in params:
                 inner = params[key]
@@ -77,11 +81,11 @@ class _Run:
             raise Unusable(f"the reference has no rule for {name}")
         return RULES[name](self.sample, eqn, *values)
 
-    def scan_(self, params: Any, values: list[Any]) -> list[Any]:
+    def scan_(self, params: PyTree, values: list[PyTree]) -> list[PyTree]:
         _, consts, carry, xs = Loop.of(params).cut(values)
         n = len(carry)
         order = range(params["length"])
-        rows: list[list[Any]] = [[] for _ in params["jaxpr"].jaxpr.outvars[n:]]
+        rows: list[list[PyTree]] = [[] for _ in params["jaxpr"].jaxpr.outvars[n:]]
         for i in reversed(order) if params["reverse"] else order:
             out = self.closed(params["jaxpr"], [*consts, *carry, *(x[i] for x in xs)])
             carry = out[:n]
@@ -92,7 +96,7 @@ class _Run:
         avals = params["jaxpr"].out_avals[n:]
         return [*carry, *(_stacked(row, a) for row, a in zip(rows, avals, strict=True))]
 
-    def while_(self, params: Any, values: list[Any]) -> list[Any]:
+    def while_(self, params: PyTree, values: list[PyTree]) -> list[PyTree]:
         of_cond, of_body, carry, _ = Loop.of(params).cut(values)
         for _ in range(_MANY):
             if not np.all(self.closed(params["cond_jaxpr"], [*of_cond, *carry])[0]):
@@ -100,13 +104,13 @@ class _Run:
             carry = self.closed(params["body_jaxpr"], [*of_body, *carry])
         raise Unusable("a loop does not end")
 
-    def cond_(self, params: Any, values: list[Any]) -> list[Any]:
+    def cond_(self, params: PyTree, values: list[PyTree]) -> list[PyTree]:
         branches = params["branches"]
         index = int(np.clip(int(values[0]), 0, len(branches) - 1))
         return self.closed(branches[index], values[1:])
 
 
-def _stacked(row: list[Any], aval: Any) -> Any:
+def _stacked(row: list[PyTree], aval: Any) -> PyTree:
     if row:
         return np.stack(row)
     kind = aval.dtype if aval.dtype.kind in "biu" else Wide

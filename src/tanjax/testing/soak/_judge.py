@@ -21,6 +21,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
 
 from ._interpret import evaluate, wide
 from ._programs import DTYPES, Call, Program
@@ -48,11 +50,11 @@ class Reference:
                 self.closed = jax.make_jaxpr(program.build(jnp.float64, bare=True))(*given)
 
     @staticmethod
-    def _aval(is_float: bool, value: Any) -> Any:
+    def _aval(is_float: bool, value: PyTree) -> Any:
         value = np.asarray(value)
         return jax.ShapeDtypeStruct(value.shape, np.float64 if is_float else value.dtype)
 
-    def run(self, call: Call, sample: Sample) -> list[Any]:
+    def run(self, call: Call, sample: Sample) -> list[PyTree]:
         """Results of one run."""
         return evaluate(self.closed, [wide(v) for v in call.values], sample, self.dtype)
 
@@ -68,7 +70,7 @@ class Reference:
         ]
 
 
-def exact_results(program: Program, call: Call) -> list[Any]:
+def exact_results(program: Program, call: Call) -> list[PyTree]:
     """The results without roundings."""
     reference = Reference(program)
     return [np.asarray(r) for r in reference.run(call, Sample(reference.eps, None))]
@@ -78,7 +80,7 @@ def exact_results(program: Program, call: Call) -> list[Any]:
 class Band:
     """What the entries of one result may be: the runs of the reference, and the dtype."""
 
-    dtype: Any
+    dtype: DTypeLike
     runs: Any
     replaced: bool = False  # whether something stood for numbers beyond the reference
     free: bool = False  # whether a power of two goes with the result
@@ -114,7 +116,7 @@ class Band:
                 )
             self.judged = self.all_nan | self.all_inf | finite
 
-    def _within(self, y: Any, times: float) -> Any:
+    def _within(self, y: PyTree, times: float) -> PyTree:
         y = np.asarray(y)
         if self.runs.dtype.kind != "f":
             return (y == self.exact) | ~self.judged
@@ -134,23 +136,23 @@ class Band:
         fits = np.where(self.all_inf, y == self.exact, np.where(self.all_nan, np.isnan(y), fits))
         return fits | ~self.judged
 
-    def right(self, y: Any) -> Any:
+    def right(self, y: PyTree) -> PyTree:
         """Entries that are right beyond doubt, or not judged."""
         return self._within(y, 1.0)
 
-    def wrong(self, y: Any) -> Any:
+    def wrong(self, y: PyTree) -> PyTree:
         """Entries that are wrong beyond doubt."""
         return ~self._within(y, _WRONG)
 
     @property
-    def beyond(self) -> Any:
+    def beyond(self) -> PyTree:
         """Entries that are finite, and too large for the dtype."""
         if self.runs.dtype.kind != "f":
             return np.zeros(np.shape(self.exact), bool)
         return np.isfinite(self.exact) & (np.abs(self.exact) > self.max)
 
     @property
-    def sharp(self) -> Any:
+    def sharp(self) -> PyTree:
         """Entries whose band is narrower than themselves: those where a fault would show."""
         if self.runs.dtype.kind != "f":
             return self.judged

@@ -12,6 +12,9 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
+
+from tanjax._typing import Function
 
 from . import _wide
 from ._wide import Sample, Wide
@@ -24,10 +27,10 @@ class Unusable(Exception):
     """The reference cannot say what this program gives."""
 
 
-def rule(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def rule(*names: str) -> Callable[[Function], Function]:
     """Register a function of the sample, the parameters and the operands."""
 
-    def register(f: Callable[..., Any]) -> Callable[..., Any]:
+    def register(f: Function) -> Function:
         for name in names:
             RULES[name] = lambda s, eqn, *xs, f=f: [f(s, eqn.params, *xs)]
         return f
@@ -35,12 +38,12 @@ def rule(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return register
 
 
-def _is_float(x: Any) -> bool:
+def _is_float(x: PyTree) -> bool:
     return bool(np.asarray(x).dtype.kind == "f")
 
 
 def _of_entries(name: str, on_floats: Any, on_integers: Any = None) -> None:
-    def apply(sample: Sample, params: Any, *xs: Any) -> Any:
+    def apply(sample: Sample, params: PyTree, *xs: PyTree) -> PyTree:
         if _is_float(xs[0]) or on_integers is None:
             return on_floats(sample, *xs)
         return on_integers(*xs)
@@ -48,7 +51,7 @@ def _of_entries(name: str, on_floats: Any, on_integers: Any = None) -> None:
     rule(name)(apply)
 
 
-def _truncated_quotient(a: Any, b: Any) -> Any:
+def _truncated_quotient(a: PyTree, b: PyTree) -> PyTree:
     return np.trunc(np.asarray(a, Wide) / b).astype(np.asarray(a).dtype)
 
 
@@ -77,12 +80,12 @@ for _name, _f in (
     _of_entries(_name, _wide.function(_f))
 
 
-def _exactly(*names: str, f: Any) -> None:
+def _exactly(*names: str, f: Function) -> None:
     for name in names:
         rule(name)(lambda s, params, *xs, f=f: f(*xs))
 
 
-def _sign(x: Any) -> Any:
+def _sign(x: PyTree) -> PyTree:
     return np.where(np.isnan(x), x, np.sign(x))[()] if _is_float(x) else np.sign(x)
 
 
@@ -116,19 +119,19 @@ for _name, _g in (
 
 
 @rule("integer_pow")
-def _integer_pow(s: Sample, params: Any, x: Any) -> Any:
+def _integer_pow(s: Sample, params: PyTree, x: PyTree) -> PyTree:
     return _wide.integer_power(s, x, params["y"]) if _is_float(x) else x ** params["y"]
 
 
 @rule("round")
-def _round(s: Sample, params: Any, x: Any) -> Any:
+def _round(s: Sample, params: PyTree, x: PyTree) -> PyTree:
     if int(params["rounding_method"]) == 1:
         return np.rint(x)
     return np.copysign(np.floor(np.abs(x) + Wide(0.5)), x)
 
 
 @rule("select_n")
-def _select_n(s: Sample, params: Any, which: Any, *cases: Any) -> Any:
+def _select_n(s: Sample, params: PyTree, which: Any, *cases: PyTree) -> PyTree:
     which = np.asarray(which).astype(int)
     if which.ndim == 0:
         return cases[int(which)]
@@ -136,7 +139,7 @@ def _select_n(s: Sample, params: Any, which: Any, *cases: Any) -> Any:
 
 
 @rule("convert_element_type")
-def _convert(s: Sample, params: Any, x: Any) -> Any:
+def _convert(s: Sample, params: PyTree, x: PyTree) -> PyTree:
     kind = np.dtype(params["new_dtype"])
     if kind.kind in "biu":
         if not _is_float(x):
@@ -165,8 +168,8 @@ rule("argmax")(lambda s, p, x: np.argmax(x, axis=p["axes"][0]))
 rule("argmin")(lambda s, p, x: np.argmin(x, axis=p["axes"][0]))
 
 
-def _running(name: str, f: Any) -> None:
-    def apply(s: Sample, params: Any, x: Any) -> Any:
+def _running(name: str, f: Function) -> None:
+    def apply(s: Sample, params: PyTree, x: PyTree) -> PyTree:
         axis = params["axis"]
         if params["reverse"]:
             return np.flip(f(s, np.flip(x, axis), axis), axis)
@@ -175,7 +178,7 @@ def _running(name: str, f: Any) -> None:
     rule(name)(apply)
 
 
-def _running_logsumexp(s: Sample, x: Any, axis: int) -> Any:
+def _running_logsumexp(s: Sample, x: PyTree, axis: int) -> PyTree:
     out = np.logaddexp.accumulate(x, axis=axis)
     return s.rounded(out, 4) + s.noise(out, 4)
 
@@ -190,7 +193,7 @@ _running("cumlogsumexp", _running_logsumexp)
 
 
 @rule("dot_general")
-def _dot_general(s: Sample, params: Any, a: Any, b: Any) -> Any:
+def _dot_general(s: Sample, params: PyTree, a: PyTree, b: PyTree) -> PyTree:
     return _wide.contract(s, np.asarray(a), np.asarray(b), params["dimension_numbers"])
 
 
@@ -205,7 +208,7 @@ rule("concatenate")(lambda s, p, *xs: np.concatenate(xs, axis=p["dimension"]))
 
 
 @rule("broadcast_in_dim")
-def _broadcast_in_dim(s: Sample, params: Any, x: Any, *dynamic: Any) -> Any:
+def _broadcast_in_dim(s: Sample, params: PyTree, x: PyTree, *dynamic: PyTree) -> PyTree:
     shape = [1] * len(params["shape"])
     for axis, size in zip(params["broadcast_dimensions"], np.shape(x), strict=True):
         shape[axis] = size
@@ -213,7 +216,7 @@ def _broadcast_in_dim(s: Sample, params: Any, x: Any, *dynamic: Any) -> Any:
 
 
 @rule("iota")
-def _iota(s: Sample, params: Any) -> Any:
+def _iota(s: Sample, params: PyTree) -> PyTree:
     shape = [1] * len(params["shape"])
     shape[params["dimension"]] = -1
     kind = np.dtype(params["dtype"])
@@ -223,13 +226,13 @@ def _iota(s: Sample, params: Any) -> Any:
 
 
 @rule("slice")
-def _slice(s: Sample, params: Any, x: Any) -> Any:
+def _slice(s: Sample, params: PyTree, x: PyTree) -> PyTree:
     steps = params["strides"] or [1] * x.ndim
     cut = zip(params["start_indices"], params["limit_indices"], steps, strict=True)
     return x[tuple(slice(*bounds) for bounds in cut)]
 
 
-def _corner(x: Any, sizes: Any, starts: Any) -> tuple[slice, ...]:
+def _corner(x: PyTree, sizes: Any, starts: PyTree) -> tuple[slice, ...]:
     at = [
         int(np.clip(int(i), 0, n - k)) for i, n, k in zip(starts, np.shape(x), sizes, strict=True)
     ]
@@ -237,19 +240,21 @@ def _corner(x: Any, sizes: Any, starts: Any) -> tuple[slice, ...]:
 
 
 @rule("dynamic_slice")
-def _dynamic_slice(s: Sample, params: Any, x: Any, *starts: Any) -> Any:
+def _dynamic_slice(s: Sample, params: PyTree, x: PyTree, *starts: PyTree) -> PyTree:
     return np.asarray(x)[_corner(x, params["slice_sizes"], starts)]
 
 
 @rule("dynamic_update_slice")
-def _dynamic_update_slice(s: Sample, params: Any, x: Any, update: Any, *starts: Any) -> Any:
+def _dynamic_update_slice(
+    s: Sample, params: PyTree, x: PyTree, update: PyTree, *starts: PyTree
+) -> PyTree:
     out = np.array(x)
     out[_corner(x, np.shape(update), starts)] = update
     return out
 
 
 @rule("pad")
-def _pad(s: Sample, params: Any, x: Any, fill: Any) -> Any:
+def _pad(s: Sample, params: PyTree, x: PyTree, fill: PyTree) -> PyTree:
     for axis, (low, high, between) in enumerate(params["padding_config"]):
         n = np.shape(x)[axis]
         size = low + high + n + max(n - 1, 0) * between
@@ -264,7 +269,7 @@ def _pad(s: Sample, params: Any, x: Any, fill: Any) -> Any:
 
 
 @rule("gather")
-def _gather(s: Sample, params: Any, x: Any, indices: Any) -> Any:
+def _gather(s: Sample, params: PyTree, x: PyTree, indices: PyTree) -> PyTree:
     """JAX says where each entry comes from: the same gather, of positions."""
     at = _positions(
         np.shape(x), indices, params["dimension_numbers"], params["slice_sizes"], params["mode"]
@@ -273,14 +278,16 @@ def _gather(s: Sample, params: Any, x: Any, indices: Any) -> Any:
     return np.where(at < 0, np.nan, out)[()] if _is_float(x) else out
 
 
-def _positions(shape: Any, indices: Any, numbers: Any, sizes: Any, mode: Any) -> Any:
+def _positions(shape: Any, indices: PyTree, numbers: PyTree, sizes: Any, mode: Any) -> PyTree:
     every = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
     return np.asarray(
         jax.lax.gather(every, np.asarray(indices), numbers, tuple(sizes), mode=mode, fill_value=-1)
     )
 
 
-def _scatter(s: Sample, params: Any, x: Any, indices: Any, updates: Any, combine: Any) -> Any:
+def _scatter(
+    s: Sample, params: PyTree, x: PyTree, indices: PyTree, updates: PyTree, combine: Function
+) -> PyTree:
     """A scatter moves entries to where the gather of the same shape would take them from."""
     n = params["dimension_numbers"]
     numbers = jax.lax.GatherDimensionNumbers(
@@ -311,12 +318,12 @@ for _name, _combine in (
     rule(_name)(lambda s, params, x, at, new, f=_combine: _scatter(s, params, x, at, new, f))
 
 
-def _split(s: Sample, eqn: Any, x: Any) -> list[Any]:
+def _split(s: Sample, eqn: Any, x: PyTree) -> list[PyTree]:
     ends = np.cumsum(eqn.params["sizes"])[:-1]
     return list(np.split(x, ends, axis=eqn.params["axis"]))
 
 
-def _sort(s: Sample, eqn: Any, *xs: Any) -> list[Any]:
+def _sort(s: Sample, eqn: Any, *xs: PyTree) -> list[PyTree]:
     """By the first operand, stably; others go along."""
     axis = eqn.params["dimension"]
     order = np.argsort(xs[0], axis=axis, kind="stable")

@@ -19,6 +19,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
 
 Array = Any
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": jnp.float16}
@@ -120,14 +122,14 @@ class Program:
         head = "def make(dtype, quantities=False):" if self.units else "def make(dtype):"
         return f"{head}\n" + textwrap.indent("\n".join(lines), "    ") + "\n"
 
-    def build(self, dtype: Any, *, bare: bool = False) -> Any:
+    def build(self, dtype: DTypeLike, *, bare: bool = False) -> PyTree:
         """The function, made anew; `bare`: of numbers, where it is one of quantities."""
         make = _compiled(self.source())
         return make(dtype, True) if self.units and not bare else make(dtype)
 
-    def arrays(self) -> list[tuple[Any, ...]]:
+    def arrays(self) -> list[tuple[PyTree, ...]]:
         """The arguments of every call as JAX arrays; calls that repeat share them."""
-        made: list[tuple[Any, ...]] = []
+        made: list[tuple[PyTree, ...]] = []
         for call in self.calls:
             if call.same is not None and call.same < len(made):
                 made.append(made[call.same])
@@ -135,7 +137,7 @@ class Program:
                 made.append(tuple(self.array(i, v) for i, v in enumerate(call.values)))
         return made
 
-    def array(self, place: int, value: Any) -> Any:
+    def array(self, place: int, value: PyTree) -> PyTree:
         """One argument for JAX."""
         argument = self.arguments[place]
         if self.units:
@@ -144,7 +146,7 @@ class Program:
             return jnp.asarray(np.asarray(value).astype(DTYPES[self.dtype]))
         return jnp.asarray(value, bool if argument.kind == "flag" else jnp.int32)
 
-    def argument_text(self, place: int, value: Any) -> str:
+    def argument_text(self, place: int, value: PyTree) -> str:
         """An argument as Python."""
         if not self.units:
             last = ", dtype)" if self.arguments[place].is_float else ")"
@@ -153,7 +155,7 @@ class Program:
         scale = f", scale={power}" if power else ""
         return f"tj.Unitful(jnp.array({numbers(held)}, dtype), {self.units[place]!r}{scale})"
 
-    def script(self, expected: list[Any]) -> str:
+    def script(self, expected: list[PyTree]) -> str:
         """A program that shows every call, alone."""
         calls = []
         for call, want in zip(self.calls, expected, strict=True):
@@ -199,7 +201,7 @@ for i, ((args, want), s) in enumerate(zip(calls, same)):
 """
 
 
-def numbers(x: Any) -> str:
+def numbers(x: PyTree) -> str:
     """Numbers as text that Python reads back."""
     x = np.asarray(x)
     if x.dtype.kind in "biu":
@@ -208,8 +210,8 @@ def numbers(x: Any) -> str:
 
 
 @functools.cache
-def _space() -> dict[str, Any]:
-    space: dict[str, Any] = {}
+def _space() -> dict[str, PyTree]:
+    space: dict[str, PyTree] = {}
     exec(_IMPORTS, space)
     return space
 
@@ -221,7 +223,7 @@ def _compiled(source: str) -> Any:
     return space["make"]
 
 
-def scaled(value: Any, dtype: str) -> tuple[Any, int]:
+def scaled(value: PyTree, dtype: str) -> tuple[Any, int]:
     """Numbers and a power of two: 0 if the dtype holds them all."""
     value = np.asarray(value, np.float64)
     sizes = np.abs(value[np.isfinite(value) & (value != 0)])

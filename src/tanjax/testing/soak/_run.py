@@ -18,13 +18,16 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import transforms
 from tanjax._errors import ScaleWarning
+from tanjax._typing import Function
 from tanjax.arrays import Unitful
 
 from ._judge import Band, Reference
@@ -44,10 +47,10 @@ class Failure:
     promise: str
     call: int
     warned: bool
-    got: list[Any]
-    fresh: list[Any] | None
-    plain: list[Any] | None
-    want: list[Any]
+    got: list[PyTree]
+    fresh: list[PyTree] | None
+    plain: list[PyTree] | None
+    want: list[PyTree]
     message: str = ""
 
     @property
@@ -86,23 +89,23 @@ class Tally:
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
-def leaves(out: Any) -> list[Any]:
+def leaves(out: PyTree) -> list[PyTree]:
     """Results as NumPy arrays: wide enough for every dtype and every power of two."""
     return [_number_of(x) for x in _results(out)]
 
 
-def _results(out: Any) -> list[Any]:
+def _results(out: PyTree) -> list[PyTree]:
     return jax.tree.leaves(out, is_leaf=lambda x: type(x) is Unitful)
 
 
-def _number_of(x: Any) -> Any:
+def _number_of(x: PyTree) -> Any:
     if type(x) is Unitful:
         return np.ldexp(np.asarray(x.stored).astype(np.float64).astype(Wide), x.scale)
     x = np.asarray(x)
     return x if x.dtype.kind in "biu" else x.astype(np.float64)
 
 
-def _warned(function: Any, args: Any) -> tuple[Any, bool]:
+def _warned(function: Function, args: Sequence[PyTree]) -> tuple[PyTree, bool]:
     """The result, and whether there was a `ScaleWarning`."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -110,7 +113,7 @@ def _warned(function: Any, args: Any) -> tuple[Any, bool]:
     return out, any(issubclass(w.category, ScaleWarning) for w in seen)
 
 
-def _plainly(program: Program, plain: Any, args: Any) -> list[Any] | None:
+def _plainly(program: Program, plain: PyTree, args: Sequence[PyTree]) -> list[PyTree] | None:
     """What plain JAX gives; `None` if it refuses quantities, whose scales it cannot choose."""
     try:
         with warnings.catch_warnings():
@@ -122,7 +125,7 @@ def _plainly(program: Program, plain: Any, args: Any) -> list[Any] | None:
         raise
 
 
-def _fresh(program: Program, args: Any) -> list[Any] | None:
+def _fresh(program: Program, args: Sequence[PyTree]) -> list[PyTree] | None:
     try:
         return leaves(_warned(transforms.jit(program.build(DTYPES[program.dtype])), args)[0])
     except Exception:
@@ -166,9 +169,9 @@ def _judged(
     program: Program,
     reference: Reference,
     i: int,
-    args: Any,
-    out: Any,
-    plain: list[Any] | None,
+    args: Sequence[PyTree],
+    out: PyTree,
+    plain: list[PyTree] | None,
     warned: bool,
     tally: Tally,
 ) -> Failure | None:
@@ -205,27 +208,27 @@ def _judged(
     return Failure(program, promise, i, warned, got, fresh, plain, want)
 
 
-def _dropped(band: Band, got: Any, plain: Any) -> Any:
+def _dropped(band: Band, got: PyTree, plain: PyTree) -> PyTree:
     """Where XLA has made a number of a nan, in any dtype: of `inf * mask` it makes a choice."""
     nan = np.isnan(band.exact) if band.runs.dtype.kind == "f" else False
     return nan & (got == plain)
 
 
-def _number(band: Band) -> Any:
+def _number(band: Band) -> PyTree:
     exact = np.asarray(band.exact)
     with np.errstate(all="ignore"):
         narrow = exact if exact.dtype.kind != "f" else exact.astype(np.float64)
         return exact if np.isinf(narrow).any() and band.free else narrow
 
 
-def _count(tally: Tally, bands: list[Band], got: list[Any], plain: list[Any] | None) -> None:
+def _count(tally: Tally, bands: list[Band], got: list[PyTree], plain: list[PyTree] | None) -> None:
     for band, y, p in zip(bands, got, plain or [np.nan] * len(got), strict=True):
         tally.entries += int(np.size(y))
         tally.sharp += int(np.sum(band.sharp))
         tally.found += int(np.sum(band.right(y) & band.wrong(p) & band.judged))
 
 
-def expected(program: Program) -> list[Any]:
+def expected(program: Program) -> list[PyTree]:
     """What every call should give, for a script."""
     reference = Reference(program)
     out = []

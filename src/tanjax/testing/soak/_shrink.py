@@ -18,6 +18,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
+
+from tanjax._typing import Function
 
 from ._programs import Call, Program, Step
 from ._run import Failure, run
@@ -116,7 +119,7 @@ def _plain(program: Program) -> Program:
     return dataclasses.replace(program, wrap="plain", calls=calls)
 
 
-def _each(call: Call, program: Program, change: Any) -> Call:
+def _each(call: Call, program: Program, change: Function) -> Call:
     values = tuple(
         change(v) if a.is_float else v for a, v in zip(program.arguments, call.values, strict=True)
     )
@@ -179,7 +182,7 @@ def _fewer_entries(program: Program) -> Iterator[Program]:
         return
     for keep in _subsets(size):
 
-        def cut(x: Any, keep: Any = keep) -> Any:
+        def cut(x: PyTree, keep: PyTree = keep) -> Any:
             return np.ravel(x)[keep] if np.size(x) == size else x
 
         calls = tuple(_each(c, program, cut) for c in program.calls)
@@ -203,7 +206,7 @@ def _subsets(size: int) -> Iterator[list[int]]:
 def _rounder(program: Program) -> Iterator[Program]:
     """Numbers that are easier to read: powers of ten, one."""
 
-    def near(x: Any) -> Any:
+    def near(x: PyTree) -> Any:
         with np.errstate(all="ignore"):
             powers = 10.0 ** np.round(np.log10(np.abs(x)))
         return np.where(np.isfinite(x) & (x != 0), np.sign(x) * powers, x)

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ._programs import DTYPES, Argument, Call
 
@@ -43,20 +44,20 @@ def limits(dtype: str) -> tuple[float, float]:
     return float(np.log10(float(info.tiny))) + 0.1, float(np.log10(float(info.max))) - 0.1
 
 
-def held(x: Any, dtype: str) -> Any:
+def held(x: PyTree, dtype: str) -> PyTree:
     """The nearest numbers of the dtype, in float64; subnormal ones are zero, as XLA has them."""
     with np.errstate(all="ignore"):
         out = np.asarray(x, np.float64).astype(DTYPES[dtype]).astype(np.float64)
     return np.where(np.abs(out) < float(jnp.finfo(DTYPES[dtype]).tiny), 0.0, out)
 
 
-def _signs(random: Any, shape: Any) -> Any:
+def _signs(random: Any, shape: Any) -> PyTree:
     if random.random() < 0.7:
         return np.ones(shape)
     return random.choice([-1.0, 1.0], shape)
 
 
-def magnitudes(random: Any, dtype: str, shape: Any) -> Any:
+def magnitudes(random: Any, dtype: str, shape: Any) -> PyTree:
     """Numbers anywhere in the range of the dtype; near 1, of one magnitude, or spread out."""
     low, high = limits(dtype)
     center = random.normal(0, 0.7) if random.random() < 0.4 else random.uniform(low, high)
@@ -65,31 +66,31 @@ def magnitudes(random: Any, dtype: str, shape: Any) -> Any:
     return held(_signs(random, shape) * 10.0**powers, dtype)
 
 
-def ordinary(random: Any, dtype: str, shape: Any) -> Any:
+def ordinary(random: Any, dtype: str, shape: Any) -> PyTree:
     """Numbers near 1."""
     return held(_signs(random, shape) * 10.0 ** random.uniform(-0.5, 0.5, shape), dtype)
 
 
-def first(random: Any, dtype: str, argument: Argument, shape: tuple[int, ...], size: int) -> Any:
+def first(random: Any, dtype: str, argument: Argument, shape: tuple[int, ...], size: int) -> PyTree:
     """An argument of a first call."""
     if argument.is_float:
         return magnitudes(random, dtype, shape if argument.kind == "v" else shape[:0])
     return _whole(random, argument, size)
 
 
-def _whole(random: Any, argument: Argument, size: int) -> Any:
+def _whole(random: Any, argument: Argument, size: int) -> PyTree:
     if argument.kind == "flag":
         return np.bool_(random.integers(2))
     return np.int32(random.integers(0, max(size, 1) if argument.kind == "index" else 7))
 
 
 def sequence(
-    random: Any, dtype: str, arguments: Any, shape: Any, size: int, length: int, mapped: Any
+    random: Any, dtype: str, arguments: PyTree, shape: Any, size: int, length: int, mapped: PyTree
 ) -> tuple[Call, ...]:
     """Calls, each a change of the one before. `mapped`: a leading axis that every float has."""
     lead = () if mapped is None else (mapped,)
 
-    def new(argument: Argument) -> Any:
+    def new(argument: Argument) -> PyTree:
         if not argument.is_float:
             return _whole(random, argument, size)
         own = lead + (shape if argument.kind == "v" else ())
@@ -115,8 +116,14 @@ def sequence(
 
 
 def _changed(
-    random: Any, mode: str, dtype: str, arguments: Any, last: Any, fresh: Any, chosen: Any
-) -> Any:
+    random: Any,
+    mode: str,
+    dtype: str,
+    arguments: PyTree,
+    last: PyTree,
+    fresh: PyTree,
+    chosen: PyTree,
+) -> PyTree:
     floats = [i for i, a in enumerate(arguments) if a.is_float]
     if mode == "swap":
         pairs = [(i, j) for i in floats for j in floats if i < j and _alike(last[i], last[j])]
@@ -137,11 +144,11 @@ def _entry(
     mode: str,
     dtype: str,
     argument: Argument,
-    x: Any,
-    new: Any,
+    x: PyTree,
+    new: PyTree,
     change: bool,
     factor: float,
-) -> Any:
+) -> PyTree:
     """One argument of the next call."""
     if not argument.is_float:
         return new if change or mode == "switch" else x
@@ -174,5 +181,5 @@ def _entry(
     return new  # a jump
 
 
-def _alike(x: Any, y: Any) -> bool:
+def _alike(x: PyTree, y: PyTree) -> bool:
     return np.shape(x) == np.shape(y)

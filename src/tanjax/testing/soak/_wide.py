@@ -21,6 +21,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
+
+from tanjax._typing import Function
 
 Wide = np.longdouble
 _LIMIT = np.finfo(Wide).maxexp  # 16384 with 80 bits
@@ -39,20 +43,20 @@ class Sample:
         self.replaced = False  # whether a number was beyond `longdouble`
         self.random = np.random.default_rng(seed)
 
-    def noise(self, like: Any, amount: Any = 1.0) -> Any:
+    def noise(self, like: PyTree, amount: PyTree = 1.0) -> PyTree:
         """Numbers around 0, at most `amount` units in the last place of 1."""
         if self.exact or self.to_nearest:
             return Wide(0)
         return self.random.uniform(-1, 1, np.shape(like)).astype(Wide) * (self.eps * amount)
 
-    def rounded(self, x: Any, amount: Any = 1.0) -> Any:
+    def rounded(self, x: PyTree, amount: PyTree = 1.0) -> PyTree:
         """A result of an operation as the dtype might have rounded it."""
         if self.to_nearest:
             fraction, power = np.frexp(x)
             return np.ldexp(np.rint(fraction / (self.eps / 2)) * (self.eps / 2), power)
         return x if self.exact else x * (1 + self.noise(x, amount))
 
-    def held(self, out: Any, finite: Any, nonzero: Any) -> Any:
+    def held(self, out: PyTree, finite: PyTree, nonzero: PyTree) -> PyTree:
         """Replace infinities that should be `finite`, and zeros that should be `nonzero`."""
         if np.isfinite(out).all() and (out != 0).all():
             return out
@@ -67,7 +71,7 @@ class Sample:
         return out[()]
 
 
-def constant(sample: Sample, x: Any, dtype: Any) -> Any:
+def constant(sample: Sample, x: PyTree, dtype: DTypeLike) -> PyTree:
     """A constant of the program: rounded to the dtype where the dtype does not have it."""
     wide = np.asarray(x, Wide)
     if sample.exact or not np.isfinite(wide).all():
@@ -77,51 +81,51 @@ def constant(sample: Sample, x: Any, dtype: Any) -> Any:
     return np.where(held, wide, sample.rounded(wide))
 
 
-def _noisy(sample: Sample, x: Any, noise: Any) -> Any:
+def _noisy(sample: Sample, x: PyTree, noise: PyTree) -> PyTree:
     return sample.rounded(x) if sample.to_nearest else x + noise
 
 
 # -- operations on entries --------------------------------------------------------------------
 
 
-def _all(f: Any, *xs: Any) -> Any:
+def _all(f: Function, *xs: PyTree) -> PyTree:
     mask = f(xs[0])
     for x in xs[1:]:
         mask = mask & f(x)
     return mask
 
 
-def finite(*xs: Any) -> Any:
+def finite(*xs: PyTree) -> PyTree:
     """Where all are finite."""
     return _all(np.isfinite, *xs)
 
 
-def _nonzero(x: Any) -> Any:
+def _nonzero(x: PyTree) -> PyTree:
     return (x != 0) & ~np.isnan(x)
 
 
-def multiply(sample: Sample, a: Any, b: Any) -> Any:
+def multiply(sample: Sample, a: PyTree, b: PyTree) -> PyTree:
     """A rounded product."""
     out = a * b
     return sample.rounded(sample.held(out, finite(a, b), _all(_nonzero, a, b)))
 
 
-def divide(sample: Sample, a: Any, b: Any) -> Any:
+def divide(sample: Sample, a: PyTree, b: PyTree) -> PyTree:
     """A rounded quotient; 1/0 is infinite."""
     return sample.rounded(sample.held(a / b, finite(a, b) & (b != 0), _nonzero(a) & np.isfinite(b)))
 
 
-def add(sample: Sample, a: Any, b: Any) -> Any:
+def add(sample: Sample, a: PyTree, b: PyTree) -> PyTree:
     """A rounded sum."""
     return sample.rounded(sample.held(a + b, finite(a, b), False))
 
 
-def subtract(sample: Sample, a: Any, b: Any) -> Any:
+def subtract(sample: Sample, a: PyTree, b: PyTree) -> PyTree:
     """A rounded difference."""
     return add(sample, a, -b)
 
 
-def integer_power(sample: Sample, x: Any, n: int) -> Any:
+def integer_power(sample: Sample, x: PyTree, n: int) -> PyTree:
     """Repeated squaring: as many roundings as factors."""
     y = np.power(np.asarray(x, Wide), Wide(n))[()]
     return sample.rounded(
@@ -130,7 +134,7 @@ def integer_power(sample: Sample, x: Any, n: int) -> Any:
     )
 
 
-def power(sample: Sample, x: Any, y: Any) -> Any:
+def power(sample: Sample, x: PyTree, y: PyTree) -> PyTree:
     """A real power; `y·log x` may be rounded on the way, as when a power of two moves through."""
     x, y = np.asarray(x, Wide), np.asarray(y, Wide)
     out = np.power(x, y)
@@ -143,20 +147,20 @@ def power(sample: Sample, x: Any, y: Any) -> Any:
     return _noisy(sample, out, out * np.expm1(sample.noise(out, amount)))
 
 
-def exponential(sample: Sample, x: Any, base: Any = None) -> Any:
+def exponential(sample: Sample, x: PyTree, base: PyTree = None) -> PyTree:
     """`exp`; an argument rounded to the dtype's last place is allowed."""
     x = x * (1 + sample.noise(x, 0.5))
     out = np.exp(x) if base is None else np.exp2(x)
     return sample.rounded(sample.held(out, np.isfinite(x), np.isfinite(x)), 2)
 
 
-def exponential_less_one(sample: Sample, x: Any) -> Any:
+def exponential_less_one(sample: Sample, x: PyTree) -> PyTree:
     """`expm1`."""
     x = x * (1 + sample.noise(x, 0.5))
     return sample.rounded(sample.held(np.expm1(x), np.isfinite(x), _nonzero(x)), 2)
 
 
-def logistic(sample: Sample, x: Any) -> Any:
+def logistic(sample: Sample, x: PyTree) -> PyTree:
     """`1 / (1 + exp(-x))` without overflow."""
     x = x * (1 + sample.noise(x, 0.5))
     small = np.exp(-np.abs(x))
@@ -164,10 +168,10 @@ def logistic(sample: Sample, x: Any) -> Any:
     return sample.rounded(np.where(x >= 0, 1 / (1 + small), small / (1 + small))[()], 2)
 
 
-def function(f: Any, amount: float = 2.0) -> Any:
+def function(f: Function, amount: float = 2.0) -> Any:
     """A function whose results neither over- nor underflow where its argument does not."""
 
-    def rounded(sample: Sample, x: Any) -> Any:
+    def rounded(sample: Sample, x: PyTree) -> PyTree:
         return sample.rounded(f(x), amount)
 
     return rounded
@@ -176,7 +180,7 @@ def function(f: Any, amount: float = 2.0) -> Any:
 # -- reductions -------------------------------------------------------------------------------
 
 
-def total(sample: Sample, x: Any, axes: tuple[int, ...]) -> Any:
+def total(sample: Sample, x: PyTree, axes: tuple[int, ...]) -> PyTree:
     """A sum: every partial sum may be rounded."""
     out = np.sum(x, axis=axes)
     out = sample.held(out, np.isfinite(x).all(axis=axes), False)
@@ -185,7 +189,7 @@ def total(sample: Sample, x: Any, axes: tuple[int, ...]) -> Any:
     return _noisy(sample, out, np.sum(np.abs(x), axis=axes) * sample.noise(out, 2))
 
 
-def running_total(sample: Sample, x: Any, axis: int) -> Any:
+def running_total(sample: Sample, x: PyTree, axis: int) -> PyTree:
     """`cumsum`."""
     out = np.cumsum(x, axis=axis)
     out = sample.held(out, np.cumsum(~np.isfinite(x), axis=axis) == 0, False)
@@ -194,7 +198,7 @@ def running_total(sample: Sample, x: Any, axis: int) -> Any:
     return _noisy(sample, out, np.cumsum(np.abs(x), axis=axis) * sample.noise(out, 2))
 
 
-def product(sample: Sample, x: Any, axes: tuple[int, ...]) -> Any:
+def product(sample: Sample, x: PyTree, axes: tuple[int, ...]) -> PyTree:
     """A product of entries, one after the other."""
     for axis in sorted(axes, reverse=True):
         entries = np.moveaxis(x, axis, 0)
@@ -204,7 +208,7 @@ def product(sample: Sample, x: Any, axes: tuple[int, ...]) -> Any:
     return x
 
 
-def running_product(sample: Sample, x: Any, axis: int) -> Any:
+def running_product(sample: Sample, x: PyTree, axis: int) -> PyTree:
     """`cumprod`."""
     entries, so_far, out = np.moveaxis(x, axis, 0), None, []
     for entry in entries:
@@ -213,7 +217,7 @@ def running_product(sample: Sample, x: Any, axis: int) -> Any:
     return np.moveaxis(np.array(out, Wide), 0, axis)
 
 
-def contract(sample: Sample, a: Any, b: Any, dimensions: Any) -> Any:
+def contract(sample: Sample, a: PyTree, b: PyTree, dimensions: Any) -> PyTree:
     """`dot_general`, by products and a sum."""
     (ca, cb), (ba, bb) = dimensions
     rest_a = [i for i in range(a.ndim) if i not in (*ca, *ba)]

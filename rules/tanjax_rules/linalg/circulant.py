@@ -1,0 +1,169 @@
+"""Circulant matrices: the Fourier transform of the first column is the spectrum.
+
+Products, quotients and inverses of circulant matrices are circulant, so that the general rules of
+`matmul`, `solve` and `inv` stay in the type. With dense arguments the transforms themselves are
+differentiated: transposed transforms give the cotangent of the column where a rule would transform
+an outer product, which it takes twice as many for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+import tanjax as tj
+
+from .factored_toeplitz import wide_enough
+
+# -- products and systems --------------------------------------------------------------------------
+
+
+@tj.matmul.implementation(tj.Circulant, tj.Dense, differentiate=True)
+def circulant_times_dense(a: Any, b: Any) -> Any:
+    return a.apply(b)
+
+
+@tj.matmul.implementation(tj.Circulant, tj.Circulant)
+def circulant_times_circulant(a: Any, b: Any) -> Any:
+    return tj.Circulant(a.apply(b.column))
+
+
+@tj.solve.implementation(tj.Circulant, tj.Dense, differentiate=True)
+def solve_circulant(a: Any, b: Any) -> Any:
+    """Three transforms, in `O(n log n)` operations for each column of `b`."""
+    dtype = jnp.result_type(a.column, b)
+    if not b.size:
+        return b.astype(dtype)
+    wide = wide_enough(dtype)
+    rows, column = (b if b.ndim == 1 else b.T).astype(wide), a.column.astype(wide)
+    if jnp.issubdtype(wide, jnp.complexfloating):
+        x = jnp.fft.ifft(jnp.fft.fft(rows) / jnp.fft.fft(column))
+    else:
+        x = jnp.fft.irfft(jnp.fft.rfft(rows) / jnp.fft.rfft(column), a.shape[0])
+    x = x if b.ndim == 1 else x.T
+    return x.astype(dtype) if jnp.issubdtype(dtype, jnp.inexact) else x
+
+
+@tj.solve.implementation(tj.Circulant, tj.Circulant)
+def solve_circulant_circulant(a: Any, b: Any) -> Any:
+    return tj.Circulant(solve_circulant(a, b.column))
+
+
+@tj.inv.implementation(tj.Circulant)
+def inv_circulant(a: Any) -> Any:
+    return tj.Circulant(solve_circulant(a, jnp.zeros(a.shape[0], a.dtype).at[:1].set(1)))
+
+
+# -- determinants ----------------------------------------------------------------------------------
+
+
+@tj.logdet.implementation(tj.Circulant, differentiate=True)
+def logdet_circulant(a: Any) -> Any:
+    return _logarithm(a.eigenvalues(), a)
+
+
+@tj.slogdet.implementation(tj.Circulant)
+def slogdet_circulant(a: Any) -> Any:
+    spectrum = a.eigenvalues()
+    return tj.SlogdetResult(_sign(spectrum, a), _logarithm(spectrum, a))
+
+
+@tj.det.implementation(tj.Circulant, differentiate=True)
+def det_circulant(a: Any) -> Any:
+    """The product of the eigenvalues, whose derivative exists where some of them are zero."""
+    det = jnp.prod(a.eigenvalues())
+    return (det if jnp.iscomplexobj(a.column) else det.real).astype(wide_enough(a.dtype))
+
+
+def _logarithm(spectrum: Any, a: Any) -> Any:
+    return jnp.sum(jnp.log(jnp.abs(spectrum))).astype(jnp.finfo(wide_enough(a.dtype)).dtype)
+
+
+def _sign(spectrum: Any, a: Any) -> Any:
+    """The phase, for a real matrix a sign: but for two, its eigenvalues are conjugate pairs."""
+    n, dtype = a.shape[0], wide_enough(a.dtype)
+    size = jnp.abs(spectrum)
+    if jnp.iscomplexobj(a.column):
+        safe = jnp.where(size == 0, 1, size).astype(dtype)
+        return jnp.prod(jnp.where(size == 0, 0, spectrum / safe))
+    # The transform is real at 0 and n/2.
+    alone = jnp.sign(jnp.real(spectrum[:: n // 2] if n and n % 2 == 0 else spectrum[:1]))
+    return jnp.where(jnp.all(size != 0), jnp.prod(alone), 0).astype(dtype)
+
+
+# -- sums and the diagonal -------------------------------------------------------------------------
+
+
+@tj.add.implementation(tj.Circulant, tj.Identity, differentiate=True)
+def circulant_add_identity(a: Any, b: Any) -> Any:
+    return _on_diagonal(a, jnp.ones((), b.dtype))
+
+
+@tj.add.implementation(tj.Identity, tj.Circulant, differentiate=True)
+def identity_add_circulant(a: Any, b: Any) -> Any:
+    return circulant_add_identity(b, a)
+
+
+@tj.add.implementation(tj.Circulant, tj.Scaled, differentiate=True)
+def circulant_add_scaled(a: Any, b: Any) -> Any:
+    return _on_diagonal(a, b.factor) if isinstance(b.matrix, tj.Identity) else tj.Sum(a, b)
+
+
+@tj.add.implementation(tj.Scaled, tj.Circulant, differentiate=True)
+def scaled_add_circulant(a: Any, b: Any) -> Any:
+    return circulant_add_scaled(b, a)
+
+
+@tj.add.implementation(tj.Circulant, tj.Fill, differentiate=True)
+def circulant_add_fill(a: Any, b: Any) -> Any:
+    return a.replace(column=a.column + b.value)
+
+
+@tj.add.implementation(tj.Fill, tj.Circulant, differentiate=True)
+def fill_add_circulant(a: Any, b: Any) -> Any:
+    return circulant_add_fill(b, a)
+
+
+def _on_diagonal(a: Any, number: Any) -> Any:
+    column = a.column.astype(jnp.result_type(a.column, number))
+    return a.replace(column=column.at[:1].add(number))
+
+
+@tj.diagonal.implementation(tj.Circulant, differentiate=True)
+def diagonal_circulant(a: Any) -> Any:
+    return a.diagonal()
+
+
+@tj.trace.implementation(tj.Circulant, differentiate=True)
+def trace_circulant(a: Any) -> Any:
+    return jnp.sum(a.diagonal())
+
+
+# -- cases -----------------------------------------------------------------------------------------
+
+
+def cases() -> Any:
+    """Even and odd sizes, real and complex, negative and singular determinants, nothing at all."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(22)
+    even, odd = (tj.Circulant(s.normal(n).at[0].add(-3.0)) for n in (4, 3))
+    turned = tj.Circulant(s.complex(3).at[0].add(3.0))
+    yield Case(tj.matmul, even, s.normal(4, 2))
+    yield Case(tj.matmul, s.normal(2, 3), odd)
+    yield Case(tj.matmul, odd, tj.Circulant(s.normal(3)))
+    yield Case(tj.matmul, tj.Circulant(s.normal(0)), s.normal(0))
+    yield Case(tj.solve, even, s.normal(4))
+    yield Case(tj.solve, turned, s.complex(3, 2))
+    yield Case(tj.solve, odd, tj.Circulant(s.normal(3)))
+    yield Case(tj.inv, turned)
+    yield Case(tj.slogdet, turned)
+    yield Case(tj.slogdet, even)
+    yield Case(tj.logdet, odd)
+    yield Case(tj.det, tj.Circulant(jnp.array([1.25, -0.75, -0.5])))  # singular
+    yield Case(tj.trace, odd)
+    yield Case(tj.diagonal, turned)
+    for other in (tj.Identity(3), tj.Scaled(tj.Identity(3), s.normal()), tj.Fill(0.7, (3, 3))):
+        yield Case(tj.add, odd, other)
+        yield Case(tj.add, other, odd)

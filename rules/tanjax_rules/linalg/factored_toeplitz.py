@@ -1,0 +1,302 @@
+r"""What takes the place of a factorisation of a Toeplitz matrix: two columns that tell its inverse.
+
+$T$ and its inverse have displacement rank 2. With $Z_\varphi$ the cyclic shift downwards that
+multiplies what comes around by $\varphi$,
+
+$$Z_1 T - T Z_{-1} = e_0 p^\top + q\,e_{n-1}^\top,\qquad q_i = t_i + t_{i-n},\ q_0 = t_0,$$
+
+and with $x = T^{-1}e_0$, $z = T^{-1}q$ the inverse is a sum of products of circulant and
+skew-circulant matrices, each given by its first column,
+
+$$T^{-1} = Z_{-1}(x) + \tfrac12\left[Z_{-1}(z) Z_1(x) - Z_{-1}(x) Z_1(z)\right],$$
+
+also where $x_0 = 0$, for which the formula of Gohberg and Semencul has no meaning. A multiple of
+$x$ added to $z$ cancels. So after $O(n^2)$ operations on vectors of length $n$ a product with
+$T^{-1}$ takes six transforms, and the sums along the diagonals of $T^{-1}$, the derivative of
+`logdet`, a few more. No n-by-n matrix exists at any time.
+
+The columns of a Hermitian positive definite matrix come from the recursion of Schur, with that of
+Levinson beside it. Whether it is one is seen while the program runs: the first number that is not
+positive says no. All others take Gaussian elimination with row exchanges in the Fourier basis,
+where $T$ becomes a Cauchy-like matrix, so that singular leading minors, on which recursions of
+Levinson's kind break down, do no harm. Under `jax.vmap` both are done for each matrix.
+
+As in `factored`, the recursions are never differentiated. What is computed from the columns states
+its derivative in terms of the matrix.
+
+**References:** Kailath, Kung, Morf 1979 (displacement rank); Ammar, Gader 1990 (the formula);
+Schur 1917; Gohberg, Kailath, Olshevsky 1995 (pivoting); Aricò, Rodriguez 2010 (in linear memory).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import tanjax as tj
+
+
+class FactoredToeplitz(NamedTuple):
+    """A square Toeplitz matrix, `x` and `z` as columns `(n, 2)`, and its determinant."""
+
+    a: Any
+    columns: Any
+    sign: Any
+    logabsdet: Any
+
+
+def factored_toeplitz(a: Any) -> FactoredToeplitz:
+    """Find the inverse and the determinant of a `Toeplitz` matrix, in $O(n^2)$ operations.
+
+    Integers, and numbers narrower than float32, are widened. A step of refinement makes the columns
+    as accurate as the condition of the matrix allows.
+    """
+    a = a.replace(values=a.values.astype(wide_enough(a.dtype)))
+    values = lax.stop_gradient(a.values)
+    fixed, sides = a.replace(values=values), unit_and_border(values)
+    columns, sign, logabsdet = by_schur(values)
+    columns, sign, logabsdet = lax.cond(
+        ~(jnp.isfinite(logabsdet) & _is_hermitian(values)),
+        lambda: by_elimination(values),
+        lambda: (columns, sign, logabsdet),
+    )
+    f = FactoredToeplitz(a, columns, sign, logabsdet)
+    return f._replace(columns=columns + inverse_product(f, sides - fixed.apply(columns)))
+
+
+def wide_enough(dtype: Any) -> Any:
+    """The dtype in which numbers are transformed: floating, and not narrower than float32."""
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        return jnp.result_type(float)
+    return jnp.dtype(jnp.float32) if jnp.finfo(dtype).bits < 32 else dtype
+
+
+def unit_and_border(values: Any) -> tuple[Any, Any]:
+    """The right-hand sides `e₀` and `q` of which `x` and `z` are the solutions, `(n, 2)`."""
+    n = (values.shape[-1] + 1) // 2
+    border = values[n - 1 :].at[1:].add(values[: n - 1])
+    return jnp.stack([jnp.zeros_like(border).at[0].set(1), border], axis=1)
+
+
+# -- the inverse -----------------------------------------------------------------------------------
+
+
+def inverse_product(f: FactoredToeplitz, b: Any) -> Any:
+    """`T⁻¹ b` for a vector or the columns of a matrix, by six transforms of each."""
+    n, turn = f.columns.shape[0], half_turn(f.columns.shape[0], f.columns.dtype)
+    dtype = b.dtype if jnp.iscomplexobj(b) else f.columns.dtype
+    rows, columns = (b if b.ndim == 1 else b.T).astype(dtype), f.columns.T.astype(dtype)
+    if jnp.iscomplexobj(rows):
+        by_x, by_z = (jnp.fft.ifft(v * jnp.fft.fft(rows)) for v in jnp.fft.fft(columns))
+    else:
+        by_x, by_z = (jnp.fft.irfft(v * jnp.fft.rfft(rows), n) for v in jnp.fft.rfft(columns))
+    skew = lambda v: jnp.fft.fft(v.astype(turn.dtype) * turn)
+    x, z = skew(columns)
+    out = jnp.fft.ifft(x * skew(2 * rows - by_z) + z * skew(by_x)) * jnp.conj(turn) / 2
+    out = (out if jnp.iscomplexobj(rows) else out.real).astype(dtype)
+    return out if b.ndim == 1 else out.T
+
+
+def half_turn(n: int, dtype: Any) -> Any:
+    """`exp(-iπ k/n)`: it turns a skew-circulant matrix into a circulant one."""
+    return jnp.asarray(np.exp(-1j * np.pi * np.arange(n) / max(n, 1)), complex_of(dtype))
+
+
+def complex_of(dtype: Any) -> Any:
+    """The complex dtype of the same precision."""
+    return jnp.complex128 if jnp.finfo(dtype).bits == 64 else jnp.complex64
+
+
+def solve_factored_toeplitz(f: FactoredToeplitz, b: Any) -> Any:
+    """`T⁻¹ b`, differentiable in `T` and `b` to any order: six transforms, refined once."""
+    return _linear_solve(f, b, transposed=False)
+
+
+def solve_factored_toeplitz_transposed(f: FactoredToeplitz, b: Any) -> Any:
+    """`T⁻ᵀ b`, without conjugation: turned around, it is the same system."""
+    return _linear_solve(f, b, transposed=True)
+
+
+def _linear_solve(f: FactoredToeplitz, b: Any, *, transposed: bool) -> Any:
+    def matvec(a: Any) -> Callable[[Any], Any]:
+        return (a.transposed() if transposed else a).apply
+
+    fixed = jax.tree.map(lax.stop_gradient, f)
+
+    def solve(b: Any, transposed: bool) -> Any:
+        b = b[::-1] if transposed else b
+        x = inverse_product(fixed, b)
+        x = x + inverse_product(fixed, b - fixed.a.apply(x))
+        return x[::-1] if transposed else x
+
+    b = b if jnp.iscomplexobj(b) else b.astype(f.columns.dtype)
+    return lax.custom_linear_solve(
+        matvec(f.a),
+        b,
+        lambda _, y: solve(y, transposed),
+        lambda _, y: solve(y, not transposed),
+    )
+
+
+# -- the determinant -------------------------------------------------------------------------------
+
+
+@jax.custom_jvp
+def slogdet_factored_toeplitz(f: FactoredToeplitz) -> Any:
+    """Sign, or phase, of the determinant and the logarithm of its size."""
+    return f.sign, f.logabsdet
+
+
+@slogdet_factored_toeplitz.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    sign, logabsdet = slogdet_factored_toeplitz(*primals)
+    y_dot = jnp.sum(inverse_sums(*primals) * tangents[0].a.values)
+    turned = 1j * jnp.imag(y_dot) * sign if jnp.iscomplexobj(sign) else jnp.zeros_like(sign)
+    return (sign, logabsdet), (turned.astype(sign.dtype), jnp.real(y_dot))
+
+
+def inverse_sums(f: FactoredToeplitz) -> Any:
+    r"""The sums along the diagonals of $T^{-\top}$, in the order of the values of $T$.
+
+    Along a diagonal of $A = T^{-1}$ the entries differ by those of the displacement
+    $Z_{-1} A - A Z_1 = x\,(J(z - 2e_0))^\top - z\,(Jx)^\top$, which a sum counts as often as
+    entries follow. With the first column $x$ and row $Jw$, $w = T^{-1}e_{n-1}$, where diagonals
+    begin, this is four convolutions.
+    """
+    sides = unit_and_border(f.a.values)
+    sides = jnp.concatenate([sides, sides[::-1, :1]], axis=1)
+    x, z, w = solve_factored_toeplitz(f, sides).T
+    n = x.shape[0]
+    left = jnp.stack([x, -z])
+    right = jnp.stack([z.at[0].add(-2), x])[:, ::-1]
+    right = jnp.pad(right[:, :-1], ((0, 0), (1, 0)))  # beside the row above
+    weights = jnp.arange(n, 0, -1).astype(x.dtype)
+    below = convolve(weights * left, right[:, ::-1])[n - 1 :]
+    above = convolve(left.at[:, 0].set(0), (weights * right)[:, ::-1])[: n - 1]
+    lower, upper = weights * x - below, (weights * w[::-1])[:0:-1] - above
+    return jnp.concatenate([upper, lower])[::-1]
+
+
+def convolve(left: Any, right: Any) -> Any:
+    """The convolution of the rows of two matrices `(k, n)`, summed over `k`: shape `(2n - 1,)`."""
+    outer = tj.Outer(left.T, right[:, ::-1].T)
+    n = left.shape[-1]
+    like = tj.Toeplitz(jnp.zeros(2 * n - 1, outer.dtype))
+    return tj.pullback_of_destructure(like)(outer).values
+
+
+# -- the recursion for definite matrices -----------------------------------------------------------
+
+
+def by_schur(values: Any) -> tuple[Any, Any, Any]:
+    """Columns, sign and logarithm of the determinant of a Hermitian positive definite matrix.
+
+    Schur's recursion for the reflection coefficients, which takes no inner products, and the
+    polynomials of Levinson's: $O(n^2)$ operations, four vectors. The logarithm is no finite number
+    where the matrix with this first column is not definite.
+    """
+    n = (values.shape[-1] + 1) // 2
+    column = values[n - 1 :]
+    shift = lambda v: jnp.concatenate([jnp.zeros_like(v[:1]), v[:-1]])
+
+    def step(state: Any, _: Any) -> Any:
+        u, v, a, b = state
+        k = -u[0] / v[0]
+        u, v = u + k * v, v + jnp.conj(k) * u
+        b = shift(b)
+        a, b = a + k * b, b + jnp.conj(k) * a
+        u = jnp.concatenate([u[1:], jnp.zeros_like(u[:1])])
+        return (u, v, a, b), jnp.real(v[0])
+
+    first = jnp.zeros_like(column).at[0].set(1)
+    after = jnp.concatenate([column[1:], jnp.zeros_like(column[:1])])
+    (_, v, a, b), errors = lax.scan(step, (after, column, first, first), None, length=n - 1)
+    log = jnp.log(jnp.real(column[0])) + jnp.sum(jnp.log(errors))
+    return jnp.stack([a / v[0], first - shift(b)], axis=1), jnp.ones((), a.dtype), log
+
+
+def _is_hermitian(values: Any) -> Any:
+    return jnp.all(values == jnp.conj(values[::-1]))
+
+
+# -- elimination for all others --------------------------------------------------------------------
+
+
+def by_elimination(values: Any) -> tuple[Any, Any, Any]:
+    r"""Columns, sign and logarithm of the determinant of any Toeplitz matrix.
+
+    In the basis where $Z_1$ and $Z_{-1}$ are diagonal, with entries $\lambda_i$ and $\mu_j$, the
+    matrix is $C_{ij} = g_i b_j / (\lambda_i - \mu_j)$ with two columns $g$ and two rows $b$, and so
+    are all its Schur complements. Below it an identity is eliminated along, whose rows
+    become $-C^{-1} g$.
+    """
+    n = (values.shape[-1] + 1) // 2
+    columns = unit_and_border(values)
+    row = (values[n - 1 :].at[1:].add(-values[: n - 1]))[::-1]  # `p`
+    turn = half_turn(n, values.dtype)
+    g = jnp.fft.fft(columns.T, norm="ortho").T
+    rows = jnp.stack([row, columns[::-1, 0]]).astype(turn.dtype)
+    b = jnp.fft.ifft(rows * jnp.conj(turn), norm="ortho")
+    solution, pivots, order = _eliminate(g, b)
+    columns = (jnp.fft.ifft(solution.T, norm="ortho") * jnp.conj(turn)).T
+    size = jnp.abs(pivots)
+    phases = jnp.where(size == 0, 0, pivots / jnp.where(size == 0, 1, size).astype(g.dtype))
+    quarter_turns = (1, -1j, -1, 1j)[(n - 1) % 4]  # the determinant of all `turn`
+    sign = jnp.prod(phases) * quarter_turns * tj.Permutation(order).sign().astype(phases.dtype)
+    if not jnp.iscomplexobj(values):
+        columns, sign = columns.real, jnp.sign(sign.real)
+    return columns, sign.astype(values.dtype), jnp.sum(jnp.log(size))
+
+
+def _eliminate(g: Any, b: Any) -> tuple[Any, Any, Any]:
+    """`C⁻¹ g` for the Cauchy-like matrix of `g` `(n, 2)` and `b` `(2, n)`, pivots, and their rows.
+
+    The reciprocals of the differences of nodes are products of phases and a real kernel of the
+    difference of their numbers, without the cancellation that subtraction would have.
+    """
+    n = g.shape[0]
+    upper, turned, lower, row_phase, column_phase = _kernels(n, jnp.finfo(g.dtype).dtype)
+    numbers = jnp.arange(n)
+
+    def step(state: Any, k: Any) -> Any:
+        g, b, below, active = state
+        part = lambda table, i: lax.dynamic_slice_in_dim(table, n - 1 - i, n).astype(g.dtype)
+        b_k, phase = b[:, k], column_phase[k]
+        column = jnp.where(active, (g @ b_k) * part(upper, k) * row_phase * phase, 0)
+        p = jnp.argmax(jnp.abs(column))
+        pivot, g_p = column[p], g[p]
+        inverse = 1 / jnp.where(pivot == 0, 1, pivot)
+        row = (g_p @ b) * part(turned, p) * column_phase * (row_phase[p] * inverse)
+        eliminated = (below @ b_k) * part(lower, k) * column_phase * phase * -2j
+        eliminated = jnp.where(numbers == k, 1, eliminated) * inverse
+        active = active & (numbers != p)
+        g = g - jnp.where(active, column * inverse, 0)[:, None] * g_p
+        below = below - eliminated[:, None] * g_p
+        b = b - b_k[:, None] * jnp.where(numbers > k, row, 0)
+        return (g, b, below, active), (pivot, p)
+
+    start = (g, b, jnp.zeros_like(g), jnp.ones(n, bool))
+    (_, _, below, _), (pivots, order) = lax.scan(step, start, numbers)
+    return -below, pivots, order
+
+
+def _kernels(n: int, dtype: Any) -> tuple[Any, ...]:
+    r"""$1/(\lambda_i - \mu_k)$ and $1/(\mu_i - \mu_k)$, $i < k$, in factors.
+
+    The first is `upper[i - k] row_phase[i] column_phase[k]`, for a fixed `i` with `turned`; the
+    second is `-2i lower[i - k] column_phase[i] column_phase[k]`.
+    """
+    difference = np.arange(1 - n, n)
+    upper = 1 / np.sin(np.pi * (2 * difference - 1) / (2 * n))
+    below = np.where(difference < 0, difference, n / 2)
+    lower = np.where(difference < 0, 1 / np.sin(np.pi * below / n), 0.0)
+    row_phase = np.exp(1j * np.pi * np.arange(n) / n)
+    column_phase = 0.5j * np.exp(1j * np.pi * (2 * np.arange(n) + 1) / (2 * n))
+    real = lambda v: jnp.asarray(v, dtype)
+    phase = lambda v: jnp.asarray(v, complex_of(dtype))
+    return real(upper), real(upper[::-1]), real(lower), phase(row_phase), phase(column_phase)

@@ -1,0 +1,81 @@
+"""Permutation matrices: products move rows or columns, and have no derivative of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+import tanjax as tj
+
+
+@tj.matmul.implementation(tj.Permutation, tj.Permutation, differentiate=True)
+def permutation_times_permutation(a: Any, b: Any) -> Any:
+    return a.replace(indices=b.indices[a.indices], kind=jnp.result_type(a.dtype, b.dtype))
+
+
+@tj.matmul.implementation(tj.Permutation, tj.Triangular)
+@tj.matmul.implementation(tj.Permutation, tj.Symmetric)
+@tj.matmul.implementation(tj.Permutation, tj.Hermitian)
+def permutation_times_full_storage(a: Any, b: Any) -> Any:
+    """Nothing is densified: the right operand stores as many numbers."""
+    return a.apply(b.to_dense())
+
+
+@tj.matmul.implementation(tj.Triangular, tj.Permutation)
+@tj.matmul.implementation(tj.Symmetric, tj.Permutation)
+@tj.matmul.implementation(tj.Hermitian, tj.Permutation)
+def full_storage_times_permutation(a: Any, b: Any) -> Any:
+    return a.to_dense()[:, b.inverse_indices()]
+
+
+@tj.solve.implementation(tj.Permutation, tj.Dense)
+@tj.solve.implementation(tj.Permutation, tj.AbstractArray)
+def solve_permutation(a: Any, b: Any) -> Any:
+    return tj.matmul.primal(a.transposed(), b)
+
+
+@tj.inv.implementation(tj.Permutation, differentiate=True)
+def inv_permutation(a: Any) -> Any:
+    return a.transposed()
+
+
+@tj.det.implementation(tj.Permutation, differentiate=True)
+def det_permutation(a: Any) -> Any:
+    return a.sign()
+
+
+@tj.slogdet.implementation(tj.Permutation, differentiate=True)
+def slogdet_permutation(a: Any) -> Any:
+    return tj.SlogdetResult(a.sign(), logdet_permutation(a))
+
+
+@tj.logdet.implementation(tj.Permutation, differentiate=True)
+def logdet_permutation(a: Any) -> Any:
+    return jnp.zeros((), jnp.finfo(a.dtype).dtype)
+
+
+# -- cases -----------------------------------------------------------------------------------------
+
+
+def cases() -> Any:
+    """Products from both sides, with matrices that store everything, systems, determinants."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(23)
+    p = tj.Permutation([2, 0, 3, 1])
+    q = tj.Permutation([1, 0, 2, 3])
+    lower, symmetric = tj.Triangular(s.normal(4, 4)), tj.Symmetric(s.normal(4, 4))
+    for a, b in (
+        (p, s.normal(4, 2)),
+        (s.complex(4), p),
+        (p, lower),
+        (symmetric, p),
+        (p, tj.LowRank(s.normal(4, 1), s.normal(3, 1))),
+        (p, q),
+    ):
+        yield Case(tj.matmul, a, b)
+    yield Case(tj.solve, p, s.normal(4))
+    yield Case(tj.solve, p, symmetric)
+    for operation in (tj.inv, tj.det, tj.slogdet, tj.logdet):
+        yield Case(operation, p)

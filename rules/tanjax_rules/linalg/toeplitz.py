@@ -1,0 +1,195 @@
+"""Toeplitz matrices: products, sums that stay in the type, systems and determinants.
+
+A product is a convolution, which is differentiated as it is: that takes fewer transforms than the
+outer product of the general rule. Systems and determinants go through `factored_toeplitz`, once for
+a value and its derivatives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+import tanjax as tj
+
+from .factored_toeplitz import (
+    factored_toeplitz,
+    inverse_sums,
+    slogdet_factored_toeplitz,
+    solve_factored_toeplitz,
+    solve_factored_toeplitz_transposed,
+)
+
+# -- products --------------------------------------------------------------------------------------
+
+
+@tj.matmul.implementation(tj.Toeplitz, tj.Dense, differentiate=True)
+def toeplitz_times_dense(a: Any, b: Any) -> Any:
+    return a.apply(b)
+
+
+# -- systems ---------------------------------------------------------------------------------------
+
+
+@tj.solve.natural_rule(tj.Toeplitz, tj.Dense)
+def solve_toeplitz_rule(a: Any, b: Any) -> Any:
+    """The general rule, with the inverse found once for both directions."""
+    if not a.shape[0]:
+        return solve_toeplitz(a, b), lambda x_bar: (None, x_bar)
+    f, b = _system(a, b)
+    x = solve_factored_toeplitz(f, b)
+
+    def solve_toeplitz_pullback(x_bar: Any) -> Any:
+        w = solve_factored_toeplitz_transposed(f, x_bar)
+        return tj.Outer(-w, x), w
+
+    return x, solve_toeplitz_pullback
+
+
+@tj.solve.implementation(tj.Toeplitz, tj.Dense)
+def solve_toeplitz(a: Any, b: Any) -> Any:
+    """`O(n²)` operations and `O(n)` memory, then `O(n log n)` for each column of `b`."""
+    if not a.shape[0]:
+        return b.astype(jnp.result_type(a.values, b))
+    return solve_factored_toeplitz(*_system(a, b))
+
+
+def _system(a: Any, b: Any) -> Any:
+    """The factored matrix and its right-hand side, of one dtype."""
+    dtype = jnp.result_type(a.values, b)
+    return factored_toeplitz(a.replace(values=a.values.astype(dtype))), b.astype(dtype)
+
+
+# -- determinants ----------------------------------------------------------------------------------
+
+
+@tj.slogdet.natural_rule(tj.Toeplitz, cotangents=("structural",))
+def slogdet_toeplitz_rule(a: Any) -> Any:
+    if not a.shape[0]:
+        return slogdet_toeplitz(a), lambda bar: a
+    f = factored_toeplitz(a)
+    out = tj.SlogdetResult(*slogdet_factored_toeplitz(f))
+    return out, lambda bar: a.replace(values=weight_of_slogdet(out.sign, bar) * inverse_sums(f))
+
+
+def weight_of_slogdet(sign: Any, bar: Any) -> Any:
+    """The factor of the inverse transpose: a complex determinant turns its sign, too."""
+    weight = bar.logabsdet.astype(sign.dtype)
+    if not jnp.iscomplexobj(sign):
+        return weight
+    return weight - 1j * jnp.real(1j * bar.sign * sign).astype(sign.dtype)
+
+
+@tj.slogdet.implementation(tj.Toeplitz)
+def slogdet_toeplitz(a: Any) -> Any:
+    """`O(n²)` operations and `O(n)` memory."""
+    if not a.shape[0]:
+        return tj.SlogdetResult(jnp.ones((), a.dtype), jnp.zeros((), jnp.finfo(a.dtype).dtype))
+    return tj.SlogdetResult(*slogdet_factored_toeplitz(factored_toeplitz(a)))
+
+
+@tj.logdet.implementation(tj.Toeplitz, differentiate=True)
+def logdet_toeplitz(a: Any) -> Any:
+    return tj.slogdet(a).logabsdet
+
+
+@tj.det.implementation(tj.Toeplitz, differentiate=True)
+def det_toeplitz(a: Any) -> Any:
+    """By the inverse: the derivative is nan where the matrix is singular."""
+    sign, logabsdet = tj.slogdet(a)
+    return sign * jnp.exp(logabsdet).astype(sign.dtype)
+
+
+# -- sums ------------------------------------------------------------------------------------------
+
+
+def _either_order(first: Any, second: Any) -> Any:
+    """Register an addition for both orders of two different types."""
+
+    def register(function: Any) -> Any:
+        def swapped(a: Any, b: Any) -> Any:
+            return function(b, a)
+
+        swapped.__qualname__ = f"{function.__qualname__}_swapped"
+        tj.add.implementation(first, second, differentiate=True)(function)
+        tj.add.implementation(second, first, differentiate=True)(swapped)
+        return function
+
+    return register
+
+
+@_either_order(tj.Toeplitz, tj.Identity)
+def toeplitz_add_identity(a: Any, b: Any) -> Any:
+    return _on_diagonal(a, jnp.ones((), b.dtype))
+
+
+@_either_order(tj.Toeplitz, tj.Fill)
+def toeplitz_add_fill(a: Any, b: Any) -> Any:
+    return a.replace(values=a.values + b.value)
+
+
+@_either_order(tj.Toeplitz, tj.Circulant)
+def toeplitz_add_circulant(a: Any, b: Any) -> Any:
+    return a.replace(values=a.values + b.to_toeplitz().values)
+
+
+@_either_order(tj.Toeplitz, tj.Scaled)
+def toeplitz_add_scaled(a: Any, b: Any) -> Any:
+    if not isinstance(b.matrix, tj.Identity):
+        return tj.Sum(a, b)
+    return _on_diagonal(a, b.factor)
+
+
+def _on_diagonal(a: Any, number: Any) -> Any:
+    values = a.values.astype(jnp.result_type(a.values, number))
+    middle = a.shape[1] - 1
+    return a.replace(values=values.at[middle : middle + 1].add(number) if a.size else values)
+
+
+# -- the diagonal ----------------------------------------------------------------------------------
+
+
+@tj.diagonal.implementation(tj.Toeplitz, differentiate=True)
+def diagonal_toeplitz(a: Any) -> Any:
+    return a.diagonal()
+
+
+@tj.trace.implementation(tj.Toeplitz, differentiate=True)
+def trace_toeplitz(a: Any) -> Any:
+    return jnp.sum(a.diagonal())
+
+
+# -- cases -----------------------------------------------------------------------------------------
+
+
+def cases() -> Any:
+    """Rectangles, systems that need row exchanges, definite and complex ones, no rows at all."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(21)
+    wide = tj.Toeplitz(s.normal(4), (2, 3))
+    general = tj.Toeplitz(s.normal(5).at[2].add(3.0))
+    minors = tj.Toeplitz(jnp.array([2.0, 1.0, 0.0, 1.3, 3.0]))  # zeros on its diagonal
+    turned = tj.Toeplitz(s.complex(3))
+    for a, b in ((wide, s.normal(3, 2)), (s.normal(2), wide), (turned, s.complex(2))):
+        yield Case(tj.matmul, a, b)
+    yield Case(tj.solve, minors, s.normal(3))
+    yield Case(tj.slogdet, turned)
+    definite = tj.Toeplitz.from_column(jnp.array([2.3, 0.7 + 0.3j]))
+    few = ("value", "vjp", "jvp", "finite differences")  # for the rest they are `slogdet`
+    yield Case(tj.logdet, definite).declare(modes=few)
+    yield Case(tj.det, minors).declare(modes=few)
+    yield Case(tj.trace, wide)
+    yield Case(tj.diagonal, wide)
+    for a, b in (
+        (general, tj.Identity(3)),
+        (general, tj.Scaled(tj.Identity(3), s.normal())),
+        (wide, tj.Fill(s.normal(), (2, 3))),
+        (general, tj.Circulant(s.normal(3))),
+    ):
+        yield Case(tj.add, a, b)
+        yield Case(tj.add, b, a)
+    empty = tj.Toeplitz(s.normal(0))
+    yield Case(tj.matmul, empty, s.normal(0, 2))
+    yield Case(tj.solve, empty, s.normal(0))

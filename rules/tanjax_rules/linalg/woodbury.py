@@ -1,0 +1,60 @@
+"""What Woodbury and the determinant lemma share: the small matrix of a low-rank update."""
+
+from __future__ import annotations
+
+import functools
+
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Shaped
+
+import tanjax as tj
+from tanjax.typing import DenseArray, Function
+
+from .factored import both_ways
+from .shapes import DenseColumns, SquareUpdate
+
+
+def as_columns(b: DenseColumns) -> Shaped[DenseArray, "n _"]:
+    """A vector as a matrix of one column."""
+    return b[:, None] if b.ndim == 1 else b
+
+
+def solve_base(
+    a: SquareUpdate, b: Shaped[DenseArray, "n k"]
+) -> tuple[Shaped[Array, "n k"], Shaped[Array, "n r"], Shaped[Array, "n r"] | None, Function]:
+    """`B⁻¹ b`, `B⁻¹ U`, `B⁻ᵀ V` where that is the same, and a function: `B⁻ᵀ x̄` and `B⁻ᵀ V`.
+
+    A base that has to be factorised is factorised once.
+    """
+    if isinstance(a.base, tj.Diagonal | tj.Triangular | tj.Identity):
+        z, divide = tj.solve(a.base, a.u), functools.partial(tj.solve, a.base.mT)
+        zt = z if a.v is None and not isinstance(a.base, tj.Triangular) else None
+        back = lambda x_bar: (divide(x_bar), divide(right_of(a)) if zt is None else zt)
+        return tj.solve(a.base, b), z, zt, back
+    dtype, k = jnp.result_type(a.base.dtype, b, a.u), b.shape[1]
+    solve, solve_transposed = both_ways(a.base, dtype)
+    both = solve(jnp.concatenate([b, a.u], axis=1))
+
+    def transposed(x_bar: DenseColumns) -> tuple[DenseColumns, Shaped[Array, "n r"]]:
+        bars = solve_transposed(jnp.concatenate([x_bar, right_of(a)], axis=1))
+        return bars[:, :k], bars[:, k:]
+
+    return both[:, :k], both[:, k:], None, transposed
+
+
+def right_of(a: tj.LowRankUpdate) -> Shaped[Array, "n r"]:
+    """The right factor of a low-rank update."""
+    return a.u if a.v is None else a.v
+
+
+def capacitance(a: SquareUpdate, z: Shaped[Array, "n r"]) -> Shaped[Array, "r r"]:
+    """`I + D Vᵀ Z`, the small matrix of Woodbury and of the determinant lemma."""
+    # The product in this order: XLA then schedules the gradient of logdet with `Z` freed early
+    # (half the scratch memory).
+    return jnp.eye(z.shape[1], dtype=z.dtype) + weighted(a, (z.T @ right_of(a)).T)
+
+
+def weighted(a: tj.LowRankUpdate, rows: Shaped[Array, "r k"]) -> Shaped[Array, "r k"]:
+    """`D rows`."""
+    return rows if a.d is None else a.d[:, None] * rows

@@ -1,0 +1,140 @@
+"""Matrices whose rows are one another, shifted around."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from .. import _queries as ask
+from .._abstract import AbstractArray, canonical_field
+from .._register import register_array_type
+from ..cotangents._fill import Fill
+from ..cotangents._outer import Outer
+from ._diagonal import Diagonal
+from ._fourier import (
+    convolve,
+    convolve_and_add,
+    is_exact,
+    over_columns,
+    valid_product,
+    wide_enough,
+)
+from ._toeplitz import Toeplitz, diagonal_sums
+
+
+@register_array_type(linear=True, injective=True)
+class Circulant(AbstractArray):
+    r"""The square matrix with entries $a_{ij} = column_{(i - j) \bmod n}$.
+
+    **Fields:** `column`, the first column, shape `(n,)`. Its Fourier transform, `eigenvalues()`,
+    is the spectrum, so that products, systems and determinants take $O(n \log n)$ operations, and
+    sums, products and inverses of circulant matrices are circulant.
+
+    **Maps:** $J^\top Y$ sums along the cyclic diagonals, $J^+$ takes means,
+    $J^{+\top}\bar c$ = `Circulant(c̄ / n)`.
+
+    >>> Circulant(jnp.array([1.0, 2.0, 3.0])).to_dense().tolist()
+    [[1.0, 3.0, 2.0], [2.0, 1.0, 3.0], [3.0, 2.0, 1.0]]
+    """
+
+    core_ndim = 2
+    units = "column: u -> u"
+    fields_are_entries = True
+
+    column: Array
+
+    def __post_init__(self) -> None:
+        canonical_field(self, "column", 1)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.column.shape, self.column.shape[-1])
+
+    @property
+    def dtype(self) -> Any:
+        return self.column.dtype
+
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [cls(samples.normal(4)), cls(samples.complex(3)), cls(samples.normal(3))]
+
+    def eigenvalues(self) -> Array:
+        r"""The spectrum, complex, shape `(n,)`, in the order of the Fourier transform.
+
+        The eigenvector of number `k` is `exp(2πi jk/n)`. **Cost:** $O(n \log n)$.
+        """
+        n = self.column.shape[-1]
+        return jnp.fft.fft(self.column.astype(wide_enough(self.dtype)), max(n, 1))[..., :n]
+
+    def to_dense(self) -> Array:
+        i = jnp.arange(self.column.shape[-1])
+        return self.column[..., (i[:, None] - i) % max(i.size, 1)]
+
+    def pushforward_of_destructure(self, structural: Any) -> Any:
+        return structural
+
+    def pullback_of_destructure(self, natural: Any) -> Any:
+        return self.replace(column=self._sums(natural))
+
+    def pushforward_of_restructure(self, natural: Any) -> Any:
+        return self.replace(column=self._sums(natural) / max(self.column.shape[-1], 1))
+
+    def pullback_of_restructure(self, structural: Any) -> Any:
+        return self.replace(column=structural.column / max(structural.column.shape[-1], 1))
+
+    def _sums(self, natural: Any) -> Any:
+        """The sums along the cyclic diagonals of an array of this shape."""
+        n = self.column.shape[-1]
+        if isinstance(natural, Circulant):
+            return natural.column * n
+        if isinstance(natural, Fill):
+            return jnp.broadcast_to(natural.value[..., None] * n, (*natural.value.shape, n))
+        if isinstance(natural, Diagonal) and natural.diag.ndim == 1:
+            return jnp.zeros(n, natural.dtype).at[:1].set(jnp.sum(natural.diag))
+        if isinstance(natural, Outer):
+            left, right = (jnp.swapaxes(x, -1, -2) for x in (natural.left, natural.right))
+            return convolve_and_add(left, _turned(right), n)
+        if isinstance(natural, Toeplitz):
+            return _folded(natural.values * jnp.asarray(natural.counts, natural.dtype), n)
+        return _folded(diagonal_sums(ask.dense(natural)), n)
+
+    def apply(self, b: Any) -> Any:
+        n = self.column.shape[-1]
+        if is_exact(self.column, b) and b.size:
+            values = jnp.concatenate([self.column[1:], self.column])
+            return over_columns(lambda rows: valid_product(values, rows), b)
+        return over_columns(lambda rows: convolve(self.column, rows, n), b)
+
+    def transposed(self) -> Any:
+        return self.replace(column=_turned(self.column))
+
+    def diagonal(self) -> Any:
+        return jnp.broadcast_to(self.column[:1], self.column.shape)
+
+    def total(self) -> Any:
+        return jnp.sum(self.column) * self.column.shape[-1]
+
+    def block(self, rows: slice, columns: slice) -> Any:
+        return self.to_toeplitz().block(rows, columns)
+
+    def to_toeplitz(self) -> Any:
+        """The same matrix as a `Toeplitz`."""
+        return Toeplitz(jnp.concatenate([self.column[1:], self.column]))
+
+    def pair(self, other: Any) -> Any:
+        return jnp.sum(self.column * self._sums(other))
+
+
+def _turned(x: Any) -> Any:
+    """The same numbers backwards along the last axis, from the first one on: `x[-k % n]`."""
+    return jnp.roll(x[..., ::-1], 1, axis=-1)
+
+
+def _folded(sums: Any, n: int) -> Any:
+    """Sums along cyclic diagonals, from those along the diagonals of an n-by-n matrix."""
+    if n == 0:
+        return sums
+    padding = [(0, 0)] * (sums.ndim - 1) + [(1, 0)]
+    return sums[..., n - 1 :] + jnp.pad(sums[..., : n - 1], padding)

@@ -1,0 +1,196 @@
+"""Matrices that are constant along each diagonal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from tanjax._errors import ShapeError, describe
+
+from .. import _queries as ask
+from .._abstract import AbstractArray, canonical_field, set_fields, show, static_field
+from .._register import register_array_type
+from ..cotangents._fill import Fill
+from ..cotangents._outer import Outer
+from ._diagonal import Diagonal
+from ._fourier import convolve_and_add, fast_length, over_columns, valid_product
+
+
+@register_array_type(linear=True, injective=True)
+class Toeplitz(AbstractArray):
+    r"""The matrix with entries $a_{ij} = values_{i - j + n - 1}$: constant along each diagonal.
+
+    **Arguments:** `values`, shape `(m + n - 1,)`: the diagonals from the upper right corner to the
+    lower left one, that is the first row backwards, then the rest of the first column. `shape`,
+    `(m, n)`, by default square. An empty matrix has no values.
+
+    **Maps:** with $c_d$ the number of entries of diagonal $d$, $J^\top Y$ sums along diagonals,
+    $J^+$ takes means, $J^{+\top}\bar v$ = `Toeplitz(v̄ / c)`. **Cost:** a product with $k$ columns
+    takes $O((m + n)\log(m + n)\,k)$ operations and no matrix; so does $J^\top$ of an `Outer`.
+
+    **Raises:** `ShapeError` if the number of values is not that of the diagonals.
+
+    >>> Toeplitz(jnp.array([3.0, 2.0, 1.0, 5.0]), (2, 3)).to_dense().tolist()
+    [[1.0, 2.0, 3.0], [5.0, 1.0, 2.0]]
+    """
+
+    core_ndim = 2
+    units = "values: u -> u"
+    fields_are_entries = True
+
+    values: Array
+    size_: tuple[int, int] = static_field()
+
+    def __init__(self, values: Any, shape: Any = None) -> None:
+        set_fields(self, values=values)
+        set_fields(self, size_=_size(canonical_field(self, "values", 1), shape))
+
+    @staticmethod
+    def from_column(column: Any, row: Any = None) -> Any:
+        """The matrix with a first column and a first row, as `scipy.linalg.toeplitz` makes it.
+
+        **Arguments:** `column`, shape `(m,)`; `row`, shape `(n,)`, whose first number is ignored,
+        by default the conjugate of `column` (a Hermitian matrix).
+        """
+        column = ask.array(column)
+        row = column.conj() if row is None else ask.array(row)
+        if len(column.shape) != 1 or len(row.shape) != 1:
+            raise ShapeError(
+                "Toeplitz.from_column: the column and the row must be vectors.\n"
+                f"  got: {describe(column)} and {describe(row)}"
+            )
+        shape = (column.shape[0], row.shape[0])
+        values = jnp.concatenate([row[:0:-1], column]) if 0 not in shape else column[:0]
+        return Toeplitz(values, shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.values.shape[:-1], *self.size_)
+
+    @property
+    def dtype(self) -> Any:
+        return self.values.dtype
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How many entries every diagonal has."""
+        m, n = self.size_
+        d = np.arange(self.values.shape[-1]) - (n - 1)
+        return np.minimum(m, n + d) - np.maximum(d, 0)
+
+    @classmethod
+    def examples(cls, samples: Any) -> list[Any]:
+        return [
+            cls(samples.normal(5)),
+            cls(samples.complex(4), (2, 3)),
+            cls(samples.normal(4), (3, 2)),
+        ]
+
+    def to_dense(self) -> Array:
+        m, n = self.size_
+        if 0 in self.size_:
+            return jnp.zeros(self.shape, self.dtype)
+        return self.values[..., jnp.arange(m)[:, None] - jnp.arange(n) + n - 1]
+
+    def pushforward_of_destructure(self, structural: Any) -> Any:
+        return structural
+
+    def pullback_of_destructure(self, natural: Any) -> Any:
+        return self.replace(values=self._sums(natural))
+
+    def pushforward_of_restructure(self, natural: Any) -> Any:
+        return self.replace(values=self._means(self._sums(natural)))
+
+    def pullback_of_restructure(self, structural: Any) -> Any:
+        return structural.replace(values=self._means(structural.values))
+
+    def _means(self, sums: Any) -> Any:
+        return sums / jnp.asarray(self.counts, sums.dtype)
+
+    def _sums(self, natural: Any) -> Any:
+        """The sums along the diagonals of an array of this shape."""
+        if isinstance(natural, Toeplitz | Fill):
+            values = natural.values if isinstance(natural, Toeplitz) else natural.value[..., None]
+            return values * jnp.asarray(self.counts, values.dtype)
+        if isinstance(natural, Diagonal) and natural.diag.ndim == 1:
+            zeros = jnp.zeros(self.values.shape[-1], natural.dtype)
+            return zeros.at[self.size_[1] - 1 : self.size_[1]].set(jnp.sum(natural.diag))
+        if isinstance(natural, Outer):
+            return diagonal_sums_of_outer(natural)
+        return diagonal_sums(ask.dense(natural))
+
+    def __repr__(self) -> str:
+        shape = "" if self.size_[0] == self.size_[1] else f", shape={self.size_}"
+        return f"Toeplitz(values={show(self.values)}{shape})"
+
+    def apply(self, b: Any) -> Any:
+        if 0 in self.size_:
+            return jnp.zeros((self.size_[0], *b.shape[1:]), jnp.result_type(self.values, b))
+        return over_columns(lambda rows: valid_product(self.values, rows), b)
+
+    def transposed(self) -> Any:
+        return self.replace(values=self.values[..., ::-1], size_=self.size_[::-1])
+
+    def diagonal(self) -> Any:
+        n = self.size_[1]
+        return jnp.broadcast_to(self.values[n - 1 : n], (min(self.size_),))
+
+    def total(self) -> Any:
+        return jnp.sum(self.values * jnp.asarray(self.counts, self.dtype))
+
+    def block(self, rows: slice, columns: slice) -> Any:
+        parts = (range(*s.indices(k)) for s, k in zip((rows, columns), self.size_, strict=True))
+        i, j = parts
+        size = (len(i), len(j))
+        start = i.start - j.start + self.size_[1] - size[1]
+        values = self.values[start : start + sum(size) - 1] if 0 not in size else self.values[:0]
+        return self.replace(values=values, size_=size)
+
+    def pair(self, other: Any) -> Any:
+        return jnp.sum(self.values * self._sums(other))
+
+
+def diagonal_sums(dense: Any) -> Any:
+    """The sums along the diagonals of a matrix `(m, n)`, from the upper right corner on.
+
+    With the columns turned around they are anti-diagonals, and with rows that are longer by one
+    than the new width these lie below each other.
+    """
+    *batch, m, n = dense.shape
+    if 0 in (m, n):
+        return jnp.zeros((*batch, 0), dense.dtype)
+    padding = [(0, 0)] * (len(batch) + 1) + [(0, m)]
+    rows = jnp.pad(dense[..., ::-1], padding).reshape(*batch, m * (m + n))
+    return jnp.sum(rows[..., : m * (m + n - 1)].reshape(*batch, m, m + n - 1), axis=-2)
+
+
+def diagonal_sums_of_outer(outer: Any) -> Any:
+    """`diagonal_sums(left @ right.T)`, by a convolution of each pair of columns."""
+    left, right = (jnp.swapaxes(x, -1, -2) for x in (outer.left, outer.right[..., ::-1, :]))
+    m, n = left.shape[-1], right.shape[-1]
+    if 0 in (m, n):
+        return jnp.zeros((*left.shape[:-2], 0), outer.dtype)
+    return convolve_and_add(left, right, fast_length(m + n - 1))[..., : m + n - 1]
+
+
+def _size(values: Any, shape: Any) -> tuple[int, int]:
+    """The shape of the matrix, checked against the number of its diagonals."""
+    count = values.shape[-1]
+    if shape is None:
+        if count and count % 2 == 0:
+            raise ShapeError(
+                "Toeplitz: a square matrix has an odd number of diagonals.\n"
+                f"  got: {describe(values)}\n"
+                "Hint: say `shape=(m, n)`; it takes m + n - 1 values."
+            )
+        return ((count + 1) // 2,) * 2
+    m, n = (int(k) for k in shape)
+    if min(m, n) < 0 or count != (m + n - 1 if min(m, n) else 0):
+        raise ShapeError(
+            f"Toeplitz: `values` do not fit the shape {(m, n)}.\n  got: {describe(values)}\n"
+            "Hint: there is one value per diagonal, m + n - 1, and none for an empty matrix."
+        )
+    return m, n

@@ -1,0 +1,104 @@
+"""Whether a constant that looks crushed may come of a function: read off what is written in it.
+
+To see JAX round constants takes four times as long as to trace without (`_casts.py`), and most
+programs hold none that look crushed. So the numbers are looked through that are written in a
+function, and in those that it names or closes over: about 1 us for each name.
+
+    may_be_crushed(lambda x: 2.0 * x)  # False
+    may_be_crushed(lambda x: 6.6e-34**2 * x)  # True
+
+Sharp edges. A guess: of False the jaxpr tells whether it was right, and is traced again if not. But
+what JAX keeps of a trace that nobody watched is then all there is: its casts of NumPy's arrays. So
+whatever may hold such an array is True: arrays, objects with attributes, more functions than
+`_MOST`. `0` is not counted, which is an axis or an index more often than a number of the program.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+_FOREIGN = tuple(str(Path(str(x.__file__)).parent) for x in (jax, np))
+_HARMLESS = (bool, int, str, bytes, type, type(None), type(...), slice, range, np.dtype, jax.Array)
+_Jitted: Any = type(jax.jit(lambda: None))
+_MADE_OF_ZEROS = frozenset({"zeros", "zeros_like"})
+_LEAST, _LARGEST = 2.0**-126, 2.0**128  # what float32 holds with all its digits
+_MOST = 200  # objects that are looked at
+
+
+def may_be_crushed(fun: Any) -> bool:
+    """Whether a zero, or a number that float32 does not hold, may be written in a function.
+
+    **Cost:** about 1 us for each name in it.
+    """
+    found, seen = [fun], set[int]()
+    for x in found:  # grows while it is walked
+        if isinstance(x, _HARMLESS) or id(x) in seen:
+            continue
+        seen.add(id(x))
+        if len(seen) > _MOST:
+            return True
+        if isinstance(x, float):
+            if not _LEAST <= abs(x) < _LARGEST:
+                return True
+        elif isinstance(x, tuple | list | frozenset | dict):
+            found += x.values() if isinstance(x, dict) else x
+        elif isinstance(x, functools.partial):
+            found += [x.func, *x.args, *x.keywords.values()]
+        elif isinstance(x, types.FunctionType):
+            if not _is_foreign(x):
+                if not _MADE_OF_ZEROS.isdisjoint(_names(x.__code__)):
+                    return True
+                found += _parts(x)
+        elif isinstance(x, jax.custom_jvp | jax.custom_vjp):
+            found += [f for f in vars(x).values() if callable(f)]
+        elif isinstance(x, _Jitted):
+            found.append(x.__wrapped__)
+        elif not isinstance(x, types.ModuleType | types.BuiltinFunctionType | np.ufunc):
+            return True
+    return False
+
+
+def _is_foreign(fun: Any) -> bool:
+    return bool(fun.__code__.co_filename.startswith(_FOREIGN)) and not hasattr(fun, "__wrapped__")
+
+
+def _is_library(module: types.ModuleType) -> bool:
+    """Whether a module is JAX's, NumPy's or written in C."""
+    return str(getattr(module, "__file__", _FOREIGN[0])).startswith(_FOREIGN)
+
+
+def _parts(fun: types.FunctionType) -> Iterator[Any]:
+    """What a function is made of: its numbers, what it names, wraps, closes over, defaults to."""
+    yield from (getattr(fun, "__wrapped__", None), fun.__defaults__, fun.__kwdefaults__)
+    for cell in fun.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # of a function that is not defined yet
+            continue
+    names = _names(fun.__code__)
+    for name in names:
+        x = fun.__globals__.get(name)
+        yield x
+        if isinstance(x, types.ModuleType) and not _is_library(x):
+            yield from (vars(x)[other] for other in names if other in vars(x))
+    for code in _codes(fun.__code__):
+        yield from (c for c in code.co_consts if isinstance(c, float | tuple | frozenset))
+
+
+def _names(code: Any) -> set[str]:
+    return {name for part in _codes(code) for name in part.co_names}
+
+
+def _codes(code: Any) -> Iterator[Any]:
+    """The code of a function, and of those that are written in it."""
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _codes(inner)

@@ -1,0 +1,51 @@
+"""What a run of a scale graph on numbers has found (`_evaluate.py` runs it)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..graph._graph import Exponents, Magnitudes, Node, Use, Value
+from ..numbers._wide import Wide
+
+OVER_BUDGET, UNDEFINED = "over budget", "undefined"
+
+
+class Event(NamedTuple):
+    """Entries that a type could not hold: of a value, or of a use at an exponent of its own."""
+
+    place: Value | Use
+    kind: str  # "overflow", "underflow", or "undefined": 0 · inf
+    entries: int
+    node: Node | None
+
+
+class Skipped(NamedTuple):
+    """A node that was not run, and why."""
+
+    node: Node
+    reason: str
+
+
+class Evaluation(NamedTuple):
+    """What a run has found.
+
+    **Fields:** `outputs`: per output of the graph, None where unknown; `magnitudes`: of the values
+    that were reached; `complete`: every node was run; `estimated`: a loop was sampled; `events`:
+    what a simulation clamped; `exponents` (None: the program as it is), `arguments`, `budget`: how
+    it was run; `skipped`: nodes that were not run; `beyond`: numbers were met that are too far even
+    for a wide range; `again`: further runs, kept by those who compare with this one.
+    """
+
+    outputs: list[Wide | None]
+    magnitudes: Magnitudes
+    complete: bool
+    estimated: bool
+    events: list[Event]
+    exponents: Exponents | None
+    arguments: tuple[Any, ...]
+    budget: float
+    skipped: tuple[Skipped, ...]
+    beyond: bool
+    again: dict[str, Any]
+    env: Sequence[Wide | None] | None
