@@ -17,13 +17,30 @@ A complex `Symmetric` matrix is not Hermitian: its function is that of a general
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 import numpy as np
 from jax import lax
+from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
+from tanjax.typing import DenseArray, Function, Pullback, Scalar, SquareMatrix
+
+from ..linalg.shapes import FullStorage, SquareDiagonal, SquareTriangular
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
+# Square matrices of some types that several functions share.
+Batch: TypeAlias = Shaped[DenseArray, "*batch n n"]
+DenseSquare: TypeAlias = Shaped[DenseArray, "n n"]
+SquareIdentity: TypeAlias = Shaped[tj.Identity, "n n"]
+SquareBlocks: TypeAlias = Shaped[tj.BlockDiagonal, "n n"]
+SquareScaled: TypeAlias = Shaped[tj.Scaled, "n n"]
 
 ELEMENTARY = (tj.expm, tj.logm, tj.sqrtm, tj.fractional_matrix_power)
 
@@ -31,18 +48,18 @@ ELEMENTARY = (tj.expm, tj.logm, tj.sqrtm, tj.fractional_matrix_power)
 
 
 @tj.expm.natural_rule(tj.Dense)
-def expm_rule(a):
+def expm_rule(a: Batch) -> tuple[Batch, Pullback]:
     r"""$L(A^\top, \cdot)$ by a forward pass, which keeps no squares (reverse AD keeps them all)."""
     x = tj.expm.primal(a)
     return x, lambda x_bar: frechet(jnp.matrix_transpose(a), x_bar)
 
 
 @tj.expm.natural_pushforward(tj.Dense)
-def expm_pushforward(a):
+def expm_pushforward(a: Batch) -> tuple[Batch, Function]:
     return tj.expm.primal(a), lambda a_dot: frechet(a, a_dot)
 
 
-def frechet(a, e):
+def frechet(a: Batch, e: Batch) -> Batch:
     """The derivative of the exponential at `a` in the direction `e`."""
     return jax.jvp(tj.expm.primal, (a,), (e.astype(a.dtype),))[1]
 
@@ -50,14 +67,14 @@ def frechet(a, e):
 # -- by entries, by eigenvalues --------------------------------------------------------------------
 
 
-def of_eigenvalues(op, t=None):
+def of_eigenvalues(op: tj.Operation, t: float | None = None) -> Function:
     """The function of numbers that an operation is on matrices."""
-    if op is tj.fractional_matrix_power:
+    if t is not None:
         return power(t)
     return {tj.expm: jnp.exp, tj.logm: jnp.log, tj.sqrtm: jnp.sqrt}[op]
 
 
-def power(t):
+def power(t: float) -> Function:
     """`x` to the power `t`; a whole power of a negative number is real."""
     if float(t).is_integer():
         return lambda x: lax.integer_pow(x, int(t))
@@ -66,22 +83,28 @@ def power(t):
     return lambda x: x ** jnp.asarray(float(t), x.dtype)
 
 
-def register_elementary(op):
+def register_elementary(op: tj.Operation) -> None:
     """Register the implementations of one function for all types that keep their structure."""
 
     @op.implementation(tj.Diagonal, differentiate=True)
-    def diagonal(a, *, t=None, upper_triangular=False):
+    def diagonal(
+        a: SquareDiagonal, *, t: float | None = None, upper_triangular: bool = False
+    ) -> SquareDiagonal:
         return tj.Diagonal(of_eigenvalues(op, t)(a.diag))
 
     @op.implementation(tj.Identity)
-    def identity(a, *, t=None, upper_triangular=False):
+    def identity(
+        a: SquareIdentity, *, t: float | None = None, upper_triangular: bool = False
+    ) -> SquareMatrix:
         if op is tj.expm:
             return tj.Diagonal(jnp.full(a.n, jnp.e, a.dtype))
         return tj.Zero(a.shape, a.dtype) if op is tj.logm else a
 
     @op.implementation(tj.Symmetric, differentiate=True)
     @op.implementation(tj.Hermitian, differentiate=True)
-    def hermitian(a, *, t=None, upper_triangular=False):
+    def hermitian(
+        a: FullStorage, *, t: float | None = None, upper_triangular: bool = False
+    ) -> FullStorage:
         if isinstance(a, tj.Symmetric) and jnp.iscomplexobj(a.data):
             return tj.Symmetric(op(a.data, **statics(op, t)), "mean")
         f = of_eigenvalues(op, t)
@@ -91,7 +114,9 @@ def register_elementary(op):
         return type(a)(tj.funm_hermitian(a.data, f), "mean", definite)
 
     @op.implementation(tj.Triangular, differentiate=True)
-    def triangular(a, *, t=None, upper_triangular=False):
+    def triangular(
+        a: SquareTriangular, *, t: float | None = None, upper_triangular: bool = False
+    ) -> SquareTriangular:
         dense = a.to_dense()
         how = statics(op, t, upper_triangular=True)
         upper = op(dense.T if a.lower else dense, **how)
@@ -99,39 +124,45 @@ def register_elementary(op):
         return tj.Triangular(upper.T if a.lower else upper, a.lower, unit)
 
     @op.implementation(tj.BlockDiagonal, differentiate=True)
-    def blocks(a, *, t=None, upper_triangular=False):
+    def blocks(
+        a: SquareBlocks, *, t: float | None = None, upper_triangular: bool = False
+    ) -> SquareBlocks:
         check_square_blocks(op.name, a)
         return tj.BlockDiagonal(*(op(b, **statics(op, t)) for b in a.blocks))
 
     @op.implementation(tj.Scaled, differentiate=True)
-    def scaled(a, *, t=None, upper_triangular=False):
+    def scaled(
+        a: SquareScaled, *, t: float | None = None, upper_triangular: bool = False
+    ) -> SquareMatrix:
         whole = tj.multiply(a.matrix, a.factor)
         if isinstance(whole, tj.Scaled):
             whole = tj.densified(whole, op.name, "give the factor to a field of the matrix")
         return op(whole, **statics(op, t))
 
 
-def statics(op, t, *, upper_triangular=False):
+def statics(
+    op: tj.Operation, t: float | None, *, upper_triangular: bool = False
+) -> dict[str, PyTree]:
     """The keywords with which an operation is called for the parts of a matrix."""
     if op is tj.expm:
         return {}
-    keywords = {"upper_triangular": upper_triangular}
+    keywords: dict[str, PyTree] = {"upper_triangular": upper_triangular}
     return keywords if t is None else {"t": t, **keywords}
 
 
-def check_square_blocks(name, a):
+def check_square_blocks(name: str, a: Shaped[tj.BlockDiagonal, "m n"]) -> None:
     """Raise `ShapeError` unless every block is square: only then each has its own function."""
     if any(b.shape[0] != b.shape[1] for b in a.blocks):
         raise tj.ShapeError(f"{name}: a BlockDiagonal needs square blocks, got {a}.")
 
 
-def noise(data):
+def noise(data: DenseSquare) -> Scalar:
     """How far below zero rounding errors move the eigenvalue zero of a semidefinite matrix."""
     eps = jnp.finfo(data.dtype).eps
     return 4 * eps * data.shape[-1] * jnp.linalg.norm(lax.stop_gradient(data))
 
 
-def sqrt_above(noise):
+def sqrt_above(noise: Scalar) -> Function:
     """The square root that takes an eigenvalue for zero if it is negative by rounding errors."""
     return lambda x: jnp.sqrt(jnp.where((x < 0) & (x >= -noise), 0, x))
 
@@ -143,14 +174,14 @@ for _operation in ELEMENTARY:
 
 
 @tj.funm_hermitian.implementation(tj.Diagonal, differentiate=True)
-def function_of_diagonal(a, func):
+def function_of_diagonal(a: SquareDiagonal, func: Function) -> SquareDiagonal:
     values = func(jnp.real(a.diag))
     return tj.Diagonal(values.astype(np.promote_types(values.dtype, a.dtype)))
 
 
 @tj.funm_hermitian.implementation(tj.Symmetric, differentiate=True)
 @tj.funm_hermitian.implementation(tj.Hermitian, differentiate=True)
-def function_of_hermitian(a, func):
+def function_of_hermitian(a: FullStorage, func: Function) -> SquareMatrix:
     """Of the same type, but for complex values: those of a Hermitian matrix make no such one."""
     f = tj.funm_hermitian(a.data, func)
     real = not jnp.iscomplexobj(jax.eval_shape(func, jnp.real(jnp.diagonal(a.data))))
@@ -158,7 +189,7 @@ def function_of_hermitian(a, func):
 
 
 @tj.funm_hermitian.implementation(tj.BlockDiagonal, differentiate=True)
-def function_of_blocks(a, func):
+def function_of_blocks(a: SquareBlocks, func: Function) -> SquareBlocks:
     check_square_blocks("funm_hermitian", a)
     return tj.BlockDiagonal(*(tj.funm_hermitian(b, func) for b in a.blocks))
 
@@ -166,7 +197,7 @@ def function_of_blocks(a, func):
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def logarithm_by_integral(a):
+def logarithm_by_integral(a: DenseSquare) -> DenseSquare:
     r"""The definition $\int_0^1 (A - I)\,(I + x (A - I))^{-1} dx$, by forty values."""
     nodes, weights = np.polynomial.legendre.leggauss(40)
     eye = jnp.eye(len(a), dtype=a.dtype)
@@ -175,7 +206,7 @@ def logarithm_by_integral(a):
     return jnp.tensordot(jnp.asarray(weights / 2, a.dtype), parts, 1)
 
 
-def definition_of(op):
+def definition_of(op: tj.Operation) -> Function:
     """What a function of a general matrix is, in terms that JAX differentiates."""
     if op is tj.expm:
         return jsl.expm
@@ -191,7 +222,7 @@ ASKED_ONCE = (
 )
 
 
-def cases():
+def cases() -> Iterator[Case]:
     """General matrices against integrals; every type, in all modes for one function of each."""
     from tanjax.testing import Case, Samples
 
@@ -220,4 +251,6 @@ def cases():
         skip = () if op is tj.expm else ("variants",)
         yield Case(op, a).declare(reference=definition_of(op), skip=skip)
     for cased in (tj.Diagonal(s.positive(2)), hermitian, blocks):
-        yield Case(tj.funm_hermitian, cased, jnp.cos).declare(skip=ASKED_ONCE)
+        yield Case(tj.funm_hermitian, cased, jax.tree_util.Partial(jnp.cos)).declare(
+            skip=ASKED_ONCE
+        )

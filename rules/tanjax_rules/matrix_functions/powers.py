@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Shaped
 
 import tanjax as tj
+from tanjax.typing import SquareMatrix
 
-from .elementary import ASKED_ONCE, check_square_blocks
+from ..linalg.shapes import FullStorage, SquareDiagonal, SquareTriangular
+from .elementary import (
+    ASKED_ONCE,
+    SquareBlocks,
+    SquareIdentity,
+    SquareScaled,
+    check_square_blocks,
+)
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
 
 
 @tj.matrix_power.implementation(tj.Diagonal, differentiate=True)
-def power_of_diagonal(a, *, n):
+def power_of_diagonal(a: SquareDiagonal, *, n: int) -> SquareDiagonal:
     return tj.Diagonal(lax.integer_pow(a.diag, n))
 
 
 @tj.matrix_power.implementation(tj.Identity)
-def power_of_identity(a, *, n):
+def power_of_identity(a: SquareIdentity, *, n: int) -> SquareIdentity:
     return a
 
 
 @tj.matrix_power.implementation(tj.Symmetric, differentiate=True)
 @tj.matrix_power.implementation(tj.Hermitian, differentiate=True)
-def power_of_hermitian(a, *, n):
+def power_of_hermitian(a: FullStorage, *, n: int) -> FullStorage:
     return type(a)(jnp.linalg.matrix_power(a.data, n), "mean", a.definite)
 
 
 @tj.matrix_power.implementation(tj.Triangular, differentiate=True)
-def power_of_triangular(a, *, n):
+def power_of_triangular(a: SquareTriangular, *, n: int) -> SquareTriangular:
     """A negative power by a triangular inverse, which is exactly triangular."""
     a = tj.inv(a) if n < 0 else a
     dense = jnp.linalg.matrix_power(a.to_dense(), abs(n))
@@ -35,18 +50,18 @@ def power_of_triangular(a, *, n):
 
 
 @tj.matrix_power.implementation(tj.BlockDiagonal, differentiate=True)
-def power_of_blocks(a, *, n):
+def power_of_blocks(a: SquareBlocks, *, n: int) -> SquareBlocks:
     check_square_blocks("matrix_power", a)
     return tj.BlockDiagonal(*(tj.matrix_power(b, n) for b in a.blocks))
 
 
 @tj.matrix_power.implementation(tj.Scaled, differentiate=True)
-def power_of_scaled(a, *, n):
+def power_of_scaled(a: SquareScaled, *, n: int) -> SquareMatrix:
     return tj.multiply(tj.matrix_power(a.matrix, n), lax.integer_pow(a.factor, n))
 
 
 @tj.matrix_power.implementation(tj.LowRank, differentiate=True)
-def power_of_low_rank(a, *, n):
+def power_of_low_rank(a: Shaped[tj.LowRank, "n n"], *, n: int) -> SquareMatrix:
     r"""$(U V^\top)^n = U (V^\top U)^{n-1} V^\top$."""
     if n == 0:
         return tj.Identity(a.shape[0], a.dtype)
@@ -58,7 +73,7 @@ def power_of_low_rank(a, *, n):
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def cases():
+def cases() -> Iterator[Case]:
     """Every type, with positive, zero and negative powers among them."""
     from tanjax.testing import Case, Samples
 

@@ -75,14 +75,14 @@ def quadratic(name: str, a: PyTree, x: PyTree) -> None:
         )
 
 
-def of_hermitian(name: str, a: Any, func: Any) -> None:
+def of_hermitian(name: str, a: PyTree, func: PyTree) -> None:
     """A square matrix and a function."""
     square(name, a)
     if not callable(func):
         raise TypeError(f"{name}: `func` must be a function of eigenvalues, got {func!r}.")
 
 
-def sylvester(name: str, a: Any, b: Any, q: Any) -> None:
+def sylvester(name: str, a: PyTree, b: PyTree, q: PyTree) -> None:
     """Square `a` and `b`, or batches, and a `q` with the rows of `a` and the columns of `b`."""
     p, s, r = shape_of(a), shape_of(b), shape_of(q)
     fits = min(map(len, (p, s, r))) >= 2 and p[-1] == p[-2] == r[-2] and s[-1] == s[-2] == r[-1]
@@ -93,7 +93,7 @@ def sylvester(name: str, a: Any, b: Any, q: Any) -> None:
         )
 
 
-def lyapunov(name: str, a: Any, q: Any) -> None:
+def lyapunov(name: str, a: PyTree, q: PyTree) -> None:
     """Two square matrices of one size, or batches of them."""
     p, r = shape_of(a), shape_of(q)
     if min(len(p), len(r)) < 2 or not p[-1] == p[-2] == r[-1] == r[-2]:

@@ -11,19 +11,25 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Shaped
 
+from tanjax._typing import AnyArray, Arraylike, Function
+from tanjax.arrays import Unitful
 from tanjax.registry import Operation, operation
 from tanjax.registry.quantities import graphed, labelled
 from tanjax.units.signatures import not_linear
 
 from . import _checks as checks, matrix_functions as dense
 
+# A square matrix, or a batch of dense ones.
+Square: TypeAlias = Shaped[AnyArray, "*batch n n"]
 
-def unit_of_power(raw: Any, a: Any, *rest: Any) -> Any:
+
+def unit_of_power(raw: Any, a: Unitful, *rest: Arraylike) -> Unitful:
     """A power of a quantity: that power of its unit."""
     power = raw.keywords["t" if "t" in raw.keywords else "n"]
     if not a.label.is_linear:
@@ -33,13 +39,13 @@ def unit_of_power(raw: Any, a: Any, *rest: Any) -> Any:
     )
 
 
-def _exact(power: Any) -> Fraction:
+def _exact(power: float) -> Fraction:
     """The power that is meant: a third, where `1 / 3` is written."""
     return Fraction(power).limit_denominator(1000)
 
 
 @operation(dense=True, check=checks.square, units="a: 1 -> 1")
-def expm(a: Any) -> Any:
+def expm(a: Square) -> Square:
     r"""The matrix exponential of `(..., n, n)`, by scaling and squaring.
 
     **Cost:** $O(n)$ for `Diagonal`, one `eigh` for `Symmetric` and `Hermitian`; about
@@ -53,7 +59,7 @@ def expm(a: Any) -> Any:
 
 
 @operation(dense=True, check=checks.square, units="a: u -> u^1/2")
-def sqrtm(a: Any, *, upper_triangular: bool = False) -> Any:
+def sqrtm(a: Square, *, upper_triangular: bool = False) -> Square:
     r"""The principal square root of `(..., n, n)`: eigenvalues in the right half plane.
 
     A real matrix gives a real one. One with negative eigenvalues has no real principal root, and
@@ -70,7 +76,7 @@ def sqrtm(a: Any, *, upper_triangular: bool = False) -> Any:
 
 
 @operation(dense=True, check=checks.square, units="a: 1 -> 1")
-def logm(a: Any, *, upper_triangular: bool = False) -> Any:
+def logm(a: Square, *, upper_triangular: bool = False) -> Square:
     r"""The principal logarithm of `(..., n, n)`: imaginary parts of eigenvalues within $\pi$.
 
     A real matrix gives a real one, nan if it has negative eigenvalues; a singular one gives nan or
@@ -84,7 +90,7 @@ def logm(a: Any, *, upper_triangular: bool = False) -> Any:
 
 
 @operation(dense=True, check=checks.square, static=("t",), units=unit_of_power)
-def fractional_matrix_power(a: Any, t: Any, *, upper_triangular: bool = False) -> Any:
+def fractional_matrix_power(a: Square, t: float, *, upper_triangular: bool = False) -> Square:
     r"""The principal power $A^t$ of `(..., n, n)` for a Python number `t`, as `scipy.linalg`'s.
 
     A whole `t` is `matrix_power`. For a traced `t` write `tj.expm(t * tj.logm(a))`.
@@ -97,7 +103,7 @@ def fractional_matrix_power(a: Any, t: Any, *, upper_triangular: bool = False) -
 
 
 @operation(dense=True, check=checks.square, static=("n",), units=unit_of_power)
-def matrix_power(a: Any, n: Any) -> Any:
+def matrix_power(a: Square, n: int) -> Square:
     r"""The power $A^n$ of `(..., n, n)` for a whole Python number, of the inverse if negative.
 
     Keeps the type of every array type whose products do. **Units:** $u^n$.
@@ -108,7 +114,7 @@ def matrix_power(a: Any, n: Any) -> Any:
 
 
 @operation(dense=True, check=checks.of_hermitian, units="a: 1 -> 1")
-def funm_hermitian(a: Any, func: Callable[[Any], Any]) -> Any:
+def funm_hermitian(a: Square, func: Function) -> Square:
     r"""$U\,\mathrm{diag}(f(\lambda))\,U^H$ of a Hermitian (or real symmetric) `(..., n, n)`.
 
     **Arguments:** `a`: of a dense matrix, the Hermitian part is taken; `func`: from eigenvalues to
@@ -125,7 +131,9 @@ def funm_hermitian(a: Any, func: Callable[[Any], Any]) -> Any:
 
 
 @operation(dense=True, check=checks.sylvester, units="a: u, b: u, q: v -> v/u")
-def solve_sylvester(a: Any, b: Any, q: Any) -> Any:
+def solve_sylvester(
+    a: Shaped[AnyArray, "*_ m m"], b: Shaped[AnyArray, "*_ n n"], q: Shaped[AnyArray, "*_ m n"]
+) -> Shaped[AnyArray, "*_ m n"]:
     r"""The `x` with `a x + x b = q`, for `a` `(..., m, m)`, `b` `(..., n, n)`, `q` `(..., m, n)`.
 
     Unique if no eigenvalue of `a` is minus one of `b`; else `inf` or nan.
@@ -139,7 +147,9 @@ def solve_sylvester(a: Any, b: Any, q: Any) -> Any:
 
 
 @operation(dense=True, check=checks.lyapunov, units="a: u, q: v -> v/u")
-def solve_lyapunov(a: Any, q: Any) -> Any:
+def solve_lyapunov(
+    a: Shaped[AnyArray, "*_ n n"], q: Shaped[AnyArray, "*_ n n"]
+) -> Shaped[AnyArray, "*_ n n"]:
     r"""The `x` with `a x + x a^H = q`: `scipy.linalg.solve_continuous_lyapunov`, with its sign.
 
     So the covariance of $dx = A x\,dt + dw$ is `solve_lyapunov(A, -Q)`. A `Symmetric` or
@@ -153,7 +163,9 @@ def solve_lyapunov(a: Any, q: Any) -> Any:
 
 
 @operation(dense=True, check=checks.lyapunov, units="a: 1, q: v -> v")
-def solve_discrete_lyapunov(a: Any, q: Any) -> Any:
+def solve_discrete_lyapunov(
+    a: Shaped[AnyArray, "*_ n n"], q: Shaped[AnyArray, "*_ n n"]
+) -> Shaped[AnyArray, "*_ n n"]:
     r"""The `x` with `x - a x a^H = q`: `scipy.linalg.solve_discrete_lyapunov`, with its sign.
 
     The covariance of $x_{k+1} = A x_k + w_k$. Unique if no product of two eigenvalues of `a` (one
@@ -172,11 +184,11 @@ BY_NAME: dict[str, dict[str, Operation]] = {
 }
 
 
-def _sqrtm_with_derivative(raw: Callable[..., Any]) -> Callable[..., Any]:
+def _sqrtm_with_derivative(raw: Function) -> Function:
     """`jax.scipy.linalg.sqrtm`, always complex, which JAX does not differentiate."""
 
     @functools.wraps(raw)
-    def call(A: Any, blocksize: int = 1) -> Any:
+    def call(A: Arraylike, blocksize: int = 1) -> AnyArray:
         if blocksize > 1:
             return raw(A, blocksize)  # which refuses
         (A,) = dense.inexact(A)
@@ -185,11 +197,13 @@ def _sqrtm_with_derivative(raw: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _sylvester_with_derivative(raw: Callable[..., Any]) -> Callable[..., Any]:
+def _sylvester_with_derivative(raw: Function) -> Function:
     """`jax.scipy.linalg.solve_sylvester`, whose method by Schur forms has no derivative in JAX."""
 
     @functools.wraps(raw)
-    def call(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Any:
+    def call(
+        A: Arraylike, B: Arraylike, C: Arraylike, *, method: str = "schur", tol: float = 1e-8
+    ) -> AnyArray:
         if method != "schur":
             return raw(A, B, C, method=method, tol=tol)
         return solve_sylvester(A, B, C)
@@ -198,7 +212,7 @@ def _sylvester_with_derivative(raw: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # What takes the place of functions of JAX that have no derivative: their signatures and results.
-DIFFERENTIABLE: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+DIFFERENTIABLE: dict[str, Callable[[Function], Function]] = {
     "scipy.linalg.sqrtm": _sqrtm_with_derivative,
     "scipy.linalg.solve_sylvester": _sylvester_with_derivative,
 }

@@ -10,8 +10,6 @@ Sharp edge: the forms of two matrices whose eigenvalues sum to zero are fine, an
 
 from __future__ import annotations
 
-from typing import Any
-
 from jax import lax
 
 from ._schur import (
@@ -21,17 +19,18 @@ from ._schur import (
     schur,
     sylvester_of_triangular,
 )
+from ._shapes import Between, Factors, Rows, Square
 
 
 @batched("(m,m),(n,n),(m,n)->(m,n)")
-def sylvester(a: Any, b: Any, q: Any, *, upper_triangular: bool = False) -> Any:
+def sylvester(a: Rows, b: Square, q: Between, *, upper_triangular: bool = False) -> Between:
     """The `x` with `a x + x b = q`."""
     if q.size == 0:
         return q
     of_a = schur(a, upper_triangular=upper_triangular)
     of_b = schur(b, upper_triangular=upper_triangular)
 
-    def solve_with(first: Any, second: Any, q: Any) -> Any:
+    def solve_with(first: tuple[Rows, Rows], second: Factors, q: Between) -> Between:
         (r, u), (s, v) = first, second
         y = sylvester_of_triangular(r, s, adjoint(u) @ q.astype(r.dtype) @ v)
         return as_real_if(q, u @ y @ adjoint(v))
@@ -44,10 +43,10 @@ def sylvester(a: Any, b: Any, q: Any, *, upper_triangular: bool = False) -> Any:
     )
 
 
-def sylvester_of_itself(x: Any, root: Any, u: Any, q: Any) -> Any:
+def sylvester_of_itself(x: Square, root: Square, u: Square, q: Square) -> Square:
     """The `y` with `x y + y x = q`, where `x` has the Schur form `u root u^H`."""
 
-    def solve(q: Any) -> Any:
+    def solve(q: Square) -> Square:
         y = sylvester_of_triangular(root, root, adjoint(u) @ q.astype(root.dtype) @ u)
         return as_real_if(q, u @ y @ adjoint(u))
 
@@ -57,18 +56,18 @@ def sylvester_of_itself(x: Any, root: Any, u: Any, q: Any) -> Any:
 
 
 @batched("(n,n),(n,n)->(n,n)")
-def lyapunov(a: Any, q: Any) -> Any:
+def lyapunov(a: Square, q: Square) -> Square:
     """The `x` with `a x + x a^H = q`, as in SciPy."""
     return _of_one_matrix(a, q, stein=False)
 
 
 @batched("(n,n),(n,n)->(n,n)")
-def discrete_lyapunov(a: Any, q: Any) -> Any:
+def discrete_lyapunov(a: Square, q: Square) -> Square:
     """The `x` with `x - a x a^H = q`, as in SciPy."""
     return _of_one_matrix(a, q, stein=True)
 
 
-def _of_one_matrix(a: Any, q: Any, *, stein: bool) -> Any:
+def _of_one_matrix(a: Square, q: Square, *, stein: bool) -> Square:
     r"""`a x + x a^H = q` or `x - a x a^H = q`, with one Schur form `a = u r u^H`.
 
     The transposed equations are those of $W^\top$, with $A^H$ on the left and $A$ on the right:
@@ -78,7 +77,7 @@ def _of_one_matrix(a: Any, q: Any, *, stein: bool) -> Any:
         return q
     r, u = schur(a)
 
-    def within(q: Any, *, transposed: bool) -> Any:
+    def within(q: Square, *, transposed: bool) -> Square:
         left, right = (adjoint(r), r) if transposed else (r, adjoint(r))
         f = adjoint(u) @ q.astype(r.dtype) @ u
         y = sylvester_of_triangular(
@@ -86,7 +85,7 @@ def _of_one_matrix(a: Any, q: Any, *, stein: bool) -> Any:
         )
         return as_real_if(q, u @ y @ adjoint(u))
 
-    def applied(x: Any) -> Any:
+    def applied(x: Square) -> Square:
         return x - a @ x @ adjoint(a) if stein else a @ x + x @ adjoint(a)
 
     return lax.custom_linear_solve(

@@ -11,13 +11,14 @@ where the norm lies between two steps (1e-12 instead of 1e-16 for a diagonal mat
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from tanjax._typing import Arraylike
+
 from ._schur import batched, eye_like, nan_if, require_square
+from ._shapes import Numbers, Square
 
 # The numerators of the diagonal Padé approximants, and the largest norm for which their backward
 # error is below the rounding errors (Higham 2005, table 2.3; section 5 for single precision).
@@ -30,14 +31,14 @@ _LARGEST = {"double": 5.371920351148152, "single": 3.925724783138660}
 _MOST_SQUARINGS = 32
 
 
-def exponential(a: Any) -> Any:
+def exponential(a: Arraylike) -> Numbers:
     """`e` to the power of a matrix, `(..., n, n)`."""
     require_square("expm", a)
     return _exponential(a)
 
 
 @batched("(n,n)->(n,n)")
-def _exponential(a: Any) -> Any:
+def _exponential(a: Square) -> Square:
     if a.size == 0:
         return a
     precision = "double" if jnp.finfo(a.dtype).bits == 64 else "single"
@@ -50,7 +51,7 @@ def _exponential(a: Any) -> Any:
     return nan_if(~(steps <= _MOST_SQUARINGS), x)
 
 
-def _pade(a: Any, numerator: Any) -> Any:
+def _pade(a: Square, numerator: tuple[int, ...]) -> Square:
     """The diagonal Padé approximant: even powers for both polynomials, odd ones with `a`."""
     c = [jnp.asarray(float(v), a.dtype) for v in numerator]
     eye, a2 = eye_like(a), a @ a
@@ -62,6 +63,6 @@ def _pade(a: Any, numerator: Any) -> Any:
     return jnp.linalg.solve(even - odd, even + odd)
 
 
-def frechet(a: Any, e: Any) -> Any:
+def frechet(a: Numbers, e: Numbers) -> Numbers:
     """The derivative of `exponential` at `a` in the direction `e`."""
     return jax.jvp(exponential, (a,), (e,))[1]

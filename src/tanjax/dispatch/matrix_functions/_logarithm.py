@@ -15,12 +15,15 @@ its transpose by transposing; its own derivatives are those of the exponential.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import PyTree
+
+from tanjax._typing import Arraylike, DType
 
 from ._exponential import frechet
 from ._schur import (
@@ -36,34 +39,38 @@ from ._schur import (
     sylvester_of_triangular,
     turned,
 )
+from ._shapes import Column, Flag, Number, Numbers, Square
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _NODES, _WEIGHTS = ((_NODES + 1) / 2).tolist(), (_WEIGHTS / 2).tolist()
 _MOST_ROOTS = 100
 
+# How many roots were taken, the last of them, and its derivative.
+State: TypeAlias = tuple[Number, tuple[Square, Square]]
 
-def _near_enough(dtype: Any) -> float:
+
+def _near_enough(dtype: DType) -> float:
     """The largest norm of `M` for which eight fractions are exact to rounding (Higham 2008)."""
     return 0.3 if jnp.finfo(dtype).bits == 64 else 0.75
 
 
-def logarithm(a: Any, *, upper_triangular: bool = False) -> Any:
+def logarithm(a: Arraylike, *, upper_triangular: bool = False) -> Numbers:
     """The `x` with `expm(x) = a` and eigenvalues with imaginary parts within pi, `(..., n, n)`."""
     require_square("logm", a)
     return _logarithm(a, upper_triangular=upper_triangular)
 
 
 @batched("(n,n)->(n,n)")
-def _logarithm(a: Any, *, upper_triangular: bool) -> Any:
+def _logarithm(a: Square, *, upper_triangular: bool) -> Square:
     return a if a.size == 0 else _with_factors(a, upper_triangular)[0]
 
 
-def _with_factors(a: Any, upper_triangular: bool) -> tuple[Any, Any, Any]:
+def _with_factors(a: Square, upper_triangular: bool) -> tuple[Square, Square, Square]:
     """The logarithm and the Schur form of `a`, which is constant to derivatives."""
     log = jax.custom_jvp(lambda a: _evaluated(a, upper_triangular))
 
     @log.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
+    def _(primals: tuple[Square], tangents: tuple[Square]) -> PyTree:
         x, t, u = _with_factors(primals[0], upper_triangular)
         fixed = lax.stop_gradient((t, u))
         solve = lambda e: as_real_if(e, turned(_pushed(*fixed, e), fixed[1]))
@@ -75,7 +82,7 @@ def _with_factors(a: Any, upper_triangular: bool) -> tuple[Any, Any, Any]:
     return log(a)
 
 
-def _evaluated(a: Any, upper_triangular: bool) -> tuple[Any, Any, Any]:
+def _evaluated(a: Square, upper_triangular: bool) -> tuple[Square, Square, Square]:
     t, u = schur(a, upper_triangular=upper_triangular)
     steps, (root, _) = _roots(t, t)
     eye, m = eye_like(t), _distance(t, root, steps)
@@ -86,7 +93,7 @@ def _evaluated(a: Any, upper_triangular: bool) -> tuple[Any, Any, Any]:
     return nan_if(bad, as_real_if(a, log)), t, u
 
 
-def _pushed(t: Any, u: Any, e: Any) -> Any:
+def _pushed(t: Square, u: Square, e: Square) -> Square:
     """The derivative in the basis `u`, at a triangular `t`, with the roots made once more."""
     inside = adjoint(u) @ e.astype(t.dtype) @ u
     steps, (root, e) = _roots(t, inside, differentiate=True)
@@ -98,16 +105,16 @@ def _pushed(t: Any, u: Any, e: Any) -> Any:
     return jnp.exp2(steps).astype(t.dtype) * total
 
 
-def _roots(t: Any, e: Any, *, differentiate: bool = False) -> tuple[Any, tuple[Any, Any]]:
+def _roots(t: Square, e: Square, *, differentiate: bool = False) -> State:
     """How many square roots bring `t` near the identity, the last of them, and its derivative."""
     eye, limit = eye_like(t), _near_enough(t.dtype)
 
-    def far(state: Any) -> Any:
+    def far(state: State) -> Flag:
         steps, (root, _) = state
         distance = jnp.max(jnp.sum(jnp.abs(root - eye), axis=0))
         return (distance > limit) & (steps < _MOST_ROOTS)
 
-    def step(state: Any) -> Any:
+    def step(state: State) -> State:
         steps, (root, e) = state
         root = sqrt_of_triangular(root)
         e = sylvester_of_triangular(root, root, e) if differentiate else e
@@ -116,11 +123,11 @@ def _roots(t: Any, e: Any, *, differentiate: bool = False) -> tuple[Any, tuple[A
     return lax.while_loop(far, step, (jnp.zeros((), jnp.finfo(t.dtype).dtype), (t, e)))
 
 
-def _distance(t: Any, root: Any, steps: Any) -> Any:
+def _distance(t: Square, root: Square, steps: Number) -> Square:
     """`root - I` without cancellation on the diagonal."""
     logs = jnp.log(jnp.diagonal(t)) * jnp.exp2(-steps).astype(t.dtype)
     return _with_diagonal(root, jnp.expm1(logs))
 
 
-def _with_diagonal(a: Any, diagonal: Any) -> Any:
+def _with_diagonal(a: Square, diagonal: Column) -> Square:
     return jnp.where(jnp.eye(a.shape[-1], dtype=bool), diagonal[:, None], a)

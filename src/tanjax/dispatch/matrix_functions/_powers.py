@@ -7,17 +7,19 @@ that no power is larger than a half where digits are lost in proportion to it.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 import jax.numpy as jnp
+
+from tanjax._typing import Arraylike
 
 from ._exponential import exponential
 from ._logarithm import logarithm
 from ._schur import inexact, require_square
+from ._shapes import Numbers
 from ._square_root import square_root
 
 
-def fractional_power(a: Any, t: Any, *, upper_triangular: bool = False) -> Any:
+def fractional_power(a: Arraylike, t: float, *, upper_triangular: bool = False) -> Numbers:
     """The principal power `t`, a number, of `(..., n, n)`."""
     require_square("fractional_matrix_power", a)
     (a,) = inexact(a)
@@ -32,7 +34,7 @@ def fractional_power(a: Any, t: Any, *, upper_triangular: bool = False) -> Any:
     return power if whole == 0 else jnp.linalg.matrix_power(a, whole) @ power
 
 
-def split_power(t: Any) -> tuple[int, Fraction]:
+def split_power(t: float) -> tuple[int, Fraction]:
     """A power as the nearest whole number and the rest."""
     exact = Fraction(t)
     whole = round(exact)

@@ -10,22 +10,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jax import lax
+from jaxtyping import PyTree
 
 from tanjax._errors import ShapeError
+from tanjax._typing import Arraylike, Function
+
+from ._shapes import Between, Column, Factors, Flag, Index, Numbers, Rows, Square
 
 
-def batched(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def batched(signature: str) -> Callable[[Function], Function]:
     """A function of matrices on batches of them, for one dtype, in full precision."""
 
-    def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(f: Function) -> Function:
         @functools.wraps(f)
-        def call(*args: Any, **options: Any) -> Any:
+        def call(*args: Arraylike, **options: PyTree) -> Numbers:
             arrays = inexact(*args)
             with jax.default_matmul_precision("highest"):
                 if all(a.ndim == 2 for a in arrays):
@@ -38,7 +41,7 @@ def batched(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
     return decorate
 
 
-def inexact(*args: Any) -> list[Any]:
+def inexact(*args: Arraylike) -> list[Numbers]:
     """Arrays of one dtype, floating or complex."""
     dtype = jnp.result_type(*args)
     if not jnp.issubdtype(dtype, jnp.inexact):
@@ -46,24 +49,24 @@ def inexact(*args: Any) -> list[Any]:
     return [jnp.asarray(a).astype(dtype) for a in args]
 
 
-def require_square(name: str, a: Any) -> None:
+def require_square(name: str, a: Arraylike) -> None:
     """Raise `ShapeError` unless the last two axes are equal."""
     shape = jnp.shape(a)
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise ShapeError(f"{name}: needs a square matrix (..., n, n), got shape {list(shape)}.")
 
 
-def adjoint(a: Any) -> Any:
+def adjoint(a: Numbers) -> Numbers:
     """The conjugate transpose."""
     return jnp.conj(jnp.swapaxes(a, -1, -2))
 
 
-def eye_like(a: Any) -> Any:
+def eye_like(a: Square) -> Square:
     """The unit matrix of the size and dtype of `a`."""
     return jnp.eye(a.shape[-1], dtype=a.dtype)
 
 
-def schur(a: Any, *, upper_triangular: bool = False) -> tuple[Any, Any]:
+def schur(a: Square, *, upper_triangular: bool = False) -> Factors:
     """`(t, u)` with `a = u t u^H`, `t` upper triangular, `u` unitary; complex, not differentiated.
 
     A matrix that is upper triangular already is its own Schur form, in its own dtype.
@@ -75,22 +78,22 @@ def schur(a: Any, *, upper_triangular: bool = False) -> tuple[Any, Any]:
     return jnp.triu(t), u
 
 
-def turned(t: Any, u: Any) -> Any:
+def turned(t: Square, u: Square) -> Square:
     """`u t u^H`."""
     return u @ t @ adjoint(u)
 
 
-def as_real_if(like: Any, x: Any) -> Any:
+def as_real_if(like: Numbers, x: Numbers) -> Numbers:
     """The real part of `x` where `like` is real: what is real in exact arithmetic."""
     return x if jnp.iscomplexobj(like) else jnp.real(x)
 
 
-def nan_if(bad: Any, x: Any) -> Any:
+def nan_if(bad: Flag, x: Numbers) -> Numbers:
     """`x`, or nan everywhere."""
     return jnp.where(bad, jnp.full_like(x, jnp.nan), x)
 
 
-def leaves_the_reals(like: Any, t: Any, x: Any) -> Any:
+def leaves_the_reals(like: Square, t: Square, x: Square) -> Flag:
     """Whether a principal function, cut along the negative axis, is not real for a real matrix.
 
     **Arguments:** `like`: the matrix; `t`: its complex Schur form; `x`: the complex result. An
@@ -107,14 +110,20 @@ def leaves_the_reals(like: Any, t: Any, x: Any) -> Any:
     return jnp.any(on_the_cut) | imaginary
 
 
-def solve_upper(m: Any, b: Any, *, lower: bool = False) -> Any:
+def solve_upper(m: Square, b: Column, *, lower: bool = False) -> Column:
     """Solve with the upper (or lower) triangle of `m` for one column."""
     return lax.linalg.triangular_solve(m, b[:, None], left_side=True, lower=lower)[:, 0]
 
 
 def sylvester_of_triangular(
-    r: Any, s: Any, f: Any, *, stein: bool = False, lower_r: bool = False, lower_s: bool = False
-) -> Any:
+    r: Rows,
+    s: Square,
+    f: Between,
+    *,
+    stein: bool = False,
+    lower_r: bool = False,
+    lower_s: bool = False,
+) -> Between:
     """The `y` with `r y + y s = f`, or with `stein` `y - r y s = f`, for triangular `r` and `s`.
 
     A column of `y` depends on those before it where `s` is upper triangular, and on those after it
@@ -122,7 +131,7 @@ def sylvester_of_triangular(
     """
     n, eye = s.shape[-1], eye_like(r)
 
-    def step(i: Any, y: Any) -> Any:
+    def step(i: Index, y: Between) -> Between:
         k = n - 1 - i if lower_s else i
         mixed = y @ s[:, k]  # the columns that are not known yet are zero
         if stein:
@@ -134,7 +143,7 @@ def sylvester_of_triangular(
     return lax.fori_loop(0, n, step, jnp.zeros_like(f))
 
 
-def sqrt_of_triangular(t: Any) -> Any:
+def sqrt_of_triangular(t: Square) -> Square:
     r"""The upper triangular `r` with `r r = t` and roots in the right half plane on its diagonal.
 
     Column `j` above the diagonal solves $(R_{<j} + r_{jj})\,x = t_{<j,j}$. Where zero eigenvalues
@@ -143,7 +152,7 @@ def sqrt_of_triangular(t: Any) -> Any:
     """
     roots, rows = jnp.sqrt(jnp.diagonal(t)), jnp.arange(t.shape[-1])
 
-    def step(j: Any, r: Any) -> Any:
+    def step(j: Index, r: Square) -> Square:
         above = rows < j
         sums = jnp.where(above, roots + roots[j], 1)
         singular = sums == 0

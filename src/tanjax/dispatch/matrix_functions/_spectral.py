@@ -19,20 +19,26 @@ costs $n^3$ values of $f''$, one matrix at a time. **References:** Daleckii and 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Bool, PyTree
 
 from tanjax import _compat
 from tanjax._errors import ShapeError
+from tanjax._typing import Arraylike, DenseArray
 
 from ._schur import adjoint, batched, require_square
+from ._shapes import Column, Index, Numbers, Square
 
-Function = Callable[[Any, Any], Any]  # of eigenvalues in any shape, and of what it closes over
+# Of eigenvalues in any shape, and of what it closes over.
+Pointwise: TypeAlias = Callable[[Numbers, PyTree], Numbers]
+Entries: TypeAlias = Callable[[Column], Column]
 
 # Gauss and Legendre on [0, 1]; and of degree 3 on every second node, to estimate the error.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(5)
@@ -43,20 +49,23 @@ _LOW_WEIGHTS = np.array([_OUTER, 0, 1 - 2 * _OUTER, 0, _OUTER])
 # Radon's rule of degree 5 on a triangle, in barycentric coordinates; and one of degree 2 on the
 # centre and the three outer points. The weights sum to 1; the area of the integral is 1/2.
 _CORNERS = [(c, c, 1 - 2 * c) for c in ((6 - 15**0.5) / 21, (6 + 15**0.5) / 21)]
-_POINTS: list[Any] = [(1 / 3,) * 3, *(np.roll(p, k) for p in _CORNERS for k in range(3))]
-_SHARES = [9 / 40, *[(155 - 15**0.5) / 1200] * 3, *[(155 + 15**0.5) / 1200] * 3]
-_OUTER = (1 / 6 - 1 / 9) / (np.mean(np.square(_CORNERS[0])) - 1 / 9)
-_LOW_SHARES = [1 - _OUTER, *[_OUTER / 3] * 3, 0, 0, 0]
+_POINTS: list[Sequence[float]] = [
+    (1 / 3,) * 3,
+    *(p[-k:] + p[:-k] for p in _CORNERS for k in range(3)),
+]
+_SHARES: list[float] = [9 / 40, *[(155 - 15**0.5) / 1200] * 3, *[(155 + 15**0.5) / 1200] * 3]
+_OUTER = (1 / 6 - 1 / 9) / (float(np.mean(np.square(_CORNERS[0]))) - 1 / 9)
+_LOW_SHARES: list[float] = [1 - _OUTER, *[_OUTER / 3] * 3, 0, 0, 0]
 
 
-def of_hermitian(a: Any, func: Callable[[Any], Any]) -> Any:
+def of_hermitian(a: Arraylike, func: Entries) -> Numbers:
     """`func` of the Hermitian part of `(..., n, n)`, by its eigenvalues."""
     require_square("funm_hermitian", a)
     return _of_hermitian(a, func=func)
 
 
 @batched("(n,n)->(n,n)")
-def _of_hermitian(a: Any, *, func: Callable[[Any], Any]) -> Any:
+def _of_hermitian(a: Square, *, func: Entries) -> Square:
     probe = jnp.real(jnp.diagonal(a))
     shape = jnp.shape(jax.eval_shape(func, probe))
     if shape != probe.shape:
@@ -68,24 +77,24 @@ def _of_hermitian(a: Any, *, func: Callable[[Any], Any]) -> Any:
         return a
     function, held = jax.closure_convert(func, probe)  # an argument may be differentiated by
 
-    def pointwise(x: Any, held: Any) -> Any:
+    def pointwise(x: Numbers, held: PyTree) -> Numbers:
         rows = x.reshape(-1, len(probe))
         return jax.vmap(lambda row: function(row, *held))(rows).reshape(x.shape)
 
     return _value(pointwise, (a + adjoint(a)) / 2, tuple(held))[0]
 
 
-def _value(f: Function, a: Any, held: Any) -> tuple[Any, Any, Any]:
+def _value(f: Pointwise, a: Square, held: PyTree) -> tuple[Square, Column, Square]:
     """The function of `a`, and its eigenvalues and -vectors, which are constant to derivatives."""
 
     @jax.custom_jvp
-    def value(a: Any, held: Any) -> Any:
+    def value(a: Square, held: PyTree) -> tuple[Square, Column, Square]:
         w, u = jnp.linalg.eigh(a, symmetrize_input=False)
         values, vectors = alike(f(w, held), u)
         return (vectors * values) @ adjoint(vectors), w, u
 
     @value.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
+    def _(primals: PyTree, tangents: PyTree) -> PyTree:
         (a, held), (a_dot, held_dot) = primals, tangents
         out, w, u = _value(f, a, held)
         out_dot = _pushed(f, a, w, u, held, a_dot)
@@ -96,32 +105,37 @@ def _value(f: Function, a: Any, held: Any) -> tuple[Any, Any, Any]:
     return value(a, held)
 
 
-def _pushed(f: Function, a: Any, w: Any, u: Any, held: Any, e: Any) -> Any:
+def _pushed(f: Pointwise, a: Square, w: Column, u: Square, held: PyTree, e: Square) -> Square:
     """`_first` as one linear map of `e`, with its transpose.
 
     JAX would forget the derivative of `_first` by `a` where it is linear in `e`, as it does of any
     `custom_jvp` inside a tangent map, and differentiate its body, which takes the factors as given.
     """
-    forward = lambda a, w, u, *rest: [_first(f, a, w, u, rest[:-1], rest[-1])]
-    backward = lambda a, w, u, *rest: [_first(f, a, w, u, rest[:-1], rest[-1].T).T]
-    shape = jax.eval_shape(lambda a, *rest: forward(a, *rest)[0], a, w, u, *held, e)
+    parts, tree = jax.tree.flatten(held)
+
+    def along(a: Square, w: Column, u: Square, parts: Sequence[Numbers], e: Square) -> Square:
+        return _first(f, a, w, u, jax.tree.unflatten(tree, parts), e)
+
+    forward = lambda a, w, u, *rest: [along(a, w, u, rest[:-1], rest[-1])]
+    backward = lambda a, w, u, *rest: [along(a, w, u, rest[:-1], rest[-1].T).T]
+    shape = jax.eval_shape(lambda *args: forward(*args)[0], a, w, u, *parts, e)
     like = jax.typeof(jnp.zeros(shape.shape, shape.dtype))
     name = "funm_hermitian"
-    return _compat.linear_call(forward, backward, name, [a, w, u, *held], [e], [like])[0]
+    return _compat.linear_call(forward, backward, name, [a, w, u, *parts], [e], [like])[0]
 
 
-def _first(f: Function, a: Any, w: Any, u: Any, held: Any, e: Any) -> Any:
+def _first(f: Pointwise, a: Square, w: Column, u: Square, held: PyTree, e: Square) -> Square:
     """The derivative of the function at `a` in the direction `e`.
 
     `w` and `u` only save an `eigh`: that they depend on `a` is in the derivative by `a`.
     """
 
     @jax.custom_jvp
-    def first(a: Any, w: Any, u: Any, held: Any, e: Any) -> Any:
+    def first(a: Square, w: Column, u: Square, held: PyTree, e: Square) -> Square:
         return _in_eigenbasis(f, w, u, held, e)
 
     @first.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
+    def _(primals: PyTree, tangents: PyTree) -> PyTree:
         (a, w, u, held, e), (a_dot, _, _, held_dot, e_dot) = primals, tangents
         dot = _pushed(f, a, w, u, held, e_dot) + _second(f, a, held, e, a_dot)
         if held:
@@ -132,26 +146,26 @@ def _first(f: Function, a: Any, w: Any, u: Any, held: Any, e: Any) -> Any:
     return first(a, w, u, held, e)
 
 
-def _in_eigenbasis(f: Function, w: Any, u: Any, held: Any, e: Any) -> Any:
+def _in_eigenbasis(f: Pointwise, w: Column, u: Square, held: PyTree, e: Square) -> Square:
     differences = first_differences(f, held, w[:, None], w[None, :])[0]
     differences, u, e = alike(differences, u, e)
     return u @ (differences * (adjoint(u) @ e @ u)) @ adjoint(u)
 
 
-def alike(*arrays: Any) -> list[Any]:
+def alike(*arrays: Numbers) -> list[Numbers]:
     """Arrays of one dtype: eigenvalues are real where eigenvectors, or values, are complex."""
     dtype = functools.reduce(np.promote_types, (x.dtype for x in arrays))
     return [x.astype(dtype) for x in arrays]
 
 
-def _second(f: Function, a: Any, held: Any, h: Any, k: Any) -> Any:
+def _second(f: Pointwise, a: Square, held: PyTree, h: Square, k: Square) -> Square:
     """The second derivative at `a` in the directions `h` and `k`; in terms of `eigh` itself."""
     w, u = jnp.linalg.eigh(a, symmetrize_input=False)
     h, k, u = alike(h, k, u)
     h, k = adjoint(u) @ h @ u, adjoint(u) @ k @ u
     pairs, errors = first_differences(f, held, w[:, None], w[None, :])
 
-    def add(total: Any, j: Any) -> Any:
+    def add(total: Square, j: Index) -> tuple[Square, None]:
         both = jnp.outer(k[:, j], h[j, :]) + jnp.outer(h[:, j], k[j, :])
         differences, both = alike(second_differences(f, held, w, j, pairs, errors), both)
         return total + differences * both, None
@@ -164,7 +178,9 @@ def _second(f: Function, a: Any, held: Any, h: Any, k: Any) -> Any:
 # -- divided differences -------------------------------------------------------------------------
 
 
-def first_differences(f: Function, held: Any, x: Any, y: Any) -> tuple[Any, Any]:
+def first_differences(
+    f: Pointwise, held: PyTree, x: Numbers, y: Numbers
+) -> tuple[Numbers, Numbers]:
     """`f[x, y]` of two arrays that broadcast, and an estimate of its error."""
     x, y = jnp.broadcast_arrays(x, y)
     gap, f_x, f_y = x - y, f(x, held), f(y, held)
@@ -180,8 +196,8 @@ def first_differences(f: Function, held: Any, x: Any, y: Any) -> tuple[Any, Any]
 
 
 def second_differences(
-    f: Function, held: Any, w: Any, j: Any, pairs: Any, errors: Any
-) -> tuple[Any, Any]:
+    f: Pointwise, held: PyTree, w: Column, j: Index, pairs: Square, errors: Square
+) -> Square:
     """`f[w_i, w_j, w_k]` for all `i`, `k` and one `j`, from those of the pairs."""
     x, y, z = jnp.broadcast_arrays(w[:, None], w[j], w[None, :])
     ij, jk, ik = (jnp.broadcast_to(p, x.shape) for p in (pairs[:, j][:, None], pairs[j], pairs))
@@ -202,8 +218,12 @@ def second_differences(
 
 
 def _better(
-    together: Any, integral: Any, by_integral: Any, quotient: Any, by_quotient: Any
-) -> tuple[Any, Any]:
+    together: Bool[DenseArray, ...],
+    integral: Numbers,
+    by_integral: Numbers,
+    quotient: Numbers,
+    by_quotient: Numbers,
+) -> tuple[Numbers, Numbers]:
     """Where it has the smaller error, or the points coincide, the integral; else the quotient."""
     by_integral = jnp.maximum(by_integral, jnp.finfo(by_integral.dtype).eps * jnp.abs(integral))
     smooth = together | (by_integral <= by_quotient)
@@ -212,15 +232,16 @@ def _better(
     return value, lax.stop_gradient(error)
 
 
-def _weighted(weights: Any, values: list[Any]) -> Any:
-    return sum(float(w) * v for w, v in zip(weights, values, strict=True))
+def _weighted(weights: Iterable[float], values: list[Numbers]) -> Numbers:
+    terms = [float(w) * v for w, v in zip(weights, values, strict=True)]
+    return functools.reduce(operator.add, terms)
 
 
-def _derivative(f: Function) -> Function:
+def _derivative(f: Pointwise) -> Pointwise:
     """The derivative by the eigenvalue, each by itself."""
     return lambda x, held: jax.jvp(lambda x: f(x, held), (x,), (jnp.ones_like(x),))[1]
 
 
-def _moved(f: Function) -> Function:
+def _moved(f: Pointwise) -> Pointwise:
     """The derivative by what the function closes over, as a function that holds the tangent too."""
     return lambda x, both: jax.jvp(lambda held: f(x, held), both[:1], both[1:])[1]
