@@ -1,4 +1,4 @@
-"""The cells: six structures times three operations, each computed three ways.
+"""The cells: eight structures times three operations, each computed three ways.
 
 Every contender is a function `(parameters, b, weights) -> loss` of the structure's own parameters,
 `b` and `weights` of shape `(n, 64)`, or as many columns as asked for. The loss is
@@ -27,7 +27,16 @@ import numpy as np
 import tanjax as tj
 
 COLUMNS, RANK = 64, 8
-STRUCTURES = ("Diagonal", "Symmetric", "Triangular", "Kronecker", "LowRankUpdate", "Circulant")
+STRUCTURES = (
+    "Diagonal",
+    "Symmetric",
+    "Triangular",
+    "Tridiagonal",
+    "Banded",
+    "Kronecker",
+    "LowRankUpdate",
+    "Circulant",
+)
 OPERATIONS = ("matmul", "solve", "logdet")
 
 
@@ -88,6 +97,19 @@ def _triangular(rng: Any, n: int) -> Any:
     return array, (array.data,)
 
 
+def _tridiagonal(rng: Any, n: int) -> Any:
+    beside = (jnp.asarray(rng.normal(size=n - 1), jnp.float32) for _ in range(2))
+    lower, upper = beside
+    diag = jnp.asarray(rng.uniform(3.0, 4.0, n), jnp.float32)
+    return tj.Tridiagonal(lower, diag, upper), (lower, diag, upper)
+
+
+def _banded(rng: Any, n: int) -> Any:
+    bands = _normal(rng, 5, n).at[2].add(8.0)
+    array = tj.Banded(bands, 2, 2)
+    return array, (array.bands,)
+
+
 def _kronecker(rng: Any, n: int) -> Any:
     p = 2 ** (n.bit_length() // 2)
     factors = tuple(
@@ -111,6 +133,8 @@ PARAMETERS = {
     "Diagonal": _diagonal,
     "Symmetric": _symmetric,
     "Triangular": _triangular,
+    "Tridiagonal": _tridiagonal,
+    "Banded": _banded,
     "Kronecker": _kronecker,
     "LowRankUpdate": _update,
     "Circulant": _circulant,
@@ -137,6 +161,8 @@ FORMS: dict[str, Callable[..., Any]] = {
     "Diagonal": lambda p: jnp.diag(p[0]),
     "Symmetric": lambda p: (p[0] + p[0].T) / 2,
     "Triangular": lambda p: jnp.tril(p[0]),
+    "Tridiagonal": lambda p: jnp.diag(p[1]) + jnp.diag(p[0], -1) + jnp.diag(p[2], 1),
+    "Banded": lambda p: tj.Banded(p[0], 2, 2).to_dense(),
     "Kronecker": lambda p: jnp.kron(p[0], p[1]),
     "Circulant": lambda p: p[0][_cyclic(len(p[0]))],
     "LowRankUpdate": lambda p: jnp.diag(p[0]) + (p[1] * p[2]) @ p[1].T,

@@ -28,6 +28,9 @@ ARRAYS = {
     "Toeplitz": tj.Toeplitz(jnp.array([1.0, 4.0, 2.0])),
     "Circulant": tj.Circulant(VECTOR),
     "Permutation": tj.Permutation([1, 0]),
+    "Tridiagonal": tj.Tridiagonal(VECTOR[1:], VECTOR, VECTOR[1:]),
+    "SymTridiagonal": tj.SymTridiagonal(VECTOR, VECTOR[1:]),
+    "Banded": tj.Banded(SQUARE, 1, 0),
     "Scaled": tj.Scaled(SQUARE, 2.0),
     "Kronecker": tj.Kronecker(jnp.ones((1, 1)), SQUARE),
     "BlockDiagonal": tj.BlockDiagonal(jnp.ones((1, 1)), jnp.ones((1, 1))),
@@ -183,7 +186,7 @@ def page():
     parts = [INTRODUCTION]
     with tj.densify("error"):
         names = [f"`{name}`" for name in calls]
-        for kinds in (list(ARRAYS)[:6], list(ARRAYS)[6:]):
+        for kinds in (list(ARRAYS)[:8], list(ARRAYS)[8:]):
             parts.append(table("", names, kinds, one) + "\n")
         parts.append(PAIRS_INTRODUCTION)
         for name, op in PAIRS:

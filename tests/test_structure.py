@@ -69,6 +69,8 @@ TYPES = {
     "LowRank": lambda: tj.LowRank(thin(K), thin(K, 1.1)),
     "LowRankUpdate": lambda: tj.LowRankUpdate(tj.Diagonal(jnp.arange(1.0, 1 + N)), thin(K)),
     "Kronecker": lambda: tj.Kronecker(square(6), square(8)),
+    "Tridiagonal": lambda: tj.Tridiagonal(*(3 * i + wave(jnp.zeros(N - i % 2)) for i in (1, 2, 1))),
+    "Banded": lambda: tj.Banded(thin(4).T, 1, 2),
 }
 CELLS = [
     (kind, name)

@@ -18,6 +18,7 @@ from ._errors import (
 from ._version import __version__ as __version__
 from .arrays import (
     AbstractArray as AbstractArray,
+    Banded as Banded,
     BlockDiagonal as BlockDiagonal,
     Circulant as Circulant,
     Dense as Dense,
@@ -34,8 +35,10 @@ from .arrays import (
     Scaled as Scaled,
     Sum as Sum,
     Symmetric as Symmetric,
+    SymTridiagonal as SymTridiagonal,
     Toeplitz as Toeplitz,
     Triangular as Triangular,
+    Tridiagonal as Tridiagonal,
     Unitful as Unitful,
     Zero as Zero,
     add_tangents as add_tangents,

@@ -2,6 +2,8 @@
 
 from . import (
     arithmetic as arithmetic,
+    band_algebra as band_algebra,
+    banded as banded,
     cholesky as cholesky,
     circulant as circulant,
     determinant as determinant,

@@ -127,7 +127,7 @@ def logdet_update(a: SquareUpdate) -> Scalar:
 @tj.slogdet.natural_rule(tj.AbstractArray)
 def slogdet_rule(a: Shaped[tj.AbstractArray, "n n"]) -> tuple[tj.SlogdetResult, Pullback]:
     out = tj.slogdet.primal(a)
-    return out, lambda bar: tj.multiply(tj.inv(a).mT, _weight(out.sign, bar))
+    return out, lambda bar: tj.multiply(tj.inv(a).mT, weight(out.sign, bar))
 
 
 @tj.slogdet.natural_rule(tj.Diagonal)
@@ -136,10 +136,10 @@ def slogdet_of_diagonal_rule(
     a: Shaped[tj.AbstractArray, "n n"],
 ) -> tuple[tj.SlogdetResult, Pullback]:
     out = slogdet_of_diagonal(a)
-    return out, lambda bar: tj.Diagonal(_weight(out.sign, bar) / a.diagonal())
+    return out, lambda bar: tj.Diagonal(weight(out.sign, bar) / a.diagonal())
 
 
-def _weight(sign: Scalar, bar: tj.SlogdetResult) -> Scalar:
+def weight(sign: Scalar, bar: tj.SlogdetResult) -> Scalar:
     """The factor of the inverse transpose: a complex determinant turns its sign, too."""
     y_bar = bar.logabsdet.astype(sign.dtype)
     if not jnp.iscomplexobj(sign):
@@ -147,7 +147,7 @@ def _weight(sign: Scalar, bar: tj.SlogdetResult) -> Scalar:
     return y_bar - 1j * jnp.real(1j * bar.sign * sign).astype(sign.dtype)
 
 
-def _phase(x: Shaped[Array, " ..."]) -> Shaped[Array, " ..."]:
+def phase(x: Shaped[Array, " ..."]) -> Shaped[Array, " ..."]:
     """`x / |x|`, and 0 at 0 (`jnp.sign` of complex numbers has no derivative)."""
     if not jnp.iscomplexobj(x):
         return jnp.sign(x)
@@ -164,7 +164,7 @@ def slogdet_any(a: Shaped[tj.AbstractArray, "n n"]) -> tj.SlogdetResult:
 @tj.slogdet.implementation(tj.Triangular)
 def slogdet_of_diagonal(a: Shaped[tj.AbstractArray, "n n"]) -> tj.SlogdetResult:
     diag = a.diagonal()
-    return tj.SlogdetResult(jnp.prod(_phase(diag)), _log_abs(diag))
+    return tj.SlogdetResult(jnp.prod(phase(diag)), _log_abs(diag))
 
 
 @tj.slogdet.implementation(tj.Symmetric)
@@ -183,7 +183,7 @@ def slogdet_identity(a: Shaped[tj.Identity, "n n"]) -> tj.SlogdetResult:
 @tj.slogdet.implementation(tj.Scaled, differentiate=True)
 def slogdet_scaled(a: Shaped[tj.Scaled, "n n"]) -> tj.SlogdetResult:
     n, inner = a.shape[0], tj.slogdet(a.matrix)
-    sign = inner.sign.astype(a.dtype) * (_phase(a.factor) ** n).astype(a.dtype)
+    sign = inner.sign.astype(a.dtype) * (phase(a.factor) ** n).astype(a.dtype)
     return tj.SlogdetResult(sign, inner.logabsdet + n * jnp.log(jnp.abs(a.factor)))
 
 

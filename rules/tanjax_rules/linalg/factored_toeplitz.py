@@ -76,7 +76,7 @@ def wide_enough(dtype: Any) -> Any:
     return jnp.dtype(jnp.float32) if jnp.finfo(dtype).bits < 32 else dtype
 
 
-def unit_and_border(values: Any) -> tuple[Any, Any]:
+def unit_and_border(values: Any) -> Any:
     """The right-hand sides `e₀` and `q` of which `x` and `z` are the solutions, `(n, 2)`."""
     n = (values.shape[-1] + 1) // 2
     border = values[n - 1 :].at[1:].add(values[: n - 1])

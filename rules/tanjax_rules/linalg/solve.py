@@ -348,7 +348,7 @@ def cases() -> Iterator[Case]:
         (lower, upper),
         (symmetric, diagonal),
         (s.regular(2), diagonal),
-        (tj.Sum(lower, s.regular(2)), s.normal(2)),
+        (tj.Sum(tj.Triangular(s.regular(3, complex=True)), s.regular(3)), s.complex(3, 2)),
         (scaled, s.normal(2)),
         (blocks, s.normal(3)),
         (kronecker, s.normal(4)),

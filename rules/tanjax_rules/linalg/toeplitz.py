@@ -7,7 +7,8 @@ a value and its derivatives.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax.numpy as jnp
 
@@ -20,6 +21,8 @@ from .factored_toeplitz import (
     solve_factored_toeplitz,
     solve_factored_toeplitz_transposed,
 )
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # -- products --------------------------------------------------------------------------------------
 
@@ -104,10 +107,10 @@ def det_toeplitz(a: Any) -> Any:
 # -- sums ------------------------------------------------------------------------------------------
 
 
-def _either_order(first: Any, second: Any) -> Any:
+def _either_order(first: Any, second: Any) -> Callable[[F], F]:
     """Register an addition for both orders of two different types."""
 
-    def register(function: Any) -> Any:
+    def register(function: F) -> F:
         def swapped(a: Any, b: Any) -> Any:
             return function(b, a)
 

@@ -250,6 +250,7 @@ def cases() -> Iterator[Case]:
     ):  # a keyword of these is a promise about the values, so it is no variant
         skip = () if op is tj.expm else ("variants",)
         yield Case(op, a).declare(reference=definition_of(op), skip=skip)
+    cosine = jax.tree_util.Partial(jnp.cos)  # a function that is a pytree
     for cased in (tj.Diagonal(s.positive(2)), hermitian, blocks):
         yield Case(tj.funm_hermitian, cased, jax.tree_util.Partial(jnp.cos)).declare(
             skip=ASKED_ONCE

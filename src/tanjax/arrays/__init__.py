@@ -79,6 +79,7 @@ from .quantities._unitful import (
     split_unit as split_unit,
     unitful as unitful,
 )
+from .types._banded import Banded as Banded
 from .types._block_diagonal import BlockDiagonal as BlockDiagonal
 from .types._circulant import Circulant as Circulant
 from .types._diagonal import Diagonal as Diagonal
@@ -88,6 +89,8 @@ from .types._kronecker import Kronecker as Kronecker
 from .types._low_rank import LowRank as LowRank
 from .types._low_rank_update import LowRankUpdate as LowRankUpdate
 from .types._permutation import Permutation as Permutation
+from .types._sym_tridiagonal import SymTridiagonal as SymTridiagonal
 from .types._symmetric import Symmetric as Symmetric
 from .types._toeplitz import Toeplitz as Toeplitz
 from .types._triangular import Triangular as Triangular
+from .types._tridiagonal import Tridiagonal as Tridiagonal

@@ -140,13 +140,16 @@ class AbstractArray:
 
     def transposed(self) -> Shaped[AnyArray, "... n m"]:
         """The transposed matrix, without conjugation."""
-        return jnp.swapaxes(
-            densified(self, "transposed", "define `transposed` on the type"), -1, -2
-        )
+        dense = densified(self, "transposed", "define `transposed` on the type")
+        return jnp.swapaxes(dense, -1, -2)
 
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         """The main diagonal."""
         return jnp.diagonal(densified(self, "diagonal", "define `diagonal` on the type"))
+
+    def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
+        """The entries `self[i, i + offset]`, which a band asks of a cotangent."""
+        return jnp.diagonal(self.to_dense(), offset, -2, -1)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         """The sum of all entries."""
@@ -206,8 +209,7 @@ class AbstractArray:
             return jax.tree.map(lambda leaf: function(leaf, number), x)
         if not jnp.issubdtype(self.dtype, jnp.inexact) or jnp.iscomplexobj(number):
             return NotImplemented  # linear over the real numbers only, perhaps
-        each = lambda v: function(v, number) if is_inexact(v) else v
-        return jax.tree.map(each, x)
+        return jax.tree.map(lambda v: function(v, number) if is_inexact(v) else v, x)
 
     def canonical(self) -> Self:
         """The same array with its storage invariant enforced again (nothing to do by default).

@@ -64,6 +64,11 @@ def diagonal(x: Primal) -> Shaped[DenseArray, "... k"]:
     return x.diagonal() if is_own(x) else jnp.diagonal(dense(x))
 
 
+def off_diagonal(x: Primal, offset: int) -> Shaped[DenseArray, "... k"]:
+    """The entries `x[i, i + offset]`: what a band stores."""
+    return x.off_diagonal(offset) if is_own(x) else jnp.diagonal(dense(x), offset, -2, -1)
+
+
 def total(x: Primal) -> Shaped[DenseArray, " ..."]:
     """The sum of all entries."""
     return x.total() if is_own(x) else jnp.sum(dense(x))

@@ -184,8 +184,10 @@ def quadratic_form(a: SquareMatrix, x: Vector) -> Scalar:
 def solve(a: SquareMatrix, b: Columns) -> Columns:
     r"""The `x` with `a @ x = b`: `a` is `(n, n)`, `b` a vector `(n,)` or right-hand sides `(n, k)`.
 
-    **Cost:** $O(nk)$ for `Diagonal`, $O(n^2k)$ for `Triangular`, by factors for `Kronecker`, by
-    Woodbury for `LowRankUpdate`, one LU factorisation for `Symmetric` and dense matrices.
+    **Cost:** $O(nk)$ for `Diagonal`, $O(nb(b + k))$ for a band of width $b$ (`Tridiagonal`,
+    `SymTridiagonal`, `Banded`; with row exchanges), $O(n^2k)$ for `Triangular`, by factors for
+    `Kronecker`, by Woodbury for `LowRankUpdate`, one LU factorisation for `Symmetric` and dense
+    matrices.
     **Raises:** `ShapeError` if a structured `a` is not square or does not fit `b`. A singular
     matrix gives `inf` or `nan`, as in JAX.
     **Derivative:** with $w = A^{-\top}\bar x$: $\bar A = -w x^\top$ (an `Outer`), $\bar b = w$.
@@ -208,8 +210,9 @@ def inv(a: SquareMatrix) -> Inexact[AnyArray, "n n"]:
 def logdet(a: SquareMatrix) -> Float[AnyArray, ""]:
     r"""`log(abs(det(a)))` of a square matrix; the sign is lost.
 
-    **Cost:** $O(n)$ for `Diagonal` and `Triangular`, by factors for `Kronecker`, by the determinant
-    lemma for `LowRankUpdate`. **Raises:** `ShapeError` if a structured `a` is not square.
+    **Cost:** $O(n)$ for `Diagonal` and `Triangular`, $O(nb^2)$ for a band of width $b$ with its
+    gradient, by factors for `Kronecker`, by the determinant lemma for `LowRankUpdate`.
+    **Raises:** `ShapeError` if a structured `a` is not square.
     **Derivative:** $\bar A = \bar y A^{-\top}$. **References:** Giles 2008, 2.2.4.
     """
     return jnp.linalg.slogdet(a).logabsdet

@@ -97,6 +97,12 @@ class Outer(AbstractArray):
         n = min(self.left.shape[-2], self.right.shape[-2])
         return jnp.sum(self.left[..., :n, :] * self.right[..., :n, :], axis=-1)
 
+    def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
+        left = self.left[..., max(0, -offset) :, :]
+        right = self.right[..., max(0, offset) :, :]
+        n = min(left.shape[-2], right.shape[-2])
+        return jnp.sum(left[..., :n, :] * right[..., :n, :], axis=-1)
+
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(jnp.sum(self.left, axis=-2) * jnp.sum(self.right, axis=-2))
 

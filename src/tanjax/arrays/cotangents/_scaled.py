@@ -123,6 +123,9 @@ class Scaled(AbstractArray):
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return self.factor * ask.diagonal(self.matrix)
 
+    def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
+        return self.factor * ask.off_diagonal(self.matrix, offset)
+
     def total(self) -> Shaped[DenseArray, " ..."]:
         return self.factor * ask.total(self.matrix)
 

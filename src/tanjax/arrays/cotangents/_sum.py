@@ -86,6 +86,9 @@ class Sum(AbstractArray):
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return _add(map(ask.diagonal, self.terms))
 
+    def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
+        return _add(ask.off_diagonal(t, offset) for t in self.terms)
+
     def total(self) -> Shaped[DenseArray, " ..."]:
         return _add(map(ask.total, self.terms))
 

@@ -76,6 +76,9 @@ class Diagonal(AbstractArray):
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return self.diag
 
+    def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
+        return self.diag if offset == 0 else jnp.zeros_like(self.diag[..., abs(offset) :])
+
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.diag)
 

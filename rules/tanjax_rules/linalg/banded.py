@@ -1,0 +1,243 @@
+r"""Systems and determinants of tridiagonal and banded matrices.
+
+What is pivoted: the elimination of every general band, by rows (`band_factor`). What is not: the
+substitution with a triangular band, which has nothing to choose, and Cholesky, which needs nothing.
+No natural cotangent here is larger than the matrix: that of a system is an `Outer`, and that of a
+determinant is the band of the inverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import DTypeLike
+from jaxtyping import PyTree, Shaped
+
+import tanjax as tj
+from tanjax.typing import Function, Natural, Pullback, Scalar
+
+from .band_factor import (
+    BandFactor,
+    band_factor,
+    diagonal_of_rows,
+    diagonal_padding,
+    inverse_band,
+    pivots_and_sign,
+    rows_of,
+    solve_band,
+    solve_band_transposed,
+    transposed_rows,
+)
+from .determinant import phase, weight
+from .shapes import DenseColumns
+from .woodbury import as_columns
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
+Band: TypeAlias = Shaped[tj.Tridiagonal | tj.SymTridiagonal | tj.Banded, "n n"]
+FAMILY = (tj.Tridiagonal, tj.SymTridiagonal, tj.Banded)
+
+
+def for_the_family(
+    register: Function, *others: type, **options: bool
+) -> Callable[[Function], Function]:
+    """Register a function for every type of the family in its first argument."""
+
+    def decorated(function: Function) -> Function:
+        for kind in FAMILY:
+            register(kind, *others, **options)(function)
+        return function
+
+    return decorated
+
+
+def widths(a: Band) -> tuple[int, int]:
+    """How many diagonals there are below and above the main one."""
+    return (a.lower, a.upper) if isinstance(a, tj.Banded) else (1, 1)
+
+
+class Factored:
+    """A matrix with its elimination, for systems with it and with its transpose."""
+
+    def __init__(self, a: Band, dtype: DTypeLike) -> None:
+        lower, upper = widths(a)
+        dtype = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
+        rows = rows_of(a, lower, upper).astype(dtype)
+        self.swapped = upper == 0 and lower > 0  # the transpose has nothing to eliminate
+        if self.swapped:
+            rows, lower = transposed_rows(rows, lower), 0
+        self.dtype, self.factor = dtype, band_factor(rows, lower)
+
+    def solve(self, b: DenseColumns, *, transposed: bool = False) -> DenseColumns:
+        one = solve_band_transposed if transposed != self.swapped else solve_band
+        return one(self.factor, as_columns(b).astype(self.dtype)).reshape(b.shape)
+
+    def inverse_in_band(self, factor: BandFactor | None = None) -> Band:
+        """The band of the transposed inverse, as an array of the family."""
+        rows, lower = inverse_band(factor or self.factor), self.factor.lower
+        if self.swapped:
+            rows, lower = transposed_rows(rows, 0), rows.shape[1] - 1
+        return from_rows(rows, lower)
+
+
+def from_rows(rows: Shaped[Array, "n width"], lower: int) -> Band:
+    """A band that is kept by rows as a natural cotangent."""
+    width = rows.shape[1]
+    at = lambda k: diagonal_of_rows(rows, lower, k)
+    if (lower, width) == (1, 3):
+        return tj.Tridiagonal(at(-1), at(0), at(1))
+    n = rows.shape[0]
+    offsets = reversed(range(-lower, width - lower))
+    bands = [jnp.pad(at(k), diagonal_padding(n, k)) for k in offsets]
+    return tj.Banded(jnp.stack(bands), lower, width - 1 - lower)
+
+
+# -- systems -------------------------------------------------------------------------------------
+
+
+@for_the_family(tj.solve.implementation, tj.Dense)
+def solve_banded(a: Band, b: DenseColumns) -> DenseColumns:
+    return Factored(a, jnp.result_type(a.dtype, b)).solve(b)
+
+
+@for_the_family(tj.solve.natural_rule, tj.Dense)
+def solve_banded_rule(a: Band, b: DenseColumns) -> tuple[DenseColumns, Pullback]:
+    """One elimination for both directions."""
+    f = Factored(a, jnp.result_type(a.dtype, b))
+    x = f.solve(b)
+
+    def solve_banded_pullback(x_bar: DenseColumns) -> tuple[tj.Outer, DenseColumns]:
+        w = f.solve(x_bar, transposed=True)
+        return tj.Outer(-w, x), w
+
+    return x, solve_banded_pullback
+
+
+@for_the_family(tj.inv.implementation)
+def inv_banded(a: Band) -> Shaped[Array, "n n"]:
+    """The inverse of a band is full: as many systems as rows, $O(n^2 b)$."""
+    return Factored(a, a.dtype).solve(jnp.eye(a.shape[0], dtype=a.dtype))
+
+
+# -- determinants --------------------------------------------------------------------------------
+
+
+@for_the_family(tj.logdet.implementation)
+def logdet_banded(a: Band) -> Scalar:
+    return slogdet_banded(a).logabsdet
+
+
+@for_the_family(tj.logdet.natural_rule)
+def logdet_banded_rule(a: Band) -> tuple[Scalar, Pullback]:
+    f = Factored(a, a.dtype)
+
+    def logdet_banded_pullback(y_bar: Scalar) -> Natural:
+        return tj.multiply(f.inverse_in_band(), y_bar.astype(a.dtype))
+
+    return slogdet_of(f).logabsdet, logdet_banded_pullback
+
+
+@for_the_family(tj.slogdet.implementation)
+def slogdet_banded(a: Band) -> tj.SlogdetResult:
+    return slogdet_of(Factored(a, a.dtype))
+
+
+def slogdet_of(f: Factored) -> tj.SlogdetResult:
+    """Sign and logarithm from the pivots, none of which is multiplied with another."""
+    pivots, sign = pivots_and_sign(f.factor)
+    return tj.SlogdetResult(sign * jnp.prod(phase(pivots)), jnp.sum(jnp.log(jnp.abs(pivots))))
+
+
+@for_the_family(tj.slogdet.natural_rule)
+def slogdet_banded_rule(a: Band) -> tuple[tj.SlogdetResult, Pullback]:
+    f = Factored(a, a.dtype)
+    out = slogdet_of(f)
+
+    def slogdet_banded_pullback(bar: tj.SlogdetResult) -> Natural:
+        return tj.multiply(f.inverse_in_band(), weight(out.sign, bar))
+
+    return out, slogdet_banded_pullback
+
+
+@for_the_family(tj.det.implementation)
+def det_banded(a: Band) -> Scalar:
+    pivots, sign = pivots_and_sign(Factored(a, a.dtype).factor)
+    return sign * jnp.prod(pivots)
+
+
+@for_the_family(tj.det.natural_rule)
+def det_banded_rule(a: Band) -> tuple[Scalar, Pullback]:
+    r"""$\bar A = \bar y \det(A) A^{-\top}$, with what a pivot of zero needs for the adjugate.
+
+    Such a pivot is moved by one rounding of the largest entry, so that determinant and inverse
+    cancel; the adjugate of the moved matrix differs by that much.
+    """
+    f = Factored(a, a.dtype)
+    pivots, sign = pivots_and_sign(f.factor)
+
+    def det_banded_pullback(y_bar: Scalar) -> Natural:
+        largest = jnp.max(jnp.abs(f.factor.rows), initial=0)
+        tiny = jnp.where(largest == 0, jnp.ones_like(largest), largest * jnp.finfo(a.dtype).eps)
+        moved = jnp.where(pivots == 0, tiny.astype(pivots.dtype), pivots)
+        inverse = f.inverse_in_band(f.factor._replace(upper=f.factor.upper.at[:, 0].set(moved)))
+        return tj.multiply(inverse, y_bar * sign * jnp.prod(moved))
+
+    return sign * jnp.prod(pivots), det_banded_pullback
+
+
+# -- Cholesky ------------------------------------------------------------------------------------
+
+
+@tj.cholesky.implementation(tj.SymTridiagonal, differentiate=True)
+@tj.cholesky.implementation(tj.Tridiagonal, differentiate=True)
+@tj.cholesky.implementation(tj.Banded, differentiate=True)
+def cholesky_banded(a: Band) -> Shaped[tj.Banded, "n n"]:
+    """The factor stays in the band: $O(n b^2)$. Like a dense one, of the Hermitian part of `a`."""
+    n, width = a.shape[0], max(widths(a))
+    below = []
+    for k in range(width + 1):
+        entries = (a.off_diagonal(-k) + jnp.conj(a.off_diagonal(k))) / 2
+        below.append(jnp.pad(entries, (0, min(k, n))))
+
+    def eliminate(pending: tuple[Array, ...], column: Array) -> PyTree:
+        """`pending[j]`: what the columns before subtract from the one that is `j` later."""
+        column = column - pending[0] if pending else column
+        pivot = jnp.sqrt(jnp.real(column[0])).astype(column.dtype)
+        factor = jnp.concatenate([pivot[None], column[1:] / pivot])
+        moved = [*pending[1:], jnp.zeros_like(column)][:width]
+        for j in range(width):
+            shifted = jnp.pad(factor[j + 1 :], (0, j + 1))
+            moved[j] = moved[j] + jnp.conj(factor[j + 1]) * shifted
+        return tuple(moved), factor
+
+    columns = jnp.stack(below, axis=1)
+    pending = (jnp.zeros_like(columns[:1].sum(0)),) * width
+    return tj.Banded(lax.scan(eliminate, pending, columns)[1].T, width, 0)
+
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def cases() -> Iterator[Case]:
+    """Every rule: with row exchanges, complex, one-sided and uneven bands."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(11)
+    general = tj.Tridiagonal(2 + s.normal(2), 0.1 * s.normal(3), s.normal(2))  # rows are exchanged
+    symmetric = tj.SymTridiagonal(s.complex(3), s.complex(2))
+    banded = tj.Banded(s.complex(4, 3), 2, 1)
+    for a, b in (
+        (general, s.normal(3, 2)),
+        (symmetric, s.complex(3)),
+        (tj.Banded(s.complex(2, 3), 1, 0), s.complex(3)),
+    ):
+        yield Case(tj.solve, a, b)
+    for operation in (tj.logdet, tj.slogdet, tj.det):
+        yield Case(operation, banded)
+    yield Case(tj.inv, general)
+    yield Case(tj.cholesky, tj.SymTridiagonal(3 + s.normal(3), s.normal(2)))
+    yield Case(tj.cholesky, tj.Banded(s.complex(4, 3).at[1].add(6), 2, 1))
