@@ -252,6 +252,4 @@ def cases() -> Iterator[Case]:
         yield Case(op, a).declare(reference=definition_of(op), skip=skip)
     cosine = jax.tree_util.Partial(jnp.cos)  # a function that is a pytree
     for cased in (tj.Diagonal(s.positive(2)), hermitian, blocks):
-        yield Case(tj.funm_hermitian, cased, jax.tree_util.Partial(jnp.cos)).declare(
-            skip=ASKED_ONCE
-        )
+        yield Case(tj.funm_hermitian, cased, cosine).declare(skip=ASKED_ONCE)
