@@ -113,6 +113,10 @@ def register_elementary(op: tj.Operation) -> None:
         definite = a.definite and op is not tj.logm
         return type(a)(tj.funm_hermitian(a.data, f), "mean", definite)
 
+
+def register_by_parts(op: tj.Operation) -> None:
+    """The same for types of which other matrices are parts."""
+
     @op.implementation(tj.Triangular, differentiate=True)
     def triangular(
         a: SquareTriangular, *, t: float | None = None, upper_triangular: bool = False
@@ -169,6 +173,7 @@ def sqrt_above(noise: Scalar) -> Function:
 
 for _operation in ELEMENTARY:
     register_elementary(_operation)
+    register_by_parts(_operation)
 
 # -- any function of a Hermitian matrix ------------------------------------------------------------
 
