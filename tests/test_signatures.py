@@ -26,6 +26,11 @@ UNSAID = {
     "static_field": "the value of a field may be anything that hashes",
     "jit": "its own options and those of `jax.jit`",
 }
+# What has words although it is no array: options, powers, functions that a rule is handed.
+PLAIN = (
+    *(bool, str, int, float, float | None),
+    *(tj.typing.Axis, tj.typing.Function, tj.Factorization),
+)
 # Parameters whose names say that no array is meant: options of JAX, handed through.
 OPTIONS = ("in_axes", "out_axes", "options", "kwargs")
 
@@ -65,7 +70,7 @@ def unsaid(where: str, function: object, shapes: bool = False) -> list[str]:
     """Report parameters without words; `shapes`: also those that are no arrays with a shape."""
     faults = []
     for name, hint in hints_of(function).items():
-        plain = hint in (tj.typing.Axis, bool, str, tj.Factorization)
+        plain = hint in PLAIN
         if says_nothing(hint) or (shapes and not plain and not arrays_in(hint)):
             faults.append(f"{where}: `{name}` is {hint}")
     return faults

@@ -22,6 +22,17 @@ from ._factorizations import (
     solve_triangular as solve_triangular,
     svd as svd,
 )
+from ._matrix_functions import (
+    expm as expm,
+    fractional_matrix_power as fractional_matrix_power,
+    funm_hermitian as funm_hermitian,
+    logm as logm,
+    matrix_power as matrix_power,
+    solve_discrete_lyapunov as solve_discrete_lyapunov,
+    solve_lyapunov as solve_lyapunov,
+    solve_sylvester as solve_sylvester,
+    sqrtm as sqrtm,
+)
 from ._operations import (
     SlogdetResult as SlogdetResult,
     add as add,

@@ -73,3 +73,31 @@ def quadratic(name: str, a: PyTree, x: PyTree) -> None:
         raise ShapeError(
             f"{name}: needs a square matrix and a vector, got {shape_of(a)} and {shape_of(x)}."
         )
+
+
+def of_hermitian(name: str, a: PyTree, func: PyTree) -> None:
+    """A square matrix and a function."""
+    square(name, a)
+    if not callable(func):
+        raise TypeError(f"{name}: `func` must be a function of eigenvalues, got {func!r}.")
+
+
+def sylvester(name: str, a: PyTree, b: PyTree, q: PyTree) -> None:
+    """Square `a` and `b`, or batches, and a `q` with the rows of `a` and the columns of `b`."""
+    p, s, r = shape_of(a), shape_of(b), shape_of(q)
+    fits = min(map(len, (p, s, r))) >= 2 and p[-1] == p[-2] == r[-2] and s[-1] == s[-2] == r[-1]
+    if not fits:
+        raise ShapeError(
+            f"{name}: shapes {list(p)}, {list(s)} and {list(r)} do not fit.\n"
+            "Hint: `a` is (m, m), `b` is (n, n), `q` is (m, n)."
+        )
+
+
+def lyapunov(name: str, a: PyTree, q: PyTree) -> None:
+    """Two square matrices of one size, or batches of them."""
+    p, r = shape_of(a), shape_of(q)
+    if min(len(p), len(r)) < 2 or not p[-1] == p[-2] == r[-1] == r[-2]:
+        raise ShapeError(
+            f"{name}: shapes {list(p)} and {list(r)} do not fit.\n"
+            "Hint: both are square matrices of one size."
+        )

@@ -18,7 +18,7 @@ from tanjax._typing import Function
 from tanjax.arrays import AbstractArray, Unitful, densified, is_structured
 from tanjax.registry import Operation
 
-from . import _operations as ops, _quantity_operators
+from . import _matrix_functions, _operations as ops, _quantity_operators
 from ._numpy_protocol import function_on_quantities, ufunc_on_quantities
 from .namespaces import numpy_namespace
 
@@ -26,6 +26,7 @@ from .namespaces import numpy_namespace
 _FUNCTIONS: dict[Any, Function] = {
     **{getattr(np, name): op for name, op in ops.BY_NAME["numpy"].items()},
     **{getattr(np.linalg, name): op for name, op in ops.BY_NAME["linalg"].items()},
+    np.linalg.matrix_power: _matrix_functions.matrix_power,
     np.conjugate: lambda a: a.conj(),
     np.shape: lambda a: a.shape,
     np.ndim: lambda a: a.ndim,

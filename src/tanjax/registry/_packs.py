@@ -20,10 +20,7 @@ from ._operation import before_lookup
 from ._table import Journal
 
 GROUP = "tanjax.rules"
-SHIPPED = (
-    "factorizations",
-    "linalg",
-)
+SHIPPED = ("factorizations", "linalg", "matrix_functions")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,6 +31,7 @@ from tanjax.registry.quantities import (
     unscale,
 )
 
+from .._matrix_functions import BY_NAME as OF_MATRICES, DIFFERENTIABLE
 from .._operations import BY_NAME
 from ..quantities import UNIT_DEPENDENT, add, divide, in_its_unit, multiply, on_scale
 from . import (
@@ -82,18 +83,19 @@ def function(table: str, name: str) -> Any:
 def _function(table: str, name: str) -> Any:
     module = importlib.import_module(_MODULES.get(table, f"jax.{table}"))
     raw = getattr(module, name)
+    raw = DIFFERENTIABLE.get(f"{table}.{name}", lambda raw: raw)(raw)
     entry = TABLES[table].get(name)
     if entry == "plain" or not callable(raw):
         return raw
     key = f"{table}.{name}"
-    operation = BY_NAME.get(table, {}).get(name)
+    operation = {**BY_NAME.get(table, {}), **OF_MATRICES.get(table, {})}.get(name)
     structured = operation or functools.partial(_densify_first, name, raw)
     if key in ALWAYS:
         return functools.wraps(raw)(functools.partial(HANDLERS[key], raw))
     if entry == "special" or key in HANDLERS:
-        return _opened(
-            name, raw, _handled(name, HANDLERS[key], _either(raw, structured)), operation
-        )
+        of_matrix = OF_MATRICES.get(table, {}).get(name)
+        opened = _handled(name, HANDLERS[key], _either(raw, structured))
+        return _opened(name, raw, opened, of_matrix or operation)
     if entry is None:
         return _opened(name, raw, _refuse(name, "it has no unit signature"))
     if entry.startswith("refuse"):
@@ -158,21 +160,17 @@ def _refuse(name: str, reason: str) -> Function:
 
 
 def _opened(
-    name: str, raw: Function, on_quantities: Function, operation: Function | None = None
-) -> Any:
-    """`raw`, except that `on_quantities` is called if there are quantities.
-
-    Structured arrays go to the operation of that name, if there is one.
-    """
+    name: str, raw: Function, on_quantities: Function, structured: Function | None = None
+) -> Function:
+    """`raw`, except for quantities, and for structured arrays, which become dense by default."""
+    structured = structured or functools.partial(_densify_first, name, raw)
 
     @functools.wraps(raw)
     def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
         if holds_quantity(args) or holds_quantity(kwargs.values()):
             return on_quantities(*args, **kwargs)
         if any(map(is_structured, args)):
-            if operation is not None:
-                return operation(*args, **kwargs)
-            return _densify_first(name, raw, *args, **kwargs)
+            return structured(*args, **kwargs)
         return raw(*args, **kwargs)
 
     return call

@@ -1,0 +1,260 @@
+r"""Exponential, logarithm, square root and fractional powers, on types that keep their structure.
+
+A function of a matrix keeps more structure than the inverse does: what commutes with `A` commutes
+with `f(A)`, and the field in which it acts on eigenvalues is all that distinguishes one function
+from another. So each type is treated once, for all functions:
+
+| type | `f(A)` |
+|---|---|
+| `Diagonal`, `Identity` | `f` of the entries |
+| `Symmetric`, `Hermitian` | by eigenvalues, and of the same type |
+| `Triangular` | triangular, without a Schur factorisation |
+| `BlockDiagonal` | block by block |
+| `Scaled` | that of the matrix with the factor in it |
+
+A complex `Symmetric` matrix is not Hermitian: its function is that of a general matrix, symmetric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import numpy as np
+from jax import lax
+from jaxtyping import PyTree, Shaped
+
+import tanjax as tj
+from tanjax.typing import DenseArray, Function, Pullback, Scalar, SquareMatrix
+
+from ..linalg.shapes import FullStorage, SquareDiagonal, SquareTriangular
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
+# Square matrices of some types that several functions share.
+Batch: TypeAlias = Shaped[DenseArray, "*batch n n"]
+DenseSquare: TypeAlias = Shaped[DenseArray, "n n"]
+SquareIdentity: TypeAlias = Shaped[tj.Identity, "n n"]
+SquareBlocks: TypeAlias = Shaped[tj.BlockDiagonal, "n n"]
+SquareScaled: TypeAlias = Shaped[tj.Scaled, "n n"]
+
+ELEMENTARY = (tj.expm, tj.logm, tj.sqrtm, tj.fractional_matrix_power)
+
+# -- the exponential of a dense matrix -------------------------------------------------------------
+
+
+@tj.expm.natural_rule(tj.Dense)
+def expm_rule(a: Batch) -> tuple[Batch, Pullback]:
+    r"""$L(A^\top, \cdot)$ by a forward pass, which keeps no squares (reverse AD keeps them all)."""
+    x = tj.expm.primal(a)
+    return x, lambda x_bar: frechet(jnp.matrix_transpose(a), x_bar)
+
+
+@tj.expm.natural_pushforward(tj.Dense)
+def expm_pushforward(a: Batch) -> tuple[Batch, Function]:
+    return tj.expm.primal(a), lambda a_dot: frechet(a, a_dot)
+
+
+def frechet(a: Batch, e: Batch) -> Batch:
+    """The derivative of the exponential at `a` in the direction `e`."""
+    return jax.jvp(tj.expm.primal, (a,), (e.astype(a.dtype),))[1]
+
+
+# -- by entries, by eigenvalues --------------------------------------------------------------------
+
+
+def of_eigenvalues(op: tj.Operation, t: float | None = None) -> Function:
+    """The function of numbers that an operation is on matrices."""
+    if t is not None:
+        return power(t)
+    return {tj.expm: jnp.exp, tj.logm: jnp.log, tj.sqrtm: jnp.sqrt}[op]
+
+
+def power(t: float) -> Function:
+    """`x` to the power `t`; a whole power of a negative number is real."""
+    if float(t).is_integer():
+        return lambda x: lax.integer_pow(x, int(t))
+    if float(t) == 0.5:
+        return jnp.sqrt
+    return lambda x: x ** jnp.asarray(float(t), x.dtype)
+
+
+def register_elementary(op: tj.Operation) -> None:
+    """Register the implementations of one function for all types that keep their structure."""
+
+    @op.implementation(tj.Diagonal, differentiate=True)
+    def diagonal(
+        a: SquareDiagonal, *, t: float | None = None, upper_triangular: bool = False
+    ) -> SquareDiagonal:
+        return tj.Diagonal(of_eigenvalues(op, t)(a.diag))
+
+    @op.implementation(tj.Identity)
+    def identity(
+        a: SquareIdentity, *, t: float | None = None, upper_triangular: bool = False
+    ) -> SquareMatrix:
+        if op is tj.expm:
+            return tj.Diagonal(jnp.full(a.n, jnp.e, a.dtype))
+        return tj.Zero(a.shape, a.dtype) if op is tj.logm else a
+
+    @op.implementation(tj.Symmetric, differentiate=True)
+    @op.implementation(tj.Hermitian, differentiate=True)
+    def hermitian(
+        a: FullStorage, *, t: float | None = None, upper_triangular: bool = False
+    ) -> FullStorage:
+        if isinstance(a, tj.Symmetric) and jnp.iscomplexobj(a.data):
+            return tj.Symmetric(op(a.data, **statics(op, t)), "mean")
+        f = of_eigenvalues(op, t)
+        if f is jnp.sqrt:
+            f = sqrt_above(noise(a.data))
+        definite = a.definite and op is not tj.logm
+        return type(a)(tj.funm_hermitian(a.data, f), "mean", definite)
+
+
+def register_by_parts(op: tj.Operation) -> None:
+    """The same for types of which other matrices are parts."""
+
+    @op.implementation(tj.Triangular, differentiate=True)
+    def triangular(
+        a: SquareTriangular, *, t: float | None = None, upper_triangular: bool = False
+    ) -> SquareTriangular:
+        dense = a.to_dense()
+        how = statics(op, t, upper_triangular=True)
+        upper = op(dense.T if a.lower else dense, **how)
+        unit = a.unit_diagonal and op in (tj.sqrtm, tj.fractional_matrix_power)
+        return tj.Triangular(upper.T if a.lower else upper, a.lower, unit)
+
+    @op.implementation(tj.BlockDiagonal, differentiate=True)
+    def blocks(
+        a: SquareBlocks, *, t: float | None = None, upper_triangular: bool = False
+    ) -> SquareBlocks:
+        check_square_blocks(op.name, a)
+        return tj.BlockDiagonal(*(op(b, **statics(op, t)) for b in a.blocks))
+
+    @op.implementation(tj.Scaled, differentiate=True)
+    def scaled(
+        a: SquareScaled, *, t: float | None = None, upper_triangular: bool = False
+    ) -> SquareMatrix:
+        whole = tj.multiply(a.matrix, a.factor)
+        if isinstance(whole, tj.Scaled):
+            whole = tj.densified(whole, op.name, "give the factor to a field of the matrix")
+        return op(whole, **statics(op, t))
+
+
+def statics(
+    op: tj.Operation, t: float | None, *, upper_triangular: bool = False
+) -> dict[str, PyTree]:
+    """The keywords with which an operation is called for the parts of a matrix."""
+    if op is tj.expm:
+        return {}
+    keywords: dict[str, PyTree] = {"upper_triangular": upper_triangular}
+    return keywords if t is None else {"t": t, **keywords}
+
+
+def check_square_blocks(name: str, a: Shaped[tj.BlockDiagonal, "m n"]) -> None:
+    """Raise `ShapeError` unless every block is square: only then each has its own function."""
+    if any(b.shape[0] != b.shape[1] for b in a.blocks):
+        raise tj.ShapeError(f"{name}: a BlockDiagonal needs square blocks, got {a}.")
+
+
+def noise(data: DenseSquare) -> Scalar:
+    """How far below zero rounding errors move the eigenvalue zero of a semidefinite matrix."""
+    eps = jnp.finfo(data.dtype).eps
+    return 4 * eps * data.shape[-1] * jnp.linalg.norm(lax.stop_gradient(data))
+
+
+def sqrt_above(noise: Scalar) -> Function:
+    """The square root that takes an eigenvalue for zero if it is negative by rounding errors."""
+    return lambda x: jnp.sqrt(jnp.where((x < 0) & (x >= -noise), 0, x))
+
+
+for _operation in ELEMENTARY:
+    register_elementary(_operation)
+    register_by_parts(_operation)
+
+# -- any function of a Hermitian matrix ------------------------------------------------------------
+
+
+@tj.funm_hermitian.implementation(tj.Diagonal, differentiate=True)
+def function_of_diagonal(a: SquareDiagonal, func: Function) -> SquareDiagonal:
+    values = func(jnp.real(a.diag))
+    return tj.Diagonal(values.astype(np.promote_types(values.dtype, a.dtype)))
+
+
+@tj.funm_hermitian.implementation(tj.Symmetric, differentiate=True)
+@tj.funm_hermitian.implementation(tj.Hermitian, differentiate=True)
+def function_of_hermitian(a: FullStorage, func: Function) -> SquareMatrix:
+    """Of the same type, but for complex values: those of a Hermitian matrix make no such one."""
+    f = tj.funm_hermitian(a.data, func)
+    real = not jnp.iscomplexobj(jax.eval_shape(func, jnp.real(jnp.diagonal(a.data))))
+    return type(a)(f, "mean") if real or isinstance(a, tj.Symmetric) else f
+
+
+@tj.funm_hermitian.implementation(tj.BlockDiagonal, differentiate=True)
+def function_of_blocks(a: SquareBlocks, func: Function) -> SquareBlocks:
+    check_square_blocks("funm_hermitian", a)
+    return tj.BlockDiagonal(*(tj.funm_hermitian(b, func) for b in a.blocks))
+
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def logarithm_by_integral(a: DenseSquare) -> DenseSquare:
+    r"""The definition $\int_0^1 (A - I)\,(I + x (A - I))^{-1} dx$, by forty values."""
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    eye = jnp.eye(len(a), dtype=a.dtype)
+    part = lambda x: jnp.linalg.solve(eye + x.astype(a.dtype) * (a - eye), a - eye)
+    parts = jax.vmap(part)(jnp.asarray((nodes + 1) / 2))
+    return jnp.tensordot(jnp.asarray(weights / 2, a.dtype), parts, 1)
+
+
+def definition_of(op: tj.Operation) -> Function:
+    """What a function of a general matrix is, in terms that JAX differentiates."""
+    if op is tj.expm:
+        return jsl.expm
+    if op is tj.logm:
+        return logarithm_by_integral
+    return lambda a, t=0.5: jsl.expm(t * logarithm_by_integral(a))
+
+
+# What every case of one implementation for many functions need not ask again.
+ASKED_ONCE = (
+    *("linearize", "fields", "natural", "hessian", "vmap", "one argument", "checkpoint", "scan"),
+    *("public lowering", "sensitivity", "promises", "memory", "variants", "dtype"),
+)
+
+
+def cases() -> Iterator[Case]:
+    """General matrices against integrals; every type, in all modes for one function of each."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(21)
+    symmetric, hermitian = tj.Symmetric(s.definite(3)), tj.Hermitian(s.definite(2, complex=True))
+    blocks = tj.BlockDiagonal(tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(1)))
+    types = (
+        (tj.Diagonal(s.positive(2)), tj.logm),
+        (tj.Identity(2), tj.logm),
+        (symmetric, tj.sqrtm),
+        (tj.Triangular(s.regular(2)), tj.sqrtm),
+        (blocks, tj.expm),
+        (tj.Scaled(tj.Symmetric(s.definite(2)), s.positive()), tj.fractional_matrix_power),
+    )
+    skip: tuple[str, ...]
+    for op in ELEMENTARY:
+        keywords = {"t": 0.3} if op is tj.fractional_matrix_power else {}
+        for a, thorough in types:
+            skip = ("variants",) if op is thorough else ASKED_ONCE
+            yield Case(op, a, **keywords).declare(skip=skip)
+    for op, a in (
+        (tj.expm, s.regular(2)),
+        (tj.sqrtm, s.regular(2)),
+        (tj.logm, s.regular(2, complex=True)),
+    ):  # a keyword of these is a promise about the values, so it is no variant
+        skip = () if op is tj.expm else ("variants",)
+        yield Case(op, a).declare(reference=definition_of(op), skip=skip)
+    cosine = jax.tree_util.Partial(jnp.cos)  # a function that is a pytree
+    for cased in (tj.Diagonal(s.positive(2)), hermitian, blocks):
+        yield Case(tj.funm_hermitian, cased, cosine).declare(skip=ASKED_ONCE)

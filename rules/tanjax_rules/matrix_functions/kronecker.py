@@ -1,0 +1,102 @@
+r"""Powers of a Kronecker product, factor by factor.
+
+$(A \otimes B)^n = A^n \otimes B^n$ always. For the principal root and fractional powers the angles
+of the eigenvalues add up. Where the sum leaves $(-\pi, \pi)$, the product of roots is a root, but
+not the principal one. That cannot happen for factors with real eigenvalues; of others the
+angles are looked at, and the result is nan rather than another root.
+
+Exponential and logarithm are no Kronecker products, and become dense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Shaped
+
+import tanjax as tj
+from tanjax.typing import Scalar, SquareMatrix
+
+from .elementary import ASKED_ONCE, statics
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
+SquareProduct: TypeAlias = Shaped[tj.Kronecker, "n n"]
+
+
+@tj.matrix_power.implementation(tj.Kronecker, differentiate=True)
+def power_of_kronecker(a: SquareProduct, *, n: int) -> SquareProduct:
+    check_square_factors("matrix_power", a)
+    return tj.Kronecker(*(tj.matrix_power(f, n) for f in a.factors))
+
+
+@tj.sqrtm.implementation(tj.Kronecker, differentiate=True)
+def sqrtm_kronecker(a: SquareProduct, *, upper_triangular: bool = False) -> SquareProduct:
+    return factor_by_factor(tj.sqrtm, a)
+
+
+@tj.fractional_matrix_power.implementation(tj.Kronecker, differentiate=True)
+def fractional_power_of_kronecker(
+    a: SquareProduct, *, t: float, upper_triangular: bool = False
+) -> SquareProduct:
+    return factor_by_factor(tj.fractional_matrix_power, a, t)
+
+
+def factor_by_factor(op: tj.Operation, a: SquareProduct, t: float | None = None) -> SquareProduct:
+    """A principal power of each factor; nan where their product is not the principal one."""
+    check_square_factors(op.name, a)
+    parts = [op(f, **statics(op, t)) for f in a.factors]
+    turning = [i for i, f in enumerate(a.factors) if not has_real_eigenvalues(f)]
+    if len(turning) > 1:
+        angles = [angles_of(a.factors[i]) for i in turning]
+        low, high = (sum(side) for side in zip(*angles, strict=True))
+        principal = jnp.where((low > -jnp.pi) & (high <= jnp.pi), 1.0, jnp.nan)
+        last = turning[-1]
+        parts[last] = tj.multiply(parts[last], principal.astype(parts[last].dtype))
+    return tj.Kronecker(*parts)
+
+
+def has_real_eigenvalues(a: SquareMatrix) -> bool:
+    """Whether the type alone says so: then a power is real and principal, or it is nan."""
+    if isinstance(a, tj.Hermitian | tj.Identity):
+        return True
+    real = tj.is_structured(a) and not jnp.issubdtype(a.dtype, jnp.complexfloating)
+    return real and isinstance(a, tj.Symmetric | tj.Diagonal | tj.Triangular)
+
+
+def angles_of(a: SquareMatrix) -> tuple[Scalar, Scalar]:
+    """The smallest and the largest angle of the eigenvalues."""
+    if isinstance(a, tj.Diagonal | tj.Triangular):
+        values = a.diagonal()
+    else:
+        values = jnp.linalg.eigvals(lax.stop_gradient(tj.destructure(a)))
+    angles = jnp.angle(lax.stop_gradient(values))
+    return jnp.min(angles), jnp.max(angles)
+
+
+def check_square_factors(name: str, a: Shaped[tj.Kronecker, "m n"]) -> None:
+    """Raise `ShapeError` unless every factor is square: only then each has a power."""
+    if any(f.shape[0] != f.shape[1] for f in a.factors):
+        raise tj.ShapeError(f"{name}: a Kronecker product needs square factors, got {a}.")
+
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def cases() -> Iterator[Case]:
+    """Structured and general factors, real and complex."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(23)
+    symmetric, diagonal = tj.Symmetric(s.definite(2)), tj.Diagonal(s.positive(2))
+    complex_ = tj.Diagonal(1 + 0.2 * s.complex(2))
+    for op, a, keywords in (
+        (tj.sqrtm, tj.Kronecker(complex_, s.regular(2, complex=True)), {}),
+        (tj.fractional_matrix_power, tj.Kronecker(diagonal, diagonal), {"t": -0.7}),
+        (tj.matrix_power, tj.Kronecker(symmetric, s.regular(2)), {"n": -2}),
+    ):
+        yield Case(op, a, **keywords).declare(skip=ASKED_ONCE)

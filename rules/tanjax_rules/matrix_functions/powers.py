@@ -1,0 +1,92 @@
+"""Whole powers, on types whose products keep their structure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Shaped
+
+import tanjax as tj
+from tanjax.typing import SquareMatrix
+
+from ..linalg.shapes import FullStorage, SquareDiagonal, SquareTriangular
+from .elementary import (
+    ASKED_ONCE,
+    SquareBlocks,
+    SquareIdentity,
+    SquareScaled,
+    check_square_blocks,
+)
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
+
+@tj.matrix_power.implementation(tj.Diagonal, differentiate=True)
+def power_of_diagonal(a: SquareDiagonal, *, n: int) -> SquareDiagonal:
+    return tj.Diagonal(lax.integer_pow(a.diag, n))
+
+
+@tj.matrix_power.implementation(tj.Identity)
+def power_of_identity(a: SquareIdentity, *, n: int) -> SquareIdentity:
+    return a
+
+
+@tj.matrix_power.implementation(tj.Symmetric, differentiate=True)
+@tj.matrix_power.implementation(tj.Hermitian, differentiate=True)
+def power_of_hermitian(a: FullStorage, *, n: int) -> FullStorage:
+    return type(a)(jnp.linalg.matrix_power(a.data, n), "mean", a.definite)
+
+
+@tj.matrix_power.implementation(tj.Triangular, differentiate=True)
+def power_of_triangular(a: SquareTriangular, *, n: int) -> SquareTriangular:
+    """A negative power by a triangular inverse, which is exactly triangular."""
+    a = tj.inv(a) if n < 0 else a
+    dense = jnp.linalg.matrix_power(a.to_dense(), abs(n))
+    return tj.Triangular(dense, a.lower, a.unit_diagonal)
+
+
+@tj.matrix_power.implementation(tj.BlockDiagonal, differentiate=True)
+def power_of_blocks(a: SquareBlocks, *, n: int) -> SquareBlocks:
+    check_square_blocks("matrix_power", a)
+    return tj.BlockDiagonal(*(tj.matrix_power(b, n) for b in a.blocks))
+
+
+@tj.matrix_power.implementation(tj.Scaled, differentiate=True)
+def power_of_scaled(a: SquareScaled, *, n: int) -> SquareMatrix:
+    return tj.multiply(tj.matrix_power(a.matrix, n), lax.integer_pow(a.factor, n))
+
+
+@tj.matrix_power.implementation(tj.LowRank, differentiate=True)
+def power_of_low_rank(a: Shaped[tj.LowRank, "n n"], *, n: int) -> SquareMatrix:
+    r"""$(U V^\top)^n = U (V^\top U)^{n-1} V^\top$."""
+    if n == 0:
+        return tj.Identity(a.shape[0], a.dtype)
+    if n < 0:
+        return tj.matrix_power(tj.densified(a, "matrix_power", "it has no inverse"), n)
+    return tj.LowRank(a.u @ jnp.linalg.matrix_power(a.v.T @ a.u, n - 1), a.v)
+
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def cases() -> Iterator[Case]:
+    """Every type, with positive, zero and negative powers among them."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(22)
+    symmetric = tj.Symmetric(s.definite(2))
+    for a, n in (
+        (tj.Diagonal(s.complex(2)), 3),
+        (tj.Identity(2), 2),
+        (symmetric, 3),
+        (tj.Triangular(s.regular(3)), -2),
+        (tj.Triangular(s.normal(3, 3), False, unit_diagonal=True), 2),
+        (tj.BlockDiagonal(symmetric, s.regular(2)), 2),
+        (tj.Scaled(symmetric, s.positive()), 3),
+        (tj.LowRank(s.normal(3, 2), s.normal(3, 2)), 3),
+    ):
+        yield Case(tj.matrix_power, a, n=n).declare(skip=ASKED_ONCE)

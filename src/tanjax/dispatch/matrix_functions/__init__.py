@@ -1,0 +1,19 @@
+"""What functions of matrices and matrix equations mean for dense arrays, with their derivatives.
+
+JAX cannot differentiate a Schur factorisation. Here none is differentiated: each function states
+its derivative as a linear equation that its value solves, in terms of the value alone, and the
+factors that are at hand solve that equation and its transpose. So one factorisation serves the
+value, both modes, and second derivatives, under every transformation.
+"""
+
+from ._equations import (
+    discrete_lyapunov as discrete_lyapunov,
+    lyapunov as lyapunov,
+    sylvester as sylvester,
+)
+from ._exponential import exponential as exponential, frechet as frechet
+from ._logarithm import logarithm as logarithm
+from ._powers import fractional_power as fractional_power
+from ._schur import inexact as inexact
+from ._spectral import of_hermitian as of_hermitian
+from ._square_root import square_root as square_root

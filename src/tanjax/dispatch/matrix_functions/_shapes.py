@@ -1,0 +1,22 @@
+"""Shapes of dense arrays that these functions share, for annotations."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from jaxtyping import Bool, Inexact, Integer
+
+from tanjax._typing import DenseArray
+
+Square: TypeAlias = Inexact[DenseArray, "n n"]
+Rows: TypeAlias = Inexact[DenseArray, "m m"]
+# What an equation maps, with the rows of its first matrix and the columns of its second one.
+Between: TypeAlias = Inexact[DenseArray, "m n"]
+Column: TypeAlias = Inexact[DenseArray, " n"]
+# Any shape: batches of matrices, eigenvalues in a grid.
+Numbers: TypeAlias = Inexact[DenseArray, "..."]
+Number: TypeAlias = Inexact[DenseArray, ""]
+Index: TypeAlias = Integer[DenseArray, ""] | int
+Flag: TypeAlias = Bool[DenseArray, ""]
+# A Schur form `(t, u)` of some matrix.
+Factors: TypeAlias = tuple[Square, Square]
