@@ -60,7 +60,7 @@ class Toeplitz(AbstractArray):
         set_fields(self, size_=_size(canonical_field(self, "values", 1), shape))
 
     @staticmethod
-    def from_column(column: Arraylike, row: Arraylike | None = None) -> Toeplitz:
+    def from_column(column: Arraylike, row: Arraylike | None = None) -> Shaped[Toeplitz, "m n"]:
         """The matrix with a first column and a first row, as `scipy.linalg.toeplitz` makes it.
 
         **Arguments:** `column`, shape `(m,)`; `row`, shape `(n,)`, whose first number is ignored,
