@@ -31,26 +31,37 @@ Schur 1917; Gohberg, Kailath, Olshevsky 1995 (pivoting); Aricò, Rodriguez 2010 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Complex, Shaped
 
 import tanjax as tj
+from tanjax.typing import Scalar
+
+from .shapes import DenseColumns
+
+SquareToeplitz: TypeAlias = Shaped[tj.Toeplitz, "n n"]
+# What a step of a recursion hands to the next one.
+State: TypeAlias = tuple[Array, Array, Array, Array]
+# What each way to factorise gives: `x` and `z`, the sign and the logarithm of the determinant.
+Factors: TypeAlias = tuple[Shaped[Array, "n 2"], Scalar, Scalar]
 
 
 class FactoredToeplitz(NamedTuple):
     """A square Toeplitz matrix, `x` and `z` as columns `(n, 2)`, and its determinant."""
 
-    a: Any
-    columns: Any
-    sign: Any
-    logabsdet: Any
+    a: SquareToeplitz
+    columns: Shaped[Array, "n 2"]
+    sign: Scalar
+    logabsdet: Scalar
 
 
-def factored_toeplitz(a: Any) -> FactoredToeplitz:
+def factored_toeplitz(a: SquareToeplitz) -> FactoredToeplitz:
     """Find the inverse and the determinant of a `Toeplitz` matrix, in $O(n^2)$ operations.
 
     Integers, and numbers narrower than float32, are widened. A step of refinement makes the columns
@@ -69,14 +80,14 @@ def factored_toeplitz(a: Any) -> FactoredToeplitz:
     return f._replace(columns=columns + inverse_product(f, sides - fixed.apply(columns)))
 
 
-def wide_enough(dtype: Any) -> Any:
+def wide_enough(dtype: DTypeLike) -> np.dtype:
     """The dtype in which numbers are transformed: floating, and not narrower than float32."""
     if not jnp.issubdtype(dtype, jnp.inexact):
         return jnp.result_type(float)
-    return jnp.dtype(jnp.float32) if jnp.finfo(dtype).bits < 32 else dtype
+    return jnp.dtype(jnp.float32 if jnp.finfo(dtype).bits < 32 else dtype)
 
 
-def unit_and_border(values: Any) -> Any:
+def unit_and_border(values: Shaped[Array, " d"]) -> Shaped[Array, "n 2"]:
     """The right-hand sides `e₀` and `q` of which `x` and `z` are the solutions, `(n, 2)`."""
     n = (values.shape[-1] + 1) // 2
     border = values[n - 1 :].at[1:].add(values[: n - 1])
@@ -86,7 +97,7 @@ def unit_and_border(values: Any) -> Any:
 # -- the inverse -----------------------------------------------------------------------------------
 
 
-def inverse_product(f: FactoredToeplitz, b: Any) -> Any:
+def inverse_product(f: FactoredToeplitz, b: DenseColumns) -> DenseColumns:
     """`T⁻¹ b` for a vector or the columns of a matrix, by six transforms of each."""
     n, turn = f.columns.shape[0], half_turn(f.columns.shape[0], f.columns.dtype)
     dtype = b.dtype if jnp.iscomplexobj(b) else f.columns.dtype
@@ -102,33 +113,33 @@ def inverse_product(f: FactoredToeplitz, b: Any) -> Any:
     return out if b.ndim == 1 else out.T
 
 
-def half_turn(n: int, dtype: Any) -> Any:
+def half_turn(n: int, dtype: DTypeLike) -> Complex[Array, " n"]:
     """`exp(-iπ k/n)`: it turns a skew-circulant matrix into a circulant one."""
     return jnp.asarray(np.exp(-1j * np.pi * np.arange(n) / max(n, 1)), complex_of(dtype))
 
 
-def complex_of(dtype: Any) -> Any:
+def complex_of(dtype: DTypeLike) -> np.dtype:
     """The complex dtype of the same precision."""
-    return jnp.complex128 if jnp.finfo(dtype).bits == 64 else jnp.complex64
+    return jnp.dtype(jnp.complex128 if jnp.finfo(dtype).bits == 64 else jnp.complex64)
 
 
-def solve_factored_toeplitz(f: FactoredToeplitz, b: Any) -> Any:
+def solve_factored_toeplitz(f: FactoredToeplitz, b: DenseColumns) -> DenseColumns:
     """`T⁻¹ b`, differentiable in `T` and `b` to any order: six transforms, refined once."""
     return _linear_solve(f, b, transposed=False)
 
 
-def solve_factored_toeplitz_transposed(f: FactoredToeplitz, b: Any) -> Any:
+def solve_factored_toeplitz_transposed(f: FactoredToeplitz, b: DenseColumns) -> DenseColumns:
     """`T⁻ᵀ b`, without conjugation: turned around, it is the same system."""
     return _linear_solve(f, b, transposed=True)
 
 
-def _linear_solve(f: FactoredToeplitz, b: Any, *, transposed: bool) -> Any:
-    def matvec(a: Any) -> Callable[[Any], Any]:
+def _linear_solve(f: FactoredToeplitz, b: DenseColumns, *, transposed: bool) -> DenseColumns:
+    def matvec(a: SquareToeplitz) -> Callable[[DenseColumns], DenseColumns]:
         return (a.transposed() if transposed else a).apply
 
     fixed = jax.tree.map(lax.stop_gradient, f)
 
-    def solve(b: Any, transposed: bool) -> Any:
+    def solve(b: DenseColumns, transposed: bool) -> DenseColumns:
         b = b[::-1] if transposed else b
         x = inverse_product(fixed, b)
         x = x + inverse_product(fixed, b - fixed.a.apply(x))
@@ -147,20 +158,22 @@ def _linear_solve(f: FactoredToeplitz, b: Any, *, transposed: bool) -> Any:
 
 
 @jax.custom_jvp
-def slogdet_factored_toeplitz(f: FactoredToeplitz) -> Any:
+def slogdet_factored_toeplitz(f: FactoredToeplitz) -> tuple[Scalar, Scalar]:
     """Sign, or phase, of the determinant and the logarithm of its size."""
     return f.sign, f.logabsdet
 
 
 @slogdet_factored_toeplitz.defjvp
-def _(primals: Any, tangents: Any) -> Any:
+def _(
+    primals: tuple[FactoredToeplitz], tangents: tuple[FactoredToeplitz]
+) -> tuple[tuple[Scalar, Scalar], tuple[Scalar, Scalar]]:
     sign, logabsdet = slogdet_factored_toeplitz(*primals)
     y_dot = jnp.sum(inverse_sums(*primals) * tangents[0].a.values)
     turned = 1j * jnp.imag(y_dot) * sign if jnp.iscomplexobj(sign) else jnp.zeros_like(sign)
     return (sign, logabsdet), (turned.astype(sign.dtype), jnp.real(y_dot))
 
 
-def inverse_sums(f: FactoredToeplitz) -> Any:
+def inverse_sums(f: FactoredToeplitz) -> Shaped[Array, " d"]:
     r"""The sums along the diagonals of $T^{-\top}$, in the order of the values of $T$.
 
     Along a diagonal of $A = T^{-1}$ the entries differ by those of the displacement
@@ -182,7 +195,7 @@ def inverse_sums(f: FactoredToeplitz) -> Any:
     return jnp.concatenate([upper, lower])[::-1]
 
 
-def convolve(left: Any, right: Any) -> Any:
+def convolve(left: Shaped[Array, "k n"], right: Shaped[Array, "k n"]) -> Shaped[Array, " d"]:
     """The convolution of the rows of two matrices `(k, n)`, summed over `k`: shape `(2n - 1,)`."""
     outer = tj.Outer(left.T, right[:, ::-1].T)
     n = left.shape[-1]
@@ -193,7 +206,7 @@ def convolve(left: Any, right: Any) -> Any:
 # -- the recursion for definite matrices -----------------------------------------------------------
 
 
-def by_schur(values: Any) -> tuple[Any, Any, Any]:
+def by_schur(values: Shaped[Array, " d"]) -> Factors:
     """Columns, sign and logarithm of the determinant of a Hermitian positive definite matrix.
 
     Schur's recursion for the reflection coefficients, which takes no inner products, and the
@@ -204,7 +217,7 @@ def by_schur(values: Any) -> tuple[Any, Any, Any]:
     column = values[n - 1 :]
     shift = lambda v: jnp.concatenate([jnp.zeros_like(v[:1]), v[:-1]])
 
-    def step(state: Any, _: Any) -> Any:
+    def step(state: State, _: None) -> tuple[State, Scalar]:
         u, v, a, b = state
         k = -u[0] / v[0]
         u, v = u + k * v, v + jnp.conj(k) * u
@@ -220,14 +233,14 @@ def by_schur(values: Any) -> tuple[Any, Any, Any]:
     return jnp.stack([a / v[0], first - shift(b)], axis=1), jnp.ones((), a.dtype), log
 
 
-def _is_hermitian(values: Any) -> Any:
+def _is_hermitian(values: Shaped[Array, " d"]) -> Bool[Array, ""]:
     return jnp.all(values == jnp.conj(values[::-1]))
 
 
 # -- elimination for all others --------------------------------------------------------------------
 
 
-def by_elimination(values: Any) -> tuple[Any, Any, Any]:
+def by_elimination(values: Shaped[Array, " d"]) -> Factors:
     r"""Columns, sign and logarithm of the determinant of any Toeplitz matrix.
 
     In the basis where $Z_1$ and $Z_{-1}$ are diagonal, with entries $\lambda_i$ and $\mu_j$, the
@@ -253,7 +266,9 @@ def by_elimination(values: Any) -> tuple[Any, Any, Any]:
     return columns, sign.astype(values.dtype), jnp.sum(jnp.log(size))
 
 
-def _eliminate(g: Any, b: Any) -> tuple[Any, Any, Any]:
+def _eliminate(
+    g: Complex[Array, "n 2"], b: Complex[Array, "2 n"]
+) -> tuple[Complex[Array, "n 2"], Complex[Array, " n"], Shaped[Array, " n"]]:
     """`C⁻¹ g` for the Cauchy-like matrix of `g` `(n, 2)` and `b` `(2, n)`, pivots, and their rows.
 
     The reciprocals of the differences of nodes are products of phases and a real kernel of the
@@ -263,7 +278,7 @@ def _eliminate(g: Any, b: Any) -> tuple[Any, Any, Any]:
     upper, turned, lower, row_phase, column_phase = _kernels(n, jnp.finfo(g.dtype).dtype)
     numbers = jnp.arange(n)
 
-    def step(state: Any, k: Any) -> Any:
+    def step(state: State, k: Scalar) -> tuple[State, tuple[Scalar, Scalar]]:
         g, b, below, active = state
         part = lambda table, i: lax.dynamic_slice_in_dim(table, n - 1 - i, n).astype(g.dtype)
         b_k, phase = b[:, k], column_phase[k]
@@ -285,7 +300,7 @@ def _eliminate(g: Any, b: Any) -> tuple[Any, Any, Any]:
     return -below, pivots, order
 
 
-def _kernels(n: int, dtype: Any) -> tuple[Any, ...]:
+def _kernels(n: int, dtype: DTypeLike) -> tuple[Array, ...]:
     r"""$1/(\lambda_i - \mu_k)$ and $1/(\mu_i - \mu_k)$, $i < k$, in factors.
 
     The first is `upper[i - k] row_phase[i] column_phase[k]`, for a fixed `i` with `turned`; the

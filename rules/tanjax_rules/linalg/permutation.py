@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeAlias
 
 import jax.numpy as jnp
+from jaxtyping import Shaped
 
 import tanjax as tj
+from tanjax.typing import Columns, Scalar, SquareMatrix
+
+from .shapes import FullStorage, SquareTriangular
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
+SquarePermutation: TypeAlias = Shaped[tj.Permutation, "n n"]
 
 
 @tj.matmul.implementation(tj.Permutation, tj.Permutation, differentiate=True)
-def permutation_times_permutation(a: Any, b: Any) -> Any:
+def permutation_times_permutation(a: SquarePermutation, b: SquarePermutation) -> SquarePermutation:
     return a.replace(indices=b.indices[a.indices], kind=jnp.result_type(a.dtype, b.dtype))
 
 
 @tj.matmul.implementation(tj.Permutation, tj.Triangular)
 @tj.matmul.implementation(tj.Permutation, tj.Symmetric)
 @tj.matmul.implementation(tj.Permutation, tj.Hermitian)
-def permutation_times_full_storage(a: Any, b: Any) -> Any:
+def permutation_times_full_storage(
+    a: SquarePermutation, b: FullStorage | SquareTriangular
+) -> SquareMatrix:
     """Nothing is densified: the right operand stores as many numbers."""
     return a.apply(b.to_dense())
 
@@ -25,40 +37,42 @@ def permutation_times_full_storage(a: Any, b: Any) -> Any:
 @tj.matmul.implementation(tj.Triangular, tj.Permutation)
 @tj.matmul.implementation(tj.Symmetric, tj.Permutation)
 @tj.matmul.implementation(tj.Hermitian, tj.Permutation)
-def full_storage_times_permutation(a: Any, b: Any) -> Any:
+def full_storage_times_permutation(
+    a: FullStorage | SquareTriangular, b: SquarePermutation
+) -> SquareMatrix:
     return a.to_dense()[:, b.inverse_indices()]
 
 
 @tj.solve.implementation(tj.Permutation, tj.Dense)
 @tj.solve.implementation(tj.Permutation, tj.AbstractArray)
-def solve_permutation(a: Any, b: Any) -> Any:
+def solve_permutation(a: SquarePermutation, b: Columns) -> Columns:
     return tj.matmul.primal(a.transposed(), b)
 
 
 @tj.inv.implementation(tj.Permutation, differentiate=True)
-def inv_permutation(a: Any) -> Any:
+def inv_permutation(a: SquarePermutation) -> SquarePermutation:
     return a.transposed()
 
 
 @tj.det.implementation(tj.Permutation, differentiate=True)
-def det_permutation(a: Any) -> Any:
+def det_permutation(a: SquarePermutation) -> Scalar:
     return a.sign()
 
 
 @tj.slogdet.implementation(tj.Permutation, differentiate=True)
-def slogdet_permutation(a: Any) -> Any:
+def slogdet_permutation(a: SquarePermutation) -> tj.SlogdetResult:
     return tj.SlogdetResult(a.sign(), logdet_permutation(a))
 
 
 @tj.logdet.implementation(tj.Permutation, differentiate=True)
-def logdet_permutation(a: Any) -> Any:
+def logdet_permutation(a: SquarePermutation) -> Scalar:
     return jnp.zeros((), jnp.finfo(a.dtype).dtype)
 
 
 # -- cases -----------------------------------------------------------------------------------------
 
 
-def cases() -> Any:
+def cases() -> Iterator[Case]:
     """Products from both sides, with matrices that store everything, systems, determinants."""
     from tanjax.testing import Case, Samples
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Self
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Shaped
+
+from tanjax._typing import AnyArray, DenseArray, DType, Natural, Samples, Scalar, Shape
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, canonical_field
@@ -43,24 +46,24 @@ class Circulant(AbstractArray):
     units = "column: u -> u"
     fields_are_entries = True
 
-    column: Array
+    column: Shaped[Array, " n"]
 
     def __post_init__(self) -> None:
         canonical_field(self, "column", 1)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return (*self.column.shape, self.column.shape[-1])
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return self.column.dtype
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [cls(samples.normal(4)), cls(samples.complex(3)), cls(samples.normal(3))]
 
-    def eigenvalues(self) -> Array:
+    def eigenvalues(self) -> Shaped[Array, "... n"]:
         r"""The spectrum, complex, shape `(n,)`, in the order of the Fourier transform.
 
         The eigenvector of number `k` is `exp(2πi jk/n)`. **Cost:** $O(n \log n)$.
@@ -68,23 +71,23 @@ class Circulant(AbstractArray):
         n = self.column.shape[-1]
         return jnp.fft.fft(self.column.astype(wide_enough(self.dtype)), max(n, 1))[..., :n]
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, "... n n"]:
         i = jnp.arange(self.column.shape[-1])
         return self.column[..., (i[:, None] - i) % max(i.size, 1)]
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         return structural
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         return self.replace(column=self._sums(natural))
 
-    def pushforward_of_restructure(self, natural: Any) -> Any:
+    def pushforward_of_restructure(self, natural: Natural) -> Self:
         return self.replace(column=self._sums(natural) / max(self.column.shape[-1], 1))
 
-    def pullback_of_restructure(self, structural: Any) -> Any:
+    def pullback_of_restructure(self, structural: Self) -> Natural:
         return self.replace(column=structural.column / max(structural.column.shape[-1], 1))
 
-    def _sums(self, natural: Any) -> Any:
+    def _sums(self, natural: Natural) -> Shaped[DenseArray, "... n"]:
         """The sums along the cyclic diagonals of an array of this shape."""
         n = self.column.shape[-1]
         if isinstance(natural, Circulant):
@@ -100,39 +103,39 @@ class Circulant(AbstractArray):
             return _folded(natural.values * jnp.asarray(natural.counts, natural.dtype), n)
         return _folded(diagonal_sums(ask.dense(natural)), n)
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         n = self.column.shape[-1]
         if is_exact(self.column, b) and b.size:
             values = jnp.concatenate([self.column[1:], self.column])
             return over_columns(lambda rows: valid_product(values, rows), b)
         return over_columns(lambda rows: convolve(self.column, rows, n), b)
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self.replace(column=_turned(self.column))
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return jnp.broadcast_to(self.column[:1], self.column.shape)
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.column) * self.column.shape[-1]
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         return self.to_toeplitz().block(rows, columns)
 
-    def to_toeplitz(self) -> Any:
+    def to_toeplitz(self) -> Shaped[Toeplitz, "... n n"]:
         """The same matrix as a `Toeplitz`."""
         return Toeplitz(jnp.concatenate([self.column[1:], self.column]))
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         return jnp.sum(self.column * self._sums(other))
 
 
-def _turned(x: Any) -> Any:
+def _turned(x: Shaped[DenseArray, "... n"]) -> Shaped[DenseArray, "... n"]:
     """The same numbers backwards along the last axis, from the first one on: `x[-k % n]`."""
     return jnp.roll(x[..., ::-1], 1, axis=-1)
 
 
-def _folded(sums: Any, n: int) -> Any:
+def _folded(sums: Shaped[DenseArray, "... d"], n: int) -> Shaped[DenseArray, "... n"]:
     """Sums along cyclic diagonals, from those along the diagonals of an n-by-n matrix."""
     if n == 0:
         return sums

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Shaped
+
+from tanjax._typing import AnyArray, DenseArray, DType
 
 from .._abstract import default_dtype
 
@@ -38,12 +40,14 @@ def fast_length(n: int) -> int:
     return best
 
 
-def is_exact(*arrays: Any) -> bool:
+def is_exact(*arrays: Shaped[AnyArray, " ..."]) -> bool:
     """Whether all arrays hold integers: then nothing may be rounded."""
     return not any(jnp.issubdtype(x.dtype, jnp.inexact) for x in arrays)
 
 
-def convolve(a: Array, b: Array, length: int) -> Array:
+def convolve(
+    a: Shaped[DenseArray, "*#batch _"], b: Shaped[DenseArray, "*#batch _"], length: int
+) -> Shaped[Array, "*#batch {length}"]:
     """The cyclic convolution of a length along the last axis, of arrays padded with zeros to it."""
     if 0 in (*a.shape, *b.shape):
         shape = jnp.broadcast_shapes(a.shape[:-1], b.shape[:-1])
@@ -51,39 +55,52 @@ def convolve(a: Array, b: Array, length: int) -> Array:
     return _convolve(a, b, length, lambda spectrum: spectrum)
 
 
-def convolve_and_add(a: Array, b: Array, length: int) -> Array:
+def convolve_and_add(
+    a: Shaped[DenseArray, "*#batch k _"], b: Shaped[DenseArray, "*#batch k _"], length: int
+) -> Shaped[Array, "*#batch {length}"]:
     """`convolve`, summed over the axis before the last: with one transform back for the sum."""
     if 0 in (*a.shape, *b.shape):
         return jnp.sum(convolve(a, b, length), axis=-2)
     return _convolve(a, b, length, lambda spectrum: jnp.sum(spectrum, axis=-2))
 
 
-def _convolve(a: Array, b: Array, length: int, reduce: Callable[[Array], Array]) -> Array:
+def _convolve(
+    a: Shaped[DenseArray, "*#batch _"],
+    b: Shaped[DenseArray, "*#batch _"],
+    length: int,
+    reduce: Callable[[Array], Array],
+) -> Shaped[Array, "... {length}"]:
     dtype = jnp.result_type(a, b)
     real = not jnp.issubdtype(dtype, jnp.complexfloating)
     spectrum = reduce(forward(a, length, real) * forward(b, length, real))
     return backward(spectrum, length, real).astype(dtype)
 
 
-def forward(x: Array, length: int, real: bool) -> Array:
+def forward(
+    x: Shaped[DenseArray, "*batch _"], length: int, real: bool
+) -> Shaped[Array, "*batch _"]:
     """The transform along the last axis; of real numbers only the half that tells the rest."""
     wide = x.astype(wide_enough(x.dtype))
     return jnp.fft.rfft(wide, length) if real else jnp.fft.fft(wide, length)
 
 
-def wide_enough(dtype: Any) -> Any:
+def wide_enough(dtype: DType) -> DType:
     """The dtype in which numbers are transformed: floating, and not narrower than float32."""
     if not jnp.issubdtype(dtype, jnp.inexact):
         return default_dtype()
     return jnp.dtype(jnp.float32) if jnp.finfo(dtype).bits < 32 else jnp.dtype(dtype)
 
 
-def backward(x: Array, length: int, real: bool) -> Array:
+def backward(
+    x: Shaped[Array, "*batch _"], length: int, real: bool
+) -> Shaped[Array, "*batch {length}"]:
     """The inverse of `forward`."""
     return jnp.fft.irfft(x, length) if real else jnp.fft.ifft(x, length)
 
 
-def valid_product(values: Array, b: Array) -> Array:
+def valid_product(
+    values: Shaped[DenseArray, "*#batch d"], b: Shaped[DenseArray, "*#batch n"]
+) -> Shaped[Array, "*#batch {values.shape[-1]-b.shape[-1]+1}"]:
     """`Σⱼ values[i - j + n - 1] b[j]` for the last axes, `n` the length of `b`: a Toeplitz product.
 
     **Cost:** two transforms of `b` and the result, of a length near that of `values`.
@@ -95,7 +112,9 @@ def valid_product(values: Array, b: Array) -> Array:
     return convolve(values, b, fast_length(values.shape[-1]))[..., n - 1 : n - 1 + rows]
 
 
-def _exact_product(values: Array, b: Array) -> Array:
+def _exact_product(
+    values: Shaped[DenseArray, "*#batch d"], b: Shaped[DenseArray, "*#batch n"]
+) -> Shaped[Array, "*#batch m"]:
     """`valid_product` of integers, in $O(mn)$ operations without the matrix."""
     dtype = jnp.result_type(values, b)
     shape = jnp.broadcast_shapes(values.shape[:-1], b.shape[:-1])
@@ -105,7 +124,7 @@ def _exact_product(values: Array, b: Array) -> Array:
     )
     n, rows = b.shape[-1], values.shape[-1] - b.shape[-1] + 1
 
-    def add(j: Any, total: Array) -> Array:
+    def add(j: Shaped[DenseArray, ""], total: Shaped[Array, "r m"]) -> Shaped[Array, "r m"]:
         part = jax.lax.dynamic_slice_in_dim(left, n - 1 - j, rows, axis=1)
         return total + part * jax.lax.dynamic_slice_in_dim(right, j, 1, axis=1)
 
@@ -113,6 +132,8 @@ def _exact_product(values: Array, b: Array) -> Array:
     return total.reshape(*shape, rows)
 
 
-def over_columns(function: Any, b: Array) -> Array:
+def over_columns(
+    function: Callable[[Array], Array], b: Shaped[DenseArray, " n *k"]
+) -> Shaped[Array, " m *k"]:
     """`function` of the last axis, for a vector or for the columns of a matrix."""
     return function(b) if b.ndim == 1 else function(b.T).T

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import DTypeLike
+from jaxtyping import Integer, Shaped
 
 from tanjax._errors import ShapeError, describe
+from tanjax._typing import (
+    AnyArray,
+    Arraylike,
+    DenseArray,
+    DType,
+    Factor,
+    Multiple,
+    Natural,
+    Samples,
+    Scalar,
+    Shape,
+)
 
 from .. import _queries as ask
 from .._abstract import (
@@ -46,10 +60,10 @@ class Permutation(AbstractArray):
     core_ndim = 2
     conj = conj_of_fields
 
-    indices: Array
-    kind: Any = static_field()
+    indices: Integer[Array, " n"]
+    kind: DType = static_field()
 
-    def __init__(self, indices: Any, dtype: Any = None) -> None:
+    def __init__(self, indices: Arraylike, dtype: DTypeLike | None = None) -> None:
         indices = as_dense_field("Permutation", indices)
         if not indices.size:
             indices = indices.astype(jnp.int32)  # an empty list has no integers
@@ -58,24 +72,24 @@ class Permutation(AbstractArray):
         set_fields(self, indices=indices, kind=kind)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return (*self.indices.shape, self.indices.shape[-1])
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return self.kind
 
-    def astype(self, dtype: Any) -> Any:
+    def astype(self, dtype: DTypeLike) -> Natural:
         return self.replace(kind=jnp.dtype(dtype))
 
     def __repr__(self) -> str:
         return f"Permutation({show(self.indices)}, {self.kind})"
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [cls([2, 0, 3, 1])]
 
-    def inverse_indices(self) -> Array:
+    def inverse_indices(self) -> Integer[Array, "... n"]:
         """The indices of the inverse, which is the transpose: `indices[inverse_indices]` counts."""
         n = self.indices.shape[-1]
         count = jnp.broadcast_to(jnp.arange(n, dtype=self.indices.dtype), self.indices.shape)
@@ -83,7 +97,7 @@ class Permutation(AbstractArray):
             jnp.zeros_like(self.indices), self.indices, count, axis=-1, inplace=False
         )
 
-    def sign(self) -> Array:
+    def sign(self) -> Shaped[Array, " ..."]:
         r"""The parity, 1 or -1, of the dtype of the matrix: its determinant.
 
         A permutation of `n` numbers with `c` cycles is made of `n - c` exchanges. Every cycle has
@@ -99,47 +113,47 @@ class Permutation(AbstractArray):
         exchanges = n - jnp.sum(smallest == own, axis=-1)
         return (1 - 2 * (exchanges % 2)).astype(self.kind)
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, "... n n"]:
         columns = jnp.arange(self.indices.shape[-1], dtype=self.indices.dtype)
         return (self.indices[..., None] == columns).astype(self.kind)
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         return Zero(self.shape, self.kind)
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         return zero_tangent(self)
 
-    def pushforward_of_restructure(self, natural: Any) -> Any:
+    def pushforward_of_restructure(self, natural: Natural) -> Self:
         return zero_tangent(self)
 
-    def pullback_of_restructure(self, structural: Any) -> Any:
+    def pullback_of_restructure(self, structural: Self) -> Natural:
         return Zero(self.shape, self.kind)
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return b[self.indices]
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self.replace(indices=self.inverse_indices())
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return (self.indices == jnp.arange(self.indices.shape[0])).astype(self.kind)
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.full((), self.indices.shape[0], self.kind)
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         chosen = self.indices[rows]
         return (chosen[:, None] == jnp.arange(self.indices.shape[0])[columns]).astype(self.kind)
 
-    def scaled(self, factor: Any) -> Any:
+    def scaled(self, factor: Factor) -> Multiple:
         return NotImplemented
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         """One entry per row, of a dense array or of what it takes to ask `other` for them."""
         return jnp.sum(jnp.take_along_axis(ask.dense(other), self.indices[:, None], axis=1))
 
 
-def _check(indices: Any) -> None:
+def _check(indices: Shaped[Array, " ..."]) -> None:
     """Raise `ShapeError` unless the indices are a permutation, as far as one can see."""
     if indices.ndim != 1 or is_inexact(indices) or indices.dtype == bool:
         raise ShapeError(

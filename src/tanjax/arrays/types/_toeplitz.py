@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Self
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Shaped
 
 from tanjax._errors import ShapeError, describe
+from tanjax._typing import (
+    AnyArray,
+    Arraylike,
+    DenseArray,
+    DType,
+    Natural,
+    Samples,
+    Scalar,
+    Shape,
+)
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, canonical_field, set_fields, show, static_field
@@ -41,15 +52,15 @@ class Toeplitz(AbstractArray):
     units = "values: u -> u"
     fields_are_entries = True
 
-    values: Array
+    values: Shaped[Array, " d"]
     size_: tuple[int, int] = static_field()
 
-    def __init__(self, values: Any, shape: Any = None) -> None:
+    def __init__(self, values: Arraylike, shape: Shape | None = None) -> None:
         set_fields(self, values=values)
         set_fields(self, size_=_size(canonical_field(self, "values", 1), shape))
 
     @staticmethod
-    def from_column(column: Any, row: Any = None) -> Any:
+    def from_column(column: Arraylike, row: Arraylike | None = None) -> Shaped[Toeplitz, "m n"]:
         """The matrix with a first column and a first row, as `scipy.linalg.toeplitz` makes it.
 
         **Arguments:** `column`, shape `(m,)`; `row`, shape `(n,)`, whose first number is ignored,
@@ -67,50 +78,50 @@ class Toeplitz(AbstractArray):
         return Toeplitz(values, shape)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return (*self.values.shape[:-1], *self.size_)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return self.values.dtype
 
     @property
-    def counts(self) -> np.ndarray:
+    def counts(self) -> Shaped[np.ndarray, " d"]:
         """How many entries every diagonal has."""
         m, n = self.size_
         d = np.arange(self.values.shape[-1]) - (n - 1)
         return np.minimum(m, n + d) - np.maximum(d, 0)
 
     @classmethod
-    def examples(cls, samples: Any) -> list[Any]:
+    def examples(cls, samples: Samples) -> list[Self]:
         return [
             cls(samples.normal(5)),
             cls(samples.complex(4), (2, 3)),
             cls(samples.normal(4), (3, 2)),
         ]
 
-    def to_dense(self) -> Array:
+    def to_dense(self) -> Shaped[DenseArray, "... m n"]:
         m, n = self.size_
         if 0 in self.size_:
             return jnp.zeros(self.shape, self.dtype)
         return self.values[..., jnp.arange(m)[:, None] - jnp.arange(n) + n - 1]
 
-    def pushforward_of_destructure(self, structural: Any) -> Any:
+    def pushforward_of_destructure(self, structural: Self) -> Natural:
         return structural
 
-    def pullback_of_destructure(self, natural: Any) -> Any:
+    def pullback_of_destructure(self, natural: Natural) -> Self:
         return self.replace(values=self._sums(natural))
 
-    def pushforward_of_restructure(self, natural: Any) -> Any:
+    def pushforward_of_restructure(self, natural: Natural) -> Self:
         return self.replace(values=self._means(self._sums(natural)))
 
-    def pullback_of_restructure(self, structural: Any) -> Any:
+    def pullback_of_restructure(self, structural: Self) -> Natural:
         return structural.replace(values=self._means(structural.values))
 
-    def _means(self, sums: Any) -> Any:
+    def _means(self, sums: Shaped[AnyArray, "... d"]) -> Shaped[DenseArray, "... d"]:
         return sums / jnp.asarray(self.counts, sums.dtype)
 
-    def _sums(self, natural: Any) -> Any:
+    def _sums(self, natural: Natural) -> Shaped[DenseArray, "... d"]:
         """The sums along the diagonals of an array of this shape."""
         if isinstance(natural, Toeplitz | Fill):
             values = natural.values if isinstance(natural, Toeplitz) else natural.value[..., None]
@@ -126,22 +137,22 @@ class Toeplitz(AbstractArray):
         shape = "" if self.size_[0] == self.size_[1] else f", shape={self.size_}"
         return f"Toeplitz(values={show(self.values)}{shape})"
 
-    def apply(self, b: Any) -> Any:
+    def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         if 0 in self.size_:
             return jnp.zeros((self.size_[0], *b.shape[1:]), jnp.result_type(self.values, b))
         return over_columns(lambda rows: valid_product(self.values, rows), b)
 
-    def transposed(self) -> Any:
+    def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self.replace(values=self.values[..., ::-1], size_=self.size_[::-1])
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> Shaped[DenseArray, "... k"]:
         n = self.size_[1]
         return jnp.broadcast_to(self.values[n - 1 : n], (min(self.size_),))
 
-    def total(self) -> Any:
+    def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.values * jnp.asarray(self.counts, self.dtype))
 
-    def block(self, rows: slice, columns: slice) -> Any:
+    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         parts = (range(*s.indices(k)) for s, k in zip((rows, columns), self.size_, strict=True))
         i, j = parts
         size = (len(i), len(j))
@@ -149,11 +160,11 @@ class Toeplitz(AbstractArray):
         values = self.values[start : start + sum(size) - 1] if 0 not in size else self.values[:0]
         return self.replace(values=values, size_=size)
 
-    def pair(self, other: Any) -> Any:
+    def pair(self, other: Natural) -> Scalar:
         return jnp.sum(self.values * self._sums(other))
 
 
-def diagonal_sums(dense: Any) -> Any:
+def diagonal_sums(dense: Shaped[DenseArray, "... m n"]) -> Shaped[DenseArray, "... d"]:
     """The sums along the diagonals of a matrix `(m, n)`, from the upper right corner on.
 
     With the columns turned around they are anti-diagonals, and with rows that are longer by one
@@ -167,7 +178,7 @@ def diagonal_sums(dense: Any) -> Any:
     return jnp.sum(rows[..., : m * (m + n - 1)].reshape(*batch, m, m + n - 1), axis=-2)
 
 
-def diagonal_sums_of_outer(outer: Any) -> Any:
+def diagonal_sums_of_outer(outer: Shaped[Outer, "... m n"]) -> Shaped[DenseArray, "... d"]:
     """`diagonal_sums(left @ right.T)`, by a convolution of each pair of columns."""
     left, right = (jnp.swapaxes(x, -1, -2) for x in (outer.left, outer.right[..., ::-1, :]))
     m, n = left.shape[-1], right.shape[-1]
@@ -176,7 +187,7 @@ def diagonal_sums_of_outer(outer: Any) -> Any:
     return convolve_and_add(left, right, fast_length(m + n - 1))[..., : m + n - 1]
 
 
-def _size(values: Any, shape: Any) -> tuple[int, int]:
+def _size(values: Shaped[AnyArray, " d"], shape: Shape | None) -> tuple[int, int]:
     """The shape of the matrix, checked against the number of its diagonals."""
     count = values.shape[-1]
     if shape is None:
