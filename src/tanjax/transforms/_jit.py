@@ -5,9 +5,8 @@ the units of the first call and brings later arguments of the same dimensions to
 boundary, as a loop does with its carry. The values are those of any other unit; the units of the
 results are those of the first call.
 
-Sharp edges. Whether a result is shown in metres or kilometres depends on which came first: call
-`.to(...)` on results that are printed. Inside a compiled function `x.value` is the number in the
-unit of the first call; `x.to_value("m")` is the same number whatever came first.
+Sharp edges. Whether a result is in metres or kilometres depends on which came first: print
+`.to(...)`. Inside, `x.value` is in the unit of the first call; `x.to_value("m")` is in metres.
 """
 
 from __future__ import annotations

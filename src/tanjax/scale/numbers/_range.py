@@ -111,7 +111,7 @@ def _forgets_scale() -> bool:
     """Whether `geev` scales a matrix beyond these bounds and not back, as that of SciPy 1.17."""
     from scipy.linalg import lapack
 
-    return bool(lapack.sgeev(np.diag(np.float32([2.0**60] * 2)))[0][0] != 2.0**60)
+    return bool(lapack.sgeev(np.diag(np.full(2, 2.0**60, np.float32)))[0][0] != 2.0**60)
 
 
 def exponents(value: Value, m: Magnitudes) -> tuple[int, int]:
