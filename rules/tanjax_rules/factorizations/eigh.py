@@ -47,6 +47,7 @@ def eigh_rule(
         bad = gauge.depends_on_basis(_not_diagonal(same), rotation, scale)
         inner = gauge.spoiled(inner, bad | gauge.tells_apart(same, bar.eigenvalues))
         alone = (basis * bar.eigenvalues[..., None, :].astype(v.dtype)) @ adjoint(basis)
+        alone = gauge.without_ties(alone, w, bar.eigenvalues)
         return jnp.where(gauge.unused(bar.eigenvectors), alone, v @ inner @ adjoint(v))
 
     return tj.EighResult(w, v), eigh_pullback

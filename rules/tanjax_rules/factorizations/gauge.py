@@ -129,6 +129,12 @@ def unused(x_bar: Natural) -> Natural:
     return jnp.all(x_bar == 0, axis=(-2, -1), keepdims=True)
 
 
+def without_ties(a_bar: Natural, w: Natural, w_bar: Natural) -> Natural:
+    """The cotangent of a matrix, or nan where values that are the very same have two cotangents."""
+    ties = tells_apart(w[..., None, :] == w[..., :, None], w_bar)
+    return spoiled(a_bar, jnp.any(ties, axis=(-2, -1), keepdims=True))
+
+
 def is_seen(x: Natural, scale: Natural) -> Natural:
     """Where something that should vanish is more than rounding."""
     return jnp.abs(x) > _root_of_precision(scale) * scale

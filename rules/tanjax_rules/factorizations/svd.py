@@ -50,7 +50,8 @@ def svd_rule(
         a_bar = moved @ adjoint(f.r)
         if not invariant:
             unused = gauge.unused(l_bar) & gauge.unused(r_bar)
-            a_bar = jnp.where(unused, f.of_values(bar.S), a_bar)
+            alone = gauge.without_ties(f.of_values(bar.S), f.s, bar.S)
+            a_bar = jnp.where(unused, alone, a_bar)
         return adjoint(a_bar) if f.wide else a_bar
 
     return f.result, svd_pullback

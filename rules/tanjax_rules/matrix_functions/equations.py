@@ -208,7 +208,7 @@ def cases() -> Iterator[Case]:
     hermitian = tj.Hermitian(s.definite(2, complex=True))
     for thorough, a, b, q in (
         (True, complex_, s.regular(2, complex=True), s.complex(2, 2)),
-        (True, hermitian, tj.Diagonal(s.positive(2) + 0.3j), s.complex(2, 2)),
+        (True, hermitian, tj.Diagonal(s.positive(2).astype(complex) + 0.3j), s.complex(2, 2)),
         (False, tj.Triangular(s.regular(2)), s.regular(3), s.normal(2, 3)),
     ):
         case = Case(tj.solve_sylvester, a, b, q)
@@ -223,7 +223,7 @@ def cases() -> Iterator[Case]:
         yield case.declare(reference=lyapunov_by_kronecker, skip=() if thorough else ASKED_ONCE)
     for thorough, a, q in (
         (True, 0.2 * complex_, s.complex(2, 2)),
-        (True, tj.Diagonal(0.2 * s.positive(2) * (1 + 0.3j)), s.complex(2, 2)),
+        (True, tj.Diagonal(s.positive(2).astype(complex) * (0.2 + 0.06j)), s.complex(2, 2)),
         (False, tj.Triangular(0.2 * s.regular(2)), s.normal(2, 2)),
         (False, 0.2 * complex_, tj.Hermitian(s.complex(2, 2))),
     ):
