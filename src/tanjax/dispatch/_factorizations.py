@@ -86,8 +86,8 @@ def eigh(a: Shaped[AnyArray, "*batch n n"], *, invariant: bool = False) -> EighR
     mode sees that in its cotangent: within equal eigenvalues $\bar\lambda$ is constant and
     $V^H\bar V$ Hermitian. Then $F = 0$ there is right; otherwise the gradient is `nan`. So that no
     other loss passes by chance, the basis of such eigenvectors is turned while differentiating.
-    If the cotangent of the eigenvectors is zero in every entry, they count as unused, and the
-    gradient is that of `eigvalsh`: of $V f(\lambda) V^H$ with $f(\lambda) = 0$ it is wrong then.
+    If the cotangent of the eigenvectors is zero in every entry, they count as unused: the gradient
+    is that of `eigvalsh`, and `nan` if the very same number has two cotangents.
     Forward mode, and second derivatives, do not see the loss: tangents of the eigenvectors of
     equal eigenvalues are `nan` there. `invariant=True` promises that the loss is one of those
     above: nothing is asked then, in either mode; with a broken promise the gradient is wrong.
