@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
-from tanjax.typing import DenseArray, Matrix, Natural, Pullback, Vector
+from tanjax.typing import DenseArray, Natural, Pullback, Vector
 
 from . import gauge
 from .gauge import adjoint, whole
@@ -37,7 +37,7 @@ def eigh_rule(
     same = gauge.same_value(w)
     v = basis if invariant else basis @ gauge.turn(same, basis.dtype)
 
-    def eigh_pullback(bar: tj.EighResult) -> Matrix:
+    def eigh_pullback(bar: tj.EighResult) -> Natural:
         rotation = gauge.skew(adjoint(v) @ bar.eigenvectors)
         inner = gauge.over_differences(w, same, 0.0).astype(v.dtype) * rotation
         inner = inner + gauge.embedded(bar.eigenvalues, v)

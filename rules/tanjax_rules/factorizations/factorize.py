@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
@@ -48,7 +49,7 @@ def _solve_dense(by_factor: Function) -> Function:
     return solve
 
 
-def _cast(part: Natural, dtype: Natural) -> Natural:
+def _cast(part: Natural, dtype: DTypeLike) -> Natural:
     return part.astype(dtype) if jnp.issubdtype(part.dtype, jnp.inexact) else part
 
 

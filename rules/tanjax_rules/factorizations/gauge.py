@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 import tanjax as tj
-from tanjax.typing import Natural
+from tanjax.typing import Factor, Natural
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -75,7 +76,7 @@ def same_value(w: Natural) -> Natural:
     return group[..., :, None] == group[..., None, :]
 
 
-def turn(same: Natural, dtype: Natural, seed: int = 0) -> Natural:
+def turn(same: Natural, dtype: DTypeLike, seed: int = 0) -> Natural:
     """The unitary matrix that turns each group of equal values, a reflection at a generic vector.
 
     Groups of one are left as they are.
@@ -93,7 +94,7 @@ def turn(same: Natural, dtype: Natural, seed: int = 0) -> Natural:
     return jnp.eye(n, dtype=dtype) - products * (2 / safe).astype(dtype)
 
 
-def over_differences(w: Natural, same: Natural, fill: float) -> Natural:
+def over_differences(w: Natural, same: Natural, fill: Factor) -> Natural:
     """`1 / (w_j - w_i)`, and `fill` where they are equal; 0 on the diagonal."""
     gaps = w[..., None, :] - w[..., :, None]
     inverse = jnp.where(same, jnp.asarray(fill, w.dtype), 1 / jnp.where(same, 1, gaps))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
-from tanjax.typing import DenseArray, Factor, Matrix, Natural, Pullback
+from tanjax.typing import AnyArray, DenseArray, Factor, Natural, Pullback
 
 from . import gauge
 from .eigh import outer
@@ -328,7 +328,9 @@ def svd_low_rank(
     return tj.SVDResult(q @ u, s, vh @ p.T)
 
 
-def thin_core(a: Natural) -> tuple[Matrix, Matrix, Matrix]:
+def thin_core(
+    a: Natural,
+) -> tuple[Shaped[AnyArray, "m k"], Shaped[AnyArray, "n l"], Shaped[AnyArray, "k l"]]:
     """`q`, `p` and `core` of a low-rank matrix `q @ core @ p.T`: `q`, `p` with unitary columns."""
     (q, left), (p, right) = tj.qr(a.u), tj.qr(a.v)
     return q, p, left @ right.T
@@ -390,4 +392,4 @@ def cases() -> Iterator[Case]:
         tj.LowRank(s.normal(3, 2), s.normal(2, 2)),
         tj.Identity(2),
     ):
-        yield gauge.composed(Case(tj.svd, a, False, False))
+        yield gauge.composed(Case(tj.svd, a, full_matrices=False, compute_uv=False))

@@ -190,10 +190,11 @@ def cases() -> Iterator[Case]:
     wide = tj.Toeplitz(s.normal(4), (2, 3))
     general = tj.Toeplitz(s.normal(5).at[2].add(3.0))
     minors = tj.Toeplitz(jnp.array([2.0, 1.0, 0.0, 1.3, 3.0]))  # zeros on its diagonal
-    turned = tj.Toeplitz(s.complex(3))
-    for a, b in ((wide, s.normal(3, 2)), (s.normal(2), wide), (turned, s.complex(2))):
+    turned = tj.Toeplitz(s.complex(5).at[2].add(3.0))
+    for a, b in ((wide, s.normal(3, 2)), (s.normal(2), wide), (turned, s.complex(3))):
         yield Case(tj.matmul, a, b)
     yield Case(tj.solve, minors, s.normal(3))
+    yield Case(tj.solve, turned, s.complex(3))
     yield Case(tj.slogdet, turned)
     definite = tj.Toeplitz.from_column(jnp.array([2.3, 0.7 + 0.3j]))
     yield Case(tj.logdet, definite)

@@ -249,7 +249,7 @@ def cases() -> Iterator[Case]:
             skip = ("variants",) if op is thorough else ASKED_ONCE
             yield Case(op, a, **keywords).declare(skip=skip)
     for op, a in (
-        (tj.expm, s.regular(2)),
+        (tj.expm, s.regular(3, complex=True)),
         (tj.sqrtm, s.regular(2)),
         (tj.logm, s.regular(2, complex=True)),
     ):  # a keyword of these is a promise about the values, so it is no variant
