@@ -30,7 +30,7 @@ SHAPES = {
         lambda: tj.Kronecker(M23, M23) @ jnp.ones(4),
         r"matmul: .*Kronecker\[4, 9\].*\[4\]",
     ),
-    "matmul, rank": (lambda: diagonal(3) @ jnp.ones((3, 1, 1)), r"matmul: .*\[3, 1, 1\]"),
+    "matmul, rank": (lambda: diagonal(3) @ jnp.ones((3, 1, 1)), r"matmul: .*\[1, 1\]"),
     "add": (lambda: diagonal(3) + diagonal(2), r"add: .*\(3, 3\).*\(2, 2\)"),
     "add, dense": (lambda: diagonal(3) + jnp.ones((2, 2)), r"add: .*\(3, 3\).*\(2, 2\)"),
     "subtract": (lambda: diagonal(3) - tj.Fill(1.0, (2, 2)), r"\(3, 3\).*\(2, 2\)"),
@@ -87,17 +87,44 @@ def test_shapes_are_checked_under_jit_and_in_gradients_too():
         jax.jit(jax.grad(f))(jnp.ones(3), jnp.ones(4))
 
 
-def test_a_batch_of_arrays_is_not_an_array():
-    batch = jax.vmap(tj.Diagonal)(jnp.ones((5, 3)))
-    for call in (
-        lambda: batch @ jnp.ones(3),
-        lambda: tj.logdet(batch),
-        lambda: jnp.ones(3) @ batch,
-    ):
-        with pytest.raises(
-            tj.ShapeError, match=lines("is a batch", r"Diagonal\[5,3,3\]", "jax.vmap")
-        ):
-            call()
+@tj.operation
+def quadratic_of_mine(a, x):
+    """An operation that declares nothing of batches."""
+    return x @ (a @ x)
+
+
+BATCH = jnp.ones((5, 3))
+BATCH_MISTAKES = {
+    "broadcast": (
+        lambda: tj.Diagonal(BATCH) @ tj.Diagonal(BATCH[:4]),
+        ("matmul: the batches do not broadcast", r"\[5\], \[4\]"),
+    ),
+    "right-hand sides": (
+        lambda: tj.solve(tj.Diagonal(BATCH), BATCH),  # as jax.numpy: one matrix (5, 3)
+        ("solve: the right-hand side", r"\[5, 3\]"),
+    ),
+    "columns": (
+        lambda: tj.solve(tj.Diagonal(BATCH), jnp.ones((4, 3, 1))),
+        ("solve: the batches do not broadcast",),
+    ),
+    "undeclared": (
+        lambda: quadratic_of_mine(tj.Diagonal(BATCH), BATCH),
+        (r"quadratic_of_mine: there is a batch", r"float64\[5,3\]", "core_ndims", "jax.vmap"),
+    ),
+    "axis": (lambda: tj.sum(tj.Diagonal(BATCH), axis=3), ("sum: axis 3 is out of range",)),
+    "order": (lambda: tj.norm(tj.Diagonal(BATCH), ord=2), ("norm: of order 2", "axis=")),
+    "transpose": (lambda: tj.Diagonal(BATCH).T, ("T: ", r"Diagonal\[5,3,3\]", "mT")),
+    "np.trace": (lambda: np.trace(tj.Diagonal(BATCH)), ("trace: ", "first two", "linalg")),
+    "np.kron": (lambda: np.kron(tj.Diagonal(BATCH), tj.Identity(2)), ("kron: ",)),
+    "np.dot": (lambda: tj.numpy.dot(tj.Diagonal(BATCH), tj.Identity(3)), ("dot: ",)),
+}
+
+
+@pytest.mark.parametrize("mistake", BATCH_MISTAKES)
+def test_a_mistake_with_a_batch_is_named(mistake):
+    call, says = BATCH_MISTAKES[mistake]
+    with pytest.raises(tj.ShapeError, match=lines(*says)):
+        call()
 
 
 # -- what a rule returns ---------------------------------------------------------------------------

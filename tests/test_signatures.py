@@ -24,6 +24,7 @@ CHECKED = Path(__file__).parent / "support" / "checked_signatures.py"
 # What has no words for what it takes, and why.
 UNSAID = {
     "static_field": "the value of a field may be anything that hashes",
+    "array_field": "so may that of an array, whose default is an argument of `dataclasses.field`",
     "jit": "its own options and those of `jax.jit`",
 }
 # What has words although it is no array: options, powers, functions that a rule is handed.

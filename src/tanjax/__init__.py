@@ -43,6 +43,7 @@ from .arrays import (
     Unitful as Unitful,
     Zero as Zero,
     add_tangents as add_tangents,
+    array_field as array_field,
     densified as densified,
     densify as densify,
     destructure as destructure,

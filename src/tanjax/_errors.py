@@ -94,7 +94,7 @@ def wrong_ndim(cls: str, field: str, expected: int, got: Any) -> ShapeError:
         message(
             f"{cls}: `{field}` must have {expected} dimension(s).",
             f"got: {describe(got)}",
-            hint=f"for a batch of arrays map the constructor: `jax.vmap(tj.{cls})(...)`.",
+            hint="these are the last ones; the axes of a batch come before them.",
         )
     )
 

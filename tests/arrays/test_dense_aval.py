@@ -64,13 +64,14 @@ def test_the_shape_of_a_batch_has_its_leading_axes(name):
     assert pickle.loads(pickle.dumps(make(rows[0, 0]))).shape == (3, 3)
 
 
-def test_operations_refuse_a_batch_and_vmap_maps_it():
+def test_operations_take_a_batch():
+    """Of a type that says nothing of batches, as `jax.vmap` gives it."""
     batch = jax.vmap(MAKE["one field"])(jnp.arange(6.0).reshape(2, 3))
-    with pytest.raises(tj.ShapeError, match=r"matmul: `a` is a batch.*\n.*\n.*vmap"):
-        batch @ jnp.ones(3)
     with tj.densify("allow"):
-        mapped = jax.vmap(lambda a: a @ jnp.ones(3))(batch)
-    np.testing.assert_array_equal(mapped, [[3.0, 0.0, 0.0], [12.0, 0.0, 0.0]])
+        for mapped in (batch @ jnp.ones(3), jax.vmap(lambda a: a @ jnp.ones(3))(batch)):
+            np.testing.assert_array_equal(mapped, [[3.0, 0.0, 0.0], [12.0, 0.0, 0.0]])
+    dense = [[[0.0, 1, 2], [0, 0, 0], [0, 0, 0]], [[3, 4, 5], [0, 0, 0], [0, 0, 0]]]
+    np.testing.assert_array_equal(batch.to_dense(), dense)
 
 
 @tj.register_array_type

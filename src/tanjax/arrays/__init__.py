@@ -1,6 +1,18 @@
 """Layer 3: array types, cotangents that stay small, the four maps, quantities."""
 
-from ._abstract import AbstractArray as AbstractArray, Dense as Dense, static_field as static_field
+from ._abstract import (
+    AbstractArray as AbstractArray,
+    Dense as Dense,
+    array_field as array_field,
+    static_field as static_field,
+)
+from ._batches import (
+    batch_of as batch_of,
+    broadcast as broadcast,
+    counted as counted,
+    leading as leading,
+    over_batches as over_batches,
+)
 from ._densify import densified as densified, densify as densify, densify_mode as densify_mode
 from ._leaves import as_array as as_array, is_inexact as is_inexact
 from ._queries import (

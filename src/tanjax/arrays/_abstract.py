@@ -49,10 +49,11 @@ from tanjax._typing import (
     Shape,
 )
 
-from ._dense_aval import dense_aval
+from ._dense_aval import batch_shape, dense_aval
 from ._densify import densified, holds_its_array
-from ._leaves import ARRAY_CLASSES, as_array, is_inexact
+from ._leaves import ARRAY_CLASSES, as_array, is_inexact, keeps_parts
 from ._queries import without_promise
+from ._show import show
 from .maps import _defaults
 
 T = TypeVar("T")
@@ -73,6 +74,15 @@ def static_field(**kwargs: Any) -> Any:
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 
+def array_field(*, ndim: int, **kwargs: Any) -> Any:
+    """A field that is an array, structured or dense, or a tuple of arrays, of `ndim` dimensions.
+
+    With it the type takes batches: axes before these `ndim` are those of a batch, and what is
+    written for one array is mapped over them. Further arguments are those of `dataclasses.field`.
+    """
+    return dataclasses.field(metadata={"ndim": ndim}, **kwargs)
+
+
 class AbstractArray:
     """A structured array: fields that stand for a dense array.
 
@@ -89,9 +99,11 @@ class AbstractArray:
     __hash__ = None  # type: ignore[assignment]
     _dynamic: ClassVar[tuple[str, ...]] = ()
     _static: ClassVar[tuple[str, ...]] = ()
+    _ranks: ClassVar[dict[str, int]] = {}  # of the fields of one array, where they are said
     has_unit = False
     units: ClassVar[str | Function | None] = None  # those of the constructor; see `_hoisting`
     constructor_unflattens = False  # for a type whose constructor neither checks nor converts
+    constructor_takes_batches = False  # by itself; others are mapped over leading axes
     fields_are_entries = False  # also integer ones; a field of other types may be an index
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -267,6 +279,11 @@ class AbstractArray:
         return dense_aval(self).shape
 
     @property
+    def batch_shape(self) -> Shape:
+        """The leading axes of `shape` that count the arrays of a batch; `()` for one array."""
+        return batch_shape(self)
+
+    @property
     def dtype(self) -> DType:
         """The dtype of the dense array."""
         return dense_aval(self).dtype
@@ -295,7 +312,7 @@ class AbstractArray:
     def astype(self, dtype: DTypeLike) -> Natural:
         """The same array in another dtype: in its type, unless numbers would lose a part."""
         new = jnp.dtype(dtype)
-        if _keeps_parts(self.dtype, new):
+        if keeps_parts(self.dtype, new):
             cast = lambda leaf: leaf.astype(new) if is_inexact(leaf) else leaf
             result = jax.tree.map(cast, self)
             if result.dtype == new:  # not where the dtype is a static field
@@ -323,28 +340,6 @@ class AbstractArray:
     def __repr__(self) -> str:
         parts = [f"{name}={show(getattr(self, name))}" for name in (*self._dynamic, *self._static)]
         return f"{type(self).__name__}({', '.join(parts)})"
-
-
-def show(x: object) -> str:
-    """A value in a repr: small concrete arrays in full, others as dtype and shape."""
-    if isinstance(x, jax.core.Tracer) or (isinstance(x, jax.Array | np.ndarray) and x.size > 16):
-        return f"{x.dtype}[{','.join(map(str, x.shape))}]"
-    if isinstance(x, jax.Array | np.ndarray):
-        x = np.asarray(x)
-        # Rounding errors beside ordinary numbers are shown as 0, but not an array of small numbers.
-        ordinary = jnp.issubdtype(x.dtype, jnp.number) and bool(np.any(np.abs(x) >= 1e-3))
-        text = np.array2string(x, separator=", ", precision=4, suppress_small=ordinary)
-        return " ".join(text.split())
-    if isinstance(x, tuple):
-        return f"({', '.join(map(show, x))}{',' if len(x) == 1 else ''})"
-    return repr(x)
-
-
-def _keeps_parts(old: DType, new: DType) -> bool:
-    """Whether numbers only change their precision: no fraction or imaginary part is cut off."""
-    inexact = jnp.issubdtype(old, jnp.inexact) and jnp.issubdtype(new, jnp.inexact)
-    narrows = jnp.issubdtype(old, jnp.complexfloating) > jnp.issubdtype(new, jnp.complexfloating)
-    return inexact and not narrows
 
 
 def dense_of(x: AbstractArray) -> jax.Array:

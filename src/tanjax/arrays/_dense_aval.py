@@ -1,11 +1,13 @@
-"""The shape of a dense array that nobody has formed.
+"""The shape of a dense array that nobody has formed, and how much of it counts a batch.
 
-A type that says nothing of its `shape` is traced: `to_dense` knows. A batch, as `jax.vmap` returns
-it, is another matter: `to_dense` is written for one array, and would not fail but give another
-shape where it meets leading axes on the fields. Only a constructor makes single arrays, so the
-ranks of their leaves are noted there, and what a leaf has beyond them are the axes of a batch.
+A type that says nothing of its `shape` is traced: `to_dense` knows. A batch, whose leaves carry
+leading axes, is another matter: `to_dense` is written for one array. What a leaf has beyond the
+leaves of one array are the axes of the batch. How many dimensions those have is said by
+`array_field(ndim=...)`; where it is not, only a constructor makes single arrays, and `jax.vmap`
+makes batches, so the ranks of their leaves are noted in the constructor.
 
-Sharp edge: an array that came from no constructor of this process (unpickled) is a single one.
+Sharp edge: an array that came from no constructor of this process (unpickled) is a single one, if
+its type has no `array_field`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax._errors import unregistered
-from tanjax._typing import Function, Primal
+from tanjax._typing import Function, Primal, Shape
 
 _AVALS: dict[Hashable, jax.ShapeDtypeStruct] = {}
 _RANKS: dict[
@@ -43,6 +45,24 @@ def note_ranks(cls: type) -> None:
     cls.__init__ = __init__  # type: ignore[misc]
 
 
+def batch_shape(x: Primal) -> Shape:
+    """The leading axes of the leaves of a batch of arrays, `()` for one array.
+
+    What has no leaves of its own, such as an `Identity` among factors, is one for all.
+    """
+    cls = type(x)
+    for name, rank in cls._ranks.items():
+        value = getattr(x, name)
+        for part in value if type(value) is tuple else (value,):
+            shape = getattr(part, "shape", ())
+            if len(shape) > rank:
+                return tuple(shape[: len(shape) - rank])
+    if cls._ranks or not cls._dynamic:
+        return ()
+    leaves, tree = jax.tree.flatten(x)
+    return _leading_axes(tree, list(map(jnp.shape, leaves)))
+
+
 def dense_aval(x: Primal) -> jax.ShapeDtypeStruct:
     """Shape and dtype of `x.to_dense()`, traced once per kind of leaves (about 0.3 ms).
 
@@ -51,27 +71,26 @@ def dense_aval(x: Primal) -> jax.ShapeDtypeStruct:
     leaves, tree = jax.tree.flatten(x)
     if leaves and leaves[0] is x:  # no pytree: JAX would ask for the shape again, without end
         raise unregistered(type(x))
+    batch = batch_shape(x)
     kinds = tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
-    count = _leading_axes(tree, [shape for shape, _ in kinds])
-    key = (tree, kinds, count)
+    key = (tree, kinds, len(batch))
     if key not in _AVALS:
-        batch = kinds[0][0][:count] if kinds else ()
-        single = [jax.ShapeDtypeStruct(shape[count:], dtype) for shape, dtype in kinds]
-        one = tree.unflatten(single) if count else x
+        single = [jax.ShapeDtypeStruct(shape[len(batch) :], dtype) for shape, dtype in kinds]
+        one = tree.unflatten(single) if batch else x
         found = jax.eval_shape(lambda x: x.to_dense(), one)
         _AVALS[key] = jax.ShapeDtypeStruct((*batch, *found.shape), found.dtype)
     return _AVALS[key]
 
 
-def _leading_axes(tree: PyTreeDef, shapes: list[tuple[int, ...]]) -> int:
-    """How many axes all leaves have beyond those of an array that a constructor made."""
+def _leading_axes(tree: PyTreeDef, shapes: list[Shape]) -> Shape:
+    """The axes that all leaves have beyond those of an array that a constructor made."""
     ranks = tuple(map(len, shapes))
     known = _RANKS.get(tree, set())
     if not ranks or not known or ranks in known:
-        return 0
+        return ()
     for single in known:
         beyond = {r - s for r, s in zip(ranks, single, strict=True)}
         count = beyond.pop()
         if not beyond and count > 0 and len({shape[:count] for shape in shapes}) == 1:
-            return count
-    return 0
+            return tuple(shapes[0][:count])
+    return ()

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import PyTree
 
-from tanjax._typing import Arraylike, Structural
+from tanjax._typing import Arraylike, DType, Structural
 
 # Concrete classes seen to be `jax.Array`: a set lookup takes 40 ns, isinstance 190 ns. Learnt at
 # run time, because making an array at import would start JAX's back end.
@@ -32,6 +32,13 @@ def is_inexact(x: object) -> bool:
     if dtype is None and not isinstance(x, bool | int | float | complex):
         return False
     return jnp.issubdtype(dtype or jnp.result_type(x), jnp.inexact)
+
+
+def keeps_parts(old: DType, new: DType) -> bool:
+    """Whether numbers only change their precision: no fraction or imaginary part is cut off."""
+    inexact = jnp.issubdtype(old, jnp.inexact) and jnp.issubdtype(new, jnp.inexact)
+    narrows = jnp.issubdtype(old, jnp.complexfloating) > jnp.issubdtype(new, jnp.complexfloating)
+    return inexact and not narrows
 
 
 def split_inexact(tree: PyTree) -> tuple[list[Array], Callable[[list[Array]], PyTree]]:

@@ -18,7 +18,8 @@ from jax import Array
 from tanjax._errors import RegistrationError, final_type
 from tanjax._typing import Function, Natural, Primal, Structural
 
-from ._abstract import AbstractArray, dense_of, static_field
+from ._abstract import AbstractArray, array_field, dense_of, static_field
+from ._batches import map_constructor, map_methods
 from ._dense_aval import note_ranks
 from ._export import register_export
 from ._table import TYPES, ArrayType
@@ -32,7 +33,9 @@ Fields: TypeAlias = tuple[object, ...]
 def register_array_type(cls: type[T], /, **options: object) -> type[T]: ...
 @overload
 def register_array_type(cls: None = None, /, **options: object) -> Callable[[type[T]], type[T]]: ...
-@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static_field,))
+@dataclass_transform(
+    frozen_default=True, eq_default=False, field_specifiers=(static_field, array_field)
+)
 def register_array_type(cls: type | None = None, /, **options: Any) -> type | Function:
     """Register an array type: a decorator for your own class, a call for somebody else's.
 
@@ -80,6 +83,8 @@ def _register_own(
     ):
         if value is not None:
             setattr(cls, name, value)
+    if not cls.constructor_unflattens:  # type: ignore[attr-defined]  # that of quantities delegates
+        map_methods(cls)
     # eq=False keeps `==` free for the element-wise meaning; slots: 0.35 us to construct.
     new: Any = dataclasses.dataclass(
         frozen=True, slots=True, eq=False, repr=False, init="__init__" not in cls.__dict__
@@ -88,7 +93,10 @@ def _register_own(
     new._dynamic = tuple(f.name for f in fields if not f.metadata.get("static"))
     new._static = tuple(f.name for f in fields if f.metadata.get("static"))
     _register_pytree(new)
-    if new.shape is AbstractArray.shape or new.dtype is AbstractArray.dtype:
+    new._ranks = {f.name: f.metadata["ndim"] for f in fields if "ndim" in f.metadata}
+    if new._ranks and not new.constructor_takes_batches:
+        map_constructor(new)
+    elif not new._ranks and new._dynamic and new.batch_shape is AbstractArray.batch_shape:
         note_ranks(new)
     register_export(new)
     TYPES[new] = ArrayType(
@@ -203,3 +211,6 @@ def _register_foreign(
         is_own=False,
     )
     return cls
+
+
+map_methods(AbstractArray)

@@ -58,7 +58,7 @@ def assert_definite(a: Shaped[AnyArray, "*batch n n"]) -> Shaped[AnyArray, "*bat
         )
     if isinstance(a, Scaled):
         matrix = assert_definite(a.matrix)
-        return a.replace(matrix=matrix, factor=_checked(a.factor, a.factor > 0, a))
+        return a.replace(matrix=matrix, factor=_checked(a.factor, jnp.all(a.factor > 0), a))
     if isinstance(a, Zero):
         return _checked(a, False, a)
     pivots = jnp.real(diagonal(cholesky(jax.lax.stop_gradient(a))))

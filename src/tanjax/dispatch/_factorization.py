@@ -28,7 +28,8 @@ from jaxtyping import PyTree
 
 from tanjax._errors import ShapeError, UnitError, describe, message
 from tanjax._typing import DType, Function, Natural
-from tanjax.arrays import Unitful, as_array, unitful
+from tanjax.arrays import AbstractArray, Unitful, as_array, leading, over_batches, unitful
+from tanjax.registry import Operation
 from tanjax.registry.quantities import UnitFunction
 from tanjax.units import Unit, one
 from tanjax.units.signatures import not_linear
@@ -50,14 +51,15 @@ class FactorizationPlan(NamedTuple):
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["matrix", "parts"],
-    meta_fields=["plan", "n", "unit"],
+    meta_fields=["plan", "n", "unit", "batch_ndim"],
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class Factorization:
     """A square matrix with its factors, made by `tj.factorize`; a pytree.
 
     **Fields:** `matrix`, by which results are differentiated (`None` where the parts hold it);
-    `parts`; `plan`; `n`, the number of rows; `unit`, of a quantity (otherwise `None`).
+    `parts`; `plan`; `n`, the number of rows; `unit`, of a quantity (otherwise `None`);
+    `batch_ndim`, the axes of a batch of structured matrices, over which the plan is mapped.
     """
 
     matrix: PyTree
@@ -65,6 +67,7 @@ class Factorization:
     plan: FactorizationPlan
     n: int
     unit: Unit | None = None
+    batch_ndim: int = 0
 
     def solve(self, b: Natural, *, transposed: bool = False) -> Natural:
         r"""The `x` with `a @ x = b` (or `a.mT @ x = b`), in $O(n^2 k)$ for a dense factor.
@@ -87,7 +90,8 @@ class Factorization:
                 f"Factorization.solve: the right-hand side {describe(b)} does not fit a matrix "
                 f"{[self.n, self.n]}."
             )
-        x = self.plan.solve(self.matrix, self.parts, b[:, None] if vector else b, transposed)
+        solve = lambda matrix, parts, b: self.plan.solve(matrix, parts, b, transposed)
+        x = self._mapped(solve, b[:, None] if vector else b)
         return x[..., 0] if vector else x
 
     def slogdet(self) -> SlogdetResult:
@@ -103,7 +107,15 @@ class Factorization:
                     hint="factorise `a / unit`, or use `tj.det(a)`.",
                 )
             )
-        return SlogdetResult(*self.plan.slogdet(self.matrix, self.parts))
+        return SlogdetResult(*self._mapped(self.plan.slogdet))
+
+    def _mapped(self, function: Function, *args: Natural) -> PyTree:
+        """A function of the plan, for every matrix of a batch."""
+        if not self.batch_ndim:
+            return function(self.matrix, self.parts, *args)
+        batch = jax.tree.leaves((self.matrix, self.parts))[0].shape[: self.batch_ndim]
+        batches = (batch, batch, *(leading(a, 2) for a in args))
+        return over_batches("Factorization", function, (self.matrix, self.parts, *args), batches)
 
     def logdet(self) -> Natural:
         r"""`log(abs(det(a)))`, in $O(n)$. **Derivative:** $\bar A = \bar y A^{-\top}$."""
@@ -125,6 +137,13 @@ class Factorization:
     def __repr__(self) -> str:
         unit = "" if self.unit is None else f", unit={self.unit}"
         return f"Factorization({self.n}x{self.n}{unit})"
+
+
+def batched_factorization(op: Operation, a: AbstractArray) -> Factorization:
+    """The factorizations of a batch of structured matrices, as one."""
+    batch = a.batch_shape
+    factors = over_batches(op.name, op, (a,), (batch,))
+    return dataclasses.replace(factors, batch_ndim=len(batch))
 
 
 def _paired(b: Natural, x: Natural) -> Natural:

@@ -22,7 +22,7 @@ from tanjax.registry import operation
 from tanjax.registry.quantities import UnitFunction
 
 from . import _checks, _factorization_checks as checks
-from ._factorization import Factorization, units_of_factorization
+from ._factorization import Factorization, batched_factorization, units_of_factorization
 from ._operations import BY_NAME
 
 
@@ -198,7 +198,13 @@ def pinv(
     return jnp.linalg.pinv(a, rtol=rtol)
 
 
-@operation(dense=True, static=("rcond",), check=checks.least_squares, units="a: u, b: v -> v/u")
+@operation(
+    dense=True,
+    static=("rcond",),
+    check=checks.least_squares,
+    units="a: u, b: v -> v/u",
+    core_ndims=(2, 2),
+)
 def lstsq(
     a: Shaped[AnyArray, "... m n"], b: Natural, rcond: Factor | None = None
 ) -> Inexact[AnyArray, " ..."]:
@@ -217,7 +223,12 @@ def _triangular_units(*, unit_diagonal: bool = False, **_: PyTree) -> str:
     return "a: 1, b: v -> v" if unit_diagonal else "a: u, b: v -> v/u"
 
 
-@operation(dense=True, check=_checks.one_system, units=by_flags(_triangular_units, "a", "b"))
+@operation(
+    dense=True,
+    check=_checks.one_system,
+    units=by_flags(_triangular_units, "a", "b"),
+    core_ndims=(2, 2),
+)
 def solve_triangular(
     a: Shaped[AnyArray, "... n n"],
     b: Natural,
@@ -275,7 +286,13 @@ def matrix_rank(
 # -- factor once, solve many -----------------------------------------------------------------------
 
 
-@operation(dense=True, generic=False, check=_checks.square, units=units_of_factorization)
+@operation(
+    dense=True,
+    generic=False,
+    check=_checks.square,
+    units=units_of_factorization,
+    batched=batched_factorization,
+)
 def factorize(a: Shaped[AnyArray, "... n n"]) -> Factorization:
     r"""Factorise a square matrix once, to solve with it and ask for its determinant many times.
 
@@ -293,7 +310,7 @@ def factorize(a: Shaped[AnyArray, "... n n"]) -> Factorization:
     raise NotImplementedError
 
 
-@operation(dense=True, check=_checks.one_system, units="a: 1, b: v -> (v^2, 1)")
+@operation(dense=True, check=_checks.one_system, units="a: 1, b: v -> (v^2, 1)", core_ndims=(2, 2))
 def inv_quad_logdet(a: Shaped[AnyArray, "... n n"], b: Natural) -> tuple[Natural, Natural]:
     r"""`(b^H a^-1 b, log(abs(det(a))))` by one factorisation.
 

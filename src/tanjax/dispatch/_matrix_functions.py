@@ -19,7 +19,7 @@ from jaxtyping import Shaped
 
 from tanjax._typing import AnyArray, Arraylike, Function
 from tanjax.arrays import Unitful
-from tanjax.registry import Operation, operation
+from tanjax.registry import operation
 from tanjax.registry.quantities import graphed, labelled
 from tanjax.units.signatures import not_linear
 
@@ -130,7 +130,7 @@ def funm_hermitian(a: Square, func: Function) -> Square:
     return dense.of_hermitian(a, func)
 
 
-@operation(dense=True, check=checks.sylvester, units="a: u, b: u, q: v -> v/u")
+@operation(dense=True, check=checks.sylvester, units="a: u, b: u, q: v -> v/u", core_ndims=(2,))
 def solve_sylvester(
     a: Shaped[AnyArray, "*_ m m"], b: Shaped[AnyArray, "*_ n n"], q: Shaped[AnyArray, "*_ m n"]
 ) -> Shaped[AnyArray, "*_ m n"]:
@@ -146,7 +146,7 @@ def solve_sylvester(
     return dense.sylvester(a, b, q)
 
 
-@operation(dense=True, check=checks.lyapunov, units="a: u, q: v -> v/u")
+@operation(dense=True, check=checks.lyapunov, units="a: u, q: v -> v/u", core_ndims=(2,))
 def solve_lyapunov(
     a: Shaped[AnyArray, "*_ n n"], q: Shaped[AnyArray, "*_ n n"]
 ) -> Shaped[AnyArray, "*_ n n"]:
@@ -162,7 +162,7 @@ def solve_lyapunov(
     return dense.lyapunov(a, q)
 
 
-@operation(dense=True, check=checks.lyapunov, units="a: 1, q: v -> v")
+@operation(dense=True, check=checks.lyapunov, units="a: 1, q: v -> v", core_ndims=(2,))
 def solve_discrete_lyapunov(
     a: Shaped[AnyArray, "*_ n n"], q: Shaped[AnyArray, "*_ n n"]
 ) -> Shaped[AnyArray, "*_ n n"]:
@@ -178,7 +178,7 @@ def solve_discrete_lyapunov(
 
 
 # The functions of JAX that an operation serves for structured arrays, by namespace.
-BY_NAME: dict[str, dict[str, Operation]] = {
+BY_NAME: dict[str, dict[str, Function]] = {
     "linalg": {"matrix_power": matrix_power},
     "scipy.linalg": {"expm": expm, "sqrtm": sqrtm, "solve_sylvester": solve_sylvester},
 }

@@ -25,11 +25,11 @@ from tanjax._typing import (
     Vector,
 )
 from tanjax.arrays import Unitful
-from tanjax.registry import Operation, operation
+from tanjax.registry import operation
 from tanjax.registry.quantities import UnitFunction, graphed, labelled
 from tanjax.units.signatures import not_linear
 
-from . import _checks as checks, _norms as norms
+from . import _batched as batched, _checks as checks, _norms as norms
 
 
 def unit_of_det(raw: Function, a: Unitful) -> Unitful:
@@ -43,11 +43,11 @@ def unit_of_det(raw: Function, a: Unitful) -> Unitful:
 # -- arithmetic ----------------------------------------------------------------------------------
 
 
-@operation(dense=True, check=checks.inner_dimensions, units="a: u, b: v -> u*v")
+@operation(dense=True, check=checks.inner_dimensions, units="a: u, b: v -> u*v", core_ndims=(2, 2))
 def matmul(a: Shaped[AnyArray, "*m k"], b: Shaped[AnyArray, " k *n"]) -> Natural:
     r"""`a @ b` for matrices and vectors of any type.
 
-    **Shapes:** `(m, k)` or `(k,)` with `(k, n)` or `(k,)`; no batch axes (use `jax.vmap`).
+    **Shapes:** `(m, k)` or `(k,)` with `(k, n)` or `(k,)`; batches of matrices broadcast.
     **Cost:** that of `apply` of the structured side, $O(kn)$ for a `Diagonal`.
     **Raises:** `ShapeError` if a structured argument does not fit the other.
     **Derivative:** $\bar A = \bar C B^\top$, $\bar B = A^\top \bar C$ (no conjugation).
@@ -55,7 +55,7 @@ def matmul(a: Shaped[AnyArray, "*m k"], b: Shaped[AnyArray, " k *n"]) -> Natural
     return jnp.matmul(a, b)
 
 
-@operation(dense=True, check=checks.elementwise, units="a: u, b: u -> u")
+@operation(dense=True, check=checks.elementwise, units="a: u, b: u -> u", core_ndims="elementwise")
 def add(a: Arraylike, b: Arraylike) -> Natural:
     r"""`a + b`, with broadcasting of scalars.
 
@@ -67,7 +67,7 @@ def add(a: Arraylike, b: Arraylike) -> Natural:
     return jnp.add(a, b)
 
 
-@operation(dense=True, check=checks.elementwise, units="a: u, b: u -> u")
+@operation(dense=True, check=checks.elementwise, units="a: u, b: u -> u", core_ndims="elementwise")
 def subtract(a: Arraylike, b: Arraylike) -> Natural:
     r"""`a - b`, with broadcasting of scalars; `add(a, negative(b))` for structured arrays.
 
@@ -82,7 +82,9 @@ def negative(a: Shaped[AnyArray, "*shape"]) -> Shaped[AnyArray, "*shape"]:
     return jnp.negative(a)
 
 
-@operation(dense=True, check=checks.elementwise, units="a: u, b: v -> u*v")
+@operation(
+    dense=True, check=checks.elementwise, units="a: u, b: v -> u*v", core_ndims="elementwise"
+)
 def multiply(a: Arraylike, b: Arraylike) -> Natural:
     r"""`a * b`, by a scalar or entry by entry.
 
@@ -94,7 +96,9 @@ def multiply(a: Arraylike, b: Arraylike) -> Natural:
     return jnp.multiply(a, b)
 
 
-@operation(dense=True, check=checks.elementwise, units="a: u, b: v -> u/v")
+@operation(
+    dense=True, check=checks.elementwise, units="a: u, b: v -> u/v", core_ndims="elementwise"
+)
 def divide(a: Arraylike, b: Arraylike) -> Natural:
     r"""`a / b`, by a scalar or entry by entry.
 
@@ -120,23 +124,26 @@ def transpose(a: Shaped[AnyArray, "*batch m n"]) -> Shaped[AnyArray, "*batch n m
 
 
 @operation(dense=True, units="a: U -> U")
-def diagonal(a: Matrix) -> Shaped[AnyArray, " min(m,n)"]:
-    """The main diagonal of a matrix `(m, n)`, shape `(min(m, n),)`.
+def diagonal(a: Shaped[AnyArray, "*batch m n"]) -> Shaped[AnyArray, "*batch min(m,n)"]:
+    """The main diagonal of a matrix `(..., m, n)`, shape `(..., min(m, n))`.
 
     **Derivative:** the cotangent on the diagonal, as a `Diagonal`.
     """
-    return jnp.diagonal(a)
+    return jnp.diagonal(a, axis1=-2, axis2=-1)
 
 
 @operation(dense=True, units="a: u -> u")
 def trace(a: Matrix) -> Scalar:
-    r"""The sum of the main diagonal, a scalar. **Derivative:** $\bar A = \bar y I$."""
-    return jnp.trace(a)
+    r"""The sum of the main diagonal of `(..., m, n)`, for each matrix.
+
+    **Derivative:** $\bar A = \bar y I$.
+    """
+    return jnp.trace(a, axis1=-2, axis2=-1)
 
 
-@operation(dense=True, units="a: u -> u")
+@operation(dense=True, units="a: u -> u", batched=batched.total)
 def sum(a: Natural, *, axis: Axis = None) -> Natural:
-    """The sum of all entries (`axis=None`, a scalar), or along one axis.
+    """The sum of all entries (`axis=None`, a scalar), or along one axis; of a batch, any axes.
 
     **Cost:** that of the type's `total`, or of a product with ones along an axis.
     **Raises:** `ShapeError` if `axis` is out of range.
@@ -145,7 +152,7 @@ def sum(a: Natural, *, axis: Axis = None) -> Natural:
     return jnp.sum(a, axis=axis)
 
 
-@operation(dense=True, check=checks.one_shape, units="a: u, b: v -> u*v")
+@operation(dense=True, check=checks.one_shape, units="a: u, b: v -> u*v", batched=batched.dot)
 def dot(a: Shaped[AnyArray, "*shape"], b: Shaped[AnyArray, "*shape"]) -> Scalar:
     r"""`sum(a * b)` over all entries of two arrays of one shape, without conjugation.
 
@@ -161,7 +168,9 @@ def _unit_of_norm(raw: Any, a: Unitful) -> Unitful:
     return UnitFunction("norm", raw, f"a: u -> {'-' if counts else 'u'}", names=("a",))(a)
 
 
-@operation(dense=True, static=("ord", "axis", "keepdims"), units=_unit_of_norm)
+@operation(
+    dense=True, static=("ord", "axis", "keepdims"), units=_unit_of_norm, batched=batched.norm
+)
 def norm(
     a: Natural, ord: Order = None, axis: Axis = None, keepdims: bool = False
 ) -> Float[AnyArray, " ..."]:
@@ -180,9 +189,9 @@ def norm(
     return norms.norm(a, ord, axis, keepdims)
 
 
-@operation(dense=True, check=checks.quadratic, units="a: u, x: v -> u*v^2")
+@operation(dense=True, check=checks.quadratic, units="a: u, x: v -> u*v^2", core_ndims=(2, 1))
 def quadratic_form(a: SquareMatrix, x: Vector) -> Scalar:
-    r"""`x @ a @ x` for a square matrix `(n, n)` and a vector `(n,)`, without conjugation.
+    r"""`x @ a @ x` for a square matrix and a vector `(n,)`, or batches, without conjugation.
 
     **Cost:** one product `a @ x`. **Raises:** `ShapeError` if a structured `a` does not fit.
     **Derivative:** $\bar A = \bar y x x^\top$ (an `Outer`), $\bar x = \bar y (A + A^\top) x$.
@@ -193,9 +202,9 @@ def quadratic_form(a: SquareMatrix, x: Vector) -> Scalar:
 # -- linear algebra ------------------------------------------------------------------------------
 
 
-@operation(dense=True, check=checks.one_system, units="a: u, b: v -> v/u")
+@operation(dense=True, check=checks.one_system, units="a: u, b: v -> v/u", core_ndims=(2, 2))
 def solve(a: SquareMatrix, b: Columns) -> Columns:
-    r"""The `x` with `a @ x = b`: `a` is `(n, n)`, `b` a vector `(n,)` or right-hand sides `(n, k)`.
+    r"""The `x` with `a @ x = b`: `a` is `(..., n, n)`, `b` a vector `(n,)` or `(..., n, k)`.
 
     **Cost:** $O(nk)$ for `Diagonal`, $O(nb(b + k))$ for a band of width $b$ (`Tridiagonal`,
     `SymTridiagonal`, `Banded`; with row exchanges), $O(n^2k)$ for `Triangular`, by factors for
@@ -269,19 +278,20 @@ def cholesky(a: SquareMatrix) -> Inexact[AnyArray, "n n"]:
     return jnp.linalg.cholesky(a)
 
 
-@operation(dense=True, units="a: u, b: v -> u*v")
+@operation(dense=True, units="a: u, b: v -> u*v", core_ndims=(2, 2))
 def kron(a: Shaped[AnyArray, "m n"], b: Shaped[AnyArray, "p q"]) -> Shaped[AnyArray, "m*p n*q"]:
     """The Kronecker product of `(m, n)` and `(p, q)`, shape `(mp, nq)`.
 
     Dense for dense arguments; otherwise a `Kronecker`, which keeps the factors (two `Diagonal`s
-    give a `Diagonal`). **Raises:** `ShapeError` if a structured call has an argument that is no
-    matrix. **Derivative:** the cotangent, contracted with the other factor.
+    give a `Diagonal`), matrix by matrix of a batch.
+    **Raises:** `ShapeError` if a structured call has an argument that is no matrix.
+    **Derivative:** the cotangent, contracted with the other factor.
     """
     return jnp.kron(a, b)
 
 
 # The functions of NumPy, and of JAX, that an operation serves, by the namespace that has them.
-BY_NAME: dict[str, dict[str, Operation]] = {
+BY_NAME: dict[str, dict[str, Function]] = {
     "numpy": {
         "add": add,
         "subtract": subtract,
@@ -290,12 +300,12 @@ BY_NAME: dict[str, dict[str, Operation]] = {
         "divide": divide,
         "true_divide": divide,
         "matmul": matmul,
-        "dot": matmul,
-        "kron": kron,
-        "trace": trace,
-        "diagonal": diagonal,
+        "dot": batched.refused("dot", matmul),
+        "kron": batched.refused("kron", kron),
+        "trace": batched.refused("trace", trace),
+        "diagonal": batched.refused("diagonal", diagonal),
         "sum": sum,
-        "transpose": transpose,
+        "transpose": batched.refused("transpose", transpose),
         "matrix_transpose": transpose,
     },
     "linalg": {

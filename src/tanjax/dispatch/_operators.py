@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from numbers import Number
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
@@ -18,7 +19,7 @@ from tanjax._typing import Function
 from tanjax.arrays import AbstractArray, Unitful, densified, is_structured
 from tanjax.registry import Operation
 
-from . import _matrix_functions, _operations as ops, _quantity_operators
+from . import _batched as batched, _matrix_functions, _operations as ops, _quantity_operators
 from ._numpy_protocol import function_on_quantities, ufunc_on_quantities
 from .namespaces import numpy_namespace
 
@@ -82,11 +83,24 @@ def _elementwise(function: Function, name: str) -> Function:
 
 
 def _getitem(self: Any, index: Any) -> PyTree:
+    if self.batch_shape and _axes_of(index) <= len(self.batch_shape):
+        return jax.tree.map(lambda leaf: leaf[index], self)
     return densified(self, "getitem", "take a block of the fields instead")[index]
+
+
+def _axes_of(index: Any) -> float:
+    """How many axes an index takes, `inf` if it depends on how many there are."""
+    parts = index if type(index) is tuple else (index,)
+    if any(part is Ellipsis for part in parts):
+        return float("inf")
+    masks = [np.ndim(p) for p in parts if getattr(p, "dtype", np.int_) == np.bool_]
+    return sum(masks) + sum(1 for p in parts if p is not None) - len(masks)
 
 
 def _iter(self: Any) -> Iterator[PyTree]:
     """The rows. Without it Python would ask for index 0, 1, 2 ... and never be told to stop."""
+    if self.batch_shape:
+        return (self[i] for i in range(len(self)))
     return iter(densified(self, "iteration", "take rows of the fields instead"))
 
 
@@ -120,7 +134,8 @@ def install() -> None:
     cls.mT = property(
         lambda self: ops.transpose(self), doc="The transposed matrix, without conjugation."
     )
-    cls.T = cls.mT
+    transpose = batched.refused("T", ops.transpose)
+    cls.T = property(lambda self: transpose(self), doc="`mT`, of one matrix.")
     cls.H = property(lambda self: self.conj().mT, doc="The transposed and conjugated matrix.")
     _quantity_operators.install()
 

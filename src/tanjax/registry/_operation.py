@@ -25,7 +25,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 import jax
 from jaxtyping import PyTree
@@ -34,12 +34,14 @@ from tanjax import _compat, arrays
 from tanjax._errors import RegistrationError, message
 from tanjax._typing import Function
 
-from . import _lowering
+from . import _batched, _lowering
+from ._closures import closes_over_tracers
 from ._natural import Convention, Kind
 from ._resolution import Hidden, Implementation, Resolution, Rule, resolve
 from ._table import NUMBERS, Table, current_origin, dispatch_class, is_static_value
 from .quantities import UnitFunction
 
+CoreNdims: TypeAlias = tuple[int, ...] | Literal["elementwise"] | None
 Units: TypeAlias = str | Function | None  # a unit signature, or what takes care of units
 F = TypeVar("F", bound=Callable[..., object])
 _OPERATIONS: list[Operation] = []
@@ -58,6 +60,8 @@ class Operation:
         generic: bool,
         units: Units = None,
         check: Callable[..., None] | None = None,
+        core_ndims: CoreNdims = None,
+        batched: Function | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.name = function.__name__
@@ -66,6 +70,9 @@ class Operation:
         self.dense = dense
         self.units = units
         self.check = check
+        self.elementwise = core_ndims == "elementwise"
+        self.core_ndims = (2,) if core_ndims == "elementwise" else core_ndims
+        self.batched = batched
         self.implementations: Table[Implementation] = Table(f"{self.name}: an implementation")
         self.rules: Table[Rule] = Table(f"{self.name}: a natural rule")
         self.pushforwards: Table[Rule] = Table(f"{self.name}: a natural pushforward")
@@ -164,7 +171,7 @@ class Operation:
 
         def call(*args: PyTree) -> PyTree:
             if any(closes_over_tracers(args[i]) for i in fixed):
-                return resolution.primal(*args)
+                return _batched.call(self, resolution.primal, args, statics)
             return compiled(*args)
 
         return call
@@ -187,7 +194,7 @@ class Operation:
         args, statics = self._bind(args, kwargs)
         if self.strips(args):
             return self._on_quantities(functools.partial(self.primal, **statics))(*args)
-        return self.resolve(args, statics).primal(*args)
+        return _batched.call(self, self.resolve(args, statics).primal, args, statics)
 
     # -- registering -----------------------------------------------------------------------
 
@@ -326,6 +333,8 @@ def operation(
     generic: bool = ...,
     units: Units = ...,
     check: Callable[..., None] | None = ...,
+    core_ndims: CoreNdims = ...,
+    batched: Function | None = ...,
 ) -> Callable[[Function], Operation]: ...
 def operation(
     function: Function | None = None,
@@ -336,6 +345,8 @@ def operation(
     generic: bool = True,
     units: Units = None,
     check: Callable[..., None] | None = None,
+    core_ndims: CoreNdims = None,
+    batched: Function | None = None,
 ) -> Operation | Callable[[Function], Operation]:
     """Make an operation of a function of arrays, which becomes its generic implementation.
 
@@ -346,10 +357,20 @@ def operation(
     the unit signature, such as `"a: u, b: v -> v/u"`; quantities are then stripped and labelled
     around the operation. Without one, implementations and rules see the quantities themselves.
     `check(name, *args)`: raises `tj.ShapeError` if the shapes do not fit; asked before every
-    implementation and rule for structured arguments.
+    implementation and rule for structured arguments. `core_ndims`: how many dimensions the array
+    arguments have without a batch, or fewer; what a dense one has before these counts a batch, as
+    leading axes of structured ones always do, and the operation is mapped over it; `"elementwise"`
+    for what broadcasts. `batched(op, *args)`: what to do with a batch instead of mapping.
     """
     make = functools.partial(
-        Operation, static=static, dense=dense, generic=generic, units=units, check=check
+        Operation,
+        static=static,
+        dense=dense,
+        generic=generic,
+        units=units,
+        check=check,
+        core_ndims=core_ndims,
+        batched=batched,
     )
     return make if function is None else make(function)
 
@@ -373,25 +394,3 @@ def _bare_or_with(types: tuple[PyTree, ...], register: Function) -> Function:
 
 def _hashable(x: object) -> object:
     return tuple(map(_hashable, x)) if isinstance(x, list | tuple) else x
-
-
-def closes_over_tracers(function: Function) -> bool:
-    """Whether a callable holds values that JAX is tracing: then no rule can see them."""
-    held = [c.cell_contents for c in getattr(function, "__closure__", None) or () if _filled(c)]
-    if isinstance(function, functools.partial):
-        held += [function.func, *function.args, *function.keywords.values()]
-    held += [getattr(function, "__self__", None), getattr(function, "__wrapped__", None)]
-    leaves = jax.tree.leaves(held)
-    return any(
-        isinstance(v, _compat.Tracer)
-        or (callable(v) and v is not function and closes_over_tracers(v))
-        for v in leaves
-    )
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True

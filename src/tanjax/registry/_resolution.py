@@ -21,10 +21,11 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from tanjax import _compat, arrays
-from tanjax._errors import CotangentError, ShapeError, describe, message, no_rule
+from tanjax._errors import CotangentError, describe, message, no_rule
 from tanjax._typing import Arraylike, Function
 from tanjax.arrays import AbstractArray, is_structured
 
+from . import _batched
 from ._lowering import both_modes
 from ._natural import Convention, structural_pullback, structural_pushforward, to_natural
 from ._table import Signature, distance, is_static_value
@@ -202,10 +203,12 @@ class Resolution:
 
     def traced(self, fixed: tuple[int, ...], *args: PyTree) -> PyTree:
         """The body of the compiled call; `fixed` are the positions of static arguments."""
-        for arg, name in zip(args, self.operation.names_for(len(args)), strict=True):
-            check_not_batched(self.operation.name, name, arg)
-        moving = [a for i, a in enumerate(args) if i not in fixed]
-        return self.differentiable({i: args[i] for i in fixed})(*_compat.align(moving))
+        function = self.differentiable({i: args[i] for i in fixed})
+
+        def aligned(*args: PyTree) -> PyTree:
+            return function(*_compat.align([a for i, a in enumerate(args) if i not in fixed]))
+
+        return _batched.call(self.operation, aligned, args, self.statics)
 
 
 def _fill(fixed: dict[int, PyTree], moving: PyTree) -> list[PyTree]:
@@ -286,20 +289,6 @@ def structured_leaves(tree: PyTree) -> list[PyTree]:
 def has_natural_cotangents(out: PyTree) -> bool:
     """Whether natural cotangents express, exactly, every cotangent that an output can receive."""
     return all(map(arrays.has_exact_naturals, structured_leaves(out)))
-
-
-def check_not_batched(op: str, name: str, arg: PyTree) -> None:
-    """Raise `ShapeError` if a structured argument carries leading batch axes."""
-    for x in structured_leaves(arg):
-        rank = getattr(x, "core_ndim", None)
-        if rank is not None and x.ndim != rank:
-            raise ShapeError(
-                message(
-                    f"{op}: `{name}` is a batch of arrays.",
-                    f"got: {describe(x)}, expected {rank} dimensions",
-                    hint=f"map the operation: `jax.vmap(tj.{op})(...)`.",
-                )
-            )
 
 
 def _structural(out: PyTree, natural: Arraylike | None) -> PyTree:

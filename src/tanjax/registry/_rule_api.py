@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 from tanjax import _compat, arrays
 from tanjax._typing import Function
 
+from ._batched import is_batched
 from ._operation import Operation
 
 
@@ -25,7 +26,7 @@ def rrule(
     **Returns:** `(out, pullback)`; `pullback(out_bar)` gives one structural cotangent per
     positional array argument.
     """
-    if not isinstance(f, Operation) or f.strips(args):
+    if not isinstance(f, Operation) or f.strips(args) or is_batched(f, args):
         return jax.vjp(lambda *a: f(*a, **kwargs), *args)
     args, statics = f._bind(args, kwargs)
     resolution = f.resolve(args, statics)
@@ -44,7 +45,7 @@ def frule(
     **Arguments:** an operation (its natural pushforward runs, or forward mode as JAX derives it) or
     any JAX function; `primals` and `tangents`, tuples of one length. Keywords are static.
     """
-    if isinstance(f, Operation) and not f.strips(primals):
+    if isinstance(f, Operation) and not (f.strips(primals) or is_batched(f, primals)):
         primals, statics = f._bind(primals, kwargs)
         resolution = f.resolve(primals, statics)
         if resolution.push is not None:

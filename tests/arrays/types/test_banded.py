@@ -94,7 +94,7 @@ MISTAKES = {
         "`lower` must have one entry less.*, 0",
     ),
     "off": (lambda: tj.SymTridiagonal([1.0, 2.0], [3.0, 4.0]), "SymTridiagonal: `off` must.*, 1"),
-    "rank": (lambda: tj.SymTridiagonal(np.eye(2), [3.0]), "`diag` must have 1 dimension"),
+    "rank": (lambda: tj.SymTridiagonal(1.0, [3.0]), "`diag` must have 1 dimension"),
     "rows": (lambda: tj.Banded(np.ones((3, 4)), 1, 2), r"Banded: 1 .* 2 above .*\(4, n\)"),
     "negative": (lambda: tj.Banded(np.ones((2, 4)), -1, 2), "Banded: -1 diagonals"),
     "system": (lambda: tj.solve(FAMILY["Banded"](), np.ones(4)), "does not fit a matrix"),

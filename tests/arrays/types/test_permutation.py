@@ -20,7 +20,8 @@ RNG = np.random.default_rng(7)
         ([-1, 0, 1], r"missing: \[2\]"),
         ([0.0, 1.0], "vector of integers"),
         ([True, False], "vector of integers"),
-        ([[0, 1]], "vector of integers"),
+        (0, "vector of integers"),
+        ([[0, 1], [1, 1]], r"missing: \[0\]"),
     ],
 )
 def test_what_is_no_permutation_is_refused(indices, says):

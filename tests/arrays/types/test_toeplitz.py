@@ -53,7 +53,7 @@ def test_from_column_is_what_scipy_makes():
         (lambda: tj.Toeplitz(jnp.ones(4)), "(?s)odd number of diagonals.*Hint: say `shape"),
         (lambda: tj.Toeplitz(jnp.ones(4), (2, 4)), "do not fit the shape"),
         (lambda: tj.Toeplitz(jnp.ones(2), (0, 3)), "do not fit the shape"),
-        (lambda: tj.Toeplitz(jnp.ones((2, 3))), "`values` must.* 1 dimension"),
+        (lambda: tj.Toeplitz(1.0), "`values` must.* 1 dimension"),
         (lambda: tj.Toeplitz.from_column(jnp.ones((2, 2))), "must be vectors"),
         (lambda: tj.solve(tj.Toeplitz(jnp.ones(4), (2, 3)), jnp.ones(2)), "needs a square matrix"),
         (lambda: tj.Toeplitz(VALUES) @ jnp.ones(4), "cannot multiply"),

@@ -23,7 +23,7 @@ from tanjax._typing import (
 )
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, canonical_field, set_fields, static_field
+from .._abstract import AbstractArray, array_field, canonical_field, set_fields, static_field
 from .._register import register_array_type
 
 
@@ -40,7 +40,7 @@ class Fill(AbstractArray):
     units = "value: u -> u"
     fields_are_entries = True
 
-    value: Shaped[Array, ""]
+    value: Shaped[Array, ""] = array_field(ndim=0)
     size_: Shape = static_field()
 
     def __init__(self, value: Factor, shape: int | Sequence[int]) -> None:

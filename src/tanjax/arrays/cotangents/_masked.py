@@ -11,7 +11,7 @@ from tanjax._errors import RegistrationError
 from tanjax._typing import AnyArray, DenseArray, DType, Natural, Samples, Scalar, Shape
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, conj_of_fields, set_fields, static_field
+from .._abstract import AbstractArray, array_field, conj_of_fields, set_fields, static_field
 from .._register import register_array_type
 from .._table import fact
 
@@ -30,7 +30,7 @@ class Masked(AbstractArray):
     units = "matrix: u -> u"
     conj = conj_of_fields
 
-    matrix: Shaped[AnyArray, "m n"]
+    matrix: Shaped[AnyArray, "m n"] = array_field(ndim=2)
     pattern: Pattern = static_field(default="lower")
 
     def __post_init__(self) -> None:

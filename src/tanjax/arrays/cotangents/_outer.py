@@ -24,7 +24,7 @@ from tanjax._typing import (
 )
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, conj_of_fields, set_fields
+from .._abstract import AbstractArray, array_field, conj_of_fields, set_fields
 from .._register import register_array_type
 
 
@@ -40,8 +40,8 @@ class Outer(AbstractArray):
     units = "left: u, right: v -> u*v"
     conj = conj_of_fields
 
-    left: Shaped[Array, "m k"]
-    right: Shaped[Array, "n k"]
+    left: Shaped[Array, "m k"] = array_field(ndim=2)
+    right: Shaped[Array, "n k"] = array_field(ndim=2)
 
     def __init__(self, left: Shaped[ArrayLike, " m *k"], right: Shaped[ArrayLike, " n *k"]) -> None:
         left, right = (jnp.asarray(x) for x in (left, right))

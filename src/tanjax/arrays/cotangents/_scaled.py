@@ -24,7 +24,7 @@ from tanjax._typing import (
 )
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, canonical_field, conj_of_fields, set_fields
+from .._abstract import AbstractArray, array_field, canonical_field, conj_of_fields, set_fields
 from .._densify import densified
 from .._leaves import is_inexact
 from .._register import register_array_type
@@ -50,8 +50,8 @@ class Scaled(AbstractArray):
     units = "matrix: u, factor: v -> u*v"
     conj = conj_of_fields
 
-    matrix: Shaped[AnyArray, "*shape"]
-    factor: Shaped[Array, ""]
+    matrix: Shaped[AnyArray, "*shape"] = array_field(ndim=2)
+    factor: Shaped[Array, ""] = array_field(ndim=0)
 
     def __post_init__(self) -> None:
         if array_type(self.matrix) is None:
@@ -60,7 +60,8 @@ class Scaled(AbstractArray):
 
     @property
     def shape(self) -> Shape:
-        return tuple(self.matrix.shape)
+        core = self.matrix.shape
+        return (*self.batch_shape, *core[max(0, len(core) - 2) :])
 
     @property
     def dtype(self) -> DType:

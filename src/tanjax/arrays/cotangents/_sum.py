@@ -57,6 +57,14 @@ class Sum(AbstractArray):
         return tuple(self.terms[0].shape)
 
     @property
+    def batch_shape(self) -> Shape:
+        """That of the terms that say it; of dense ones alone, what comes before a matrix."""
+        structured = [t for t in self.terms if is_own(t)]
+        if not structured:
+            return self.shape[:-2]
+        return max((t.batch_shape for t in structured), key=len)
+
+    @property
     def dtype(self) -> DType:
         return jnp.result_type(*(t.dtype for t in self.terms))
 

@@ -12,7 +12,9 @@ from jaxtyping import Shaped
 from tanjax._typing import AnyArray, DenseArray, DType, LinearTerms, Natural, Samples, Scalar, Shape
 
 from .._abstract import AbstractArray, default_dtype, set_fields, static_field
+from .._batches import COUNTED
 from .._register import register_array_type
+from ._fill import Fill
 
 
 @register_array_type(linear=True, isometric=True, injective=True)
@@ -91,3 +93,7 @@ class Zero(AbstractArray):
 
     def pair(self, other: Natural) -> Scalar:
         return jnp.zeros((), self.kind)
+
+
+# No numbers, so no place for leading axes; as many zeros as there are arrays have.
+COUNTED[Zero] = lambda x, batch: Fill(jnp.zeros(batch, x.kind), x.size_)

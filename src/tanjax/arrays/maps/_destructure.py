@@ -25,6 +25,7 @@ from tanjax._errors import CotangentError, describe, message
 from tanjax._typing import Arraylike, DenseArray, Factor, Natural, Primal, Structural
 
 from .. import _queries as ask
+from .._batches import batch_of, over_batches
 from .._leaves import from_tangent_leaves, is_inexact, tangent_leaves
 from .._table import ArrayType, array_type
 from ._tangents import fit_leaf, zero_tangent
@@ -47,6 +48,8 @@ def pushforward_of_destructure(x: Primal) -> Callable[[Structural], Natural]:
     if kind is None:
         return lambda t: t
     check = functools.partial(check_structural, "pushforward_of_destructure", x)
+    if batch_of(x) and not x.has_unit:
+        return lambda t: natural_of_batch(pushforward_of_destructure, x, check(t))
     return lambda t: with_pattern_of(x, kind.pushforward_of_destructure(x, check(t)))
 
 
@@ -82,8 +85,29 @@ def to_structural(name: str, x: Primal, natural: Arraylike | None) -> Structural
     ask.check_natural(f"{name}({describe(x)})", jnp.asarray(x) if kind is None else x, natural)
     if kind is None:
         return fit_leaf(name, x, ask.dense(natural))
+    if batch_of(x) and not x.has_unit:
+        return _structural_of_batch(name, x, natural)
     where = f"{name}({describe(x)})"
     return fit_structural(where, x, _term_by_term(where, name, kind, x, natural))
+
+
+def natural_of_batch(
+    convert: Callable[[Primal], Callable[[Structural], Natural]], x: Primal, structural: Structural
+) -> Natural:
+    """`convert(x)(structural)`, J or J⁺ᵀ, for every array of a batch."""
+    batch = batch_of(x)
+    one = lambda x, leaves: convert(x)(from_tangent_leaves(x, leaves))
+    found = over_batches("natural", one, (x, tangent_leaves(x, structural)), (batch, batch))
+    return found.replace(size_=ask.shape(x)) if ask.linear_terms(found) == () else found
+
+
+def _structural_of_batch(name: str, x: Primal, natural: Arraylike) -> Structural:
+    """`to_structural` for every array of a batch."""
+    batch = batch_of(x)
+    if batch_of(natural) != batch:
+        natural = ask.dense(natural)
+    one = lambda x, natural: tangent_leaves(x, to_structural(name, x, natural))
+    return from_tangent_leaves(x, over_batches(name, one, (x, natural), (batch, batch)))
 
 
 def _term_by_term(

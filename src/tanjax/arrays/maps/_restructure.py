@@ -21,6 +21,7 @@ from jaxtyping import Bool, Shaped
 from tanjax._typing import AnyArray, Arraylike, Natural, Primal, Structural
 
 from .. import _queries as ask
+from .._batches import batch_of
 from .._leaves import is_inexact
 from .._table import array_type, array_type_of
 from ..cotangents._scaled import scaled
@@ -28,6 +29,7 @@ from ..cotangents._sum import plus
 from ..cotangents._zero import Zero
 from ._destructure import (
     check_structural,
+    natural_of_batch,
     pullback_of_destructure,
     pushforward_of_destructure,
     to_structural,
@@ -81,6 +83,8 @@ def pullback_of_restructure(x: Primal) -> Callable[[Structural], Natural]:
         if 0 in shape:
             return Zero(shape, jnp.result_type(*jax.tree.leaves(x)) if jax.tree.leaves(x) else None)
         check_structural("pullback_of_restructure", x, t)
+        if batch_of(x) and not x.has_unit:
+            return natural_of_batch(pullback_of_restructure, x, t)
         return with_pattern_of(x, kind.pullback_of_restructure(x, t))
 
     return pull

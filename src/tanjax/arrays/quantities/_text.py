@@ -19,7 +19,7 @@ from jaxtyping import PyTree
 
 from tanjax._dtype_range import range_of
 
-from .._abstract import show
+from .._show import show
 from .._table import array_type
 
 _DIGITS = decimal.Context(prec=50, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)

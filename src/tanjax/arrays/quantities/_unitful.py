@@ -37,9 +37,10 @@ from tanjax._typing import AnyArray, Arraylike, DType, Natural, Scalar
 from tanjax.units import Unit
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, show, static_field
+from .._abstract import AbstractArray, static_field
 from .._register import register_array_type
-from .._table import fact
+from .._show import show
+from .._table import fact, is_own
 from ..maps._destructure import destructure, pullback_of_destructure, pushforward_of_destructure
 from ..maps._restructure import pullback_of_restructure, pushforward_of_restructure
 from ._conversion import bits_in, convert as convert, factor_of, fitting
@@ -133,6 +134,10 @@ class Unitful(AbstractArray):
     @property
     def core_ndim(self) -> int | None:
         return getattr(self.stored, "core_ndim", None)
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return self.stored.batch_shape if is_own(self.stored) else ()
 
     @property
     def is_linear(self) -> bool:

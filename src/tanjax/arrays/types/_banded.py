@@ -13,7 +13,7 @@ from tanjax._errors import ShapeError, describe
 from tanjax._typing import AnyArray, DenseArray, DType, Natural, Samples, Scalar, Shape
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, canonical_field, set_fields, static_field
+from .._abstract import AbstractArray, array_field, canonical_field, set_fields, static_field
 from .._register import register_array_type
 from ._tridiagonal import band_block, no_entries
 
@@ -38,7 +38,7 @@ class Banded(AbstractArray):
     units = "bands: u -> u"
     fields_are_entries = True
 
-    bands: Shaped[Array, "width n"]
+    bands: Shaped[Array, "width n"] = array_field(ndim=2)
     lower: int = static_field()
     upper: int = static_field()
 

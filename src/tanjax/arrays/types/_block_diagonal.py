@@ -25,7 +25,7 @@ from tanjax._typing import (
 )
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, conj_of_fields
+from .._abstract import AbstractArray, array_field, conj_of_fields
 from .._register import register_array_type
 from .._table import fact
 from ..cotangents._scaled import Scaled, scaled
@@ -48,7 +48,7 @@ class BlockDiagonal(AbstractArray):
     units = "*blocks: u -> u"
     conj = conj_of_fields
 
-    blocks: tuple[Shaped[AnyArray, "_ _"], ...]
+    blocks: tuple[Shaped[AnyArray, "_ _"], ...] = array_field(ndim=2)
 
     def __init__(self, *blocks: Matrixlike) -> None:
         matrices = tuple(map(ask.array, blocks))
@@ -74,7 +74,7 @@ class BlockDiagonal(AbstractArray):
     @property
     def shape(self) -> Shape:
         shapes = [b.shape for b in self.blocks]
-        return (*shapes[0][:-2], sum(s[-2] for s in shapes), sum(s[-1] for s in shapes))
+        return (*self.batch_shape, sum(s[-2] for s in shapes), sum(s[-1] for s in shapes))
 
     @property
     def dtype(self) -> DType:

@@ -11,7 +11,7 @@ from jaxtyping import Shaped
 from tanjax._typing import AnyArray, DenseArray, DType, Natural, Samples, Scalar, Shape
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, canonical_field
+from .._abstract import AbstractArray, array_field, canonical_field
 from .._register import register_array_type
 from ..cotangents._fill import Fill
 from ..cotangents._outer import Outer
@@ -46,7 +46,7 @@ class Circulant(AbstractArray):
     units = "column: u -> u"
     fields_are_entries = True
 
-    column: Shaped[Array, " n"]
+    column: Shaped[Array, " n"] = array_field(ndim=1)
 
     def __post_init__(self) -> None:
         canonical_field(self, "column", 1)

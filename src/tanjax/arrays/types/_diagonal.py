@@ -12,7 +12,7 @@ from jaxtyping import Shaped
 from tanjax._typing import AnyArray, DenseArray, DType, Natural, Query, Samples, Scalar, Shape
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, canonical_field
+from .._abstract import AbstractArray, array_field, canonical_field
 from .._register import register_array_type
 
 
@@ -30,7 +30,7 @@ class Diagonal(AbstractArray):
     units = "diag: u -> u"
     fields_are_entries = True
 
-    diag: Shaped[Array, " n"]
+    diag: Shaped[Array, " n"] = array_field(ndim=1)
 
     def __post_init__(self) -> None:
         canonical_field(self, "diag", 1)

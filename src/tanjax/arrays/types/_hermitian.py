@@ -21,8 +21,9 @@ from tanjax._typing import (
 )
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, conj_of_fields, set_fields, show, static_field
+from .._abstract import AbstractArray, array_field, conj_of_fields, set_fields, static_field
 from .._register import register_array_type
+from .._show import show
 from ._symmetric import mirror, square
 
 
@@ -42,7 +43,7 @@ class Hermitian(AbstractArray):
     units = "data: u -> u"
     conj = conj_of_fields
 
-    data: Shaped[Array, "n n"]
+    data: Shaped[Array, "n n"] = array_field(ndim=2)
     definite: bool = static_field(default=False)
 
     def __init__(

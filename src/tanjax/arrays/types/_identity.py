@@ -22,6 +22,7 @@ from tanjax._typing import (
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, conj_of_fields, default_dtype, set_fields, static_field
+from .._batches import COUNTED
 from .._register import register_array_type
 from ..cotangents._zero import Zero
 from ._diagonal import Diagonal
@@ -100,3 +101,7 @@ class Identity(AbstractArray):
 
     def pair(self, other: Natural) -> Scalar:
         return jnp.sum(ask.diagonal(other))
+
+
+# One matrix for a whole batch has no place for leading axes; a diagonal of ones has.
+COUNTED[Identity] = lambda x, batch: Diagonal(jnp.ones((*batch, x.n), x.kind))

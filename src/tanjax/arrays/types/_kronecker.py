@@ -27,7 +27,7 @@ from tanjax._typing import (
 )
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, conj_of_fields
+from .._abstract import AbstractArray, array_field, conj_of_fields
 from .._register import register_array_type
 from .._table import array_type
 from ..cotangents._outer import Outer
@@ -56,7 +56,7 @@ class Kronecker(AbstractArray):
     units = "product"
     conj = conj_of_fields
 
-    factors: tuple[Shaped[AnyArray, "_ _"], ...]
+    factors: tuple[Shaped[AnyArray, "_ _"], ...] = array_field(ndim=2)
 
     def __init__(self, *factors: Matrixlike) -> None:
         matrices = tuple(map(ask.array, factors))
@@ -71,7 +71,7 @@ class Kronecker(AbstractArray):
     def shape(self) -> Shape:
         shapes = [f.shape for f in self.factors]
         return (
-            *shapes[0][:-2],
+            *self.batch_shape,
             int(np.prod([s[-2] for s in shapes])),
             int(np.prod([s[-1] for s in shapes])),
         )

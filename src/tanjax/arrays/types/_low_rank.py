@@ -24,7 +24,7 @@ from tanjax._typing import (
 )
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, canonical_field, conj_of_fields
+from .._abstract import AbstractArray, array_field, canonical_field, conj_of_fields
 from .._register import register_array_type
 from ..cotangents._outer import Outer
 from ..maps import _defaults as default
@@ -43,8 +43,8 @@ class LowRank(AbstractArray):
     units = "u: u, v: v -> u*v"
     conj = conj_of_fields
 
-    u: Shaped[Array, "m r"]
-    v: Shaped[Array, "n r"]
+    u: Shaped[Array, "m r"] = array_field(ndim=2)
+    v: Shaped[Array, "n r"] = array_field(ndim=2)
 
     def __post_init__(self) -> None:
         u, v = canonical_field(self, "u", 2), canonical_field(self, "v", 2)

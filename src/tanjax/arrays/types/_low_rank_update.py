@@ -23,7 +23,7 @@ from tanjax._typing import (
 )
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, canonical_field, conj_of_fields
+from .._abstract import AbstractArray, array_field, canonical_field, conj_of_fields
 from .._register import register_array_type
 from .._table import array_type
 from ..cotangents._outer import Outer
@@ -50,10 +50,10 @@ class LowRankUpdate(AbstractArray):
     units = staticmethod(lambda *args, **kwargs: _with_units(*args, **kwargs))
     conj = conj_of_fields
 
-    base: Shaped[AnyArray, "m n"]
-    u: Shaped[Array, "m r"]
-    d: Shaped[Array, " r"] | None = None
-    v: Shaped[Array, "n r"] | None = None
+    base: Shaped[AnyArray, "m n"] = array_field(ndim=2)
+    u: Shaped[Array, "m r"] = array_field(ndim=2)
+    d: Shaped[Array, " r"] | None = array_field(ndim=1, default=None)
+    v: Shaped[Array, "n r"] | None = array_field(ndim=2, default=None)
 
     def __post_init__(self) -> None:
         rows, r = canonical_field(self, "u", 2).shape
@@ -81,7 +81,7 @@ class LowRankUpdate(AbstractArray):
 
     @property
     def shape(self) -> Shape:
-        return tuple(self.base.shape)
+        return (*self.batch_shape, *self.base.shape[-2:])
 
     @property
     def dtype(self) -> DType:

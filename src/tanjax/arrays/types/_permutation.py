@@ -28,15 +28,16 @@ from tanjax._typing import (
 from .. import _queries as ask
 from .._abstract import (
     AbstractArray,
+    array_field,
     as_dense_field,
     conj_of_fields,
     default_dtype,
     set_fields,
-    show,
     static_field,
 )
 from .._leaves import is_inexact
 from .._register import register_array_type
+from .._show import show
 from ..cotangents._zero import Zero
 from ..maps._tangents import zero_tangent
 
@@ -58,9 +59,10 @@ class Permutation(AbstractArray):
     """
 
     core_ndim = 2
+    constructor_takes_batches = True  # it looks at values, which no map shows
     conj = conj_of_fields
 
-    indices: Integer[Array, " n"]
+    indices: Integer[Array, " n"] = array_field(ndim=1)
     kind: DType = static_field()
 
     def __init__(self, indices: Arraylike, dtype: DTypeLike | None = None) -> None:
@@ -155,15 +157,17 @@ class Permutation(AbstractArray):
 
 def _check(indices: Shaped[Array, " ..."]) -> None:
     """Raise `ShapeError` unless the indices are a permutation, as far as one can see."""
-    if indices.ndim != 1 or is_inexact(indices) or indices.dtype == bool:
+    if indices.ndim == 0 or is_inexact(indices) or indices.dtype == bool:
         raise ShapeError(
             f"Permutation: `indices` must be a vector of integers.\n  got: {describe(indices)}"
         )
     if isinstance(indices, jax.core.Tracer):
         return
-    found, n = np.asarray(indices), indices.shape[0]
-    wrong = np.flatnonzero(np.sort(found) != np.arange(n))
+    n = indices.shape[-1]
+    rows = np.asarray(indices).reshape(-1, n) if n else np.zeros((0, 0), int)
+    wrong = np.flatnonzero(np.any(np.sort(rows) != np.arange(n), axis=-1))
     if wrong.size:
+        found = rows[wrong[0]]
         once = np.bincount(found[(found >= 0) & (found < n)], minlength=n)
         raise ShapeError(
             f"Permutation: `indices` must hold every number from 0 to {n - 1} once.\n"

@@ -11,7 +11,7 @@ from jaxtyping import Shaped
 from tanjax._typing import AnyArray, DenseArray, DType, Natural, Samples, Scalar, Shape
 
 from .. import _queries as ask
-from .._abstract import AbstractArray
+from .._abstract import AbstractArray, array_field
 from .._register import register_array_type
 from ._tridiagonal import (
     band_block,
@@ -41,8 +41,8 @@ class SymTridiagonal(AbstractArray):
     units = "diag: u, off: u -> u"
     fields_are_entries = True
 
-    diag: Shaped[Array, " n"]
-    off: Shaped[Array, " m"]
+    diag: Shaped[Array, " n"] = array_field(ndim=1)
+    off: Shaped[Array, " m"] = array_field(ndim=1)
 
     def __post_init__(self) -> None:
         check_lengths(self, "off")

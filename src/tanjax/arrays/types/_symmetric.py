@@ -18,12 +18,13 @@ from tanjax._typing import AnyArray, DenseArray, DType, Matrixlike, Natural, Sam
 from .. import _queries as ask
 from .._abstract import (
     AbstractArray,
+    array_field,
     as_dense_field,
     set_fields,
-    show,
     static_field,
 )
 from .._register import register_array_type
+from .._show import show
 from ..cotangents._outer import Outer
 from ..cotangents._sum import Sum
 
@@ -46,7 +47,7 @@ class Symmetric(AbstractArray):
     units = "data: u -> u"
     fields_are_entries = True
 
-    data: Shaped[Array, "n n"]
+    data: Shaped[Array, "n n"] = array_field(ndim=2)
     definite: bool = static_field(default=False)
 
     def __init__(

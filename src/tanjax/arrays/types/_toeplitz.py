@@ -22,8 +22,9 @@ from tanjax._typing import (
 )
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, canonical_field, set_fields, show, static_field
+from .._abstract import AbstractArray, array_field, canonical_field, set_fields, static_field
 from .._register import register_array_type
+from .._show import show
 from ..cotangents._fill import Fill
 from ..cotangents._outer import Outer
 from ._diagonal import Diagonal
@@ -52,7 +53,7 @@ class Toeplitz(AbstractArray):
     units = "values: u -> u"
     fields_are_entries = True
 
-    values: Shaped[Array, " d"]
+    values: Shaped[Array, " d"] = array_field(ndim=1)
     size_: tuple[int, int] = static_field()
 
     def __init__(self, values: Arraylike, shape: Shape | None = None) -> None:

@@ -21,7 +21,7 @@ from tanjax._typing import (
 )
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, set_fields, static_field
+from .._abstract import AbstractArray, array_field, set_fields, static_field
 from .._register import register_array_type
 from ._diagonal import Diagonal
 from ._symmetric import square
@@ -41,7 +41,7 @@ class Triangular(AbstractArray):
     units = "data: u -> u"
     fields_are_entries = True
 
-    data: Shaped[Array, "n n"]
+    data: Shaped[Array, "n n"] = array_field(ndim=2)
     lower: bool = static_field(default=True)
     unit_diagonal: bool = static_field(default=False)
 

@@ -13,7 +13,7 @@ from tanjax._errors import ShapeError, describe
 from tanjax._typing import AnyArray, DenseArray, DType, Natural, Samples, Scalar, Shape
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, canonical_field, set_fields
+from .._abstract import AbstractArray, array_field, canonical_field, set_fields
 from .._register import register_array_type
 
 
@@ -36,9 +36,9 @@ class Tridiagonal(AbstractArray):
     units = "lower: u, diag: u, upper: u -> u"
     fields_are_entries = True
 
-    lower: Shaped[Array, " m"]
-    diag: Shaped[Array, " n"]
-    upper: Shaped[Array, " m"]
+    lower: Shaped[Array, " m"] = array_field(ndim=1)
+    diag: Shaped[Array, " n"] = array_field(ndim=1)
+    upper: Shaped[Array, " m"] = array_field(ndim=1)
 
     def __post_init__(self) -> None:
         check_lengths(self, "lower", "upper")

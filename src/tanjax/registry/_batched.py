@@ -1,0 +1,125 @@
+"""Calls with a batch among their arguments.
+
+Implementations and rules are written for one matrix. Leading axes of a structured argument are
+found here, after dispatch and before anything else, and the call is mapped over them; dense
+arguments take part as the operation declares (`core_ndims`).
+
+Sharp edge: of an operation that declares nothing, nobody knows whether a dense argument has an
+array for each of the batch or is one for all. Then scalars only are taken.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from tanjax._errors import ShapeError, describe, message
+from tanjax._typing import Function, Shape
+from tanjax.arrays import Unitful, batch_of, broadcast, counted, is_structured, over_batches
+
+from ._table import is_static_value
+
+if TYPE_CHECKING:
+    from ._operation import Operation
+
+
+def call(
+    op: Operation, function: Function, args: Sequence[PyTree], statics: dict[str, PyTree]
+) -> PyTree:
+    """`function(*args)`, mapped over the batches among the arguments of a call of `op`."""
+    batches = batches_of(op, args)
+    if batches is None:
+        return function(*args)
+    if op.batched is not None:
+        return op.batched(op, *args, **statics)
+    fixed = {i: a for i, a in enumerate(args) if is_static_value(a)}
+    places = [i for i in range(len(args)) if i not in fixed]
+
+    def one(*moving: PyTree) -> PyTree:
+        given = {**fixed, **dict(zip(places, moving, strict=True))}
+        return function(*(given[i] for i in range(len(args))))
+
+    moving = [_scalar(op, args[i], batches[i]) for i in places]
+    shapes = [batches[i] for i in places]
+    return counted(over_batches(op.name, one, moving, shapes), broadcast(op.name, shapes))
+
+
+def batches_of(op: Operation, args: Sequence[PyTree]) -> list[Shape] | None:
+    """The leading axes of every argument; `None` if there is no batch of structured arrays."""
+    if not any(map(_has_structure, args)):
+        return None
+    batches = [_batch(op, i, a) for i, a in enumerate(args)]
+    if not any(batches):
+        return None
+    if op.core_ndims is None and op.batched is None:
+        for a, name in zip(args, op.names_for(len(args)), strict=True):
+            if _is_dense(a) and not is_static_value(a) and jnp.ndim(_number(a)):
+                raise _unknown(op.name, name, a)
+    return batches
+
+
+def is_batched(op: Operation, args: Sequence[PyTree]) -> bool:
+    """Whether a call is one of a batch."""
+    return batches_of(op, args) is not None
+
+
+def _batch(op: Operation, place: int, x: PyTree) -> Shape:
+    if _is_dense(x):
+        if op.core_ndims is None or is_static_value(x):
+            return ()
+        shape = jnp.shape(_number(x))
+        core_ndim = op.core_ndims[min(place, len(op.core_ndims) - 1)]
+        return shape[: max(0, len(shape) - core_ndim)]
+    if is_structured(x):
+        return batch_of(x)
+    inner = [v for v in jax.tree.leaves(x, is_leaf=is_structured) if batch_of(v)]
+    if inner:
+        raise ShapeError(
+            message(
+                f"{op.name}: an argument holds a batch of arrays.",
+                f"got: {describe(inner[0])}",
+                hint=f"map the operation: `jax.vmap(tj.{op.name})(...)`.",
+            )
+        )
+    return ()
+
+
+def _is_dense(x: PyTree) -> bool:
+    """Whether an argument is one dense array, of numbers or of quantities."""
+    if type(x) is Unitful:
+        return not is_structured(x.stored)
+    return not is_structured(x) and jax.tree_util.all_leaves([x])
+
+
+def _has_structure(x: PyTree) -> bool:
+    if is_structured(x):
+        return not _is_dense(x)
+    return any(map(is_structured, jax.tree.leaves(x, is_leaf=is_structured)))
+
+
+def _number(x: PyTree) -> PyTree:
+    return x.stored if type(x) is Unitful else x
+
+
+def _scalar(op: Operation, x: PyTree, batch: Shape) -> PyTree:
+    """One number for each of a batch, `(..., 1, 1)`, as that for an operation entry by entry."""
+    if op.elementwise and batch and _is_dense(x) and jnp.shape(_number(x))[-2:] == (1, 1):
+        return jax.tree.map(functools.partial(jnp.squeeze, axis=(-2, -1)), x)
+    return x
+
+
+def _unknown(op: str, name: str, x: PyTree) -> ShapeError:
+    return ShapeError(
+        message(
+            f"{op}: there is a batch of structured arrays, and `{name}` is dense.",
+            f"got: {describe(x)}",
+            "why: the operation does not say how many dimensions one such argument has.",
+            hint="declare `@tj.operation(core_ndims=...)`, or map it: "
+            f"`jax.vmap({op}, in_axes=...)`.",
+        )
+    )
