@@ -5,6 +5,8 @@ does not depend on what another page registered, nor on the settings of the test
 """
 
 import os
+import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 PAGES = [ROOT / "README.md", *sorted((DOCS / "pages").rglob("*.md"))]
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
+SEVERAL = "four_devices.py"  # has a test of its own, which runs it in one process as well
 
 
 def run_python(*arguments, cwd):
@@ -39,9 +42,42 @@ def test_page(page, tmp_path):
     assert page.name != "README.md" or ": 0 blocks" not in output, "the README shows no code"
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+@pytest.mark.parametrize(
+    "example", [e for e in EXAMPLES if e.name != SEVERAL], ids=lambda example: example.name
+)
 def test_example(example, tmp_path):
     run_python("-W", "error", example, cwd=tmp_path)
+
+
+def test_four_devices_of_two_processes(tmp_path):
+    """The same loss as in one process, to all digits that the example prints."""
+    example = DOCS / "examples" / SEVERAL
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        coordinator = f"127.0.0.1:{s.getsockname()[1]}"
+    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, example, coordinator, "2", str(i)],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    try:
+        outputs = [p.communicate(timeout=240)[0] for p in started]
+    finally:
+        for p in started:
+            p.kill()
+    alone = run_python("-W", "error", example, cwd=tmp_path)
+    (loss,) = re.findall(r"loss per week: .*", alone)
+    for p, output in zip(started, outputs, strict=True):
+        assert p.returncode == 0, output
+        assert "4 devices of 2 processes, sent by: ['all-reduce']" in output, output
+        assert loss in output, output
 
 
 def test_docstrings(tmp_path):

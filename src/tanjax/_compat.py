@@ -51,14 +51,14 @@ def varying_axes(x: Any) -> frozenset[Any]:
     )
 
 
-def align(tree: Any) -> Any:
-    """Cast every leaf to the union of the varying axes of all leaves.
+def align(tree: Any, *like: Any) -> Any:
+    """Cast every leaf to the union of the varying axes of all leaves, and of those of `like`.
 
     The transpose of this cast is the sum over the axes that was missing, so that a rule for a
     replicated operand is right under `shard_map` without ever mentioning a mesh axis.
     """
     axes: frozenset[Any] = frozenset()
-    for leaf in jax.tree.leaves(tree):
+    for leaf in jax.tree.leaves((tree, like)):
         axes |= varying_axes(leaf)
     if not axes:
         return tree

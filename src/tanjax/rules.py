@@ -3,6 +3,7 @@
 out, pullback = tj.rules.rrule(tj.solve, a, b)
 with tj.rules.lowering("public"):
 jax.grad(loss)(a)
+start = tj.rules.align(jnp.zeros_like(x), x)  # what a loop in a rule starts with
 """
 
 from .arrays import (
@@ -10,6 +11,7 @@ from .arrays import (
     registered_array_types as registered_array_types,
 )
 from .registry import (
+    align as align,
     as_custom_vjp as as_custom_vjp,
     frule as frule,
     lowering as lowering,

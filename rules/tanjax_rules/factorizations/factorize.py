@@ -93,7 +93,7 @@ def _slogdet_dense(solve: Function, value: Function) -> Function:
     ) -> tuple[tuple[Natural, Natural], tuple[Natural, Natural]]:
         matrix, parts = primals
         sign, logarithm = slogdet(matrix, parts)
-        eye = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
+        eye = tj.rules.align(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix)
         inverse = solve(matrix, parts, eye, False)
         y_dot = jnp.sum(jnp.swapaxes(inverse, -1, -2) * tangents[0], axis=(-2, -1))
         turned = sign * (y_dot - jnp.real(y_dot).astype(y_dot.dtype))

@@ -137,6 +137,7 @@ def _linear_solve(
     fixed = f._replace(**{k: lax.stop_gradient(v) for k, v in f._asdict().items()})
     directions = [lambda _, y: _substitute(fixed, y), lambda _, y: _substitute_back(fixed, y)]
     width, lower = f.rows.shape[1], f.lower
+    b = tj.rules.align(b, f.rows)
     if not transposed:
         return lax.custom_linear_solve(lambda x: product(f.rows, lower, x), b, *directions)
     rows, upper = transposed_rows(f.rows, lower), width - 1 - lower
@@ -235,7 +236,8 @@ def inverse_band(f: BandFactor) -> Shaped[Array, "n width"]:
         return tuple(z[:-1] for z in window[:lower]), window[lower]
 
     nothing = (jnp.zeros((width - 1,), f.upper.dtype),) * lower
-    first, rows = lax.scan(step, nothing, (f.upper, f.multipliers, f.exchanged), reverse=True)
+    start = tj.rules.align(nothing, f.upper)
+    first, rows = lax.scan(step, start, (f.upper, f.multipliers, f.exchanged), reverse=True)
     top = [jnp.pad(z, (lower - i, 0))[:width] for i, z in enumerate(first)]
     return jnp.concatenate([*(z[None] for z in top), rows])[:n]
 

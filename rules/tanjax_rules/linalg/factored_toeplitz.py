@@ -70,10 +70,13 @@ def factored_toeplitz(a: SquareToeplitz) -> FactoredToeplitz:
     a = a.replace(values=a.values.astype(wide_enough(a.dtype)))
     values = lax.stop_gradient(a.values)
     fixed, sides = a.replace(values=values), unit_and_border(values)
+    alike = lambda found: tj.rules.align(found, values)  # what branches return must vary alike
     unknown = lambda: (sides, values[0], jnp.full((), jnp.nan, jnp.finfo(values.dtype).dtype))
-    definite = lax.cond(_is_hermitian(values), lambda: by_schur(values), unknown)
+    definite = lax.cond(
+        _is_hermitian(values), lambda: alike(by_schur(values)), lambda: alike(unknown())
+    )
     columns, sign, logabsdet = lax.cond(
-        jnp.isfinite(definite[2]), lambda: definite, lambda: by_elimination(values)
+        jnp.isfinite(definite[2]), lambda: definite, lambda: alike(by_elimination(values))
     )
     f = FactoredToeplitz(a, columns, sign, logabsdet)
     return f._replace(columns=columns + inverse_product(f, sides - fixed.apply(columns)))
@@ -96,9 +99,12 @@ def unit_and_border(values: Shaped[Array, " d"]) -> Shaped[Array, "n 2"]:
 # -- the inverse -----------------------------------------------------------------------------------
 
 
-def inverse_product(f: FactoredToeplitz, b: DenseColumns) -> DenseColumns:
+def inverse_product(
+    f: FactoredToeplitz, b: DenseColumns, turn: Complex[Array, " n"] | None = None
+) -> DenseColumns:
     """`T⁻¹ b` for a vector or the columns of a matrix, by six transforms of each."""
-    n, turn = f.columns.shape[0], half_turn(f.columns.shape[0], f.columns.dtype)
+    n = f.columns.shape[0]
+    turn = half_turn(n, f.columns.dtype) if turn is None else turn
     dtype = b.dtype if jnp.iscomplexobj(b) else f.columns.dtype
     rows, columns = (b if b.ndim == 1 else b.T).astype(dtype), f.columns.T.astype(dtype)
     if jnp.iscomplexobj(rows):
@@ -137,14 +143,16 @@ def _linear_solve(f: FactoredToeplitz, b: DenseColumns, *, transposed: bool) -> 
         return (a.transposed() if transposed else a).apply
 
     fixed = jax.tree.map(lax.stop_gradient, f)
+    # A constant within `solve` would not vary over the axes of `shard_map`, as its operands do.
+    turn = tj.rules.align(half_turn(f.columns.shape[0], f.columns.dtype), f)
 
     def solve(b: DenseColumns, transposed: bool) -> DenseColumns:
         b = b[::-1] if transposed else b
-        x = inverse_product(fixed, b)
-        x = x + inverse_product(fixed, b - fixed.a.apply(x))
+        x = inverse_product(fixed, b, turn)
+        x = x + inverse_product(fixed, b - fixed.a.apply(x), turn)
         return x[::-1] if transposed else x
 
-    b = b if jnp.iscomplexobj(b) else b.astype(f.columns.dtype)
+    b = tj.rules.align(b if jnp.iscomplexobj(b) else b.astype(f.columns.dtype), f)
     return lax.custom_linear_solve(
         matvec(f.a),
         b,
@@ -227,7 +235,8 @@ def by_schur(values: Shaped[Array, " d"]) -> Factors:
 
     first = jnp.zeros_like(column).at[0].set(1)
     after = jnp.concatenate([column[1:], jnp.zeros_like(column[:1])])
-    (_, v, a, b), errors = lax.scan(step, (after, column, first, first), None, length=n - 1)
+    start = tj.rules.align((after, column, first, first))
+    (_, v, a, b), errors = lax.scan(step, start, None, length=n - 1)
     log = jnp.log(jnp.real(column[0])) + jnp.sum(jnp.log(errors))
     return jnp.stack([a / v[0], first - shift(b)], axis=1), jnp.ones((), a.dtype), log
 
@@ -294,7 +303,7 @@ def _eliminate(
         b = b - b_k[:, None] * jnp.where(numbers > k, row, 0)
         return (g, b, below, active), (pivot, p)
 
-    start = (g, b, jnp.zeros_like(g), jnp.ones(n, bool))
+    start = tj.rules.align((g, b, jnp.zeros_like(g), jnp.ones(n, bool)))
     (_, _, below, _), (pivots, order) = lax.scan(step, start, numbers)
     return -below, pivots, order
 

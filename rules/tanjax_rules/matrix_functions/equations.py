@@ -69,7 +69,7 @@ def diagonal_equation(
         return lambda _, q: rotated_back(u, divided(q), v).astype(q.dtype)
 
     backward = solve(conjugated(u), conjugated(v))
-    return lax.custom_linear_solve(apply, q, solve(u, v), backward)
+    return lax.custom_linear_solve(apply, tj.rules.align(q, u, v, gains), solve(u, v), backward)
 
 
 def is_general(a: SquareMatrix) -> bool:

@@ -58,6 +58,17 @@ def _array_namespace(self: Any, *, api_version: str | None = None) -> Any:
     return numpy_namespace()
 
 
+def _device(self: Any) -> Any:
+    """The device, or the sharding, of the fields; `None` where they differ or there are none."""
+    places = [getattr(leaf, "device", None) for leaf in jax.tree.leaves(self)]
+    return places[0] if places and all(p == places[0] for p in places) else None
+
+
+def _to_device(self: Any, device: Any, /, *, stream: Any = None) -> Any:
+    """The array with its fields on another device."""
+    return jax.device_put(self, device)
+
+
 def _binary(op: Operation, *, swapped: bool = False) -> Function:
     def method(self: Any, other: PyTree) -> Any:
         if type(other) is bool:
@@ -131,6 +142,8 @@ def install() -> None:
     cls.__array_ufunc__ = _array_ufunc
     cls.__array_function__ = _array_function
     cls.__array_namespace__ = _array_namespace
+    cls.device = property(_device)
+    cls.to_device = _to_device
     cls.mT = property(
         lambda self: ops.transpose(self), doc="The transposed matrix, without conjugation."
     )

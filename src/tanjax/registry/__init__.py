@@ -4,4 +4,9 @@ from ._lowering import lowering as lowering
 from ._natural import wrap_natural_pullback as wrap_natural_pullback
 from ._operation import Operation as Operation, operation as operation, operations as operations
 from ._packs import Pack as Pack, load_pack as load_pack, load_packs as load_packs, packs as packs
-from ._rule_api import as_custom_vjp as as_custom_vjp, frule as frule, rrule as rrule
+from ._rule_api import (
+    align as align,
+    as_custom_vjp as as_custom_vjp,
+    frule as frule,
+    rrule as rrule,
+)

@@ -91,3 +91,17 @@ def as_custom_vjp(op: Operation, **kwargs: PyTree) -> Function:
 
     f.defvjp(forward, backward)
     return f
+
+
+def align(tree: PyTree, *like: PyTree) -> PyTree:
+    """Arrays that vary over the same mesh axes of `shard_map`: over those of any of them.
+
+    JAX does this by itself in arithmetic, and demands it of what a loop starts with, of a tangent
+    in a `custom_jvp`, and of the matrix and the right-hand side of a `custom_linear_solve`.
+    Operands of a rule are aligned already; zeros that the rule makes are not.
+
+    **Arguments:** `tree`, a pytree of arrays; `like`, further ones, of which only the axes count.
+    **Returns:** the arrays of `tree`, cast; outside of `shard_map` the tree as it is.
+    **Derivative:** the sum over the axes that an array lacked.
+    """
+    return _compat.align(tree, *like)

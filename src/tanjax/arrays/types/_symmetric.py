@@ -13,7 +13,16 @@ from jaxtyping import Shaped
 
 from tanjax._compat import symmetric_outer
 from tanjax._errors import RegistrationError, ShapeError, describe, wrong_ndim
-from tanjax._typing import AnyArray, DenseArray, DType, Matrixlike, Natural, Samples, Shape
+from tanjax._typing import (
+    AnyArray,
+    DenseArray,
+    DType,
+    Matrixlike,
+    Natural,
+    Samples,
+    Scalar,
+    Shape,
+)
 
 from .. import _queries as ask
 from .._abstract import (
@@ -27,6 +36,7 @@ from .._register import register_array_type
 from .._show import show
 from ..cotangents._outer import Outer
 from ..cotangents._sum import Sum
+from ._diagonal import Diagonal
 
 
 @register_array_type(linear=True, isometric=True, injective=True)
@@ -111,6 +121,10 @@ class Symmetric(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.data)
 
+    def pair(self, other: Natural) -> Scalar:
+        # Of two in full storage that is the array: nothing is transposed. Others may be thinner.
+        return ask.pair(other.data if type(other) is Symmetric else other, self.data)
+
     def canonical(self) -> Self:
         return self.replace(data=symmetric_part(self.data))
 
@@ -156,6 +170,8 @@ def symmetric_part(natural: Shaped[AnyArray, "... n n"]) -> Shaped[DenseArray, "
     if isinstance(natural, Symmetric):
         return natural.data
     dense = ask.dense(natural)
+    if isinstance(natural, Diagonal):
+        return dense
     if not jnp.issubdtype(dense.dtype, jnp.inexact):
         return dense  # integers have no tangents, and their halves would be no integers
     return (dense + jnp.swapaxes(dense, -1, -2)) / 2
@@ -183,5 +199,16 @@ def _column_and_transpose(
     """
     i = jnp.arange(left.shape[0])
     above = i[:, None] <= i
-    first, second = (jnp.where(above, x, x.T) for x in (left, right))
-    return first * jnp.where(above, right.T, right) + second * jnp.where(above, left.T, left)
+    left_row, right_row = map(_as_every_row, (left, right))
+    first, second = jnp.where(above, left, left_row), jnp.where(above, right, right_row)
+    return first * jnp.where(above, right_row, right) + second * jnp.where(above, left_row, left)
+
+
+def _as_every_row(x: Shaped[Array, "n 1"]) -> Shaped[Array, "n n"]:
+    """The matrix that has a column as every row, as a product.
+
+    On one device XLA makes a broadcast of it, and the time is the same. Of a column that is spread
+    over devices it gathers the n numbers; a broadcast it would form column by column, and exchange
+    n² numbers.
+    """
+    return jnp.matmul(jnp.ones_like(x), x.T, precision=jax.lax.Precision.HIGHEST)

@@ -1,20 +1,40 @@
 """Plain JAX code on structured arrays: its jaxpr, interpreted with our operations.
 
 An equation without a structured operand is JAX's own. One with some runs the operation that keeps
-the structure where there is one for its primitive; calls are entered; everything else sees dense
-arrays, as loudly as `tj.densify` says.
+the structure where there is one for its primitive, or for the function of JAX's that it calls;
+other calls are entered, and loops and branches run with the structure in them where it comes back
+as it went in. Everything else sees dense arrays, as loudly as `tj.densify` says: also functions
+with a derivative of their own (`jax.custom_jvp`, `jax.custom_vjp`), which must not lose it.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+from jax import lax
 from jaxtyping import PyTree
 
+from tanjax import _compat
 from tanjax._typing import Function
-from tanjax.arrays import densified, is_structured
+from tanjax.arrays import (
+    AbstractArray,
+    Diagonal,
+    Hermitian,
+    Symmetric,
+    Triangular,
+    densified,
+    is_structured,
+)
 
-from .. import _operations as ops
+from .. import (
+    _factorizations as factorizations,
+    _matrix_functions as matrix_functions,
+    _operations as ops,
+)
 
 
 def interpret(jaxpr: Any, consts: PyTree, args: list[PyTree]) -> list[PyTree]:
@@ -33,23 +53,178 @@ def interpret(jaxpr: Any, consts: PyTree, args: list[PyTree]) -> list[PyTree]:
 
 def _results(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     if any(map(is_structured, operands)):
-        for key in ("jaxpr", "call_jaxpr"):
-            closed = eqn.params.get(key)
-            if closed is not None and eqn.primitive.name in _CALLS:
-                inner = getattr(closed, "jaxpr", closed)
-                return interpret(inner, getattr(closed, "consts", ()), operands)
-        handler = _KEEPING.get(eqn.primitive.name)
-        kept = NotImplemented if handler is None else handler(eqn, *operands)
+        kept = _kept(eqn, operands)
         if kept is not NotImplemented:
-            return [kept]
-        hint = "write this step with one of tanjax's operations"
-        name = f"lift: {eqn.primitive.name}"
-        operands = [densified(x, name, hint) if is_structured(x) else x for x in operands]
+            return list(kept)
+        operands = _all_dense(eqn, operands)
     out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
     return list(out) if eqn.primitive.multiple_results else [out]
 
 
-_CALLS = ("pjit", "jit", "closed_call", "custom_jvp_call", "custom_vjp_call", "remat2")
+def _kept(eqn: Any, operands: list[PyTree]) -> Any:
+    """The results of an equation with structured operands, or `NotImplemented`."""
+    name = eqn.primitive.name
+    if name in _CALLS:
+        named = _named(eqn, operands)
+        if named is not NotImplemented:
+            return named
+        closed = eqn.params.get("jaxpr") or eqn.params["call_jaxpr"]
+        return interpret(getattr(closed, "jaxpr", closed), getattr(closed, "consts", ()), operands)
+    if name in _CONTROL:
+        return _CONTROL[name](eqn, operands)
+    handler = _KEEPING.get(name)
+    result = NotImplemented if handler is None else handler(eqn, *operands)
+    return NotImplemented if result is NotImplemented else [result]
+
+
+def _all_dense(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
+    hint = "write this step with one of tanjax's operations"
+    name = f"lift: {eqn.primitive.name}"
+    return [densified(x, name, hint) if is_structured(x) else x for x in operands]
+
+
+_CALLS = ("pjit", "jit", "closed_call", "remat", "remat2", "checkpoint")
+
+
+# -- functions of JAX's own ------------------------------------------------------------------------
+
+
+def _named(eqn: Any, operands: list[PyTree]) -> Any:
+    """The results of a function of JAX's for which there is an operation."""
+    found = _FUNCTIONS.get(_compat.jax_function_of(eqn) or "")
+    if found is None:
+        return NotImplemented
+    reference, operation, types = found
+    matrix = operands[0]
+    if not isinstance(matrix, types) or len(matrix.shape) != 2:
+        return NotImplemented
+    avals = tuple((v.aval.shape, v.aval.dtype) for v in eqn.invars)
+    # Flags (`upper=True`, an offset) are no operands: the program says whether there are some.
+    if str(eqn.params["jaxpr"].jaxpr) != _program(reference, avals):
+        return NotImplemented
+    out = operation(*operands)
+    return out if isinstance(out, tuple) else [out]
+
+
+@functools.lru_cache(maxsize=256)
+def _program(function: Function, avals: Any) -> str | None:
+    """The text of a function's jaxpr, as a call of it with nothing but arrays holds it."""
+    closed = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(*aval) for aval in avals))
+    (eqn,) = closed.jaxpr.eqns or (None,)
+    inner = None if eqn is None else eqn.params.get("jaxpr")
+    return None if inner is None else str(inner.jaxpr)
+
+
+_ANY = (AbstractArray,)
+_HERMITIAN = (Diagonal, Symmetric, Hermitian)  # JAX takes the Hermitian part of others
+_FUNCTIONS: dict[str, tuple[Function, Function, tuple[type[AbstractArray], ...]]] = {
+    "solve": (jnp.linalg.solve, ops.solve, _ANY),
+    "inv": (jnp.linalg.inv, ops.inv, _ANY),
+    "det": (jnp.linalg.det, ops.det, _ANY),
+    "slogdet": (jnp.linalg.slogdet, ops.slogdet, _ANY),
+    "cholesky": (jnp.linalg.cholesky, ops.cholesky, _HERMITIAN),
+    "eigh": (jnp.linalg.eigh, factorizations.eigh, _HERMITIAN),
+    "expm": (jsl.expm, matrix_functions.expm, _ANY),
+    "trace": (jnp.trace, ops.trace, _ANY),
+    "diagonal": (jnp.diagonal, ops.diagonal, _ANY),
+}
+
+
+# -- loops and branches ----------------------------------------------------------------------------
+
+
+def _inner(closed: Any, operands: list[PyTree]) -> list[PyTree]:
+    return interpret(closed.jaxpr, closed.consts, operands)
+
+
+def _arrays(operands: list[PyTree]) -> list[PyTree]:
+    """Literals as arrays, which a loop can carry."""
+    return [x if is_structured(x) else jnp.asarray(x) for x in operands]
+
+
+def _settled(step: Function, carry: list[PyTree], name: str) -> list[PyTree]:
+    """A carry that a step gives back in the types in which it went in; others become dense."""
+    for _ in range(len(carry) + 1):
+        new = jax.eval_shape(step, carry)
+        same = [_kind(a) == _kind(b) for a, b in zip(carry, new, strict=True)]
+        if all(same):
+            break
+        hint = "give back the carry as the type in which it came"
+        carry = [
+            c if ok or not is_structured(c) else densified(c, name, hint)
+            for c, ok in zip(carry, same, strict=True)
+        ]
+    return carry
+
+
+def _kind(x: PyTree) -> Any:
+    leaves, tree = jax.tree.flatten(x)
+    return tree, [(jnp.shape(v), jnp.result_type(v)) for v in leaves]
+
+
+def _dense_where_changed(new: list[PyTree], carry: list[PyTree], name: str) -> list[PyTree]:
+    """The results of a step: dense where the carry is (a structured result for a dense carry)."""
+    hint = "start with a structured carry"
+    return [
+        densified(n, name, hint) if is_structured(n) and not is_structured(c) else n
+        for n, c in zip(new, carry, strict=True)
+    ]
+
+
+def _scan(eqn: Any, operands: list[PyTree]) -> Any:
+    p = eqn.params
+    _, consts, carry, rows = map(_arrays, _compat.Loop.of(p).cut(operands))
+    if any(map(is_structured, rows)):
+        return NotImplemented  # of more than two dimensions
+    count = len(carry)
+
+    def step(carry: list[PyTree], row: list[PyTree]) -> tuple[list[PyTree], list[PyTree]]:
+        out = _inner(p["jaxpr"], [*consts, *carry, *row])
+        ys = [
+            densified(y, "lift: scan", "return a vector") if is_structured(y) else y
+            for y in out[count:]
+        ]
+        return _dense_where_changed(out[:count], carry, "lift: scan"), ys
+
+    first = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in rows]
+    carry = _settled(lambda c: jax.eval_shape(step, c, first)[0], carry, "lift: scan")
+    how = {k: p[k] for k in ("reverse", "unroll", "length")}
+    carry, ys = lax.scan(step, carry, rows, **how)
+    return [*carry, *ys]
+
+
+def _while(eqn: Any, operands: list[PyTree]) -> Any:
+    p = eqn.params
+    tested, fixed, carry, _ = map(_arrays, _compat.Loop.of(p).cut(operands))
+
+    def step(carry: list[PyTree]) -> list[PyTree]:
+        new = _inner(p["body_jaxpr"], [*fixed, *carry])
+        return _dense_where_changed(new, carry, "lift: while")
+
+    carry = _settled(step, carry, "lift: while")
+    return lax.while_loop(lambda c: _inner(p["cond_jaxpr"], [*tested, *c])[0], step, carry)
+
+
+def _cond(eqn: Any, operands: list[PyTree]) -> Any:
+    index, *rest = operands
+    branches = [functools.partial(_inner, closed) for closed in eqn.params["branches"]]
+    shapes = [list(map(_kind, jax.eval_shape(branch, rest))) for branch in branches]
+    same = [all(kind == kinds[0] for kind in kinds) for kinds in zip(*shapes, strict=True)]
+
+    def agreeing(branch: Function) -> Function:
+        hint = "let all branches return the same type"
+        return lambda operands: [
+            x if ok or not is_structured(x) else densified(x, "lift: cond", hint)
+            for x, ok in zip(branch(operands), same, strict=True)
+        ]
+
+    return lax.switch(index, list(map(agreeing, branches)), rest)
+
+
+_CONTROL: dict[str, Function] = {"scan": _scan, "while": _while, "cond": _cond}
+
+
+# -- primitives ------------------------------------------------------------------------------------
 
 
 def _dot_general(eqn: Any, a: PyTree, b: PyTree) -> PyTree:
@@ -67,6 +242,17 @@ def _transpose(eqn: Any, a: PyTree) -> PyTree:
     return ops.transpose(a) if tuple(eqn.params["permutation"]) == (1, 0) else NotImplemented
 
 
+def _triangular_solve(eqn: Any, a: PyTree, b: PyTree) -> PyTree:
+    p = eqn.params
+    fits = isinstance(a, Diagonal) and not p["unit_diagonal"]
+    if isinstance(a, Triangular):
+        fits = (a.lower, a.unit_diagonal) == (p["lower"], p["unit_diagonal"])
+    if not (fits and p["left_side"]) or is_structured(b) or b.ndim != 2:
+        return NotImplemented
+    a = ops.transpose(a) if p["transpose_a"] else a
+    return ops.solve(a.conj() if p["conjugate_a"] else a, b)
+
+
 def _reduce_sum(eqn: Any, a: PyTree) -> PyTree:
     axes = eqn.params["axes"]
     if len(axes) == a.ndim:
@@ -75,7 +261,10 @@ def _reduce_sum(eqn: Any, a: PyTree) -> PyTree:
 
 
 def _same_type(eqn: Any, a: PyTree) -> Any:
-    return a if eqn.params.get("new_dtype", a.dtype) == a.dtype else NotImplemented
+    dtype = eqn.params.get("new_dtype", a.dtype)
+    if dtype == a.dtype:
+        return a
+    return a.astype(dtype) if isinstance(a, AbstractArray) else NotImplemented
 
 
 _KEEPING: dict[str, Function] = {
@@ -85,6 +274,8 @@ _KEEPING: dict[str, Function] = {
     "convert_element_type": _same_type,
     "copy": _same_type,
     "copy_p": _same_type,
+    "stop_gradient": lambda eqn, a: jax.tree.map(lax.stop_gradient, a),
+    "conj": lambda eqn, a: a.conj() if isinstance(a, AbstractArray) else NotImplemented,
     "neg": lambda eqn, a: ops.negative(a),
     "add": lambda eqn, a, b: ops.add(a, b),
     "add_any": lambda eqn, a, b: ops.add(a, b),
@@ -92,4 +283,5 @@ _KEEPING: dict[str, Function] = {
     "mul": lambda eqn, a, b: ops.multiply(a, b),
     "div": lambda eqn, a, b: ops.divide(a, b) if not is_structured(b) else NotImplemented,
     "cholesky": lambda eqn, a: ops.cholesky(a),
+    "triangular_solve": _triangular_solve,
 }

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from jax import lax
 
+from tanjax import _compat
+
 from ._schur import (
     adjoint,
     as_real_if,
@@ -37,7 +39,7 @@ def sylvester(a: Rows, b: Square, q: Between, *, upper_triangular: bool = False)
 
     return lax.custom_linear_solve(
         lambda x: a @ x + x @ b,
-        q,
+        _compat.align(q, a, b),
         lambda _, q: solve_with(of_a, of_b, q),
         lambda _, g: solve_with(of_b, of_a, g.T).T,
     )
@@ -45,13 +47,17 @@ def sylvester(a: Rows, b: Square, q: Between, *, upper_triangular: bool = False)
 
 def sylvester_of_itself(x: Square, root: Square, u: Square, q: Square) -> Square:
     """The `y` with `x y + y x = q`, where `x` has the Schur form `u root u^H`."""
+    x, root, u, q = _compat.align((x, root, u, q))
 
     def solve(q: Square) -> Square:
         y = sylvester_of_triangular(root, root, adjoint(u) @ q.astype(root.dtype) @ u)
         return as_real_if(q, u @ y @ adjoint(u))
 
     return lax.custom_linear_solve(
-        lambda y: x @ y + y @ x, q, lambda _, q: solve(q), lambda _, g: solve(g.T).T
+        lambda y: x @ y + y @ x,
+        q,
+        lambda _, q: solve(q),
+        lambda _, g: solve(g.T).T,
     )
 
 
@@ -90,7 +96,7 @@ def _of_one_matrix(a: Square, q: Square, *, stein: bool) -> Square:
 
     return lax.custom_linear_solve(
         applied,
-        q,
+        _compat.align(q, a),
         lambda _, q: within(q, transposed=False),
         lambda _, g: within(g.T, transposed=True).T,
     )

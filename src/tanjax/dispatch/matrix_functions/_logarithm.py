@@ -23,6 +23,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import PyTree
 
+from tanjax import _compat
 from tanjax._typing import Arraylike, DType
 
 from ._exponential import frechet
@@ -75,9 +76,12 @@ def _with_factors(a: Square, upper_triangular: bool) -> tuple[Square, Square, Sq
         fixed = lax.stop_gradient((t, u))
         solve = lambda e: as_real_if(e, turned(_pushed(*fixed, e), fixed[1]))
         x_dot = lax.custom_linear_solve(
-            lambda e: frechet(x, e), tangents[0], lambda _, e: solve(e), lambda _, g: solve(g.T).T
+            lambda e: frechet(x, e),
+            _compat.align(tangents[0], x),
+            lambda _, e: solve(e),
+            lambda _, g: solve(g.T).T,
         )
-        return (x, t, u), (x_dot, jnp.zeros_like(t), jnp.zeros_like(u))
+        return (x, t, u), _compat.align((x_dot, jnp.zeros_like(t), jnp.zeros_like(u)))
 
     return log(a)
 
@@ -90,7 +94,7 @@ def _evaluated(a: Square, upper_triangular: bool) -> tuple[Square, Square, Squar
     result = _with_diagonal(jnp.exp2(steps).astype(t.dtype) * sum(terms), jnp.log(jnp.diagonal(t)))
     log = turned(jnp.triu(result), u)
     bad = leaves_the_reals(a, t, log) | (steps >= _MOST_ROOTS)
-    return nan_if(bad, as_real_if(a, log)), t, u
+    return _compat.align((nan_if(bad, as_real_if(a, log)), t, u))
 
 
 def _pushed(t: Square, u: Square, e: Square) -> Square:
@@ -120,7 +124,8 @@ def _roots(t: Square, e: Square, *, differentiate: bool = False) -> State:
         e = sylvester_of_triangular(root, root, e) if differentiate else e
         return steps + 1, (root, e)
 
-    return lax.while_loop(far, step, (jnp.zeros((), jnp.finfo(t.dtype).dtype), (t, e)))
+    start = jnp.zeros((), jnp.finfo(t.dtype).dtype), (t, e)
+    return lax.while_loop(far, step, _compat.align(start))
 
 
 def _distance(t: Square, root: Square, steps: Number) -> Square:

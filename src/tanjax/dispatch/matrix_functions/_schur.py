@@ -17,6 +17,7 @@ import jax.scipy.linalg as jsl
 from jax import lax
 from jaxtyping import PyTree
 
+from tanjax import _compat
 from tanjax._errors import ShapeError
 from tanjax._typing import Arraylike, Function
 
@@ -140,7 +141,7 @@ def sylvester_of_triangular(
             column = solve_upper(r + s[k, k] * eye, f[:, k] - mixed, lower=lower_r)
         return y.at[:, k].set(column)
 
-    return lax.fori_loop(0, n, step, jnp.zeros_like(f))
+    return lax.fori_loop(0, n, step, _compat.align(jnp.zeros_like(f), r, s, f))
 
 
 def sqrt_of_triangular(t: Square) -> Square:
@@ -161,4 +162,4 @@ def sqrt_of_triangular(t: Square) -> Square:
         x = jnp.where(singular & (x != 0), jnp.nan, x)
         return r.at[:, j].set(jnp.where(rows == j, roots[j], jnp.where(above, x, 0)))
 
-    return lax.fori_loop(0, len(rows), step, jnp.zeros_like(t))
+    return lax.fori_loop(0, len(rows), step, _compat.align(jnp.zeros_like(t), t))

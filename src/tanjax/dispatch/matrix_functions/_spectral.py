@@ -100,7 +100,7 @@ def _value(f: Pointwise, a: Square, held: PyTree) -> tuple[Square, Column, Squar
         out_dot = _pushed(f, a, w, u, held, a_dot)
         if held:
             out_dot = out_dot + _value(_moved(f), a, (held, held_dot))[0]
-        return (out, w, u), (out_dot, jnp.zeros_like(w), jnp.zeros_like(u))
+        return (out, w, u), _compat.align((out_dot, jnp.zeros_like(w), jnp.zeros_like(u)))
 
     return value(a, held)
 
@@ -119,7 +119,7 @@ def _pushed(f: Pointwise, a: Square, w: Column, u: Square, held: PyTree, e: Squa
     forward = lambda a, w, u, *rest: [along(a, w, u, rest[:-1], rest[-1])]
     backward = lambda a, w, u, *rest: [along(a, w, u, rest[:-1], rest[-1].T).T]
     shape = jax.eval_shape(lambda *args: forward(*args)[0], a, w, u, *parts, e)
-    like = jax.typeof(jnp.zeros(shape.shape, shape.dtype))
+    like = jax.typeof(_compat.align(jnp.zeros(shape.shape, shape.dtype), a, e))
     name = "funm_hermitian"
     return _compat.linear_call(forward, backward, name, [a, w, u, *parts], [e], [like])[0]
 
@@ -170,7 +170,7 @@ def _second(f: Pointwise, a: Square, held: PyTree, h: Square, k: Square) -> Squa
         differences, both = alike(second_differences(f, held, w, j, pairs, errors), both)
         return total + differences * both, None
 
-    zero = jnp.zeros_like(alike(h, pairs)[0])
+    zero = _compat.align(jnp.zeros_like(alike(h, pairs)[0]), h, k, pairs)
     inside, u = alike(lax.scan(add, zero, jnp.arange(len(w)))[0], u)
     return u @ inside @ adjoint(u)
 

@@ -44,6 +44,7 @@ from . import (
     _polynomials as _polynomials,
     _scipy as _scipy,
 )
+from ._array_api import ARRAY_API
 from ._handler import ALWAYS, HANDLERS
 from ._powers import DEGREES
 from .signatures import TABLES
@@ -88,7 +89,8 @@ def _function(table: str, name: str) -> Any:
     if entry == "plain" or not callable(raw):
         return raw
     key = f"{table}.{name}"
-    operation = {**BY_NAME.get(table, {}), **OF_MATRICES.get(table, {})}.get(name)
+    names = (BY_NAME, OF_MATRICES, ARRAY_API)
+    operation = next((t[table][name] for t in names if name in t.get(table, ())), None)
     structured = operation or functools.partial(_densify_first, name, raw)
     if key in ALWAYS:
         return functools.wraps(raw)(functools.partial(HANDLERS[key], raw))
@@ -216,6 +218,8 @@ def mirror(
 
 
 def _member(module: str, table: str, mirrored: str, name: str) -> Any:
+    if name.startswith("__array_") and table == "numpy":  # the array API's facts, which are JAX's
+        return getattr(importlib.import_module(mirrored), name)
     if name.startswith("__"):
         raise AttributeError(name)
     if f"{module}.{name}" in sys.modules:

@@ -1,0 +1,248 @@
+"""What several devices send to each other, read in the compiled programs.
+
+A structured array is a tree of its fields, and a field that is spread over devices by rows stays
+so: through the product, the solution, the sums, and what a gradient step makes of it.
+"""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+import tanjax as tj
+from comparisons import assert_close, scalar, wave
+from tanjax.testing import cases_of
+
+N, K = 256, 4  # rows, and columns of thin matrices
+COLLECTIVE = re.compile(
+    r"= (.*?) (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)(?:-start)?\("
+)
+
+
+def mesh(kind=AxisType.Auto):
+    return jax.make_mesh((4,), ("i",), axis_types=(kind,))
+
+
+def by_rows(tree, kind=AxisType.Auto):
+    """Every leaf spread over the devices by its first axis; scalars on all."""
+    place = lambda v: NamedSharding(mesh(kind), P("i") if jnp.ndim(v) else P())
+    return jax.tree.map(lambda v: jax.device_put(v, place(v)), tree)
+
+
+def collectives(compiled):
+    """How many numbers a device sends in a program: of each kind of message in all."""
+    found = {}
+    for result, kind in COLLECTIVE.findall(compiled.as_text()):
+        shapes = re.findall(r"\[([\d,]*)\]", result)
+        sizes = [int(np.prod([int(d) for d in s.split(",") if d])) for s in shapes]
+        found[kind] = found.get(kind, 0) + sum(sizes)
+    return found
+
+
+def rows(*columns):
+    return wave(jnp.zeros((N, *columns))) + 2
+
+
+def square():
+    return wave(jnp.zeros((N, N))) + 20 * jnp.eye(N)
+
+
+def products(a, x, b):
+    """What every type has: products, sums, the trace, a norm."""
+    along = jnp.sum(jnp.sin(a @ x)) + jnp.sum(jnp.sin(x @ a)) + jnp.sum(jnp.sin(a @ b))
+    return along + tj.trace(a) ** 2 + tj.sum(a) ** 2 + tj.norm(a) + tj.quadratic_form(a, x)
+
+
+def systems(a, x, b):
+    """And what follows without the other rows, in these types: solutions, the determinant."""
+    return jnp.sum(jnp.sin(tj.solve(a, x))) + jnp.sum(tj.solve(a, b) ** 2) + tj.logdet(a)
+
+
+def both(a, x, b):
+    return products(a, x, b) + systems(a, x, b)
+
+
+# Of each type, the most numbers that a device may send; a matrix has 65 536, a block 4 096.
+KEPT = {
+    "Diagonal": (both, lambda: tj.Diagonal(rows()), {"all-reduce": 16}),
+    "LowRank": (products, lambda: tj.LowRank(rows(K), rows(K)), {"all-reduce": 16 * K * K}),
+    "LowRankUpdate": (
+        both,
+        lambda: tj.LowRankUpdate(tj.Diagonal(rows()), rows(K)),
+        {"all-reduce": 16 * K * K},
+    ),
+    # columns of a block meet the part of a vector that belongs to it, of which each device has some
+    "BlockDiagonal": (
+        products,
+        lambda: tj.BlockDiagonal(*(square()[:64, :64] for _ in range(4))),
+        dict.fromkeys(("all-gather", "all-reduce", "all-to-all", "collective-permute"), 5 * N * K),
+    ),
+    # a row is a column as well: thin cotangents are gathered, the others exchanged once
+    "Symmetric": (
+        products,
+        lambda: tj.Symmetric(square()),
+        {"all-gather": 12 * N * K, "all-reduce": 2 * N, "all-to-all": N * N // 4},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_a_gradient_step_keeps_the_rows_where_they_are(case):
+    loss, make, allowed = KEPT[case]
+
+    def step(*args):
+        value, bars = jax.value_and_grad(loss, (0, 1, 2))(*args)
+        return value, jax.tree.map(lambda p, g: p - 1e-3 * g, args, bars)
+
+    args = (make(), rows(), rows(K))
+    spread = by_rows(args)
+    compiled = jax.jit(step).lower(*spread).compile()
+    found = collectives(compiled)
+    assert all(size <= allowed.get(kind, 0) for kind, size in found.items()), found
+    got = compiled(*spread)
+    for new, old in zip(jax.tree.leaves(got[1]), jax.tree.leaves(spread), strict=True):
+        assert new.sharding.is_equivalent_to(old.sharding, old.ndim)
+    assert_close(jax.device_get(got), jax.device_get(jax.jit(step)(*args)), 1e-9)
+
+
+def test_a_gathered_matrix_is_noticed():
+    a, x = by_rows((tj.Symmetric(square()), rows()))
+    found = collectives(jax.jit(tj.solve).lower(a, x).compile())
+    assert found["all-gather"] >= N * N
+
+
+def test_the_gradient_of_a_symmetric_product_gathers_vectors():
+    """Also where nothing says how the gradient itself is to be spread."""
+    gradient = jax.grad(lambda a, x: jnp.sum(jnp.sin(a @ x)))
+    found = collectives(
+        jax.jit(gradient).lower(*by_rows((tj.Symmetric(square()), rows()))).compile()
+    )
+    assert set(found) == {"all-gather"}
+    assert found["all-gather"] <= 12 * N
+
+
+@pytest.mark.parametrize("definite", [False, True])
+def test_a_stack_of_blocks_sends_nothing(definite):
+    """Equal blocks on the devices that hold them, mapped: factorised where they are."""
+    data = square().reshape(8, 32, N)[:, :, :32] + 50 * jnp.eye(32)
+    stack = tj.Symmetric(data[0]).replace(data=data + data.mT, definite=definite)
+
+    def loss(a, b):
+        one = lambda a, b: jnp.sum(jnp.sin(tj.solve(a, b)) + a @ b) + tj.logdet(a) + tj.trace(a)
+        return jax.vmap(one)(a, b)
+
+    def step(a, b):
+        value, pull = jax.vjp(loss, a, b)
+        return value, pull(jnp.ones_like(value))
+
+    args = stack, rows().reshape(8, 32)
+    compiled = jax.jit(step).lower(*by_rows(args)).compile()
+    assert collectives(compiled) == {}
+    assert_close(jax.device_get(compiled(*by_rows(args))), jax.device_get(jax.jit(step)(*args)))
+
+
+def test_blocks_of_each_device_under_shard_map():
+    """The matrix of all devices is block-diagonal; only its determinant is everybody's."""
+    blocks = (square()[:, :64] + 20 * jnp.tile(jnp.eye(64), (4, 1)),)
+    own = tj.BlockDiagonal(square()[:64, :64])
+
+    def loss(a, x):
+        return jax.lax.psum(tj.logdet(a) + jnp.sum(jnp.sin(tj.solve(a, x))), "i")
+
+    spread = jax.shard_map(loss, mesh=mesh(), in_specs=P("i"), out_specs=P())
+    args = own.replace(blocks=blocks), rows()
+    compiled = jax.jit(jax.value_and_grad(spread, (0, 1))).lower(*by_rows(args)).compile()
+    assert collectives(compiled) == {"all-reduce": 1}
+    whole = lambda b, x: loss_of_blocks([b[i : i + 64] for i in range(0, N, 64)], x)
+    value, (a_bar, x_bar) = compiled(*by_rows(args))
+    want = jax.value_and_grad(whole, (0, 1))(blocks[0], args[1])
+    assert_close(jax.device_get((value, (a_bar.blocks[0], x_bar))), jax.device_get(want))
+
+
+def loss_of_blocks(blocks, x):
+    a = jax.scipy.linalg.block_diag(*blocks)
+    return jnp.linalg.slogdet(a)[1] + jnp.sum(jnp.sin(jnp.linalg.solve(a, x)))
+
+
+def test_explicit_axes():
+    """Diagonal matrices need no hint; where JAX asks for one, `auto_axes` takes care of it."""
+    explicit = functools.partial(by_rows, kind=AxisType.Explicit)
+    a, x, b = args = tj.Diagonal(rows()), rows(), rows(K)
+    gradient = jax.grad(lambda a, x, b: jnp.sum(jnp.sin(tj.solve(a, x) + a @ x)), (0, 1))
+    got = jax.jit(gradient)(*explicit(args))
+    assert jax.typeof(got[0].diag).sharding.spec == P("i")
+    assert_close(jax.device_get(got), jax.device_get(jax.jit(gradient)(*args)), 1e-9)
+
+    thin = tj.LowRankUpdate(a, b)
+    spread = explicit((thin, x, b))
+    specs = jax.tree.map(lambda v: v.sharding.spec, spread[:2])
+    with jax.set_mesh(mesh(AxisType.Explicit)):
+        got = jax.jit(jax.sharding.auto_axes(gradient, out_sharding=specs))(*spread)
+    assert_close(jax.device_get(got), jax.device_get(jax.jit(gradient)(thin, x, b)), 1e-9)
+
+
+def every_rule():
+    """One case of each operation with each type as its first structured argument, by operation."""
+    found, families = set(), {}
+    for case in cases_of("tanjax_rules"):
+        first = next((type(a) for a in case.args if tj.is_structured(a)), None)
+        key = case.operation.name, first
+        if first is not None and key not in found and is_smooth(case):
+            found.add(key)
+            families.setdefault(case.operation.name, []).append(case)
+    return families
+
+
+def is_smooth(case):
+    """Whether something moves: no rank, no empty array; and all operands are of one dtype."""
+    leaves = jax.tree.leaves(case.args)
+    kinds = {np.dtype(v.dtype).kind for v in leaves if np.dtype(v.dtype).kind in "fc"}
+    return all(map(np.size, leaves)) and len(kinds) == 1 and case.operation is not tj.matrix_rank
+
+
+FAMILIES = every_rule()
+
+
+def loss_of(name, all_args, scale):
+    """A number of all cases of an operation; the first operand is times a number of each device."""
+    total = jnp.zeros(())
+    for case, args in zip(FAMILIES[name], all_args, strict=True):
+        moved = jax.tree.map(lambda v: _moved(v, scale), args[0]), *args[1:]
+        total = total + scalar(functools.partial(case.operation, **case.static))(*moved)
+    return total
+
+
+def gradient_on_devices(name):
+    inside = lambda args, s: jax.lax.psum(loss_of(name, args, s[0]), "i")
+    spread = jax.shard_map(inside, mesh=mesh(), in_specs=(P(), P("i")), out_specs=P())
+    return jax.jit(jax.value_and_grad(spread, allow_int=True))
+
+
+SCALES = np.array([1.0, 1.01, 0.98, 1.03])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_rule_under_shard_map(name):
+    """Operands that all devices share, and one that varies: what JAX types must agree."""
+    args = [case.args for case in FAMILIES[name]]
+    with tj.densify("allow"):
+        gradient_on_devices(name).lower(args, SCALES)
+
+
+@pytest.mark.parametrize("name", ["solve", "sqrtm"])
+def test_cotangents_are_summed_over_devices(name):
+    args = [case.args for case in FAMILIES[name]]
+    plain = lambda args, s: jnp.sum(jax.lax.map(lambda s: loss_of(name, args, s), s))
+    with tj.densify("allow"):
+        got = gradient_on_devices(name)(args, SCALES)
+        want = jax.jit(jax.value_and_grad(plain, allow_int=True))(args, jnp.asarray(SCALES))
+    assert_close(jax.device_get(got), jax.device_get(want), 1e-9)
+
+
+def _moved(v, scale):
+    """The number of a device enters inexact leaves, so that they vary; indices stay."""
+    return v * scale.astype(v.dtype) if jnp.issubdtype(v.dtype, jnp.inexact) else v
