@@ -9,6 +9,11 @@ from .arrays import (
     TangentType as TangentType,
     registered_array_types as registered_array_types,
 )
+from .dispatch import (
+    Algorithm as Algorithm,
+    logdet_by as logdet_by,
+    solve_by as solve_by,
+)
 from .registry import (
     as_custom_vjp as as_custom_vjp,
     frule as frule,

@@ -35,6 +35,7 @@ from tanjax._errors import RegistrationError, message
 from tanjax._typing import Function
 
 from . import _lowering
+from ._closures import closes_over_tracers
 from ._natural import Convention, Kind
 from ._resolution import Hidden, Implementation, Resolution, Rule, resolve
 from ._table import NUMBERS, Table, current_origin, dispatch_class, is_static_value
@@ -73,6 +74,7 @@ class Operation:
         self._signature = inspect.signature(function)
         self._parse(static)
         self._compiled: dict[Any, Function] = {}
+        self._for_keywords: dict[str, Function] = {}
         _OPERATIONS.append(self)
         _lowering.on_lowering_change(self._forget)
 
@@ -105,6 +107,10 @@ class Operation:
 
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         if kwargs or self._defaults is None or not (self.variadic or len(args) == self._direct):
+            for name, other in self._for_keywords.items():
+                if kwargs.get(name) is not None:
+                    return other(*args, **kwargs)
+                kwargs.pop(name, None)
             args, kwargs = self._bind(args, kwargs)
         else:  # 5 us less than binding; a rule gets the defaults of static arguments all the same
             kwargs = self._defaults
@@ -262,6 +268,19 @@ class Operation:
         """
         return self._rule(self.pushforwards, types, None, "natural", "jax", hidden, override)
 
+    def for_keyword(self, name: str, function: Function) -> None:
+        """Hand calls that give a keyword, and not `None`, to a function of the same arguments.
+
+        So that a call without it need not know of it: neither implementations nor rules are asked
+        for it, nor is time spent on it. The keywords of the function show in the signature.
+        """
+        self._for_keywords[name] = function
+        have = self.__dict__.get("__signature__", self._signature)
+        more = inspect.signature(function).parameters.values()
+        new = [p for p in more if p.name not in have.parameters]
+        absent = [p.replace(default=None) if p.name == name else p for p in new]
+        self.__signature__ = have.replace(parameters=[*have.parameters.values(), *absent])
+
     def _rule(
         self,
         table: Table[Rule],
@@ -373,25 +392,3 @@ def _bare_or_with(types: tuple[PyTree, ...], register: Function) -> Function:
 
 def _hashable(x: object) -> object:
     return tuple(map(_hashable, x)) if isinstance(x, list | tuple) else x
-
-
-def closes_over_tracers(function: Function) -> bool:
-    """Whether a callable holds values that JAX is tracing: then no rule can see them."""
-    held = [c.cell_contents for c in getattr(function, "__closure__", None) or () if _filled(c)]
-    if isinstance(function, functools.partial):
-        held += [function.func, *function.args, *function.keywords.values()]
-    held += [getattr(function, "__self__", None), getattr(function, "__wrapped__", None)]
-    leaves = jax.tree.leaves(held)
-    return any(
-        isinstance(v, _compat.Tracer)
-        or (callable(v) and v is not function and closes_over_tracers(v))
-        for v in leaves
-    )
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True

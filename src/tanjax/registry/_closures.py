@@ -1,0 +1,33 @@
+"""What a function argument closes over."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+
+from tanjax import _compat
+from tanjax._typing import Function
+
+
+def closes_over_tracers(function: Function) -> bool:
+    """Whether a callable holds values that JAX is tracing: then no rule can see them."""
+    held = [c.cell_contents for c in getattr(function, "__closure__", None) or () if _filled(c)]
+    if isinstance(function, functools.partial):
+        held += [function.func, *function.args, *function.keywords.values()]
+    held += [getattr(function, "__self__", None), getattr(function, "__wrapped__", None)]
+    leaves = jax.tree.leaves(held)
+    return any(
+        isinstance(v, _compat.Tracer)
+        or (callable(v) and v is not function and closes_over_tracers(v))
+        for v in leaves
+    )
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
