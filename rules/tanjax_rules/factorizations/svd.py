@@ -231,10 +231,7 @@ def svd_diagonal(
     s = jnp.abs(a.diag)
     if not compute_uv:
         return s
-    zero = a.diag == 0
-    safe = jnp.where(zero, jnp.ones_like(a.diag), a.diag)
-    phase = jnp.where(zero, jnp.ones_like(safe), safe / jnp.abs(safe).astype(safe.dtype))
-    return tj.SVDResult(tj.Diagonal(phase), s, tj.Identity(a.shape[0], a.dtype))
+    return tj.SVDResult(tj.Diagonal(_phase(a.diag)), s, tj.Identity(a.shape[0], a.dtype))
 
 
 @tj.svd.implementation(tj.Identity, differentiate=True)
@@ -261,10 +258,14 @@ def svd_scaled(
     if not compute_uv:
         return tj.svd(a.matrix, full_matrices, False) * size
     u, s, vh = tj.svd(a.matrix, full_matrices, invariant=invariant)
-    zero = a.factor == 0
-    safe = jnp.where(zero, jnp.ones_like(a.factor), a.factor)
-    phase = jnp.where(zero, jnp.ones_like(safe), safe / jnp.abs(safe).astype(safe.dtype))
-    return tj.SVDResult(tj.multiply(u, phase.astype(a.dtype)), s * size, vh)
+    return tj.SVDResult(tj.multiply(u, _phase(a.factor).astype(a.dtype)), s * size, vh)
+
+
+def _phase(z: Natural) -> Natural:
+    """`z / |z|`, and 1 at 0, where it has no derivative."""
+    zero = z == 0
+    safe = jnp.where(zero, jnp.ones_like(z), z)
+    return jnp.where(zero, jnp.ones_like(z), safe / jnp.abs(safe).astype(z.dtype))
 
 
 @tj.svd.implementation(tj.Kronecker, differentiate=True)
