@@ -6,12 +6,20 @@ the transposed matrix, by the same solver: no step of an iteration is kept or di
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
 from jaxtyping import Float, PyTree
 
 import tanjax as tj
 from tanjax.typing import AnyArray, Columns, Pullback, Scalar, SquareMatrix
 
 from .solve import solve_cotangent
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
 
 
 @tj.rules.solve_by.implementation(object)
@@ -53,3 +61,35 @@ def logdet_by_rule(a: SquareMatrix, algorithm: tj.rules.Algorithm) -> tuple[Scal
         return algorithm.value.cotangent(a, y_bar + 0 * y), None
 
     return y, logdet_by_pullback
+
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+@jax.tree_util.register_static
+class Exact:
+    """An estimator that does not estimate: cases want the same answer every time."""
+
+    def logdet(self, a: SquareMatrix) -> Scalar:
+        """The value."""
+        return tj.logdet(tj.destructure(a))
+
+    def cotangent(self, a: SquareMatrix, y_bar: Scalar) -> SquareMatrix:
+        """The natural cotangent."""
+        return jnp.linalg.inv(tj.destructure(a)).T * y_bar
+
+
+def cases() -> Iterator[Case]:
+    """The rules, with a solver and an estimator that are exact in every precision."""
+    import lineax
+
+    from tanjax.testing import Case, Samples
+
+    s = Samples(19)
+    a = tj.Sum(tj.Kronecker(s.regular(2), s.regular(2)), tj.Diagonal(s.positive(4)))
+    algorithm = tj.rules.Algorithm.of((lineax.LU(), {}, True))
+    by_lu = lambda a, b, _: jnp.linalg.solve(a, b)
+    yield Case(tj.rules.solve_by, a, s.normal(4, 2), algorithm).declare(reference=by_lu)
+    value = lambda a, _: jnp.linalg.slogdet(a).logabsdet
+    exact = tj.rules.Algorithm.of(Exact())
+    yield Case(tj.rules.logdet_by, a, exact).declare(reference=value)
