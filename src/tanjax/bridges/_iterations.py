@@ -75,6 +75,8 @@ def solved(
     b = destructure(b) if is_structured(b) else jnp.asarray(b)
     dtype = jnp.result_type(a.dtype, b.dtype)
     dtype = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
+    if not b.size:
+        return b.astype(dtype)
     operator = _operator(a, solver, dtype)
     known = dict(options)
     start = known.pop("y0", None)

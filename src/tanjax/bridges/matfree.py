@@ -111,7 +111,8 @@ class Lanczos(eqx.Module):
     def _vectors(self, a: SquareMatrix) -> Inexact[Array, "samples n"]:
         dtype = a.dtype if jnp.issubdtype(a.dtype, jnp.inexact) else jnp.result_type(float)
         like = jnp.zeros(a.shape[-1], dtype)
-        drawn = matfree.stochtrace.sampler_signs(like, num=self.samples)(self.key)
+        with jax.numpy_dtype_promotion("standard"):  # matfree multiplies real by complex
+            drawn = matfree.stochtrace.sampler_signs(like, num=self.samples)(self.key)
         return drawn.astype(dtype)
 
 
@@ -125,7 +126,8 @@ def _quadrature(
     """`z^H log(a) z` by the eigenvalues of the tridiagonal matrix, from matfree's iteration."""
     how = "full" if reorthogonalize else "none"
     iterate = matfree.decomp.hessenberg(order, reortho=how, custom_vjp=False)
-    small = iterate(lambda v: _times(a, v), z / jnp.linalg.norm(z).astype(z.dtype)).J_small
+    with jax.numpy_dtype_promotion("standard"):
+        small = iterate(lambda v: _times(a, v), z / jnp.linalg.norm(z)).J_small
     diag, below = jnp.real(jnp.diagonal(small)), jnp.real(jnp.diagonal(small, -1))
     # Where an entry below is rounding the vectors so far span an invariant space: what follows is
     # noise, or 0/0, and of no weight.
