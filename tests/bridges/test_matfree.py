@@ -59,7 +59,7 @@ def test_derivatives_of_both_modes_and_the_second():
 def test_the_gradient_of_structure_is_thin():
     """The cotangent is an outer product as wide as there are vectors."""
     few = Lanczos(5, 3, jax.random.key(2), solver=CG)
-    out, pullback = tj.rules.rrule(tj.rules.logdet_by, A, tj.rules.Algorithm.of(few))
+    _, pullback = tj.rules.rrule(tj.rules.logdet_by, A, tj.rules.Algorithm.of(few))
     assert type(few.cotangent(A, jnp.ones(()))) is tj.Outer
     assert few.cotangent(A, jnp.ones(())).left.shape == (N, 3)
     assert jax.tree.structure(pullback(jnp.ones(()))[0]) == jax.tree.structure(A)

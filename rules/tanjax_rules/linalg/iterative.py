@@ -34,7 +34,7 @@ def solve_by(a: SquareMatrix, b: Columns, algorithm: tj.rules.Algorithm) -> Colu
 def solve_by_rule(
     a: SquareMatrix, b: Columns, algorithm: tj.rules.Algorithm
 ) -> tuple[Columns, Pullback]:
-    x = tj.rules.solve_by.primal(a, b, algorithm)
+    x = tj.rules.solve_by(a, b, algorithm)  # with its rule: iterations are never differentiated
 
     def solve_by_pullback(x_bar: Columns) -> tuple[SquareMatrix, Columns, None]:
         from tanjax.bridges import lineax
@@ -55,10 +55,10 @@ def logdet_by(a: SquareMatrix, algorithm: tj.rules.Algorithm) -> Float[AnyArray,
 
 @tj.rules.logdet_by.natural_rule
 def logdet_by_rule(a: SquareMatrix, algorithm: tj.rules.Algorithm) -> tuple[Scalar, Pullback]:
-    y = tj.rules.logdet_by.primal(a, algorithm)
+    y = tj.rules.logdet_by(a, algorithm)
 
     def logdet_by_pullback(y_bar: Scalar) -> tuple[PyTree, None]:
-        return algorithm.value.cotangent(a, y_bar + 0 * y), None
+        return algorithm.value.cotangent(a, y_bar + 0 * jax.lax.stop_gradient(y)), None
 
     return y, logdet_by_pullback
 

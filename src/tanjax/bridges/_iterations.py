@@ -57,7 +57,8 @@ class Multiply(eqx.Module):
             out = matrix.solve(vector, transposed=self.transposed)
         else:
             matrix = matrix.mT if self.transposed else matrix
-            out = matrix.apply(vector) if is_structured(matrix) else jnp.matmul(matrix, vector)
+            with jax.numpy_dtype_promotion("standard"):  # of integers, or real by complex
+                out = matrix.apply(vector) if is_structured(matrix) else jnp.matmul(matrix, vector)
         return out.astype(vector.dtype)
 
 
@@ -100,9 +101,11 @@ def _one_column(
 ) -> tuple[Inexact[Array, " n"], Bool[Array, ""]]:
     """The solution, and whether it was reached."""
     options = options if start is None else {**options, "y0": start}
-    solution = lineax.linear_solve(operator, b, solver, options=options, throw=False)
-    x = solution.value
-    reached = (solution.result == lineax.RESULTS.successful) & jnp.all(jnp.isfinite(x))
+    # The solver itself, and not `lineax.linear_solve`: that is a primitive with derivatives of its
+    # own, which nobody needs here, and traces the solver later, when dtypes no longer mix.
+    with jax.numpy_dtype_promotion("standard"):
+        x, result, _ = solver.compute(solver.init(operator, options), b, options)
+    reached = (result == lineax.RESULTS.successful) & jnp.all(jnp.isfinite(x))
     return x, reached & _is_solved(operator, solver, b, x)
 
 
@@ -121,8 +124,8 @@ def _is_solved(
     if isinstance(solver, lineax.LSMR) or rtol is None or atol is None or not callable(norm):
         return jnp.asarray(True)
     scale = (atol + rtol * jnp.abs(b)).astype(jnp.finfo(b.dtype).dtype)
-    residual = b - operator.mv(x)
-    fits = norm(jnp.where(residual == 0, 0, residual / scale)) <= _SLACK
+    residual = jnp.abs(b - operator.mv(x))
+    fits = norm(jnp.where(residual == 0, residual, residual / scale)) <= _SLACK
     return fits | ((atol == 0) & (rtol == 0))
 
 

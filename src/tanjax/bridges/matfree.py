@@ -117,7 +117,9 @@ class Lanczos(eqx.Module):
 
 
 def _times(a: SquareMatrix, vector: Inexact[Array, " n"]) -> Inexact[Array, " n"]:
-    return (a.apply(vector) if is_structured(a) else jnp.asarray(a) @ vector).astype(vector.dtype)
+    with jax.numpy_dtype_promotion("standard"):  # of integers
+        out = a.apply(vector) if is_structured(a) else jnp.asarray(a) @ vector
+    return out.astype(vector.dtype)
 
 
 def _quadrature(

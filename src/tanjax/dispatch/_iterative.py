@@ -182,13 +182,15 @@ def _logdet(a: SquareMatrix, *, estimator: Any) -> Float[AnyArray, ""]:
                 hint="`tj.bridges.matfree.Lanczos(order, samples, key)` is one.",
             )
         )
-    return logdet_by(matrix, Algorithm.of(estimator))
+    value = logdet_by(matrix, Algorithm.of(estimator))
+    return labelled(value, one) if type(a) is Unitful else value
 
 
 def _slogdet(a: SquareMatrix, *, estimator: Any) -> SlogdetResult:
     """The sign of a positive definite matrix is 1."""
     value = _logdet(a, estimator=estimator)
-    sign = jnp.where(jnp.isnan(value), value, jnp.ones_like(value))
+    number = split_unit(value)[0]
+    sign = jnp.where(jnp.isnan(number), number, jnp.ones_like(number))
     return SlogdetResult(sign.astype(a.dtype), value)
 
 
