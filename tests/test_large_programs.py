@@ -1,4 +1,4 @@
-"""Programs with matrices that are only multiplied, or factored by their parts, against dense JAX."""
+"""Programs with matrices that are only multiplied, or factored by their parts, against JAX."""
 
 import jax
 import jax.numpy as jnp

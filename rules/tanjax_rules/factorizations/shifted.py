@@ -16,7 +16,7 @@ from jax import lax
 from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
-from tanjax.typing import Columns, Natural, Pullback, Scalar
+from tanjax.typing import Columns, Natural, Pullback, Scalar, SquareMatrix
 
 from ..linalg.factored import formed
 from ..linalg.solve import solve_cotangent
@@ -132,7 +132,7 @@ def solve_sum_rule(a: SquareSum, b: Columns) -> tuple[Columns, Pullback]:
     f = tj.factorize(a)
     x = f.solve(b)
 
-    def solve_sum_pullback(x_bar: Columns) -> tuple[SquareSum, Columns]:
+    def solve_sum_pullback(x_bar: Columns) -> tuple[SquareMatrix, Columns]:
         w = f.solve(x_bar, transposed=True)
         return solve_cotangent(w, x), w
 

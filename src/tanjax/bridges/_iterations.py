@@ -30,8 +30,6 @@ from tanjax.arrays import (
 )
 from tanjax.dispatch import Factorization
 
-from .lineax import to_lineax
-
 _DIRECT = (
     lineax.AutoLinearSolver,
     lineax.Cholesky,
@@ -63,9 +61,14 @@ class Multiply(eqx.Module):
 
 
 def solved(
-    a: SquareMatrix, b: Columns, solver: Any, options: dict[str, Any], throw: bool
+    convert: Function,
+    a: SquareMatrix,
+    b: Columns,
+    solver: Any,
+    options: dict[str, Any],
+    throw: bool,
 ) -> DenseArray:
-    """`a⁻¹ b` by a solver of lineax; each column of `b` for itself."""
+    """`a⁻¹ b` by a solver of lineax; each column of `b` for itself. `convert` is `to_lineax`."""
     if not isinstance(solver, lineax.AbstractLinearSolver):
         raise TypeError(
             message(
@@ -78,7 +81,7 @@ def solved(
     dtype = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
     if not b.size:
         return b.astype(dtype)
-    operator = _operator(a, solver, dtype)
+    operator = _operator(convert, a, solver, dtype)
     known = dict(options)
     start = known.pop("y0", None)
     if "preconditioner" in known:
@@ -132,10 +135,12 @@ def _is_solved(
 # -- what lineax is given --------------------------------------------------------------------------
 
 
-def _operator(a: SquareMatrix, solver: Any, dtype: DType) -> lineax.AbstractLinearOperator:
+def _operator(
+    convert: Function, a: SquareMatrix, solver: Any, dtype: DType
+) -> lineax.AbstractLinearOperator:
     """The matrix as its solver needs it; who chooses CG or Cholesky says that it is definite."""
     if isinstance(solver, _DIRECT):
-        operator = to_lineax(_entries(a, dtype))
+        operator = convert(_entries(a, dtype))
     else:
         operator = _function(Multiply(a), a.shape[-1], dtype)
     if isinstance(solver, lineax.CG | lineax.Cholesky):

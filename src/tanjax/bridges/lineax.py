@@ -197,7 +197,7 @@ def solve(
     """
     from ._iterations import solved
 
-    return solved(a, b, solver, options or {}, throw)
+    return solved(to_lineax, a, b, solver, options or {}, throw)
 
 
 def transposed_options(options: dict[str, Any]) -> dict[str, Any]:

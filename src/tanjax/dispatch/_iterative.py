@@ -84,10 +84,10 @@ def _check_system(name: str, a: PyTree, b: PyTree, algorithm: Algorithm) -> None
 
 
 @operation(generic=False, check=_check_system)
-def solve_by(a: SquareMatrix, b: Columns, algorithm: Algorithm) -> Columns:
+def solve_by(a: SquareMatrix, b: Columns, algorithm: PyTree) -> Columns:
     r"""What `tj.solve(a, b, solver=..., options=..., throw=...)` calls, with numbers without units.
 
-    **Arguments:** `algorithm`, of `(solver, options, throw)`. **Raises, derivative:** those of
+    **Arguments:** `algorithm`, an `Algorithm` of `(solver, options, throw)`. **Raises, derivative:** those of
     `solve`; the algorithm has no derivative, because the solution does not depend on it.
     """
     raise NotImplementedError
@@ -98,10 +98,10 @@ def _check_square(name: str, a: PyTree, algorithm: Algorithm) -> None:
 
 
 @operation(generic=False, check=_check_square)
-def logdet_by(a: SquareMatrix, algorithm: Algorithm) -> Float[AnyArray, ""]:
+def logdet_by(a: SquareMatrix, algorithm: PyTree) -> Float[AnyArray, ""]:
     r"""What `tj.logdet(a, estimator=...)` calls, with numbers without units.
 
-    **Arguments:** `algorithm`, of an estimator. **Derivative:** the estimate of
+    **Arguments:** `algorithm`, an `Algorithm` of an estimator. **Derivative:** the estimate of
     $\bar y A^{-\top}$ that the estimator has.
     """
     raise NotImplementedError
