@@ -87,8 +87,9 @@ def _check_system(name: str, a: PyTree, b: PyTree, algorithm: Algorithm) -> None
 def solve_by(a: SquareMatrix, b: Columns, algorithm: PyTree) -> Columns:
     r"""What `tj.solve(a, b, solver=..., options=..., throw=...)` calls, with numbers without units.
 
-    **Arguments:** `algorithm`, an `Algorithm` of `(solver, options, throw)`. **Raises, derivative:** those of
-    `solve`; the algorithm has no derivative, because the solution does not depend on it.
+    **Arguments:** `algorithm`, an `Algorithm` of `(solver, options, throw)`.
+    **Raises, derivative:** those of `solve`; the algorithm has no derivative, because the solution
+    does not depend on it.
     """
     raise NotImplementedError
 
