@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @tj.rules.solve_by.implementation(object)
-def solve_by(a: SquareMatrix, b: Columns, algorithm: PyTree) -> Columns:
+def solve_by(a: SquareMatrix, b: Columns, algorithm: tj.rules.Algorithm) -> Columns:
     from tanjax.bridges import lineax  # an optional library: imported where it is used
 
     solver, options, throw = algorithm.value
@@ -31,7 +31,9 @@ def solve_by(a: SquareMatrix, b: Columns, algorithm: PyTree) -> Columns:
 
 
 @tj.rules.solve_by.natural_rule
-def solve_by_rule(a: SquareMatrix, b: Columns, algorithm: PyTree) -> tuple[Columns, Pullback]:
+def solve_by_rule(
+    a: SquareMatrix, b: Columns, algorithm: tj.rules.Algorithm
+) -> tuple[Columns, Pullback]:
     x = tj.rules.solve_by(a, b, algorithm)  # with its rule: iterations are never differentiated
 
     def solve_by_pullback(x_bar: Columns) -> tuple[SquareMatrix, Columns, None]:
@@ -47,12 +49,12 @@ def solve_by_rule(a: SquareMatrix, b: Columns, algorithm: PyTree) -> tuple[Colum
 
 
 @tj.rules.logdet_by.implementation(object)
-def logdet_by(a: SquareMatrix, algorithm: PyTree) -> Float[AnyArray, ""]:
+def logdet_by(a: SquareMatrix, algorithm: tj.rules.Algorithm) -> Float[AnyArray, ""]:
     return algorithm.value.logdet(a)
 
 
 @tj.rules.logdet_by.natural_rule
-def logdet_by_rule(a: SquareMatrix, algorithm: PyTree) -> tuple[Scalar, Pullback]:
+def logdet_by_rule(a: SquareMatrix, algorithm: tj.rules.Algorithm) -> tuple[Scalar, Pullback]:
     y = tj.rules.logdet_by(a, algorithm)
 
     def logdet_by_pullback(y_bar: Scalar) -> tuple[PyTree, None]:

@@ -84,7 +84,7 @@ def _check_system(name: str, a: PyTree, b: PyTree, algorithm: Algorithm) -> None
 
 
 @operation(generic=False, check=_check_system)
-def solve_by(a: SquareMatrix, b: Columns, algorithm: PyTree) -> Columns:
+def solve_by(a: SquareMatrix, b: Columns, algorithm: Algorithm) -> Columns:
     r"""What `tj.solve(a, b, solver=..., options=..., throw=...)` calls, with numbers without units.
 
     **Arguments:** `algorithm`, an `Algorithm` of `(solver, options, throw)`.
@@ -99,7 +99,7 @@ def _check_square(name: str, a: PyTree, algorithm: Algorithm) -> None:
 
 
 @operation(generic=False, check=_check_square)
-def logdet_by(a: SquareMatrix, algorithm: PyTree) -> Float[AnyArray, ""]:
+def logdet_by(a: SquareMatrix, algorithm: Algorithm) -> Float[AnyArray, ""]:
     r"""What `tj.logdet(a, estimator=...)` calls, with numbers without units.
 
     **Arguments:** `algorithm`, an `Algorithm` of an estimator. **Derivative:** the estimate of
