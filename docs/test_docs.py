@@ -18,6 +18,7 @@ ROOT = DOCS.parent
 PAGES = [ROOT / "README.md", *sorted((DOCS / "pages").rglob("*.md"))]
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 SEVERAL = "four_devices.py"  # has a test of its own, which runs it in one process as well
+SMALLER = {"million_points.py": ("--size", "61", "--order", "10")}  # in seconds
 
 
 def run_python(*arguments, cwd):
@@ -46,7 +47,7 @@ def test_page(page, tmp_path):
     "example", [e for e in EXAMPLES if e.name != SEVERAL], ids=lambda example: example.name
 )
 def test_example(example, tmp_path):
-    run_python("-W", "error", example, cwd=tmp_path)
+    run_python("-W", "error", example, *SMALLER.get(example.name, ()), cwd=tmp_path)
 
 
 def test_four_devices_of_two_processes(tmp_path):

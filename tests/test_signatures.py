@@ -30,7 +30,7 @@ UNSAID = {
 # What has words although it is no array: options, powers, functions that a rule is handed.
 PLAIN = (
     *(bool, str, int, float, float | None),
-    *(tj.typing.Axis, tj.typing.Function, tj.Factorization),
+    *(tj.typing.Axis, tj.typing.Function, tj.Factorization, tj.rules.Algorithm),
 )
 # Parameters whose names say that no array is meant: options of JAX, handed through.
 OPTIONS = ("in_axes", "out_axes", "options", "kwargs")

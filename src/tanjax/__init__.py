@@ -3,6 +3,7 @@
 from . import rules as rules, units as units
 from ._errors import (
     CheckFailure as CheckFailure,
+    ConvergenceError as ConvergenceError,
     CotangentError as CotangentError,
     DensifyWarning as DensifyWarning,
     HiddenCotangentWarning as HiddenCotangentWarning,

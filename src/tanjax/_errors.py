@@ -41,6 +41,10 @@ class ScaleWarning(UserWarning):
     """Numbers lie too far apart for any one exponent; plain floating-point results are kept."""
 
 
+class ConvergenceError(RuntimeError):
+    """A solver did not reach its tolerance; while tracing, an error of the running program."""
+
+
 class RegistrationError(ValueError):
     """An array type, implementation or rule cannot be registered as asked."""
 
@@ -136,6 +140,19 @@ def no_rule(op: str, types: Sequence[str], nearest: Sequence[str], hint: str) ->
             *(f"  {line}" for line in near),
             hint=hint,
         )
+    )
+
+
+def not_solved(solver: str) -> str:
+    """What to say when a solver did not converge."""
+    return message(
+        f"solve: {solver} did not reach its tolerance, or broke down.",
+        "where: `solve(a, b, solver=...)`, or the system that its derivative solves",
+        "why: too few steps, a badly conditioned or singular matrix, one that the solver is not "
+        "made for (CG: matrix and preconditioner positive definite), or a tolerance below what "
+        "the dtype can tell.",
+        hint="a preconditioner, more `max_steps`, a larger tolerance, another solver; "
+        "`throw=False` gives nan instead.",
     )
 
 

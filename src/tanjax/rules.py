@@ -10,6 +10,11 @@ from .arrays import (
     TangentType as TangentType,
     registered_array_types as registered_array_types,
 )
+from .dispatch import (
+    Algorithm as Algorithm,
+    logdet_by as logdet_by,
+    solve_by as solve_by,
+)
 from .registry import (
     align as align,
     as_custom_vjp as as_custom_vjp,

@@ -5,6 +5,7 @@ from . import (
     factorize as factorize,
     least_squares as least_squares,
     norms as norms,
+    shifted as shifted,
     svd as svd,
     triangular as triangular,
 )

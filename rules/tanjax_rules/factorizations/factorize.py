@@ -158,10 +158,10 @@ def factorize_symmetric(a: Shaped[tj.Symmetric | tj.Hermitian, "n n"]) -> tj.Fac
 
 
 def _solve_itself(matrix: PyTree, parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natural:
-    return _columns_at_once(lambda y: tj.solve(matrix.mT if transposed else matrix, y), b)
+    return columns_at_once(lambda y: tj.solve(matrix.mT if transposed else matrix, y), b)
 
 
-def _columns_at_once(solve: Function, b: Natural) -> Natural:
+def columns_at_once(solve: Function, b: Natural) -> Natural:
     """Solve for a batch of right-hand sides `(..., n, k)` as for more columns."""
     if b.ndim == 2:
         return solve(b)
@@ -215,7 +215,7 @@ def _solve_kronecker(
             x = jnp.moveaxis(out.reshape(moved.shape), 0, axis)
         return x.reshape(y.shape)
 
-    return _columns_at_once(solve, b)
+    return columns_at_once(solve, b)
 
 
 def _slogdet_kronecker(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
@@ -310,7 +310,8 @@ def inv_quad_logdet(a: Shaped[tj.AbstractArray, "... m n"], b: Columns) -> tuple
 # -- cases ---------------------------------------------------------------------------------------
 
 
-def _defined(a: Natural, b: Natural) -> tuple[Scalar, Scalar]:
+def defined(a: Natural, b: Natural) -> tuple[Scalar, Scalar]:
+    """What `inv_quad_logdet` means."""
     x = jnp.linalg.solve(a, b)
     return jnp.sum(jnp.conj(b) * x), jnp.linalg.slogdet(a).logabsdet
 
@@ -332,4 +333,4 @@ def cases() -> Iterator[Case]:
         (tj.Kronecker(definite, triangular), s.normal(4, 1)),
         (tj.LowRankUpdate(symmetric, thin, None, 0.1 * s.normal(2, 1)), s.normal(2, 2)),
     ):
-        yield composed(Case(tj.inv_quad_logdet, a, b).declare(reference=_defined))
+        yield composed(Case(tj.inv_quad_logdet, a, b).declare(reference=defined))

@@ -7,6 +7,7 @@ from . import (
     cholesky as cholesky,
     circulant as circulant,
     determinant as determinant,
+    iterative as iterative,
     kron as kron,
     matmul as matmul,
     permutation as permutation,

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, message
+from tanjax._typing import Columns, DenseArray, SquareMatrix
 from tanjax.arrays import (
     AbstractArray,
     Diagonal,
@@ -179,3 +180,28 @@ def _one_unit(vector: PyTree) -> tuple[Any, Unit | None]:
     first = next((x.label for x in leaves if type(x) is Unitful), None)
     done = [jnp.asarray(number_in("linear_solve: a part of the vector", x, first)) for x in leaves]
     return jax.tree.unflatten(tree, done), first
+
+
+def solve(
+    a: SquareMatrix,
+    b: Columns,
+    solver: lineax.AbstractLinearSolver,
+    options: dict[str, Any] | None = None,
+    throw: bool = True,
+) -> DenseArray:
+    """The numbers of `tj.solve(a, b, solver=...)`, without units and without its derivative.
+
+    For authors of rules. **Arguments, errors:** as in `tj.solve`; `a`, dense or structured,
+    `(n, n)`; `b`, `(n,)` or `(n, k)`, each column solved for itself.
+    **Returns:** a dense array like `b`. **Cost:** one product with `a` per step, and one more.
+    """
+    from ._iterations import solved
+
+    return solved(to_lineax, a, b, solver, options or {}, throw)
+
+
+def transposed_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a solver for the transposed matrix: its preconditioner, and no first guess."""
+    from ._iterations import transposed
+
+    return transposed(options)

@@ -23,6 +23,11 @@ from ._factorizations import (
     solve_triangular as solve_triangular,
     svd as svd,
 )
+from ._iterative import (
+    Algorithm as Algorithm,
+    logdet_by as logdet_by,
+    solve_by as solve_by,
+)
 from ._matrix_functions import (
     expm as expm,
     fractional_matrix_power as fractional_matrix_power,

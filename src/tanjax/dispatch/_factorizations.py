@@ -315,6 +315,8 @@ def inv_quad_logdet(a: Shaped[AnyArray, "... n n"], b: Natural) -> tuple[Natural
     r"""`(b^H a^-1 b, log(abs(det(a))))` by one factorisation.
 
     **Arguments:** `a`, `(..., n, n)`; `b`, `(n,)` or `(..., n, k)`, whose columns are summed over.
+    With an `estimator` as in `logdet`, solved by `solver` and `options` as in `solve`, or by the
+    estimator's own.
     **Cost:** that of `factorize` and one solve. **Raises:** `ShapeError` as `solve`.
     **Derivative:** $\bar A = -\bar q\,w w^\top + \bar y A^{-\top}$ with $w = A^{-1}b$ (real
     symmetric case).

@@ -209,9 +209,16 @@ def solve(a: SquareMatrix, b: Columns) -> Columns:
     **Cost:** $O(nk)$ for `Diagonal`, $O(nb(b + k))$ for a band of width $b$ (`Tridiagonal`,
     `SymTridiagonal`, `Banded`; with row exchanges), $O(n^2k)$ for `Triangular`, by factors for
     `Kronecker`, by Woodbury for `LowRankUpdate`, one LU factorisation for `Symmetric` and dense
-    matrices.
+    matrices; for a Hermitian `Kronecker` plus `tj.Scaled(tj.Identity(n), c)` by the eigenvectors
+    of the factors.
+    **Solvers:** `solver`, one of lineax, with its `options`: `"preconditioner"` (one of our
+    matrices, a `tj.factorize(...)`, or an operator of lineax) and `"y0"`. Iterative ones multiply
+    only, columns of `b` each for themselves; direct ones make structured matrices dense, visibly.
+    `lineax.CG` says that `a` is positive definite. Tolerances count in the units that `a` and `b`
+    show. The derivative solves once more, by the same solver.
     **Raises:** `ShapeError` if a structured `a` is not square or does not fit `b`. A singular
-    matrix gives `inf` or `nan`, as in JAX.
+    matrix gives `inf` or `nan`, as in JAX. With a solver, `ConvergenceError` if its tolerance was
+    not reached (an error of the running program where traced), or with `throw=False` `nan`.
     **Derivative:** with $w = A^{-\top}\bar x$: $\bar A = -w x^\top$ (an `Outer`), $\bar b = w$.
     **References:** Giles 2008, section 2.3.1.
     """
@@ -234,6 +241,9 @@ def logdet(a: SquareMatrix) -> Float[AnyArray, ""]:
 
     **Cost:** $O(n)$ for `Diagonal` and `Triangular`, $O(nb^2)$ for a band of width $b$ with its
     gradient, by factors for `Kronecker`, by the determinant lemma for `LowRankUpdate`.
+    **Estimators:** `estimator`, such as `tj.bridges.matfree.Lanczos(order, samples, key)`, for
+    positive definite matrices that are only multiplied: any pytree with methods `logdet(a)` and
+    `cotangent(a, y_bar)`.
     **Raises:** `ShapeError` if a structured `a` is not square.
     **Derivative:** $\bar A = \bar y A^{-\top}$. **References:** Giles 2008, 2.2.4.
     """

@@ -80,6 +80,7 @@ class Operation:
         self._signature = inspect.signature(function)
         self._parse(static)
         self._compiled: dict[Any, Function] = {}
+        self._for_keywords: dict[str, Function] = {}
         _OPERATIONS.append(self)
         _lowering.on_lowering_change(self._forget)
 
@@ -112,6 +113,10 @@ class Operation:
 
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         if kwargs or self._defaults is None or not (self.variadic or len(args) == self._direct):
+            for name, other in self._for_keywords.items():
+                if kwargs.get(name) is not None:
+                    return other(*args, **kwargs)
+                kwargs.pop(name, None)
             args, kwargs = self._bind(args, kwargs)
         else:  # 5 us less than binding; a rule gets the defaults of static arguments all the same
             kwargs = self._defaults
@@ -268,6 +273,19 @@ class Operation:
         With a natural rule as well, reverse mode uses that one; alone it serves both modes.
         """
         return self._rule(self.pushforwards, types, None, "natural", "jax", hidden, override)
+
+    def for_keyword(self, name: str, function: Function) -> None:
+        """Hand calls that give a keyword, and not `None`, to a function of the same arguments.
+
+        So that a call without it need not know of it: neither implementations nor rules are asked
+        for it, nor is time spent on it. The keywords of the function show in the signature.
+        """
+        self._for_keywords[name] = function
+        have = self.__dict__.get("__signature__", self._signature)
+        more = inspect.signature(function).parameters.values()
+        new = [p for p in more if p.name not in have.parameters]
+        absent = [p.replace(default=None) if p.name == name else p for p in new]
+        self.__signature__ = have.replace(parameters=[*have.parameters.values(), *absent])
 
     def _rule(
         self,

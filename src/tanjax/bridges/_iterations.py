@@ -1,0 +1,193 @@
+"""What `tj.solve(a, b, solver=...)` runs: a solver of lineax on numbers, told apart by its needs.
+
+Iterative solvers get the matrix as a function that multiplies; direct ones the entries, which makes
+a structured matrix dense as visibly as anywhere. Neither is differentiated: the natural rule of
+`solve` is around it. A solution that was not reached is an error, or `nan`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax
+from jaxtyping import Array, Bool, Inexact, PyTree
+
+from tanjax._errors import ShapeError, describe, message, not_solved
+from tanjax._typing import Columns, DenseArray, DType, Function, SquareMatrix
+from tanjax.arrays import (
+    Diagonal,
+    Hermitian,
+    Identity,
+    Symmetric,
+    Triangular,
+    densified,
+    destructure,
+    is_structured,
+)
+from tanjax.dispatch import Factorization
+
+_DIRECT = (
+    lineax.AutoLinearSolver,
+    lineax.Cholesky,
+    lineax.Diagonal,
+    lineax.LU,
+    lineax.QR,
+    lineax.SVD,
+    lineax.Triangular,
+    lineax.Tridiagonal,
+)
+_SLACK = 100.0  # how far rounding may carry the residual from the one that the solver updates
+
+
+class Multiply(eqx.Module):
+    """A matrix, or the inverse of a factorised one, as a function of a vector."""
+
+    matrix: PyTree
+    transposed: bool = eqx.field(static=True, default=False)
+
+    def __call__(self, vector: Inexact[Array, " n"]) -> Inexact[Array, " n"]:
+        matrix = self.matrix
+        if isinstance(matrix, Factorization):
+            out = matrix.solve(vector, transposed=self.transposed)
+        else:
+            matrix = matrix.mT if self.transposed else matrix
+            with jax.numpy_dtype_promotion("standard"):  # of integers, or real by complex
+                out = matrix.apply(vector) if is_structured(matrix) else jnp.matmul(matrix, vector)
+        return out.astype(vector.dtype)
+
+
+def solved(
+    convert: Function,
+    a: SquareMatrix,
+    b: Columns,
+    solver: Any,
+    options: dict[str, Any],
+    throw: bool,
+) -> DenseArray:
+    """`a⁻¹ b` by a solver of lineax; each column of `b` for itself. `convert` is `to_lineax`."""
+    if not isinstance(solver, lineax.AbstractLinearSolver):
+        raise TypeError(
+            message(
+                f"solve: `solver` must be a solver of lineax, got {solver!r}.",
+                hint="`lineax.CG(rtol=1e-6, atol=1e-6)` for a positive definite matrix.",
+            )
+        )
+    b = destructure(b) if is_structured(b) else jnp.asarray(b)
+    dtype = jnp.result_type(a.dtype, b.dtype)
+    dtype = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
+    if not b.size:
+        return b.astype(dtype)
+    operator = _operator(convert, a, solver, dtype)
+    known = dict(options)
+    start = known.pop("y0", None)
+    if "preconditioner" in known:
+        known["preconditioner"] = _preconditioner(known["preconditioner"], a.shape[0], dtype)
+    one = functools.partial(_one_column, operator, solver, known)
+    given = () if start is None else (jnp.asarray(start, dtype),)
+    columns = (b.astype(dtype), *given)
+    x, reached = one(*columns) if b.ndim == 1 else jax.vmap(one, 1, (1, 0))(*columns)
+    if throw:
+        return eqx.error_if(x, ~jnp.all(reached), not_solved(type(solver).__name__))
+    return jnp.where(reached, x, jnp.full_like(x, jnp.nan))
+
+
+def _one_column(
+    operator: lineax.AbstractLinearOperator,
+    solver: Any,
+    options: dict[str, Any],
+    b: Inexact[Array, " n"],
+    start: Inexact[Array, " n"] | None = None,
+) -> tuple[Inexact[Array, " n"], Bool[Array, ""]]:
+    """The solution, and whether it was reached."""
+    options = options if start is None else {**options, "y0": start}
+    # The solver itself, and not `lineax.linear_solve`: that is a primitive with derivatives of its
+    # own, which nobody needs here, and traces the solver later, when dtypes no longer mix.
+    with jax.numpy_dtype_promotion("standard"):
+        x, result, _ = solver.compute(solver.init(operator, options), b, options)
+    reached = (result == lineax.RESULTS.successful) & jnp.all(jnp.isfinite(x))
+    return x, reached & _is_solved(operator, solver, b, x)
+
+
+def _is_solved(
+    operator: lineax.AbstractLinearOperator,
+    solver: Any,
+    b: Inexact[Array, " n"],
+    x: Inexact[Array, " n"],
+) -> Bool[Array, ""]:
+    """Whether the residual is what the solver promises: it judges by one that it updates.
+
+    With an indefinite preconditioner CG stops at once and reports success; with a tolerance below
+    what the dtype can tell, the residual that is updated falls and the true one does not.
+    """
+    rtol, atol, norm = (getattr(solver, k, None) for k in ("rtol", "atol", "norm"))
+    if isinstance(solver, lineax.LSMR) or rtol is None or atol is None or not callable(norm):
+        return jnp.asarray(True)
+    scale = (atol + rtol * jnp.abs(b)).astype(jnp.finfo(b.dtype).dtype)
+    residual = jnp.abs(b - operator.mv(x))
+    fits = norm(jnp.where(residual == 0, residual, residual / scale)) <= _SLACK
+    return fits | ((atol == 0) & (rtol == 0))
+
+
+# -- what lineax is given --------------------------------------------------------------------------
+
+
+def _operator(
+    convert: Function, a: SquareMatrix, solver: Any, dtype: DType
+) -> lineax.AbstractLinearOperator:
+    """The matrix as its solver needs it; who chooses CG or Cholesky says that it is definite."""
+    if isinstance(solver, _DIRECT):
+        operator = convert(_entries(a, dtype))
+    else:
+        operator = _function(Multiply(a), a.shape[-1], dtype)
+    if isinstance(solver, lineax.CG | lineax.Cholesky):
+        operator = lineax.TaggedLinearOperator(operator, lineax.positive_semidefinite_tag)
+    return operator
+
+
+def _function(f: Function, n: int, dtype: DType) -> lineax.AbstractLinearOperator:
+    return lineax.FunctionLinearOperator(f, jax.ShapeDtypeStruct((n,), dtype))
+
+
+def _entries(a: SquareMatrix, dtype: DType) -> SquareMatrix:
+    """A matrix of a type whose entries lineax can store, and of one dtype with its vector."""
+    if not is_structured(a):
+        return jnp.asarray(a, dtype)
+    if type(a) not in (Diagonal, Identity, Triangular, Symmetric, Hermitian):
+        dense = densified(a, "solve", "choose an iterative solver, which only multiplies")
+        is_real = not jnp.issubdtype(dense.dtype, jnp.complexfloating)
+        definite = is_real and bool(getattr(a, "definite", False))
+        a = Symmetric(dense, definite=True) if definite else jnp.asarray(dense)
+    return a if a.dtype == dtype else a.astype(dtype)
+
+
+def _preconditioner(p: Any, n: int, dtype: DType) -> lineax.AbstractLinearOperator:
+    """A preconditioner as an operator; lineax asks that it is tagged as positive definite."""
+    if not isinstance(p, lineax.AbstractLinearOperator):
+        shape = (p.n, p.n) if isinstance(p, Factorization) else getattr(p, "shape", None)
+        if not isinstance(p, Multiply) and shape != (n, n):
+            raise ShapeError(
+                message(
+                    f"solve: the preconditioner {describe(p)} does not fit a matrix {[n, n]}.",
+                    hint="it is like the inverse: one of our matrices, a `tj.factorize(...)` of "
+                    "one like the matrix, or an operator of lineax.",
+                )
+            )
+        p = _function(p if isinstance(p, Multiply) else Multiply(p), n, dtype)
+    return lineax.TaggedLinearOperator(p, lineax.positive_semidefinite_tag)
+
+
+def transposed(options: dict[str, Any]) -> dict[str, Any]:
+    """The options for the transposed system: a first guess is for another solution."""
+    options = {k: v for k, v in options.items() if k != "y0"}
+    p = options.get("preconditioner")
+    if isinstance(p, lineax.AbstractLinearOperator):
+        options["preconditioner"] = p.transpose()
+    elif isinstance(p, Multiply):
+        options["preconditioner"] = Multiply(p.matrix, not p.transposed)
+    elif p is not None:
+        options["preconditioner"] = Multiply(p, transposed=True)
+    return options

@@ -1,0 +1,216 @@
+"""Systems and determinants of matrices that are only multiplied: solvers and estimators as values.
+
+A factorisation of a million equations does not fit anywhere; products with the matrix do. Who
+solves then is a choice with many parts (method, tolerances, preconditioner, first guess), some of
+them arrays that may be traced or depend on parameters. `Algorithm` holds such a choice as a pytree,
+so that it is an argument of an operation like any other, without a derivative of its own.
+
+    tj.solve(a, b, solver=lineax.CG(1e-6, 1e-6), options={"preconditioner": p})
+    tj.logdet(a, estimator=tanjax.bridges.matfree.Lanczos(30, 10, key))
+
+A call with `solver` or `estimator` goes to an operation of its own, and one without does not know
+of them. What they do is said by the rule pack, which asks the bridges to these libraries.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, PyTree
+
+from tanjax import _compat
+from tanjax._errors import ConvergenceError, UnitError, message, not_solved
+from tanjax._typing import AnyArray, Columns, SquareMatrix
+from tanjax.arrays import Unitful, convert, is_structured, split_unit
+from tanjax.registry import operation
+from tanjax.registry.quantities import labelled
+from tanjax.units import Unit, one
+from tanjax.units.signatures import not_linear
+
+from . import _checks as checks
+from ._factorizations import inv_quad_logdet
+from ._operations import SlogdetResult, logdet, slogdet, solve
+
+_ARRAYS = (jax.Array, np.ndarray, np.generic, _compat.Tracer)
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclasses.dataclass(frozen=True, eq=False)
+class Algorithm:
+    """How to compute something, with all that belongs to it; a pytree of the arrays in it.
+
+    **Fields:** `arrays`, the leaves that are arrays; `rest`, the others, and where each belongs.
+    Made by `Algorithm.of`, read by `value`.
+    """
+
+    arrays: list[PyTree]
+    rest: PyTree
+
+    @classmethod
+    def of(cls, value: PyTree) -> Algorithm:
+        """Take a pytree apart. **Raises:** `TypeError` if a leaf is neither array nor hashable."""
+        leaves, tree = jax.tree.flatten(value)
+        is_array = [isinstance(x, _ARRAYS) for x in leaves]
+        others = tuple(None if a else x for x, a in zip(leaves, is_array, strict=True))
+        rest = (tree, tuple(is_array), others)
+        try:
+            hash(rest)
+        except TypeError as error:
+            raise TypeError(f"a solver, its options, or an estimator: {error}.") from None
+        return cls([x for x, a in zip(leaves, is_array, strict=True) if a], rest)
+
+    @property
+    def value(self) -> PyTree:
+        """The pytree that `of` was given."""
+        tree, is_array, others = self.rest
+        arrays = iter(self.arrays)
+        leaves = [next(arrays) if a else x for x, a in zip(others, is_array, strict=True)]
+        return jax.tree.unflatten(tree, leaves)
+
+    def tree_flatten(self) -> tuple[list[PyTree], PyTree]:
+        return self.arrays, self.rest
+
+    @classmethod
+    def tree_unflatten(cls, rest: PyTree, arrays: Any) -> Algorithm:
+        return cls(list(arrays), rest)
+
+
+def _check_system(name: str, a: PyTree, b: PyTree, algorithm: Algorithm) -> None:
+    checks.one_system(name, a, b)
+
+
+@operation(generic=False, check=_check_system)
+def solve_by(a: SquareMatrix, b: Columns, algorithm: Algorithm) -> Columns:
+    r"""What `tj.solve(a, b, solver=..., options=..., throw=...)` calls, with numbers without units.
+
+    **Arguments:** `algorithm`, an `Algorithm` of `(solver, options, throw)`.
+    **Raises, derivative:** those of `solve`; the algorithm has no derivative, because the solution
+    does not depend on it.
+    """
+    raise NotImplementedError
+
+
+def _check_square(name: str, a: PyTree, algorithm: Algorithm) -> None:
+    checks.square(name, a)
+
+
+@operation(generic=False, check=_check_square)
+def logdet_by(a: SquareMatrix, algorithm: Algorithm) -> Float[AnyArray, ""]:
+    r"""What `tj.logdet(a, estimator=...)` calls, with numbers without units.
+
+    **Arguments:** `algorithm`, an `Algorithm` of an estimator. **Derivative:** the estimate of
+    $\bar y A^{-\top}$ that the estimator has.
+    """
+    raise NotImplementedError
+
+
+# -- in place of a call with `solver` or `estimator` -----------------------------------------------
+
+
+def _solve(
+    a: SquareMatrix,
+    b: Columns,
+    *,
+    solver: Any,
+    options: dict[str, Any] | None = None,
+    throw: bool = True,
+) -> Columns:
+    matrix, of_a = _numbers("a", a)
+    vector, of_b = _numbers("b", b)
+    plain = of_a is None and of_b is None
+    unit = None if plain else (of_b or one) / (of_a or one)
+    known = dict(options or {})
+    for name, fits in (("preconditioner", one / (of_a or one)), ("y0", unit)):
+        if name in known:
+            known[name] = _in_unit(name, known[name], fits)
+    checks.one_system("solve", matrix, vector)
+    # Without tracers the answer is looked at, and the error is one that can be read; what is
+    # traced says it when it runs.
+    traced = any(isinstance(v, _compat.Tracer) for v in jax.tree.leaves((matrix, vector, known)))
+    x = solve_by(matrix, vector, Algorithm.of((solver, known, bool(throw and traced))))
+    if throw and not traced and not isinstance(x, _compat.Tracer) and bool(jnp.isnan(x).any()):
+        raise ConvergenceError(not_solved(type(solver).__name__))
+    return x if unit is None else labelled(x, unit)
+
+
+def _numbers(name: str, x: PyTree) -> tuple[PyTree, Unit | None]:
+    """The numbers of a quantity in the unit that it shows: tolerances count in that."""
+    if type(x) is not Unitful:
+        return x, None
+    if not x.label.is_linear:
+        raise not_linear("solve", name, x.label)
+    return x.value, x.unit
+
+
+def _in_unit(name: str, x: PyTree, unit: Unit | None) -> PyTree:
+    """The numbers of an option in the unit that it must have; plain ones count in it."""
+    if type(x) is not Unitful:
+        return x
+    if x.label.dimension is not (unit or one).dimension:
+        raise UnitError(
+            message(
+                f"solve: the unit of the option `{name}` does not fit.",
+                f"expected: {unit or one}",
+                f"got: {x.unit}",
+                hint="a preconditioner is like the inverse of the matrix, `y0` like the solution.",
+            )
+        )
+    return convert(x.stored, x.label, unit or one)
+
+
+def _logdet(a: SquareMatrix, *, estimator: Any) -> Float[AnyArray, ""]:
+    matrix, unit = split_unit(a)
+    if type(a) is Unitful and not unit.is_dimensionless:
+        raise UnitError(
+            message(
+                f"logdet: the matrix is in {unit}.",
+                "why: the logarithm of a number with a unit depends on the unit.",
+                hint="take the determinant of `a / unit`.",
+            )
+        )
+    if type(a) is Unitful:
+        matrix = a.to_value(one)
+    checks.square("logdet", matrix)
+    if not (hasattr(estimator, "logdet") and hasattr(estimator, "cotangent")):
+        raise TypeError(
+            message(
+                f"logdet: {estimator!r} is not an estimator.",
+                "why: it has no methods `logdet(a)` and `cotangent(a, y_bar)`.",
+                hint="`tj.bridges.matfree.Lanczos(order, samples, key)` is one.",
+            )
+        )
+    value = logdet_by(matrix, Algorithm.of(estimator))
+    return labelled(value, one) if type(a) is Unitful else value
+
+
+def _slogdet(a: SquareMatrix, *, estimator: Any) -> SlogdetResult:
+    """The sign of a positive definite matrix is 1."""
+    value = _logdet(a, estimator=estimator)
+    number = split_unit(value)[0]
+    sign = jnp.where(jnp.isnan(number), number, jnp.ones_like(number))
+    return SlogdetResult(sign.astype(a.dtype), value)
+
+
+def _inv_quad_logdet(
+    a: SquareMatrix,
+    b: Columns,
+    *,
+    estimator: Any,
+    solver: Any = None,
+    options: dict[str, Any] | None = None,
+    throw: bool = True,
+) -> tuple[AnyArray, AnyArray]:
+    solver = getattr(estimator, "solver", None) if solver is None else solver
+    x = _solve(a, b, solver=solver, options=options, throw=throw)
+    conjugate = b.conj() if is_structured(b) else jnp.conj(jnp.asarray(b))
+    return (conjugate * x).sum(), _logdet(a, estimator=estimator)
+
+
+solve.for_keyword("solver", _solve)
+logdet.for_keyword("estimator", _logdet)
+slogdet.for_keyword("estimator", _slogdet)
+inv_quad_logdet.for_keyword("estimator", _inv_quad_logdet)
