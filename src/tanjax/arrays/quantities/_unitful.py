@@ -33,7 +33,7 @@ from jaxtyping import PyTree, Shaped
 from tanjax import units
 from tanjax._dtype_range import range_of
 from tanjax._errors import ScaleError, UnitError, describe, message
-from tanjax._typing import AnyArray, Arraylike, DType, Natural, Scalar
+from tanjax._typing import AnyArray, Arraylike, DType, Natural, Places, Scalar
 from tanjax.units import Unit
 
 from .. import _queries as ask
@@ -206,6 +206,9 @@ class Unitful(AbstractArray):
 
     def diagonal(self) -> Shaped[AnyArray, "... k"]:
         return unitful(ask.diagonal(self.stored), self.label)
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[AnyArray, "... p"]:
+        return unitful(ask.entries(self.stored, rows, columns), self.label)
 
     def total(self) -> Shaped[AnyArray, " ..."]:
         return unitful(ask.total(self.stored), self.label)
