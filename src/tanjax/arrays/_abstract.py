@@ -154,7 +154,7 @@ class AbstractArray:
 
     def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         """The entries `self[rows[k], columns[k]]`, which a sparse matrix asks of a cotangent."""
-        return gather_entries(self.to_dense(), rows, columns)
+        return gather_entries(self._dense_for("entries"), rows, columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         """The sum of all entries."""
