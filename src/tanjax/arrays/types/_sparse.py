@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import DTypeLike
 from jaxtyping import Integer, Shaped
 
 from tanjax._errors import ShapeError, describe, message
@@ -149,6 +150,9 @@ class Sparse(AbstractArray):
     @property
     def dtype(self) -> DType:
         return self.values.dtype
+
+    def astype(self, dtype: DTypeLike) -> Natural:
+        return self.replace(values=self.values.astype(dtype))  # zero is zero in all of them
 
     @property
     def nnz(self) -> int:
