@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Shaped
 
 import tanjax as tj
-from tanjax.typing import AnyArray, DenseArray
+from tanjax.typing import AnyArray, DenseArray, Pullback
 
 from .arithmetic import multiply_dense, multiply_sparser, scale
 from .banded import FAMILY, Band, widths
@@ -44,6 +44,38 @@ def as_sparse(a: Sparser | Band) -> SparseMatrix:
     return tj.Sparse(a.entries(rows, columns), np.stack([rows, columns], 1), a.shape)
 
 
+# -- products with dense arrays --------------------------------------------------------------------
+
+
+@tj.matmul.implementation(tj.Dense, tj.Sparse)
+def dense_times_sparse(
+    a: Shaped[DenseArray, "*m k"], b: Shaped[tj.Sparse, "k n"]
+) -> Shaped[DenseArray, "*m n"]:
+    return b.apply_transposed(a.T).T
+
+
+@tj.matmul.natural_rule(tj.Sparse, tj.Dense)
+def sparse_times_dense_rule(
+    a: Shaped[tj.Sparse, "m k"], b: Shaped[DenseArray, " k *n"]
+) -> tuple[DenseArray, Pullback]:
+    """The general rule, with a transposed product that leaves the values where they are."""
+
+    def sparse_times_dense_pullback(c_bar: DenseArray) -> tuple[tj.Outer, DenseArray]:
+        return tj.Outer(c_bar, b), a.apply_transposed(c_bar)
+
+    return a.apply(b), sparse_times_dense_pullback
+
+
+@tj.matmul.natural_rule(tj.Dense, tj.Sparse)
+def dense_times_sparse_rule(
+    a: Shaped[DenseArray, "*m k"], b: Shaped[tj.Sparse, "k n"]
+) -> tuple[DenseArray, Pullback]:
+    def dense_times_sparse_pullback(c_bar: DenseArray) -> tuple[DenseArray, tj.Outer]:
+        return b.apply(c_bar.T).T, tj.Outer(a.T, c_bar.T)
+
+    return dense_times_sparse(a, b), dense_times_sparse_pullback
+
+
 # -- products ------------------------------------------------------------------------------------
 
 
@@ -52,8 +84,8 @@ def sparse_times_sparse(a: Sparser | Band, b: Sparser | Band) -> SparseMatrix:
     a, b = as_sparse(a), as_sparse(b)
     pattern, left, right, to = a.pattern.product(b.pattern)
     terms = a.values.at[left].get(**INSIDE) * b.values.at[right].get(**INSIDE)
-    sums = jnp.zeros(len(pattern), terms.dtype).at[to]
-    return tj.Sparse.of_pattern(sums.add(terms, **INSIDE, indices_are_sorted=True), pattern)
+    sums = jnp.zeros(len(pattern), terms.dtype).at[to].add(terms, **INSIDE)
+    return tj.Sparse.of_pattern(sums, pattern)
 
 
 @tj.matmul.implementation(tj.Sparse, tj.Diagonal, differentiate=True)

