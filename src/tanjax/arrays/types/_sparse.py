@@ -116,7 +116,7 @@ class Sparse(AbstractArray):
         return Sparse.of_pattern(gather_entries(dense, pattern.rows, pattern.columns), pattern)
 
     @staticmethod
-    def from_bcoo(a: Any) -> Shaped[Sparse, "m n"]:
+    def from_bcoo(a: Shaped[AnyArray, " ..."]) -> Shaped[Sparse, "m n"]:
         """A `jax.experimental.sparse.BCOO` matrix, without batch or dense axes.
 
         Its places must be known; those that only fill it up, outside of its shape, are left out.
@@ -134,7 +134,7 @@ class Sparse(AbstractArray):
         inside = np.flatnonzero((indices < np.asarray(a.shape)).all(axis=1))
         return Sparse(gather(a.data, inside), indices[inside], a.shape)
 
-    def to_bcoo(self) -> Any:
+    def to_bcoo(self) -> Shaped[AnyArray, "... m n"]:
         """The matrix as a `jax.experimental.sparse.BCOO`, a batch with `n_batch` axes."""
         from jax.experimental import sparse
 
