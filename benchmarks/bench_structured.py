@@ -25,7 +25,7 @@ from typing import Any  # noqa: E402
 
 import micro  # noqa: E402
 import report  # noqa: E402
-from cells import COLUMNS, OPERATIONS, STRUCTURES, make_cell  # noqa: E402
+from cells import CELLS, COLUMNS, STRUCTURES, make_cell  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.progress import Progress  # noqa: E402
 from timing import check_agreement, compiled_gradient, interleave  # noqa: E402
@@ -33,6 +33,7 @@ from timing import check_agreement, compiled_gradient, interleave  # noqa: E402
 import tanjax as tj  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
+SLOW = ("eigh", "svd", "sqrtm")  # seconds a call
 TOLERANCE = 1e-3  # float32, relative to the largest entry
 
 
@@ -59,7 +60,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few rounds, sizes 64 and 512")
     parser.add_argument("--sizes", type=int, nargs="+", help="default: 64 512 2048")
-    parser.add_argument("--structures", nargs="+", choices=STRUCTURES, default=list(STRUCTURES))
+    parser.add_argument("--structures", nargs="+", choices=sorted({s for s, _ in CELLS}))
     parser.add_argument("--columns", type=int, default=COLUMNS, help="of the right-hand side")
     parser.add_argument("--rounds", type=int, help="default: 15, or 5 with --quick")
     parser.add_argument("--write", type=pathlib.Path, help="write a Markdown page")
@@ -74,7 +75,8 @@ def measure_cells(
     options: argparse.Namespace, budget: dict[str, Any], progress: Progress
 ) -> list[report.Row]:
     """One row per cell and size; a row over its time budget is measured once more, longer."""
-    todo = [(s, o, n) for s in options.structures for o in OPERATIONS for n in options.sizes]
+    wanted = [(s, o) for s, o in CELLS if options.structures is None or s in options.structures]
+    todo = [(structure, operation, n) for structure, operation in wanted for n in options.sizes]
     bar, rows = progress.add_task("cells", total=len(todo)), []
     for structure, operation, n in todo:
         progress.update(bar, description=f"{structure} {operation} {n}")
@@ -90,8 +92,10 @@ def measure_cell(
     compiled = {k: compiled_gradient(loss, cell.arguments[k]) for k, loss in cell.losses.items()}
     functions = {name: function for name, (function, _) in compiled.items()}
     check_agreement({name: f() for name, f in functions.items()}, "hand", TOLERANCE)
-    times = interleave(functions, options.rounds, few={"dense": 3})
-    if n in budget["sizes"] and times.ratio("tanjax", "hand") > budget["time_ratio"]:
+    rounds = 3 if n > 1024 and operation in SLOW else options.rounds
+    times = interleave(functions, rounds, few={"dense": 3})
+    over = n in budget["sizes"] and times.ratio("tanjax", "hand") > budget["time_ratio"]
+    if over and rounds == options.rounds:
         pair = {name: functions[name] for name in ("tanjax", "hand")}
         again = interleave(pair, 3 * options.rounds)
         times.rounds.update(again.rounds)

@@ -1,9 +1,9 @@
-"""The cells: eight structures times three operations, each computed three ways.
+"""The cells: a structure and an operation, each computed three ways.
 
 Every contender is a function `(parameters, b, weights) -> loss` of the structure's own parameters,
 `b` and `weights` of shape `(n, 64)`, or as many columns as asked for. The loss is
-`sum(weights * (A @ b))`, the same with `solve(A, b)`, or `logdet(A)`: an inner product adds
-nothing to what is measured.
+`sum(weights * (A @ b))`, the same with `solve(A, b)`, with a function of `A` by its spectrum, or
+`logdet(A)`: an inner product adds nothing to what is measured.
 
 * `tanjax` takes an array of the type and calls the operation.
 * `hand` takes plain arrays. It is what one writes who knows the structure, and it returns the same
@@ -21,7 +21,9 @@ from collections.abc import Callable
 from typing import Any
 
 import hand
+import hand_parts
 import jax.numpy as jnp
+import jax.scipy.linalg as jsl
 import numpy as np
 
 import tanjax as tj
@@ -36,8 +38,17 @@ STRUCTURES = (
     "Kronecker",
     "LowRankUpdate",
     "Circulant",
+    "BlockDiagonal",
 )
 OPERATIONS = ("matmul", "solve", "logdet")
+CELLS = (
+    *((structure, operation) for structure in STRUCTURES for operation in OPERATIONS),
+    ("Toeplitz", "matmul"),
+    ("Toeplitz", "solve"),
+    ("Symmetric", "eigh"),
+    ("Symmetric", "sqrtm"),
+    ("Dense", "svd"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,11 +77,15 @@ def make_cell(structure: str, operation: str, n: int, columns: int = COLUMNS) ->
         n,
         {
             "tanjax": LOSSES[operation],
-            "hand": getattr(hand, f"{structure.lower()}_{operation}"),
+            "hand": _by_hand(f"{structure.lower()}_{operation}"),
             "dense": lambda p, b, w: DENSE[operation](form(p), b, w),
         },
         {"tanjax": (array, b, weights), "hand": (plain, b, weights), "dense": (plain, b, weights)},
     )
+
+
+def _by_hand(name: str) -> Callable[..., Any]:
+    return getattr(hand, name, None) or getattr(hand_parts, name)
 
 
 def _normal(rng: Any, *shape: int) -> Any:
@@ -129,6 +144,24 @@ def _circulant(rng: Any, n: int) -> Any:
     return tj.Circulant(column), (column,)
 
 
+def _blocks(rng: Any, n: int) -> Any:
+    m = min(64, n // 2)
+    eye = 2 * np.eye(m)
+    parts = (rng.normal(size=(m, m)) / (2 * m**0.5) + eye for _ in range(n // m))
+    array = tj.BlockDiagonal(*(jnp.asarray(x, jnp.float32) for x in parts))
+    return array, array.blocks
+
+
+def _toeplitz(rng: Any, n: int) -> Any:
+    values = jnp.asarray(rng.normal(size=2 * n - 1) / (4 * n), jnp.float32).at[n - 1].add(2)
+    return tj.Toeplitz(values), (values,)
+
+
+def _dense(rng: Any, n: int) -> Any:
+    a = _normal(rng, n, n) / n**0.5
+    return a, (a,)
+
+
 PARAMETERS = {
     "Diagonal": _diagonal,
     "Symmetric": _symmetric,
@@ -138,6 +171,9 @@ PARAMETERS = {
     "Kronecker": _kronecker,
     "LowRankUpdate": _update,
     "Circulant": _circulant,
+    "BlockDiagonal": _blocks,
+    "Toeplitz": _toeplitz,
+    "Dense": _dense,
 }
 
 
@@ -147,15 +183,43 @@ def _cyclic(n: int) -> Any:
 
 # -- what is computed ----------------------------------------------------------------------------
 
+
+def _of_eigh(eigh: Callable[..., Any]) -> Callable[..., Any]:
+    def loss(a: Any, b: Any, w: Any) -> Any:
+        values, v = eigh(a)
+        return jnp.sum(w * ((v * jnp.exp(-values)) @ (v.T @ b)))
+
+    return loss
+
+
+def _of_svd(svd: Callable[..., Any]) -> Callable[..., Any]:
+    def loss(a: Any, b: Any, w: Any) -> Any:
+        u, s, vh = svd(a, full_matrices=False)
+        return jnp.sum(w * ((u * jnp.log1p(s)) @ (vh @ b)))
+
+    return loss
+
+
+def _root_by_eigh(a: Any, b: Any, w: Any) -> Any:
+    values, v = jnp.linalg.eigh(a)
+    return jnp.sum(w * ((v * jnp.sqrt(values)) @ (v.T @ b)))
+
+
 LOSSES = {
     "matmul": lambda a, b, w: jnp.sum(w * (a @ b)),
     "solve": lambda a, b, w: jnp.sum(w * tj.solve(a, b)),
     "logdet": lambda a, b, w: tj.logdet(a),
+    "eigh": _of_eigh(tj.eigh),
+    "svd": _of_svd(tj.svd),
+    "sqrtm": lambda a, b, w: jnp.sum(w * (tj.sqrtm(a) @ b)),
 }
 DENSE = {
     "matmul": lambda a, b, w: jnp.sum(w * (a @ b)),
     "solve": lambda a, b, w: jnp.sum(w * jnp.linalg.solve(a, b)),
     "logdet": lambda a, b, w: jnp.linalg.slogdet(a).logabsdet,
+    "eigh": _of_eigh(jnp.linalg.eigh),
+    "svd": _of_svd(jnp.linalg.svd),
+    "sqrtm": _root_by_eigh,
 }
 FORMS: dict[str, Callable[..., Any]] = {
     "Diagonal": lambda p: jnp.diag(p[0]),
@@ -166,4 +230,7 @@ FORMS: dict[str, Callable[..., Any]] = {
     "Kronecker": lambda p: jnp.kron(p[0], p[1]),
     "Circulant": lambda p: p[0][_cyclic(len(p[0]))],
     "LowRankUpdate": lambda p: jnp.diag(p[0]) + (p[1] * p[2]) @ p[1].T,
+    "BlockDiagonal": lambda p: jsl.block_diag(*p),
+    "Toeplitz": lambda p: tj.Toeplitz(p[0]).to_dense(),
+    "Dense": lambda p: p[0],
 }

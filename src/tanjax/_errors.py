@@ -17,6 +17,10 @@ class ShapeError(ValueError):
     """Shapes do not fit together, or an argument is batched where one array is expected."""
 
 
+class NotDefiniteError(ValueError):
+    """A matrix is not positive definite, as it was said to be."""
+
+
 class NoRuleError(NotImplementedError):
     """No rule or implementation exists for an operation on these types."""
 

@@ -145,6 +145,42 @@ def test_second_derivatives_are_nan_and_not_wrong():
         assert np.isnan(second(a)).any()
 
 
+def test_neighbours_in_single_precision_are_no_ties():
+    """Of many random eigenvalues some lie closer than their size times `n` rounding errors."""
+    n = 256
+    rng = np.random.default_rng(0)
+    half = rng.normal(size=(n, n)) / n**0.5
+    a, weights = half @ half.T + np.eye(n), rng.normal(size=(n, n))
+
+    def loss(eigh, a):
+        w, v = eigh(a)
+        return jnp.sum(weights.astype(a.dtype) * ((v * jnp.exp(-w)) @ v.T))
+
+    closest = np.diff(np.linalg.eigvalsh(a)).min() / np.linalg.norm(a, 2)
+    assert closest < n * np.finfo(np.float32).eps
+    got = jax.grad(lambda a: loss(tj.eigh, a))(jnp.asarray(a, jnp.float32))
+    want = jax.grad(lambda a: loss(jnp.linalg.eigh, a))(jnp.asarray(a))
+    assert np.linalg.norm(np.subtract(got, want)) < 1e-3 * np.linalg.norm(want)
+
+
+def test_one_pair_of_many_may_be_tied():
+    """What is missing of the gradient is then less than its rounding; of few, `nan` as above."""
+    n = 200
+    rng = np.random.default_rng(1)
+    basis, values = np.linalg.qr(rng.normal(size=(n, n)))[0], np.linspace(1.0, 4.0, n)
+    values[7] = values[8]
+    a, weights = (basis * values) @ basis.T, rng.normal(size=(n, n))
+
+    def loss(function_of, a):
+        return jnp.sum(weights.astype(a.dtype) * function_of(jnp.log, a))
+
+    got = jax.grad(lambda a: loss(function_of, a))(jnp.asarray(a, jnp.float32))
+    want = jax.grad(lambda a: loss(lambda f, a: tj.funm_hermitian(a, f), a))(jnp.asarray(a))
+    error = np.linalg.norm(np.subtract(got, want)) / np.linalg.norm(want)
+    assert error < np.finfo(np.float32).eps ** 0.25
+    assert np.isnan(jax.grad(lambda a: loss(function_of, a))(jnp.asarray(a))).any()  # precise
+
+
 def test_distinct_eigenvalues_are_what_jax_has():
     a = with_spectrum((1.0, 1.5, 2.0, 3.0))
     loss = lambda module: lambda a: jnp.sum(WEIGHTS * jnp.sin(module.eigh(a)[1]))

@@ -282,6 +282,21 @@ BAD = {
         lambda: tj.eigh(tj.Kronecker(np.eye(2), np.eye(2))),
         "(?s)not Hermitian.*tj.Symmetric",
     ),
+    "eigh, Tridiagonal": (
+        lambda: tj.eigh(tj.Tridiagonal(np.ones(1), np.ones(2), np.ones(1))),
+        "(?s)not Hermitian.*tj.Symmetric",
+    ),
+    "eigvalsh, Toeplitz": (lambda: tj.eigvalsh(tj.Toeplitz(np.ones(3))), "not Hermitian"),
+    "eigh, Permutation": (lambda: tj.eigh(tj.Permutation(np.array([1, 0]))), "not Hermitian"),
+    "eigh, complex Diagonal": (lambda: tj.eigh(tj.Diagonal(1j * np.ones(2))), "not Hermitian"),
+    "eigh, sum with a Triangular": (
+        lambda: tj.eigh(tj.Sum(tj.Symmetric(np.eye(2)), tj.Triangular(np.ones((2, 2))))),
+        "not Hermitian",
+    ),
+    "eigh, complex multiple": (
+        lambda: tj.eigh(tj.Scaled(tj.Symmetric(np.eye(2)), 1j)),
+        "not Hermitian",
+    ),
     "eigh, complex Symmetric": (lambda: tj.eigh(tj.Symmetric(1j * np.eye(2))), "not Hermitian"),
     "eigh, not square": (lambda: tj.eigh(tj.Fill(1.0, (2, 3))), "eigh: needs a square"),
     "qr, mode": (lambda: tj.qr(np.eye(2), "raw"), "qr: `mode` is one of 'reduced'"),

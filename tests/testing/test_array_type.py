@@ -166,6 +166,7 @@ MUTANTS = {
     "declared isometric": lambda: packed({"isometric": True}),
     "declared linear": lambda: curved({"linear": True}, pullback_of_restructure=shown),
     "declared injective": lambda: over_parametrised({"injective": True}),
+    "declared Hermitian": lambda: over_parametrised({}, is_hermitian=True),
     "natural wears the class": lambda: over_parametrised({}, pullback_of_restructure=worn),
     "second order through stop_gradient": lambda: curved(
         pullback_of_destructure=lambda self, y: slope(self, y, jax.lax.stop_gradient(self.t))
@@ -181,6 +182,7 @@ STAGES = {  # which stage must catch a mutant; the others are caught by "maps"
     "wrong for Outer only": "lattice",
     "declared isometric": "facts",
     "declared injective": "facts",
+    "declared Hermitian": "facts",
     "natural wears the class": "natural",
     "second order through stop_gradient": "second order",
     "wrong shape": "shape",

@@ -39,13 +39,15 @@ def eigh_rule(
 
     def eigh_pullback(bar: tj.EighResult) -> Natural:
         rotation = gauge.skew(adjoint(v) @ bar.eigenvectors)
-        inner = gauge.over_differences(w, same, 0.0).astype(v.dtype) * rotation
+        tied = same if invariant else gauge.ties(w, same, bar.eigenvalues)
+        inner = gauge.over_differences(w, tied, 0.0).astype(v.dtype) * rotation
         inner = inner + gauge.embedded(bar.eigenvalues, v)
         if invariant:
             return v @ inner @ adjoint(v)
         scale = gauge.columns(bar.eigenvectors)
         bad = gauge.depends_on_basis(_not_diagonal(same), rotation, scale)
-        inner = gauge.spoiled(inner, bad | gauge.tells_apart(same, bar.eigenvalues))
+        bad = bad | gauge.too_much_is_missing(w, same, bar.eigenvalues, scale, inner)
+        inner = gauge.spoiled(inner, bad)
         alone = (basis * bar.eigenvalues[..., None, :].astype(v.dtype)) @ adjoint(basis)
         alone = gauge.without_ties(alone, w, bar.eigenvalues)
         return jnp.where(gauge.unused(bar.eigenvectors), alone, v @ inner @ adjoint(v))

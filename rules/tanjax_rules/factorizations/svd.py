@@ -112,7 +112,7 @@ class _Factors:
         """Exchange left and right of a wide matrix."""
         return (right, left) if self.wide else (left, right)
 
-    def inverses(self, fill: Factor) -> tuple[Natural, ...]:
+    def inverses(self, fill: Factor, s_bar: Natural | None = None) -> tuple[Natural, ...]:
         """`1/(s_j - s_i)`, `1/(s_j + s_i)` and `1/s_j`, and `fill` where they do not exist."""
         fill = jnp.asarray(fill, self.s.dtype)
         both = self.zero[..., None, :] & self.zero[..., :, None]
@@ -121,7 +121,9 @@ class _Factors:
         if not jnp.iscomplexobj(self.r):  # where the skew part has no diagonal
             plus = jnp.where(jnp.eye(self.k, dtype=bool), jnp.zeros((), plus.dtype), plus)
         one = jnp.where(self.zero, fill, 1 / jnp.where(self.zero, 1, self.s))
-        minus = gauge.over_differences(self.s, self.same, fill)
+        keeps = s_bar is None or self.invariant
+        tied = self.same if keeps else gauge.ties(self.s, self.same, s_bar)
+        minus = gauge.over_differences(self.s, tied, fill)
         return tuple(x.astype(self.r.dtype) for x in (minus, plus, one[..., None, :]))
 
     def of_values(self, s_bar: Natural) -> Natural:
@@ -136,7 +138,7 @@ class _Factors:
         if jnp.iscomplexobj(x):  # as JAX, the phase moves `U` alone
             phase = -gauge.skew(y) if self.wide else gauge.skew(x)
             opposite = jnp.where(jnp.eye(self.k, dtype=bool), 2 * phase, opposite)
-        minus, plus, _ = self.inverses(0.0)
+        minus, plus, _ = self.inverses(0.0, s_bar)
         inner = minus * common + plus * opposite + gauge.embedded(s_bar, self.r)
         if not self.invariant:
             off_diagonal = ~jnp.eye(self.k, dtype=bool)
@@ -144,7 +146,8 @@ class _Factors:
             zeros = self.zero[..., None, :] & self.zero[..., :, None]
             bad = gauge.depends_on_basis(self.same & off_diagonal, common, scale)
             bad = bad | gauge.depends_on_basis(zeros & off_diagonal, opposite, scale)
-            bad = bad | gauge.tells_apart(self.same, s_bar) | self._tells_zeros(s_bar)
+            bad = bad | gauge.too_much_is_missing(self.s, self.same, s_bar, scale, inner)
+            bad = bad | self._tells_zeros(s_bar)
             inner = gauge.spoiled(inner, bad)
         return self.l1 @ inner
 
@@ -231,10 +234,7 @@ def svd_diagonal(
     s = jnp.abs(a.diag)
     if not compute_uv:
         return s
-    zero = a.diag == 0
-    safe = jnp.where(zero, jnp.ones_like(a.diag), a.diag)
-    phase = jnp.where(zero, jnp.ones_like(safe), safe / jnp.abs(safe).astype(safe.dtype))
-    return tj.SVDResult(tj.Diagonal(phase), s, tj.Identity(a.shape[0], a.dtype))
+    return tj.SVDResult(tj.Diagonal(_phase(a.diag)), s, tj.Identity(a.shape[0], a.dtype))
 
 
 @tj.svd.implementation(tj.Identity, differentiate=True)
@@ -261,10 +261,14 @@ def svd_scaled(
     if not compute_uv:
         return tj.svd(a.matrix, full_matrices, False) * size
     u, s, vh = tj.svd(a.matrix, full_matrices, invariant=invariant)
-    zero = a.factor == 0
-    safe = jnp.where(zero, jnp.ones_like(a.factor), a.factor)
-    phase = jnp.where(zero, jnp.ones_like(safe), safe / jnp.abs(safe).astype(safe.dtype))
-    return tj.SVDResult(tj.multiply(u, phase.astype(a.dtype)), s * size, vh)
+    return tj.SVDResult(tj.multiply(u, _phase(a.factor).astype(a.dtype)), s * size, vh)
+
+
+def _phase(z: Natural) -> Natural:
+    """`z / |z|`, and 1 at 0, where it has no derivative."""
+    zero = z == 0
+    safe = jnp.where(zero, jnp.ones_like(z), z)
+    return jnp.where(zero, jnp.ones_like(z), safe / jnp.abs(safe).astype(z.dtype))
 
 
 @tj.svd.implementation(tj.Kronecker, differentiate=True)

@@ -70,11 +70,10 @@ def factored_toeplitz(a: SquareToeplitz) -> FactoredToeplitz:
     a = a.replace(values=a.values.astype(wide_enough(a.dtype)))
     values = lax.stop_gradient(a.values)
     fixed, sides = a.replace(values=values), unit_and_border(values)
-    columns, sign, logabsdet = by_schur(values)
+    unknown = lambda: (sides, values[0], jnp.full((), jnp.nan, jnp.finfo(values.dtype).dtype))
+    definite = lax.cond(_is_hermitian(values), lambda: by_schur(values), unknown)
     columns, sign, logabsdet = lax.cond(
-        ~(jnp.isfinite(logabsdet) & _is_hermitian(values)),
-        lambda: by_elimination(values),
-        lambda: (columns, sign, logabsdet),
+        jnp.isfinite(definite[2]), lambda: definite, lambda: by_elimination(values)
     )
     f = FactoredToeplitz(a, columns, sign, logabsdet)
     return f._replace(columns=columns + inverse_product(f, sides - fixed.apply(columns)))

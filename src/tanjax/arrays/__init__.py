@@ -5,6 +5,8 @@ from ._densify import densified as densified, densify as densify, densify_mode a
 from ._leaves import as_array as as_array, is_inexact as is_inexact
 from ._queries import (
     apply as apply,
+    is_hermitian as is_hermitian,
+    is_real as is_real,
     pair as pair,
     shape as shape,
     without_unit as without_unit,

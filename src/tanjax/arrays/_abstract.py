@@ -3,8 +3,7 @@
 A matrix with structure is two things at once: a few stored numbers (its *fields*) and the dense
 array that they stand for. JAX differentiates the first, people think in the second. An array type
 is a pytree of fields with one obligation, `to_dense`; the four linear maps between tangents of
-fields and tangents of the dense array have defaults derived from it (`maps/_defaults`), which a
-type may replace by closed forms.
+fields and of the dense array have defaults (`maps/_defaults`), which closed forms may replace.
 
     @tj.register_array_type
     class Vandermonde(tj.AbstractArray):
@@ -82,8 +81,9 @@ class AbstractArray:
     Subclasses are final, frozen dataclasses registered with `register_array_type`. They have
     fields and `to_dense`; everything else has a default. `is_linear`: the matrices that the
     type can express are a linear subspace, so a natural tangent can be shown as the same type.
-    `is_isometric`: conversions between structural and natural only relabel. `is_injective`:
-    no cotangent of the fields is hidden from the array (up to what the constructor projects).
+    `is_isometric`: conversions between structural and natural only relabel. `is_injective`: no
+    cotangent of the fields is hidden from the array (up to what the constructor projects).
+    `is_hermitian`: so is the array, whatever its fields hold.
     """
 
     __slots__ = ()
@@ -92,9 +92,7 @@ class AbstractArray:
     _dynamic: ClassVar[tuple[str, ...]] = ()
     _static: ClassVar[tuple[str, ...]] = ()
     has_unit = False
-    units: ClassVar[str | Function | None] = (
-        None  # the unit signature of the constructor, or a function; see `_hoisting`
-    )
+    units: ClassVar[str | Function | None] = None  # those of the constructor; see `_hoisting`
     constructor_unflattens = False  # for a type whose constructor neither checks nor converts
     fields_are_entries = False  # also integer ones; a field of other types may be an index
 
@@ -230,6 +228,8 @@ class AbstractArray:
         @property
         def is_injective(self) -> bool: ...
         @property
+        def is_hermitian(self) -> bool: ...
+        @property
         def core_ndim(self) -> int | None: ...
         # installed by dispatch/_operators.py, two layers above
         @property
@@ -251,7 +251,7 @@ class AbstractArray:
         def __getitem__(self, index: PyTree) -> Natural: ...
 
     else:
-        is_linear = is_isometric = is_injective = False
+        is_linear = is_isometric = is_injective = is_hermitian = False
         core_ndim = None  # the rank of one array, where the type has only one
 
     # -- facts -----------------------------------------------------------------------------

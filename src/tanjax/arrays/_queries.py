@@ -101,6 +101,16 @@ def without_promise(x: Primal) -> Primal:
     return x.replace(definite=False) if getattr(x, "definite", False) is True else x
 
 
+def is_hermitian(x: Primal) -> bool:
+    """Whether the type says that the matrix is Hermitian."""
+    return is_own(x) and x.is_hermitian and len(x.shape) >= 2 and x.shape[-1] == x.shape[-2]
+
+
+def is_real(x: Primal) -> bool:
+    """Whether the numbers are real."""
+    return not jnp.issubdtype(x.dtype, jnp.complexfloating)
+
+
 def is_dense(x: Primal) -> bool:
     """Whether a natural (co)tangent is formed already."""
     return array_type(x) is None

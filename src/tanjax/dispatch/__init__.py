@@ -1,5 +1,6 @@
 """Layer 5: the shipped operations, operators, NumPy's protocols."""
 
+from ._definite import assert_definite as assert_definite
 from ._factorization import (
     Factorization as Factorization,
     FactorizationPlan as FactorizationPlan,

@@ -19,7 +19,7 @@ from tanjax._errors import ShapeError
 from tanjax.arrays import is_structured, shape as shape_of
 
 
-def _name(x: PyTree) -> str:
+def described(x: PyTree) -> str:
     """The type for messages: the class of a structured array, the dtype of a dense one."""
     kind = type(x).__name__ if is_structured(x) else str(jnp.result_type(x))
     return f"{kind}{list(shape_of(x))}"
@@ -30,7 +30,7 @@ def inner_dimensions(name: str, a: PyTree, b: PyTree) -> None:
     p, q = shape_of(a), shape_of(b)
     if len(p) not in (1, 2) or len(q) not in (1, 2) or p[-1] != q[0]:
         raise ShapeError(
-            f"{name}: cannot multiply {_name(a)} with {_name(b)}.\n"
+            f"{name}: cannot multiply {described(a)} with {described(b)}.\n"
             "Hint: the last axis of the left operand must match the first axis of the right one."
         )
 
@@ -56,7 +56,7 @@ def square(name: str, a: PyTree) -> None:
     """A square matrix."""
     shape = shape_of(a)
     if len(shape) != 2 or shape[0] != shape[1]:
-        raise ShapeError(f"{name}: needs a square matrix, got {_name(a)}.")
+        raise ShapeError(f"{name}: needs a square matrix, got {described(a)}.")
 
 
 def one_system(name: str, a: PyTree, b: PyTree) -> None:

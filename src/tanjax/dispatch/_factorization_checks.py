@@ -8,9 +8,9 @@ from jaxtyping import PyTree
 from tanjax import arrays
 from tanjax._errors import ShapeError, message
 from tanjax._typing import Factor, Natural
-from tanjax.arrays import is_structured, shape as shape_of
+from tanjax.arrays import is_real, is_structured, shape as shape_of
 
-from ._checks import _name, square
+from ._checks import described, square
 
 MODES = ("reduced", "complete", "r")
 _TRANSPOSITIONS = {0: 0, 1: 1, 2: 2, "N": 0, "T": 1, "C": 2}
@@ -19,38 +19,31 @@ _TRANSPOSITIONS = {0: 0, 1: 1, 2: 2, "N": 0, "T": 1, "C": 2}
 def hermitian(name: str, a: Natural) -> None:
     """A square matrix, Hermitian as far as its type says; of a dense one that part is taken."""
     square(name, a)
-    if not _may_be_hermitian(a, dense=True):
+    if not _is_hermitian(a):
         raise ShapeError(
             message(
-                f"{name}: {_name(a)} is not Hermitian by its type.",
+                f"{name}: {described(a)} is not Hermitian by its type.",
                 "why: of dense arrays the Hermitian part is taken, which here is another matrix.",
                 hint="wrap it, or its factors, in `tj.Symmetric` or `tj.Hermitian`.",
             )
         )
 
 
-def _may_be_hermitian(a: Natural, *, dense: bool) -> bool:
-    """Whether a type can hold the whole Hermitian matrix that it stands for; `dense`: allowed."""
-    if not is_structured(a):
-        return dense
-    if isinstance(a, arrays.Kronecker):
-        return all(_may_be_hermitian(f, dense=False) for f in a.factors)
+def _is_hermitian(a: Natural) -> bool:
+    """Whether a type says so, of a dense array inside of it as of a dense one alone."""
     if isinstance(a, arrays.BlockDiagonal):
-        return all(b.shape[0] == b.shape[1] and _may_be_hermitian(b, dense=dense) for b in a.blocks)
+        return all(b.shape[0] == b.shape[1] and _is_hermitian(b) for b in a.blocks)
     if isinstance(a, arrays.Scaled):
-        return not jnp.iscomplexobj(a.factor) and _may_be_hermitian(a.matrix, dense=dense)
+        return not jnp.iscomplexobj(a.factor) and _is_hermitian(a.matrix)
     if isinstance(a, arrays.LowRankUpdate):
-        return a.v is None and _may_be_hermitian(a.base, dense=dense)
-    is_complex = jnp.issubdtype(a.dtype, jnp.complexfloating)
-    if isinstance(a, arrays.Symmetric | arrays.LowRankUpdate | arrays.Fill):
-        return not is_complex
-    return not isinstance(a, arrays.Triangular | arrays.LowRank | arrays.Outer)
+        return a.v is None and is_real(a) and _is_hermitian(a.base)
+    return not is_structured(a) or arrays.is_hermitian(a)
 
 
 def matrix(name: str, a: Natural, *_: PyTree) -> None:
     """A matrix."""
     if len(shape_of(a)) != 2:
-        raise ShapeError(f"{name}: needs a matrix, got {_name(a)}.")
+        raise ShapeError(f"{name}: needs a matrix, got {described(a)}.")
 
 
 def least_squares(name: str, a: Natural, b: Natural, *_: PyTree) -> None:

@@ -80,7 +80,7 @@ def eigh(a: Shaped[AnyArray, "*batch n n"], *, invariant: bool = False) -> EighR
     **Raises:** `ShapeError` if a structured `a` is not square or not Hermitian by its type.
 
     **Derivative:** $\bar A = V(\mathrm{diag}\,\bar\lambda + F \circ \mathrm{skew}(V^H \bar V))V^H$
-    with $F_{ij} = 1/(\lambda_j - \lambda_i)$. Eigenvalues closer than $8 n \epsilon \|A\|$ count as
+    with $F_{ij} = 1/(\lambda_j - \lambda_i)$. Eigenvalues closer than $16 \epsilon \|A\|$ count as
     equal, and their eigenvectors have no derivative. A loss has one all the same if it depends on
     equal eigenvalues symmetrically, and on their eigenvectors through the projector only. Reverse
     mode sees that in its cotangent: within equal eigenvalues $\bar\lambda$ is constant and

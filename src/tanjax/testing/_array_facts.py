@@ -1,4 +1,4 @@
-"""What an array type says of itself: linear, isometric, injective, and which cotangents it sees."""
+"""What a type says: linear, isometric, injective, Hermitian, and which cotangents it sees."""
 
 from __future__ import annotations
 
@@ -32,6 +32,13 @@ def check_facts(checker: Any) -> None:
         "facts", "`is_isometric` is declared, but J⁺ is not Jᵀ.",
         not checker.kind.is_isometric(checker.x) or gap <= checker.tolerance,
         f"relative error: {gap:.1e}, tolerance: {checker.tolerance:.1e}",
+    )  # fmt: skip
+    x = checker.x
+    dense = np.asarray(arrays.destructure(x)) if arrays.is_hermitian(x) else np.zeros((1, 1))
+    checker.recorder.holds(
+        "facts", "`is_hermitian` is declared, but the array is not.",
+        np.allclose(dense, np.conj(dense.swapaxes(-1, -2)), rtol=checker.tolerance),
+        f"got: {dense.tolist()}",
     )  # fmt: skip
     _check_linear(checker)
     _check_visible(checker)

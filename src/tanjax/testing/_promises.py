@@ -71,7 +71,7 @@ def check_scratch(recorder: Recorder, p: Problem) -> None:
     resolution: Any = p.op.resolve(args, p.static)
     if resolution.rule is None:
         return
-    wanted = {i: s for i in p.moving if (s := _avoidable(args, i)) is not None}
+    wanted = {i: s for i in p.moving if (s := _avoidable(p, args, i)) is not None}
     if not wanted:
         return
     by_rule, by_ad = _shapes_by_rule(resolution, args), _shapes_by_ad(resolution, args, p.moving)
@@ -85,14 +85,14 @@ def check_scratch(recorder: Recorder, p: Problem) -> None:
         )  # fmt: skip
 
 
-def _avoidable(args: Sequence[PyTree], i: int) -> tuple[int, int] | None:
+def _avoidable(p: Problem, args: Sequence[PyTree], i: int) -> tuple[int, int] | None:
     """The shape of a matrix that stores less than its entries, if nothing else has that shape."""
     a = args[i]
     if not isinstance(a, AbstractArray) or a.ndim != 2 or min(a.shape) < 2:
         return None
     if sum(np.size(leaf) for leaf in jax.tree.leaves(a)) >= a.size:
         return None
-    shapes = {np.shape(leaf)[-2:] for leaf in jax.tree.leaves(args)}
+    shapes = {np.shape(leaf)[-2:] for leaf in jax.tree.leaves((args, p.out_template))}
     m, n = a.shape
     return None if {(m, n), (n, m)} & shapes else (m, n)
 

@@ -65,6 +65,10 @@ class Fill(AbstractArray):
     def core_ndim(self) -> int:
         return len(self.size_)
 
+    @property
+    def is_hermitian(self) -> bool:
+        return ask.is_real(self)
+
     @classmethod
     def examples(cls, samples: Samples) -> list[Self]:
         return [cls(samples.normal(), (2, 3)), cls(samples.complex(), (2, 2))]

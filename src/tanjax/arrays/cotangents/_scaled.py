@@ -70,6 +70,10 @@ class Scaled(AbstractArray):
     def _factor_like(self, dense: Array) -> Array:
         return self.factor.reshape(self.factor.shape + (1,) * (dense.ndim - self.factor.ndim))
 
+    @property
+    def is_hermitian(self) -> bool:
+        return not jnp.iscomplexobj(self.factor) and ask.is_hermitian(self.matrix)
+
     @classmethod
     def examples(cls, samples: Samples) -> list[Self]:
         return [

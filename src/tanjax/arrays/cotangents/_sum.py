@@ -61,6 +61,10 @@ class Sum(AbstractArray):
     def dtype(self) -> DType:
         return jnp.result_type(*(t.dtype for t in self.terms))
 
+    @property
+    def is_hermitian(self) -> bool:
+        return all(map(ask.is_hermitian, self.terms))
+
     @classmethod
     def examples(cls, samples: Samples) -> list[Self]:
         return [cls(samples.normal(2, 2), Diagonal(samples.normal(2)))]

@@ -55,6 +55,10 @@ class Zero(AbstractArray):
     def __repr__(self) -> str:
         return f"Zero({self.size_}, {self.kind})"
 
+    @property
+    def is_hermitian(self) -> bool:
+        return True
+
     @classmethod
     def examples(cls, samples: Samples) -> list[Self]:
         return [cls((2, 3))]

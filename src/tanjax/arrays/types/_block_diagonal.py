@@ -90,6 +90,10 @@ class BlockDiagonal(AbstractArray):
         column_slices = [slice(a, b) for a, b in pairwise(columns)]
         return tuple(zip(row_slices, column_slices, strict=True))
 
+    @property
+    def is_hermitian(self) -> bool:
+        return all(map(ask.is_hermitian, self.blocks))
+
     @classmethod
     def examples(cls, samples: Samples) -> list[Self]:
         scaled = Scaled(samples.normal(1, 2), samples.normal())

@@ -55,6 +55,10 @@ class Diagonal(AbstractArray):
     def dtype(self) -> DType:
         return self.diag.dtype
 
+    @property
+    def is_hermitian(self) -> bool:
+        return ask.is_real(self)
+
     @classmethod
     def examples(cls, samples: Samples) -> list[Self]:
         return [cls(samples.normal(3)), cls(samples.complex(2))]

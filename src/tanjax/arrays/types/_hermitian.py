@@ -60,6 +60,10 @@ class Hermitian(AbstractArray):
     def dtype(self) -> DType:
         return self.data.dtype
 
+    @property
+    def is_hermitian(self) -> bool:
+        return True
+
     @classmethod
     def examples(cls, samples: Samples) -> list[Self]:
         return [cls(samples.normal(2, 2)), cls(samples.complex(2, 2), "L")]

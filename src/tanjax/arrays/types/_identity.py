@@ -58,6 +58,10 @@ class Identity(AbstractArray):
     def __repr__(self) -> str:
         return f"Identity({self.n}, {self.kind})"
 
+    @property
+    def is_hermitian(self) -> bool:
+        return True
+
     @classmethod
     def examples(cls, samples: Samples) -> list[Self]:
         return [cls(3)]

@@ -89,6 +89,10 @@ class Kronecker(AbstractArray):
     def _columns(self) -> list[int]:
         return [f.shape[-1] for f in self.factors]
 
+    @property
+    def is_hermitian(self) -> bool:
+        return all(map(ask.is_hermitian, self.factors))
+
     @classmethod
     def examples(cls, samples: Samples) -> list[Self]:
         return [

@@ -88,6 +88,10 @@ class LowRankUpdate(AbstractArray):
     def dtype(self) -> DType:
         return jnp.result_type(self.base.dtype, self.u)
 
+    @property
+    def is_hermitian(self) -> bool:
+        return self.v is None and ask.is_real(self) and ask.is_hermitian(self.base)
+
     @classmethod
     def examples(cls, samples: Samples) -> list[Self]:
         return [

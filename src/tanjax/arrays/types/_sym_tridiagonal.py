@@ -57,6 +57,10 @@ class SymTridiagonal(AbstractArray):
     def dtype(self) -> DType:
         return self.diag.dtype
 
+    @property
+    def is_hermitian(self) -> bool:
+        return ask.is_real(self)
+
     @classmethod
     def examples(cls, samples: Samples) -> list[Self]:
         return [

@@ -71,6 +71,10 @@ class Symmetric(AbstractArray):
     def dtype(self) -> DType:
         return self.data.dtype
 
+    @property
+    def is_hermitian(self) -> bool:
+        return ask.is_real(self)
+
     @classmethod
     def examples(cls, samples: Samples) -> list[Self]:
         return [cls(samples.normal(3, 3)), cls(samples.complex(2, 2), "L")]

@@ -342,7 +342,7 @@ class Run:
 
     def again(self, value: Value, x: Wide) -> None:
         """Keep a result of an earlier run, which is rounded already if this one rounds."""
-        (self.clamp if self.mode in ("range", "stored") else self.store)(value, x)
+        (self.clamp if self.mode in ("range", "stored", "wider") else self.store)(value, x)
 
     def summed(self, node: Node, law: Law, xs: list[Any], results: list[Wide]) -> list[Wide]:
         """The results of a sum, some of whose parts may have been too large."""
