@@ -57,7 +57,7 @@ def dense_times_sparse(
 @tj.matmul.natural_rule(tj.Sparse, tj.Dense)
 def sparse_times_dense_rule(
     a: Shaped[tj.Sparse, "m k"], b: Shaped[DenseArray, " k *n"]
-) -> tuple[DenseArray, Pullback]:
+) -> tuple[Shaped[DenseArray, " m *n"], Pullback]:
     """The general rule, with a transposed product that leaves the values where they are."""
 
     def sparse_times_dense_pullback(c_bar: DenseArray) -> tuple[tj.Outer, DenseArray]:
@@ -69,7 +69,7 @@ def sparse_times_dense_rule(
 @tj.matmul.natural_rule(tj.Dense, tj.Sparse)
 def dense_times_sparse_rule(
     a: Shaped[DenseArray, "*m k"], b: Shaped[tj.Sparse, "k n"]
-) -> tuple[DenseArray, Pullback]:
+) -> tuple[Shaped[DenseArray, "*m n"], Pullback]:
     def dense_times_sparse_pullback(c_bar: DenseArray) -> tuple[DenseArray, tj.Outer]:
         return b.apply(c_bar.T).T, tj.Outer(a.T, c_bar.T)
 
@@ -89,17 +89,23 @@ def sparse_times_sparse(a: Sparser | Band, b: Sparser | Band) -> SparseMatrix:
 
 
 @tj.matmul.implementation(tj.Sparse, tj.Diagonal, differentiate=True)
-def sparse_times_diagonal(a: Shaped[tj.Sparse, "m n"], b: SquareDiagonal) -> SparseMatrix:
+def sparse_times_diagonal(
+    a: Shaped[tj.Sparse, "m n"], b: SquareDiagonal
+) -> Shaped[tj.Sparse, "m n"]:
     return a.replace(values=a.values * b.diag.at[a.pattern.columns].get(**INSIDE))
 
 
 @tj.matmul.implementation(tj.Diagonal, tj.Sparse, differentiate=True)
-def diagonal_times_sparse(a: SquareDiagonal, b: Shaped[tj.Sparse, "m n"]) -> SparseMatrix:
+def diagonal_times_sparse(
+    a: SquareDiagonal, b: Shaped[tj.Sparse, "n k"]
+) -> Shaped[tj.Sparse, "n k"]:
     return b.replace(values=a.diag.at[b.pattern.rows].get(**INSIDE) * b.values)
 
 
 @tj.solve.implementation(tj.Diagonal, tj.Sparse, differentiate=True)
-def diagonal_solve_sparse(a: SquareDiagonal, b: Shaped[tj.Sparse, "m n"]) -> SparseMatrix:
+def diagonal_solve_sparse(
+    a: SquareDiagonal, b: Shaped[tj.Sparse, "n k"]
+) -> Shaped[tj.Sparse, "n k"]:
     return b.replace(values=b.values / a.diag.at[b.pattern.rows].get(**INSIDE))
 
 
@@ -115,8 +121,8 @@ def sparse_times_full_storage(
 @tj.matmul.implementation(tj.Symmetric, tj.Sparse)
 @tj.matmul.implementation(tj.Hermitian, tj.Sparse)
 def full_storage_times_sparse(
-    a: FullStorage | SquareTriangular, b: Shaped[tj.Sparse, "m n"]
-) -> Shaped[DenseArray, "m n"]:
+    a: FullStorage | SquareTriangular, b: Shaped[tj.Sparse, "n k"]
+) -> Shaped[DenseArray, "n k"]:
     return b.transposed().apply(a.to_dense().T).T
 
 
@@ -151,7 +157,7 @@ def sparse_multiply_dense(
 @tj.multiply.implementation(tj.Sparse, tj.AbstractArray, differentiate=True)
 def sparse_multiply(
     a: Shaped[tj.Sparse, "m n"], b: Shaped[tj.AbstractArray, "m n"]
-) -> SparseMatrix:
+) -> Shaped[tj.Sparse, "m n"]:
     return a.replace(values=a.values * b.entries(a.pattern.rows, a.pattern.columns))
 
 
