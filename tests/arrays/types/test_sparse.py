@@ -338,3 +338,21 @@ def test_programs_are_as_large_as_what_is_stored():
     for f in (gradient, natural, twice):
         assert largest(f, a, b) < n * n // 4
     assert largest(lambda a: jnp.sin(a.to_dense()), a) == n * n  # which this would show
+
+
+def test_a_type_with_entries_and_no_map_answers_a_sparse_cotangent():
+    """The default of Jᵀ asks it for the places, and forms no array."""
+
+    @tj.register_array_type(linear=True, injective=True)
+    class Steps(tj.AbstractArray):
+        steps: jax.Array
+
+        def to_dense(self):
+            return self.steps[:, None] * jnp.arange(4.0)
+
+        def entries(self, rows, columns):
+            return self.steps[rows] * columns.astype(float)
+
+    a = Steps(jnp.array([1.0, 2.0, 3.0]))
+    got = tj.pullback_of_destructure(a)(sparse())
+    np.testing.assert_allclose(got.steps, dense() @ np.arange(4.0))
