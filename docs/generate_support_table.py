@@ -32,6 +32,7 @@ ARRAYS = {
     "Tridiagonal": tj.Tridiagonal(VECTOR[1:], VECTOR, VECTOR[1:]),
     "SymTridiagonal": tj.SymTridiagonal(VECTOR, VECTOR[1:]),
     "Banded": tj.Banded(SQUARE, 1, 0),
+    "Sparse": tj.Sparse(VECTOR, [[0, 0], [1, 1]], (2, 2)),
     "Scaled": tj.Scaled(SQUARE, 2.0),
     "Kronecker": tj.Kronecker(jnp.ones((1, 1)), SQUARE),
     "BlockDiagonal": tj.BlockDiagonal(jnp.ones((1, 1)), jnp.ones((1, 1))),

@@ -71,12 +71,14 @@ TYPES = {
     "Kronecker": lambda: tj.Kronecker(square(6), square(8)),
     "Tridiagonal": lambda: tj.Tridiagonal(*(3 * i + wave(jnp.zeros(N - i % 2)) for i in (1, 2, 1))),
     "Banded": lambda: tj.Banded(thin(4).T, 1, 2),
+    "Sparse": lambda: tj.Sparse(wave(jnp.zeros(N)), [[i, 7 * i % N] for i in range(N)], (N, N)),
 }
 CELLS = [
     (kind, name)
     for kind in TYPES
     for name in ("matmul", "solve", "logdet")
-    if kind != "LowRank" or name == "matmul"  # a matrix of low rank has no inverse
+    # A matrix of low rank has no inverse, and that of a sparse one is full.
+    if kind not in ("LowRank", "Sparse") or name == "matmul"
 ]
 
 

@@ -35,6 +35,7 @@ from .arrays import (
     Outer as Outer,
     Permutation as Permutation,
     Scaled as Scaled,
+    Sparse as Sparse,
     Sum as Sum,
     Symmetric as Symmetric,
     SymTridiagonal as SymTridiagonal,

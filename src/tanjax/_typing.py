@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
-from jaxtyping import PyTree, Shaped
+from jaxtyping import Integer, PyTree, Shaped
 
 # Whatever has a shape and a dtype: JAX's, NumPy's and structured arrays, quantities, tracers,
 # `ShapeDtypeStruct`. They have no class in common; jaxtyping asks for the two attributes.
@@ -51,10 +51,12 @@ Primal: TypeAlias = PyTree
 # A multiple of an array, if a field of its type can hold it.
 Multiple: TypeAlias = Natural | NotImplementedType
 # The query that pairs a thin cotangent with any array: its name, its arguments, its cotangent.
-Query: TypeAlias = tuple[str, tuple[DenseArray, ...], DenseArray]
+Query: TypeAlias = tuple[str, tuple[DenseArray | np.ndarray, ...], DenseArray]
 LinearTerms: TypeAlias = tuple[tuple[DenseArray | None, Natural], ...]
 
 Shape: TypeAlias = tuple[int, ...]
+# Rows, or columns, of entries that are asked for: known while JAX traces, inside of the array.
+Places: TypeAlias = Integer[np.ndarray, " p"]
 Axis: TypeAlias = int | tuple[int, ...] | None
 DType: TypeAlias = np.dtype[Any]
 Function: TypeAlias = Callable[..., PyTree]

@@ -32,11 +32,21 @@ MATRICES = {
         lambda: tj.Triangular(DENSE, unit_diagonal=True),
         (lineax.is_lower_triangular, lineax.has_unit_diagonal),
     ),
+    "tridiagonal": (
+        lambda: tj.Tridiagonal([1.0, 0.2], DENSE[2] + 2, [0.5, 3.0]),
+        (lineax.is_tridiagonal,),
+    ),
+    "symmetric tridiagonal": (
+        lambda: tj.SymTridiagonal(DENSE[2] + 2, [0.5, 3.0]),
+        (lineax.is_symmetric, lineax.is_tridiagonal),
+    ),
+    "sparse": (lambda: tj.Sparse.from_dense(np.triu(DENSE, -1) - np.triu(DENSE, 2)), ()),
     "update": (lambda: tj.LowRankUpdate(tj.Diagonal(DENSE[1]), DENSE[:, :1]), ()),
 }
 PREDICATES = (
     lineax.is_diagonal,
     lineax.is_symmetric,
+    lineax.is_tridiagonal,
     lineax.is_lower_triangular,
     lineax.is_upper_triangular,
     lineax.has_unit_diagonal,
@@ -61,9 +71,7 @@ def test_values_tags_and_units(kind):
     )
 
 
-@pytest.mark.parametrize(
-    "kind", [k for k in MATRICES if k not in ("update", "hermitian", "scaled")]
-)
+@pytest.mark.parametrize("kind", [k for k in MATRICES if k not in ("hermitian", "scaled")])
 def test_the_way_back_keeps_the_type(kind):
     matrix = MATRICES[kind][0]()
     back = from_lineax(to_lineax(matrix), definite=kind == "definite")
@@ -78,9 +86,14 @@ def test_semidefinite_is_no_promise():
     assert not from_lineax(operator).definite
 
 
-def test_tridiagonal_operators_come_back_dense():
+def test_tridiagonal_operators_of_others():
+    """Also a dense matrix with the tag; the type says what the tags say."""
     operator = lineax.TridiagonalLinearOperator(B, B[1:], B[:-1])
-    np.testing.assert_array_equal(from_lineax(operator), operator.as_matrix())
+    tagged = lineax.MatrixLinearOperator(operator.as_matrix(), lineax.tridiagonal_tag)
+    for given in (operator, tagged):
+        back = from_lineax(given)
+        assert type(back) is tj.Tridiagonal
+        np.testing.assert_array_equal(back.to_dense(), operator.as_matrix())
 
 
 @pytest.mark.parametrize("compiled", [False, True])

@@ -151,6 +151,19 @@ def norm_blocks(
     return jnp.max(each) if ord > 0 else jnp.min(each)
 
 
+@tj.norm.implementation(tj.Sparse, differentiate=True)
+def norm_sparse(
+    a: Shaped[tj.Sparse, " ..."], ord: Order = None, axis: Axis = None, keepdims: bool = False
+) -> Natural:
+    """The orders 1 and infinity are the sizes of what is stored, added along columns or rows."""
+    if axis is not None or keepdims or ord not in (1, -1, math.inf, -math.inf):
+        return norm(a, ord, axis, keepdims)
+    along = int(abs(ord) == 1)
+    sizes = jnp.abs(a.values)
+    sums = jnp.zeros(a.shape[along], sizes.dtype).at[a.indices[:, along]].add(sizes)
+    return jnp.max(sums, initial=0) if ord > 0 else jnp.min(sums)
+
+
 # -- cases ---------------------------------------------------------------------------------------
 
 
@@ -175,6 +188,7 @@ def cases() -> Iterator[Case]:
         (inf, scaled),
         ("nuc", kronecker),
         (1, blocks),
+        (-1, tj.Sparse(s.normal(3), [[0, 0], [1, 0], [1, 1]], (2, 2))),
         (3, s.normal(3)),
         ("nuc", s.normal(3, 2)),
     ):

@@ -13,5 +13,6 @@ from . import (
     permutation as permutation,
     reductions as reductions,
     solve as solve,
+    sparse as sparse,
     toeplitz as toeplitz,
 )

@@ -103,6 +103,7 @@ from .types._kronecker import Kronecker as Kronecker
 from .types._low_rank import LowRank as LowRank
 from .types._low_rank_update import LowRankUpdate as LowRankUpdate
 from .types._permutation import Permutation as Permutation
+from .types._sparse import Sparse as Sparse
 from .types._sym_tridiagonal import SymTridiagonal as SymTridiagonal
 from .types._symmetric import Symmetric as Symmetric
 from .types._toeplitz import Toeplitz as Toeplitz

@@ -43,6 +43,7 @@ from tanjax._typing import (
     LinearTerms,
     Multiple,
     Natural,
+    Places,
     Query,
     Samples,
     Scalar,
@@ -52,7 +53,8 @@ from tanjax._typing import (
 from ._dense_aval import batch_shape, dense_aval
 from ._densify import densified, holds_its_array
 from ._leaves import ARRAY_CLASSES, as_array, is_inexact, keeps_parts
-from ._queries import without_promise
+from ._places import gather_entries
+from ._queries import dense, without_promise
 from ._show import show
 from .maps import _defaults
 
@@ -150,8 +152,7 @@ class AbstractArray:
 
     def transposed(self) -> Shaped[AnyArray, "... n m"]:
         """The transposed matrix, without conjugation."""
-        dense = densified(self, "transposed", "define `transposed` on the type")
-        return jnp.swapaxes(dense, -1, -2)
+        return jnp.swapaxes(densified(self, "transposed", "define `transposed`"), -1, -2)
 
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         """The main diagonal."""
@@ -160,6 +161,10 @@ class AbstractArray:
     def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
         """The entries `self[i, i + offset]`, which a band asks of a cotangent."""
         return jnp.diagonal(self.to_dense(), offset, -2, -1)
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        """The entries `self[rows[k], columns[k]]`, which a sparse matrix asks of a cotangent."""
+        return gather_entries(self._dense_for("entries"), rows, columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         """The sum of all entries."""
@@ -177,8 +182,7 @@ class AbstractArray:
 
     def pair(self, other: Natural) -> Scalar:
         """`Σ selfᵢⱼ otherᵢⱼ`, without conjugation."""
-        other = other.to_dense() if isinstance(other, AbstractArray) else other
-        return jnp.sum(self._dense_for("pair") * other)
+        return jnp.sum(self._dense_for("pair") * dense(other))
 
     def as_query(self) -> Query | None:
         """The query that pairs a thin cotangent with any array: its name, arguments and cotangent.
@@ -195,9 +199,7 @@ class AbstractArray:
         """The complex conjugate: the array itself if it is real."""
         if not jnp.issubdtype(self.dtype, jnp.complexfloating):
             return self
-        if self.fields_are_entries:
-            return conj_of_fields(self)
-        return jnp.conj(self._dense_for("conj"))
+        return conj_of_fields(self) if self.fields_are_entries else self._dense_for("conj").conj()
 
     def scaled(self, factor: Factor) -> Multiple:
         """`factor * self` for a scalar, or `NotImplemented` if no field of the type can hold it.
@@ -241,13 +243,7 @@ class AbstractArray:
         def is_hermitian(self) -> bool: ...
         @property
         def core_ndim(self) -> int | None: ...
-
-    else:
-        is_linear = is_isometric = is_injective = is_hermitian = False
-        core_ndim = None  # the rank of one array, where the type has only one
-
-    if TYPE_CHECKING:  # installed by dispatch/_operators.py, two layers above
-
+        # installed by dispatch/_operators.py, two layers above
         @property
         def mT(self) -> Shaped[AnyArray, "... n m"]: ...
         @property
@@ -265,6 +261,10 @@ class AbstractArray:
         def __truediv__(self, other: Arraylike) -> Natural: ...
         def __neg__(self) -> Natural: ...
         def __getitem__(self, index: PyTree) -> Natural: ...
+
+    else:
+        is_linear = is_isometric = is_injective = is_hermitian = False
+        core_ndim = None  # the rank of one array, where the type has only one
 
     # -- facts -----------------------------------------------------------------------------
 
@@ -302,9 +302,8 @@ class AbstractArray:
         """A copy with other fields, made without running the constructor."""
         new = object.__new__(type(self))
         for name in (*self._dynamic, *self._static):
-            object.__setattr__(
-                new, name, fields.pop(name) if name in fields else getattr(self, name)
-            )
+            value = fields.pop(name) if name in fields else getattr(self, name)
+            object.__setattr__(new, name, value)
         if fields:
             raise TypeError(f"{type(self).__name__} has no field {sorted(fields)}.")
         return new

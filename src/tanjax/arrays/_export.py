@@ -1,7 +1,7 @@
 """Array types in exported programs: `jax.export` must write their static data.
 
-Static fields are numbers, texts, flags, shapes, dtypes and units; they are written as JSON, so that
-a file from elsewhere is read without running anything of it.
+Static fields are numbers, texts, flags, shapes, dtypes, units and patterns; they are written as
+JSON, so that a file from elsewhere is read without running anything of it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from jax import export
 
 from tanjax import units
 from tanjax.units import Unit
+
+from ._pattern import Pattern
 
 
 def register_export(cls: type) -> None:
@@ -49,6 +51,8 @@ def _encode(name: str, value: Any) -> object:
         return {"unit": str(value), "scale": value.scale}
     if isinstance(value, tuple):
         return {"tuple": [_encode(name, v) for v in value]}
+    if isinstance(value, Pattern):
+        return {"pattern": [value.shape, value.rows.tolist(), value.columns.tolist()]}
     try:
         return {"dtype": np.dtype(value).name}
     except TypeError:
@@ -62,6 +66,9 @@ def _decode(value: object) -> object:
         return units.unit(value["unit"]).scaled(value.get("scale", 0))
     if "tuple" in value:
         return tuple(map(_decode, value["tuple"]))
+    if "pattern" in value:
+        shape, rows, columns = value["pattern"]
+        return Pattern.of(rows, columns, shape)
     import jax.numpy as jnp
 
     return jnp.dtype(value["dtype"])

@@ -68,3 +68,10 @@ def from_tangent_leaves(primal: PyTree, leaves: Sequence[Array]) -> Structural:
     rest = iter(leaves)
     full = [next(rest) if is_inexact(p) else np.zeros(np.shape(p), jax.dtypes.float0) for p in flat]
     return jax.tree.unflatten(treedef, full)
+
+
+def frozen(array: np.ndarray) -> np.ndarray:
+    """A copy that nobody can change: neither who has the array, nor who asks for `q.value`."""
+    array = array.copy()
+    array.flags.writeable = False
+    return array

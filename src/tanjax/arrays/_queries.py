@@ -21,12 +21,14 @@ from tanjax._typing import (
     DenseArray,
     LinearTerms,
     Natural,
+    Places,
     Primal,
     Scalar,
     Shape,
 )
 
 from ._leaves import ARRAY_CLASSES, as_array
+from ._places import gather_entries
 from ._table import answers, array_type, is_own
 
 
@@ -67,6 +69,11 @@ def diagonal(x: Primal) -> Shaped[DenseArray, "... k"]:
 def off_diagonal(x: Primal, offset: int) -> Shaped[DenseArray, "... k"]:
     """The entries `x[i, i + offset]`: what a band stores."""
     return x.off_diagonal(offset) if is_own(x) else jnp.diagonal(dense(x), offset, -2, -1)
+
+
+def entries(x: Primal, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+    """The entries at places that are known: what a sparse matrix stores."""
+    return x.entries(rows, columns) if is_own(x) else gather_entries(dense(x), rows, columns)
 
 
 def total(x: Primal) -> Shaped[DenseArray, " ..."]:

@@ -30,7 +30,9 @@ from tanjax.arrays import (
     Identity,
     Scaled,
     Symmetric,
+    SymTridiagonal,
     Triangular,
+    Tridiagonal,
     Unitful,
     is_structured,
     split_unit,
@@ -58,10 +60,11 @@ class _Product(eqx.Module):
 def to_lineax(matrix: PyTree) -> lineax.AbstractLinearOperator:
     """One of our matrices as an operator of lineax, with tags for what its type says.
 
-    `Diagonal`, `Identity`, `Triangular`, `Symmetric` and real `Hermitian` (positive semidefinite
-    where they promise to be definite), `Scaled` and dense matrices keep their storage; other types
-    become functions, symmetric where `transposed` returns the array itself, positive semidefinite
-    where a static field `definite` promises more. An operator of lineax is returned as it is.
+    `Diagonal`, `Identity`, `Triangular`, `Tridiagonal`, `SymTridiagonal`, `Symmetric` and real
+    `Hermitian` (positive semidefinite where they promise to be definite), `Scaled` and dense
+    matrices keep their storage; other types become functions, symmetric where `transposed` returns
+    the array itself, positive semidefinite where a static field `definite` promises more. An
+    operator of lineax is returned as it is.
 
     **Raises:** `UnitError` for a quantity: an operator has nowhere to keep a unit.
     """
@@ -83,10 +86,15 @@ def to_lineax(matrix: PyTree) -> lineax.AbstractLinearOperator:
     if type(matrix) is Scaled:
         return to_lineax(matrix.matrix) * matrix.factor
     tags = _tags(matrix)
+    if type(matrix) in (Tridiagonal, SymTridiagonal):
+        lower, diag, upper = (matrix.off_diagonal(k) for k in (-1, 0, 1))
+        three = lineax.TridiagonalLinearOperator(diag, lower, upper)
+        return lineax.TaggedLinearOperator(three, tags) if tags else three
     if type(matrix) in (Triangular, Symmetric, Hermitian) and tags:
         return lineax.MatrixLinearOperator(matrix.to_dense(), tags)
     vector = jax.ShapeDtypeStruct(matrix.shape[-1:], matrix.dtype)
-    return lineax.FunctionLinearOperator(_Product(matrix), vector, tags)
+    # A Module needs no conversion of its closure, which would hide the matrix from `from_lineax`.
+    return lineax.FunctionLinearOperator(_Product(matrix), vector, tags, closure_convert=False)
 
 
 def _tags(matrix: PyTree) -> tuple[PyTree, ...]:
@@ -114,13 +122,21 @@ def from_lineax(operator: lineax.AbstractLinearOperator, definite: bool = False)
     **Arguments:** `definite=True` promises that an operator tagged as positive semidefinite is
     regular; the tag alone covers singular ones.
 
-    **Returns:** `Identity`, `Diagonal`, `Triangular`, `Symmetric`, or a dense matrix.
+    **Returns:** `Identity`, `Diagonal`, `Triangular`, `Tridiagonal`, `SymTridiagonal`, `Symmetric`,
+    or a dense matrix; what `to_lineax` made a function of, as it was.
     """
+    if isinstance(operator, lineax.FunctionLinearOperator) and type(operator.fn) is _Product:
+        return operator.fn.matrix
     if isinstance(operator, lineax.IdentityLinearOperator):
         (leaf,) = jax.tree.leaves(operator.in_structure())
         return Identity(operator.in_size(), leaf.dtype)
     if lineax.is_diagonal(operator):
         return Diagonal(lineax.diagonal(operator))
+    if lineax.is_tridiagonal(operator):
+        diag, below, above = lineax.tridiagonal(operator)
+        if lineax.is_symmetric(operator):
+            return SymTridiagonal(diag, below)
+        return Tridiagonal(below, diag, above)
     dense = operator.as_matrix()
     for lower, is_triangular in (
         (True, lineax.is_lower_triangular),

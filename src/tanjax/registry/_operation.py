@@ -38,7 +38,15 @@ from . import _batched, _lowering
 from ._closures import closes_over_tracers
 from ._natural import Convention, Kind
 from ._resolution import Hidden, Implementation, Resolution, Rule, resolve
-from ._table import NUMBERS, Table, current_origin, dispatch_class, is_static_value
+from ._table import (
+    Table,
+    bare_or_with,
+    check_classes,
+    current_origin,
+    dispatch_class,
+    hashable,
+    is_static_value,
+)
 from .quantities import UnitFunction
 
 CoreNdims: TypeAlias = tuple[int, ...] | Literal["elementwise"] | None
@@ -101,7 +109,7 @@ class Operation:
             self._direct += 1
         defaults = {p.name: p.default for p in parameters if p.name in self.static}
         complete = not any(d is inspect.Parameter.empty for d in defaults.values())
-        self._defaults = {k: _hashable(d) for k, d in defaults.items()} if complete else None
+        self._defaults = {k: hashable(d) for k, d in defaults.items()} if complete else None
 
     def names_for(self, count: int) -> list[str]:
         """Argument names for messages."""
@@ -135,7 +143,7 @@ class Operation:
         except TypeError as error:
             raise TypeError(f"{self.name}{self._signature}: {error}.") from None
         bound.apply_defaults()
-        statics = {k: _hashable(v) for k, v in bound.arguments.items() if k in self.static}
+        statics = {k: hashable(v) for k, v in bound.arguments.items() if k in self.static}
         for name, value in statics.items():
             self._check_static(name, value)
         if self.variadic:
@@ -224,7 +232,7 @@ class Operation:
             self._add(self.implementations, signature, entry, function, override)
             return function
 
-        return _bare_or_with(types, register)
+        return bare_or_with(types, register)
 
     @overload
     def natural_rule(
@@ -307,7 +315,7 @@ class Operation:
             self._add(table, signature, Rule(function, how, hidden), function, override)
             return function
 
-        return _bare_or_with(types, register)
+        return bare_or_with(types, register)
 
     def opt_out(self, *types: type) -> None:
         """For these types, differentiate the implementation and use no rule."""
@@ -321,15 +329,7 @@ class Operation:
         function: Function,
         override: bool,
     ) -> None:
-        if Any in types or not all(isinstance(t, type) for t in types):
-            raise RegistrationError(
-                f"{self.name}: signatures are made of classes (`object` for any), got {types}."
-            )
-        if any(issubclass(t, NUMBERS) and t is not bool for t in types):
-            raise RegistrationError(
-                f"{self.name}: no call would find this registration: JAX's and NumPy's arrays and "
-                "Python's numbers are one type.\nHint: write `tj.Dense` in the signature."
-            )
+        check_classes(self.name, types)
         if not self.variadic and len(types) > len(self.parameters):
             raise RegistrationError(
                 f"{self.name} has {len(self.parameters)} array argument(s), got {len(types)} types."
@@ -381,15 +381,9 @@ def operation(
     for what broadcasts. `batched(op, *args)`: what to do with a batch instead of mapping.
     """
     make = functools.partial(
-        Operation,
-        static=static,
-        dense=dense,
-        generic=generic,
-        units=units,
-        check=check,
-        core_ndims=core_ndims,
-        batched=batched,
-    )
+        Operation, static=static, dense=dense, generic=generic, units=units, check=check,
+        core_ndims=core_ndims, batched=batched,
+    )  # fmt: skip
     return make if function is None else make(function)
 
 
@@ -401,14 +395,3 @@ def operations() -> tuple[Operation, ...]:
 def before_lookup(load: Callable[[], None]) -> None:
     """Run something (loading rule packs) before a table is consulted."""
     _BEFORE_LOOKUP.append(load)
-
-
-def _bare_or_with(types: tuple[PyTree, ...], register: Function) -> Function:
-    """A decorator used as `@op.rule` or as `@op.rule(*types)`."""
-    if len(types) == 1 and callable(types[0]) and not isinstance(types[0], type):
-        return register(types[0], ())
-    return lambda function: register(function, types)
-
-
-def _hashable(x: object) -> object:
-    return tuple(map(_hashable, x)) if isinstance(x, list | tuple) else x

@@ -151,3 +151,28 @@ def dispatch_class(x: PyTree) -> type:
         dense = isinstance(x, NUMBERS) and kind is not bool
         found = _CLASSES[kind] = Dense if dense and not is_structured(x) else kind
     return found
+
+
+def check_classes(name: str, types: tuple[PyTree, ...]) -> None:
+    """Raise unless a signature is made of classes that a call can have."""
+    if Any in types or not all(isinstance(t, type) for t in types):
+        raise RegistrationError(
+            f"{name}: signatures are made of classes (`object` for any), got {types}."
+        )
+    if any(issubclass(t, NUMBERS) and t is not bool for t in types):
+        raise RegistrationError(
+            f"{name}: no call would find this registration: JAX's and NumPy's arrays and "
+            "Python's numbers are one type.\nHint: write `tj.Dense` in the signature."
+        )
+
+
+def bare_or_with(types: tuple[PyTree, ...], register: Function) -> Function:
+    """A decorator used as `@op.rule` or as `@op.rule(*types)`."""
+    if len(types) == 1 and callable(types[0]) and not isinstance(types[0], type):
+        return register(types[0], ())
+    return lambda function: register(function, types)
+
+
+def hashable(x: object) -> object:
+    """Lists as tuples."""
+    return tuple(map(hashable, x)) if isinstance(x, list | tuple) else x

@@ -41,6 +41,8 @@ def members(x: PyTree, formed: PyTree) -> dict[str, PyTree]:
         "Kronecker": arrays.Kronecker(like((m, 1), 21), like((1, n), 22)),
         "LowRank": arrays.LowRank(like((m, 1), 23), like((n, 1), 24)),
     }
+    corners = np.array([[0, 0], [m - 1, n - 1]] if min(m, n) > 1 else np.zeros((0, 2), int))
+    found["Sparse"] = arrays.Sparse(like((len(corners),), 27), corners, (m, n))
     if m == n:
         found["Diagonal"] = arrays.Diagonal(like((n,), 17))
         found["Sum with Diagonal"] = arrays.Sum(found["Diagonal"], outer)

@@ -16,6 +16,7 @@ from tanjax._typing import (
     DType,
     Factor,
     Natural,
+    Places,
     Query,
     Samples,
     Scalar,
@@ -100,6 +101,9 @@ class Fill(AbstractArray):
 
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return jnp.broadcast_to(self.value, (min(self.size_),))
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return jnp.broadcast_to(self.value[..., None], (*self.value.shape, len(rows)))
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return self.value * int(np.prod(self.size_))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Shaped
 
 from tanjax._errors import RegistrationError
-from tanjax._typing import AnyArray, DenseArray, DType, Natural, Samples, Scalar, Shape
+from tanjax._typing import AnyArray, DenseArray, DType, Natural, Places, Samples, Scalar, Shape
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, conj_of_fields, set_fields, static_field
@@ -69,6 +69,12 @@ class Masked(AbstractArray):
 
     def pair(self, other: Natural) -> Scalar:
         return jnp.sum(self.to_dense() * ask.dense(other))
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        below = rows - columns if self.pattern.endswith("lower") else columns - rows
+        kept = below >= int(self.pattern.startswith("strictly"))
+        entries = ask.entries(self.matrix, rows, columns)
+        return jnp.where(kept, entries, jnp.zeros((), entries.dtype))
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.to_dense())

@@ -17,6 +17,7 @@ from tanjax._typing import (
     Factor,
     Multiple,
     Natural,
+    Places,
     Query,
     Samples,
     Scalar,
@@ -25,6 +26,7 @@ from tanjax._typing import (
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, conj_of_fields, set_fields
+from .._places import products_at
 from .._register import register_array_type
 
 
@@ -102,6 +104,9 @@ class Outer(AbstractArray):
         right = self.right[..., max(0, offset) :, :]
         n = min(left.shape[-2], right.shape[-2])
         return jnp.sum(left[..., :n, :] * right[..., :n, :], axis=-1)
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return products_at(self.left, self.right, rows, columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(jnp.sum(self.left, axis=-2) * jnp.sum(self.right, axis=-2))

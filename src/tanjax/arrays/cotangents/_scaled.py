@@ -17,6 +17,7 @@ from tanjax._typing import (
     LinearTerms,
     Multiple,
     Natural,
+    Places,
     Samples,
     Scalar,
     Shape,
@@ -130,6 +131,9 @@ class Scaled(AbstractArray):
 
     def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
         return self.factor * ask.off_diagonal(self.matrix, offset)
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return self.factor * ask.entries(self.matrix, rows, columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return self.factor * ask.total(self.matrix)

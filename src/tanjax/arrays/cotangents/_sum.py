@@ -18,6 +18,7 @@ from tanjax._typing import (
     DType,
     LinearTerms,
     Natural,
+    Places,
     Samples,
     Scalar,
     Shape,
@@ -100,6 +101,9 @@ class Sum(AbstractArray):
 
     def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
         return _add(ask.off_diagonal(t, offset) for t in self.terms)
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return _add(ask.entries(t, rows, columns) for t in self.terms)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return _add(map(ask.total, self.terms))

@@ -9,7 +9,17 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Shaped
 
-from tanjax._typing import AnyArray, DenseArray, DType, LinearTerms, Natural, Samples, Scalar, Shape
+from tanjax._typing import (
+    AnyArray,
+    DenseArray,
+    DType,
+    LinearTerms,
+    Natural,
+    Places,
+    Samples,
+    Scalar,
+    Shape,
+)
 
 from .._abstract import AbstractArray, default_dtype, set_fields, static_field
 from .._batches import COUNTED
@@ -81,6 +91,9 @@ class Zero(AbstractArray):
 
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return jnp.zeros(min(self.size_), self.kind)
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return jnp.zeros(len(rows), self.kind)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.zeros((), self.kind)

@@ -23,9 +23,10 @@ from tanjax._errors import UnitError, message
 from tanjax._typing import Arraylike, Natural
 from tanjax.units import Unit
 
+from .._leaves import frozen
 from .._table import array_type
 from ._range import measure, shift
-from ._unitful import Unitful, frozen, unitful
+from ._unitful import Unitful, unitful
 
 
 def _make_quantity(x: Arraylike, unit: Unit) -> Unitful:

@@ -10,10 +10,11 @@ from jax import Array
 from jaxtyping import Shaped
 
 from tanjax._errors import ShapeError, describe
-from tanjax._typing import AnyArray, DenseArray, DType, Natural, Samples, Scalar, Shape
+from tanjax._typing import AnyArray, DenseArray, DType, Natural, Places, Samples, Scalar, Shape
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field, set_fields, static_field
+from .._places import gather_where
 from .._register import register_array_type
 from ._tridiagonal import band_block, no_entries
 
@@ -138,6 +139,12 @@ class Banded(AbstractArray):
         n = self.bands.shape[-1]
         inside = slice(max(0, offset), max(n - max(0, -offset), 0))
         return self.bands[..., self.upper - offset, inside]
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        width, n = self.bands.shape[-2:]
+        row = self.upper + rows - columns
+        flat = self.bands.reshape(*self.bands.shape[:-2], width * n)
+        return gather_where((row >= 0) & (row < width), flat, row * n + columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self._without_corners(self.bands))

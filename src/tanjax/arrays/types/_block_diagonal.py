@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 from typing import Self
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree, Shaped
 
 from tanjax._errors import ShapeError, describe
@@ -18,6 +19,7 @@ from tanjax._typing import (
     Matrixlike,
     Multiple,
     Natural,
+    Places,
     Primal,
     Samples,
     Scalar,
@@ -147,6 +149,16 @@ class BlockDiagonal(AbstractArray):
         if all(b.shape[-1] == b.shape[-2] for b in self.blocks):
             return jnp.concatenate([ask.diagonal(b) for b in self.blocks])
         return jnp.diagonal(self.to_dense())
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        found = jnp.zeros((*self.shape[:-2], len(rows)), self.dtype)
+        for block, (of_rows, of_columns) in zip(self.blocks, self.slices(), strict=True):
+            i, j = rows - of_rows.start, columns - of_columns.start
+            inside = (i >= 0) & (j >= 0) & (rows < of_rows.stop) & (columns < of_columns.stop)
+            if inside.any():
+                entries = ask.entries(block, i[inside], j[inside]).astype(found.dtype)
+                found = found.at[..., np.flatnonzero(inside)].set(entries)
+        return found
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return sum(map(ask.total, self.blocks[1:]), ask.total(self.blocks[0]))

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Shaped
 
-from tanjax._typing import AnyArray, DenseArray, DType, Natural, Samples, Scalar, Shape
+from tanjax._typing import AnyArray, DenseArray, DType, Natural, Places, Samples, Scalar, Shape
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field
+from .._places import gather
 from .._register import register_array_type
 from ..cotangents._fill import Fill
 from ..cotangents._outer import Outer
@@ -115,6 +116,9 @@ class Circulant(AbstractArray):
 
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return jnp.broadcast_to(self.column[:1], self.column.shape)
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return gather(self.column, (rows - columns) % max(self.column.shape[-1], 1))
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.column) * self.column.shape[-1]

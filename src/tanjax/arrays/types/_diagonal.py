@@ -9,10 +9,21 @@ import numpy as np
 from jax import Array
 from jaxtyping import Shaped
 
-from tanjax._typing import AnyArray, DenseArray, DType, Natural, Query, Samples, Scalar, Shape
+from tanjax._typing import (
+    AnyArray,
+    DenseArray,
+    DType,
+    Natural,
+    Places,
+    Query,
+    Samples,
+    Scalar,
+    Shape,
+)
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field
+from .._places import gather_where
 from .._register import register_array_type
 
 
@@ -82,6 +93,9 @@ class Diagonal(AbstractArray):
 
     def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
         return self.diag if offset == 0 else jnp.zeros_like(self.diag[..., abs(offset) :])
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return gather_where(rows == columns, self.diag, rows)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.diag)

@@ -15,6 +15,7 @@ from tanjax._typing import (
     Factor,
     Multiple,
     Natural,
+    Places,
     Samples,
     Scalar,
     Shape,
@@ -89,6 +90,9 @@ class Identity(AbstractArray):
 
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return jnp.ones(self.n, self.kind)
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return jnp.asarray(rows == columns).astype(self.kind)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.full((), self.n, self.kind)

@@ -21,6 +21,7 @@ from tanjax._typing import (
     Matrixlike,
     Multiple,
     Natural,
+    Places,
     Samples,
     Scalar,
     Shape,
@@ -158,6 +159,11 @@ class Kronecker(AbstractArray):
         for factor in self.factors[1:]:
             diag = jnp.outer(diag, ask.diagonal(factor)).reshape(-1)
         return diag
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        places = (np.unravel_index(x, n) for x, n in ((rows, self._rows), (columns, self._columns)))
+        parts = zip(self.factors, *places, strict=True)
+        return _product(ask.entries(f, i, j) for f, i, j in parts)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         out = ask.total(self.factors[0])

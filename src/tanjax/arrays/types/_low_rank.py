@@ -18,6 +18,7 @@ from tanjax._typing import (
     Factor,
     Multiple,
     Natural,
+    Places,
     Samples,
     Scalar,
     Shape,
@@ -105,6 +106,9 @@ class LowRank(AbstractArray):
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         n = min(self.shape)
         return jnp.sum(self.u[:n] * self.v[:n], axis=1)
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return Outer(self.u, self.v).entries(rows, columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(jnp.sum(self.u, axis=0) * jnp.sum(self.v, axis=0))

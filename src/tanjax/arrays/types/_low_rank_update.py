@@ -17,6 +17,7 @@ from tanjax._typing import (
     Factor,
     Multiple,
     Natural,
+    Places,
     Samples,
     Scalar,
     Shape,
@@ -142,6 +143,9 @@ class LowRankUpdate(AbstractArray):
 
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return ask.diagonal(self.base) + self.update().diagonal()
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return ask.entries(self.base, rows, columns) + self.update().entries(rows, columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return ask.total(self.base) + self.update().total()

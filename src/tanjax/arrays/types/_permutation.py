@@ -20,6 +20,7 @@ from tanjax._typing import (
     Factor,
     Multiple,
     Natural,
+    Places,
     Samples,
     Scalar,
     Shape,
@@ -36,6 +37,7 @@ from .._abstract import (
     static_field,
 )
 from .._leaves import is_inexact
+from .._places import gather
 from .._register import register_array_type
 from .._show import show
 from ..cotangents._zero import Zero
@@ -139,6 +141,9 @@ class Permutation(AbstractArray):
 
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return (self.indices == jnp.arange(self.indices.shape[0])).astype(self.kind)
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return (gather(self.indices, rows) == columns.astype(self.indices.dtype)).astype(self.kind)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.full((), self.indices.shape[0], self.kind)

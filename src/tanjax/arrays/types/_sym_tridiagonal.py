@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Shaped
 
-from tanjax._typing import AnyArray, DenseArray, DType, Natural, Samples, Scalar, Shape
+from tanjax._typing import AnyArray, DenseArray, DType, Natural, Places, Samples, Scalar, Shape
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field
@@ -16,6 +16,7 @@ from .._register import register_array_type
 from ._tridiagonal import (
     band_block,
     check_lengths,
+    entries_of_three,
     no_entries,
     principal,
     three_diagonals,
@@ -97,6 +98,9 @@ class SymTridiagonal(AbstractArray):
         if offset == 0:
             return self.diag
         return self.off if abs(offset) == 1 else no_entries(self.diag, offset)
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return entries_of_three(self.off, self.diag, self.off, rows, columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.diag) + 2 * jnp.sum(self.off)

@@ -16,6 +16,7 @@ from tanjax._typing import (
     DenseArray,
     DType,
     Natural,
+    Places,
     Samples,
     Scalar,
     Shape,
@@ -23,6 +24,7 @@ from tanjax._typing import (
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field, set_fields, static_field
+from .._places import gather
 from .._register import register_array_type
 from .._show import show
 from ..cotangents._fill import Fill
@@ -149,6 +151,9 @@ class Toeplitz(AbstractArray):
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         n = self.size_[1]
         return jnp.broadcast_to(self.values[n - 1 : n], (min(self.size_),))
+
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return gather(self.values, rows - columns + self.size_[1] - 1)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.values * jnp.asarray(self.counts, self.dtype))

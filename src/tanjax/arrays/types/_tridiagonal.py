@@ -6,14 +6,16 @@ from collections.abc import Iterable
 from typing import Self
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Shaped
 
 from tanjax._errors import ShapeError, describe
-from tanjax._typing import AnyArray, DenseArray, DType, Natural, Samples, Scalar, Shape
+from tanjax._typing import AnyArray, DenseArray, DType, Natural, Places, Samples, Scalar, Shape
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field, set_fields
+from .._places import gather_where
 from .._register import register_array_type
 
 
@@ -88,6 +90,9 @@ class Tridiagonal(AbstractArray):
         fields = {-1: self.lower, 0: self.diag, 1: self.upper}
         return fields[offset] if offset in fields else no_entries(self.diag, offset)
 
+    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return entries_of_three(self.lower, self.diag, self.upper, rows, columns)
+
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.diag) + jnp.sum(self.lower) + jnp.sum(self.upper)
 
@@ -125,6 +130,20 @@ def three_diagonals(
     dense = jnp.zeros((*diag.shape, diag.shape[-1]), diag.dtype).at[..., i, i].set(diag)
     i = i[1:]
     return dense.at[..., i, i - 1].set(lower).at[..., i - 1, i].set(upper)
+
+
+def entries_of_three(
+    lower: Shaped[Array, "... m"],
+    diag: Shaped[Array, "... n"],
+    upper: Shaped[Array, "... m"],
+    rows: Places,
+    columns: Places,
+) -> Shaped[DenseArray, "... p"]:
+    """The entries at places, from three diagonals that lie behind each other."""
+    offsets, m = columns - rows, lower.shape[-1]
+    starts = np.select([offsets == 0, offsets == 1], [m, m + diag.shape[-1]], 0)
+    at = starts + np.minimum(rows, columns)
+    return gather_where(abs(offsets) <= 1, jnp.concatenate([lower, diag, upper], -1), at)
 
 
 def three_products(

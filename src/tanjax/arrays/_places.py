@@ -1,0 +1,77 @@
+"""Entries at places that are known: numbers of NumPy, inside of the array.
+
+Nothing is compared and nothing is wrapped at run time (of a million, 2 ms instead of 6 on the
+oldest JAX): who calls these functions has looked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Bool, Shaped
+
+from tanjax._typing import DenseArray, Places
+
+UNROLLED = 8
+INSIDE: Any = {"mode": "promise_in_bounds", "wrap_negative_indices": False}
+
+
+def gather(values: Shaped[DenseArray, "... n"], at: Places) -> Shaped[Array, "... p"]:
+    """`values[..., at]`."""
+    return jnp.asarray(values).at[..., at].get(**INSIDE)
+
+
+def gather_rows(b: Shaped[DenseArray, " n *k"], at: Places) -> Shaped[Array, " p *k"]:
+    """`b[at]`."""
+    return jnp.asarray(b).at[at].get(**INSIDE)
+
+
+def gather_entries(
+    a: Shaped[DenseArray, "... m n"], rows: Places, columns: Places
+) -> Shaped[Array, "... p"]:
+    """`a[..., rows, columns]`."""
+    return jnp.asarray(a).at[..., rows, columns].get(**INSIDE)
+
+
+def gather_where(
+    found: Bool[np.ndarray, " p"], values: Shaped[DenseArray, "... n"], at: Places
+) -> Shaped[Array, "... p"]:
+    """`values[..., at]` where it is found, and zero elsewhere, whatever `at` says there."""
+    if not found.any():
+        return jnp.zeros((*values.shape[:-1], len(at)), values.dtype)
+    entries = gather(values, np.where(found, at, 0).astype(np.int32))
+    return entries if found.all() else jnp.where(found, entries, jnp.zeros((), values.dtype))
+
+
+def add_at(terms: Shaped[Array, " q *k"], to: Places, count: int) -> Shaped[Array, " count *k"]:
+    """`count` sums of the terms, by numbers that say where each of them goes.
+
+    XLA is not told where these are sorted: it takes a fifth longer then (8 columns, CPU).
+    """
+    return jnp.zeros((count, *terms.shape[1:]), terms.dtype).at[to].add(terms, **INSIDE)
+
+
+def products_at(
+    left: Shaped[Array, "... m k"], right: Shaped[Array, "... n k"], rows: Places, columns: Places
+) -> Shaped[Array, "... p"]:
+    """The entries of `left @ right.T` at places, column by column of both.
+
+    Of a million places and 8 columns, 10 ms instead of 65 by gathers of rows (XLA, CPU), and no
+    scratch of that many rows. More columns than that are a loop.
+    """
+    if left.shape[-1] == 0:
+        return jnp.zeros((*left.shape[:-2], len(rows)), jnp.result_type(left, right))
+    thin = tuple(jnp.moveaxis(x, -1, 0) for x in (left, right))
+    if left.shape[-1] > 1:  # or XLA turns them around once more for every column
+        thin = lax.optimization_barrier(thin)
+    product = lambda pair: gather(pair[0], rows) * gather(pair[1], columns)
+    total = product((thin[0][0], thin[1][0]))
+    if left.shape[-1] <= UNROLLED:
+        for pair in zip(thin[0][1:], thin[1][1:], strict=True):
+            total = total + product(pair)
+        return total
+    add = lambda total, pair: (total + product(pair), None)
+    return lax.scan(add, total, (thin[0][1:], thin[1][1:]), unroll=UNROLLED)[0]

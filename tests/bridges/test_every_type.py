@@ -1,0 +1,85 @@
+"""Every array type among the parameters of optax, and as a field of an equinox Module."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import tanjax as tj
+
+TYPES = [t for t in tj.rules.registered_array_types() if t.__module__.startswith("tanjax.")]
+TREE = {t.__name__: x for t in TYPES for x in t.examples(tj.testing.Samples(3))[:1]}
+
+
+@pytest.fixture(autouse=True)
+def promotion():
+    """Optax counts steps in int32 and raises floats to them."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def loss(tree):
+    """Something of every matrix that no symmetry makes constant."""
+    terms = []
+    for x in tree.values():
+        y = x @ jnp.linspace(0.5, 1.0, x.shape[-1]) if len(x.shape) == 2 else tj.sum(x)
+        terms.append(jnp.sum(jnp.sin(jnp.abs(getattr(y, "value", y)))))
+    return sum(terms)
+
+
+def test_the_tree_has_one_of_each():
+    assert {"Sparse", "Tridiagonal", "Banded", "Toeplitz", "Permutation", "Kronecker"} <= set(TREE)
+
+
+def test_two_steps_of_adam_stay_in_every_type_and_are_adam_on_the_fields():
+    moving, fixed = eqx.partition(TREE, eqx.is_inexact_array)
+    optimiser = optax.adam(0.1)
+    gradient = jax.grad(lambda moving: loss(eqx.combine(moving, fixed)))
+    leaves, tree = jax.tree.flatten(moving)
+    gradient_of_leaves = lambda leaves: jax.tree.leaves(gradient(tree.unflatten(leaves)))
+
+    def descend(gradient):
+        def step(_, carry):
+            params, state = carry
+            updates, state = optimiser.update(gradient(params), state, params)
+            return optax.apply_updates(params, updates), state
+
+        return jax.jit(lambda p: jax.lax.fori_loop(0, 2, step, (p, optimiser.init(p)))[0])
+
+    after = descend(gradient)(moving)
+    assert jax.tree.structure(after) == jax.tree.structure(moving)
+    for got, want in zip(jax.tree.leaves(after), descend(gradient_of_leaves)(leaves), strict=True):
+        np.testing.assert_array_equal(got, want)
+    for name, x in eqx.combine(after, fixed).items():
+        assert type(x) is type(TREE[name])
+        if name == "Unitful":
+            continue
+        kept = tj.destructure(jax.tree.map(jnp.asarray, x.canonical()))  # the invariant, too
+        np.testing.assert_allclose(tj.destructure(x), kept, rtol=1e-14)
+
+
+class Model(eqx.Module):
+    """All types as fields, beside what else a Module holds."""
+
+    matrices: dict
+    bias: jax.Array
+    name: str = eqx.field(static=True, default="all")
+
+    def __call__(self):
+        return loss(self.matrices) * self.bias
+
+
+def test_fields_of_a_module_under_filters():
+    model = Model(TREE, jnp.array(2.0))
+    gradient = eqx.filter_jit(eqx.filter_grad(lambda model: model()))(model)
+    for name, bar in gradient.matrices.items():
+        assert type(bar) is type(TREE[name])
+    moving, fixed = eqx.partition(TREE, eqx.is_inexact_array)
+    want = jax.grad(lambda m: 2 * loss(eqx.combine(m, fixed)))(moving)
+    for got, expected in zip(
+        jax.tree.leaves(gradient.matrices), jax.tree.leaves(want), strict=True
+    ):
+        np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(gradient.bias, loss(TREE))
