@@ -29,6 +29,7 @@ import numpy as np
 import tanjax as tj
 
 COLUMNS, RANK = 64, 8
+SMALL = 16  # rows of each matrix of a `Batch`
 STRUCTURES = (
     "Diagonal",
     "Symmetric",
@@ -43,6 +44,9 @@ STRUCTURES = (
 OPERATIONS = ("matmul", "solve", "logdet")
 CELLS = (
     *((structure, operation) for structure in STRUCTURES for operation in OPERATIONS),
+    ("Sparse", "matmul"),
+    ("Batch", "solve"),
+    ("Batch", "logdet"),
     ("Toeplitz", "matmul"),
     ("Toeplitz", "solve"),
     ("Symmetric", "eigh"),
@@ -69,8 +73,9 @@ def make_cell(structure: str, operation: str, n: int, columns: int = COLUMNS) ->
     """The losses and the data of one cell, float32."""
     rng = np.random.default_rng(0)
     array, plain = PARAMETERS[structure](rng, n)
-    b, weights = (_normal(rng, n, columns) for _ in range(2))
-    form = FORMS[structure]
+    shape = (n // SMALL, SMALL, columns) if structure == "Batch" else (n, columns)
+    b, weights = (_normal(rng, *shape) for _ in range(2))
+    form = FORMS.get(structure, lambda p: array.replace(values=p[0]).to_dense())
     return Cell(
         structure,
         operation,
@@ -101,8 +106,9 @@ def _diagonal(rng: Any, n: int) -> Any:
 
 
 def _symmetric(rng: Any, n: int) -> Any:
-    x = rng.normal(size=(n, n)) / n**0.5
-    array = tj.Symmetric(jnp.asarray(x @ x.T + np.eye(n), jnp.float32), definite=True)
+    x = np.linalg.qr(rng.normal(size=(n, n)))[0]  # equal gaps, which divide in gradients
+    data = (x * np.linspace(1.0, 4.0, n)) @ x.T
+    array = tj.Symmetric(jnp.asarray(data, jnp.float32), definite=True)
     return array, (array.data,)
 
 
@@ -152,6 +158,20 @@ def _blocks(rng: Any, n: int) -> Any:
     return array, array.blocks
 
 
+def _sparse(rng: Any, n: int) -> Any:
+    indices = np.stack(hand_parts.places(n), axis=1)
+    array = tj.Sparse(_normal(rng, len(indices)), indices, (n, n))
+    return array, (array.values,)
+
+
+def _batch(rng: Any, n: int) -> Any:
+    """As many small definite matrices as make `n` rows."""
+    x = rng.normal(size=(n // SMALL, SMALL, SMALL)) / SMALL**0.5
+    data = x @ x.swapaxes(1, 2) + np.eye(SMALL)
+    array = tj.Symmetric(jnp.asarray(data, jnp.float32), definite=True)
+    return array, (array.data,)
+
+
 def _toeplitz(rng: Any, n: int) -> Any:
     values = jnp.asarray(rng.normal(size=2 * n - 1) / (4 * n), jnp.float32).at[n - 1].add(2)
     return tj.Toeplitz(values), (values,)
@@ -172,6 +192,8 @@ PARAMETERS = {
     "LowRankUpdate": _update,
     "Circulant": _circulant,
     "BlockDiagonal": _blocks,
+    "Sparse": _sparse,
+    "Batch": _batch,
     "Toeplitz": _toeplitz,
     "Dense": _dense,
 }
@@ -208,7 +230,7 @@ def _root_by_eigh(a: Any, b: Any, w: Any) -> Any:
 LOSSES = {
     "matmul": lambda a, b, w: jnp.sum(w * (a @ b)),
     "solve": lambda a, b, w: jnp.sum(w * tj.solve(a, b)),
-    "logdet": lambda a, b, w: tj.logdet(a),
+    "logdet": lambda a, b, w: jnp.sum(tj.logdet(a)),
     "eigh": _of_eigh(tj.eigh),
     "svd": _of_svd(tj.svd),
     "sqrtm": lambda a, b, w: jnp.sum(w * (tj.sqrtm(a) @ b)),
@@ -216,7 +238,7 @@ LOSSES = {
 DENSE = {
     "matmul": lambda a, b, w: jnp.sum(w * (a @ b)),
     "solve": lambda a, b, w: jnp.sum(w * jnp.linalg.solve(a, b)),
-    "logdet": lambda a, b, w: jnp.linalg.slogdet(a).logabsdet,
+    "logdet": lambda a, b, w: jnp.sum(jnp.linalg.slogdet(a).logabsdet),
     "eigh": _of_eigh(jnp.linalg.eigh),
     "svd": _of_svd(jnp.linalg.svd),
     "sqrtm": _root_by_eigh,
@@ -224,6 +246,7 @@ DENSE = {
 FORMS: dict[str, Callable[..., Any]] = {
     "Diagonal": lambda p: jnp.diag(p[0]),
     "Symmetric": lambda p: (p[0] + p[0].T) / 2,
+    "Batch": lambda p: (p[0] + p[0].mT) / 2,
     "Triangular": lambda p: jnp.tril(p[0]),
     "Tridiagonal": lambda p: jnp.diag(p[1]) + jnp.diag(p[0], -1) + jnp.diag(p[2], 1),
     "Banded": lambda p: tj.Banded(p[0], 2, 2).to_dense(),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
-from hand import with_pullback
+import numpy as np
+from hand import symmetric_logdet, symmetric_solve, with_pullback
 
 # -- equal blocks: one batched operation; XLA differentiates a batched product best by itself ------
 
@@ -41,6 +44,33 @@ def blockdiagonal_logdet(p, b, w):
     return jnp.sum(jnp.linalg.slogdet(jnp.stack(p)).logabsdet)
 
 
+# -- a fixed pattern: gather, multiply, add up ------
+
+
+@lru_cache
+def places(n):
+    """Rows and columns of about `8 n` places of an n-by-n matrix, in order."""
+    flat = np.unique(np.random.default_rng(1).integers(0, n * n, 8 * n))
+    return flat // n, flat % n
+
+
+def sparse_matmul(p, b, w):
+    rows, columns = places(b.shape[0])
+    terms = p[0][:, None] * b[columns]
+    return jnp.sum(w * jnp.zeros_like(b).at[rows].add(terms, indices_are_sorted=True))
+
+
+# -- many small definite matrices: the rules of one, mapped ------
+
+
+def batch_solve(p, b, w):
+    return jnp.sum(jax.vmap(symmetric_solve)(p, b, w))
+
+
+def batch_logdet(p, b, w):
+    return jnp.sum(jax.vmap(symmetric_logdet)(p, b, w))
+
+
 # -- Toeplitz: products by a circulant of twice the size; systems by LU, factored once ------
 
 
@@ -73,7 +103,7 @@ toeplitz_solve = with_pullback(_toeplitz_solve, _toeplitz_solve_pullback)
 
 
 def symmetric_eigh(p, b, w):
-    values, v = jnp.linalg.eigh(p[0], symmetrize_input=False)
+    values, v = jnp.linalg.eigh(p[0])  # which takes the symmetric part: so is the gradient
     return jnp.sum(w * ((v * jnp.exp(-values)) @ (v.T @ b)))
 
 
