@@ -238,3 +238,20 @@ def test_empty_systems():
     empty = tj.Diagonal(jnp.zeros(0))
     assert tj.solve(empty, jnp.zeros(0), solver=CG).shape == (0,)
     assert tj.solve(A, jnp.zeros((N, 0)), solver=CG).shape == (N, 0)
+
+
+def test_a_batch_of_systems_and_of_estimates():
+    """Each matrix of a batch has its own system; the algorithm is one for all."""
+    rng = np.random.default_rng(5)
+    half, b = jnp.asarray(rng.normal(size=(2, 3, 3))), jnp.asarray(rng.normal(size=(2, 3, 1)))
+    a = tj.Symmetric(half @ half.mT + jnp.eye(3))
+    solver = lineax.CG(rtol=1e-12, atol=1e-12)
+    loss = lambda a, **how: jnp.sum(tj.solve(a, b, **how) ** 2)
+    np.testing.assert_allclose(tj.solve(a, b, solver=solver), tj.solve(a, b), rtol=1e-9)
+    got, want = tj.grad(lambda a: loss(a, solver=solver))(a), tj.grad(loss)(a)
+    np.testing.assert_allclose(got.data, want.data, rtol=1e-7)
+    estimator = tj.bridges.matfree.Lanczos(3, 4, jax.random.key(0))
+    each = [tj.logdet(one, estimator=estimator) for one in a]
+    np.testing.assert_allclose(tj.logdet(a, estimator=estimator), each, rtol=1e-12)
+    with pytest.raises(tj.ShapeError, match="takes one matrix, and this is a batch"):
+        tj.inv_quad_logdet(a, b, estimator=estimator)

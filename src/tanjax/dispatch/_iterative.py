@@ -23,9 +23,9 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from tanjax import _compat
-from tanjax._errors import ConvergenceError, UnitError, message, not_solved
+from tanjax._errors import ConvergenceError, ShapeError, UnitError, message, not_solved
 from tanjax._typing import AnyArray, Columns, SquareMatrix
-from tanjax.arrays import Unitful, convert, is_structured, split_unit
+from tanjax.arrays import Unitful, batch_of, convert, is_structured, split_unit
 from tanjax.registry import operation
 from tanjax.registry.quantities import labelled
 from tanjax.units import Unit, one
@@ -83,7 +83,7 @@ def _check_system(name: str, a: PyTree, b: PyTree, algorithm: Algorithm) -> None
     checks.one_system(name, a, b)
 
 
-@operation(generic=False, check=_check_system)
+@operation(generic=False, check=_check_system, core_ndims=(2, 2, 0))
 def solve_by(a: SquareMatrix, b: Columns, algorithm: Algorithm) -> Columns:
     r"""What `tj.solve(a, b, solver=..., options=..., throw=...)` calls, with numbers without units.
 
@@ -98,7 +98,7 @@ def _check_square(name: str, a: PyTree, algorithm: Algorithm) -> None:
     checks.square(name, a)
 
 
-@operation(generic=False, check=_check_square)
+@operation(generic=False, check=_check_square, core_ndims=(2, 0))
 def logdet_by(a: SquareMatrix, algorithm: Algorithm) -> Float[AnyArray, ""]:
     r"""What `tj.logdet(a, estimator=...)` calls, with numbers without units.
 
@@ -127,7 +127,8 @@ def _solve(
     for name, fits in (("preconditioner", one / (of_a or one)), ("y0", unit)):
         if name in known:
             known[name] = _in_unit(name, known[name], fits)
-    checks.one_system("solve", matrix, vector)
+    if not _is_batch(matrix):  # of a batch each system is checked
+        checks.one_system("solve", matrix, vector)
     # Without tracers the answer is looked at, and the error is one that can be read; what is
     # traced says it when it runs.
     traced = any(isinstance(v, _compat.Tracer) for v in jax.tree.leaves((matrix, vector, known)))
@@ -135,6 +136,10 @@ def _solve(
     if throw and not traced and not isinstance(x, _compat.Tracer) and bool(jnp.isnan(x).any()):
         raise ConvergenceError(not_solved(type(solver).__name__))
     return x if unit is None else labelled(x, unit)
+
+
+def _is_batch(a: PyTree) -> bool:
+    return is_structured(a) and bool(batch_of(a))
 
 
 def _numbers(name: str, x: PyTree) -> tuple[PyTree, Unit | None]:
@@ -174,7 +179,8 @@ def _logdet(a: SquareMatrix, *, estimator: Any) -> Float[AnyArray, ""]:
         )
     if type(a) is Unitful:
         matrix = a.to_value(one)
-    checks.square("logdet", matrix)
+    if not _is_batch(matrix):
+        checks.square("logdet", matrix)
     if not (hasattr(estimator, "logdet") and hasattr(estimator, "cotangent")):
         raise TypeError(
             message(
@@ -204,6 +210,11 @@ def _inv_quad_logdet(
     options: dict[str, Any] | None = None,
     throw: bool = True,
 ) -> tuple[AnyArray, AnyArray]:
+    if _is_batch(a):
+        raise ShapeError(
+            "inv_quad_logdet: an estimator takes one matrix, and this is a batch.\n"
+            "Hint: map it: `jax.vmap(lambda a, b: tj.inv_quad_logdet(a, b, estimator=...))`."
+        )
     solver = getattr(estimator, "solver", None) if solver is None else solver
     x = _solve(a, b, solver=solver, options=options, throw=throw)
     conjugate = b.conj() if is_structured(b) else jnp.conj(jnp.asarray(b))
