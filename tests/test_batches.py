@@ -52,11 +52,15 @@ def table():
     return by_operation
 
 
+def is_array(arg):
+    return jax.tree_util.all_leaves([arg]) and not callable(arg)
+
+
 def batched(case, place, sizes):
     """One argument of a case with leading axes, where the operation can tell them; or as it is."""
     arg, op = case.args[place], case.operation
     rank = None if op.core_ndims is None else op.core_ndims[min(place, len(op.core_ndims) - 1)]
-    if not is_structured(arg) and (callable(arg) or jnp.ndim(arg) != rank):
+    if not is_structured(arg) and not (is_array(arg) and jnp.ndim(arg) == rank):
         return arg
     return batch_of_one(arg, sizes)
 
@@ -76,8 +80,8 @@ def batch_of_one(arg, sizes):
 def of_one(case, args, index):
     """The arguments that one matrix of the batch has."""
     for given, arg in zip(case.args, args, strict=True):
-        same = callable(arg) or (not is_structured(arg) and jnp.ndim(arg) == jnp.ndim(given))
-        yield arg if same else jax.tree.map(lambda v: v[index], arg)
+        grew = is_structured(arg) or (is_array(arg) and jnp.ndim(arg) > jnp.ndim(given))
+        yield jax.tree.map(lambda v: v[index], arg) if grew else arg
 
 
 def dense(out):

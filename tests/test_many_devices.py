@@ -191,6 +191,8 @@ def every_rule():
     for case in cases_of("tanjax_rules"):
         first = next((type(a) for a in case.args if tj.is_structured(a)), None)
         key = case.operation.name, first
+        if case.operation is tj.rules.solve_by:  # refused: see the page on several devices
+            continue
         if first is not None and key not in found and is_smooth(case):
             found.add(key)
             families.setdefault(case.operation.name, []).append(case)

@@ -154,4 +154,6 @@ def test_every_shipped_registration_says_where_it_comes_from():
         assert all(not p.error for p in tj.rules.packs() if p.distribution == "tanjax")
     shipped = [r for op in (tj.matmul, tj.solve) for r in op.rules.rows.values()]
     assert shipped
-    assert all(r.origin.startswith("tanjax:linalg: tanjax_rules.linalg.") for r in shipped)
+    packs = ("linalg", "factorizations")
+    origins = tuple(f"tanjax:{pack}: tanjax_rules.{pack}." for pack in packs)
+    assert all(r.origin.startswith(origins) for r in shipped)

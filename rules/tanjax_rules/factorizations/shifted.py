@@ -18,8 +18,6 @@ from jaxtyping import PyTree, Shaped
 import tanjax as tj
 from tanjax.typing import Columns, Natural, Pullback, Scalar, SquareMatrix
 
-from ..linalg.factored import formed
-from ..linalg.solve import solve_cotangent
 from .factorize import columns_at_once, defined, factorize_dense
 from .gauge import composed
 
@@ -134,19 +132,23 @@ def solve_sum_rule(a: SquareSum, b: Columns) -> tuple[Columns, Pullback]:
 
     def solve_sum_pullback(x_bar: Columns) -> tuple[SquareMatrix, Columns]:
         w = f.solve(x_bar, transposed=True)
-        return solve_cotangent(w, x), w
+        return tj.Outer(-w, x), w
 
     return x, solve_sum_pullback
 
 
 @tj.logdet.implementation(tj.Sum, differentiate=True)
 def logdet_sum(a: SquareSum) -> Scalar:
-    return tj.logdet(formed("logdet", a)) if shifted(a) is None else tj.factorize(a).logdet()
+    if shifted(a) is None:
+        return tj.logdet(tj.densified(a, "logdet", HINT))
+    return tj.factorize(a).logdet()
 
 
 @tj.slogdet.implementation(tj.Sum, differentiate=True)
 def slogdet_sum(a: SquareSum) -> tj.SlogdetResult:
-    return tj.slogdet(formed("slogdet", a)) if shifted(a) is None else tj.factorize(a).slogdet()
+    if shifted(a) is None:
+        return tj.slogdet(tj.densified(a, "slogdet", HINT))
+    return tj.factorize(a).slogdet()
 
 
 # -- cases -----------------------------------------------------------------------------------------

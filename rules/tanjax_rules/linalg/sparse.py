@@ -41,7 +41,7 @@ def as_sparse(a: Sparser | Band) -> SparseMatrix:
     )
     inside = (columns >= 0) & (columns < n)
     rows, columns = rows[inside], columns[inside]
-    return tj.Sparse(a.entries(rows, columns), np.stack([rows, columns], 1), a.shape)
+    return tj.Sparse(a.entries_at(rows, columns), np.stack([rows, columns], 1), a.shape)
 
 
 # -- products with dense arrays --------------------------------------------------------------------
@@ -133,7 +133,7 @@ def add_sparse(a: Sparser | Band, b: Sparser | Band) -> SparseMatrix:
     """Of one pattern value by value, otherwise on all places of both."""
     a, b = as_sparse(a), as_sparse(b)
     places = a.pattern if a.pattern is b.pattern else a.pattern.union(b.pattern)
-    left, right = (x.entries(places.rows, places.columns) for x in (a, b))
+    left, right = (x.entries_at(places.rows, places.columns) for x in (a, b))
     return tj.Sparse.of_pattern(left + right, places)
 
 
@@ -158,7 +158,7 @@ def sparse_multiply_dense(
 def sparse_multiply(
     a: Shaped[tj.Sparse, "m n"], b: Shaped[tj.AbstractArray, "m n"]
 ) -> Shaped[tj.Sparse, "m n"]:
-    return a.replace(values=a.values * b.entries(a.pattern.rows, a.pattern.columns))
+    return a.replace(values=a.values * b.entries_at(a.pattern.rows, a.pattern.columns))
 
 
 @tj.multiply.implementation(tj.AbstractArray, tj.Sparse, differentiate=True)
@@ -218,4 +218,11 @@ def cases() -> Iterator[Case]:
     yield Case(tj.multiply, square, s.normal(3, 1))
     yield Case(tj.multiply, square, tj.Symmetric(s.normal(3, 3)))
     yield Case(tj.solve, tj.Diagonal(s.positive(3)), square)
+    yield Case(tj.multiply, tj.Symmetric(s.normal(3, 3)), square)
+    yield Case(tj.multiply, square, tj.Fill(s.normal(), (3, 3)))
+    yield Case(tj.matmul, square, tj.Triangular(s.normal(3, 3)))
     yield Case(tj.sum, wide, axis=0)
+    regular = tj.Sparse(s.positive(3), [[0, 0], [0, 1], [1, 1]], (2, 2))  # becomes dense
+    yield Case(tj.solve, regular, s.normal(2))
+    yield Case(tj.logdet, regular)
+    yield Case(tj.slogdet, regular)

@@ -162,9 +162,9 @@ class AbstractArray:
         """The entries `self[i, i + offset]`, which a band asks of a cotangent."""
         return jnp.diagonal(self.to_dense(), offset, -2, -1)
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         """The entries `self[rows[k], columns[k]]`, which a sparse matrix asks of a cotangent."""
-        return gather_entries(self._dense_for("entries"), rows, columns)
+        return gather_entries(self._dense_for("entries_at"), rows, columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         """The sum of all entries."""

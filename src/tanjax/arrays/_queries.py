@@ -71,9 +71,9 @@ def off_diagonal(x: Primal, offset: int) -> Shaped[DenseArray, "... k"]:
     return x.off_diagonal(offset) if is_own(x) else jnp.diagonal(dense(x), offset, -2, -1)
 
 
-def entries(x: Primal, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+def entries_at(x: Primal, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
     """The entries at places that are known: what a sparse matrix stores."""
-    return x.entries(rows, columns) if is_own(x) else gather_entries(dense(x), rows, columns)
+    return x.entries_at(rows, columns) if is_own(x) else gather_entries(dense(x), rows, columns)
 
 
 def total(x: Primal) -> Shaped[DenseArray, " ..."]:

@@ -69,7 +69,7 @@ def answers(x: PyTree, b: dict[str, PyTree], others: dict[str, PyTree]) -> dict[
     }
     m, n = x.shape
     i, j = np.divmod(np.arange(m * n)[::-1], max(n, 1))
-    get["entries"] = _ask(x, "entries", lambda d: d[i, j], i, j)
+    get["entries_at"] = _ask(x, "entries_at", lambda d: d[i, j], i, j)
     for rows, columns in ((slice(0, m), slice(0, n)), (slice(1, m), slice(1, n)),
                           (slice(m // 2, m), slice(0, n // 2))):  # fmt: skip
         name = f"block [{rows.start}:{rows.stop}, {columns.start}:{columns.stop}]"

@@ -79,8 +79,13 @@ class Check:
     place: int = 0  # among the checks of its package
 
     def run(self) -> CheckResult:
-        """Run it in double precision; raises `CheckFailure`."""
-        with jax.enable_x64(True), arrays.densify("allow"):
+        """Run it in double precision; raises `CheckFailure`.
+
+        Dtypes promote as they do by default: a case may mix real and complex operands, and its
+        definition is called on them whatever a session of tests asks for.
+        """
+        standard = jax.numpy_dtype_promotion("standard")
+        with jax.enable_x64(True), standard, arrays.densify("allow"):
             return self.function()
 
 

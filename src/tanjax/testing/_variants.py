@@ -131,7 +131,9 @@ def _times_i(tree: PyTree) -> PyTree:
 def variants(p: Problem) -> Iterator[Variant]:
     """Complex arguments, vectors for matrices and back, flags turned, optional ones left out."""
     for i in p.moving:
-        for name, new in _changes(p.args[i]):
+        ndims = p.op.core_ndims
+        core_ndim = None if ndims is None else ndims[min(i, len(ndims) - 1)]
+        for name, new in _changes(p.args[i], core_ndim):
             continued = i if arrays.is_structured(new) else None
             yield Variant(f"{p.names[i]} {name}", _put(p.args, [i], [new]), p.static, continued)
     parameters = inspect.signature(p.op).parameters
@@ -143,13 +145,14 @@ def variants(p: Problem) -> Iterator[Variant]:
             yield Variant(f"{name} left out", _put(p.args, [i], [None]), p.static)
 
 
-def _changes(x: PyTree) -> Iterator[tuple[str, Any]]:
+def _changes(x: PyTree, core_ndim: int | None) -> Iterator[tuple[str, Any]]:
+    """`core_ndim`: of the argument without a batch, where the operation says it."""
     real = not any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(x))
     if real and not _promises(x):
         yield "complex", canonical(jax.tree.map(_complex, x))
     if arrays.is_structured(x) or not jax.tree_util.all_leaves([x]):
         return
-    if np.ndim(x) == 1 and np.size(x):
+    if np.ndim(x) == 1 and np.size(x) and core_ndim != 1:
         other = random(np.size(x), 71).astype(x.dtype)
         two = np.stack([x, np.asarray(x) * other], axis=1)
         yield "a matrix of two columns", jax.device_put(two)

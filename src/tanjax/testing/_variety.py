@@ -105,7 +105,7 @@ def _at_default(operation: Any, cases: list[PyTree]) -> list[str]:
             found.append(
                 f"{operation.name}: no case gives `{name}` another value than {default!r}."
             )
-        if name not in operation.static:
+        if name in operation.parameters:
             place = operation.parameters.index(name)
             if all(len(c.args) <= place for c in cases):
                 found.append(f"{operation.name}: no case gives `{name}`.")

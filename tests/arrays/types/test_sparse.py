@@ -133,7 +133,7 @@ def test_entries_of_thin_products_in_both_modes(width):
         gradient = jax.grad(lambda left, right: jnp.sum(f(left, right) ** 2), (0, 1))
         return jax.jvp(gradient, (left, right), (left, right))
 
-    got = both(lambda left, right: tj.Outer(left, right).entries(i, j))
+    got = both(lambda left, right: tj.Outer(left, right).entries_at(i, j))
     want = both(lambda left, right: (left @ right.T)[i, j])
     for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         np.testing.assert_allclose(g, w, rtol=1e-12, atol=1e-12)
@@ -350,7 +350,7 @@ def test_a_type_with_entries_and_no_map_answers_a_sparse_cotangent():
         def to_dense(self):
             return self.steps[:, None] * jnp.arange(4.0)
 
-        def entries(self, rows, columns):
+        def entries_at(self, rows, columns):
             return self.steps[rows] * columns.astype(float)
 
     a = Steps(jnp.array([1.0, 2.0, 3.0]))

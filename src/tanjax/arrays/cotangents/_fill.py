@@ -102,7 +102,7 @@ class Fill(AbstractArray):
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return jnp.broadcast_to(self.value, (min(self.size_),))
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         return jnp.broadcast_to(self.value[..., None], (*self.value.shape, len(rows)))
 
     def total(self) -> Shaped[DenseArray, " ..."]:

@@ -70,10 +70,10 @@ class Masked(AbstractArray):
     def pair(self, other: Natural) -> Scalar:
         return jnp.sum(self.to_dense() * ask.dense(other))
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         below = rows - columns if self.pattern.endswith("lower") else columns - rows
         kept = below >= int(self.pattern.startswith("strictly"))
-        entries = ask.entries(self.matrix, rows, columns)
+        entries = ask.entries_at(self.matrix, rows, columns)
         return jnp.where(kept, entries, jnp.zeros((), entries.dtype))
 
     def total(self) -> Shaped[DenseArray, " ..."]:

@@ -105,7 +105,7 @@ class Outer(AbstractArray):
         n = min(left.shape[-2], right.shape[-2])
         return jnp.sum(left[..., :n, :] * right[..., :n, :], axis=-1)
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         return products_at(self.left, self.right, rows, columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:

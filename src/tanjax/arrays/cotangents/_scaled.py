@@ -132,8 +132,8 @@ class Scaled(AbstractArray):
     def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
         return self.factor * ask.off_diagonal(self.matrix, offset)
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
-        return self.factor * ask.entries(self.matrix, rows, columns)
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return self.factor * ask.entries_at(self.matrix, rows, columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return self.factor * ask.total(self.matrix)

@@ -102,8 +102,8 @@ class Sum(AbstractArray):
     def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
         return _add(ask.off_diagonal(t, offset) for t in self.terms)
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
-        return _add(ask.entries(t, rows, columns) for t in self.terms)
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return _add(ask.entries_at(t, rows, columns) for t in self.terms)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return _add(map(ask.total, self.terms))

@@ -92,7 +92,7 @@ class Zero(AbstractArray):
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return jnp.zeros(min(self.size_), self.kind)
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         return jnp.zeros(len(rows), self.kind)
 
     def total(self) -> Shaped[DenseArray, " ..."]:

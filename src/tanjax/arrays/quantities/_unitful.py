@@ -213,8 +213,8 @@ class Unitful(AbstractArray):
     def diagonal(self) -> Shaped[AnyArray, "... k"]:
         return unitful(ask.diagonal(self.stored), self.label)
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[AnyArray, "... p"]:
-        return unitful(ask.entries(self.stored, rows, columns), self.label)
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[AnyArray, "... p"]:
+        return unitful(ask.entries_at(self.stored, rows, columns), self.label)
 
     def total(self) -> Shaped[AnyArray, " ..."]:
         return unitful(ask.total(self.stored), self.label)

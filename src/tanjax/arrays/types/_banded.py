@@ -140,7 +140,7 @@ class Banded(AbstractArray):
         inside = slice(max(0, offset), max(n - max(0, -offset), 0))
         return self.bands[..., self.upper - offset, inside]
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         width, n = self.bands.shape[-2:]
         row = self.upper + rows - columns
         flat = self.bands.reshape(*self.bands.shape[:-2], width * n)

@@ -150,13 +150,13 @@ class BlockDiagonal(AbstractArray):
             return jnp.concatenate([ask.diagonal(b) for b in self.blocks])
         return jnp.diagonal(self.to_dense())
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         found = jnp.zeros((*self.shape[:-2], len(rows)), self.dtype)
         for block, (of_rows, of_columns) in zip(self.blocks, self.slices(), strict=True):
             i, j = rows - of_rows.start, columns - of_columns.start
             inside = (i >= 0) & (j >= 0) & (rows < of_rows.stop) & (columns < of_columns.stop)
             if inside.any():
-                entries = ask.entries(block, i[inside], j[inside]).astype(found.dtype)
+                entries = ask.entries_at(block, i[inside], j[inside]).astype(found.dtype)
                 found = found.at[..., np.flatnonzero(inside)].set(entries)
         return found
 

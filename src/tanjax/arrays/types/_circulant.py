@@ -117,7 +117,7 @@ class Circulant(AbstractArray):
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return jnp.broadcast_to(self.column[:1], self.column.shape)
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         return gather(self.column, (rows - columns) % max(self.column.shape[-1], 1))
 
     def total(self) -> Shaped[DenseArray, " ..."]:

@@ -94,7 +94,7 @@ class Diagonal(AbstractArray):
     def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
         return self.diag if offset == 0 else jnp.zeros_like(self.diag[..., abs(offset) :])
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         return gather_where(rows == columns, self.diag, rows)
 
     def total(self) -> Shaped[DenseArray, " ..."]:

@@ -91,7 +91,7 @@ class Identity(AbstractArray):
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return jnp.ones(self.n, self.kind)
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         return jnp.asarray(rows == columns).astype(self.kind)
 
     def total(self) -> Shaped[DenseArray, " ..."]:

@@ -160,10 +160,10 @@ class Kronecker(AbstractArray):
             diag = jnp.outer(diag, ask.diagonal(factor)).reshape(-1)
         return diag
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         places = (np.unravel_index(x, n) for x, n in ((rows, self._rows), (columns, self._columns)))
         parts = zip(self.factors, *places, strict=True)
-        return _product(ask.entries(f, i, j) for f, i, j in parts)
+        return _product(ask.entries_at(f, i, j) for f, i, j in parts)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         out = ask.total(self.factors[0])

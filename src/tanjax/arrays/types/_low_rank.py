@@ -107,8 +107,8 @@ class LowRank(AbstractArray):
         n = min(self.shape)
         return jnp.sum(self.u[:n] * self.v[:n], axis=1)
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
-        return Outer(self.u, self.v).entries(rows, columns)
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return Outer(self.u, self.v).entries_at(rows, columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(jnp.sum(self.u, axis=0) * jnp.sum(self.v, axis=0))

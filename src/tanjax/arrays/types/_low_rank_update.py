@@ -144,8 +144,8 @@ class LowRankUpdate(AbstractArray):
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return ask.diagonal(self.base) + self.update().diagonal()
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
-        return ask.entries(self.base, rows, columns) + self.update().entries(rows, columns)
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+        return ask.entries_at(self.base, rows, columns) + self.update().entries_at(rows, columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return ask.total(self.base) + self.update().total()

@@ -142,7 +142,7 @@ class Permutation(AbstractArray):
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         return (self.indices == jnp.arange(self.indices.shape[0])).astype(self.kind)
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         return (gather(self.indices, rows) == columns.astype(self.indices.dtype)).astype(self.kind)
 
     def total(self) -> Shaped[DenseArray, " ..."]:

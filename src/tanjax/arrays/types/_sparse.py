@@ -186,7 +186,7 @@ class Sparse(AbstractArray):
         return structural
 
     def pullback_of_destructure(self, natural: Natural) -> Self:
-        return self.replace(values=ask.entries(natural, self.pattern.rows, self.pattern.columns))
+        return self.replace(values=ask.entries_at(natural, self.pattern.rows, self.pattern.columns))
 
     def pushforward_of_restructure(self, natural: Natural) -> Self:
         return self.pullback_of_destructure(natural)
@@ -198,7 +198,7 @@ class Sparse(AbstractArray):
         """`⟨self, D⟩` reads `D` at the places."""
         if self.values.ndim != 1:
             return None
-        return "entries", (self.pattern.rows, self.pattern.columns), self.values
+        return "entries_at", (self.pattern.rows, self.pattern.columns), self.values
 
     def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         """Rows of `b`, times a value each, added up where they belong."""
@@ -222,9 +222,9 @@ class Sparse(AbstractArray):
     def off_diagonal(self, offset: int) -> Shaped[DenseArray, "... k"]:
         m, n = self.pattern.shape
         rows = np.arange(max(0, -offset), max(0, -offset, min(m, n - offset)))
-        return self.entries(rows, rows + offset)
+        return self.entries_at(rows, rows + offset)
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         if rows is self.pattern.rows and columns is self.pattern.columns:
             return self.values
         at, found = self.pattern.find(rows, columns)
@@ -238,7 +238,7 @@ class Sparse(AbstractArray):
         return self.replace(values=gather(self.values, at), pattern=pattern)
 
     def pair(self, other: Natural) -> Scalar:
-        return jnp.sum(self.values * ask.entries(other, self.pattern.rows, self.pattern.columns))
+        return jnp.sum(self.values * ask.entries_at(other, self.pattern.rows, self.pattern.columns))
 
 
 def _shape(shape: Shape) -> tuple[int, int]:

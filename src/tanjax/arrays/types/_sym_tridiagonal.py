@@ -99,7 +99,7 @@ class SymTridiagonal(AbstractArray):
             return self.diag
         return self.off if abs(offset) == 1 else no_entries(self.diag, offset)
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         return entries_of_three(self.off, self.diag, self.off, rows, columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:

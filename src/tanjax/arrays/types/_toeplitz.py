@@ -152,7 +152,7 @@ class Toeplitz(AbstractArray):
         n = self.size_[1]
         return jnp.broadcast_to(self.values[n - 1 : n], (min(self.size_),))
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         return gather(self.values, rows - columns + self.size_[1] - 1)
 
     def total(self) -> Shaped[DenseArray, " ..."]:

@@ -90,7 +90,7 @@ class Tridiagonal(AbstractArray):
         fields = {-1: self.lower, 0: self.diag, 1: self.upper}
         return fields[offset] if offset in fields else no_entries(self.diag, offset)
 
-    def entries(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
+    def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         return entries_of_three(self.lower, self.diag, self.upper, rows, columns)
 
     def total(self) -> Shaped[DenseArray, " ..."]:
