@@ -8,6 +8,7 @@ import types
 from pathlib import Path
 from unittest import mock
 
+import jax
 import jax.numpy as jnp
 import pytest
 from hypothesis import given, settings
