@@ -90,6 +90,10 @@ def cases() -> Iterator[Case]:
     algorithm = tj.rules.Algorithm.of((lineax.LU(), {}, True))
     by_lu = lambda a, b, _: jnp.linalg.solve(a, b)
     yield Case(tj.rules.solve_by, a, s.normal(4, 2), algorithm).declare(reference=by_lu)
+    factors = s.regular(2, complex=True), s.regular(2, complex=True)
+    turned = tj.Sum(tj.Kronecker(*factors), tj.Diagonal(s.complex(4)))
+    yield Case(tj.rules.solve_by, turned, s.complex(4), algorithm).declare(reference=by_lu)
     value = lambda a, _: jnp.linalg.slogdet(a).logabsdet
     exact = tj.rules.Algorithm.of(Exact())
-    yield Case(tj.rules.logdet_by, a, exact).declare(reference=value)
+    for matrix in (a, turned):
+        yield Case(tj.rules.logdet_by, matrix, exact).declare(reference=value)

@@ -207,7 +207,7 @@ def cases() -> Iterator[Case]:
     wide = tj.Sparse(s.complex(4), [[0, 3], [1, 0], [1, 3], [2, 1]], (3, 4))
     tridiagonal = tj.Tridiagonal(s.normal(2), s.normal(3), s.normal(2))
     yield Case(tj.matmul, wide, s.complex(4))
-    yield Case(tj.matmul, s.normal(2, 3), square)
+    yield Case(tj.matmul, s.complex(2, 3), wide)
     yield Case(tj.matmul, square, other)
     yield Case(tj.matmul, square, tridiagonal)
     yield Case(tj.matmul, tj.Diagonal(s.complex(3)), wide)
@@ -222,7 +222,9 @@ def cases() -> Iterator[Case]:
     yield Case(tj.multiply, square, tj.Fill(s.normal(), (3, 3)))
     yield Case(tj.matmul, square, tj.Triangular(s.normal(3, 3)))
     yield Case(tj.sum, wide, axis=0)
-    regular = tj.Sparse(s.positive(3), [[0, 0], [0, 1], [1, 1]], (2, 2))  # becomes dense
-    yield Case(tj.solve, regular, s.normal(2))
+    on_and_off = jnp.concatenate([2 + 0.3 * s.complex(3), 0.5 * s.complex(2)])
+    places = [[0, 0], [1, 1], [2, 2], [0, 1], [1, 2]]
+    regular = tj.Sparse(on_and_off, places, (3, 3))  # which becomes dense
+    yield Case(tj.solve, regular, s.complex(3))
     yield Case(tj.logdet, regular)
     yield Case(tj.slogdet, regular)
