@@ -151,15 +151,16 @@ def is_finite(x: Any) -> bool:
     return bool(np.isfinite(np.asarray(x)).all() if is_on_host(x) else jnp.isfinite(x).all())
 
 
-def count_numbers(x: Any) -> tuple[int, int]:
-    """How many entries of an array are finite, and how many of these are not zero."""
+def count_numbers(x: Any) -> tuple[int, int, int]:
+    """How many entries of an array are finite, how many of these not zero, and how many not nan."""
     if isinstance(x, jax.core.Tracer):
-        return int(x.size), int(x.size)
+        return int(x.size), int(x.size), int(x.size)
     np_: Any = jnp
     if is_on_host(x):
         np_, x = np, np.asarray(x)
     finite = np_.isfinite(x)
-    return int(finite.sum()), int(np_.count_nonzero(finite & (x != 0)))
+    nonzero, numbers = np_.count_nonzero(finite & (x != 0)), x.size - np_.isnan(x).sum()
+    return int(finite.sum()), int(nonzero), int(numbers)
 
 
 def is_on_host(x: jax.Array) -> bool:
