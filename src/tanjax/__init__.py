@@ -7,6 +7,7 @@ from ._errors import (
     CotangentError as CotangentError,
     DensifyWarning as DensifyWarning,
     HiddenCotangentWarning as HiddenCotangentWarning,
+    MutationError as MutationError,
     NoRuleError as NoRuleError,
     NotDefiniteError as NotDefiniteError,
     RegistrationError as RegistrationError,
@@ -117,6 +118,11 @@ from .dispatch import (
     svd as svd,
     trace as trace,
     transpose as transpose,
+)
+from .mutation import (
+    StructuredRef as StructuredRef,
+    freeze as freeze,
+    new_ref as new_ref,
 )
 from .registry import (
     Operation as Operation,

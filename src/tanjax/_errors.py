@@ -45,6 +45,10 @@ class ConvergenceError(RuntimeError):
     """A solver did not reach its tolerance; while tracing, an error of the running program."""
 
 
+class MutationError(TypeError):
+    """Something cannot be written in place, or would lose what is written to it."""
+
+
 class RegistrationError(ValueError):
     """An array type, implementation or rule cannot be registered as asked."""
 
