@@ -1,0 +1,3 @@
+"""Layer 7: functions that write to Refs, as pure ones, with rules on their transitions."""
+
+from ._discharge import discharge as discharge
