@@ -1,3 +1,5 @@
 """Layer 7: functions that write to Refs, as pure ones, with rules on their transitions."""
 
 from ._discharge import discharge as discharge
+from ._inplace import InPlace as InPlace, inplace as inplace
+from ._transition import Transition as Transition

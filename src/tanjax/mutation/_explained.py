@@ -18,6 +18,8 @@ def explained(name: str, mutates: str = "") -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, NotImplementedError) as error:
+        if isinstance(error, MutationError | ShapeError):
+            raise
         text = str(error)
         if type(error) is TypeError and "item assignment" in text:
             error.add_note(
@@ -44,6 +46,6 @@ def _changed(name: str, what: str, text: str) -> str:
         f"{name}: a write does not have the {what} of what it replaces.",
         f"JAX says: {text.splitlines()[0]}",
         "why: memory keeps its shape and dtype; a Ref neither broadcasts nor casts.",
-        hint=f"give the new value that {what} (`jnp.broadcast_to`, `.astype`); a `tj.StructuredRef` "
-        "broadcasts and casts by itself.",
+        hint=f"give the new value that {what} (`jnp.broadcast_to`, `.astype`); a "
+        "`tj.StructuredRef` broadcasts and casts by itself.",
     )

@@ -36,9 +36,7 @@ def constants(jaxpr: Any) -> list[PyTree]:
 def bodies(eqn: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
     """The jaxprs of an equation through which Refs can be handed, with their operands."""
     name, params = eqn.primitive.name, eqn.params
-    if name in CALLS or name in CHECKPOINTS:
-        yield params["jaxpr"], eqn.invars
-    elif name == "scan":
+    if name in CALLS or name in CHECKPOINTS or name == "scan":
         yield params["jaxpr"], eqn.invars
     elif name == "while":
         tested, fixed, carry, _ = _compat.Loop.of(params).cut(eqn.invars)
