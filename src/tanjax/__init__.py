@@ -2,6 +2,7 @@
 
 from . import rules as rules, units as units
 from ._errors import (
+    AliasError as AliasError,
     CheckFailure as CheckFailure,
     ConvergenceError as ConvergenceError,
     CotangentError as CotangentError,
@@ -120,8 +121,12 @@ from .dispatch import (
     transpose as transpose,
 )
 from .mutation import (
+    InPlace as InPlace,
     StructuredRef as StructuredRef,
+    Transition as Transition,
+    discharge as discharge,
     freeze as freeze,
+    inplace as inplace,
     new_ref as new_ref,
 )
 from .registry import (

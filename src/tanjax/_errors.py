@@ -41,12 +41,16 @@ class ScaleWarning(UserWarning):
     """Numbers lie too far apart for any one exponent; plain floating-point results are kept."""
 
 
-class ConvergenceError(RuntimeError):
-    """A solver did not reach its tolerance; while tracing, an error of the running program."""
+class AliasError(ValueError):
+    """Two arguments share one memory, and one of them is written."""
 
 
 class MutationError(TypeError):
-    """Something cannot be written in place, or would lose what is written to it."""
+    """A `Ref` where an array belongs, the other way round, or a mutation that would be lost."""
+
+
+class ConvergenceError(RuntimeError):
+    """A solver did not reach its tolerance; while tracing, an error of the running program."""
 
 
 class RegistrationError(ValueError):

@@ -1,8 +1,11 @@
-"""Layer 7: functions that write to their arguments, on `jax.Ref`s."""
+"""Layer 7: functions that write to Refs, as pure ones, with rules on their transitions."""
 
+from ._discharge import discharge as discharge
+from ._inplace import InPlace as InPlace, inplace as inplace
 from ._refs import (
     StructuredRef as StructuredRef,
     freeze as freeze,
     is_ref as is_ref,
     new_ref as new_ref,
 )
+from ._transition import Transition as Transition

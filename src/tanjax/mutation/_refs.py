@@ -42,12 +42,8 @@ from ._entries import (
     read_entries,
     write_entries,
 )
+from ._jax_refs import is_ref as is_ref
 from ._writes import Text, as_array, fitted, shown_type, target_of
-
-
-def is_ref(x: PyTree) -> bool:
-    """Whether a value is a `jax.Ref`, concrete or traced; a view or a `StructuredRef` is none."""
-    return isinstance(x, jax.Ref)
 
 
 class StructuredRef:
