@@ -122,9 +122,12 @@ from .dispatch import (
 )
 from .mutation import (
     InPlace as InPlace,
+    StructuredRef as StructuredRef,
     Transition as Transition,
     discharge as discharge,
+    freeze as freeze,
     inplace as inplace,
+    new_ref as new_ref,
 )
 from .registry import (
     Operation as Operation,

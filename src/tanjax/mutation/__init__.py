@@ -2,4 +2,10 @@
 
 from ._discharge import discharge as discharge
 from ._inplace import InPlace as InPlace, inplace as inplace
+from ._refs import (
+    StructuredRef as StructuredRef,
+    freeze as freeze,
+    is_ref as is_ref,
+    new_ref as new_ref,
+)
 from ._transition import Transition as Transition
