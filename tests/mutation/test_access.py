@@ -1,4 +1,4 @@
-"""Reads and writes of parts: as JAX's own Refs do them, differentiated, at the price of the part."""
+"""Reads and writes of parts: as JAX's Refs do them, differentiated, at the price of the part."""
 
 import functools
 import re

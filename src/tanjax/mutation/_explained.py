@@ -7,6 +7,7 @@ it is known.
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Iterator
 
 from tanjax._errors import MutationError, ShapeError, message
@@ -17,7 +18,7 @@ def explained(name: str, mutates: str = "") -> Iterator[None]:
     """Raise JAX's errors about Refs as ours; all others pass."""
     try:
         yield
-    except (ValueError, TypeError, NotImplementedError) as error:
+    except (ValueError, TypeError, NotImplementedError, AssertionError) as error:
         if isinstance(error, MutationError | ShapeError):
             raise
         text = str(error)
@@ -38,7 +39,27 @@ def explained(name: str, mutates: str = "") -> Iterator[None]:
                     hint="let the body close over the Ref and write to it; return nothing.",
                 )
             ) from error
+        elif _is_of_shard_map(error):
+            raise MutationError(
+                message(
+                    f"{name}: a Ref is used inside of `shard_map`.",
+                    f"JAX says: {text.splitlines()[0] if text else type(error).__name__}",
+                    hint="hand its value over and write what comes back; an in-place function is "
+                    "called there by its `.transition`.",
+                )
+            ) from error
         raise
+
+
+def _is_of_shard_map(error: Exception) -> bool:
+    """Whether an error is JAX's about a Ref in `shard_map`: with 0.10.2 it has no words."""
+    text = str(error)
+    if "manual axes" in text or "shard_map" in text:
+        return "Ref" in text
+    if not isinstance(error, AssertionError) or text:
+        return False
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_globals.get("__name__", "").endswith("shard_map") for frame, _ in frames)
 
 
 def _changed(name: str, what: str, text: str) -> str:

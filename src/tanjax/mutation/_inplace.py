@@ -108,8 +108,7 @@ class InPlace:
         given = {k: v for k, v in bound.arguments.items() if k not in static}
         check_refs(self.name, given, self.mutates)
         leaves, tree = jax.tree.flatten(given, is_leaf=is_view)
-        inline = any(isinstance(x, _compat.Tracer) or is_view(x) for x in leaves) or is_tracing()
-        if inline:
+        if is_tracing() or not _can_be_arguments(leaves):
             return with_memory(self._step(given, statics), given)
         return with_memory(self._run_compiled(leaves, tree, statics), given)
 
@@ -228,6 +227,13 @@ class InPlace:
 
 def _fresh(x: PyTree) -> Any:
     return jax.new_ref(jax.numpy.asarray(x))
+
+
+def _can_be_arguments(leaves: list[PyTree]) -> bool:
+    """Whether `jax.jit` takes the leaves of a call: concrete Refs, none of them twice."""
+    refs = [id(x) for x in leaves if is_ref(x)]
+    traced = any(isinstance(x, _compat.Tracer) or is_view(x) for x in leaves)
+    return not traced and len(set(refs)) == len(refs)
 
 
 def _is_dynamic(x: PyTree) -> bool:
