@@ -124,10 +124,17 @@ from .mutation import (
     InPlace as InPlace,
     StructuredRef as StructuredRef,
     Transition as Transition,
+    combine as combine,
     discharge as discharge,
+    fdata as fdata,
+    fdata_type as fdata_type,
     freeze as freeze,
+    increment as increment,
     inplace as inplace,
     new_ref as new_ref,
+    rdata as rdata,
+    rdata_type as rdata_type,
+    set_to_zero as set_to_zero,
 )
 from .registry import (
     Operation as Operation,
