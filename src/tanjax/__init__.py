@@ -2,11 +2,13 @@
 
 from . import rules as rules, units as units
 from ._errors import (
+    AliasError as AliasError,
     CheckFailure as CheckFailure,
     ConvergenceError as ConvergenceError,
     CotangentError as CotangentError,
     DensifyWarning as DensifyWarning,
     HiddenCotangentWarning as HiddenCotangentWarning,
+    MutationError as MutationError,
     NoRuleError as NoRuleError,
     NotDefiniteError as NotDefiniteError,
     RegistrationError as RegistrationError,
@@ -117,6 +119,22 @@ from .dispatch import (
     svd as svd,
     trace as trace,
     transpose as transpose,
+)
+from .mutation import (
+    InPlace as InPlace,
+    StructuredRef as StructuredRef,
+    Transition as Transition,
+    combine as combine,
+    discharge as discharge,
+    fdata as fdata,
+    fdata_type as fdata_type,
+    freeze as freeze,
+    increment as increment,
+    inplace as inplace,
+    new_ref as new_ref,
+    rdata as rdata,
+    rdata_type as rdata_type,
+    set_to_zero as set_to_zero,
 )
 from .registry import (
     Operation as Operation,

@@ -41,6 +41,14 @@ class ScaleWarning(UserWarning):
     """Numbers lie too far apart for any one exponent; plain floating-point results are kept."""
 
 
+class AliasError(ValueError):
+    """Two arguments share one memory, and one of them is written."""
+
+
+class MutationError(TypeError):
+    """A `Ref` where an array belongs, the other way round, or a mutation that would be lost."""
+
+
 class ConvergenceError(RuntimeError):
     """A solver did not reach its tolerance; while tracing, an error of the running program."""
 

@@ -1,0 +1,77 @@
+"""What JAX says of a Ref that is used wrongly, said with what to do about it.
+
+JAX speaks of primitives (`swap`) and avals; these errors name the function, and the argument where
+it is known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Iterator
+
+from tanjax._errors import MutationError, ShapeError, message
+
+
+@contextlib.contextmanager
+def explained(name: str, mutates: str = "") -> Iterator[None]:
+    """Raise JAX's errors about Refs as ours; all others pass."""
+    try:
+        yield
+    except (ValueError, TypeError, NotImplementedError, AssertionError, AttributeError) as error:
+        if isinstance(error, MutationError | ShapeError):
+            raise
+        text = str(error)
+        if type(error) is TypeError and "item assignment" in text:
+            error.add_note(
+                f"{name} writes to an array. It may write only to arguments that it names: "
+                f"`mutates=({mutates}...)`; inside of a function, make a Ref: `jax.new_ref(x)`."
+            )
+        elif "Invalid shape for" in text:
+            raise ShapeError(_changed(name, "shape", text)) from error
+        elif "Invalid dtype for" in text:
+            raise MutationError(_changed(name, "dtype", text)) from error
+        elif "mutable array reference" in text and "cannot be returned" in text:
+            raise MutationError(
+                message(
+                    f"{name}: a Ref is carried by a loop, or returned from a function inside.",
+                    f"JAX says: {text.splitlines()[0]}",
+                    hint="let the body close over the Ref and write to it; return nothing.",
+                )
+            ) from error
+        elif "vmap-of-cond" in text:
+            error.add_note(
+                f"{name} maps a branch that uses a Ref. Discharge what is mapped: "
+                "`jax.vmap(tj.discharge(f))`."
+            )
+        elif _is_of_shard_map(error):
+            raise MutationError(
+                message(
+                    f"{name}: a Ref is used inside of `shard_map`.",
+                    f"JAX says: {text.splitlines()[0] if text else type(error).__name__}",
+                    hint="hand its value over and write what comes back; an in-place function is "
+                    "called there by its `.transition`.",
+                )
+            ) from error
+        raise
+
+
+def _is_of_shard_map(error: Exception) -> bool:
+    """Whether an error is JAX's about a Ref in `shard_map`: with 0.10.2 it does not say so."""
+    text = str(error)
+    if not ("Ref" in text or (isinstance(error, AssertionError) and not text)):
+        return False
+    if "manual axes" in text or "shard_map" in text:
+        return True
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_globals.get("__name__", "").endswith("shard_map") for frame, _ in frames)
+
+
+def _changed(name: str, what: str, text: str) -> str:
+    return message(
+        f"{name}: a write does not have the {what} of what it replaces.",
+        f"JAX says: {text.splitlines()[0]}",
+        "why: memory keeps its shape and dtype; a Ref neither broadcasts nor casts.",
+        hint=f"give the new value that {what} (`jnp.broadcast_to`, `.astype`); a "
+        "`tj.StructuredRef` broadcasts and casts by itself.",
+    )
