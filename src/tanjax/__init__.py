@@ -2,11 +2,13 @@
 
 from . import rules as rules, units as units
 from ._errors import (
+    AliasError as AliasError,
     CheckFailure as CheckFailure,
     ConvergenceError as ConvergenceError,
     CotangentError as CotangentError,
     DensifyWarning as DensifyWarning,
     HiddenCotangentWarning as HiddenCotangentWarning,
+    MutationError as MutationError,
     NoRuleError as NoRuleError,
     NotDefiniteError as NotDefiniteError,
     RegistrationError as RegistrationError,
@@ -117,6 +119,12 @@ from .dispatch import (
     svd as svd,
     trace as trace,
     transpose as transpose,
+)
+from .mutation import (
+    GradientRefs as GradientRefs,
+    accumulate as accumulate,
+    gradient as gradient,
+    zero_refs as zero_refs,
 )
 from .registry import (
     Operation as Operation,
