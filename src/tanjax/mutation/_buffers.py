@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from tanjax import units
@@ -26,7 +27,7 @@ from tanjax._errors import (
     describe,
     message,
 )
-from tanjax._typing import Natural, Pullback, Scalar
+from tanjax._typing import DType, Natural, Pullback, Scalar
 from tanjax.arrays import Unitful, convert, is_inexact, is_structured
 from tanjax.units import Unit
 
@@ -241,11 +242,17 @@ def _checked_slot(where: str, slot: Slot) -> Slot:
     return slot
 
 
-def _holds(buffer: Any, dtype: Any) -> bool:
-    """Whether numbers of a dtype are all numbers of the buffer's, and of the same kind."""
+def joined_dtype(a: DTypeLike, b: DTypeLike) -> DType:
+    """The dtype that holds the numbers of both, also where JAX promotes none by itself."""
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.promote_types(a, b)
+
+
+def _holds(buffer: DType, dtype: DType) -> bool:
+    """Whether numbers of a dtype are numbers of the buffer's, and of the same kind."""
     kind = jnp.complexfloating
     same = jnp.issubdtype(buffer, kind) == jnp.issubdtype(dtype, kind)
-    return same and jnp.promote_types(buffer, dtype) == buffer
+    return same and joined_dtype(buffer, dtype) == buffer
 
 
 def check_distinct(where: str, slots: list[Slot], arguments: PyTree = ()) -> None:

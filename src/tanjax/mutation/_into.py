@@ -15,9 +15,9 @@ calories: `tj.zero_refs(params, unit="J")` gives buffers that remember it (`Grad
 buffers take losses that are plain numbers.
 
 Sharp edges. Scan the micro-batches: unrolled, nothing is saved over adding trees. `into=` adds and
-never clears. What is added cannot be looked at first: no second run with a plan, as `tj.grad` makes
-it outside of `tj.jit` where a gradient leaves the range of its dtype. Under `vmap` a buffer that is
-not mapped is JAX's error.
+never clears. What is added cannot be looked at first: where a gradient leaves the range of its
+dtype there is no second run with a plan, as `tj.grad` makes it. Under `vmap` a buffer that is not
+mapped is JAX's error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tanjax import arrays, transforms, units
 from tanjax.arrays import Unitful, is_inexact
 from tanjax.units import Unit
 
-from ._buffers import GradientRefs, match_arguments, matched
+from ._buffers import GradientRefs, joined_dtype, match_arguments, matched
 
 transforms.register_buffers(match_arguments)
 
@@ -53,7 +53,7 @@ def zero_refs(
         if not is_inexact(leaf):
             return None
         kind = jnp.result_type(leaf)
-        wide = kind if dtype is None else jnp.promote_types(kind, dtype)
+        wide = kind if dtype is None else joined_dtype(kind, dtype)
         return jax.new_ref(jnp.zeros_like(leaf, dtype=wide))
 
     refs = jax.tree.map(buffer, x)

@@ -62,9 +62,9 @@ def value_and_grad(
 
     **Buffers:** the backward pass adds where it stands, so that the steps of a `scan` over
     micro-batches need one buffer and no tree of gradients. Buffers of a wider dtype cost one
-    gradient of scratch. A gradient that leaves the range of its dtype is not planned anew outside
-    of `tj.jit`, as it is without `into`: it has been added already. `CotangentError`, `AliasError`,
-    `MutationError` and `UnitError` name the buffer that does not fit, before anything is added.
+    gradient of scratch. A gradient that leaves the range of its dtype is not planned anew, as it is
+    without `into`: it has been added already. `CotangentError`, `AliasError`, `MutationError` and
+    `UnitError` name the buffer that does not fit, before anything is added.
     """
     if into is not None:
         return into_buffers(f, argnums, has_aux, holomorphic, allow_int, into)
