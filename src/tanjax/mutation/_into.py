@@ -46,7 +46,14 @@ def zero_refs(
 
     **Returns:** a tree like `x` with a `jax.Ref` for every array with a tangent space, in its shape
     and sharding, and `None` for others; with `unit` such a tree in a `GradientRefs`.
-    **Cost:** one copy of `x`.
+    **Cost:** one copy of `x`. The backward pass adds where it stands, so that the steps of a `scan`
+    over micro-batches need no tree of gradients; buffers of a wider dtype need one as scratch.
+
+    >>> buffer = zero_refs(jnp.ones(2))
+    >>> transforms.value_and_grad(lambda x: jnp.sum(3 * x), into=buffer)(jnp.ones(2))
+    Array(6., dtype=float32)
+    >>> gradient(jnp.ones(2), buffer)
+    Array([3., 3.], dtype=float32)
     """
 
     def buffer(leaf: PyTree) -> PyTree:

@@ -48,23 +48,17 @@ def value_and_grad(
     """Like `jax.value_and_grad`, with natural gradients.
 
     **Arguments:** `f`, a scalar function of pytrees that may hold structured arrays; `allow_int`:
-    an argument of integers alone is no error, its gradient is `None`; `into`: buffers of
+    an argument of integers alone is no error, its gradient is `None`; `into`: the buffers of
     `tj.zero_refs`, with several `argnums` a tuple of them.
 
     **Returns:** a function giving the value and the gradient: for every dense array an array, for
     every structured one its natural cotangent (the same type for linear types, factored or
     dense otherwise), `None` for leaves that are integers, booleans or no arrays at all (the
     activation function of a Module). The gradient of a quantity is one, in `[loss]/[x]`.
-    With `into` the value alone, with `has_aux` a pair of value and aux: the gradient is *added* to
-    the buffers, and `tj.gradient(x, buffers)` shows it.
+    With `into` the value alone: the gradient is *added* to the buffers, and never planned anew.
 
-    **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate.
-
-    **Buffers:** the backward pass adds where it stands, so that the steps of a `scan` over
-    micro-batches need one buffer and no tree of gradients. Buffers of a wider dtype cost one
-    gradient of scratch. A gradient that leaves the range of its dtype is not planned anew, as it is
-    without `into`: it has been added already. `CotangentError`, `AliasError`, `MutationError` and
-    `UnitError` name the buffer that does not fit, before anything is added.
+    **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate; with `into`
+    `CotangentError`, `AliasError`, `MutationError`, `UnitError` for buffers that do not fit.
     """
     if into is not None:
         return into_buffers(f, argnums, has_aux, holomorphic, allow_int, into)
