@@ -122,8 +122,15 @@ from .dispatch import (
 )
 from .mutation import (
     GradientRefs as GradientRefs,
+    InPlace as InPlace,
+    StructuredRef as StructuredRef,
+    Transition as Transition,
     accumulate as accumulate,
+    discharge as discharge,
+    freeze as freeze,
     gradient as gradient,
+    inplace as inplace,
+    new_ref as new_ref,
     zero_refs as zero_refs,
 )
 from .registry import (

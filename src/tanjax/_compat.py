@@ -1,13 +1,10 @@
 """JAX's moving parts, all of them, in one file.
 
-Everything else in tanjax is written against JAX's covered public API. What is not covered by its
-compatibility policy lives here: the linear primitive behind both differentiation modes
-(`jax.extend`, `jax.interpreters`), the varying mesh axes of `shard_map`, and jaxpr evaluation.
-If any of it is missing or fails its self-test, `linear_lowering_works` says so and the public
-lowering takes over (`registry/_lowering.py`).
+What JAX's compatibility policy does not cover lives here: the linear primitive behind both modes
+(`jax.extend`, `jax.interpreters`), the varying axes of `shard_map`, and jaxpr evaluation. Where the
+primitive fails its self-test, the public lowering takes over (`registry/_lowering.py`).
 
-Supported: JAX 0.10.2 to 0.12. Switches, each with the reason:
-
+Supported: JAX 0.10.2 to 0.12. Switches:
 * `varying_axes`: `aval.vma` became `aval.manual_axis_type.varying` in 0.10.
 * `ClosedJaxpr` merged into `Jaxpr` in 0.11: only `.jaxpr`, `.consts`, `.eqns`, `.out_avals` are
   read here, which both spellings have.
@@ -54,8 +51,7 @@ def varying_axes(x: Any) -> frozenset[Any]:
 def align(tree: Any, *like: Any) -> Any:
     """Cast every leaf to the union of the varying axes of all leaves, and of those of `like`.
 
-    The transpose of this cast is the sum over the axes that was missing, so that a rule for a
-    replicated operand is right under `shard_map` without ever mentioning a mesh axis.
+    The transpose is the sum over the axes that was missing: no rule need mention a mesh axis.
     """
     axes: frozenset[Any] = frozenset()
     for leaf in jax.tree.leaves((tree, like)):
@@ -78,8 +74,7 @@ def convert_closure(
 ) -> tuple[Callable[..., list[Any]], list[Any]]:
     """Turn a closure into a function of (residuals, arguments) and the residuals.
 
-    The residuals are exactly the arrays that the closure needs for its outputs; those that only
-    dead code needs are dropped, so that they need not live until the backward pass.
+    What only dead code needs is dropped, and need not live until the backward pass.
     """
     closed = jax.make_jaxpr(function)(*examples)
     jaxpr, consts = closed.jaxpr, list(closed.consts)
@@ -164,8 +159,7 @@ def bind(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 def _linear_primitive() -> Any:
     """Make the primitive with its derivative, transpose, batching and lowering rules.
 
-    Its abstract evaluation does not trace the map: in reverse mode only the transpose, which is
-    the author's own pullback, is ever traced, with exactly the author's residuals.
+    Its abstract evaluation does not trace the map: reverse mode only ever traces the transpose.
     """
     from jax.extend.core import Primitive
     from jax.interpreters import ad, batching, mlir
@@ -269,9 +263,8 @@ def _linear_batch(primitive: Any, axis: Any, args: Any, dims: Any, **params: Any
 def symmetric_outer(left: Any, right: Any) -> Any:
     """`left @ right.T + right @ left.T` for two thin matrices, as one product of twice the width.
 
-    Two products and a sum cost 1.4 times as much at n = 2048 (memory traffic). The one product
-    is bilinear as a whole but no longer in JAX's eyes, which sees `left` on both sides of it; as a
-    primitive it can be transposed in either argument, as a rule's pullback must be.
+    Two products and a sum cost 1.4 times as much at n = 2048 (memory traffic). JAX sees `left` on
+    both sides of the one; as a primitive it can be transposed in either argument.
     """
     return _symmetric_outer_primitive().bind(left, right)
 
@@ -390,6 +383,12 @@ def jax_function_of(eqn: Any) -> str | None:
     info = getattr(getattr(eqn.params.get("jaxpr"), "jaxpr", None), "debug_info", None)
     name, _, place = str(getattr(info, "func_src_info", "")).partition(" at ")
     return name if place.startswith(str(pathlib.Path(jax.__file__).parent)) else None
+
+
+@functools.cache
+def barrier_keeps_order() -> bool:
+    """Whether a barrier spares copies of a buffer that a loop reads, then writes: see `_access`."""
+    return tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 12)
 
 
 # -- constants while tracing ------------------------------------------------------------------

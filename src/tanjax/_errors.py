@@ -29,14 +29,6 @@ class CotangentError(TypeError):
     """A tangent or cotangent has the wrong tree, shape, dtype or count."""
 
 
-class AliasError(ValueError):
-    """One memory is reached by two ways, and something would be written to it."""
-
-
-class MutationError(TypeError):
-    """A Ref is missing, or used where its mutation would be lost or has no meaning."""
-
-
 class UnitError(TypeError):
     """Units do not fit together, or a unit is lost or written in a way that has no meaning."""
 
@@ -47,6 +39,14 @@ class ScaleError(ValueError):
 
 class ScaleWarning(UserWarning):
     """Numbers lie too far apart for any one exponent; plain floating-point results are kept."""
+
+
+class AliasError(ValueError):
+    """Two arguments share one memory, and one of them is written."""
+
+
+class MutationError(TypeError):
+    """A `Ref` where an array belongs, the other way round, or a mutation that would be lost."""
 
 
 class ConvergenceError(RuntimeError):

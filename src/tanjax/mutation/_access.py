@@ -1,0 +1,275 @@
+"""Reading and writing parts of an array, with transposes that work in place.
+
+The transpose of `x[k]` is an array of zeros with one entry, which JAX makes, and adds, for every
+read: a loop of n reads costs n². Here a read is a transition, `x -> (x, x[k])`; its transpose takes
+the cotangent of the whole and increments one entry of it, and a loop of n reads costs n. A write of
+a window, `(x, v) -> x with x[k] = v`, likewise clears the entries that it hands to `v`.
+
+    x, y = read(x, path)          # y = x[path]
+    x = write(x, path, y)         # x[path] = y
+    x = accumulate(x, path, y)    # x[path] += y
+
+A path is what JAX's Ref primitives carry: steps of one index per axis, each a scalar, a slice or
+an array. Scalars and slices are a *window* and mean what `lax.dynamic_slice` says (a negative start
+counts from the end, then it is clamped); arrays mean what `x[...]` and `x.at[...]` say.
+
+Sharp edges. Integers have no cotangents and are read and written plainly, and so is everything
+where XLA would copy the buffer at each step all the same (`_compat.barrier_keeps_order`). A read
+mapped by `jax.vmap` over indices copies the array for each of them, as it hands back the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import PyTree
+
+from tanjax import _compat
+from tanjax._typing import Function
+from tanjax.arrays import is_inexact
+
+from ._jax_refs import is_slice, is_window
+
+Steps = Sequence[Any]
+
+
+class Path(NamedTuple):
+    """Where in an array: static numbers, and `None` for those that are traced, in a tree."""
+
+    tree: Any
+    static: tuple[int | None, ...]
+    traced: tuple[PyTree, ...]
+
+    def steps(self, traced: Sequence[PyTree]) -> list[PyTree]:
+        """The steps, with these values for the traced indices."""
+        values = iter(traced)
+        return jax.tree.unflatten(
+            self.tree, [next(values) if s is None else s for s in self.static]
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it leads to the array itself."""
+        return not self.tree.num_leaves and all(map(_takes_all, self.steps(())))
+
+
+def path_of(tree: PyTree, indices: Sequence[PyTree]) -> Path:
+    """The path of a Ref primitive, from its parameter and its operands."""
+    static = tuple(int(i) if _is_number(i) else None for i in indices)
+    return Path(tree, static, tuple(i for i in indices if not _is_number(i)))
+
+
+def _is_number(index: PyTree) -> bool:
+    return not isinstance(index, jax.Array) and np.ndim(index) == 0
+
+
+def _takes_all(step: Any) -> bool:
+    whole = lambda i, n: is_slice(i) and (i.start, i.size, i.stride) == (0, n, 1)
+    return all(map(whole, step.indices, step.shape))
+
+
+# -- plain -------------------------------------------------------------------------------------
+
+
+def take(x: Array, steps: Steps) -> Array:
+    """`x[path]`."""
+    for step in steps:
+        for part in _split(step):
+            x = _take(x, part)
+    return x
+
+
+def put(x: Array, steps: Steps, new: PyTree) -> Array:
+    """`x` with `x[path] = new`."""
+    return _changed(x, [p for s in steps for p in _split(s)], new, _put)
+
+
+def add(x: Array, steps: Steps, more: PyTree) -> Array:
+    """`x` with `x[path] += more`, once for each time that an entry is named."""
+    parts = [p for s in steps for p in _split(s)]
+    if all(is_window(p) for p in parts[:-1]):  # no entry is named twice but by the last
+        return _changed(x, parts, more, _add)
+    inner = add(jnp.zeros_like(_take(x, parts[0])), parts[1:], more)
+    return _add(x, parts[0], inner)
+
+
+def _changed(x: Array, parts: Steps, new: PyTree, change: Function) -> Array:
+    if not parts:
+        return x + new if change is _add else jnp.broadcast_to(new, x.shape)
+    if len(parts) > 1:
+        return _put(x, parts[0], _changed(_take(x, parts[0]), parts[1:], new, change))
+    return change(x, parts[0], new)
+
+
+class _Step(NamedTuple):
+    """One index for each axis, as JAX's `NDIndexer`."""
+
+    indices: tuple[PyTree, ...]
+    shape: tuple[int, ...]
+
+
+class _Slice(NamedTuple):
+    start: PyTree
+    size: int
+    stride: int = 1
+
+
+def _split(step: Any) -> list[Any]:
+    """A step with arrays or strides and a traced slice: first the window that the slice spans."""
+    traced = lambda i: is_slice(i) and not isinstance(i.start, int)
+    if is_window(step) or not any(map(traced, step.indices)):
+        return [step]
+    outer, inner, shape = [], [], []
+    for index, n in zip(step.indices, step.shape, strict=True):
+        size = max((index.size - 1) * index.stride + 1, 0) if traced(index) else n
+        outer.append(_Slice(index.start if traced(index) else 0, size))
+        inner.append(_Slice(0, index.size, index.stride) if traced(index) else index)
+        shape.append(size)
+    return [_Step(tuple(outer), step.shape), _Step(tuple(inner), tuple(shape))]
+
+
+def _take(x: Array, step: Any) -> Array:
+    if not is_window(step):
+        return x[_index(step)]
+    starts, sizes, squeezed = _window(step)
+    if all(isinstance(s, int) for s in starts):
+        ends = [s + n for s, n in zip(starts, sizes, strict=True)]
+        return lax.squeeze(lax.slice(x, starts, ends), squeezed)
+    return lax.squeeze(lax.dynamic_slice(x, starts, sizes), squeezed)
+
+
+def _put(x: Array, step: Any, new: PyTree) -> Array:
+    new = _like(x, new)
+    if not is_window(step):
+        return x.at[_index(step)].set(new)
+    starts, _, squeezed = _window(step)
+    return lax.dynamic_update_slice(x, lax.expand_dims(new, squeezed), starts) if x.ndim else new
+
+
+def _add(x: Array, step: Any, more: PyTree) -> Array:
+    if not is_window(step):
+        return x.at[_index(step)].add(_like(x, more))
+    return _put(x, step, _take(x, step) + _like(x, more))
+
+
+def _like(x: Array, new: PyTree) -> Array:
+    return new if getattr(new, "dtype", None) == x.dtype else jnp.asarray(new, x.dtype)
+
+
+def _index(step: Any) -> tuple[PyTree, ...]:
+    """A step as NumPy's index."""
+
+    def one(i: Any) -> PyTree:
+        if not is_slice(i):
+            return i
+        return slice(i.start, i.start + max((i.size - 1) * i.stride + 1, 0), i.stride)
+
+    return tuple(map(one, step.indices))
+
+
+def _window(step: Any) -> tuple[list[PyTree], list[int], list[int]]:
+    """Starts, sizes, and the axes that scalars take away; all starts of one dtype."""
+    starts, sizes, squeezed = [], [], []
+    for axis, (index, n) in enumerate(zip(step.indices, step.shape, strict=True)):
+        sliced = is_slice(index)
+        start, size = (index.start, index.size) if sliced else (index, 1)
+        if isinstance(start, int):
+            start = min(max(start + n if start < 0 else start, 0), n - size)
+        starts.append(start)
+        sizes.append(size)
+        if not sliced:
+            squeezed.append(axis)
+    moving = [s for s in starts if not isinstance(s, int)]
+    if moving:
+        wide = any(np.dtype(s.dtype).itemsize == 8 or s.dtype == np.uint32 for s in moving)
+        kind = np.int64 if wide and jax.config.jax_enable_x64 else np.int32  # type: ignore[attr-defined]
+        starts = [lax.convert_element_type(s, kind) for s in starts]
+    return starts, sizes, squeezed
+
+
+# -- transitions -------------------------------------------------------------------------------
+
+
+def read(x: Array, path: Path) -> tuple[Array, Array]:
+    """The array and `x[path]`: a pair, so that the transpose has a cotangent to increment."""
+    if path.is_whole:
+        return x, x
+    if not is_linear(x):
+        return x, take(x, path.steps(path.traced))
+
+    def forward(*a: PyTree) -> list[Array]:
+        *traced, whole = a
+        return list(lax.optimization_barrier((whole, take(whole, path.steps(traced)))))
+
+    def transpose(*a: PyTree) -> list[Array]:
+        *traced, whole_bar, part_bar = a
+        return [add(whole_bar, path.steps(traced), part_bar)]
+
+    whole, taken = _linear("read", forward, transpose, path, [x])
+    return whole, taken
+
+
+def write(x: Array, path: Path, new: PyTree) -> Array:
+    """`x` with `x[path] = new`."""
+    if path.is_whole:
+        return jnp.broadcast_to(_like(x, new), x.shape)
+    if not (is_linear(x) and _is_plain_window(path)):
+        return put(x, path.steps(path.traced), new)
+
+    def forward(*a: PyTree) -> list[Array]:
+        *traced, whole, part = a
+        return [put(whole, path.steps(traced), part)]
+
+    def transpose(*a: PyTree) -> list[Array]:
+        *traced, whole_bar = a
+        steps = path.steps(traced)
+        # Read before clearing: the other order is a copy of the whole in each step of a loop.
+        whole_bar, part_bar = lax.optimization_barrier((whole_bar, take(whole_bar, steps)))
+        return [put(whole_bar, steps, jnp.zeros_like(part_bar)), part_bar]
+
+    return _linear("write", forward, transpose, path, [x, _like(x, new)])[0]
+
+
+def accumulate(x: Array, path: Path, more: PyTree) -> Array:
+    """`x` with `x[path] += more`, once for each time that an entry is named."""
+    if path.is_whole:
+        return x + _like(x, more)
+    if not (is_linear(x) and _is_plain_window(path)):
+        return add(x, path.steps(path.traced), more)
+
+    def forward(*a: PyTree) -> list[Array]:
+        *traced, whole, part = a
+        return [add(whole, path.steps(traced), part)]
+
+    def transpose(*a: PyTree) -> list[Array]:
+        *traced, whole_bar = a
+        return list(lax.optimization_barrier((whole_bar, take(whole_bar, path.steps(traced)))))
+
+    return _linear("accumulate", forward, transpose, path, [x, _like(x, more)])[0]
+
+
+def is_linear(x: Any) -> bool:
+    """Whether reads and writes of parts of an array are transitions of their own."""
+    return is_inexact(x) and _compat.barrier_keeps_order()
+
+
+def _is_plain_window(path: Path) -> bool:
+    return all(map(is_window, path.steps(path.traced)))
+
+
+def _linear(
+    name: str,
+    forward: Callable[..., list[Array]],
+    transpose: Callable[..., list[Array]],
+    path: Path,
+    operands: list[Array],
+) -> list[Array]:
+    operands = _compat.align(operands, path.traced)
+    avals = jax.make_jaxpr(forward)(*path.traced, *operands).out_avals
+    strong = [a.update(weak_type=False) for a in avals]
+    return _compat.linear_call(forward, transpose, name, list(path.traced), operands, strong)

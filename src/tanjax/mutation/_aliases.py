@@ -1,0 +1,67 @@
+"""Whether the Refs of a call are Refs, and each of them one memory.
+
+A transition has one state for each memory. The same Ref in two places, or a Ref and a view of it,
+would be two states of which one is lost, so that is refused where either is written.
+
+Sharp edge. Under a transformation JAX may show one Ref as two traced values; then only JAX's own
+checks see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import jax
+from jaxtyping import PyTree
+
+from tanjax._errors import AliasError, MutationError, describe, message
+
+from ._jax_refs import is_ref, is_view, root
+
+
+def with_paths(name: str, tree: PyTree) -> Iterator[tuple[str, PyTree]]:
+    """The leaves of an argument, each with what a user would write for it: `x['w']`."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_view)[0]:
+        yield f"{name}{jax.tree_util.keystr(path)}", leaf
+
+
+def check_refs(function: str, given: Mapping[str, PyTree], mutates: Sequence[str]) -> None:
+    """Raise `MutationError` for an array where a Ref belongs, `AliasError` for shared memory."""
+    seen: dict[int, tuple[str, PyTree, bool]] = {}
+    for name, tree in given.items():
+        for place, leaf in with_paths(name, tree):
+            if not (is_ref(leaf) or is_view(leaf)):
+                if name in mutates and (hasattr(leaf, "dtype") or isinstance(leaf, int | float)):
+                    raise _no_ref(function, place, leaf)
+                continue
+            written = name in mutates
+            old = seen.setdefault(id(root(leaf)), (place, leaf, written))
+            if old[0] != place and (written or old[2]):
+                raise _aliased(function, old[0], old[1], place, leaf)
+
+
+def _no_ref(function: str, place: str, leaf: PyTree) -> MutationError:
+    return MutationError(
+        message(
+            f"{function}: `{place}` is an array, and the function mutates it.",
+            f"got: {describe(leaf)}",
+            "why: its mutation would be lost, as arrays of JAX do not change.",
+            hint=f"pass a Ref, `tj.new_ref({place})`, or call `{function}.transition`, which takes "
+            "arrays and returns what is in them afterwards.",
+        )
+    )
+
+
+def _aliased(function: str, first: str, a: PyTree, second: str, b: PyTree) -> AliasError:
+    views = [place for place, leaf in ((first, a), (second, b)) if is_view(leaf)]
+    how = (
+        f"{' and '.join(f'`{v}`' for v in views)} {'is a view' if len(views) == 1 else 'are views'}"
+    )
+    return AliasError(
+        message(
+            f"{function}: `{first}` and `{second}` are the same memory, and it is written.",
+            *([f"{how} of it."] if views else []),
+            "why: each memory has one state after the call, and one cotangent.",
+            hint="pass a copy, `tj.new_ref(ref[...])`, or one Ref in one place.",
+        )
+    )

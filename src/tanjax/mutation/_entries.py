@@ -1,0 +1,215 @@
+"""Entries of a structured array that is written in place, `ref[index] = value`.
+
+An index of a dense array means some of its numbers. Of a structured one the stored numbers are
+others than the entries: a symmetric matrix stores two for one entry, a triangular one has entries
+that are zero by its type, a Kronecker product has none that could be written alone.
+
+    write_entries(ref, like, index, value)     # all invariants kept, or refused
+
+Sharp edges. Types that store entries twice (`Symmetric`, `Hermitian`) are written by entry, row or
+column, so that nothing is said twice; a block that meets its mirror image is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import PyTree
+
+from tanjax._errors import MutationError, message
+from tanjax.arrays import (
+    AbstractArray,
+    Hermitian,
+    Symmetric,
+    Triangular,
+    Zero,
+    is_inexact,
+    is_structured,
+)
+
+from ._writes import cast, described, fit_dense, number_for, target_of
+
+Index = Any  # what stands in the brackets of `ref[...]`
+
+
+def is_whole(index: Index) -> bool:
+    """Whether an index is `...`, or `:` in all places, and means the array as it is."""
+    parts = index if type(index) is tuple else (index,)
+    return all(i is Ellipsis or (type(i) is slice and i == slice(None)) for i in parts)
+
+
+def kept_by_constructor(x: Any, field: str) -> str:
+    """Why a field must not be written by itself; empty if it may.
+
+    Where storage is projected, hidden cotangents are harmless because every value obeys the
+    projection; where a field holds indices, the constructor looked at them.
+    """
+    projects = isinstance(x, AbstractArray) and type(x).canonical is not AbstractArray.canonical
+    counts = isinstance(x, AbstractArray) and not x.fields_are_entries
+    index = counts and not all(map(is_inexact, jax.tree.leaves(getattr(x, field))))
+    if not (projects or index):
+        return ""
+    by_entry = type(x) in _ENTRIES
+    return message(
+        f"StructuredRef: `{field}` of a {type(x).__name__} cannot be written by itself.",
+        "why: the constructor "
+        + ("makes its entries consistent" if projects else "checks these indices")
+        + ", and a write would pass it by.",
+        hint="write entries, `ref[i, j] = v`, or a whole array, `ref[...] = a`."
+        if by_entry
+        else "write a whole array, `ref[...] = a`.",
+    )
+
+
+def holds_entries(x: PyTree) -> bool:
+    """Whether what is stored of an array are its entries, all of them."""
+    full = type(x) in _ENTRIES and not getattr(x, "unit_diagonal", False)
+    return full or not is_structured(x)
+
+
+def read_entries(ref: PyTree, index: Index) -> Array:
+    """`ref[index]` for every index that an array has; `jax.Ref` has no masks and no new axes."""
+    return ref[index] if _is_native(index) else ref[...][index]
+
+
+def _is_native(index: Index) -> bool:
+    parts = index if type(index) is tuple else (index,)
+    return all(
+        i is Ellipsis
+        or (type(i) is slice and (i.step is None or i.step > 0))
+        or (i is not None and type(i) is not slice and _is_integer(i))
+        for i in parts
+    )
+
+
+def _is_integer(i: PyTree) -> bool:
+    return jnp.issubdtype(getattr(i, "dtype", type(i)), jnp.integer) or type(i) is int
+
+
+def check_entries(like: PyTree, index: Index) -> None:
+    """Refuse to write entries of a type whose fields are written instead."""
+    target = target_of(like)[1]
+    if is_structured(target) and type(target) not in _ENTRIES:
+        name = type(target).__name__
+        raise MutationError(
+            message(
+                f"StructuredRef: the entries of a {name} cannot be written by index.",
+                f"index: {index!r}",
+                hint="write a field, as in `ref.diag[i] = v`, or a whole array, `ref[...] = a`.",
+            )
+        )
+
+
+def write_entries(ref: PyTree, like: PyTree, index: Index, value: PyTree) -> None:
+    """`ref[index] = value` where `ref` holds the stored entries of `like`."""
+    label, target = target_of(like)
+    number = number_for(label, value)
+    number = 0 if type(number) is Zero else number
+    if is_structured(target):
+        index = _full_index(target, index)
+        _ENTRIES[type(target)](ref, target, index, number)
+        return
+    if _is_native(index):
+        shape = jax.eval_shape(lambda x: x[index], target).shape
+        ref[index] = fit_dense(target, number, shape)
+        return
+    if isinstance(index, jax.core.Tracer) and index.dtype == bool:
+        new = fit_dense(target, number, ())  # of how many, nobody knows
+        mask = jnp.expand_dims(index, tuple(range(index.ndim, len(target.shape))))
+        ref[...] = jnp.where(mask, new, ref[...])
+        return
+    ref[...] = ref[...].at[index].set(cast(number, target.dtype))
+
+
+def _full_index(x: Any, index: Index) -> tuple[PyTree, ...]:
+    """An index with one part, an integer or a slice, for every axis."""
+    parts = list(index) if type(index) is tuple else [index]
+    if any(i is Ellipsis for i in parts):
+        at = next(k for k, i in enumerate(parts) if i is Ellipsis)
+        parts[at : at + 1] = [slice(None)] * (x.ndim - len(parts) + 1)
+    parts += [slice(None)] * (x.ndim - len(parts))
+    simple = [type(i) is slice or (_is_integer(i) and np.shape(i) == ()) for i in parts]
+    if len(parts) != x.ndim or not all(simple):
+        raise MutationError(
+            message(
+                f"StructuredRef: entries of a {type(x).__name__} are written by integers and "
+                "slices, one for each axis.",
+                f"index: {index!r}",
+                hint="write one entry at a time, or a whole array, `ref[...] = a`.",
+            )
+        )
+    return tuple(parts)
+
+
+def _places(part: PyTree, n: int) -> PyTree:
+    """The numbers of the rows that an integer or a slice means; one may be traced."""
+    if type(part) is slice:
+        return np.arange(n)[part]
+    if isinstance(part, jax.core.Tracer):
+        return jnp.where(part < 0, part + n, part)
+    return int(part) + n if part < 0 else int(part)
+
+
+def _grid(x: Any, rows: PyTree, columns: PyTree) -> tuple[PyTree, PyTree]:
+    """Row and column of every entry that is written, in arrays that broadcast."""
+    return (rows[:, None] if np.ndim(rows) and np.ndim(columns) else rows), columns
+
+
+def _write_mirrored(ref: PyTree, x: Any, index: tuple[PyTree, ...], value: PyTree) -> None:
+    """Entries of a symmetric or Hermitian matrix, and their mirror images."""
+    (*batch, i, j), n = index, x.shape[-1]
+    rows, columns = _places(i, n), _places(j, n)
+    both = np.ndim(rows) and np.ndim(columns)
+    if both and len(np.intersect1d(rows, columns)) > 1:
+        raise MutationError(
+            message(
+                f"StructuredRef: this block of a {type(x).__name__} contains mirror images.",
+                f"index: {index!r}",
+                "why: it would say twice what an entry and its mirror image are.",
+                hint="write rows, columns, entries, or a whole array, `ref[...] = a`.",
+            )
+        )
+    new = fit_dense(x, value, jax.eval_shape(lambda d: d[index], _as_dense(x)).shape)
+    other = new
+    if type(x) is Hermitian and jnp.iscomplexobj(new):
+        row, column = _grid(x, rows, columns)
+        new = jnp.where(row == column, jnp.real(new).astype(new.dtype), new)
+        other = jnp.conj(new)
+    ref[index] = new
+    ref[(*batch, j, i)] = jnp.swapaxes(other, -1, -2) if both else other
+
+
+def _write_triangle(ref: PyTree, x: Any, index: tuple[PyTree, ...], value: PyTree) -> None:
+    """Entries of one triangle."""
+    rows, columns = (_places(part, x.shape[-1]) for part in index[-2:])
+    row, column = _grid(x, rows, columns)
+    offset = int(x.unit_diagonal)
+    inside = row - offset >= column if x.lower else row + offset <= column
+    new = fit_dense(x, value, jax.eval_shape(lambda d: d[index], _as_dense(x)).shape)
+    if isinstance(inside, jax.core.Tracer):
+        new = jnp.where(inside, new, ref[index])
+    elif not np.all(inside):
+        raise MutationError(
+            message(
+                "StructuredRef: an entry outside of the triangle cannot be written.",
+                f"index: {index!r}",
+                f"array: {described(x)}",
+                hint="the other triangle is zero, and a unit diagonal one, by the type.",
+            )
+        )
+    ref[index] = new
+
+
+def _as_dense(x: Any) -> PyTree:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+
+_ENTRIES = {
+    Symmetric: _write_mirrored,
+    Hermitian: _write_mirrored,
+    Triangular: _write_triangle,
+}

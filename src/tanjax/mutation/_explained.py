@@ -1,0 +1,51 @@
+"""What JAX says of a Ref that is used wrongly, said with what to do about it.
+
+JAX speaks of primitives (`swap`) and avals; these errors name the function, and the argument where
+it is known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from tanjax._errors import MutationError, ShapeError, message
+
+
+@contextlib.contextmanager
+def explained(name: str, mutates: str = "") -> Iterator[None]:
+    """Raise JAX's errors about Refs as ours; all others pass."""
+    try:
+        yield
+    except (ValueError, TypeError, NotImplementedError) as error:
+        if isinstance(error, MutationError | ShapeError):
+            raise
+        text = str(error)
+        if type(error) is TypeError and "item assignment" in text:
+            error.add_note(
+                f"{name} writes to an array. It may write only to arguments that it names: "
+                f"`mutates=({mutates}...)`; inside of a function, make a Ref: `jax.new_ref(x)`."
+            )
+        elif "Invalid shape for" in text:
+            raise ShapeError(_changed(name, "shape", text)) from error
+        elif "Invalid dtype for" in text:
+            raise MutationError(_changed(name, "dtype", text)) from error
+        elif "mutable array reference" in text and "cannot be returned" in text:
+            raise MutationError(
+                message(
+                    f"{name}: a Ref is carried by a loop, or returned from a function inside.",
+                    f"JAX says: {text.splitlines()[0]}",
+                    hint="let the body close over the Ref and write to it; return nothing.",
+                )
+            ) from error
+        raise
+
+
+def _changed(name: str, what: str, text: str) -> str:
+    return message(
+        f"{name}: a write does not have the {what} of what it replaces.",
+        f"JAX says: {text.splitlines()[0]}",
+        "why: memory keeps its shape and dtype; a Ref neither broadcasts nor casts.",
+        hint=f"give the new value that {what} (`jnp.broadcast_to`, `.astype`); a "
+        "`tj.StructuredRef` broadcasts and casts by itself.",
+    )

@@ -1,0 +1,45 @@
+"""What JAX's Refs are, as far as JAX says it by attributes and names rather than by public classes.
+
+The class of a view and of an index are not exported; both are read by attribute only. That the
+names still mean this is what `test_access.py` asks of both versions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from tanjax import _compat
+
+
+def is_ref(x: Any) -> bool:
+    """Whether a value is a `jax.Ref`, concrete or traced; a view of one is none."""
+    return isinstance(x, jax.Ref)
+
+
+def is_view(x: Any) -> bool:
+    """Whether a value is a view `ref.at[...]` of a Ref."""
+    return type(x).__name__ == "TransformedRef"
+
+
+def root(x: Any) -> Any:
+    """The Ref that a Ref or a view writes to."""
+    return x.ref if is_view(x) else x
+
+
+def is_slice(index: Any) -> bool:
+    """Whether an index is a slice: it has `start`, `size` and `stride`."""
+    return hasattr(index, "stride")
+
+
+def is_window(step: Any) -> bool:
+    """Whether one step of a path takes scalars and slices without a stride, and nothing else."""
+    return all(i.stride == 1 if is_slice(i) else not np.shape(i) for i in step.indices)
+
+
+def is_tracing() -> bool:
+    """Whether what runs now becomes part of a jaxpr, even if it touches no traced value."""
+    return isinstance(lax.full((), 0), _compat.Tracer)

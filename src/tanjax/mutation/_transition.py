@@ -1,0 +1,124 @@
+"""What an in-place function is: from the arguments before to the state after, and an output.
+
+The output may be, or contain, memory: a Ref of the caller, which must come back as the very same
+object, or a Ref that the function made. Neither is an array, so the output of a transition holds a
+mark in its place, and the call on Refs puts the Ref back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+from jaxtyping import PyTree
+
+from tanjax._errors import MutationError, message
+from tanjax.arrays import is_structured
+
+from ._jax_refs import is_ref, is_view
+
+
+class Transition(NamedTuple):
+    """The state after a call, one entry for each name in `mutates`, and its output."""
+
+    state: tuple[PyTree, ...]
+    out: PyTree
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Same:
+    """In an output: memory of the caller, by argument, array in it, and field of that array."""
+
+    argument: str
+    array: int
+    field: int | None
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Again:
+    """In an output: memory that the function made, and that was met before."""
+
+    number: int
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclasses.dataclass(frozen=True)
+class Fresh:
+    """In an output: what is in memory that the function made."""
+
+    number: int
+    value: PyTree
+
+    def tree_flatten(self) -> tuple[tuple[PyTree], int]:
+        return (self.value,), self.number
+
+    @classmethod
+    def tree_unflatten(cls, number: int, children: tuple[PyTree]) -> Fresh:
+        return cls(number, *children)
+
+
+def is_mark(x: Any) -> bool:
+    """Whether a node of an output stands for memory."""
+    return isinstance(x, Same | Again | Fresh)
+
+
+def is_memory(x: Any) -> bool:
+    """Whether a node of a tree is memory as a whole: a Ref, a view, a structured array of Refs."""
+    return is_ref(x) or is_view(x) or is_structured(x)
+
+
+def memories(tree: PyTree) -> list[PyTree]:
+    """The arrays of an argument that is in memory: Refs, views, structured ones."""
+    return jax.tree.leaves(tree, is_leaf=is_memory)
+
+
+def marked(function: str, out: PyTree, refs: Mapping[str, PyTree]) -> PyTree:
+    """An output with marks for the Refs in it, given the mutated arguments by name."""
+    place: dict[int, Same] = {}
+    for name, tree in refs.items():
+        for i, array in enumerate(memories(tree)):
+            for j, field in enumerate(jax.tree.leaves(array)):
+                place[id(field)] = Same(name, i, j)
+            place[id(array)] = Same(name, i, None)
+    made: dict[int, PyTree] = {}
+
+    def mark(x: PyTree) -> PyTree:
+        if id(x) in place:
+            return place[id(x)]
+        if is_view(x):
+            raise MutationError(
+                message(
+                    f"{function}: returns a view of a Ref.",
+                    "why: outside there is only the whole, which it does not hold.",
+                    hint="return what is in it, `view[...]`, or the whole Ref.",
+                )
+            )
+        if not any(map(is_ref, jax.tree.leaves(x))):
+            return x
+        if id(x) in made:
+            return Again(list(made).index(id(x)))
+        made[id(x)] = x
+        return Fresh(len(made) - 1, jax.tree.map(jax.freeze, x))
+
+    return jax.tree.map(mark, out, is_leaf=lambda x: id(x) in place or is_memory(x))
+
+
+def with_memory(out: PyTree, given: Mapping[str, PyTree]) -> PyTree:
+    """An output with the Refs of the caller, and new ones, in place of the marks."""
+    made: dict[int, PyTree] = {}
+
+    def one(x: PyTree) -> PyTree:
+        if isinstance(x, Same):
+            array = memories(given[x.argument])[x.array]
+            return array if x.field is None else jax.tree.leaves(array)[x.field]
+        if isinstance(x, Again):
+            return made[x.number]
+        if isinstance(x, Fresh):
+            return made.setdefault(x.number, jax.tree.map(jax.new_ref, x.value))
+        return x
+
+    return jax.tree.map(one, out, is_leaf=is_mark)

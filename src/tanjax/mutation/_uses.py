@@ -1,0 +1,98 @@
+"""What a jaxpr does to the Refs that it is given: which it writes, and which it reads how.
+
+A loop carries the memory that its body writes and keeps the rest as constants, so this must be
+known before the body is run; inner jaxprs are looked into, once each.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+from jaxtyping import PyTree
+
+from tanjax import _compat
+
+from ._access import path_of
+
+CALLS = ("jit", "pjit", "closed_call", "core_call")
+CHECKPOINTS = ("remat2", "checkpoint", "remat")
+_USES: weakref.WeakKeyDictionary[Any, tuple[frozenset[str], ...]] = weakref.WeakKeyDictionary()
+_MAKES: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+
+def open_jaxpr(jaxpr: Any) -> Any:
+    """The equations of a jaxpr, closed or not."""
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def constants(jaxpr: Any) -> list[PyTree]:
+    """What a closed jaxpr is closed over."""
+    return list(getattr(jaxpr, "consts", ()))
+
+
+def bodies(eqn: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
+    """The jaxprs of an equation through which Refs can be handed, with their operands."""
+    name, params = eqn.primitive.name, eqn.params
+    if name in CALLS or name in CHECKPOINTS or name == "scan":
+        yield params["jaxpr"], eqn.invars
+    elif name == "while":
+        tested, fixed, carry, _ = _compat.Loop.of(params).cut(eqn.invars)
+        yield params["cond_jaxpr"], [*tested, *carry]
+        yield params["body_jaxpr"], [*fixed, *carry]
+    elif name == "cond":
+        for branch in params["branches"]:
+            yield branch, eqn.invars[1:]
+
+
+def uses(jaxpr: Any) -> tuple[frozenset[str], ...]:
+    """For each argument of a jaxpr what is done to it: "written", "whole", "indexed"."""
+    jaxpr = open_jaxpr(jaxpr)
+    if jaxpr not in _USES:
+        found: dict[Any, set[str]] = {v: set() for v in jaxpr.invars}
+        for eqn in jaxpr.eqns:
+            _note(eqn, found)
+        _USES[jaxpr] = tuple(frozenset(found[v]) for v in jaxpr.invars)
+    return _USES[jaxpr]
+
+
+def _note(eqn: Any, found: dict[Any, set[str]]) -> None:
+    name = eqn.primitive.name
+    if name in ("get", "swap", "addupdate"):
+        first = 1 if name == "get" else 2
+        numbers = [getattr(v, "val", None) for v in eqn.invars[first:]]
+        path = path_of(eqn.params["tree"], [0 if n is None else n for n in numbers])
+        kind = "written" if name != "get" else "whole" if path.is_whole else "indexed"
+        found.get(eqn.invars[0], set()).add(kind)
+        return
+    pairs = list(bodies(eqn))
+    for inner, operands in pairs:
+        for v, more in zip(operands, uses(inner), strict=True):
+            if not hasattr(v, "val"):
+                found.get(v, set()).update(more)
+    if not pairs:
+        for v in eqn.invars:
+            if not hasattr(v, "val"):
+                found.get(v, set()).add("whole")
+
+
+def makes_refs(jaxpr: Any) -> bool:
+    """Whether a jaxpr makes Refs of its own, in whatever it calls."""
+    jaxpr = open_jaxpr(jaxpr)
+    if jaxpr not in _MAKES:
+        _MAKES[jaxpr] = any(map(equation_makes_refs, jaxpr.eqns))
+    return _MAKES[jaxpr]
+
+
+def equation_makes_refs(eqn: Any) -> bool:
+    """Whether an equation makes a Ref, itself or in one of its jaxprs."""
+    if eqn.primitive.name in ("new_ref", "empty_ref"):
+        return True
+    inner = jax.tree.leaves(list(eqn.params.values()), is_leaf=_is_jaxpr)
+    return any(makes_refs(j) for j in inner if _is_jaxpr(j))
+
+
+def _is_jaxpr(x: Any) -> bool:
+    return hasattr(open_jaxpr(x), "eqns")

@@ -1,0 +1,231 @@
+"""What may be written into a Ref: one type, one shape, one unit, one kind of numbers.
+
+A Ref has no choice: the memory has a shape and a dtype, and JAX refuses everything else in its own
+words, without broadcasting or converting. Here a value is brought into the form of what it
+replaces, or refused with its reason, before anything is written.
+
+    fitted(like, value)    # a value as an array whose leaves can be written, `ref[...] = value`
+
+`like` is what the Ref holds, with `jax.ShapeDtypeStruct` for leaves.
+
+Sharp edges. A static promise (`definite`) is part of the type: what forgot it is not written where
+it is kept. The literal 0 is zero in every unit and every linear type; no other number is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
+
+from tanjax import units
+from tanjax._errors import MutationError, ShapeError, UnitError, describe, message
+from tanjax._typing import Shape
+from tanjax.arrays import (
+    AbstractArray,
+    Unitful,
+    Zero,
+    is_inexact,
+    is_structured,
+    number_in,
+    unitful,
+)
+from tanjax.units import Unit
+
+
+def target_of(x: PyTree) -> tuple[Unit | None, PyTree]:
+    """The label of a quantity, `None` of what has no unit, and the array inside of it."""
+    return (x.label, x.stored) if type(x) is Unitful else (None, x)
+
+
+def as_array(x: PyTree) -> Array:
+    """A dense array or number as a `jax.Array` whose dtype is no longer up to promotion."""
+    if not (hasattr(x, "dtype") or isinstance(x, bool | int | float | complex | list)):
+        raise TypeError(f"{type(x).__name__} is no array.")
+    if hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jax.dtypes.extended):
+        return x
+    return jnp.asarray(x, dtype=jnp.result_type(jnp.asarray(x)))
+
+
+# -- whole arrays ----------------------------------------------------------------------------------
+
+
+def fitted(like: PyTree, value: PyTree) -> PyTree:
+    """A value as an array with the type, the shapes, the dtypes and the unit of `like`.
+
+    **Raises:** `MutationError`, `ShapeError`, `UnitError`, `ScaleError`.
+    """
+    label, target = target_of(like)
+    value = number_for(label, value)
+    if type(value) is Zero:
+        value = 0 if _broadcasts(value.shape, tuple(target.shape)) else value
+    if not is_structured(target):
+        return fit_dense(target, value, target.shape)
+    if is_zero(value) and _has_zero(target):
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), target)
+    if getattr(value, "definite", False) is True and getattr(target, "definite", None) is False:
+        value = value.replace(definite=False)
+    if type(value) is not type(target) or jax.tree.structure(value) != jax.tree.structure(target):
+        raise _other_type(target, value)
+    batch = getattr(target, "batch_shape", ())
+    _check_batch(target, value, len(batch))
+    return jax.tree.map(lambda leaf, new: _fit_leaf(leaf, new), target, value)
+
+
+def is_zero(value: PyTree) -> bool:
+    """Whether a value is zero in every unit and type: `0` as it is written, or a `Zero`."""
+    return type(value) is Zero or (type(value) in (int, float) and value == 0)
+
+
+def _has_zero(x: Any) -> bool:
+    """Whether fields of zeros are the zero of a type, and no promise is broken by it."""
+    numbers = all(map(is_inexact, jax.tree.leaves(x))) or x.fields_are_entries
+    return bool(getattr(x, "is_linear", False) and numbers and not getattr(x, "definite", False))
+
+
+def number_for(label: Unit | None, value: PyTree) -> PyTree:
+    """The number of a value in the unit of what it is written into."""
+    if label is None:
+        return number_in(_pure(value), units.one) if type(value) is Unitful else value
+    if type(value) is not Unitful:
+        if is_zero(value) and label.is_linear:
+            return value
+        if not (label.is_dimensionless and label.is_linear):
+            raise UnitError(
+                message(
+                    f"StructuredRef: a number without a unit cannot be written in {label}.",
+                    f"got: {describe(value)}",
+                    hint=f"say which unit is meant, as in `ref[...] = x * tj.unit({str(label)!r})`"
+                    "; `ref.stored[...] = x` writes bare numbers.",
+                )
+            )
+        value = unitful(value, units.one)
+    if value.label.dimension is not label.dimension:
+        raise UnitError(
+            message(
+                f"StructuredRef: a quantity in {value.label} cannot be written in {label}.",
+                f"expected: {label} ({label.dimension})",
+                f"got: {value.label} ({value.label.dimension})",
+                hint="what is written has the dimension of what it replaces.",
+            )
+        )
+    if value.label is label:
+        return value.stored
+    # The number that is stored under a label with a power of two is that of a smaller quantity.
+    return number_in(unitful(value.stored, value.label.scaled(-label.scale)), label.plain)
+
+
+def _pure(value: Unitful) -> Unitful:
+    if value.label.is_dimensionless and value.label.is_linear:
+        return value
+    raise UnitError(
+        message(
+            f"StructuredRef: a quantity in {value.label} cannot be written where no unit is kept.",
+            hint="make the Ref of a quantity, or write the number, `q.to_value(...)`.",
+        )
+    )
+
+
+def _other_type(target: PyTree, value: PyTree) -> MutationError:
+    name = type(target).__name__
+    details = [f"before: {described(target)}", f"after: {described(value)}"]
+    if getattr(target, "definite", False) is True and type(value) is type(target):
+        hint = f"repeat the promise if it holds: `tj.{name}(x.data, definite=True)`."
+    elif is_structured(value):
+        hint = f"make a {name} of it first, or the Ref of an array of that type."
+    else:
+        hint = f"write a {name}: `tj.restructure(ref[...], x)` projects a dense array."
+    return MutationError(
+        message("StructuredRef: a write cannot change the type of the array.", *details, hint=hint)
+    )
+
+
+def described(x: PyTree) -> str:
+    """A type with its static data."""
+    if not isinstance(x, AbstractArray):
+        return describe(x) if hasattr(x, "dtype") else repr(x)
+    leaves, tree = jax.tree.flatten(x)
+    return repr(jax.tree.unflatten(tree, [shown_type(leaf) for leaf in leaves]))
+
+
+class Text(str):
+    """A text without quotes, for a repr."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def shown_type(x: PyTree) -> Text:
+    """Dtype and shape, as a repr shows them."""
+    return Text(f"{x.dtype}[{','.join(map(str, np.shape(x)))}]")
+
+
+def _check_batch(target: PyTree, value: PyTree, count: int) -> None:
+    """One array of a batch has the shape of one array; only a batch is broadcast."""
+    expected, got = tuple(target.shape), tuple(value.shape)
+    core = len(expected) - count
+    fits = got[len(got) - core :] == expected[count:] and _broadcasts(got, expected)
+    if not fits:
+        raise _wrong_shape(got, expected)
+
+
+def _broadcasts(got: Shape, expected: Shape) -> bool:
+    try:
+        return np.broadcast_shapes(got, expected) == expected
+    except ValueError:
+        return False
+
+
+def _wrong_shape(got: Shape, expected: Shape) -> ShapeError:
+    return ShapeError(
+        message(
+            "StructuredRef: the value does not have the shape of what it replaces.",
+            f"expected: {expected}",
+            f"got: {got}",
+            hint="a write broadcasts to the shape of the Ref, and never changes it.",
+        )
+    )
+
+
+def fit_dense(like: PyTree, value: PyTree, shape: Shape) -> Array:
+    if is_structured(value):
+        raise _other_type(like, value)
+    got = np.shape(value)
+    if not _broadcasts(got, tuple(shape)):
+        raise _wrong_shape(got, tuple(shape))
+    return jnp.broadcast_to(cast(value, like.dtype), shape)
+
+
+def _fit_leaf(like: PyTree, value: PyTree) -> Array:
+    return jnp.broadcast_to(cast(value, like.dtype), like.shape)
+
+
+_KINDS = (jnp.bool_, jnp.unsignedinteger, jnp.signedinteger, jnp.floating, jnp.complexfloating)
+
+
+def _kind(dtype: DTypeLike) -> int:
+    return next((i for i, kind in enumerate(_KINDS) if jnp.issubdtype(dtype, kind)), -1)
+
+
+def cast(value: PyTree, dtype: DTypeLike) -> Array:
+    """A dense value in another dtype of its kind, or of a wider kind."""
+    got = value.dtype if hasattr(value, "dtype") else jnp.result_type(jnp.asarray(value))
+    if got == dtype:
+        return jnp.asarray(value) if not isinstance(value, jax.Array) else value
+    weak = type(value) is int and _kind(dtype) >= 1  # a number as it is written is of any kind
+    if not weak and (_kind(dtype) == -1 or not 0 <= _kind(got) <= _kind(dtype)):
+        raise MutationError(
+            message(
+                "StructuredRef: a write cannot change the kind of the numbers.",
+                f"before: {dtype}",
+                f"after: {got}",
+                "why: a fraction, a sign or an imaginary part would be lost.",
+                hint="say what is meant: `jnp.real(x)`, `jnp.round(x).astype(...)`.",
+            )
+        )
+    return jnp.asarray(value, dtype=dtype)

@@ -1,0 +1,352 @@
+"""A discharged function is the program as written, in every mode, around all control flow."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import tanjax as tj
+from mutation_modes import assert_same_in_every_mode
+
+X = jnp.array([0.7, -0.4, 1.3, 0.2])
+T = jnp.array([0.3, 1.0, -0.6, 0.5])
+
+
+def control_flow(x):
+    """Every construct writes a Ref, some read it whole, some by index, some through a closure."""
+    r, total = jax.new_ref(x), jax.new_ref(x[0])
+    head = jax.new_ref(jnp.array(1))
+    weights = jax.new_ref(jnp.cos(x))  # only ever read
+
+    def step(i, c):
+        r[i] = jnp.sin(r[i]) * r[i - 1] + weights[i]
+        total[...] += jnp.sum(r[...]) * weights[0]
+        return c * r[i]
+
+    c = lax.fori_loop(1, 3, step, x[1])
+
+    def scanned(carry, row):
+        def inner(i, d):
+            r[i] *= row * d
+            return d + weights[i]
+
+        d = lax.fori_loop(0, 2, inner, carry)
+        head[...] = (head[...] + 1) % 4
+        r[head[...]] = r[head[...]] + d
+        return carry * r[1], r[0]
+
+    c, rows = lax.scan(scanned, c, x[:2] ** 2, reverse=True)
+
+    def left():
+        r[0] = total[...] * r[1]
+        return r[2]
+
+    c += lax.cond(total[...] > 0, left, lambda: weights[2])
+    c += lax.switch(head[...], [lambda: r[3], left, lambda: total[...], lambda: x[0]])
+
+    @jax.jit
+    def compiled(ref, y):
+        mine = jax.new_ref(y)
+        mine[0] = mine[1] * ref[0]
+        ref[1] = mine[0] * ref[1]
+        return mine[...]
+
+    y = compiled(r, x) * compiled(r, rows[jnp.array([0, 1, 1, 0])])
+
+    @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
+    def again(y):
+        r[2] = lax.cond(y[0] > 0, lambda: r[1] * y[1], lambda: jnp.sin(r[2]))
+        return r[2] * weights[1]
+
+    return again(y) + total[...] * c + jnp.sum(jax.freeze(r) * y)
+
+
+def functional(x):
+    """The same by hand, on values."""
+    r, total, head, w = list(x), x[0], 1, jnp.cos(x)
+    c = x[1]
+    for i in (1, 2):
+        r[i] = jnp.sin(r[i]) * r[i - 1] + w[i]
+        total = total + sum(r) * w[0]
+        c = c * r[i]
+    rows = [None, None]
+    for k in (1, 0):
+        row, d = x[k] ** 2, c
+        for i in (0, 1):
+            r[i] = r[i] * (row * d)
+            d = d + w[i]
+        head = (head + 1) % 4
+        r[head] = r[head] + d
+        c, rows[k] = c * r[1], r[0]
+    positive = total > 0
+    first = jnp.where(positive, total * r[1], r[0])
+    r[0] = first
+    c = c + jnp.where(positive, r[2], w[2])
+    assert head == 3
+    c = c + x[0]
+
+    def compiled(y):
+        y = [y[1] * r[0], *y[1:]]
+        r[1] = y[0] * r[1]
+        return y
+
+    y = [a * b for a, b in zip(compiled(x), compiled([rows[i] for i in (0, 1, 1, 0)]), strict=True)]
+    r[2] = jnp.where(y[0] > 0, r[1] * y[1], jnp.sin(r[2]))
+    return r[2] * w[1] + total * c + sum(a * b for a, b in zip(r, y, strict=True))
+
+
+def test_control_flow_in_every_mode():
+    assert_same_in_every_mode(tj.discharge(control_flow), functional, X, T)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_control_flow_takes_both_branches(sign):
+    """The branch is chosen by a value: both, and a batch that takes both at once."""
+    f, g = tj.discharge(control_flow), functional
+    batch = jnp.stack([X, -X, sign * T])
+    got = jax.jit(jax.vmap(jax.value_and_grad(f)))(batch)
+    expected = jax.jit(jax.vmap(jax.value_and_grad(g)))(batch)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-10), got, expected)
+
+
+def test_while_loop_forward():
+    """Reverse mode of a `while_loop` is JAX's to refuse; forward mode works."""
+
+    def f(x):
+        r, n = jax.new_ref(x), jax.new_ref(0)
+
+        def body(c):
+            n[...] += 1
+            r[0] = r[0] * r[1]
+            return c + r[0]
+
+        c = lax.while_loop(lambda c: (n[...] < 3) & (c < 100.0), body, x[2])
+        return c + r[0] * x[3]
+
+    def g(x):
+        a, c = x[0], x[2]
+        for _ in range(3):
+            a = a * x[1]
+            c = c + a
+        return c + a * x[3]
+
+    np.testing.assert_allclose(jax.jit(tj.discharge(f))(X), g(X), rtol=1e-14)
+    got = jax.jit(jax.jacfwd(tj.discharge(f)))(X)
+    np.testing.assert_allclose(got, jax.jit(jax.jacfwd(g))(X), rtol=1e-12)
+    with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
+        jax.grad(tj.discharge(f))(X)
+
+
+def test_the_same_memory_twice_in_a_loop():
+    """A body that closes over one Ref under two names, one of them only read."""
+
+    def f(x):
+        r = jax.new_ref(x)
+
+        @jax.jit
+        def inner(i):
+            return r[i]
+
+        def body(i, c):
+            r[i + 1] = inner(i) * r[i + 1]
+            return c
+
+        lax.fori_loop(0, 3, body, None)
+        return r[3]
+
+    assert_same_in_every_mode(tj.discharge(f), jnp.prod, X, T, ["value", "grad", "hessian"])
+
+
+def test_what_is_no_array_is_handed_on():
+    def f(x, times, name, function, table):
+        r = jax.new_ref(x)
+        for _ in range(times):
+            r[0] = function(r[0])
+        return {"x": r[...], "name": name, "n": times, "none": None, "k": table["k"]}
+
+    out = tj.discharge(f)(X, 2, "a", jnp.sin, table={"k": (1, "b")})
+    assert (out["name"], out["n"], out["none"], out["k"]) == ("a", 2, None, (1, "b"))
+    np.testing.assert_allclose(out["x"][0], np.sin(np.sin(0.7)), rtol=1e-14)
+
+
+def test_numpy_arrays_are_arrays():
+    @tj.discharge
+    def f(x):
+        r = jax.new_ref(x)
+        r[0] = 2.0 * r[1]
+        return r[...]
+
+    np.testing.assert_array_equal(f(np.array([1.0, 3.0])), [6.0, 3.0])
+
+
+def test_operations_and_their_rules_survive():
+    """A custom rule in a discharged function is the rule, not the derivative of its body."""
+
+    @jax.custom_vjp
+    def twice(x):
+        return 2.0 * x
+
+    twice.defvjp(lambda x: (2.0 * x, None), lambda _, bar: (5.0 * bar,))
+
+    @jax.custom_jvp
+    def thrice(x):
+        r = jax.new_ref(x)
+        r[...] = 3.0 * r[...]
+        return r[...]
+
+    thrice.defjvp(lambda p, t: (thrice(*p), 7.0 * t[0]))
+
+    @tj.discharge
+    def f(x):
+        r = jax.new_ref(x)
+        r[0] = twice(r[0])
+        r[1] = thrice(r[1])
+        return jnp.sum(r[...])
+
+    np.testing.assert_array_equal(jax.jit(jax.grad(f))(X), [5.0, 7.0, 1.0, 1.0])
+    assert float(f(X)) == pytest.approx(2 * 0.7 - 3 * 0.4 + 1.5)
+
+
+def test_discharged_in_discharged():
+    inner = tj.discharge(lambda x: _cumulated(x))
+
+    def outer(x):
+        r = jax.new_ref(x)
+        r[...] = inner(r[...])
+        return jnp.sum(r[...] ** 2)
+
+    reference = lambda x: jnp.sum(jnp.cumsum(x) ** 2)
+    assert_same_in_every_mode(tj.discharge(outer), reference, X, T, ["value", "hessian"])
+
+
+def _cumulated(x):
+    r = jax.new_ref(x)
+    for i in range(1, x.size):
+        r[i] += r[i - 1]
+    return r[...]
+
+
+def test_quantities_and_structured_arrays_pass_through():
+    def f(d, length):
+        r = jax.new_ref(d.diag)
+        r[0] = r[0] * 2.0
+        return tj.Diagonal(r[...]) @ length
+
+    out = tj.discharge(f)(tj.Diagonal(X), tj.quantity(jnp.ones(4), "m"))
+    assert out.unit == tj.unit("m")
+    np.testing.assert_allclose(out.to_value("m")[:2], [1.4, -0.4])
+
+
+def test_the_scale_graph_sees_through():
+    """`tj.jit` plans a discharged function as any other."""
+
+    @tj.jit
+    def f(x):
+        return tj.discharge(_cumulated)(x) * 2.0
+
+    np.testing.assert_allclose(f(X), 2 * jnp.cumsum(X), rtol=1e-14)
+
+
+# -- what it refuses -------------------------------------------------------------------------------
+
+
+def test_a_ref_of_the_caller_is_refused():
+    r = jax.new_ref(X)
+    with pytest.raises(tj.MutationError, match=r"<lambda>: a discharged function is called with"):
+        tj.discharge(lambda r: r[0])(r)
+    with pytest.raises(tj.MutationError, match=r"closes over a Ref(.|\n)*mutates"):
+        tj.discharge(lambda x: x + r[0])(X)
+    with pytest.raises(tj.MutationError, match="returns a Ref"):
+        tj.discharge(lambda x: jax.new_ref(x))(X)
+
+
+def test_an_outer_ref_inside_is_refused():
+    def outer(x):
+        r = jax.new_ref(x)
+        return tj.discharge(lambda y: y + r[0])(x)
+
+    with pytest.raises(tj.MutationError, match="closes over"):
+        tj.discharge(outer)(X)
+    with pytest.raises(tj.MutationError, match="closes over"):
+        jax.jit(outer)(X)
+
+
+def test_a_ref_that_a_loop_carries_is_refused():
+    def f(x):
+        return lax.scan(lambda r, _: (r, None), jax.new_ref(x), None, length=2)[0][...]
+
+    with pytest.raises(tj.MutationError, match="close over the Ref"):
+        tj.discharge(f)(X)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (
+            lambda r: r.__setitem__(slice(0, 2), jnp.ones(3)),
+            tj.ShapeError,
+            "does not have the shape",
+        ),
+        (lambda r: r.__setitem__(0, jnp.float32(1)), tj.MutationError, "does not have the dtype"),
+    ],
+)
+def test_a_change_of_shape_or_dtype_is_refused(change, error, words):
+    def write(x):
+        r = jax.new_ref(x)
+        change(r)
+        return r[...]
+
+    with pytest.raises(error, match=rf"write: a write {words}(.|\n)*JAX says"):
+        tj.discharge(write)(X)
+
+
+def test_what_cannot_be_looked_into_is_refused():
+    """A Ref handed to a custom rule: by name of the primitive and line."""
+
+    @jax.custom_jvp
+    def read(r):
+        return r[0]
+
+    read.defjvp(lambda p, t: (read(*p), t[0]))
+
+    def f(x):
+        return read(jax.new_ref(x))
+
+    with pytest.raises(tj.MutationError, match=r"custom_jvp(.|\n)*test_discharge.py"):
+        tj.discharge(f)(X)
+
+
+@pytest.mark.parametrize("handed", [True, False])
+def test_shard_map_is_refused(handed):
+    mesh = jax.make_mesh((2,), ("i",))
+    spec = jax.sharding.PartitionSpec("i")
+
+    def f(x):
+        r = jax.new_ref(x)
+
+        def body(y):
+            mine = r if handed else jax.new_ref(y)
+            mine[0] = y[0] * 2
+            return mine[0:1]
+
+        return jax.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec)(x)
+
+    with pytest.raises(tj.MutationError, match="shard_map"):
+        tj.discharge(f)(X)
+
+
+def test_discharged_inside_of_shard_map():
+    mesh = jax.make_mesh((2,), ("i",))
+    spec = jax.sharding.PartitionSpec("i")
+
+    def total(x):
+        f = jax.shard_map(tj.discharge(_cumulated), mesh=mesh, in_specs=spec, out_specs=spec)
+        return jnp.sum(f(x) ** 2)
+
+    reference = lambda x: jnp.sum(jax.vmap(jnp.cumsum)(x.reshape(2, 2)) ** 2)
+    got = jax.jit(jax.value_and_grad(total))(X)
+    expected = jax.value_and_grad(reference)(X)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-12), got, expected)

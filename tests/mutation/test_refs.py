@@ -1,0 +1,467 @@
+"""Arrays that are written in place keep type, invariant, unit and dtype, or refuse."""
+
+import copy
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+
+import tanjax as tj
+from tanjax.mutation import is_ref
+from tanjax.testing._samples import examples_of
+
+M, KM, S = tj.units.m, tj.units.km, tj.units.s
+FULL = jnp.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
+NUMBERS = jnp.asarray([1.0, 2.0, 3.0])
+EXAMPLES = [
+    pytest.param(x, id=f"{kind.__name__}{i}")
+    for kind in tj.rules.registered_array_types()
+    if kind.__module__.startswith("tanjax")
+    for i, x in enumerate(examples_of(kind))
+]
+
+
+@tj.register_array_type
+class Vandermonde(tj.AbstractArray):
+    """A user's type: its field says only how many dimensions it has."""
+
+    points: Array = tj.array_field(ndim=1)
+    degree: int = tj.static_field()
+
+    def to_dense(self):
+        return self.points[:, None] ** jnp.arange(self.degree, dtype=self.points.dtype)
+
+
+def same(x, y):
+    """Equal trees, static data and units among them, and equal leaves, bit by bit."""
+    assert jax.tree.structure(x) == jax.tree.structure(y)
+    for a, b in zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True):
+        assert jnp.result_type(a) == jnp.result_type(b)
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+# -- whole arrays ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("x", EXAMPLES)
+def test_every_type_is_read_and_written(x):
+    """Read, write, clear, add to, freeze: the type stays, and so do its static fields."""
+    ref = tj.new_ref(x)
+    same(ref[...], x)
+    assert (ref.shape, ref.dtype, ref.ndim) == (x.shape, x.dtype, x.ndim)
+    assert ref.kind is type(x)
+    assert all(map(is_ref, jax.tree.leaves(ref)))
+    other = jax.tree.map(lambda leaf: leaf[::-1] if leaf.ndim == 1 else leaf, x)
+    ref[...] = other
+    same(ref[...], other)
+    if x.is_linear and jax.tree.leaves(x):
+        ref[...] = 0
+        same(ref[...], jax.tree.map(jnp.zeros_like, x))
+    ref[...] = x
+    same(tj.freeze(ref), x)
+    assert repr(tj.new_ref(x)) == f"StructuredRef({x!r})"
+
+
+@pytest.mark.parametrize("x", EXAMPLES)
+def test_every_type_is_a_quantity_in_a_batch_under_jit(x):
+    """Units and batches go through every type; a write in another unit converts."""
+    quantity = tj.Unitful(jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), x), M)
+
+    @jax.jit
+    def written(q):
+        ref = tj.new_ref(q)
+        assert ref.unit is M
+        assert ref.shape == q.shape
+        ref[...] = ref[...].to(M)
+        return tj.freeze(ref)
+
+    same(written(quantity), quantity)
+
+
+def test_a_users_type():
+    ref = tj.new_ref(Vandermonde(NUMBERS, 3))
+    ref.points[1] = 7  # an integer, as it is written, in an array of floats
+    ref.points[2:] = 0.5
+    assert ref.degree == 3
+    same(ref[...], Vandermonde(jnp.asarray([1.0, 7.0, 0.5]), 3))
+    with pytest.raises(tj.MutationError, match="cannot change the type"):
+        ref[...] = Vandermonde(NUMBERS, 2)
+    with pytest.raises(tj.MutationError, match="by index"):
+        ref[0, 0] = 1.0
+    with pytest.raises(AttributeError, match="fields: points, degree"):
+        ref.nodes  # noqa: B018
+
+
+def test_a_tree_of_refs():
+    tree = {"a": tj.Diagonal(NUMBERS), "b": [2.0, NUMBERS], "c": 3.0 * KM, "n": None}
+    refs = tj.new_ref(tree)
+    assert type(refs["a"]) is type(refs["c"]) is tj.StructuredRef
+    assert is_ref(refs["b"][0])
+    assert is_ref(refs["b"][1])
+    assert refs["c"].dtype == jnp.float64
+    frozen = tj.freeze(refs)
+    same(frozen["a"], tree["a"])
+    assert frozen["c"].unit is KM
+    assert frozen["n"] is None
+    same(tj.freeze(tree)["a"], tree["a"])  # what is no Ref stays
+    ref = tj.new_ref(NUMBERS)
+    twice = tj.freeze((ref, ref))
+    assert twice[0] is twice[1]
+
+
+def test_names_of_leaves():
+    ref = tj.new_ref(tj.Unitful(tj.Diagonal(NUMBERS), M))
+    ((path, leaf),) = jax.tree_util.tree_flatten_with_path({"x": ref})[0]
+    assert jax.tree_util.keystr(path) == "['x'].stored.diag"
+    assert leaf is jax.tree.leaves(ref)[0]
+    assert jax.tree.structure(ref) == jax.tree.structure(jax.tree.map(lambda r: r, ref))
+    assert copy.copy(ref).shape == (3, 3)
+
+
+@pytest.mark.parametrize("x", [len, "text", jax.new_ref(jnp.ones(2)), tj.new_ref(1.0 * M)], ids=str)
+def test_what_no_ref_can_hold(x):
+    with pytest.raises(tj.MutationError, match=r"new_ref: no Ref can hold `x\['here'\]`"):
+        tj.new_ref({"here": x})
+
+
+def test_keys_and_dtypes():
+    """PRNG keys, bfloat16, integers, flags, complex and empty arrays are state like any other."""
+    for x in (
+        jax.random.key(0),
+        jnp.ones(2, jnp.bfloat16),
+        jnp.arange(3),
+        jnp.asarray(True),
+        jnp.ones((0, 2)),
+        NUMBERS.astype(complex),
+    ):
+        assert tj.freeze(tj.new_ref(x)).dtype == x.dtype
+    assert not jax.typeof(tj.freeze(tj.new_ref(3))).weak_type
+
+
+def test_a_ref_is_no_array():
+    ref = tj.new_ref(tj.Diagonal(NUMBERS))
+    with pytest.raises(TypeError):
+        jnp.sum(ref)
+    with pytest.raises(TypeError):
+        ref + 1
+    for change in ("ref += 1", "ref -= 1", "ref *= 2", "ref /= 2"):
+        with pytest.raises(tj.MutationError, match=r"write into what it holds: `ref\[\.\.\.\]"):
+            exec(change, {"ref": ref})
+
+
+def test_in_place_operators():
+    ref = tj.new_ref(tj.Diagonal(NUMBERS))
+    ref[...] *= 2.0
+    ref[...] += tj.Diagonal(NUMBERS)
+    ref[...] -= tj.Diagonal(jnp.ones(3))
+    ref[...] /= 2.0
+    same(ref[...], tj.Diagonal(1.5 * NUMBERS - 0.5))
+    with tj.densify("allow"), pytest.raises(tj.MutationError, match="cannot change the type"):
+        ref[...] += 1.0  # a dense matrix
+    same(ref[...], tj.Diagonal(1.5 * NUMBERS - 0.5))
+    kronecker = tj.new_ref(tj.Kronecker(FULL, FULL))
+    with pytest.raises(tj.MutationError, match="after: Sum"):
+        kronecker[...] += kronecker[...]
+
+
+def test_under_vmap_and_scan():
+    def one(x):
+        ref = tj.new_ref(tj.Symmetric(x) * M)
+        ref[0, 1] = ref[0, 1] + 1.0 * KM
+        return tj.freeze(ref)
+
+    got = jax.vmap(one)(jnp.stack([FULL, 2 * FULL]))
+    same(jax.tree.map(lambda leaf: leaf[1], got), one(2 * FULL))
+
+    ref = tj.new_ref(tj.Diagonal(NUMBERS))
+
+    @jax.jit
+    def steps(ref):
+        def body(i, _):
+            ref[...] *= 2.0
+            ref.diag[i] += 1.0
+            return _
+
+        jax.lax.fori_loop(0, 3, body, 0)
+
+    steps(ref)
+    same(ref[...], tj.Diagonal(8 * NUMBERS + jnp.asarray([4.0, 2.0, 1.0])))
+
+
+# -- units -----------------------------------------------------------------------------------------
+
+
+def test_units_convert_or_are_refused():
+    ref = tj.new_ref(NUMBERS * M)
+    ref[0] = 2.0 * KM
+    ref[1:] = jnp.asarray([3.0, 4.0]) * KM
+    same(ref[...], jnp.asarray([2000.0, 3000.0, 4000.0]) * M)
+    ref[...] = 5.0 * KM  # broadcast
+    same(ref[...], jnp.full(3, 5000.0) * M)
+    ref[...] += 1.0 * KM
+    ref[2] += 1.0 * M
+    same(ref[...], jnp.asarray([6000.0, 6000.0, 6001.0]) * M)
+    same(ref[2], jnp.asarray(6001.0) * M)
+    ref[...] = 0  # zero is zero in every unit
+    same(ref[...], jnp.zeros(3) * M)
+    before = ref[...]
+    for wrong in (1.0 * S, jnp.ones(3) * S, 1.0, jnp.zeros(3), tj.Diagonal(NUMBERS) * M):
+        for index in (..., 0, slice(None)):
+            with pytest.raises((tj.UnitError, tj.MutationError)):
+                ref[index] = wrong
+    same(ref[...], before)
+    with pytest.raises(tj.UnitError, match=r"a quantity in s cannot be written in m\."):
+        ref[0] = 1.0 * S
+    with pytest.raises(tj.UnitError, match="a number without a unit"):
+        ref[0] = 1.0
+
+
+def test_pure_numbers():
+    ref = tj.new_ref(tj.Diagonal(NUMBERS))
+    ref.diag[0] = (1.0 * KM) / (1.0 * M)
+    assert ref.diag[0] == 1000.0
+    with pytest.raises(tj.UnitError, match="where no unit is kept"):
+        ref.diag[0] = 1.0 * M
+    with pytest.raises(tj.UnitError, match="where no unit is kept"):
+        ref[...] = tj.Diagonal(NUMBERS) * M
+    percent = tj.new_ref(jnp.ones(2) * tj.unit("percent"))
+    percent[0] = 0.5
+    same(percent[...], jnp.asarray([50.0, 1.0]) * tj.unit("percent"))
+
+
+def test_degrees():
+    ref = tj.new_ref(tj.quantity([20.0, 30.0], "degC"))
+    ref[0] = 300.0 * tj.units.K
+    np.testing.assert_allclose(ref[0].stored, 26.85)
+    with pytest.raises(tj.UnitError):
+        ref[0] = 0  # of which scale?
+
+
+def test_powers_of_two():
+    """A quantity beyond the range of its dtype keeps its exponent, and does not become infinite."""
+    huge = (jnp.ones(2, jnp.float32) * 1e30 * M) * (jnp.ones(2, jnp.float32) * 1e30)
+    assert huge.scale
+    ref = tj.new_ref(huge)
+    ref[0] = 3.0 * huge[1]
+    np.testing.assert_allclose((ref[0] / huge[1]).value, 3.0, rtol=1e-6)
+    small = tj.new_ref(jnp.ones(2, jnp.float32) * M)
+    with pytest.raises(tj.ScaleError, match="does not fit in float32"):
+        small[...] = huge
+    same(small[...], jnp.ones(2, jnp.float32) * M)
+
+
+def test_fields_of_quantities():
+    ref = tj.new_ref(tj.Unitful(tj.Tridiagonal(NUMBERS[:2], NUMBERS, NUMBERS[:2]), M))
+    ref.diag[0] = 2.0 * KM
+    ref.lower[...] = 0
+    ref.stored.upper[1] = 9.0  # numbers
+    want = tj.Tridiagonal([0.0, 0.0], [2000.0, 2.0, 3.0], [1.0, 9.0])
+    same(ref[...], tj.Unitful(want, M))
+    assert ref.diag.unit is M
+    with pytest.raises(tj.UnitError):
+        ref.diag[0] = 1.0
+    product = tj.new_ref(tj.Unitful(tj.Kronecker(FULL, FULL), M))
+    with pytest.raises(AttributeError, match=r"`ref\.stored\.factors` counts in numbers"):
+        product.factors  # noqa: B018
+    product.stored.factors[0][0, 0] = 5.0
+    assert product[...].stored.factors[0][0, 0] == 5.0
+
+
+# -- shapes and dtypes -----------------------------------------------------------------------------
+
+
+def test_broadcast_and_cast():
+    """What JAX's Refs refuse: numbers, rows, other widths. The dtype of the Ref stays."""
+    ref = tj.new_ref(tj.Diagonal(jnp.ones(3, jnp.bfloat16))).diag
+    ref[...] = 2.0
+    ref[np.array([0, 1])] = 7
+    ref[2:] = jnp.asarray(0.5, jnp.float32)
+    assert ref[...].tolist() == [7.0, 7.0, 0.5]
+    ref[...] = NUMBERS
+    assert ref[...].dtype == jnp.bfloat16
+    ref[np.array([True, False, True])] = 4.0
+    ref[::-1] = ref[...] + jnp.arange(3, dtype=jnp.bfloat16)
+    assert ref[...].tolist() == [6.0, 3.0, 4.0]
+    assert ref[None, -1].tolist() == [4.0]
+    for index in (..., slice(None), 0):
+        with pytest.raises(tj.ShapeError, match="does not have the shape"):
+            ref[index] = jnp.ones(4)
+    with pytest.raises(tj.MutationError, match="the kind of the numbers"):
+        ref[0] = 1j
+    with pytest.raises(tj.MutationError, match="the kind of the numbers"):
+        tj.new_ref(tj.Diagonal(jnp.arange(3))).diag[0] = 0.5
+    plain = jax.jit(lambda x, k: (r := tj.new_ref(x * M), r.__setitem__(k, 1.0 * KM), r[...])[2])
+    same(plain(jnp.zeros(3), 1), jnp.asarray([0.0, 1000.0, 0.0]) * M)
+    masked = plain(jnp.zeros(3), jnp.asarray([True, False, True]))
+    same(masked, jnp.asarray([1000.0, 0.0, 1000.0]) * M)
+
+
+def test_batches_broadcast_and_single_arrays_do_not():
+    one, two = tj.Diagonal(NUMBERS), tj.Diagonal(jnp.stack([NUMBERS, -NUMBERS]))
+    ref = tj.new_ref(two)
+    assert ref.batch_shape == (2,)
+    ref[...] = one
+    same(ref[...], tj.Diagonal(jnp.stack([NUMBERS, NUMBERS])))
+    ref.diag[1] = -NUMBERS
+    same(ref[...], two)
+    with pytest.raises(tj.ShapeError):
+        ref[...] = tj.Diagonal(jnp.ones(1))
+    with pytest.raises(tj.ShapeError):
+        tj.new_ref(one)[...] = two
+    with pytest.raises(tj.ShapeError):
+        tj.new_ref(one)[...] = tj.Diagonal(jnp.ones(2))
+
+
+def test_nothing_is_written_where_anything_is_refused():
+    x = tj.Tridiagonal(NUMBERS[:2], NUMBERS, NUMBERS[:2])
+    ref = tj.new_ref(x)
+    with pytest.raises(tj.MutationError):
+        ref[...] = x.replace(lower=2 * x.lower, upper=x.upper.astype(complex))
+    same(ref[...], x)
+
+
+# -- invariants ------------------------------------------------------------------------------------
+
+
+def test_a_promise_is_part_of_the_type():
+    definite, plain = (tj.Symmetric(FULL @ FULL.T, definite=d) for d in (True, False))
+    ref = tj.new_ref(definite)
+    with pytest.raises(tj.MutationError, match="repeat the promise if it holds"):
+        ref[...] -= plain
+    with pytest.raises(tj.MutationError):
+        ref[...] = 0
+    ref[...] = definite
+    forgets = tj.new_ref(plain)
+    forgets[...] = definite
+    same(forgets[...], plain)
+
+
+@pytest.mark.parametrize("unit", [1, M], ids=["plain", "metres"])
+@pytest.mark.parametrize("batch", [(), (2,)], ids=["one", "batch"])
+@pytest.mark.parametrize("kind", [tj.Symmetric, tj.Hermitian], ids=["symmetric", "hermitian"])
+def test_mirrored_entries(kind, batch, unit):
+    """Entries, rows and columns, by numbers and traced: what NumPy would do, on both sides."""
+    rng = np.random.default_rng(3)
+    draw = lambda *n: jnp.asarray(
+        rng.normal(size=(*batch, *n)) + 1j * rng.normal(size=(*batch, *n))
+    )
+    x, v, row, block = kind(draw(3, 3)), draw(), draw(3), draw(1, 2)
+    writes = [
+        ((0, 1), v), ((-1, 0), v), ((1, 1), v), ((0, slice(None)), row), ((slice(None), 2), row),
+        ((slice(0, 1), slice(1, None)), block), ((2, slice(1)), row[..., :1]), ((1,), row),
+    ]  # fmt: skip
+
+    def by_ref(x, k):
+        out = []
+        for index, value in [*writes, ((k, 1), v), ((k, slice(None)), row)]:
+            ref = tj.new_ref(x * unit)
+            ref[(..., *index) if len(index) == 2 else (*[slice(None)] * len(batch), *index)] = (
+                value * unit
+            )
+            out.append(tj.freeze(ref))
+        return out
+
+    for got, (index, value) in zip(
+        jax.jit(by_ref)(x, 2), [*writes, ((2, 1), v), ((2, slice(None)), row)], strict=True
+    ):
+        want = np.array(x.data)
+        where = index if len(index) == 2 else (*index, slice(None))
+        want[(..., *where)] = value
+        both = [type(i) is slice for i in where] == [True, True]
+        value = np.swapaxes(value, -1, -2) if both else value
+        want[(..., where[1], where[0])] = value.conj() if kind is tj.Hermitian else value
+        if kind is tj.Hermitian:
+            i = np.arange(3)
+            want[..., i, i] = want[..., i, i].real
+        same(got, kind(want) * unit if unit is M else kind(want))
+        data = np.asarray(jax.tree.leaves(got)[0])
+        other = np.swapaxes(data, -1, -2)
+        np.testing.assert_array_equal(data, other.conj() if kind is tj.Hermitian else other)
+
+
+def test_mirrored_entries_that_are_refused():
+    ref = tj.new_ref(tj.Symmetric(FULL))
+    for index in ((slice(2), slice(2)), (slice(None), slice(1, None))):
+        with pytest.raises(tj.MutationError, match="contains mirror images"):
+            ref[index] = 1.0
+    for index in ((np.array([0, 1]), 2), (FULL > 3.0,), (None, 0, 0), (0, 0, 0)):
+        with pytest.raises(tj.MutationError, match="integers and slices"):
+            ref[index] = 1.0
+    with pytest.raises(tj.ShapeError):
+        ref[0, 1] = NUMBERS
+    with pytest.raises(tj.MutationError, match=r"write entries, `ref\[i, j\] = v`"):
+        ref.data[0, 1] = 1.0
+    assert ref.data[0, 1] == 2.0  # reading a field is harmless
+    same(ref[...], tj.Symmetric(FULL))
+
+
+@pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])
+@pytest.mark.parametrize("unit_diagonal", [False, True], ids=["general", "unit"])
+def test_triangular_entries(lower, unit_diagonal):
+    """Every entry and every block: written where the triangle has it, refused elsewhere."""
+    x = tj.Triangular(FULL, lower, unit_diagonal)
+    has = np.asarray(tj.Triangular(jnp.ones((3, 3)), lower, unit_diagonal).data) == 1
+    spans = [0, 1, -1, slice(0, 1), slice(1, 3), slice(None)]
+    for index in [(i, j) for i in spans for j in spans]:
+        ref = tj.new_ref(x)
+        if has[index].all():
+            ref[index] = -1.0
+            want = np.array(x.data)
+            want[index] = -1.0
+            same(ref[...], x.replace(data=jnp.asarray(want)))
+        elif index != (slice(None), slice(None)):
+            with pytest.raises(tj.MutationError, match="outside of the triangle"):
+                ref[index] = -1.0
+            same(ref[...], x)
+
+    @jax.jit
+    def traced(i, j):
+        ref = tj.new_ref(x)
+        ref[i, j] = -1.0
+        ref[i, :] = ref[i, :] * 2.0
+        return tj.freeze(ref)
+
+    for i, j in ((0, 2), (2, 0), (1, 1), (-1, 0)):
+        want = np.array(x.data)
+        want[i, j] = -1.0 if has[i, j] else want[i, j]
+        dense = np.array(want) + (np.eye(3) if unit_diagonal else 0)
+        want[i] = np.where(has[i], 2 * dense[i], want[i])
+        same(traced(i, j).data, jnp.asarray(want))
+    with pytest.raises(tj.MutationError, match="cannot be written by itself"):
+        tj.new_ref(x).data[0, 0] = 1.0
+
+
+def test_other_kept_storage():
+    """A band has corners that no entry of the matrix reads; a permutation looks at its indices."""
+    band = tj.new_ref(tj.Banded(jnp.ones((3, 3)), 1, 1))
+    with pytest.raises(tj.MutationError, match=r"whole array, `ref\[\.\.\.\] = a`"):
+        band.bands[0, 0] = 1.0
+    permutation = tj.new_ref(tj.Permutation([2, 0, 1]))
+    with pytest.raises(tj.MutationError, match="checks these indices"):
+        permutation.indices[0] = 0
+    permutation[...] = tj.Permutation([0, 2, 1])
+    assert permutation[...].indices.tolist() == [0, 2, 1]
+    nested = tj.new_ref(tj.Kronecker(tj.Symmetric(FULL), FULL))
+    with pytest.raises(tj.MutationError):
+        nested.factors[0].data[0, 1] = 1.0
+    nested.factors[0][0, 1] = 5.0
+    same(nested[...].factors[0], tj.Symmetric(FULL.at[0, 1].set(5.0)))
+
+
+def test_reading_entries():
+    symmetric = tj.new_ref(tj.Symmetric(FULL) * M)
+    same(symmetric[0, 1], jnp.asarray(2.0) * M)
+    lengths = tj.new_ref(FULL * M)
+    for index in ((0, 1), (slice(None), -1), (np.array([0, 2]),), (None, 1), (FULL > 3.0,)):
+        same(lengths[index], FULL[index] * M)
+
+
+def test_repr_of_what_is_traced():
+    jax.jit(lambda x: print_and_return(tj.new_ref(tj.Diagonal(x))))(NUMBERS)
+
+
+def print_and_return(ref):
+    assert repr(ref) == "StructuredRef(Diagonal(diag=float64[3]))"
+    return ref[...]
