@@ -47,29 +47,30 @@ UNARY: dict[str, Callable[[Primal], Primal]] = {
 
 def algebra_samples() -> dict[str, types.AbstractArray]:
     """One 4 × 4 matrix of every type, real (`Hermitian`: complex), regular where it can be."""
-    v, off = np.array([4.0, 3.0, 5.0, 6.0]), np.array([1.0, 0.5, -1.0])
+    array: Any = np.array  # constructors take NumPy's arrays, and are annotated with what they hold
+    v, off = array([4.0, 3.0, 5.0, 6.0]), array([1.0, 0.5, -1.0])
     full = np.diag(v) + np.outer([1.0, 0.0, -1.0, 0.5], [0.5, 1.0, 1.0, -1.0])
-    block, thin = full[:2, :2], np.array([[1.0], [-1.0], [0.5], [2.0]])
+    block, thin = full[:2, :2], array([[1.0], [-1.0], [0.5], [2.0]])
     diagonal = types.Diagonal(v)
-    rows, columns = np.array([0, 1, 1, 2, 3]), np.array([0, 0, 1, 2, 3])
+    rows, columns = array([0, 1, 1, 2, 3]), array([0, 0, 1, 2, 3])
     return {
         "Diagonal": diagonal,
         "Symmetric": types.Symmetric(full),
         "Hermitian": types.Hermitian(full + 1j * full.T),
         "Triangular": types.Triangular(full),
-        "Toeplitz": types.Toeplitz(np.array([0.5, -1.0, 0.3, 4.0, 1.0, 0.2, 0.1])),
-        "Circulant": types.Circulant(np.array([4.0, 1.0, -0.5, 0.3])),
+        "Toeplitz": types.Toeplitz(array([0.5, -1.0, 0.3, 4.0, 1.0, 0.2, 0.1])),
+        "Circulant": types.Circulant(array([4.0, 1.0, -0.5, 0.3])),
         "Permutation": types.Permutation([2, 0, 3, 1]),
         "Tridiagonal": types.Tridiagonal(off, v, off[::-1]),
         "SymTridiagonal": types.SymTridiagonal(v, off),
-        "Banded": types.Banded(np.stack([off[[0, 0, 1, 2]], v, off[[2, 1, 0, 0]]]), 1, 1),
+        "Banded": types.Banded(array([off[[0, 0, 1, 2]], v, off[[2, 1, 0, 0]]]), 1, 1),
         "Sparse": types.Sparse(np.append(v, 2.0), np.stack([rows, columns], 1), (4, 4)),
-        "Scaled": types.Scaled(full, 2.0),
-        "c·Identity": types.Scaled(types.Identity(4), 2.0),
+        "Scaled": types.Scaled(full, array(2.0)),
+        "c·Identity": types.Scaled(types.Identity(4), array(2.0)),
         "Kronecker": types.Kronecker(block, types.Diagonal(v[:2])),
         "BlockDiagonal": types.BlockDiagonal(block, types.Diagonal(v[:2])),
         "LowRank": types.LowRank(thin, thin[::-1]),
-        "LowRankUpdate": types.LowRankUpdate(diagonal, thin, np.array([0.5])),
+        "LowRankUpdate": types.LowRankUpdate(diagonal, thin, array([0.5])),
         "Fill": types.Fill(1.5, (4, 4)),
         "Identity": types.Identity(4),
         "Zero": types.Zero((4, 4)),
