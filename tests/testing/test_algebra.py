@@ -144,3 +144,13 @@ def test_multiples_of_the_identity_stay_multiples():
         assert isinstance(a, tj.Scaled)
         assert isinstance(a.matrix, tj.Identity)
         np.testing.assert_allclose(tj.destructure(a), number * np.eye(3))
+
+
+def test_kronecker_plus_a_multiple_of_the_identity_takes_the_eigenvectors():
+    k = tj.Kronecker(tj.Symmetric([[2.0, 1.0], [1.0, 3.0]]), tj.Diagonal([1.0, 2.0]))
+    with tj.densify("error"):
+        x = tj.solve(k + 0.5 * tj.Identity(4), jnp.ones(4))
+        y = tj.solve(0.5 * tj.Identity(4) + k, jnp.ones(4))
+    expected = np.linalg.solve(np.asarray(tj.destructure(k)) + 0.5 * np.eye(4), np.ones(4))
+    np.testing.assert_allclose(x, expected)
+    np.testing.assert_allclose(y, expected)

@@ -132,7 +132,8 @@ def cases() -> Iterator[Case]:
     from tanjax.testing import Case, Samples
 
     s = Samples(35)
-    blocks = tj.BlockDiagonal(s.definite(2), tj.Diagonal(s.positive(1)))
+    regular = s.normal(2, 2) + 3.0 * jnp.eye(2)
+    blocks = tj.BlockDiagonal(regular, tj.Diagonal(s.positive(1)))
     same = tj.BlockDiagonal(tj.Diagonal(s.normal(2)), s.normal(1, 1))
     diagonal = tj.Diagonal(s.positive(3))
     yield Case(tj.add, blocks, same)
@@ -143,5 +144,5 @@ def cases() -> Iterator[Case]:
     yield Case(tj.solve, blocks, same)
     yield Case(tj.solve, blocks, diagonal)
     yield Case(tj.solve, diagonal, same)
-    product = tj.Kronecker(s.definite(2), tj.Diagonal(s.positive(2)))
+    product = tj.Kronecker(regular, tj.Diagonal(s.positive(2)))
     yield Case(tj.solve, product, tj.Kronecker(s.normal(2, 1), s.normal(2, 1)))
