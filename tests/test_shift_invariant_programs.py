@@ -158,3 +158,10 @@ def test_a_small_system_is_factorised_once():
     program = jax.jit(jax.value_and_grad(loss)).lower(a, jnp.ones((n, k))).compile()
     count = lambda name: program.as_text().count(f'custom_call_target="lapack_d{name}_ffi"')
     assert (count("getrf"), count("trsm")) == (1, 4)
+
+
+def test_columns_of_a_product_are_read_from_rows_apart():
+    n, k = 64, 8
+    a = tj.Toeplitz(jnp.ones(2 * n - 1))
+    program = jax.jit(lambda a, b: a @ b).lower(a, jnp.ones((n, k))).compile()
+    assert f"f64[{k},{n + 16}]" in program.as_text()
