@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Shaped
@@ -27,6 +28,7 @@ from tanjax.typing import (
 )
 
 from .shapes import SquareDiagonal, SquareTriangular
+from .stacked import split, stacked
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -182,6 +184,10 @@ def scaled_times_dense(
 def blocks_times_dense(
     a: Shaped[tj.BlockDiagonal, "m k"], b: Shaped[DenseArray, " k *n"]
 ) -> Shaped[DenseArray, " m *n"]:
+    batch = stacked(a)
+    if batch is not None:
+        products = jax.vmap(tj.matmul)(batch, split(b, batch))
+        return products.reshape(a.shape[0], *b.shape[1:])
     return jnp.concatenate(
         [
             tj.matmul(block, b[columns])
@@ -239,6 +245,7 @@ def cases() -> Iterator[Case]:
         (kronecker, tj.Kronecker(s.normal(2, 1), s.normal(2, 1))),
         (tj.Scaled(symmetric, s.normal()), s.normal(3)),
         (blocks, s.normal(3)),
+        (tj.BlockDiagonal(s.normal(1, 2), s.normal(1, 2)), s.normal(4)),
         (tj.Diagonal(s.normal(0)), s.normal(0, 2)),
     ):
         yield Case(tj.matmul, a, b)
