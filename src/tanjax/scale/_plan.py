@@ -9,7 +9,7 @@ What is too large to be run is bounded in log2 instead. Bounds overestimate, so 
 on numbers where that can be afforded (`ALARM_BUDGET`).
 
 Sharp edges. A plan holds for the numbers that it was made for; for others it is proved
-(`_proof.py`) or compared with them (`seen_right`). An estimated plan can be wrong; who runs it
+(`proof.py`) or compared with them (`seen_right`). An estimated plan can be wrong; who runs it
 looks at its results now and then (`is_estimate`).
 """
 
@@ -28,7 +28,6 @@ import numpy as np
 
 from tanjax._dtype_range import limits
 
-from . import _hosts
 from ._choice import Solved, assigned, misfits
 from ._judged import right_in, strained, unknown_primitives, unseen
 from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
@@ -36,6 +35,7 @@ from .magnitudes._evaluate import PARTS, Evaluation, evaluate, rounded, simulate
 from .magnitudes._intervals import bound
 from .magnitudes._losses import losses
 from .numbers import _range
+from .numbers._hosts import known_numbers
 from .numbers._measure import count_numbers, measure
 from .numbers._wide import scaled
 from .replay._rewrites import all_guarded, guarded
@@ -138,7 +138,7 @@ class Plan(NamedTuple):
         return list(map(self.exponents.of, self.graph.outputs))
 
 
-def identity(
+def identity_plan(
     closed: Any, free_outputs: Sequence[bool], restored: Mapping[int, Any], notes: Sequence[str]
 ) -> Plan:
     """The plan that does nothing, before any number was looked at."""
@@ -246,7 +246,7 @@ def plan(
     may); `restored`: see `_literals.py`; `thorough`: run on numbers what a first plan only
     estimated; `hide`: every product and quotient from XLA, because it made infinities.
     """
-    start, given = time.perf_counter(), _hosts.known_numbers(arguments)
+    start, given = time.perf_counter(), known_numbers(arguments)
     graph = build(closed, restored)
     said, alarms, count = [*notes, *unknown_primitives(graph)], list[str](), len(graph.uses)
     with progress(count, "planning") as advance:
@@ -282,7 +282,7 @@ def plan(
 
 def _numbers(arguments: Sequence[Any]) -> list[Any]:
     """The arguments that can be run; None for others."""
-    return [None if isinstance(x, Magnitude) else x for x in _hosts.known_numbers(arguments)]
+    return [None if isinstance(x, Magnitude) else x for x in known_numbers(arguments)]
 
 
 def _hidden(graph: ScaleGraph, solved: Solved | None) -> Solved:
