@@ -319,6 +319,22 @@ def test_a_number_out_of_its_window_is_found_by_a_look_that_rides(monkeypatch):
     np.testing.assert_allclose(f(same, k=jnp.float32(1.0))["0"].to_value("m"), 1e15, rtol=1e-6)
 
 
+@pytest.mark.parametrize("size", [3, 2000])
+def test_many_numbers_in_a_row_ride_when_that_is_done_often(monkeypatch, size):
+    """At first they are looked at in one row on the host; few numbers always are."""
+    monkeypatch.setattr(Together, "EAGER", 1)
+    monkeypatch.setattr(Together, "APART", 1)
+    f = tj.jit(lambda given: [chain(x) for x in given])
+    draw = lambda i: [jnp.full(size, 1.0 + n + i, jnp.float32) for n in range(20)]
+    for i in range(12):
+        f(draw(i))
+    program = f._compiled._recent.entries[0]
+    assert (program.riding() is not None) == (size * 20 > InRow.SHORT)
+    far = draw(0)
+    far[7] = jnp.full(size, 1e6, jnp.float32)
+    np.testing.assert_allclose(f(far)[7], np.full(size, 1e21), rtol=1e-6)
+
+
 def test_arguments_that_are_always_others_are_remembered_now_and_then():
     f = tj.jit(lambda x: x * 2.0)
     for i in range(40):

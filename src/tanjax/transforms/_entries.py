@@ -80,8 +80,9 @@ class Watch:
         looked_at = [leaves[i] for i, _ in self.pairs]
         given = [w for _, w in self.pairs]
         self._in_row = InRow(given, looked_at) if InRow.can(looked_at) else None
-        can = bool(looked_at) and not self._in_row and all(map(Together.can, looked_at))
-        worth = can and Together.is_worth(looked_at, _TOGETHER)
+        can = bool(looked_at) and all(map(Together.can, looked_at))
+        few = self._in_row is not None and self._in_row.is_short
+        worth = can and not few and Together.is_worth(looked_at, _TOGETHER)
         self._together = Together(given) if worth else None
 
     def begin(self, leaves: Sequence[Any]) -> Any:
@@ -97,7 +98,7 @@ class Watch:
         return self._together.riding(program, [i for i, _ in self.pairs], known)
 
     def takes(self, leaves: Sequence[Any], begun: Any = None) -> bool:
-        if self._in_row is not None:
+        if self._in_row is not None and begun is None:
             return self._in_row.inside([leaves[i] for i, _ in self.pairs])
         if self._together is not None:
             return self._together.inside([leaves[i] for i, _ in self.pairs], begun)
