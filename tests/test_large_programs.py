@@ -137,7 +137,7 @@ def test_what_is_no_multiple_of_the_identity_is_dense_and_says_so():
     uneven = tj.Sum(shifted(jnp.ones(2), *FACTORS).terms[0], tj.Diagonal(jnp.arange(1.0, 13.0)))
     not_symmetric = tj.Sum(tj.Kronecker(*map(jnp.triu, FACTORS)), IDENTITY)
     for a in (uneven, not_symmetric):
-        with tj.densify("error"), pytest.raises(tj.NoRuleError, match="Scaled"):
+        with tj.densify("error"), pytest.raises(tj.NoRuleError, match="multiple of the identity"):
             tj.solve(a, Y)
         with tj.densify("allow"):
             np.testing.assert_allclose(a @ tj.solve(a, Y), Y, atol=1e-9)

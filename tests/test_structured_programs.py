@@ -95,7 +95,9 @@ def blocks(count, m):
     return tj.BlockDiagonal(*(normal(m, m, phase=0.1 + 0.2 * i) / m + eye for i in range(count)))
 
 
-def test_equal_blocks_are_one_batch():
+def test_equal_blocks_are_one_batch(monkeypatch):
+    """Where they cannot be spread over devices."""
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
     count, m = 4, 48
     program = compiled(tj.matmul, blocks(count, m), normal(N, K))
     assert not re.search(rf"f32\[{m},{K}\]", program.as_text())  # no rows of one block alone

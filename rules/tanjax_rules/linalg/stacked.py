@@ -2,10 +2,14 @@
 
 A product or a factorisation of a small matrix takes less time than starting it does, so that many
 of them are one call of a batched routine, and a program that does not grow with their number.
+
+Sharp edge: where a process has several devices, blocks stay apart. Their rows may be spread over
+the devices, which nobody knows while a program is traced, and a batch of them would be sent around.
 """
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Shaped
 
@@ -19,7 +23,7 @@ SMALL = 128 * 128
 def stacked(a: Shaped[tj.BlockDiagonal, "m n"]) -> Shaped[DenseArray, "blocks _ _"] | None:
     """The blocks as a batch, if they are small dense matrices of one shape and dtype."""
     first, *others = a.blocks
-    if not others or tj.is_structured(first) or first.size > SMALL:
+    if jax.device_count() > 1 or not others or tj.is_structured(first) or first.size > SMALL:
         return None
     alike = lambda x: not tj.is_structured(x) and (x.shape, x.dtype) == (first.shape, first.dtype)
     return jnp.stack(a.blocks) if all(map(alike, others)) else None
