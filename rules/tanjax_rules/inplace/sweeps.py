@@ -26,9 +26,11 @@ def sweep_in_numpy(x: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return x
 
 
-def check_dtypes(x: DenseArray, *others: DenseArray) -> None:
-    """Refuse what the memory of `x` does not hold; NumPy would cut it off."""
-    if jnp.result_type(x.dtype, *others) != x.dtype:
+def check_arguments(x: DenseArray, a: DenseArray, b: DenseArray) -> None:
+    """Refuse what the memory of `x` does not hold; NumPy would broadcast it, or cut it off."""
+    if not x.shape == b.shape == a.shape[1:] == a.shape[:1]:
+        raise tj.ShapeError(f"gauss_seidel: shapes {x.shape}, {a.shape}, {b.shape} of `x, a, b`.")
+    if jnp.result_type(x.dtype, a, b) != x.dtype:
         raise TypeError(f"gauss_seidel: `x` is {x.dtype}, which does not hold the result.")
 
 
@@ -38,7 +40,7 @@ def gauss_seidel(
 ) -> None:
     """Overwrite `x`, of shape `(n,)`, by a better solution of `a @ x = b`, in NumPy.
 
-    All of the dtype of `x`, or smaller. **Cost:** O(n²), on the host. **Derivative:** `gauss_seidel_rule`; without it JAX refuses to
+    **Raises:** `ShapeError`, and `TypeError` if `x` is real and others are not. **Cost:** O(n²), on the host. **Derivative:** `gauss_seidel_rule`; without it JAX refuses to
     differentiate a callback. **References:** Saad, Iterative Methods for Sparse Linear Systems,
     section 4.1.
 
@@ -47,7 +49,7 @@ def gauss_seidel(
     >>> x[...].tolist()
     [1.0, 1.0]
     """
-    check_dtypes(x, a, b)
+    check_arguments(x, a, b)
     after = jax.ShapeDtypeStruct(x.shape, x.dtype)
     x[...] = jax.pure_callback(sweep_in_numpy, after, x[...], a, b, vmap_method="sequential")
 
@@ -79,7 +81,7 @@ def gauss_seidel_rule(
 
 def definition(x: DenseArray, a: DenseArray, b: DenseArray) -> tj.Transition:
     """The same sweep in JAX."""
-    check_dtypes(x, a, b)
+    check_arguments(x, a, b)
     new = jsl.solve_triangular(a, b - jnp.triu(a, 1) @ x, lower=True)
     return tj.Transition((new,), None)
 
