@@ -161,13 +161,6 @@ def sparse_multiply(
     return a.replace(values=a.values * b.entries_at(a.pattern.rows, a.pattern.columns))
 
 
-@tj.multiply.implementation(tj.AbstractArray, tj.Sparse, differentiate=True)
-def multiply_sparse(
-    a: Shaped[tj.AbstractArray, "m n"], b: Shaped[tj.Sparse, "m n"]
-) -> Shaped[AnyArray, "m n"]:
-    return tj.multiply(b, a)
-
-
 @tj.multiply.implementation(tj.Sparse, tj.Fill, differentiate=True)
 def sparse_multiply_fill(
     a: Shaped[tj.Sparse, "m n"], b: Shaped[tj.Fill, "m n"]
@@ -188,6 +181,7 @@ def _register() -> None:
         tj.add.implementation(summand, tj.Sparse, **smooth)(add_sparse)
     for sparser in (tj.Diagonal, tj.Zero):
         tj.multiply.implementation(tj.Sparse, sparser, **smooth)(multiply_sparser)
+    tj.multiply.implementation(tj.AbstractArray, tj.Sparse, **smooth)(multiply_sparser)
 
 
 _register()
