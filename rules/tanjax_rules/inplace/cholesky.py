@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def factor_cholesky(a: Shaped[jax.Ref, "n n"]) -> None:
     r"""Overwrite a Hermitian positive definite matrix by $L$, where $L L^H$ is the matrix.
 
-    The lower triangle of `a`, of shape `(n, n)`, is read; the upper one is cleared. Unblocked, column
-    by column (left-looking).
+    The lower triangle of `a`, of shape `(n, n)`, is read; the upper one is cleared. Unblocked,
+    column by column (left-looking).
 
     **Cost:** $O(n^3)$; in reverse mode by the rule at most 4 times the memory of `a`, where the
     derived one would store `a` once for each column. **Derivative:** `factor_cholesky_rule`.
@@ -78,5 +78,8 @@ def cases() -> Iterator[Case]:
     from tanjax.testing import Case, Samples
 
     s = Samples(31)
-    for a, noise in ((s.definite(3), s.normal(3, 3)), (s.definite(2, complex=True), s.complex(2, 2))):
+    for a, noise in (
+        (s.definite(3), s.normal(3, 3)),
+        (s.definite(2, complex=True), s.complex(2, 2)),
+    ):
         yield Case(factor_cholesky.transition, a + jnp.triu(noise, 1))

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Shaped
 
 import tanjax as tj
@@ -17,18 +16,18 @@ if TYPE_CHECKING:
 
 
 @tj.inplace(mutates=("x", "key"))
-def diffuse(x: Shaped[jax.Ref, "..."], key: Shaped[jax.Ref, "..."], size: Scalar) -> None:
+def diffuse(x: Shaped[jax.Ref, ...], key: Shaped[jax.Ref, ...], size: Scalar) -> None:
     r"""A step of a random walk: $x \leftarrow x + \sigma z$ with a fresh normal $z$.
 
     `x` of any shape; `key` a key of `jax.random`, old or new; `size` the standard deviation.
 
     **Derivative:** that of the path, for the numbers that were drawn; the key has none.
 
-    >>> x, key = tj.new_ref((jnp.zeros(2), jax.random.key(0)))
+    >>> x, key = tj.new_ref((jax.numpy.zeros(2), jax.random.key(0)))
     >>> diffuse(x, key, 0.1)
     >>> first = x[...]
     >>> diffuse(x, key, 0.1)  # other numbers
-    >>> bool(jnp.any(x[...] == 2 * first))
+    >>> bool((x[...] == 2 * first).any())
     False
     """
     kept, used = jax.random.split(key[...])

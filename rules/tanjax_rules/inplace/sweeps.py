@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 import tanjax as tj
-from tanjax.typing import DenseArray, Function
+from tanjax.typing import AnyArray, DenseArray, Function
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -26,7 +26,7 @@ def sweep_in_numpy(x: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return x
 
 
-def check_arguments(x: DenseArray, a: DenseArray, b: DenseArray) -> None:
+def check_arguments(x: AnyArray, a: DenseArray, b: DenseArray) -> None:
     """Refuse what the memory of `x` does not hold; NumPy would broadcast it, or cut it off."""
     if not x.shape == b.shape == a.shape[1:] == a.shape[:1]:
         raise tj.ShapeError(f"gauss_seidel: shapes {x.shape}, {a.shape}, {b.shape} of `x, a, b`.")
@@ -40,9 +40,9 @@ def gauss_seidel(
 ) -> None:
     """Overwrite `x`, of shape `(n,)`, by a better solution of `a @ x = b`, in NumPy.
 
-    **Raises:** `ShapeError`, and `TypeError` if `x` is real and others are not. **Cost:** O(n²), on the host. **Derivative:** `gauss_seidel_rule`; without it JAX refuses to
-    differentiate a callback. **References:** Saad, Iterative Methods for Sparse Linear Systems,
-    section 4.1.
+    **Raises:** `ShapeError`, and `TypeError` if `x` is real and others are not. **Cost:** O(n²), on
+    the host. **Derivative:** `gauss_seidel_rule`; without it JAX refuses to differentiate a
+    callback. **References:** Saad, Iterative Methods for Sparse Linear Systems, section 4.1.
 
     >>> x = tj.new_ref(jnp.zeros(2))
     >>> gauss_seidel(x, jnp.array([[2.0, 0.0], [1.0, 4.0]]), jnp.array([2.0, 5.0]))
@@ -58,7 +58,7 @@ def gauss_seidel(
 def gauss_seidel_rule(
     x: Shaped[DenseArray, " n"], a: Shaped[DenseArray, "n n"], b: Shaped[DenseArray, " n"]
 ) -> tuple[tj.Transition, Function]:
-    r"""$L x' = b - U x$, with $L$ the lower triangle and $U = A - L$, gives $\bar b = L^{-\top} \bar x'$.
+    r"""$L x' = b - U x$ gives $\bar b = L^{-\top} \bar x'$, with triangles $L + U = A$.
 
     The first line is the transition and not `primal`: second derivatives come back here, instead
     of to NumPy.

@@ -177,6 +177,10 @@ class InPlace:
 
     # -- registering ---------------------------------------------------------------------------
 
+    @overload
+    def natural_rule(self, rule: Function, /) -> Function: ...
+    @overload
+    def natural_rule(self, *types: type, **options: Any) -> Callable[[Function], Function]: ...
     def natural_rule(self, *types: Any, **options: Any) -> Any:
         """Register a rule of the transition; bare, or for these array types.
 
@@ -189,6 +193,10 @@ class InPlace:
 
     def_pullback = natural_rule
 
+    @overload
+    def inplace_rule(self, rule: Function, /) -> Function: ...
+    @overload
+    def inplace_rule(self, *types: type, **options: Any) -> Callable[[Function], Function]: ...
     def inplace_rule(self, *types: Any, **options: Any) -> Any:
         """Register a rule whose pullback mutates cotangents, as Mooncake's do.
 
