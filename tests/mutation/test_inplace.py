@@ -468,8 +468,9 @@ def test_changes_of_shape_and_dtype():
     def narrow(x):
         x[...] = x[...].astype(jnp.float32)
 
-    with pytest.raises(tj.ShapeError, match="grow: a write does not have the shape"):
+    with pytest.raises(tj.ShapeError, match="grow: a write does not have the shape") as caught:
         grow(jax.new_ref(X))
+    assert "JAX says: Invalid shape" in str(caught.value)  # explained once, by the innermost
     with pytest.raises(tj.MutationError, match="narrow: a write does not have the dtype"):
         narrow.transition(X)
 
