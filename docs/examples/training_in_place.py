@@ -7,8 +7,8 @@ gradient are `jax.Ref`s. Each step scans over eight micro-batches, adds their gr
 buffer in the backward pass itself, and updates parameters and momenta where they stand. The same
 loop in functions, which carries a sum of gradients and makes new parameters and momenta, must give
 the same losses and parameters. Memory is what XLA says of the compiled steps: the one in place
-copies the parameters once, because it reads the old ones until it writes the new. Exits with an
-error if the two disagree, or if the step in place needs more than the other.
+makes no new arrays, and needs one more copy of the parameters as scratch. Exits with an error if
+the two disagree, or if the step in place needs more than the other.
 """
 
 from __future__ import annotations

@@ -351,6 +351,12 @@ SYMMETRIC = jax.tree.map(jax.new_ref, tj.Symmetric(matrix()))
             r"\['b'\] has the wrong dtype.*expected: float64.*got: Ref of float32",
         ),
         (
+            PLAIN,
+            {"a": REF, "b": jax.new_ref(X.astype(complex))},
+            tj.CotangentError,
+            r"\['b'\] has the wrong dtype.*got: Ref of complex128",
+        ),
+        (
             {"a": REF, "b": X},
             {"a": OTHER, "b": jax.new_ref(X)},
             tj.MutationError,
@@ -375,6 +381,7 @@ SYMMETRIC = jax.tree.map(jax.new_ref, tj.Symmetric(matrix()))
         "shape",
         "complex",
         "narrower",
+        "complex buffer",
         "Ref as parameter",
         "other type",
         "other StructuredRef",
