@@ -2,7 +2,7 @@
 
 Each is an example of a way to differentiate: `cholesky`, `triangular`, `axpy` and `fourier` have a
 rule of the author, `sweeps` calls NumPy and cannot do without one; `givens`, `ring` and `random`
-are differentiated as they are.
+are differentiated as they are. `optimisers` write to parameters and moments.
 """
 
 from . import (
@@ -10,6 +10,7 @@ from . import (
     cholesky as cholesky,
     fourier as fourier,
     givens as givens,
+    optimisers as optimisers,
     random as random,
     ring as ring,
     sweeps as sweeps,
