@@ -173,3 +173,31 @@ def test_gaussian_divergence():
 
     q = {"noise": jnp.array([1.0, 2.0, 1.5, 0.7]), "loadings": normal(4, 2), "mean": normal(4)}
     assert_same_gradient(ours, theirs, q)
+
+
+def products_always_made(text, n):
+    """Products of two n-by-n matrices in a lowered program, but for those in branches."""
+    square, branches, count = f"tensor<{n}x{n}xf64>", None, 0
+    for line in text.splitlines():
+        if branches is None and "stablehlo.case" in line:
+            branches = line[: len(line) - len(line.lstrip())] + "})"
+        elif branches is not None and line.startswith(branches):
+            branches = None
+        elif branches is None and "dot_general" in line:
+            count += f"({square}, {square})" in line
+    return count
+
+
+@pytest.mark.parametrize(("kind", "count"), [("eigh", 1), ("svd", 3)])
+def test_a_spectrum_without_ties_pays_no_product_for_them(kind, count):
+    n = 12
+
+    def loss(a, b):
+        if kind == "eigh":
+            w, v = tj.eigh(tj.Symmetric(a))
+            return jnp.sum((v * jnp.exp(w)) @ (v.T @ b))
+        u, s, vh = tj.svd(a, full_matrices=False)
+        return jnp.sum((u * s) @ (vh @ b))
+
+    lowered = jax.jit(jax.grad(loss)).lower(jnp.ones((n, n)), jnp.ones((n, 2)))
+    assert products_always_made(lowered.as_text(), n) == count

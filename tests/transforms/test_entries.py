@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from tanjax.scale import _proof
+from tanjax.scale import proof
+from tanjax.scale.numbers import Window, inside
 from tanjax.scale.numbers._in_row import InRow
-from tanjax.scale.numbers._measure import Window, inside
 from tanjax.scale.numbers._together import Together
 from tanjax.transforms import _entries
 from tanjax.transforms._entries import others
@@ -84,7 +84,7 @@ def test_a_result_that_was_started_before_its_argument_was_looked_at_does_not_co
 def dear(monkeypatch):
     """Programs that no proof covers, and too dear to be looked at on every call."""
     monkeypatch.setattr(_entries, "DEAR", 0.0)
-    monkeypatch.setattr(_proof, "widest", lambda *_: None)
+    monkeypatch.setattr(proof, "widest", lambda *_: None)
 
 
 @pytest.mark.usefixtures("dear")

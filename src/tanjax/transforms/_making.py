@@ -76,14 +76,14 @@ class Making:
 
     def case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Case:
         """The function, traced for such arguments."""
-        from tanjax.scale.graph import _literals
+        from tanjax.scale.graph import trace
 
         from ._entries import Case
         from ._returned import Returned
 
         with planned():
             try:
-                closed, out, restored, notes = _literals.trace(
+                closed, out, restored, notes = trace(
                     lambda: self.jitted.trace(*args, **kwargs),
                     self.given.on_leaves(args, kwargs),
                     jax.tree.leaves(self.given.dynamic(args, kwargs)),
@@ -105,13 +105,13 @@ class Making:
 
     def plan(self, case: Case, leaves: Sequence[Any], **how: Any) -> Any:
         """A new plan for these numbers."""
-        from tanjax.scale import _hosts, _plan
+        from tanjax.scale import agreed, plan as plan_for
 
         from ._entries import Entry
 
         how |= {"restored": case.restored, "notes": case.notes}
-        ask = functools.partial(_plan.plan, case.closed, leaves, case.free, **how)
-        plan = _hosts.agreed(ask, leaves) if self._is_over_hosts else ask()
+        ask = functools.partial(plan_for, case.closed, leaves, case.free, **how)
+        plan = agreed(ask, leaves) if self._is_over_hosts else ask()
         program = self.jitted
         if not plan.identity:
             program = self._program(case, (plan.exponents, plan.method), self._replayed, plan)

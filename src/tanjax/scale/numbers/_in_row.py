@@ -19,7 +19,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ._measure import UNSIGNED, Window, ends_of, inside, is_on_host
+from ._extremes import UNSIGNED, Window, ends_of, is_on_host
+from ._measure import inside
 
 _BUFFERS = "efd"  # dtypes that Python's buffers know: JAX's arrays are joined like strings
 
