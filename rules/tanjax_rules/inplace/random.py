@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @tj.inplace(mutates=("x", "key"))
-def diffuse(x: Shaped[jax.Ref, ...], key: Shaped[jax.Ref, ...], size: Scalar) -> None:
+def diffuse(x: Shaped[jax.Ref, " ..."], key: Shaped[jax.Ref, " ..."], size: Scalar) -> None:
     r"""A step of a random walk: $x \leftarrow x + \sigma z$ with a fresh normal $z$.
 
     `x` of any shape; `key` a key of `jax.random`, old or new; `size` the standard deviation.

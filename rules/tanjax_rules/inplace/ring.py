@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @tj.inplace(mutates=("buffer", "head"))
 def push(
-    buffer: Shaped[jax.Ref, "n ..."], head: Integer[jax.Ref, ""], value: Shaped[DenseArray, ...]
-) -> Shaped[DenseArray, ...]:
+    buffer: Shaped[jax.Ref, "n ..."], head: Integer[jax.Ref, ""], value: Shaped[DenseArray, " ..."]
+) -> Shaped[DenseArray, " ..."]:
     """Overwrite the oldest of n values by `value`, move the head, and return the oldest.
 
     `buffer` has shape `(n, ...)`, `head` is an integer, `value` has shape `(...)`.

@@ -182,7 +182,7 @@ class InPlace:
     def natural_rule(self, rule: Function, /) -> Function: ...
     @overload
     def natural_rule(self, *types: type, **options: Any) -> Callable[[Function], Function]: ...
-    def natural_rule(self, *types: Any, **options: Any) -> Any:
+    def natural_rule(self, *types: type | Function, **options: Any) -> Function:
         """Register a rule of the transition; bare, or for these array types.
 
         **Arguments:** `rule(*before) -> (transition, pullback)`, where
@@ -198,7 +198,7 @@ class InPlace:
     def inplace_rule(self, rule: Function, /) -> Function: ...
     @overload
     def inplace_rule(self, *types: type, **options: Any) -> Callable[[Function], Function]: ...
-    def inplace_rule(self, *types: Any, **options: Any) -> Any:
+    def inplace_rule(self, *types: type | Function, **options: Any) -> Function:
         """Register a rule whose pullback mutates cotangents, as Mooncake's do.
 
         **Arguments:** `rule(*before) -> (transition, pullback)`, where
