@@ -37,6 +37,7 @@ class Buffers(Protocol):
         """
 
 
+@runtime_checkable
 class _Match(Protocol):
     def __call__(
         self, into: PyTree, args: Sequence[PyTree], kwargs: PyTree, argnums: Argnums
