@@ -108,7 +108,7 @@ def test_wheel_entry_points(wheel):
     (name,) = [name for name in archive.namelist() if name.endswith("/entry_points.txt")]
     entries = configparser.ConfigParser()
     entries.read_string(archive.read(name).decode())
-    packs = ("factorizations", "linalg", "matrix_functions")
+    packs = ("factorizations", "inplace", "linalg", "matrix_functions")
     assert dict(entries["tanjax.rules"]) == {name: f"tanjax_rules.{name}" for name in packs}
     assert dict(entries["pytest11"]) == {"tanjax": "tanjax.testing.pytest_plugin"}
 

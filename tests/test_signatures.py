@@ -31,6 +31,8 @@ UNSAID = {
 PLAIN = (
     *(bool, str, int, float, float | None),
     *(tj.typing.Axis, tj.typing.Function, tj.Factorization, tj.rules.Algorithm),
+    # Of a rule in place: the state has the shapes of the arguments that are mutated.
+    tuple[tj.Transition, tj.typing.Function],
 )
 # Parameters whose names say that no array is meant: options of JAX, handed through.
 OPTIONS = ("in_axes", "out_axes", "options", "kwargs")

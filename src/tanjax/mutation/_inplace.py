@@ -178,7 +178,11 @@ class InPlace:
 
     # -- registering ---------------------------------------------------------------------------
 
-    def natural_rule(self, *types: Any, **options: Any) -> Any:
+    @overload
+    def natural_rule(self, rule: Function, /) -> Function: ...
+    @overload
+    def natural_rule(self, *types: type, **options: Any) -> Callable[[Function], Function]: ...
+    def natural_rule(self, *types: type | Function, **options: Any) -> Function:
         """Register a rule of the transition; bare, or for these array types.
 
         **Arguments:** `rule(*before) -> (transition, pullback)`, where
@@ -190,7 +194,11 @@ class InPlace:
 
     def_pullback = natural_rule
 
-    def inplace_rule(self, *types: Any, **options: Any) -> Any:
+    @overload
+    def inplace_rule(self, rule: Function, /) -> Function: ...
+    @overload
+    def inplace_rule(self, *types: type, **options: Any) -> Callable[[Function], Function]: ...
+    def inplace_rule(self, *types: type | Function, **options: Any) -> Function:
         """Register a rule whose pullback mutates cotangents, as Mooncake's do.
 
         **Arguments:** `rule(*before) -> (transition, pullback)`, where

@@ -252,7 +252,7 @@ def new_ref(tree: PyTree) -> PyTree:
     **Raises:** `MutationError` for a leaf that is a Ref already, or no array.
     **Cost:** a copy of every array. **Derivative:** the identity, in a discharged function.
 
-    >>> height = new_ref(jnp.array([1.0, 2.0]))
+    >>> height = new_ref(jax.numpy.array([1.0, 2.0]))
     >>> height[0] = 5.0
     >>> freeze(height).tolist()
     [5.0, 2.0]

@@ -20,7 +20,7 @@ from ._operation import before_lookup
 from ._table import Journal
 
 GROUP = "tanjax.rules"
-SHIPPED = ("factorizations", "linalg", "matrix_functions")
+SHIPPED = ("factorizations", "inplace", "linalg", "matrix_functions")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ from ._chosen import Argnums, check_differentiable, moving_leaves, places
 from ._units import Stripped
 
 
+@runtime_checkable
 class Buffers(Protocol):
     """Buffers that were found to fit the arguments of one call."""
 
@@ -36,6 +37,7 @@ class Buffers(Protocol):
         """
 
 
+@runtime_checkable
 class _Match(Protocol):
     def __call__(
         self, into: PyTree, args: Sequence[PyTree], kwargs: PyTree, argnums: Argnums
