@@ -121,13 +121,17 @@ from .dispatch import (
     transpose as transpose,
 )
 from .mutation import (
+    GradientRefs as GradientRefs,
     InPlace as InPlace,
     StructuredRef as StructuredRef,
     Transition as Transition,
+    accumulate as accumulate,
     discharge as discharge,
     freeze as freeze,
+    gradient as gradient,
     inplace as inplace,
     new_ref as new_ref,
+    zero_refs as zero_refs,
 )
 from .registry import (
     Operation as Operation,

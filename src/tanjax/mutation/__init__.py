@@ -1,7 +1,9 @@
-"""Layer 7: functions that write to Refs, as pure ones, with rules on their transitions."""
+"""Layer 7: functions that write to Refs, with true derivatives; gradients into buffers."""
 
+from ._buffers import GradientRefs as GradientRefs
 from ._discharge import discharge as discharge
 from ._inplace import InPlace as InPlace, inplace as inplace
+from ._into import accumulate as accumulate, gradient as gradient, zero_refs as zero_refs
 from ._refs import (
     StructuredRef as StructuredRef,
     freeze as freeze,

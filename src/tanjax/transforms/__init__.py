@@ -23,5 +23,8 @@ from ._grad import (
     value_and_grad as value_and_grad,
     vjp as vjp,
 )
+from ._into import Buffers as Buffers, register_buffers as register_buffers
 from ._jit import jit as jit
+from ._natural import natural_tree as natural_tree
 from ._scale_graph import scale_graph as scale_graph
+from ._units import times_unit as times_unit

@@ -12,11 +12,19 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import arrays
-from tanjax._errors import message
 from tanjax._typing import Function
 from tanjax.arrays import is_inexact, is_structured
 
+from ._chosen import (
+    Argnums,
+    check_differentiable,
+    hold_fixed,
+    is_number,
+    moving_leaves,
+    places,
+)
 from ._eager import planned_if_lost
+from ._into import into_buffers
 from ._natural import (
     destructured_tree,
     natural_tree,
@@ -26,7 +34,6 @@ from ._natural import (
 from ._units import Stripped, common_rate, flatten_like, is_plain_leaf, times_unit
 
 P = ParamSpec("P")
-Argnums = int | Sequence[int]
 
 
 def value_and_grad(
@@ -35,24 +42,31 @@ def value_and_grad(
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
+    *,
+    into: PyTree = None,
 ) -> Callable[P, PyTree]:
     """Like `jax.value_and_grad`, with natural gradients.
 
     **Arguments:** `f`, a scalar function of pytrees that may hold structured arrays; `allow_int`:
-    an argument of integers alone is no error, its gradient is `None`.
+    an argument of integers alone is no error, its gradient is `None`; `into`: the buffers of
+    `tj.zero_refs`, with several `argnums` a tuple of them.
 
     **Returns:** a function giving the value and the gradient: for every dense array an array, for
     every structured one its natural cotangent (the same type for linear types, factored or
     dense otherwise), `None` for leaves that are integers, booleans or no arrays at all (the
     activation function of a Module). The gradient of a quantity is one, in `[loss]/[x]`.
+    With `into` the value alone: the gradient is *added* to the buffers, and never planned anew.
 
-    **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate.
+    **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate; with `into`
+    `CotangentError`, `AliasError`, `MutationError`, `UnitError` for buffers that do not fit.
     """
+    if into is not None:
+        return into_buffers(f, argnums, has_aux, holomorphic, allow_int, into)
 
     def derivative(*args: P.args, **kwargs: P.kwargs) -> PyTree:
         if not allow_int:
-            _check_differentiable("grad", args, argnums)
-        held, moving, restore = _hold_fixed(f, args, argnums)
+            check_differentiable("grad", args, argnums)
+        held, moving, restore = hold_fixed(f, args, argnums)
         stripped = Stripped(held, has_aux)
         run = jax.value_and_grad(
             stripped, argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=True
@@ -81,10 +95,13 @@ def grad(
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
+    *,
+    into: PyTree = None,
 ) -> Callable[P, PyTree]:
     """Like `jax.grad`, with natural gradients: `value_and_grad` without the value.
 
     **Returns:** a function giving the gradient, with `has_aux` a pair of gradient and aux value.
+    With `into`, buffers as in `value_and_grad`, to which it is added: nothing, or the aux value.
     **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate. Warns
     `HiddenCotangentWarning` (not under `jit`) if `f` reads fields that the array does not
     determine.
@@ -93,10 +110,13 @@ def grad(
     range, is planned too; numbers that leave the range on the way and come back are not seen.
     **Cost:** that of `jax.grad`, and J⁺ᵀ of every structured argument.
     """
-    both = value_and_grad(f, argnums, has_aux, holomorphic, allow_int)
+    both = value_and_grad(f, argnums, has_aux, holomorphic, allow_int, into=into)
 
     @functools.wraps(f)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> PyTree:
+        if into is not None:
+            value = both(*args, **kwargs)
+            return value[1] if has_aux else None
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
@@ -260,13 +280,13 @@ def _jacobian(
     mode: Any, f: Function, argnums: Argnums, has_aux: bool, holomorphic: bool
 ) -> Function:
     def derivative(*args: PyTree, **kwargs: PyTree) -> PyTree:
-        _check_differentiable("jacobian", args, argnums)
-        chosen = [args[i] for i in _tuple(argnums)]
-        leaves, join = _inexact(chosen)
+        check_differentiable("jacobian", args, argnums)
+        chosen = [args[i] for i in places(argnums)]
+        leaves, join = moving_leaves(chosen)
 
         def joined(leaves: PyTree) -> PyTree:
             full = list(args)
-            for i, x in zip(_tuple(argnums), join(leaves), strict=True):
+            for i, x in zip(places(argnums), join(leaves), strict=True):
                 full[i] = x
             out = f(*full, **kwargs)
             out, aux = out if has_aux else (out, None)
@@ -292,19 +312,6 @@ def _jacobian(
     return wrapped
 
 
-def _inexact(tree: PyTree) -> PyTree:
-    leaves, treedef = jax.tree.flatten(tree)
-    places = [i for i, x in enumerate(leaves) if is_inexact(x)]
-
-    def join(new: PyTree) -> PyTree:
-        full = list(leaves)
-        for i, x in zip(places, new, strict=True):
-            full[i] = x
-        return jax.tree.unflatten(treedef, full)
-
-    return [jnp.asarray(leaves[i]) for i in places], join
-
-
 def _natural_rows(out: PyTree, columns: PyTree, chosen: PyTree, single: bool) -> PyTree:
     """From Jacobians in stored coordinates to natural blocks, for every array of the output."""
     outs, tree = jax.tree.flatten(out)
@@ -321,48 +328,9 @@ def _natural_rows(out: PyTree, columns: PyTree, chosen: PyTree, single: bool) ->
 
 
 def _no_tangent(o: PyTree, p: PyTree) -> PyTree:
-    if not _is_number(p):
+    if not is_number(p):
         return p
     return np.zeros(jnp.shape(o) + jnp.shape(p), jax.dtypes.float0)
-
-
-def _is_number(x: PyTree) -> bool:
-    """Whether JAX can trace a leaf."""
-    return hasattr(x, "dtype") or isinstance(x, bool | int | float | complex)
-
-
-def _hold_fixed(f: Function, args: Sequence[PyTree], argnums: Argnums) -> PyTree:
-    """`f` and its arguments without the leaves that are no arrays, and the way back for gradients.
-
-    Functions and texts in a tree (the activation of a Module) cannot be traced; they are put back
-    inside `f`, and stand in their places in the gradient, which says `None` of them.
-    """
-    trees = {i: jax.tree.flatten(args[i]) for i in _tuple(argnums)}
-    if all(_is_number(leaf) for leaves, _ in trees.values() for leaf in leaves):
-        return f, args, lambda structural: structural
-
-    def join(i: int, numbers: PyTree) -> PyTree:
-        rest = iter(numbers)
-        leaves, tree = trees[i]
-        return tree.unflatten([next(rest) if _is_number(leaf) else leaf for leaf in leaves])
-
-    def whole(*moving: PyTree, **kwargs: PyTree) -> PyTree:
-        return f(*(join(i, m) if i in trees else m for i, m in enumerate(moving)), **kwargs)
-
-    def restore(structural: PyTree) -> PyTree:
-        if isinstance(argnums, int):
-            return join(argnums, structural)
-        return tuple(join(i, s) for i, s in zip(argnums, structural, strict=True))
-
-    moving = [
-        [leaf for leaf in trees[i][0] if _is_number(leaf)] if i in trees else a
-        for i, a in enumerate(args)
-    ]
-    return whole, moving, restore
-
-
-def _tuple(argnums: Argnums) -> tuple[int, ...]:
-    return (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
 
 def _per_argument(
@@ -371,16 +339,3 @@ def _per_argument(
     if isinstance(argnums, int):
         return convert(args[argnums], structural)
     return tuple(convert(args[i], s) for i, s in zip(argnums, structural, strict=True))
-
-
-def _check_differentiable(name: str, args: Sequence[PyTree], argnums: Argnums) -> None:
-    for i in _tuple(argnums):
-        leaves = jax.tree.leaves(args[i])
-        if leaves and not any(map(is_inexact, leaves)):
-            raise TypeError(
-                message(
-                    f"{name}: argument {i} has nothing to differentiate.",
-                    f"dtypes: {sorted(map(str, map(jnp.result_type, filter(_is_number, leaves))))}",
-                    hint="convert it to a floating dtype, or leave it out of `argnums`.",
-                )
-            )

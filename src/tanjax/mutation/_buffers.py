@@ -1,0 +1,316 @@
+"""Which buffer belongs to which number array of a tree, and whether it can take what comes.
+
+A tree of buffers has the structure of the tree whose gradient it takes, with a `jax.Ref` for every
+leaf that moves. Every way in which the two can differ is an error that names the leaf, raised
+before anything is added: what is added to the wrong place cannot be taken back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
+
+from tanjax import units
+from tanjax._errors import (
+    AliasError,
+    CotangentError,
+    MutationError,
+    ScaleError,
+    UnitError,
+    describe,
+    message,
+)
+from tanjax._typing import DType, Natural, Pullback, Scalar
+from tanjax.arrays import Unitful, convert, is_inexact, is_structured
+from tanjax.units import Unit
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class GradientRefs:
+    """Buffers for the gradient of a loss with a unit.
+
+    **Fields:** `refs`, a tree of Refs like the parameters; `unit`, static: that of the loss, in
+    which the numbers are added.
+    """
+
+    refs: PyTree
+    unit: Unit = dataclasses.field(metadata={"static": True})
+
+
+class Slot(NamedTuple):
+    """One number array that moves, and its buffer; `units` if they are in different ones."""
+
+    path: str
+    leaf: PyTree
+    ref: Any
+    units: tuple[Unit, Unit] | None
+
+    def add(self, cotangent: Natural) -> None:
+        """Add the cotangent of the leaf to the buffer, in its unit and dtype."""
+        if self.units is not None:
+            cotangent = convert(cotangent, self.units[0].inverse, self.units[1].inverse)
+        self.ref[...] += cotangent.astype(self.ref.dtype)
+
+    def read(self) -> Natural:
+        """The cotangent of the leaf, in the dtype of the buffer."""
+        value = self.ref[...]
+        if self.units is None:
+            return value
+        return convert(value, self.units[1].inverse, self.units[0].inverse)
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether JAX can add to the buffer by itself."""
+        return self.units is None and jnp.result_type(self.leaf) == self.ref.dtype
+
+
+class Matched:
+    """The buffers of one call of a gradient."""
+
+    def __init__(self, slots: list[Slot], unit: Unit) -> None:
+        self.slots, self.unit = slots, unit
+
+    def add(self, pullback: Pullback, loss: Scalar, unit: Unit | None) -> None:
+        """Pull back from the loss into the buffers."""
+        seed = _seed(loss, _checked(unit, self.unit), self.unit)
+        ad: Any = jax.ad
+        pull: Any = pullback
+        wanted = [slot.ref if slot.is_direct else ad.GradValue() for slot in self.slots]
+        try:
+            (cotangents,) = pull.with_refs(wanted)(seed)
+        except Exception as error:  # JAX has no class of its own for it
+            if "vmap" in str(error):
+                error.add_note(
+                    "Hint: a buffer cannot be added to by each of many: sum the losses inside of "
+                    "the function, or `scan` over the micro-batches."
+                )
+            raise
+        for slot, cotangent in zip(self.slots, cotangents, strict=True):
+            if not slot.is_direct:
+                slot.add(cotangent)
+
+
+def matched(where: str, x: PyTree, refs: PyTree, name: str = "") -> tuple[list[Slot], Unit]:
+    """The slots of all moving leaves of a tree, and the unit that their buffers remember."""
+    unit, tree = units.one, refs
+    if isinstance(refs, GradientRefs):
+        unit, tree = refs.unit, refs.refs
+    slots = list(_slots(where, name, x, tree))
+    check_distinct(where, slots)
+    return slots, unit
+
+
+def match_arguments(
+    into: PyTree, args: Sequence[PyTree], kwargs: PyTree, argnums: int | Sequence[int]
+) -> Matched:
+    """Find the buffer of every leaf that moves, for `tj.grad(f, into=...)`."""
+    if isinstance(argnums, int):
+        slots, unit = matched("grad", args[argnums], into, f"argument {argnums}")
+    else:
+        given = into.refs if isinstance(into, GradientRefs) else into
+        if not isinstance(given, tuple | list) or len(given) != len(argnums):
+            raise CotangentError(
+                message(
+                    "grad: `into` must have one tree of buffers per argument.",
+                    f"argnums: {tuple(argnums)}",
+                    f"into: {_kind(given)}",
+                    hint="for instance `into=(tj.zero_refs(x), tj.zero_refs(y))`.",
+                )
+            )
+        found = [
+            matched("grad", args[i], tree, f"argument {i}")
+            for i, tree in zip(argnums, given, strict=True)
+        ]
+        slots = [slot for own, _ in found for slot in own]
+        unit = _common_unit(argnums, [label for _, label in found])
+        if given is not into:
+            unit = into.unit
+    check_distinct("grad", slots, (args, kwargs))
+    return Matched(slots, unit)
+
+
+def _common_unit(argnums: Sequence[int], labels: list[Unit]) -> Unit:
+    for i, label in zip(argnums, labels, strict=True):
+        if label is not labels[0]:
+            raise UnitError(
+                message(
+                    "grad: the buffers of two arguments remember different units.",
+                    f"argument {argnums[0]}: {labels[0]}",
+                    f"argument {i}: {label}",
+                    hint="make them together: `tj.zero_refs((x, y), unit=...)`.",
+                )
+            )
+    return labels[0]
+
+
+def _slots(where: str, name: str, x: PyTree, tree: PyTree) -> Iterator[Slot]:
+    stop = lambda a: is_structured(a) or a is None
+    paths, treedef = jax.tree_util.tree_flatten_with_path(x, is_leaf=stop)
+    given = _flattened_like(where, name, treedef, tree)
+    for (path, leaf), buffer in zip(paths, given, strict=True):
+        place = f"{name}{jax.tree_util.keystr(path)}" or "the array"
+        labels = None
+        if type(leaf) is type(buffer) is Unitful:
+            labels = _labels(where, place, leaf.label.delta, buffer.label.delta)
+            leaf, buffer = leaf.stored, buffer.stored
+        numbers, own = jax.tree.flatten(leaf, is_leaf=_is_none)
+        refs = _flattened_like(where, place, own, buffer)
+        for number, ref in zip(numbers, refs, strict=True):
+            added = where == "accumulate" and ref is not None and not _is_nothing(number)
+            if added or is_inexact(number):
+                yield _checked_slot(where, Slot(place, number, ref, labels))
+
+
+def _flattened_like(where: str, place: str, treedef: Any, tree: PyTree) -> list[PyTree]:
+    try:
+        return treedef.flatten_up_to(tree)
+    except (ValueError, TypeError) as error:
+        raise CotangentError(
+            message(
+                f"{where}: the buffers are not like the tree that they belong to.",
+                f"where: {place or 'the whole tree'}",
+                f"why: {error}",
+                hint="`tj.zero_refs(x)` makes buffers for the gradient by `x`.",
+            )
+        ) from None
+
+
+def _is_none(x: PyTree) -> bool:
+    return x is None
+
+
+def _is_nothing(x: PyTree) -> bool:
+    """Whether a leaf of a gradient says that there is none, as for integers."""
+    return x is None or getattr(x, "dtype", None) == jax.dtypes.float0
+
+
+def _labels(where: str, place: str, mine: Unit, buffers: Unit) -> tuple[Unit, Unit] | None:
+    """The units of a parameter and of its buffer, if the one has to be converted."""
+    if mine is buffers:
+        return None
+    if mine.dimension is buffers.dimension:
+        return mine, buffers
+    raise UnitError(
+        message(
+            f"{where}: the buffer of {place} is one of another dimension.",
+            f"parameter: {mine} ({mine.dimension})",
+            f"buffer, made for: {buffers} ({buffers.dimension})",
+            hint="`tj.zero_refs(x)` makes buffers for the gradient by `x`.",
+        )
+    )
+
+
+def _checked_slot(where: str, slot: Slot) -> Slot:
+    """Raise, by name, for a buffer that cannot take what will be added to it."""
+    ref, leaf = slot.ref, slot.leaf
+    if not isinstance(ref, jax.Ref):
+        raise MutationError(
+            message(
+                f"{where}: {slot.path} has no buffer, but {_kind(ref)}.",
+                "why: what is added to it would be lost.",
+                hint="`tj.zero_refs(x)` makes buffers for the gradient by `x`.",
+            )
+        )
+    if isinstance(leaf, jax.Ref):
+        raise MutationError(
+            message(
+                f"{where}: {slot.path} is a Ref, and its number was meant.",
+                hint="read it first: `ref[...]`, or `tj.freeze`.",
+            )
+        )
+    fits = is_inexact(leaf) and _holds(ref.dtype, jnp.result_type(leaf))
+    if jnp.shape(leaf) != ref.shape or not fits:
+        raise CotangentError(
+            message(
+                f"{where}: the buffer of {slot.path} has the wrong "
+                f"{'dtype' if jnp.shape(leaf) == ref.shape else 'shape'}.",
+                f"expected: {jnp.result_type(leaf)}{list(jnp.shape(leaf))}, or a wider dtype"
+                if hasattr(leaf, "dtype") or is_inexact(leaf)
+                else f"expected: one for {_kind(leaf)}",
+                f"got: Ref of {ref.dtype}{list(ref.shape)}",
+                hint="`tj.zero_refs(x, dtype=...)` makes buffers that fit.",
+            )
+        )
+    return slot
+
+
+def joined_dtype(a: DTypeLike, b: DTypeLike) -> DType:
+    """The dtype that holds the numbers of both, also where JAX promotes none by itself."""
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.promote_types(a, b)
+
+
+def _holds(buffer: DType, dtype: DType) -> bool:
+    """Whether numbers of a dtype are numbers of the buffer's, and of the same kind."""
+    kind = jnp.complexfloating
+    same = jnp.issubdtype(buffer, kind) == jnp.issubdtype(dtype, kind)
+    return same and joined_dtype(buffer, dtype) == buffer
+
+
+def check_distinct(where: str, slots: list[Slot], arguments: PyTree = ()) -> None:
+    """Raise if a Ref is the buffer of two leaves, or something that the function can read."""
+    seen: dict[int, str] = {}
+    for slot in slots:
+        if id(slot.ref) in seen:
+            raise AliasError(
+                message(
+                    f"{where}: one Ref is the buffer of two arrays.",
+                    f"first: {seen[id(slot.ref)]}",
+                    f"second: {slot.path}",
+                    hint="give each its own; `tj.zero_refs(x)` does.",
+                )
+            )
+        seen[id(slot.ref)] = slot.path
+    for leaf in jax.tree.leaves(arguments):
+        if id(leaf) in seen:
+            raise AliasError(
+                message(
+                    f"{where}: the buffer of {seen[id(leaf)]} is an argument of the function, too.",
+                    hint="the function would see half of a gradient; give it another Ref.",
+                )
+            )
+
+
+def _checked(unit: Unit | None, remembered: Unit) -> Unit:
+    """The unit of a loss, if buffers can take it."""
+    own = units.one if unit is None else unit.delta
+    if own.dimension is remembered.dimension:
+        return own
+    raise UnitError(
+        message(
+            "grad: the loss has another dimension than the buffers remember.",
+            f"loss: {own} ({own.dimension})",
+            f"buffers: {remembered} ({remembered.dimension})",
+            hint=f'`tj.zero_refs(x, unit="{own}")` makes buffers for it.',
+        )
+    )
+
+
+def _seed(loss: Scalar, own: Unit, remembered: Unit) -> Scalar:
+    """The cotangent of the loss: 1 in its unit, as a number in that of the buffers."""
+    if own is remembered:
+        return jnp.ones_like(loss)
+    multiplier, divisor = units.conversion(own.plain, remembered.plain)
+    seed = math.ldexp(multiplier / divisor, own.scale - remembered.scale)
+    span = jnp.finfo(loss.dtype)
+    if not float(span.tiny) <= seed <= float(span.max):
+        raise ScaleError(
+            message(
+                f"grad: the loss in {own} cannot be added to buffers in {remembered}.",
+                f"why: the factor {seed:.1e} does not fit in {loss.dtype}.",
+                hint="convert the loss, use a wider dtype, or buffers in a unit nearer to it.",
+            )
+        )
+    return jnp.full_like(loss, seed)
+
+
+def _kind(x: PyTree) -> str:
+    return "None" if x is None else describe(x)

@@ -1,0 +1,104 @@
+"""Gradients into buffers: `into=` of `tj.grad` and `tj.value_and_grad`, and what belongs to it.
+
+Buffers are a tree like the parameters with a `jax.Ref` for every number that moves. They hold
+*structural* cotangents, the tree that JAX adds: a natural cotangent of a `Kronecker` is a sum that
+grows with every term, its two factors have a fixed size. Natural, and with a unit, is what
+`tj.gradient` makes of them in the end.
+
+    buffers = tj.zero_refs(params)
+    step = tj.value_and_grad(loss, into=buffers)
+    losses = jax.lax.scan(lambda _, batch: (None, step(params, batch)), None, batches)[1]
+    gradient = tj.gradient(params, buffers)  # of the sum of all losses
+
+JAX knows nothing of the unit of a loss, and numbers in joules must not be added to numbers in
+calories: `tj.zero_refs(params, unit="J")` gives buffers that remember it (`GradientRefs`). Other
+buffers take losses that are plain numbers.
+
+Sharp edges. Scan the micro-batches: unrolled, nothing is saved over adding trees. `into=` adds and
+never clears. What is added cannot be looked at first: where a gradient leaves the range of its
+dtype there is no second run with a plan, as `tj.grad` makes it. Under `vmap` a buffer that is not
+mapped is JAX's error.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
+
+from tanjax import arrays, transforms, units
+from tanjax.arrays import Unitful, is_inexact
+from tanjax.units import Unit
+
+from ._buffers import GradientRefs, joined_dtype, match_arguments, matched
+
+transforms.register_buffers(match_arguments)
+
+
+def zero_refs(
+    x: PyTree, *, dtype: DTypeLike | None = None, unit: Unit | str | Unitful | None = None
+) -> PyTree:
+    """Buffers of zeros for the gradient of a loss by `x`, for `tj.grad(f, into=buffers)`.
+
+    **Arguments:** `x`, a tree of arrays, structured arrays and quantities; `dtype`, a wider one for
+    the sums: buffers of `float32` for parameters in `bfloat16`; `unit`, that of the loss.
+
+    **Returns:** a tree like `x` with a `jax.Ref` for every array with a tangent space, in its shape
+    and sharding, and `None` for others; with `unit` such a tree in a `GradientRefs`.
+    **Cost:** one copy of `x`. The backward pass adds where it stands, so that the steps of a `scan`
+    over micro-batches need no tree of gradients; buffers of a wider dtype need one as scratch.
+
+    >>> buffer = zero_refs(jnp.ones(2))
+    >>> transforms.value_and_grad(lambda x: jnp.sum(3 * x), into=buffer)(jnp.ones(2))
+    Array(6., dtype=float32)
+    >>> gradient(jnp.ones(2), buffer)
+    Array([3., 3.], dtype=float32)
+    """
+
+    def buffer(leaf: PyTree) -> PyTree:
+        if not is_inexact(leaf):
+            return None
+        kind = jnp.result_type(leaf)
+        wide = kind if dtype is None else joined_dtype(kind, dtype)
+        return jax.new_ref(jnp.zeros_like(leaf, dtype=wide))
+
+    refs = jax.tree.map(buffer, x)
+    return refs if unit is None else GradientRefs(refs, units.unit(unit).delta)
+
+
+def gradient(x: PyTree, refs: PyTree) -> PyTree:
+    """What was added to buffers, as the natural gradient that `tj.grad` gives.
+
+    **Arguments:** `x`, the parameters, at which non-linear types are read; `refs`, their buffers.
+    **Returns:** for every array its natural cotangent, `None` for integers, a quantity in
+    `[loss]/[x]` where something has a unit; in the dtype of the buffers.
+    **Raises:** `CotangentError` if the buffers are not like `x`. Warns `HiddenCotangentWarning`,
+    as `tj.grad` does. **Cost:** reads every buffer; J⁺ᵀ of every structured array.
+    """
+    slots, unit = matched("gradient", x, refs)
+    leaves, treedef = jax.tree.flatten(x)
+    rest = iter(slots)
+    primals, cotangents = list(leaves), list(leaves)
+    for i, leaf in enumerate(leaves):
+        if is_inexact(leaf):
+            cotangents[i] = next(rest).read()
+            primals[i] = jnp.asarray(leaf).astype(cotangents[i].dtype)
+        elif hasattr(leaf, "dtype"):
+            cotangents[i] = arrays.zero_leaf(leaf)
+    natural = transforms.natural_tree(treedef.unflatten(primals), treedef.unflatten(cotangents))
+    return transforms.times_unit(natural, unit)
+
+
+def accumulate(refs: PyTree, tree: PyTree) -> None:
+    """Add a tree of structural cotangents, as `jax.grad` gives them, to buffers: `refs += tree`.
+
+    **Arguments:** `refs`, Refs in a tree; `tree`, arrays in the same tree and of the same shapes,
+    in dtypes that the buffers hold and in the unit that they remember; `None` or `float0` adds
+    nothing.
+    **Raises:** `CotangentError` if trees, shapes or dtypes do not fit, `AliasError` for a Ref in
+    two places; nothing is added then. **Cost:** one addition per number.
+    """
+    slots, _ = matched("accumulate", tree, refs)
+    for slot in slots:
+        slot.add(jnp.asarray(slot.leaf))
