@@ -126,11 +126,18 @@ from .mutation import (
     StructuredRef as StructuredRef,
     Transition as Transition,
     accumulate as accumulate,
+    combine as combine,
     discharge as discharge,
+    fdata as fdata,
+    fdata_type as fdata_type,
     freeze as freeze,
     gradient as gradient,
+    increment as increment,
     inplace as inplace,
     new_ref as new_ref,
+    rdata as rdata,
+    rdata_type as rdata_type,
+    set_to_zero as set_to_zero,
     zero_refs as zero_refs,
 )
 from .registry import (

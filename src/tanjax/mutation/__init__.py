@@ -10,4 +10,13 @@ from ._refs import (
     is_ref as is_ref,
     new_ref as new_ref,
 )
+from ._tangents import (
+    combine as combine,
+    fdata as fdata,
+    fdata_type as fdata_type,
+    increment as increment,
+    rdata as rdata,
+    rdata_type as rdata_type,
+    set_to_zero as set_to_zero,
+)
 from ._transition import Transition as Transition

@@ -19,6 +19,7 @@ numbers into raw Refs, unchecked.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
@@ -184,9 +185,14 @@ def _flatten(ref: StructuredRef) -> tuple[tuple[PyTree, ...], tuple[PyTreeDef, s
 
 def _flatten_with_keys(ref: StructuredRef) -> tuple[tuple[PyTree, ...], tuple[PyTreeDef, str]]:
     """The Refs under the names of their fields: `.stored.diag`."""
-    places, _ = jax.tree_util.tree_flatten_with_path(ref._of(ref._refs))
-    names = [jax.tree_util.keystr(path).removeprefix(".") for path, _ in places]
-    return tuple(zip(map(GetAttrKey, names), ref._refs, strict=True)), (ref._tree, ref._reason)
+    return tuple(zip(_keys(ref._tree), ref._refs, strict=True)), (ref._tree, ref._reason)
+
+
+@functools.cache
+def _keys(tree: PyTreeDef) -> tuple[GetAttrKey, ...]:
+    numbered = jax.tree.unflatten(tree, range(tree.num_leaves))
+    places, _ = jax.tree_util.tree_flatten_with_path(numbered)
+    return tuple(GetAttrKey(jax.tree_util.keystr(p).removeprefix(".")) for p, _ in places)
 
 
 def _unflatten(aux: tuple[PyTreeDef, str], refs: Iterable[PyTree]) -> StructuredRef:

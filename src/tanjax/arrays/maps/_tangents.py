@@ -3,6 +3,9 @@
 Every primal type has one structural tangent type: the same pytree, whose inexact leaves keep
 their dtype and whose integer and boolean leaves are `float0`. JAX knows this space only leaf by
 leaf; here it is one object with a zero, a sum and an inner product.
+
+The tangent of memory, a `jax.Ref`, is memory: a Ref of the same shape and dtype. Two places of a
+primal that hold the same Ref have one tangent, and count once.
 """
 
 from __future__ import annotations
@@ -23,13 +26,19 @@ from .._leaves import is_inexact
 
 @dataclasses.dataclass(frozen=True)
 class TangentType:
-    """The structural tangent type of a value: its tree, and shape and dtype of every leaf."""
+    """The structural tangent type of a value: its tree, and shape and dtype of every leaf.
+
+    `refs`: which leaves are memory, a `jax.Ref`.
+    """
 
     tree: PyTreeDef
     leaves: tuple[tuple[Shape, DType], ...]
+    refs: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         parts = [f"{dtype}[{','.join(map(str, shape))}]" for shape, dtype in self.leaves]
+        for i in self.refs:
+            parts[i] = f"Ref{{{parts[i]}}}"
         return f"TangentType({jax.tree.unflatten(self.tree, parts)})"
 
     @property
@@ -43,12 +52,26 @@ def tangent_type(x: PyTree) -> TangentType:
     """The one structural tangent type of `x`. Equal for equal trees, shapes and dtypes."""
     leaves, tree = jax.tree.flatten(x)
     kinds = (jnp.result_type(p) if is_inexact(p) else np.dtype(jax.dtypes.float0) for p in leaves)
-    return TangentType(tree, tuple((np.shape(p), k) for p, k in zip(leaves, kinds, strict=True)))
+    refs = tuple(i for i, p in enumerate(leaves) if isinstance(p, jax.Ref) and is_inexact(p))
+    pairs = zip(leaves, kinds, strict=True)
+    return TangentType(tree, tuple((np.shape(p), k) for p, k in pairs), refs)
 
 
 def zero_tangent(x: PyTree) -> Structural:
-    """The zero structural tangent of `x`: zeros, and `float0` at integer and boolean leaves."""
-    return jax.tree.map(zero_leaf, x)
+    """The zero structural tangent of `x`: zeros, and `float0` at integer and boolean leaves.
+
+    Of a `jax.Ref`, a new Ref of zeros: the same one wherever `x` has the same Ref.
+    """
+    made: dict[int, PyTree] = {}
+
+    def zero(p: PyTree) -> PyTree:
+        if not isinstance(p, jax.Ref) or not is_inexact(p):
+            return zero_leaf(p)
+        if id(p) not in made:
+            made[id(p)] = jax.new_ref(jnp.zeros(p.shape, p.dtype))
+        return made[id(p)]
+
+    return jax.tree.map(zero, x)
 
 
 def zero_leaf(p: Arraylike) -> Natural:
@@ -64,8 +87,15 @@ def add_tangents(a: Structural, b: Structural) -> Structural:
     """The sum of two structural tangents of one primal.
 
     **Raises:** `CotangentError` if their trees or shapes differ, as those of a natural and a
-    structural (co)tangent do.
+    structural (co)tangent do, and for memory, which has no sum: `tj.increment` adds in place.
     """
+    if any(isinstance(leaf, jax.Ref) for leaf in jax.tree.leaves((a, b))):
+        raise CotangentError(
+            message(
+                "add_tangents: a tangent in a Ref has no sum.",
+                hint="`tj.increment(t, u)` adds in place; `ref[...]` is what a Ref holds.",
+            )
+        )
     expected, got = jax.tree.structure(a), jax.tree.structure(b)
     shapes = [tuple(map(np.shape, jax.tree.leaves(t))) for t in (a, b)]
     if expected != got or shapes[0] != shapes[1]:
@@ -81,14 +111,23 @@ def add_tangents(a: Structural, b: Structural) -> Structural:
 
 
 def inner_product(cotangent: Structural, tangent: Structural) -> Scalar:
-    """JAX's pairing `Re Σ c t` of a structural cotangent with a structural tangent, as a scalar."""
+    """JAX's pairing `Re Σ c t` of a structural cotangent with a structural tangent, as a scalar.
+
+    Refs are read, and memory that both have in several places counts once.
+    **Raises:** `CotangentError` if the two trees differ.
+    """
     expected, got = jax.tree.structure(cotangent), jax.tree.structure(tangent)
     if expected != got:
         raise CotangentError(
             message("inner_product: the two trees differ.", f"left:  {expected}", f"right: {got}")
         )
-    pairs = zip(jax.tree.leaves(cotangent), jax.tree.leaves(tangent), strict=True)
-    terms = [jnp.real(jnp.sum(c * t)) for c, t in pairs if is_inexact(c) and is_inexact(t)]
+    pairs = list(zip(jax.tree.leaves(cotangent), jax.tree.leaves(tangent), strict=True))
+    memory = lambda c, t: isinstance(c, jax.Ref) and isinstance(t, jax.Ref)
+    keys = [(id(c), id(t)) if memory(c, t) else i for i, (c, t) in enumerate(pairs)]
+    once = dict(zip(keys, pairs, strict=True)).values()
+    read = lambda x: x[...] if isinstance(x, jax.Ref) else x
+    moving = [(read(c), read(t)) for c, t in once if is_inexact(c) and is_inexact(t)]
+    terms = [jnp.real(jnp.sum(c * t)) for c, t in moving]
     return sum(terms[1:], terms[0]) if terms else jnp.zeros(())
 
 
