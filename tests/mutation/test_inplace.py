@@ -511,3 +511,93 @@ def test_wrong_calls_name_the_function():
         set_1(jax.new_ref(X))
     assert "mutates ('x',)" in repr(set_1)
     assert set_1.__doc__.startswith("Write the first entry")
+
+
+# -- structured arrays and quantities --------------------------------------------------------------
+
+
+@tj.inplace(mutates="a")
+def shrink(a, factor):
+    a[...] = a[...] * factor
+    return a
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        tj.Symmetric(jnp.array([[2.0, 0.5], [0.5, 1.0]])),
+        tj.Kronecker(jnp.eye(2) * X[0], jnp.ones((2, 2))),
+        tj.quantity(X, "m"),
+        tj.quantity(tj.Diagonal(X), "m"),
+        {"d": tj.Diagonal(X), "x": X},
+    ],
+    ids=["Symmetric", "Kronecker", "quantity", "quantity of Diagonal", "dict"],
+)
+def test_structured_refs(array):
+    """Memory of any array: the body reads and writes arrays, the caller's object comes back."""
+    f, half = shrink, lambda a: a * 0.5
+    if isinstance(array, dict):
+        f = tj.inplace(lambda a, factor: [shrink(v, factor) for v in a.values()], mutates="a")
+        half = lambda a: {k: v * 0.5 for k, v in a.items()}
+    ref = tj.new_ref(array)
+    out = f(ref, 0.5)
+    assert out is ref or out[0] is ref["d"]
+    after = f.transition(array, 0.5).state[0]
+    for found in (tj.freeze(ref), after):
+        assert jax.tree.structure(found) == jax.tree.structure(array)
+        jax.tree.map(np.testing.assert_allclose, found, half(array))
+
+    def on_refs(a):
+        mine = tj.new_ref(a)
+        f(mine, 0.5)
+        return tj.freeze(mine)
+
+    forms = half, lambda a: f.transition(a, 0.5).state[0], tj.discharge(on_refs)
+    total = lambda form, a: sum(jnp.sum(x**2) for x in jax.tree.leaves(form(a)))
+    expected, *slopes = [jax.grad(functools.partial(total, form))(array) for form in forms]
+    for slope in slopes:
+        jax.tree.map(np.testing.assert_allclose, slope, expected)
+
+
+def stretch_by_natural_rule(stretch, seen):
+    @stretch.natural_rule
+    def rule(x, by):
+        def pullback(x_bar, out_bar):
+            seen.append(x_bar.unit)
+            return x_bar * by, jnp.sum((x_bar * x).to_value(""))
+
+        return stretch.primal(x, by), pullback
+
+
+def stretch_by_inplace_rule(stretch, seen):
+    @stretch.inplace_rule
+    def rule(x, by):
+        def pullback(x_bar, out_bar):
+            seen.append(x_bar.unit)
+            by_bar = jnp.sum((x_bar[...] * x).to_value(""))
+            x_bar[...] = x_bar[...] * by
+            return by_bar
+
+        return stretch.primal(x, by), pullback
+
+
+@pytest.mark.parametrize("register", [stretch_by_natural_rule, stretch_by_inplace_rule])
+def test_a_rule_speaks_natural_cotangents_with_units(register):
+    """A quantity in metres in the state: its cotangent in 1/m, in both forms of a rule."""
+    seen = []
+
+    @tj.inplace(mutates="x")
+    def stretch(x, by):
+        x[...] = x[...] * by
+
+    register(stretch, seen)
+
+    def total(x, by):
+        return jnp.sum((stretch.transition(x, by).state[0].to_value("km")) ** 2)
+
+    x = tj.quantity(1000 * X, "m")
+    x_bar, by_bar = tj.grad(total, argnums=(0, 1))(x, 3.0)
+    np.testing.assert_allclose(x_bar.to_value("1/km"), 18 * X, rtol=1e-12)
+    np.testing.assert_allclose(by_bar, 6 * jnp.sum(X**2), rtol=1e-12)
+    assert seen
+    assert all(u.dimension == tj.unit("1/m").dimension for u in seen)

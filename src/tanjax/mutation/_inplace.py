@@ -45,8 +45,9 @@ from ._aliases import check_refs
 from ._discharge import discharge
 from ._explained import explained
 from ._jax_refs import is_ref, is_tracing, is_view
+from ._refs import StructuredRef, freeze, new_ref
 from ._rule_forms import from_inplace_rule, from_state_rule
-from ._transition import Transition, marked, with_memory
+from ._transition import Transition, is_memory, marked, memories, with_memory
 
 
 class InPlace:
@@ -151,7 +152,7 @@ class InPlace:
         ]
 
         def on_fresh_refs(given: dict[str, PyTree]) -> Transition:
-            refs = {n: jax.tree.map(_fresh, given[n]) for n in self.mutates}
+            refs = {n: new_ref(given[n]) for n in self.mutates}
             given = {**given, **refs}
             mutates = ", ".join(map(repr, self.mutates))
             with explained(self.name, mutates):
@@ -160,7 +161,7 @@ class InPlace:
                     **{n: x for n, x in given.items() if n not in names},
                 )
             out = marked(self.name, out, refs)
-            return Transition(tuple(jax.tree.map(jax.freeze, refs[n]) for n in self.mutates), out)
+            return Transition(tuple(freeze(refs[n]) for n in self.mutates), out)
 
         on_fresh_refs.__name__ = self.name
         discharged = discharge(on_fresh_refs)
@@ -225,10 +226,6 @@ class InPlace:
         return f"<tanjax in-place function {self.name}{self._signature}, mutates {self.mutates}>"
 
 
-def _fresh(x: PyTree) -> Any:
-    return jax.new_ref(jax.numpy.asarray(x))
-
-
 def _can_be_arguments(leaves: list[PyTree]) -> bool:
     """Whether `jax.jit` takes the leaves of a call: concrete Refs, none of them twice."""
     refs = [id(x) for x in leaves if is_ref(x)]
@@ -242,14 +239,23 @@ def _is_dynamic(x: PyTree) -> bool:
 
 def _values(tree: PyTree) -> PyTree:
     """What is in the Refs of a tree."""
-    read = lambda x: x[...] if is_ref(x) or is_view(x) else x
-    return jax.tree.map(read, tree, is_leaf=is_view)
+
+    def read(x: PyTree) -> PyTree:
+        if type(x) is StructuredRef or is_ref(x) or is_view(x):
+            return x[...]
+        return jax.tree.map(_values, x) if is_memory(x) else x
+
+    return jax.tree.map(read, tree, is_leaf=is_memory)
 
 
 def _write(refs: PyTree, state: PyTree) -> None:
-    places = jax.tree.leaves(refs, is_leaf=is_view)
-    for place, value in zip(places, jax.tree.leaves(state), strict=True):
-        place[...] = value
+    """Write arrays into memory, which has their types."""
+    values = jax.tree.leaves(state, is_leaf=arrays.is_structured)
+    for place, value in zip(memories(refs), values, strict=True):
+        if arrays.is_structured(place):  # of Refs in its fields
+            _write(jax.tree.leaves(place), jax.tree.leaves(value))
+        else:
+            place[...] = value
 
 
 @overload
@@ -269,8 +275,9 @@ def inplace(
 ) -> InPlace | Callable[[Function], InPlace]:
     """Make an in-place function of a function that writes to some of its arguments.
 
-    **Arguments:** `mutates`: the name, or the names, of the arguments that it writes to; they are
-    Refs in its body, pytrees of Refs where pytrees are given. `static`: names of arguments that are
+    **Arguments:** `mutates`: the name, or the names, of the arguments that it writes to; in its
+    body they are what `tj.new_ref` makes: a `jax.Ref` for an array, a `tj.StructuredRef` for a
+    structured array or quantity, and pytrees of these. `static`: names of arguments that are
     no arrays (keyword-only ones are static anyway).
 
     **Returns:** an `InPlace`: call it on Refs; `.transition` is its pure form, `.natural_rule`,

@@ -16,8 +16,11 @@ from jaxtyping import PyTree
 from tanjax import _compat
 from tanjax._errors import CotangentError, message
 from tanjax._typing import Function
+from tanjax.arrays import is_structured
 
 from ._discharge import discharge
+from ._jax_refs import is_ref
+from ._refs import StructuredRef, freeze, new_ref
 
 
 def from_state_rule(rule: Function) -> Function:
@@ -48,9 +51,9 @@ def from_inplace_rule(rule: Function, *, others: Sequence[bool], order: Sequence
         after, pullback = rule(*before, **statics)
 
         def on_refs(state_bars: PyTree, out_bar: PyTree) -> PyTree:
-            refs = jax.tree.map(_cotangent_ref, state_bars)
+            refs = jax.tree.map(_cotangent_ref, state_bars, is_leaf=is_structured)
             rest = _as_tuple(name, pullback(*refs, out_bar), sum(others))
-            return jax.tree.map(_frozen, refs), rest
+            return jax.tree.map(_frozen, refs, is_leaf=_is_memory), rest
 
         on_refs.__name__ = name
 
@@ -66,11 +69,19 @@ def from_inplace_rule(rule: Function, *, others: Sequence[bool], order: Sequence
 
 def _cotangent_ref(x: PyTree) -> PyTree:
     """A Ref of a cotangent; integers have none, and stay what JAX has for them."""
-    return x if x.dtype == _compat.float0 else jax.new_ref(x)
+    return x if _is_float0(x) else new_ref(x)
 
 
 def _frozen(x: PyTree) -> PyTree:
-    return x if getattr(x, "dtype", None) == _compat.float0 else jax.freeze(x)
+    return x if _is_float0(x) else freeze(x)
+
+
+def _is_float0(x: PyTree) -> bool:
+    return not _is_memory(x) and getattr(x, "dtype", None) == _compat.float0
+
+
+def _is_memory(x: PyTree) -> bool:
+    return type(x) is StructuredRef or is_ref(x)
 
 
 def _as_tuple(name: str, bars: PyTree, count: int) -> tuple[PyTree, ...]:

@@ -18,6 +18,7 @@ from tanjax._errors import MutationError, message
 from tanjax.arrays import is_structured
 
 from ._jax_refs import is_ref, is_view
+from ._refs import StructuredRef, freeze, new_ref
 
 
 class Transition(NamedTuple):
@@ -68,7 +69,7 @@ def is_mark(x: Any) -> bool:
 
 def is_memory(x: Any) -> bool:
     """Whether a node of a tree is memory as a whole: a Ref, a view, a structured array of Refs."""
-    return is_ref(x) or is_view(x) or is_structured(x)
+    return type(x) is StructuredRef or is_ref(x) or is_view(x) or is_structured(x)
 
 
 def memories(tree: PyTree) -> list[PyTree]:
@@ -97,12 +98,15 @@ def marked(function: str, out: PyTree, refs: Mapping[str, PyTree]) -> PyTree:
                     hint="return what is in it, `view[...]`, or the whole Ref.",
                 )
             )
-        if not any(map(is_ref, jax.tree.leaves(x))):
+        fields = jax.tree.leaves(x)
+        if any(id(f) in place for f in fields):  # a view of fields: of the caller's Refs, anew
+            return jax.tree.map(lambda f: place.get(id(f), f), x)
+        if not any(map(is_ref, fields)):
             return x
         if id(x) in made:
             return Again(list(made).index(id(x)))
         made[id(x)] = x
-        return Fresh(len(made) - 1, jax.tree.map(jax.freeze, x))
+        return Fresh(len(made) - 1, freeze(x))
 
     return jax.tree.map(mark, out, is_leaf=lambda x: id(x) in place or is_memory(x))
 
@@ -118,7 +122,7 @@ def with_memory(out: PyTree, given: Mapping[str, PyTree]) -> PyTree:
         if isinstance(x, Again):
             return made[x.number]
         if isinstance(x, Fresh):
-            return made.setdefault(x.number, jax.tree.map(jax.new_ref, x.value))
+            return made.setdefault(x.number, new_ref(x.value))
         return x
 
     return jax.tree.map(one, out, is_leaf=is_mark)
