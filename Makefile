@@ -28,11 +28,12 @@ test test-fast: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
 
-demo: $(VENV)/.ready-demo  ## a Gaussian process; the solar system in units and in float32; light in float16
+demo: $(VENV)/.ready-demo  ## a Gaussian process; the solar system in units and in float32; light in float16; training in place
 	$(BIN)/python docs/examples/gaussian_process.py
 	$(BIN)/python docs/examples/solar_system.py
 	$(BIN)/python docs/examples/solar_system_float32.py
 	$(BIN)/python docs/examples/fdtd_float16.py
+	$(BIN)/python docs/examples/training_in_place.py
 
 test: $(VENV)/.ready-test  ## unit and property tests, every rule's cases, documentation, examples
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(CASES)
@@ -48,10 +49,11 @@ lint: $(VENV)/.ready-test  ## style, formatting and types
 docs: $(VENV)/.ready-docs  ## build the documentation, warnings are errors
 	$(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml
 
-bench: $(VENV)/.ready-bench  ## time structured operations, quantities and plans against plain JAX
+bench: $(VENV)/.ready-bench  ## time structured operations, quantities, plans and Refs against plain JAX
 	$(BIN)/python benchmarks/bench_structured.py
 	$(BIN)/python benchmarks/bench_units.py
 	$(BIN)/python benchmarks/bench_scale.py
+	$(BIN)/python benchmarks/bench_mutation.py
 
 clean:  ## remove everything that these targets made
 	rm -rf .venv .venv-* docs/site tanjax_demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -29,14 +29,6 @@ class CotangentError(TypeError):
     """A tangent or cotangent has the wrong tree, shape, dtype or count."""
 
 
-class AliasError(ValueError):
-    """One memory is reached by two ways, and something would be written to it."""
-
-
-class MutationError(TypeError):
-    """A Ref is missing, or used where its mutation would be lost or has no meaning."""
-
-
 class UnitError(TypeError):
     """Units do not fit together, or a unit is lost or written in a way that has no meaning."""
 

@@ -164,6 +164,7 @@ def test_complex_parameters():
 
 def test_buffers_may_be_closed_over_and_be_raw_trees():
     """A tree of Refs made by hand is as good; a compiled function may close over it."""
+    assert type(tj.zero_refs(tj.Diagonal(W))) is tj.StructuredRef
     d = tj.Diagonal(W)
     buffers = jax.tree.map(jax.new_ref, tj.Diagonal(jnp.zeros(N)))
     jax.jit(tj.grad(lambda d: jnp.sum((d @ X) ** 2), into=buffers))(d)
@@ -263,7 +264,7 @@ def test_parameters_in_another_unit_than_the_buffers():
     near, buffers = tj.zero_refs(Q, unit="J"), tj.zero_refs(Q, unit="J")
     tj.grad(energy, into=near)(Q)
     tj.grad(energy, into=buffers)(far)
-    assert_close(buffers.refs["q"].stored[...], near.refs["q"].stored[...])
+    assert_close(buffers.refs["q"][...].stored, near.refs["q"][...].stored)
     got = tj.gradient(far, near)["q"]
     assert got.unit == tj.unit("J / km")
     assert_close(got.to_value("J / m"), tj.gradient(Q, near)["q"].to_value("J / m"))
@@ -350,6 +351,12 @@ SYMMETRIC = jax.tree.map(jax.new_ref, tj.Symmetric(matrix()))
             r"\['b'\] has the wrong dtype.*expected: float64.*got: Ref of float32",
         ),
         (
+            PLAIN,
+            {"a": REF, "b": jax.new_ref(X.astype(complex))},
+            tj.CotangentError,
+            r"\['b'\] has the wrong dtype.*got: Ref of complex128",
+        ),
+        (
             {"a": REF, "b": X},
             {"a": OTHER, "b": jax.new_ref(X)},
             tj.MutationError,
@@ -361,6 +368,7 @@ SYMMETRIC = jax.tree.map(jax.new_ref, tj.Symmetric(matrix()))
             tj.CotangentError,
             "not like the tree",
         ),
+        (tj.Diagonal(W), tj.new_ref(tj.Symmetric(matrix())), tj.CotangentError, "not like the"),
         (tj.Diagonal(W), REF, tj.CotangentError, "not like the tree"),
     ],
     ids=[
@@ -373,8 +381,10 @@ SYMMETRIC = jax.tree.map(jax.new_ref, tj.Symmetric(matrix()))
         "shape",
         "complex",
         "narrower",
+        "complex buffer",
         "Ref as parameter",
         "other type",
+        "other StructuredRef",
         "Ref for a type",
     ],
 )
@@ -399,6 +409,8 @@ def test_one_tree_of_buffers_per_argument():
     for into in (REF, (REF,), {"a": REF, "b": OTHER}):
         with pytest.raises(tj.CotangentError, match="one tree of buffers per argument"):
             tj.grad(lambda w, x: w @ x, (0, 1), into=into)(W, X)
+    with pytest.raises(tj.AliasError, match="names an argument twice"):
+        tj.grad(lambda w, x: w @ x, (0, -2), into=(REF, OTHER))(W, X)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Layer 7: functions that write to Refs, with true derivatives; gradients into buffers."""
+"""Layer 7: functions that write to Refs, as pure ones with rules; gradients into buffers."""
 
 from ._buffers import GradientRefs as GradientRefs
 from ._discharge import discharge as discharge

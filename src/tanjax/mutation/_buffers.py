@@ -31,6 +31,8 @@ from tanjax._typing import DType, Natural, Pullback, Scalar
 from tanjax.arrays import Unitful, convert, is_inexact, is_structured
 from tanjax.units import Unit
 
+from ._refs import StructuredRef, is_ref
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +114,8 @@ def match_arguments(
     into: PyTree, args: Sequence[PyTree], kwargs: PyTree, argnums: int | Sequence[int]
 ) -> Matched:
     """Find the buffer of every leaf that moves, for `tj.grad(f, into=...)`."""
+    if not isinstance(argnums, int) and len({i % len(args) for i in argnums}) < len(argnums):
+        raise AliasError(f"grad: `argnums={tuple(argnums)}` names an argument twice.")
     if isinstance(argnums, int):
         slots, unit = matched("grad", args[argnums], into, f"argument {argnums}")
     else:
@@ -157,6 +161,8 @@ def _slots(where: str, name: str, x: PyTree, tree: PyTree) -> Iterator[Slot]:
     given = _flattened_like(where, name, treedef, tree)
     for (path, leaf), buffer in zip(paths, given, strict=True):
         place = f"{name}{jax.tree_util.keystr(path)}" or "the array"
+        if type(buffer) is StructuredRef:
+            buffer = buffer._of(buffer._refs)  # the type with Refs in its fields
         labels = None
         if type(leaf) is type(buffer) is Unitful:
             labels = _labels(where, place, leaf.label.delta, buffer.label.delta)
@@ -211,7 +217,7 @@ def _labels(where: str, place: str, mine: Unit, buffers: Unit) -> tuple[Unit, Un
 def _checked_slot(where: str, slot: Slot) -> Slot:
     """Raise, by name, for a buffer that cannot take what will be added to it."""
     ref, leaf = slot.ref, slot.leaf
-    if not isinstance(ref, jax.Ref):
+    if not is_ref(ref):
         raise MutationError(
             message(
                 f"{where}: {slot.path} has no buffer, but {_kind(ref)}.",
@@ -219,7 +225,7 @@ def _checked_slot(where: str, slot: Slot) -> Slot:
                 hint="`tj.zero_refs(x)` makes buffers for the gradient by `x`.",
             )
         )
-    if isinstance(leaf, jax.Ref):
+    if is_ref(leaf):
         raise MutationError(
             message(
                 f"{where}: {slot.path} is a Ref, and its number was meant.",

@@ -28,10 +28,11 @@ from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from tanjax import arrays, transforms, units
-from tanjax.arrays import Unitful, is_inexact
+from tanjax.arrays import Unitful, is_inexact, is_structured
 from tanjax.units import Unit
 
 from ._buffers import GradientRefs, joined_dtype, match_arguments, matched
+from ._refs import StructuredRef
 
 transforms.register_buffers(match_arguments)
 
@@ -45,7 +46,8 @@ def zero_refs(
     the sums: buffers of `float32` for parameters in `bfloat16`; `unit`, that of the loss.
 
     **Returns:** a tree like `x` with a `jax.Ref` for every array with a tangent space, in its shape
-    and sharding, and `None` for others; with `unit` such a tree in a `GradientRefs`.
+    and sharding, `None` for others; for a structured array or quantity a `StructuredRef` (with
+    integer fields: its type with Refs and `None`); with `unit` such a tree in a `GradientRefs`.
     **Cost:** one copy of `x`. The backward pass adds where it stands, so that the steps of a `scan`
     over micro-batches need no tree of gradients; buffers of a wider dtype need one as scratch.
 
@@ -63,7 +65,14 @@ def zero_refs(
         wide = kind if dtype is None else joined_dtype(kind, dtype)
         return jax.new_ref(jnp.zeros_like(leaf, dtype=wide))
 
-    refs = jax.tree.map(buffer, x)
+    def buffers(a: PyTree) -> PyTree:
+        leaves, treedef = jax.tree.flatten(a)
+        refs = [buffer(leaf) for leaf in leaves]
+        if is_structured(a) and None not in refs:
+            return StructuredRef(refs, treedef)
+        return treedef.unflatten(refs)
+
+    refs = jax.tree.map(buffers, x, is_leaf=is_structured)
     return refs if unit is None else GradientRefs(refs, units.unit(unit).delta)
 
 

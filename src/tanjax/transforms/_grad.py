@@ -48,8 +48,7 @@ def value_and_grad(
     """Like `jax.value_and_grad`, with natural gradients.
 
     **Arguments:** `f`, a scalar function of pytrees that may hold structured arrays; `allow_int`:
-    an argument of integers alone is no error, its gradient is `None`; `into`: the buffers of
-    `tj.zero_refs`, with several `argnums` a tuple of them.
+    integers alone are no error, their gradient is `None`; `into`: buffers of `tj.zero_refs`.
 
     **Returns:** a function giving the value and the gradient: for every dense array an array, for
     every structured one its natural cotangent (the same type for linear types, factored or
@@ -57,8 +56,8 @@ def value_and_grad(
     activation function of a Module). The gradient of a quantity is one, in `[loss]/[x]`.
     With `into` the value alone: the gradient is *added* to the buffers, and never planned anew.
 
-    **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate; with `into`
-    `CotangentError`, `AliasError`, `MutationError`, `UnitError` for buffers that do not fit.
+    **Raises:** `TypeError` if an argument in `argnums` has nothing to differentiate; for buffers
+    that do not fit `CotangentError`, `AliasError`, `MutationError`, `UnitError`.
     """
     if into is not None:
         return into_buffers(f, argnums, has_aux, holomorphic, allow_int, into)
