@@ -350,3 +350,17 @@ def test_discharged_inside_of_shard_map():
     got = jax.jit(jax.value_and_grad(total))(X)
     expected = jax.value_and_grad(reference)(X)
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-12), got, expected)
+
+
+def test_a_mapped_branch_inside_says_what_to_do():
+    """`vmap` in the function runs before it is discharged; JAX's words, and ours below them."""
+
+    def one(x):
+        r = jax.new_ref(x)
+        lax.cond(x > 0, lambda: r.__setitem__(..., 2.0), lambda: None)
+        return r[...]
+
+    with pytest.raises(NotImplementedError, match="vmap-of-cond") as caught:
+        tj.discharge(lambda x: jax.vmap(one)(x))(X)
+    assert "jax.vmap(tj.discharge(f))" in caught.value.__notes__[-1]
+    np.testing.assert_array_equal(jax.vmap(tj.discharge(one))(X), [2.0, -0.4, 2.0, 2.0])

@@ -39,6 +39,11 @@ def explained(name: str, mutates: str = "") -> Iterator[None]:
                     hint="let the body close over the Ref and write to it; return nothing.",
                 )
             ) from error
+        elif "vmap-of-cond" in text:
+            error.add_note(
+                f"{name} maps a branch that uses a Ref. Discharge what is mapped: "
+                "`jax.vmap(tj.discharge(f))`."
+            )
         elif _is_of_shard_map(error):
             raise MutationError(
                 message(
