@@ -465,3 +465,91 @@ def test_repr_of_what_is_traced():
 def print_and_return(ref):
     assert repr(ref) == "StructuredRef(Diagonal(diag=float64[3]))"
     return ref[...]
+
+
+# -- derivatives -----------------------------------------------------------------------------------
+
+
+@tj.inplace(mutates=("stiffness", "length"))
+def stretch(stiffness, length, x):
+    """A state of two structured, unitful arrays: entries and wholes are written."""
+    stiffness[0, 1] = stiffness[0, 1] * x[0]
+    length[0] = (2.0 * length[1]).to(KM)
+    length[...] *= x[1]
+    return jnp.sum(stiffness[...] @ x)
+
+
+def stretched(stiffness, length, x):
+    """The same on arrays."""
+    entry = stiffness.data[0, 1] * x[0]
+    data = stiffness.data.at[0, 1].set(entry).at[1, 0].set(entry)
+    numbers = length.stored.at[0].set(2.0 * length.stored[1]) * x[1]
+    stiffness = stiffness.replace(data=data)
+    return (stiffness, numbers * M), jnp.sum(stiffness @ x)
+
+
+STATE = (tj.Symmetric(FULL[:2, :2]), jnp.asarray([3.0, 4.0]) * M, jnp.asarray([0.7, -1.3]))
+
+
+def visible(bars):
+    """Cotangents without the part that no symmetric matrix has."""
+    is_symmetric = lambda x: type(x) is tj.Symmetric
+    take = lambda x: x.canonical() if is_symmetric(x) else x
+    return jax.tree.map(take, bars, is_leaf=is_symmetric)
+
+
+def test_a_structured_state_is_differentiated():
+    """Values, cotangents of the state in its type and unit, both modes, to second order."""
+    got, want = stretch.transition(*STATE), stretched(*STATE)
+    for a, b in zip(jax.tree.leaves(tuple(got)), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-14)
+    assert type(got.state[0]) is tj.Symmetric
+    assert got.state[1].unit is M
+
+    def loss(f):
+        def of_state(*state):
+            (stiffness, length), out = f(*state)
+            return jnp.sum(jnp.sin(stiffness.data)) + jnp.sum(length.stored**2) + out**2
+
+        return of_state
+
+    for make in (
+        lambda f: jax.grad(f, argnums=(0, 1, 2)),
+        lambda f: jax.jit(jax.jacfwd(f, argnums=(0, 1, 2))),
+        lambda f: jax.hessian(f, argnums=2),
+        lambda f: jax.grad(lambda *s: jnp.sum(jax.grad(f, argnums=2)(*s) ** 2), argnums=(1, 2)),
+    ):
+        got, want = map(visible, (make(loss(f))(*STATE) for f in (stretch.transition, stretched)))
+        assert jax.tree.structure(got) == jax.tree.structure(want)
+        for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+
+    def energy(length):
+        _, length = stretch.transition(STATE[0], length, STATE[2]).state
+        return jnp.sum(length.stored**2) * (tj.units.J)
+
+    bar = tj.grad(energy)(STATE[1])
+    assert bar.unit == tj.units.J / M
+    np.testing.assert_allclose(bar.value, [0.0, 8 * 1.69 * 4 + 2 * 1.69 * 4])
+
+
+def test_a_structured_state_in_place():
+    refs = tj.new_ref(STATE[:2])
+    out = stretch(*refs, STATE[2])
+    (stiffness, length), want = stretched(*STATE)
+    np.testing.assert_allclose(out, want)
+    np.testing.assert_allclose(refs[0][...].data, stiffness.data)
+    np.testing.assert_allclose(refs[1][...].stored, length.stored)
+
+
+def test_a_diagonal_and_a_kronecker_state():
+    """Gradients of a state are of its type: fields of the size of the fields."""
+
+    @tj.inplace(mutates="a")
+    def double(a):
+        a[...] *= 2.0
+
+    squares = lambda x: sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(x))
+    for x in (tj.Diagonal(NUMBERS), tj.Kronecker(FULL, FULL[:2, :2])):
+        bar = jax.grad(lambda x: squares(double.transition(x).state))(x)
+        same(bar, jax.grad(lambda x: squares(2.0 * x))(x))
