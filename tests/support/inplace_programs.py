@@ -136,7 +136,7 @@ class Pure:
     def set(self, name, index, value):
         new = self.env[name].at[index].set(value)
         if name == "S" and index is Ellipsis:
-            new = (value + value.mT) / 2
+            new = jnp.triu(value) + jnp.triu(value, 1).mT  # the upper half is kept
         elif name == "S":
             new = new.at[index[::-1]].set(value)
         self.env[name] = new
