@@ -43,8 +43,6 @@ ARRAYS = {
     "Zero": tj.Zero((2, 2)),
 }
 
-DENSE = "dense"
-
 
 def hermitian(a):
     """The same type with Hermitian parts, where a type says only that it has parts."""
@@ -94,13 +92,6 @@ CALLS = [
     ("A - dense", tj.subtract, lambda a: (a, SQUARE)),
     ("kron(A, dense)", tj.kron, lambda a: (a, SQUARE)),
 ]
-PAIRS = [
-    ("A @ B", tj.matmul),
-    ("A + B", tj.add),
-    ("A * B", tj.multiply),
-    ("solve(A, B)", tj.solve),
-]
-
 INTRODUCTION = """\
 # Support table
 
@@ -119,13 +110,7 @@ The second says how the call is differentiated by `A`:
 - **densifies**: the value keeps the structure, but its derivative makes something dense.
 
 `python -m tanjax rules` lists every registration with its origin, those of your own packs included.
-"""
-
-PAIRS_INTRODUCTION = """\
-## Two structured arguments
-
-The type of the result; dense is an array computed from the structure; **densifies** means that one
-of the two becomes dense first, as loudly as `tj.densify` says.
+What comes out of two structured arguments is on the page of the [closed algebra](algebra.md).
 """
 
 
@@ -198,14 +183,6 @@ def structured_in(out):
     return [x for x in leaves if tj.is_structured(x)]
 
 
-def result_of(op, args):
-    """The type of the result of a call on two structured arguments."""
-    if becomes_dense(op, *args):
-        return "**densifies**"
-    out = jax.eval_shape(op, *args)
-    return type(out).__name__ if tj.is_structured(out) else DENSE
-
-
 def table(corner, rows, columns, cell):
     """A Markdown table."""
     lines = [[corner, *columns], ["---"] * (len(columns) + 1)]
@@ -229,11 +206,6 @@ def page():
         names = [f"`{name}`" for name in calls]
         for kinds in (list(ARRAYS)[:8], list(ARRAYS)[8:]):
             parts.append(table("", names, kinds, one) + "\n")
-        parts.append(PAIRS_INTRODUCTION)
-        for name, op in PAIRS:
-            pair = lambda a, b, op=op: result_of(op, (ARRAYS[a], ARRAYS[b]))
-            parts.append(f"### `{name}`\n")
-            parts.append(table("A \\ B", ARRAYS, ARRAYS, pair) + "\n")
     return "\n".join(parts)
 
 

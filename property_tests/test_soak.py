@@ -95,6 +95,15 @@ def test_cancellation_widens_the_band():
     assert noisy.wrong(np.array([1.1, 3.0])).tolist() == [True, False]
 
 
+def test_what_is_exact_stays_so_beside_other_roundings():
+    """`log(x / x)` is 0, and what is left of a gradient beside it noise of 1 / x**2, not of 1."""
+    program = generate(9200012, "float32")  # the gradient of (v - x) / (v + x), v = log(x / x)
+    (band,) = Reference(program).bands(program.calls[0], 60)
+    one_ulp = np.float64(2.0**-24) / np.ravel(program.calls[0].values[0]).astype(float) ** 2
+    assert not band.wrong(one_ulp).any()
+    assert band.wrong(1e3 * one_ulp).all()
+
+
 def test_numbers_beyond_the_reference_are_not_judged():
     program = squares(calls=[[1e30]], text="jnp.log(jnp.exp({0}))")
     assert not Reference(program).bands(program.calls[0])[0].wrong(np.array([np.inf])).any()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
+from comparisons import assert_same_gradient
 
 R = np.random.default_rng(9)
 
@@ -23,12 +24,6 @@ def definite(n):
     return jnp.asarray(x @ x.T / n + np.eye(n))
 
 
-def same_gradient(ours, theirs, *args, tolerance=1e-9):
-    got = jax.jit(jax.value_and_grad(ours))(*args)
-    want = jax.jit(jax.value_and_grad(theirs))(*args)
-    jax.tree.map(lambda g, w: np.testing.assert_allclose(g, w, atol=tolerance), got, want)
-
-
 def test_pca_loss():
     """What two principal components leave out, of data whose other variances are equal."""
     x = jnp.asarray(np.linalg.qr(R.normal(size=(8, 4)))[0]) * jnp.array([3.0, 2.0, 1.0, 1.0])
@@ -38,7 +33,7 @@ def test_pca_loss():
         return jnp.sum((x - x @ v @ v.T) ** 2)
 
     theirs = lambda x: jnp.sum(jnp.linalg.eigvalsh(x.T @ x)[:2])
-    same_gradient(ours, theirs, x)
+    assert_same_gradient(ours, theirs, x)
 
 
 def test_nuclear_norm_shrinkage():
@@ -75,7 +70,7 @@ def test_procrustes():
     theirs = lambda x: (
         jnp.sum(x**2) + jnp.sum(y**2) - 2 * jnp.sum(jnp.linalg.svd(x.T @ y, compute_uv=False))
     )
-    same_gradient(ours, theirs, x)
+    assert_same_gradient(ours, theirs, x)
 
 
 @pytest.mark.parametrize("kind", ["definite", "LowRankUpdate", "Kronecker"])
@@ -96,7 +91,7 @@ def test_mahalanobis_likelihood(kind):
         a = tj.destructure(make(jnp.abs(c)))
         return 0.5 * (jnp.sum(points * jnp.linalg.solve(a, points)) + 6 * jnp.linalg.slogdet(a)[1])
 
-    same_gradient(ours, theirs, definite(4) + 1)
+    assert_same_gradient(ours, theirs, definite(4) + 1)
 
 
 def test_stiefel_retraction():
@@ -107,7 +102,7 @@ def test_stiefel_retraction():
         x = tj.qr(x + 0.3 * jax.grad(loss)(x)).Q
     np.testing.assert_allclose(loss(x), jnp.sum(jnp.linalg.eigvalsh(a)[-2:]), rtol=1e-6)
     start = normal(5, 2)
-    same_gradient(
+    assert_same_gradient(
         lambda y: loss(tj.qr(y).Q),
         lambda y: jnp.trace(jnp.linalg.solve(y.T @ y, y.T @ a @ y)),
         start,
@@ -115,7 +110,7 @@ def test_stiefel_retraction():
 
 
 def test_condition_number_penalty():
-    same_gradient(
+    assert_same_gradient(
         lambda d: tj.condition_number(tj.Kronecker(tj.Diagonal(d), tj.Symmetric(A2, "mean"))),
         lambda d: jnp.max(d) / jnp.min(d) * jnp.linalg.cond(A2),
         jnp.array([3.0, 1.0, 2.0]),
@@ -135,7 +130,7 @@ def test_ridge_regression():
         return jnp.sum(jnp.sin(w))
 
     theirs = lambda x: jnp.sum(jnp.sin(jnp.linalg.solve(x.T @ x + 0.49 * jnp.eye(3), x.T @ y)))
-    same_gradient(ours, theirs, x)
+    assert_same_gradient(ours, theirs, x)
 
 
 def test_grassmann_distance():
@@ -177,4 +172,32 @@ def test_gaussian_divergence():
         )
 
     q = {"noise": jnp.array([1.0, 2.0, 1.5, 0.7]), "loadings": normal(4, 2), "mean": normal(4)}
-    same_gradient(ours, theirs, q)
+    assert_same_gradient(ours, theirs, q)
+
+
+def products_always_made(text, n):
+    """Products of two n-by-n matrices in a lowered program, but for those in branches."""
+    square, branches, count = f"tensor<{n}x{n}xf64>", None, 0
+    for line in text.splitlines():
+        if branches is None and "stablehlo.case" in line:
+            branches = line[: len(line) - len(line.lstrip())] + "})"
+        elif branches is not None and line.startswith(branches):
+            branches = None
+        elif branches is None and "dot_general" in line:
+            count += f"({square}, {square})" in line
+    return count
+
+
+@pytest.mark.parametrize(("kind", "count"), [("eigh", 1), ("svd", 3)])
+def test_a_spectrum_without_ties_pays_no_product_for_them(kind, count):
+    n = 12
+
+    def loss(a, b):
+        if kind == "eigh":
+            w, v = tj.eigh(tj.Symmetric(a))
+            return jnp.sum((v * jnp.exp(w)) @ (v.T @ b))
+        u, s, vh = tj.svd(a, full_matrices=False)
+        return jnp.sum((u * s) @ (vh @ b))
+
+    lowered = jax.jit(jax.grad(loss)).lower(jnp.ones((n, n)), jnp.ones((n, 2)))
+    assert products_always_made(lowered.as_text(), n) == count

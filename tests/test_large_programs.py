@@ -8,6 +8,7 @@ import pytest
 
 import tanjax as tj
 import tanjax.numpy as tnp
+from comparisons import assert_same_gradient
 
 R = np.random.default_rng(12)
 CG = lineax.CG(1e-11, 1e-11)
@@ -23,18 +24,12 @@ def definite(n):
     return jnp.asarray(x @ x.T / n + np.eye(n))
 
 
-def same_gradient(ours, theirs, *args, tolerance=1e-8):
-    got = jax.jit(jax.value_and_grad(ours))(*args)
-    want = jax.jit(jax.value_and_grad(theirs))(*args)
-    jax.tree.map(lambda g, w: np.testing.assert_allclose(g, w, atol=tolerance), got, want)
-
-
 def test_normal_equations():
     design, y = normal(12, 4), normal(12)
     gram = lambda x, d: x.T @ x + d * jnp.eye(4)
     ridge = lambda d: jnp.sum(tj.solve(gram(design, d), design.T @ y, solver=CG) ** 2)
     exact = lambda d: jnp.sum(jnp.linalg.solve(gram(design, d), design.T @ y) ** 2)
-    same_gradient(ridge, exact, 0.3)
+    assert_same_gradient(ridge, exact, 0.3)
 
 
 def test_poisson_on_a_grid():
@@ -52,7 +47,7 @@ def test_poisson_on_a_grid():
             return jnp.sum(jnp.cos(tj.solve(laplacian(k), source, solver=CG)))
 
     dense = lambda k: jnp.sum(jnp.cos(jnp.linalg.solve(laplacian(k).to_dense(), source)))
-    same_gradient(potential, dense, jnp.array([0.7, 1.3]))
+    assert_same_gradient(potential, dense, jnp.array([0.7, 1.3]))
 
 
 def test_deconvolution_by_toeplitz():
@@ -67,7 +62,7 @@ def test_deconvolution_by_toeplitz():
         a = kernel(w).to_dense()
         return jnp.sum(jnp.linalg.solve(a + 0.5 * jnp.eye(12), a @ signal) ** 2)
 
-    same_gradient(sharpened, dense, 1.1)
+    assert_same_gradient(sharpened, dense, 1.1)
 
 
 def test_a_most_probable_value_with_a_preconditioner_of_low_rank():
@@ -84,7 +79,7 @@ def test_a_most_probable_value_with_a_preconditioner_of_low_rank():
         system = design.T @ design + 2 * jnp.eye(12) + scale * u @ u.T
         return jnp.sum(jnp.linalg.solve(system, design.T @ y))
 
-    same_gradient(estimate, dense, 0.8)
+    assert_same_gradient(estimate, dense, 0.8)
 
 
 # -- a Kronecker product plus a multiple of the identity -------------------------------------------

@@ -1,5 +1,7 @@
 """Programs with Toeplitz, Circulant and Permutation matrices, and the memory that they take."""
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,7 +104,7 @@ def test_a_pivoted_factorisation_and_a_sort():
     np.testing.assert_allclose(jax.grad(by_matrix)(x), jax.grad(lambda x: weights @ jnp.sort(x))(x))
 
 
-N, K = 512, 2
+N, K = 1040, 2  # a Toeplitz system of up to 1024 rows is formed
 COLUMN = 0.9 ** np.arange(N) + (np.arange(N) == 0)
 MATRICES = {
     "Toeplitz": lambda: tj.Toeplitz.from_column(jnp.asarray(COLUMN)),
@@ -123,3 +125,43 @@ def test_value_and_gradient_take_no_matrix(kind, loss):
     program = jax.jit(jax.value_and_grad(LOSSES[loss], (0, 1))).lower(a, b).compile()
     assert program.memory_analysis().temp_size_in_bytes < 200 * N * 8
     assert f"{N},{N}]" not in program.as_text()
+
+
+@pytest.mark.parametrize(("limits", "n"), [((0, 0), 7), ((0, 1024), 9), ((256, 1024), 11)])
+def test_all_ways_to_solve_agree_with_the_dense_matrix(monkeypatch, limits, n):
+    """By columns of the inverse, as found definite or by LU while it runs, and by LU."""
+    module = importlib.import_module("tanjax_rules.linalg.factored_toeplitz")
+    monkeypatch.setattr(module, "SMALL", limits[0])
+    monkeypatch.setattr(module, "FORMED", limits[1])
+    b, weights = (jnp.asarray(RNG.normal(size=n)) for _ in range(2))
+    dense = lambda v: v[jnp.arange(n)[:, None] - jnp.arange(n) + n - 1]
+    losses = (
+        lambda v, b: weights @ tj.solve(tj.Toeplitz(v), b),
+        lambda v, b: weights @ jnp.linalg.solve(dense(v), b),
+    )
+    general = jnp.asarray(RNG.normal(size=2 * n - 1)).at[n - 1].add(3.0)
+    definite = jnp.concatenate([COLUMN[n - 1 : 0 : -1], COLUMN[:n]])
+    values = jnp.stack([general, definite, general + general[::-1]])
+    one, all_of_them = (jax.jit(jax.value_and_grad(f, (0, 1))) for f in losses)
+    mapped = jax.jit(jax.vmap(jax.value_and_grad(losses[0], (0, 1)), (0, None)))(values, b)
+    for i, v in enumerate(values):
+        want = jax.tree.leaves(all_of_them(v, b))
+        for got in (one(v, b), jax.tree.map(lambda x, i=i: x[i], mapped)):
+            for g, w in zip(jax.tree.leaves(got), want, strict=True):
+                np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-9 * jnp.max(jnp.abs(w)))
+
+
+def test_a_small_system_is_factorised_once():
+    n, k = 96, 12
+    a = tj.Toeplitz(jnp.zeros(2 * n - 1).at[n - 1].set(2.0))
+    loss = lambda a, b: jnp.sum(jnp.sin(tj.solve(a, b)))
+    program = jax.jit(jax.value_and_grad(loss)).lower(a, jnp.ones((n, k))).compile()
+    count = lambda name: program.as_text().count(f'custom_call_target="lapack_d{name}_ffi"')
+    assert (count("getrf"), count("trsm")) == (1, 4)
+
+
+def test_columns_of_a_product_are_read_from_rows_apart():
+    n, k = 64, 8
+    a = tj.Toeplitz(jnp.ones(2 * n - 1))
+    program = jax.jit(lambda a, b: a @ b).lower(a, jnp.ones((n, k))).compile()
+    assert f"f64[{k},{n + 16}]" in program.as_text()

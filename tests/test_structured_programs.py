@@ -88,3 +88,28 @@ def test_a_base_is_factorised_once():
     a = tj.LowRankUpdate(definite(N), normal(N, 4) / N, None, normal(N, 4, phase=1.1) / N)
     program = compiled(tj.solve, a, normal(N, K))
     assert (calls(program, "potrf"), calls(program, "getrf")) == (1, 1)
+
+
+def blocks(count, m):
+    eye = 3 * jnp.eye(m, dtype=jnp.float32)
+    return tj.BlockDiagonal(*(normal(m, m, phase=0.1 + 0.2 * i) / m + eye for i in range(count)))
+
+
+def test_equal_blocks_are_one_batch():
+    count, m = 4, 48
+    program = compiled(tj.matmul, blocks(count, m), normal(N, K))
+    assert not re.search(rf"f32\[{m},{K}\]", program.as_text())  # no rows of one block alone
+    assert scratch(program) <= 2.1 * count * m * m * WORD
+    program = compiled(lambda a, b: tj.logdet(a), blocks(count, m), normal(1))
+    assert (calls(program, "getrf"), calls(program, "trsm")) == (1, 2)
+
+
+def test_large_blocks_are_not_copied():
+    program = compiled(tj.matmul, blocks(2, 160), normal(320, K))
+    assert scratch(program) <= 4 * 320 * K * WORD
+
+
+@pytest.mark.parametrize(("operation", "columns"), [(tj.matmul, 5), (tj.solve, 7)])
+def test_a_band_keeps_each_shifted_right_hand_side_once(operation, columns):
+    a = tj.Banded(normal(5, N).at[2].add(8.0), 2, 2)
+    assert scratch(compiled(operation, a, normal(N, K))) <= columns * N * K * WORD

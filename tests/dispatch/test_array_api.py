@@ -121,3 +121,13 @@ def test_quantities():
         assert xp.linalg.solve(a, x).unit == tj.unit("m/kg")
         assert type(xp.permute_dims(a, (1, 0)).value) is tj.Diagonal
         assert xp.linalg.matrix_norm(a).unit == tj.unit("kg")
+
+
+@pytest.mark.parametrize("order", ["fro", "nuc", 2])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_norms_of_batches(order, keepdims):
+    a = tj.Diagonal(jnp.arange(1.0, 7.0).reshape(2, 3))
+    xp = a.__array_namespace__()
+    got = xp.linalg.matrix_norm(a, ord=order, keepdims=keepdims)
+    want = jnp.linalg.matrix_norm(a.to_dense(), ord=order, keepdims=keepdims)
+    assert_close(got, want)

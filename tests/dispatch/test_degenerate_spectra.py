@@ -281,3 +281,14 @@ def test_a_batch_has_its_own_degenerate_matrices():
     gradient = jax.grad(loss)(jnp.stack([bad, good]))
     assert np.isnan(gradient[0]).any()
     np.testing.assert_allclose(gradient[1], jax.grad(loss)(good), atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("size", [8, 64, 256])
+def test_ties_come_within_sixteen_rounding_errors(size, dtype):
+    """What LAPACK makes of eigenvalues that are equal before rounding."""
+    few = np.repeat([-1.0, 0.25, 2.0, 3.0], size // 4)
+    basis = np.linalg.qr(R.normal(size=(size, size)))[0]
+    w = jnp.linalg.eigvalsh(with_spectrum(few, basis).astype(dtype)).reshape(4, -1)
+    spread = np.max(np.diff(w, axis=1)) / (jnp.finfo(dtype).eps * 3)
+    assert spread < 16

@@ -28,7 +28,7 @@ B = jnp.asarray(R.normal(size=(N, K)))
 X = jnp.linalg.solve(DENSE, B)
 
 
-def close(got, want, tolerance=1e-8):
+def assert_near(got, want, tolerance=1e-8):
     jax.tree.map(lambda g, w: np.testing.assert_allclose(g, w, atol=tolerance), got, want)
 
 
@@ -56,7 +56,7 @@ def test_every_iterative_solver_and_both_gradients(solver):
     loss = forbid_densify(lambda a, b: jnp.sum(jnp.sin(tj.solve(a, b, solver=solver))))
     dense = lambda a, b: jnp.sum(jnp.sin(jnp.linalg.solve(a.to_dense(), b)))
     both = lambda f: jax.jit(jax.value_and_grad(f, (0, 1)))(a, B)
-    close(both(loss), both(dense))
+    assert_near(both(loss), both(dense))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_every_iterative_solver_and_both_gradients(solver):
 )
 def test_direct_solvers_get_the_entries(a, solver):
     with tj.densify("allow"):
-        close(tj.solve(a, B, solver=solver), jnp.linalg.solve(tj.destructure(a), B), 1e-10)
+        assert_near(tj.solve(a, B, solver=solver), jnp.linalg.solve(tj.destructure(a), B), 1e-10)
 
 
 def test_a_direct_solver_makes_dense_as_visibly_as_anything():
@@ -102,7 +102,7 @@ def test_modes_and_orders():
 
     ours = jax.jit(lambda b: everything(lambda a, b: tj.solve(a, b, solver=CG), b))
     theirs = jax.jit(lambda b: everything(lambda a, b: jnp.linalg.solve(a.to_dense(), b), b))
-    close(ours(B[:, 0]), theirs(B[:, 0]))
+    assert_near(ours(B[:, 0]), theirs(B[:, 0]))
 
 
 PRECONDITIONERS = {
@@ -119,14 +119,14 @@ def test_preconditioners_change_the_steps_and_not_the_solution(kind):
     options = {"preconditioner": p, "y0": 0.9 * X}
     loss = lambda b: jnp.sum(jnp.sin(tj.solve(A, b, solver=CG, options=options)))
     want = jax.value_and_grad(lambda b: jnp.sum(jnp.sin(jnp.linalg.solve(DENSE, b))))(B)
-    close(jax.jit(jax.value_and_grad(loss))(B), want)
+    assert_near(jax.jit(jax.value_and_grad(loss))(B), want)
 
 
 def test_a_good_preconditioner_is_used():
     """One step suffices with the inverse, and does not without."""
     once = lineax.CG(1e-9, 1e-9, max_steps=3)
     inverse = {"preconditioner": jnp.linalg.inv(DENSE)}
-    close(tj.solve(A, B, solver=once, options=inverse), X)
+    assert_near(tj.solve(A, B, solver=once, options=inverse), X)
     with pytest.raises(tj.ConvergenceError):
         tj.solve(A, B, solver=once)
 
@@ -137,7 +137,7 @@ def test_the_preconditioner_of_the_transposed_system_is_transposed():
     few = lineax.GMRES(1e-10, 1e-10, max_steps=10)
     loss = lambda b: jnp.sum(tj.solve(lower, b, solver=few, options=options) ** 2)
     want = jax.grad(lambda b: jnp.sum(jnp.linalg.solve(lower, b) ** 2))(B[:, 0])
-    close(jax.grad(loss)(B[:, 0]), want)
+    assert_near(jax.grad(loss)(B[:, 0]), want)
 
 
 def test_a_preconditioner_may_depend_on_parameters_and_has_no_derivative():
@@ -145,21 +145,21 @@ def test_a_preconditioner_may_depend_on_parameters_and_has_no_derivative():
         options = {"preconditioner": tj.Diagonal(d)}
         return jnp.sum(tj.solve(A, B[:, 0], solver=CG, options=options))
 
-    close(jax.grad(loss)(1 / A.diagonal()), jnp.zeros(N), 0)
+    assert_near(jax.grad(loss)(1 / A.diagonal()), jnp.zeros(N), 0)
 
 
 def test_units():
     a, b = tj.Unitful(A, "kN/m"), B * tj.unit("N")
     x = tj.solve(a, b, solver=CG, options={"y0": 1e-3 * X * tj.unit("m")})
     assert x.unit == tj.unit("N m/kN")
-    close(x.to_value("mm"), X)
+    assert_near(x.to_value("mm"), X)
     assert tj.solve(a, B, solver=CG).unit == tj.unit("m/kN")
     inverse = tj.Unitful(tj.Diagonal(1e-3 / A.diagonal()), "m/N")
-    close(tj.solve(a, b, solver=CG, options={"preconditioner": inverse}).to_value("mm"), X)
+    assert_near(tj.solve(a, b, solver=CG, options={"preconditioner": inverse}).to_value("mm"), X)
     with pytest.raises(tj.UnitError, match="preconditioner"):
         tj.solve(a, b, solver=CG, options={"preconditioner": a})
     energy = lambda b: tj.dot(b, tj.solve(a, b, solver=CG))
-    close(tj.grad(energy)(b).to_value("mm"), 2 * X)
+    assert_near(tj.grad(energy)(b).to_value("mm"), 2 * X)
 
 
 def test_complex_and_mixed_dtypes():
@@ -168,13 +168,13 @@ def test_complex_and_mixed_dtypes():
     with jax.numpy_dtype_promotion("standard"):
         for a, right, solver in ((tj.Hermitian(h), b, CG), (A, b, lineax.GMRES(1e-11, 1e-11))):
             want = jnp.linalg.solve(tj.destructure(a), right)
-            close(tj.solve(a, right, solver=solver), want)
+            assert_near(tj.solve(a, right, solver=solver), want)
     whole = tj.solve(tj.Diagonal(jnp.arange(1, 4)), jnp.ones(3, int), solver=CG)
-    close(whole, 1 / jnp.arange(1.0, 4.0))
+    assert_near(whole, 1 / jnp.arange(1.0, 4.0))
 
 
 def test_without_a_solver_nothing_changes():
-    close(tj.solve(DENSE, B, solver=None), X)
+    assert_near(tj.solve(DENSE, B, solver=None), X)
     with pytest.raises(TypeError, match="options"):
         tj.solve(DENSE, B, options={})
 

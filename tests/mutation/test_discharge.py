@@ -364,3 +364,15 @@ def test_a_mapped_branch_inside_says_what_to_do():
         tj.discharge(lambda x: jax.vmap(one)(x))(X)
     assert "jax.vmap(tj.discharge(f))" in caught.value.__notes__[-1]
     np.testing.assert_array_equal(jax.vmap(tj.discharge(one))(X), [2.0, -0.4, 2.0, 2.0])
+
+
+def test_a_view_that_is_no_part_is_refused():
+    """JAX 0.12 loses what is written to it."""
+
+    def reshaped(x):
+        r = jax.new_ref(x)
+        r.reshape(2, 3)[0, 1] = 7.0
+        return r[...]
+
+    with pytest.raises(tj.MutationError, match="view that is no part of it"):
+        tj.discharge(reshaped)(jnp.arange(6.0))

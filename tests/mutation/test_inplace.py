@@ -468,8 +468,9 @@ def test_changes_of_shape_and_dtype():
     def narrow(x):
         x[...] = x[...].astype(jnp.float32)
 
-    with pytest.raises(tj.ShapeError, match="grow: a write does not have the shape"):
+    with pytest.raises(tj.ShapeError, match="grow: a write does not have the shape") as caught:
         grow(jax.new_ref(X))
+    assert "JAX says: Invalid shape" in str(caught.value)  # explained once, by the innermost
     with pytest.raises(tj.MutationError, match="narrow: a write does not have the dtype"):
         narrow.transition(X)
 
@@ -601,3 +602,25 @@ def test_a_rule_speaks_natural_cotangents_with_units(register):
     np.testing.assert_allclose(by_bar, 6 * jnp.sum(X**2), rtol=1e-12)
     assert seen
     assert all(u.dimension == tj.unit("1/m").dimension for u in seen)
+
+
+def test_batches_go_to_the_body_whole():
+    """Also inside of trees; differentiated as what the body does with them."""
+
+    @tj.inplace(mutates="params")
+    def descend(params, rates):
+        for name, rate in rates.items():
+            params[name][...] = params[name][...] - 0.5 * rate
+        return tj.trace(params["d"][...])
+
+    params = {
+        "d": tj.Diagonal(jnp.arange(6.0).reshape(2, 3)),
+        "s": tj.Symmetric(jnp.stack([jnp.eye(2), 2 * jnp.eye(2)])),
+    }
+    refs = tj.new_ref(params)
+    np.testing.assert_allclose(descend(refs, params), [1.5, 6.0])
+    after = tj.freeze(refs)
+    assert type(after["s"]) is tj.Symmetric
+    np.testing.assert_allclose(after["s"].to_dense(), params["s"].to_dense() / 2)
+    gradient = tj.grad(lambda p: jnp.sum(descend.transition(p, p).out))(params)
+    np.testing.assert_allclose(gradient["d"].diag, jnp.full((2, 3), 0.5))

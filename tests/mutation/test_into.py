@@ -226,6 +226,20 @@ def test_wider_buffers_keep_what_the_parameters_cannot():
     assert float(wide["w"][0]) == 1001
 
 
+def test_a_gradient_in_wide_buffers_is_made_natural_in_their_dtype():
+    """That of a Kronecker product is read at its factors."""
+    p = tj.Kronecker(
+        jnp.array([[1.0, 2.0], [0.5, 3.0]], jnp.bfloat16), jnp.eye(2, dtype=jnp.bfloat16)
+    )
+    exact = jax.tree.map(lambda x: x.astype(jnp.float32), p)
+    f = lambda p: jnp.sum(p.to_dense() * jnp.arange(16, dtype=p.dtype).reshape(4, 4))
+    buffers = tj.zero_refs(p, dtype=jnp.float32)
+    tj.grad(f, into=buffers)(p)
+    got = tj.gradient(p, buffers)
+    assert got.dtype == jnp.float32
+    assert_close(dense_tree(got), dense_tree(tj.grad(f)(exact)), 1e-5)
+
+
 def test_a_wider_dtype_is_at_least_that():
     """What is wider already stays; complex numbers stay complex."""
     x = (jnp.ones(2, jnp.bfloat16), jnp.ones(2), jnp.ones(2, jnp.complex64))

@@ -11,13 +11,12 @@ import pytest
 from jax import lax
 
 from scale_facts import exponents_at
-from tanjax.scale._proof import counting, expected, proves, widest
 from tanjax.scale.graph._graph import Exponents, Magnitude, build
 from tanjax.scale.laws._law import LAWS
 from tanjax.scale.magnitudes._evaluate import evaluate
-from tanjax.scale.numbers import _interval_record
-from tanjax.scale.numbers._measure import Window
+from tanjax.scale.numbers import Window, _interval_record
 from tanjax.scale.numbers._range import range_of
+from tanjax.scale.proof import counting, expected, proves, widest
 
 X, XS = np.float32(1), np.linspace(0.5, 2, 9, dtype=np.float32)
 

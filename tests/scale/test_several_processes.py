@@ -226,7 +226,7 @@ def again():
     import jax.numpy as jnp
 
     import tanjax as tj
-    from tanjax.scale import _hosts
+    from tanjax.scale.numbers import _hosts
 
     looked, look = [], _hosts._look
     _hosts._look = lambda arrays: (looked.append(len(arrays)), look(arrays))
@@ -346,7 +346,7 @@ def measured():
     import jax
     import jax.numpy as jnp
 
-    from tanjax.scale.numbers._measure import Window, inside, measure
+    from tanjax.scale.numbers import Window, inside, measure
 
     found = {}
     for dtype in ("float16", "bfloat16", "float32", "complex64", "int32"):
@@ -370,12 +370,13 @@ def agreement():
     import jax.numpy as jnp
 
     import tanjax as tj
-    from tanjax.scale import _hosts, _plan
+    from tanjax.scale import _plan, agreed
+    from tanjax.scale.numbers import _hosts
 
     me = jax.process_index()
     [seen] = _hosts.looked_at([make("near")])
     closed = jax.make_jaxpr(lambda x: x * x)(jnp.float32(1))
-    plan = _plan.identity(closed, [False], {}, ())
+    plan = _plan.identity_plan(closed, [False], {}, ())
     asked = []
 
     def slow(**how):
@@ -390,10 +391,10 @@ def agreement():
             raise ValueError("only here")
         return plan
 
-    found = [_hosts.agreed(slow, [seen]).method, len(asked)]
+    found = [agreed(slow, [seen]).method, len(asked)]
     for ask in (different, fails):
         try:
-            _hosts.agreed(ask, [seen])
+            agreed(ask, [seen])
         except (RuntimeError, ValueError) as error:
             found.append(type(error).__name__)
     found.append(_warned(lambda: tj.jit(_clashing)(make("far"))))

@@ -35,6 +35,10 @@ JOINED = {
     "x / c d": (lambda x: x / np.float32(7.7e-29) * np.float32(7.7e14), (1e-20,), 1e23),
     "(x / c)**2": (lambda x: (x / np.float32(1e-23)) ** 2, (1e-31,), 1e-16),
     "(x c) (y d)": (lambda x, y: (x * TINY) * (y / np.float32(HUGE)), (1e25, 1e26), 1e-9),
+    "1 / (x c)**n": (lambda x: (x * np.float32(1e-10)) ** -3, (1e19,), 1e-27),
+    "1 / (x / c)**n": (lambda x: (x / np.float32(1.3e13)) ** -2, (6.5e25,), 4e-26),
+    "square of x / c": (lambda x: jnp.square(x / np.float32(5e12)), (5e20,), 1e16),
+    "x**-n / (y / z)": (lambda x, y, z: x**-3 / (y / z), (1e10, 1e10, 1e20), 1e-20),
     "x y of (x c) (y d)": (lambda x, y: x * 1e10 * (y * 1e9), (1e-20, 1e-19), 1e-20),
 }
 
@@ -48,6 +52,64 @@ def test_what_xla_would_join_is_hidden_from_it(name, shape):
     np.testing.assert_allclose(f(*(full(n, shape) for n in numbers)), want, rtol=1e-6)
     assert last(f).method == "guarded"
     assert not any(last(f).exponents.values)
+
+
+@pytest.mark.parametrize("unit", [None, "m"])
+def test_a_power_of_a_constant_multiple_later(unit):
+    """Ordinary numbers are proved for windows in which XLA joins nothing out of range."""
+    given = lambda x: jnp.float32(x) if unit is None else tj.Unitful(jnp.float32(x), unit)
+    f = tj.jit(lambda x: (6.6743e-11 * x) ** -3)
+    for x in (1e9, 1e19, 1e15, 1e19):
+        out = f(given(x))
+        got = float(out) if unit is None else float(out.value)
+        assert got == pytest.approx((6.6743e-11 * x) ** -3, rel=1e-5)
+    assert [p.method for p in f.plans] == ["identity", "guarded"]
+
+
+PARTS = {
+    "small first": [1e-30, 1e-30, 1e30, 1e30],
+    "large first": [1e30, 1e30, 1e-30, 1e-30],
+    "both": [1e30, 1e30, 1e-30, 1e-30, 1e-30, 1e-30, 1e30, 1e30],
+    "zero": [1e30, 1e30, 0.0, 1.0],
+    "infinity": [1e-30, 1e-30, np.inf, 1e-30],
+    "minus": [-1e-30, 1e-30, -1e30, -1e30],
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_products_of_many_whose_parts_leave_the_range(name):
+    """`1 / (1 + prod(x))` shows neither a zero nor an infinity where the product has become one."""
+    x = np.array(PARTS[name])
+    shown = tj.jit(lambda x: (jnp.prod(x), 1 / (1.5 + jnp.prod(x)), jnp.prod(x[:, None], 0)))
+    running = tj.jit(lambda x: 1 / (1.5 + jnp.cumprod(x)))
+    back = tj.jit(lambda x: 1 / (1.5 + jax.lax.cumprod(x[None], 1, reverse=True)))
+    one, total = jnp.float32(x), np.prod(x)
+    got = (*shown(one), running(one), back(one)[0])
+    runs = [1 / (1.5 + np.cumprod(y)) for y in (x, x[::-1])]
+    want = (total, 1 / (1.5 + total), [total], runs[0], runs[1][::-1])
+    for y, true in zip(got, want, strict=True):
+        np.testing.assert_allclose(y, true, rtol=1e-5, atol=1e-37)
+
+
+def test_products_of_many_are_looked_at_on_later_calls():
+    """A product is proved only where no factors leave the range together; others are run."""
+    f = tj.jit(lambda x: 1 / (1 + jnp.prod(x)))
+    numbers = jnp.float32([[2, 3, 0.5, 1], PARTS["small first"], [2, 3, 0.5, 1]])
+    for x, want in zip(numbers, (0.25, 0.5, 0.25), strict=True):
+        assert float(f(x)) == pytest.approx(want, rel=1e-5)
+    assert [p.identity for p in f.plans] == [True, False]
+    ordinary = tj.jit(lambda x: (jnp.prod(x), jnp.cumprod(x)))  # 2^200 and 2^-200 in all
+    ordinary(jnp.float32([2.0, 0.5] * 200))
+    assert last(ordinary).identity
+
+
+def test_a_nan_is_not_believed_where_infinity_is_right(monkeypatch):
+    """What a primitive makes of zero and infinity on its way shows in the first results."""
+    monkeypatch.setattr(_plan._range, "parts_may_leave", lambda *_: False)
+    f = tj.jit(lambda x: jnp.cumprod(x))
+    x = jnp.float32(PARTS["infinity"])
+    np.testing.assert_array_equal(f(x)[2:], np.inf)
+    assert np.isnan(jax.jit(jnp.cumprod)(x)[2:]).all()
 
 
 def test_a_first_result_that_should_be_finite_is_not_believed(monkeypatch):

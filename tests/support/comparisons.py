@@ -41,6 +41,13 @@ def assert_close(got, want, tolerance=1e-10):
             np.testing.assert_allclose(g, w, rtol=tolerance, atol=tolerance)
 
 
+def assert_same_gradient(ours, theirs, *args, tolerance=1e-9):
+    """The same value and gradient of two functions, each compiled whole."""
+    got = jax.jit(jax.value_and_grad(ours))(*args)
+    want = jax.jit(jax.value_and_grad(theirs))(*args)
+    jax.tree.map(lambda g, w: np.testing.assert_allclose(g, w, atol=tolerance), got, want)
+
+
 def wave(tree, phase=0.3):
     """A tree of the same kind whose inexact leaves hold fixed numbers without symmetry."""
     leaves, treedef = jax.tree.flatten(tree)

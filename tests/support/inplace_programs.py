@@ -31,7 +31,7 @@ def start(seed, narrow):
     """What is in memory before: numbers of order one."""
     rng = np.random.default_rng(seed)
     given = {k: jnp.asarray(rng.uniform(0.3, 1.2, n)) for k, n in SHAPES.items()}
-    given["c"] = given["c"] + 1j * jnp.asarray(rng.uniform(0.3, 1.2, 3))
+    given["c"] = lax.complex(given["c"], jnp.asarray(rng.uniform(0.3, 1.2, 3)))
     if narrow:
         given["b"] = given["b"].astype(jnp.float32)
     return given
@@ -186,7 +186,8 @@ class Pure:
         inner = Pure({**self.env, "local": value})
         body(inner)
         out = inner.env.pop("local")
-        self.env = inner.env
+        around = {k: self.env[k] for k in ("local",) if k in self.env}  # of a local around it
+        self.env = {**inner.env, **around}
         return out
 
     def result(self):
@@ -252,7 +253,7 @@ class Draw:
         loop = r.choice(loops) if loops and r.random() < 0.3 else None
 
         def value(mem, at):
-            total = 0.4 + (0.1 * at[loop] if loop else 0.0)
+            total = 0.4 + (0.1 * at[loop].astype(jnp.float64) if loop else 0.0)
             for name, _, index, f in terms:
                 x = mem.get(name, index(at))
                 x = jnp.real(x) + 0.3 * jnp.imag(x) if jnp.iscomplexobj(x) else x
@@ -294,7 +295,7 @@ class Draw:
             weights = jnp.linspace(1.0, 1.5, max(old.size, 1))[: old.size].reshape(old.shape)
             new = new * weights
             if jnp.iscomplexobj(old):
-                new = new * (1 + 0.5j)
+                new = lax.complex(new, 0.5 * new)
             getattr(mem, how)(name, i, new.astype(old.dtype))
 
         return step
@@ -414,25 +415,30 @@ class Draw:
 # -- comparing -------------------------------------------------------------------------------------
 
 
-def measured(loss, given):
-    """Value, gradient, Hessian-vector products and a batch of gradients."""
-    tangent = jax.tree.map(
-        lambda x: jnp.cos(jnp.arange(x.size)).reshape(x.shape).astype(x.dtype), given
-    )
+def measured(loss, which, given):
+    """Value and gradient, and one of what JAX does besides, in turn."""
+    tangent = jax.tree.map(lambda x: jnp.cos(jnp.arange(x.size)).reshape(x.shape), given)
+    tangent = jax.tree.map(lambda t, x: t.astype(x.dtype), tangent, given)
     gradient = jax.grad(loss)
-    dot = lambda g: sum(jnp.sum(jnp.real(x * t)) for x, t in zip(
-        jax.tree.leaves(g), jax.tree.leaves(tangent), strict=True))  # fmt: skip
-    value, along = jax.jvp(loss, (given,), (tangent,))
-    both = jax.tree.map(lambda x: jnp.stack([x, (0.9 * x).astype(x.dtype)]), given)
-    return {
-        "value": value,
-        "jvp": along,
-        "gradient": gradient(given),
-        "forward over reverse": jax.jvp(gradient, (given,), (tangent,))[1],
-        "reverse over reverse": jax.grad(lambda x: dot(gradient(x)))(given),
-        "batch": jax.vmap(gradient)(both),
-        "checkpoint": jax.grad(jax.checkpoint(loss))(given),
+
+    def dot(g):
+        pairs = zip(jax.tree.leaves(g), jax.tree.leaves(tangent), strict=True)
+        return sum(jnp.sum(jnp.real(x * t)) for x, t in pairs)
+
+    def batch():
+        both = jax.tree.map(lambda x: jnp.stack([x, (0.9 * x).astype(x.dtype)]), given)
+        return jax.vmap(gradient)(both)
+
+    others = {
+        "forward over reverse": lambda: jax.jvp(gradient, (given,), (tangent,))[1],
+        "batch": batch,
+        "reverse over reverse": lambda: jax.grad(lambda x: dot(gradient(x)))(given),
+        "jvp": lambda: jax.jvp(loss, (given,), (tangent,))[1],
+        "checkpoint": lambda: jax.grad(jax.checkpoint(loss))(given),
     }
+    name = list(others)[which % len(others)]
+    value, slope = jax.value_and_grad(loss)(given)
+    return {"value": value, "gradient": slope, name: others[name]()}
 
 
 def loss_of(program, memory):
@@ -453,8 +459,8 @@ def check(seed, size=6):
     """Compare one program with its functional form. **Raises:** `AssertionError` with its words."""
     program = Draw(seed, size)
     given = start(seed, program.narrow)
-    want = jax.jit(functools.partial(measured, loss_of(program, Pure)))(given)
-    got = jax.jit(functools.partial(measured, tj.discharge(loss_of(program, OnRefs))))(given)
+    want = jax.jit(functools.partial(measured, loss_of(program, Pure), seed))(given)
+    got = jax.jit(functools.partial(measured, tj.discharge(loss_of(program, OnRefs)), seed))(given)
     compare(program, want, got)
     function = tj.inplace(lambda refs: program.body(OnRefs(refs)), mutates="refs")
     refs = tj.new_ref(OnRefs.hold(given))

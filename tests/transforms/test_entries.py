@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from tanjax.scale import _proof
+from tanjax.scale import proof
+from tanjax.scale.numbers import Window, inside
 from tanjax.scale.numbers._in_row import InRow
-from tanjax.scale.numbers._measure import Window, inside
 from tanjax.scale.numbers._together import Together
 from tanjax.transforms import _entries
 from tanjax.transforms._entries import others
@@ -84,7 +84,7 @@ def test_a_result_that_was_started_before_its_argument_was_looked_at_does_not_co
 def dear(monkeypatch):
     """Programs that no proof covers, and too dear to be looked at on every call."""
     monkeypatch.setattr(_entries, "DEAR", 0.0)
-    monkeypatch.setattr(_proof, "widest", lambda *_: None)
+    monkeypatch.setattr(proof, "widest", lambda *_: None)
 
 
 @pytest.mark.usefixtures("dear")
@@ -317,6 +317,22 @@ def test_a_number_out_of_its_window_is_found_by_a_look_that_rides(monkeypatch):
     np.testing.assert_allclose(out["6"].to_value("m"), np.float32(14e15), rtol=1e-6)
     same = draw(0)
     np.testing.assert_allclose(f(same, k=jnp.float32(1.0))["0"].to_value("m"), 1e15, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [3, 2000])
+def test_many_numbers_in_a_row_ride_when_that_is_done_often(monkeypatch, size):
+    """At first they are looked at in one row on the host; few numbers always are."""
+    monkeypatch.setattr(Together, "EAGER", 1)
+    monkeypatch.setattr(Together, "APART", 1)
+    f = tj.jit(lambda given: [chain(x) for x in given])
+    draw = lambda i: [jnp.full(size, 1.0 + n + i, jnp.float32) for n in range(20)]
+    for i in range(12):
+        f(draw(i))
+    program = f._compiled._recent.entries[0]
+    assert (program.riding() is not None) == (size * 20 > InRow.SHORT)
+    far = draw(0)
+    far[7] = jnp.full(size, 1e6, jnp.float32)
+    np.testing.assert_allclose(f(far)[7], np.full(size, 1e21), rtol=1e-6)
 
 
 def test_arguments_that_are_always_others_are_remembered_now_and_then():

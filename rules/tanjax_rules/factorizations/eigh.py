@@ -35,7 +35,7 @@ def eigh_rule(
     """
     w, basis = tj.eigh(whole(a))
     same = gauge.same_value(w)
-    v = basis if invariant else basis @ gauge.turn(same, basis.dtype)
+    v = basis if invariant else gauge.turned(basis, same)
 
     def eigh_pullback(bar: tj.EighResult) -> Natural:
         rotation = gauge.skew(adjoint(v) @ bar.eigenvectors)
@@ -48,9 +48,15 @@ def eigh_rule(
         bad = gauge.depends_on_basis(_not_diagonal(same), rotation, scale)
         bad = bad | gauge.too_much_is_missing(w, same, bar.eigenvalues, scale, inner)
         inner = gauge.spoiled(inner, bad)
-        alone = (basis * bar.eigenvalues[..., None, :].astype(v.dtype)) @ adjoint(basis)
-        alone = gauge.without_ties(alone, w, bar.eigenvalues)
-        return jnp.where(gauge.unused(bar.eigenvectors), alone, v @ inner @ adjoint(v))
+        both = lambda: v @ inner @ adjoint(v)
+        unused = gauge.unused(bar.eigenvectors)
+
+        def some_alone() -> Natural:
+            alone = (basis * bar.eigenvalues[..., None, :].astype(v.dtype)) @ adjoint(basis)
+            alone = gauge.without_ties(alone, w, bar.eigenvalues)
+            return jnp.where(unused, alone, both())
+
+        return gauge.if_any(unused, some_alone, both)
 
     return tj.EighResult(w, v), eigh_pullback
 
@@ -64,7 +70,7 @@ def eigh_push(
     w, v = tj.eigh(whole(a))
     same = gauge.same_value(w)
     if not invariant:
-        v = v @ gauge.turn(same, v.dtype)
+        v = gauge.turned(v, same)
     over = gauge.over_differences(w, same, 0.0 if invariant else jnp.nan).astype(v.dtype)
 
     def eigh_pushforward(a_dot: Natural) -> tj.EighResult:

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.typing import DTypeLike
 
 import tanjax as tj
-from tanjax.typing import Factor, Natural
+from tanjax.typing import Factor, Function, Natural
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -97,6 +98,31 @@ def turn(same: Natural, dtype: DTypeLike, seed: int = 0) -> Natural:
     size = jnp.sum(jnp.where(shared, jnp.abs(direction) ** 2, 0), axis=-1, keepdims=True)
     safe = jnp.where(size == 0, jnp.ones_like(size), size)
     return jnp.eye(n, dtype=dtype) - products * (2 / safe).astype(dtype)
+
+
+def turned(basis: Natural, same: Natural, apart: Natural | None = None) -> Natural:
+    """A basis, turned within groups of equal values: where there are none, as it is.
+
+    `apart`: values whose vectors are turned in another way.
+
+    The product, and the like in pullbacks, are a tenth and more of the time of `eigh`: so what only
+    equal values or unused vectors ask for is a branch that is not taken.
+    """
+    shared = jnp.any(same & ~jnp.eye(same.shape[-1], dtype=bool))
+
+    def by_product() -> Natural:
+        one = turn(same, basis.dtype)
+        if apart is None:
+            return basis @ one
+        return basis @ jnp.where(apart[..., None, :], turn(same, basis.dtype, seed=1), one)
+
+    return if_any(shared, by_product, lambda: basis)
+
+
+def if_any(condition: Natural, then: Function, otherwise: Function) -> Natural:
+    """One of two arrays, of which only one is computed (both, under `jax.vmap`)."""
+    alike = lambda branch: lambda: tj.rules.align(branch(), condition)
+    return lax.cond(jnp.any(condition), alike(then), alike(otherwise))
 
 
 def over_differences(w: Natural, same: Natural, fill: Factor) -> Natural:

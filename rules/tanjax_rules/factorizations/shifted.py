@@ -2,7 +2,7 @@ r"""A Kronecker product plus a multiple of the identity, by the eigenvectors of 
 
 With $K_i = V_i \Lambda_i V_i^H$ is $\bigotimes K_i + c I = V(\bigotimes \Lambda_i + c)V^H$, where
 $V = \bigotimes V_i$ is never formed: $O(\sum n_i^3 + n \sum n_i)$ for a system of $n = \prod n_i$
-equations. The multiple must be known to be one: `tj.Identity(n)` or `tj.Scaled(tj.Identity(n), c)`.
+equations. The multiple must be known to be one, as `c * tj.Identity(n)` is.
 The entries of a `Diagonal` may differ, and then no such form exists.
 """
 
@@ -111,7 +111,7 @@ def factorize_sum(a: SquareSum) -> tj.Factorization:
     return tj.Factorization(a, parts, _PLAN, a.shape[0])
 
 
-HINT = "write a multiple of the identity as `tj.Scaled(tj.Identity(n), c)`, or give a `solver`"
+HINT = "write a multiple of the identity as `c * tj.Identity(n)`, or give a `solver`"
 
 
 # -- rules -----------------------------------------------------------------------------------------

@@ -47,11 +47,14 @@ def svd_rule(
     def svd_pullback(bar: tj.SVDResult) -> Natural:
         l_bar, r_bar = f.tall(bar.U, adjoint(bar.Vh))
         moved = f.inner_cotangent(l_bar[..., : f.k], bar.S, r_bar) + f.outer_cotangent(l_bar)
-        a_bar = moved @ adjoint(f.r)
-        if not invariant:
-            unused = gauge.unused(l_bar) & gauge.unused(r_bar)
+        both = lambda: moved @ adjoint(f.r)
+        unused = gauge.unused(l_bar) & gauge.unused(r_bar)
+
+        def some_alone() -> Natural:
             alone = gauge.without_ties(f.of_values(bar.S), f.s, bar.S)
-            a_bar = jnp.where(unused, alone, a_bar)
+            return jnp.where(unused, alone, both())
+
+        a_bar = both() if invariant else gauge.if_any(unused, some_alone, both)
         return adjoint(a_bar) if f.wide else a_bar
 
     return f.result, svd_pullback
@@ -98,12 +101,8 @@ class _Factors:
         self.higher = a.shape[-1 if self.wide else -2] > self.k
         l1, l2 = left[..., : self.k], left[..., self.k :]
         if not invariant:
-            both = gauge.turn(self.same, l1.dtype)
-            other = gauge.turn(self.same, l1.dtype, seed=1)  # zero values: `l` and `r` apart
-            l1, self.r = (
-                l1 @ both,
-                self.r @ jnp.where(self.zero[..., None, :], other, both),
-            )
+            l1 = gauge.turned(l1, self.same)
+            self.r = gauge.turned(self.r, self.same, self.zero)  # `l` and `r` of zero apart
         self.l1, self.l2 = l1, l2
         u, v = self.tall(jnp.concatenate([l1, l2], axis=-1), self.r)
         self.result = tj.SVDResult(u, self.s, adjoint(v))

@@ -133,7 +133,6 @@ def _register() -> None:
                 tj.multiply.implementation(kind, band, **smooth)(symmetric_multiply_symmetric)
                 continue
             tj.add.implementation(kind, band, **smooth)(band_add_band)
-            tj.multiply.implementation(kind, band, **smooth)(band_multiply)
         sum_of = symmetric_and_sparser if kind is tj.SymTridiagonal else band_add_band
         for sparser in SPARSER:
             tj.add.implementation(kind, sparser, **smooth)(sum_of)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Shaped
@@ -16,6 +17,7 @@ from tanjax.typing import Pullback, Samples, Scalar, SquareMatrix
 from .factored import factored, formed, inverse_factored, logdet_factored
 from .shapes import FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
 from .solve import check_square_blocks, check_square_factor
+from .stacked import stacked
 from .woodbury import capacitance
 
 if TYPE_CHECKING:
@@ -110,6 +112,9 @@ def copies(a: tj.Kronecker) -> list[int]:
 @tj.logdet.implementation(tj.BlockDiagonal, differentiate=True)
 def logdet_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Scalar:
     check_square_blocks("logdet", a)
+    batch = stacked(a)
+    if batch is not None:
+        return jnp.sum(jax.vmap(tj.logdet)(batch))
     terms = [tj.logdet(b) for b in a.blocks]
     return sum(terms[1:], terms[0])
 
@@ -286,6 +291,7 @@ def cases() -> Iterator[Case]:
         yield Case(tj.det, a)
     for a in _with_sign(s):
         yield Case(tj.slogdet, a)
+    yield Case(tj.logdet, tj.BlockDiagonal(s.regular(2), s.regular(2)))
     yield Case(tj.logdet, symmetric.replace(definite=True))
     yield Case(tj.logdet, tj.Hermitian(s.definite(3, complex=True), definite=True))
     yield Case(tj.logdet, tj.Sum(diagonal, s.regular(2)))

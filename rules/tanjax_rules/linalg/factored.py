@@ -74,21 +74,27 @@ def both_ways(a: SquareMatrix, dtype: DTypeLike) -> tuple[Function, Function]:
 def solve_factored(f: Factored, b: Shaped[Array, " n *k"]) -> Shaped[Array, " n *k"]:
     """`A⁻¹ b`, differentiable in `A` and `b` to any order."""
     return lax.custom_linear_solve(
-        lambda x: f.data @ x, b, lambda _, y: _solve(f, y, False), lambda _, y: _solve(f, y, True)
+        lambda x: f.data @ x,
+        b,
+        lambda _, y: solve_by_factor(f, y, False),
+        lambda _, y: solve_by_factor(f, y, True),
     )
 
 
 def solve_factored_transposed(f: Factored, b: Shaped[Array, " n *k"]) -> Shaped[Array, " n *k"]:
     """`A⁻ᵀ b`, without conjugation, with the same factor."""
     return lax.custom_linear_solve(
-        lambda x: f.data.T @ x, b, lambda _, y: _solve(f, y, True), lambda _, y: _solve(f, y, False)
+        lambda x: f.data.T @ x,
+        b,
+        lambda _, y: solve_by_factor(f, y, True),
+        lambda _, y: solve_by_factor(f, y, False),
     )
 
 
 @jax.custom_jvp
 def inverse_factored(f: Factored) -> Shaped[Array, "n n"]:
     """`A⁻¹`."""
-    return _solve(f, jnp.eye(f.data.shape[-1], dtype=f.data.dtype), False)
+    return solve_by_factor(f, jnp.eye(f.data.shape[-1], dtype=f.data.dtype), False)
 
 
 @inverse_factored.defjvp
@@ -112,10 +118,12 @@ def _(primals: tuple[Factored], tangents: tuple[Factored]) -> tuple[Scalar, Scal
     return logdet_factored(*primals), jnp.real(y_dot)
 
 
-def _solve(f: Factored, b: Shaped[Array, " n *k"], transposed: bool) -> Shaped[Array, " n *k"]:
+def solve_by_factor(
+    f: Factored, b: Shaped[Array, " n *k"], transposed: bool
+) -> Shaped[Array, " n *k"]:
     """Solve with the factor alone."""
     if b.ndim == 1:
-        return _solve(f, b[:, None], transposed)[:, 0]
+        return solve_by_factor(f, b[:, None], transposed)[:, 0]
     factor = lax.stop_gradient(f.factor)
     if f.permutation is None:
         # The transpose of a Hermitian matrix is its conjugate, and so is the second factor of

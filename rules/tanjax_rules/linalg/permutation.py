@@ -9,9 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Shaped
 
 import tanjax as tj
-from tanjax.typing import Columns, Scalar, SquareMatrix
-
-from .shapes import FullStorage, SquareTriangular
+from tanjax.typing import Columns, Scalar
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -22,25 +20,6 @@ SquarePermutation: TypeAlias = Shaped[tj.Permutation, "n n"]
 @tj.matmul.implementation(tj.Permutation, tj.Permutation, differentiate=True)
 def permutation_times_permutation(a: SquarePermutation, b: SquarePermutation) -> SquarePermutation:
     return a.replace(indices=b.indices[a.indices], kind=jnp.result_type(a.dtype, b.dtype))
-
-
-@tj.matmul.implementation(tj.Permutation, tj.Triangular)
-@tj.matmul.implementation(tj.Permutation, tj.Symmetric)
-@tj.matmul.implementation(tj.Permutation, tj.Hermitian)
-def permutation_times_full_storage(
-    a: SquarePermutation, b: FullStorage | SquareTriangular
-) -> SquareMatrix:
-    """Nothing is densified: the right operand stores as many numbers."""
-    return a.apply(b.to_dense())
-
-
-@tj.matmul.implementation(tj.Triangular, tj.Permutation)
-@tj.matmul.implementation(tj.Symmetric, tj.Permutation)
-@tj.matmul.implementation(tj.Hermitian, tj.Permutation)
-def full_storage_times_permutation(
-    a: FullStorage | SquareTriangular, b: SquarePermutation
-) -> SquareMatrix:
-    return a.to_dense()[:, b.inverse_indices()]
 
 
 @tj.solve.implementation(tj.Permutation, tj.Dense)

@@ -18,9 +18,9 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import AnyArray, DenseArray, Pullback
 
-from .arithmetic import multiply_dense, multiply_sparser, scale
+from .arithmetic import multiply_dense
 from .banded import FAMILY, Band, widths
-from .shapes import FullStorage, SquareDiagonal, SquareTriangular
+from .shapes import SquareDiagonal
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -109,23 +109,6 @@ def diagonal_solve_sparse(
     return b.replace(values=b.values / a.diag.at[b.pattern.rows].get(**INSIDE))
 
 
-@tj.matmul.implementation(tj.Sparse, tj.Triangular)
-def sparse_times_full_storage(
-    a: Shaped[tj.Sparse, "m n"], b: SquareTriangular
-) -> Shaped[DenseArray, "m n"]:
-    """Nothing is densified: the right operand stores as many numbers."""
-    return a.apply(b.to_dense())
-
-
-@tj.matmul.implementation(tj.Triangular, tj.Sparse)
-@tj.matmul.implementation(tj.Symmetric, tj.Sparse)
-@tj.matmul.implementation(tj.Hermitian, tj.Sparse)
-def full_storage_times_sparse(
-    a: FullStorage | SquareTriangular, b: Shaped[tj.Sparse, "n k"]
-) -> Shaped[DenseArray, "n k"]:
-    return b.transposed().apply(a.to_dense().T).T
-
-
 # -- sums ----------------------------------------------------------------------------------------
 
 
@@ -154,27 +137,6 @@ def sparse_multiply_dense(
     return a.replace(values=a.values * whole.at[rows, columns].get(**INSIDE))
 
 
-@tj.multiply.implementation(tj.Sparse, tj.AbstractArray, differentiate=True)
-def sparse_multiply(
-    a: Shaped[tj.Sparse, "m n"], b: Shaped[tj.AbstractArray, "m n"]
-) -> Shaped[tj.Sparse, "m n"]:
-    return a.replace(values=a.values * b.entries_at(a.pattern.rows, a.pattern.columns))
-
-
-@tj.multiply.implementation(tj.AbstractArray, tj.Sparse, differentiate=True)
-def multiply_sparse(
-    a: Shaped[tj.AbstractArray, "m n"], b: Shaped[tj.Sparse, "m n"]
-) -> Shaped[AnyArray, "m n"]:
-    return tj.multiply(b, a)
-
-
-@tj.multiply.implementation(tj.Sparse, tj.Fill, differentiate=True)
-def sparse_multiply_fill(
-    a: Shaped[tj.Sparse, "m n"], b: Shaped[tj.Fill, "m n"]
-) -> Shaped[AnyArray, "m n"]:
-    return scale(a, b.value)
-
-
 def _register() -> None:
     """Every pair of which one is sparse and the other one says its pattern by its type."""
     smooth: Any = {"differentiate": True}
@@ -186,8 +148,6 @@ def _register() -> None:
     for summand in (*FAMILY, tj.Diagonal, tj.Identity):
         tj.add.implementation(tj.Sparse, summand, **smooth)(add_sparse)
         tj.add.implementation(summand, tj.Sparse, **smooth)(add_sparse)
-    for sparser in (tj.Diagonal, tj.Zero):
-        tj.multiply.implementation(tj.Sparse, sparser, **smooth)(multiply_sparser)
 
 
 _register()

@@ -2,7 +2,7 @@
 
 A product is a convolution, which is differentiated as it is: that takes fewer transforms than the
 outer product of the general rule. Systems and determinants go through `factored_toeplitz`, once for
-a value and its derivatives.
+a value and its derivatives; a small system is formed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .factored_toeplitz import (
     slogdet_factored_toeplitz,
     solve_factored_toeplitz,
     solve_factored_toeplitz_transposed,
+    system_of_toeplitz,
 )
 from .shapes import DenseColumns
 
@@ -64,7 +65,10 @@ def solve_toeplitz_rule(a: SquareToeplitz, b: DenseColumns) -> tuple[DenseColumn
 
 @tj.solve.implementation(tj.Toeplitz, tj.Dense)
 def solve_toeplitz(a: SquareToeplitz, b: DenseColumns) -> DenseColumns:
-    """`O(n²)` operations and `O(n)` memory, then `O(n log n)` for each column of `b`."""
+    """`O(n²)` operations and `O(n)` memory, then `O(n log n)` for each column of `b`.
+
+    Up to 1024 rows by LU of the matrix in full, which is then faster, unless it is found definite.
+    """
     if not a.shape[0]:
         return b.astype(jnp.result_type(a.values, b))
     return solve_factored_toeplitz(*_system(a, b))
@@ -73,7 +77,9 @@ def solve_toeplitz(a: SquareToeplitz, b: DenseColumns) -> DenseColumns:
 def _system(a: SquareToeplitz, b: DenseColumns) -> tuple[FactoredToeplitz, DenseColumns]:
     """The factored matrix and its right-hand side, of one dtype."""
     dtype = jnp.result_type(a.values, b)
-    return factored_toeplitz(a.replace(values=a.values.astype(dtype))), b.astype(dtype)
+    count = b.shape[1] if b.ndim == 2 else 1
+    f = system_of_toeplitz(a.replace(values=a.values.astype(dtype)), count)
+    return f, b.astype(f.a.dtype)
 
 
 # -- determinants ----------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from ._queries import (
     is_real as is_real,
     pair as pair,
     shape as shape,
+    without_promise as without_promise,
     without_unit as without_unit,
 )
 from ._register import register_array_type as register_array_type

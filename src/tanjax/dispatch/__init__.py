@@ -63,6 +63,7 @@ from ._operations import (
     transpose as transpose,
 )
 from ._operators import install
+from ._stacking import concatenate as concatenate, stack as stack
 from .lift import lift as lift
 from .namespaces import (
     Namespace as Namespace,

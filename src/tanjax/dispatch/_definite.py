@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Shaped
 
-from tanjax._errors import NotDefiniteError, ShapeError, message
+from tanjax._errors import NotDefiniteError, message
 from tanjax._typing import AnyArray, Natural
 from tanjax.arrays import (
     BlockDiagonal,
@@ -23,6 +23,7 @@ from tanjax.arrays import (
 )
 
 from ._checks import described, square
+from ._factorization_checks import not_hermitian
 from ._operations import cholesky, diagonal
 
 
@@ -52,10 +53,7 @@ def assert_definite(a: Shaped[AnyArray, "*batch n n"]) -> Shaped[AnyArray, "*bat
         return a.replace(factors=tuple(map(assert_definite, a.factors)))
     if not is_hermitian(a):
         square("assert_definite", a)
-        raise ShapeError(
-            f"assert_definite: {described(a)} is not Hermitian by its type.\n"
-            "Hint: wrap it, or its parts, in `tj.Symmetric` or `tj.Hermitian`."
-        )
+        raise not_hermitian("assert_definite", a, "only of a Hermitian matrix can it be said.")
     if isinstance(a, Scaled):
         matrix = assert_definite(a.matrix)
         return a.replace(matrix=matrix, factor=_checked(a.factor, jnp.all(a.factor > 0), a))

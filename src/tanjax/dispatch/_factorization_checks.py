@@ -20,13 +20,19 @@ def hermitian(name: str, a: Natural) -> None:
     """A square matrix, Hermitian as far as its type says; of a dense one that part is taken."""
     square(name, a)
     if not _is_hermitian(a):
-        raise ShapeError(
-            message(
-                f"{name}: {described(a)} is not Hermitian by its type.",
-                "why: of dense arrays the Hermitian part is taken, which here is another matrix.",
-                hint="wrap it, or its factors, in `tj.Symmetric` or `tj.Hermitian`.",
-            )
+        why = "of dense arrays the Hermitian part is taken, which here is another matrix."
+        raise not_hermitian(name, a, why)
+
+
+def not_hermitian(name: str, a: Natural, why: str) -> ShapeError:
+    """What to raise for a type that does not promise what an operation needs."""
+    return ShapeError(
+        message(
+            f"{name}: {described(a)} is not Hermitian by its type.",
+            f"why: {why}",
+            hint="wrap it, or its factors, in `tj.Symmetric` or `tj.Hermitian`.",
         )
+    )
 
 
 def _is_hermitian(a: Natural) -> bool:

@@ -79,8 +79,8 @@ class Algorithm:
         return cls(list(arrays), rest)
 
 
-def _check_system(name: str, a: PyTree, b: PyTree, algorithm: Algorithm) -> None:
-    checks.one_system(name, a, b)
+def _check_system(_: str, a: PyTree, b: PyTree, algorithm: Algorithm) -> None:
+    checks.one_system("solve", a, b)
 
 
 @operation(generic=False, check=_check_system, core_ndims=(2, 2, 0))
@@ -94,8 +94,8 @@ def solve_by(a: SquareMatrix, b: Columns, algorithm: Algorithm) -> Columns:
     raise NotImplementedError
 
 
-def _check_square(name: str, a: PyTree, algorithm: Algorithm) -> None:
-    checks.square(name, a)
+def _check_square(_: str, a: PyTree, algorithm: Algorithm) -> None:
+    checks.square("logdet", a)
 
 
 @operation(generic=False, check=_check_square, core_ndims=(2, 0))
@@ -127,8 +127,6 @@ def _solve(
     for name, fits in (("preconditioner", one / (of_a or one)), ("y0", unit)):
         if name in known:
             known[name] = _in_unit(name, known[name], fits)
-    if not _is_batch(matrix):  # of a batch each system is checked
-        checks.one_system("solve", matrix, vector)
     # Without tracers the answer is looked at, and the error is one that can be read; what is
     # traced says it when it runs.
     traced = any(isinstance(v, _compat.Tracer) for v in jax.tree.leaves((matrix, vector, known)))
@@ -136,10 +134,6 @@ def _solve(
     if throw and not traced and not isinstance(x, _compat.Tracer) and bool(jnp.isnan(x).any()):
         raise ConvergenceError(not_solved(type(solver).__name__))
     return x if unit is None else labelled(x, unit)
-
-
-def _is_batch(a: PyTree) -> bool:
-    return is_structured(a) and bool(batch_of(a))
 
 
 def _numbers(name: str, x: PyTree) -> tuple[PyTree, Unit | None]:
@@ -179,8 +173,6 @@ def _logdet(a: SquareMatrix, *, estimator: Any) -> Float[AnyArray, ""]:
         )
     if type(a) is Unitful:
         matrix = a.to_value(one)
-    if not _is_batch(matrix):
-        checks.square("logdet", matrix)
     if not (hasattr(estimator, "logdet") and hasattr(estimator, "cotangent")):
         raise TypeError(
             message(
@@ -210,7 +202,7 @@ def _inv_quad_logdet(
     options: dict[str, Any] | None = None,
     throw: bool = True,
 ) -> tuple[AnyArray, AnyArray]:
-    if _is_batch(a):
+    if is_structured(a) and batch_of(a):
         raise ShapeError(
             "inv_quad_logdet: an estimator takes one matrix, and this is a batch.\n"
             "Hint: map it: `jax.vmap(lambda a, b: tj.inv_quad_logdet(a, b, estimator=...))`."

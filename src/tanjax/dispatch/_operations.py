@@ -209,8 +209,8 @@ def solve(a: SquareMatrix, b: Columns) -> Columns:
     **Cost:** $O(nk)$ for `Diagonal`, $O(nb(b + k))$ for a band of width $b$ (`Tridiagonal`,
     `SymTridiagonal`, `Banded`; with row exchanges), $O(n^2k)$ for `Triangular`, by factors for
     `Kronecker`, by Woodbury for `LowRankUpdate`, one LU factorisation for `Symmetric` and dense
-    matrices; for a Hermitian `Kronecker` plus `tj.Scaled(tj.Identity(n), c)` by the eigenvectors
-    of the factors.
+    matrices; for a Hermitian `Kronecker` plus `c * tj.Identity(n)` by the eigenvectors of the
+    factors.
     **Solvers:** `solver`, one of lineax, with its `options`: `"preconditioner"` (one of our
     matrices, a `tj.factorize(...)`, or an operator of lineax) and `"y0"`. Iterative ones multiply
     only, columns of `b` each for themselves; direct ones make structured matrices dense, visibly.

@@ -19,7 +19,13 @@ from tanjax._typing import Function
 from tanjax.arrays import AbstractArray, Unitful, densified, is_structured
 from tanjax.registry import Operation
 
-from . import _batched as batched, _matrix_functions, _operations as ops, _quantity_operators
+from . import (
+    _batched as batched,
+    _matrix_functions,
+    _operations as ops,
+    _quantity_operators,
+    _stacking as _stacking,
+)
 from ._numpy_protocol import function_on_quantities, ufunc_on_quantities
 from .namespaces import numpy_namespace
 

@@ -30,6 +30,7 @@ from jax import Array, lax
 from jaxtyping import PyTree
 
 from tanjax import _compat
+from tanjax._errors import MutationError, message
 from tanjax._typing import Function
 from tanjax.arrays import is_inexact
 
@@ -59,7 +60,20 @@ class Path(NamedTuple):
 
 
 def path_of(tree: PyTree, indices: Sequence[PyTree]) -> Path:
-    """The path of a Ref primitive, from its parameter and its operands."""
+    """The path of a Ref primitive, from its parameter and its operands.
+
+    **Raises:** `MutationError` for a view that is no part of the array: JAX 0.12 itself loses what
+    is written to a reshaped Ref.
+    """
+    for step in jax.tree.unflatten(tree, indices):
+        if not hasattr(step, "indices"):
+            raise MutationError(
+                message(
+                    "a Ref is read or written through a view that is no part of it.",
+                    f"view: {type(step).__name__}",
+                    hint="read the Ref (`ref[...]`), reshape the array, and write what you have.",
+                )
+            )
     static = tuple(int(i) if _is_number(i) else None for i in indices)
     return Path(tree, static, tuple(i for i in indices if not _is_number(i)))
 

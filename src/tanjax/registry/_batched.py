@@ -78,6 +78,8 @@ def _batch(op: Operation, place: int, x: PyTree) -> Shape:
     if is_structured(x):
         return batch_of(x)
     inner = [v for v in jax.tree.leaves(x, is_leaf=is_structured) if batch_of(v)]
+    if inner and op.batched is not None:
+        return batch_of(inner[0])
     if inner:
         raise ShapeError(
             message(

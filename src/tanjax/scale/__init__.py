@@ -4,8 +4,17 @@ A value `v` with exponent `s` stands for `v · 2^s`; the graph of a program know
 belong together, and a plan says which to use. See `tanjax.jit` and `tanjax.scale_graph`.
 """
 
+from . import proof as proof
+from ._agreed import agreed as agreed
 from ._call import run as run, scaled_call as scaled_call
-from ._plan import Plan as Plan, plan as plan
+from ._plan import (
+    Plan as Plan,
+    identity_plan as identity_plan,
+    look_cost as look_cost,
+    overflows as overflows,
+    plan as plan,
+    seen_right as seen_right,
+)
 from .graph._graph import (
     Magnitude as Magnitude,
     Node as Node,

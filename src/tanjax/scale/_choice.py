@@ -18,8 +18,8 @@ from typing import NamedTuple
 from ._judged import Doubt, Judged, doubts_of, unholdable
 from .assign import _problem
 from .assign._assign import Assignment
-from .graph._graph import Exponents, Magnitudes, ScaleGraph
-from .magnitudes._evaluate import Evaluation, with_rounding
+from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph
+from .magnitudes._evaluate import Evaluation, rounded
 from .magnitudes._parts import needs_nothing
 from .numbers import _range
 from .replay._rewrites import guarded
@@ -41,6 +41,22 @@ def misfits(graph: ScaleGraph, m: Magnitudes, free_outputs: Sequence[bool]) -> i
     """How many results could leave at an exponent, and do not fit without."""
     pairs = zip(graph.outputs, free_outputs, strict=True)
     return sum(free and not _range.fits_at_zero(use.value, m) for use, free in pairs)
+
+
+def with_rounding(graph: ScaleGraph, reference: Evaluation) -> Magnitudes:
+    """Magnitudes of numbers that are rounded: what a cancellation leaves is mostly that."""
+    if not reference.complete or reference.estimated:
+        return reference.magnitudes
+    pairs = zip(reference.magnitudes, rounded(graph, reference).magnitudes, strict=True)
+    return [_of_both(exact, coarse) for exact, coarse in pairs]
+
+
+def _of_both(exact: Magnitude | None, coarse: Magnitude | None) -> Magnitude | None:
+    if exact is None or coarse is None or coarse.is_zero:
+        return exact
+    if not exact.is_zero and exact.low - 1 < coarse.low and coarse.high < exact.high + 1:
+        return exact
+    return Magnitude(coarse.low, max(exact.high, coarse.high), True)
 
 
 def assigned(
@@ -79,9 +95,16 @@ def assigned(
             "be more conversions than needed."
         )
     m = with_rounding(graph, reference)
-    exponents = exponents._replace(guarded=guarded(graph, m, exponents))
+    hidden = guarded(graph, m, exponents)
+    exponents = exponents._replace(guarded=exponents.guarded | hidden)
     doubts = doubts_of(reference, judged, free_outputs) if judged.lost else ()
-    return Solved(exponents, solution.conversions, solution.method, solution.gap, doubts)
+    method = "guarded" if _is_zero(exponents) else solution.method
+    return Solved(exponents, solution.conversions, method, solution.gap, doubts)
+
+
+def _is_zero(e: Exponents) -> bool:
+    """Whether numbers stay as they are, and only XLA's or a primitive's own steps are kept out."""
+    return bool(e.guarded) and not (e.saturated or any(e.values) or any(e.uses))
 
 
 class _Tries(NamedTuple):
@@ -119,15 +142,19 @@ class _Tries(NamedTuple):
         """What exponents do, with the largest number instead of infinities where that helps.
 
         A gradient of an occupation has `1 / (exp(x) + 1)**2 * exp(x)`, which is 0 · inf in the
-        tail; with the largest number it is 0. In `1 / (exp(x) + 1)` infinity is right.
+        tail; with the largest number it is 0. In `1 / (exp(x) + 1)` infinity is right. Products of
+        many whose parts leave the range are computed with their exponents apart, before that.
         """
         best = self.judged(exponents), exponents
         judged = best[0]
         for _ in range(ROUNDS):
-            new = judged.undefined - exponents.saturated
-            if best[0].badness == (0, 0) or not new:
+            new, parts = judged.undefined - exponents.saturated, judged.parts
+            if best[0].badness == (0, 0) or not (new or parts):
                 break
-            exponents = exponents._replace(saturated=exponents.saturated | new)
+            if parts:  # those that are guarded have none
+                exponents = exponents._replace(guarded=exponents.guarded | parts)
+            else:
+                exponents = exponents._replace(saturated=exponents.saturated | new)
             judged = self.judged(exponents)
             if judged.badness < best[0].badness:
                 best = judged, exponents

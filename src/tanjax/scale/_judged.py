@@ -23,7 +23,14 @@ from tanjax._dtype_range import limits
 
 from .graph._graph import Exponents, Magnitudes, Node, ScaleGraph, Use
 from .laws._law import LAWS
-from .magnitudes._evaluate import OVER_BUDGET, UNDEFINED, Evaluation, rounded, simulate
+from .magnitudes._evaluate import (
+    OVER_BUDGET,
+    PARTS,
+    UNDEFINED,
+    Evaluation,
+    rounded,
+    simulate,
+)
 from .magnitudes._losses import lost_errors, together
 from .numbers import _range
 from .numbers._stored import clamp_to
@@ -41,7 +48,7 @@ class Judged(NamedTuple):
     **Fields:** `lost`: entries of the results that are wrong; `worse`: how many are farther off
     than in plain JAX, which has them nearly right; `errors`: per output, what is lost of entries;
     `excused`: the same, less what no exponent of its dtype holds; `undefined`: the equations where
-    the range has made a nan of 0 · inf.
+    the range has made a nan of 0 · inf; `parts`: products of many, some of whose parts left it.
     """
 
     lost: int
@@ -49,6 +56,7 @@ class Judged(NamedTuple):
     errors: list[Any]
     excused: list[Any]
     undefined: frozenset[int] = frozenset()
+    parts: frozenset[int] = frozenset()
 
     @property
     def badness(self) -> tuple[int, int]:
@@ -80,9 +88,12 @@ class Judged(NamedTuple):
         lost = sum(int(np.count_nonzero(e)) for e in excused if e is not None)
         if not lost and exponents is not None:
             lost = strained(graph, reference, exponents)
-        nodes = [e.node for e in simulated.events if e.kind == UNDEFINED]
-        at = frozenset(node.index for node in nodes if node)
-        return cls(lost, worse, errors, excused, at)
+        at, parts = (_nodes(simulated, kind) for kind in (UNDEFINED, PARTS))
+        return cls(lost, worse, errors, excused, at, parts)
+
+
+def _nodes(simulated: Evaluation, kind: str) -> frozenset[int]:
+    return frozenset(e.node.index for e in simulated.events if e.kind == kind and e.node)
 
 
 def _count_worse(was: Sequence[Any], now: Sequence[Any]) -> int:

@@ -9,7 +9,7 @@ What is too large to be run is bounded in log2 instead. Bounds overestimate, so 
 on numbers where that can be afforded (`ALARM_BUDGET`).
 
 Sharp edges. A plan holds for the numbers that it was made for; for others it is proved
-(`_proof.py`) or compared with them (`seen_right`). An estimated plan can be wrong; who runs it
+(`proof.py`) or compared with them (`seen_right`). An estimated plan can be wrong; who runs it
 looks at its results now and then (`is_estimate`).
 """
 
@@ -21,20 +21,21 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from operator import lt
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tanjax._dtype_range import limits
 
-from . import _hosts
 from ._choice import Solved, assigned, misfits
 from ._judged import right_in, strained, unknown_primitives, unseen
 from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
-from .magnitudes._evaluate import Evaluation, evaluate, rounded, simulate
+from .magnitudes._evaluate import PARTS, Evaluation, evaluate, rounded, simulate
 from .magnitudes._intervals import bound
 from .magnitudes._losses import losses
 from .numbers import _range
+from .numbers._hosts import known_numbers
 from .numbers._measure import count_numbers, measure
 from .numbers._wide import scaled
 from .replay._rewrites import all_guarded, guarded
@@ -54,7 +55,7 @@ class Plan(NamedTuple):
     `is_estimate`: not everything was run on numbers; `lost`: by index of a value, what plain JAX
     would do there; `has_effects`: it prints or calls back; `conversions`, `method`, `gap`,
     `seconds`: of the assignment; `is_confirmed`: plain JAX was seen to miss what is estimated, or
-    must; `expected`: how many entries of each result are finite, and how many not zero, if known;
+    must; `expected`: how many entries of each result are finite, not zero, not nan, if known;
     `free_outputs`: as given; `grade`: what is known of the numbers of the last call, `"proved"`,
     `"seen"` or `"guessed"`; `looks`: on how many calls it was compared with the numbers; `alarms`:
     what may be wrong in the results all the same; `doubts`: what plain JAX is asked for then.
@@ -74,7 +75,7 @@ class Plan(NamedTuple):
     doubts: tuple[Any, ...] = ()
     seconds: float = 0.0
     is_confirmed: bool = False
-    expected: tuple[tuple[int, int], ...] | None = None
+    expected: tuple[tuple[int, int, int], ...] | None = None
     free_outputs: tuple[bool, ...] = ()
     grade: str = "seen"
     looks: int = 1
@@ -92,22 +93,22 @@ class Plan(NamedTuple):
         )
 
     def is_short(self, results: Sequence[Any], arguments: Sequence[Any] = ()) -> bool:
-        """Whether results are not finite, or zero, where other numbers are known to be right.
+        """Whether results are nan, infinite, or zero, where other numbers are known to be right.
 
-        With the `arguments` zeros are excused that rounding leaves of a sum in any range:
-        `(1e20 + 1e30) - 1e30`.
+        With the `arguments` what rounding leaves in any range is excused: `(1e20 + 1e30) - 1e30`
+        is 0, and its product with infinity nan.
         """
         counts = self.expected or ()
         if counts and arguments:
             coarse = rounded(self.graph, evaluate(self.graph, _numbers(arguments), budget=BUDGET))
-            left = [0 if x is None else int(np.count_nonzero(x.array)) for x in coarse.outputs]
+            left = [(0, 0) if x is None else _left(x.array) for x in coarse.outputs]
             pairs = zip(counts, left, strict=True)
-            counts = tuple((finite, min(nonzero, n)) for (finite, nonzero), n in pairs)
+            counts = tuple((c[0], min(c[1], n), min(c[2], numbers)) for c, (n, numbers) in pairs)
         trios = zip(self.graph.outputs, counts, results, strict=False)
         return any(
-            found[0] < count[0] or found[1] < count[1]
+            any(map(lt, count_numbers(x), count))
             for use, count, x in trios
-            if use.value.is_floating and (found := count_numbers(x))
+            if use.value.is_floating
         )
 
     def believed(self) -> Plan:
@@ -137,7 +138,7 @@ class Plan(NamedTuple):
         return list(map(self.exponents.of, self.graph.outputs))
 
 
-def identity(
+def identity_plan(
     closed: Any, free_outputs: Sequence[bool], restored: Mapping[int, Any], notes: Sequence[str]
 ) -> Plan:
     """The plan that does nothing, before any number was looked at."""
@@ -183,7 +184,7 @@ def seen_right(plan: Plan, arguments: Sequence[Any]) -> Plan | None:
         return None
     expected = _expected(graph, reference, Solved(at))
     found = plan._replace(magnitudes=m, expected=expected)
-    if plan.identity and all(_is_held(v, m) for v in graph.values):
+    if plan.identity and all(_range.is_held(v, m) for v in graph.values):
         return None if any(_range.needed_by_parts(v, m) > 0 for v in graph.values) else found
     if not plan.identity and _strays(plan, m):
         return None
@@ -209,10 +210,6 @@ def _strays(plan: Plan, m: Magnitudes) -> bool:
         for value in plan.graph.values
         if _range.holds_together(value, m)
     )
-
-
-def _is_held(value: Value, m: Magnitudes) -> bool:
-    return _range.is_normal(value, m) and _range.fits_at_zero(value, m)
 
 
 @contextlib.contextmanager
@@ -249,7 +246,7 @@ def plan(
     may); `restored`: see `_literals.py`; `thorough`: run on numbers what a first plan only
     estimated; `hide`: every product and quotient from XLA, because it made infinities.
     """
-    start, given = time.perf_counter(), _hosts.known_numbers(arguments)
+    start, given = time.perf_counter(), known_numbers(arguments)
     graph = build(closed, restored)
     said, alarms, count = [*notes, *unknown_primitives(graph)], list[str](), len(graph.uses)
     with progress(count, "planning") as advance:
@@ -285,7 +282,7 @@ def plan(
 
 def _numbers(arguments: Sequence[Any]) -> list[Any]:
     """The arguments that can be run; None for others."""
-    return [None if isinstance(x, Magnitude) else x for x in _hosts.known_numbers(arguments)]
+    return [None if isinstance(x, Magnitude) else x for x in known_numbers(arguments)]
 
 
 def _hidden(graph: ScaleGraph, solved: Solved | None) -> Solved:
@@ -294,10 +291,16 @@ def _hidden(graph: ScaleGraph, solved: Solved | None) -> Solved:
     return solved._replace(exponents=exponents, method="guarded")
 
 
+def _left(array: Any) -> tuple[int, int]:
+    """How many entries are not zero, and how many are not nan; of complex ones that is not told."""
+    numbers = np.count_nonzero(array == array) if array.dtype.kind != "c" else 0
+    return int(np.count_nonzero(array)), int(numbers)
+
+
 def _expected(
     graph: ScaleGraph, reference: Evaluation, solved: Solved
-) -> tuple[tuple[int, int], ...] | None:
-    """Per result how many entries are finite, and how many of them not zero, as they are stored.
+) -> tuple[tuple[int, int, int], ...] | None:
+    """Per result how many entries are finite, not zero, not nan, as they are stored.
 
     None unless all are known. Entries at the ends of the range are left to rounding.
     """
@@ -306,16 +309,15 @@ def _expected(
     counts = []
     for use, result in zip(graph.outputs, reference.outputs, strict=True):
         if not use.value.is_floating:
-            counts.append((0, 0))
+            counts.append((0, 0, 0))
             continue
         if result is None:
             return None
         room = limits(use.value.aval.dtype)
         sizes = np.abs(scaled(result.array, result.exponent - solved.exponents.of(use)))
         finite = sizes <= room.largest / 2
-        counts.append(
-            (int(finite.sum()), int(np.count_nonzero(finite & (sizes >= 2 * room.bottom))))
-        )
+        nonzero = int(np.count_nonzero(finite & (sizes >= 2 * room.bottom)))
+        counts.append((int(finite.sum()), nonzero, _left(result.array)[1]))
     return tuple(counts)
 
 
@@ -339,7 +341,7 @@ def _magnitudes(
     if reference.complete:
         return reference
     m = bound(graph, given, reference.magnitudes)
-    is_alarming = any(_is_alarming(v, m) for v in graph.values)
+    is_alarming = any(_range.is_alarming(v, m) for v in graph.values)
     if not thorough and is_alarming and not _is_settled(graph, m):
         return _magnitudes(graph, arguments, given, True, reference)
     return reference._replace(magnitudes=m)
@@ -362,15 +364,6 @@ def _is_settled(graph: ScaleGraph, magnitudes: Magnitudes) -> bool:
     return found
 
 
-def _is_alarming(value: Value, magnitudes: Magnitudes) -> bool:
-    """Whether all numbers of a value may leave the range, or some of them be too large."""
-    m = magnitudes[value.index]
-    if m is None or m.is_zero or not value.is_floating:
-        return False
-    smallest, largest = _range.normal_range(value.aval.dtype)
-    return m.high > largest or m.high < smallest
-
-
 def lost_in_plain(
     graph: ScaleGraph,
     reference: Evaluation,
@@ -385,10 +378,13 @@ def lost_in_plain(
     if reference.complete:
         # Numbers too far apart for any exponent "fit" as well as they can: results may show it.
         out = {v: _what(v, m) for v in graph.values if not _range.is_normal(v, m)} | out
-        if not out:
+        if not (out or any(_range.parts_may_leave(v, m) for v in graph.values)):
             return {}
-        return out if losses(graph, reference, simulate(graph, reference)) else {}
-    return out if any(_is_alarming(v, m) for v in graph.values) else {}
+        simulated = simulate(graph, reference)
+        parts = [e.node.outputs[0] for e in simulated.events if e.kind == PARTS and e.node]
+        out = dict.fromkeys(parts, "overflow") | out
+        return out if losses(graph, reference, simulated) else {}
+    return out if any(_range.is_alarming(v, m) for v in graph.values) else {}
 
 
 def _what(value: Value, magnitudes: Magnitudes) -> str:

@@ -2,6 +2,7 @@
 
 python -m tanjax check tanjax_rules -k solve --jobs 4
 python -m tanjax rules tanjax_rules
+python -m tanjax rules --algebra --markdown
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rich.table import Table
 
 from tanjax import registry
 
+from ._algebra import algebra_markdown, algebra_tables
 from ._cases import Check, checks_of
 from ._record import CheckResult
 
@@ -42,8 +44,12 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
         "rules", help="list operations, types, rules and where they come from"
     )
     rules.add_argument("packages", nargs="*", metavar="PACKAGE", help="only what these register")
+    rules.add_argument("--algebra", action="store_true", help="which type comes out of which pair")
+    rules.add_argument("--markdown", action="store_true", help="with --algebra: as a page")
     options = parser.parse_args(arguments)
     console = console or _console()
+    if options.command == "rules" and options.algebra:
+        return show_algebra(console, options.markdown)
     if options.command == "rules":
         return list_rules(console, options.packages)
     jax.config.update("jax_enable_x64", True)
@@ -197,6 +203,19 @@ def list_rules(console: Console, packages: Sequence[str] = ()) -> int:
         found.add_row(pack.origin, pack.version or "(source tree)", pack.module, state)
     console.print(found)
     return 0 if table.row_count else 1
+
+
+def show_algebra(console: Console, markdown: bool) -> int:
+    """Print the closed algebra: for every pair of array types what comes out."""
+    if markdown:
+        print(algebra_markdown(), end="")
+        return 0
+    for title, (head, *rows) in algebra_tables():
+        table = Table(*head, title=title, highlight=False)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+    return 0
 
 
 def _of(origin: str, package: str) -> bool:

@@ -110,9 +110,9 @@ def is_finite(x: PyTree) -> bool:
         return True
     if not isinstance(x, jax.Array):
         return bool(np.isfinite(x).all())
-    from tanjax.scale.numbers import _measure
+    from tanjax.scale.numbers import is_finite
 
-    return _measure.is_finite(x)
+    return is_finite(x)
 
 
 def is_on_several_hosts(x: PyTree) -> bool:

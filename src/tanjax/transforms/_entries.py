@@ -20,10 +20,16 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from tanjax.scale import Magnitude, Plan, _plan, _proof
-from tanjax.scale.numbers._in_row import InRow
-from tanjax.scale.numbers._measure import Spread, Window, inside, measure
-from tanjax.scale.numbers._together import Together
+from tanjax.scale import (
+    Magnitude,
+    Plan,
+    identity_plan,
+    look_cost,
+    overflows,
+    proof,
+    seen_right,
+)
+from tanjax.scale.numbers import InRow, Spread, Together, Window, inside, measure
 
 from ._arguments import is_finite
 from ._packing import free_leaves
@@ -74,8 +80,9 @@ class Watch:
         looked_at = [leaves[i] for i, _ in self.pairs]
         given = [w for _, w in self.pairs]
         self._in_row = InRow(given, looked_at) if InRow.can(looked_at) else None
-        can = bool(looked_at) and not self._in_row and all(map(Together.can, looked_at))
-        worth = can and Together.is_worth(looked_at, _TOGETHER)
+        can = bool(looked_at) and all(map(Together.can, looked_at))
+        few = self._in_row is not None and self._in_row.is_short
+        worth = can and not few and Together.is_worth(looked_at, _TOGETHER)
         self._together = Together(given) if worth else None
 
     def begin(self, leaves: Sequence[Any]) -> Any:
@@ -91,7 +98,7 @@ class Watch:
         return self._together.riding(program, [i for i, _ in self.pairs], known)
 
     def takes(self, leaves: Sequence[Any], begun: Any = None) -> bool:
-        if self._in_row is not None:
+        if self._in_row is not None and begun is None:
             return self._in_row.inside([leaves[i] for i, _ in self.pairs])
         if self._together is not None:
             return self._together.inside([leaves[i] for i, _ in self.pairs], begun)
@@ -119,7 +126,7 @@ class Entry:
     def __init__(self, plan: Plan, program: Callable[..., Any], leaves: Sequence[Any]) -> None:
         self.plan, self.program = plan, program
         self.grade = "guessed" if plan.is_estimate else "seen"
-        self.unseen, self.looks, self.is_dear = 0, 1, _plan.look_cost(plan.graph) > DEAR
+        self.unseen, self.looks, self.is_dear = 0, 1, look_cost(plan.graph) > DEAR
         self.proved: list[Watch] = []
         self.overflows = False
         self.flagged: Callable[..., Any] | None = None
@@ -128,12 +135,12 @@ class Entry:
         self._failures = 0
         self._ridden: dict[Any, Any] = {}
         self._hull: Look | None = None
-        self.counting = _proof.counting(plan.graph)
+        self.counting = proof.counting(plan.graph)
         if plan.is_estimate:
             seen = look(leaves)
             if not self.prove(leaves, seen):
-                windows = _proof.expected(plan.graph, plan.exponents, seen)
-                windows = windows or _proof.narrow(plan.graph, seen)
+                windows = proof.expected(plan.graph, plan.exponents, seen)
+                windows = windows or proof.narrow(plan.graph, seen)
                 self.trusted = [Trusted(Watch(windows, leaves), self.others(leaves), seen)]
 
     @property
@@ -177,8 +184,8 @@ class Entry:
             return False
         hull = seen if self._hull is None else joined(self._hull, seen)
         program = self.plan.graph, self.plan.exponents
-        windows = _proof.widest(*program, hull) or (
-            _proof.widest(*program, seen) if self._hull is not None else None
+        windows = proof.widest(*program, hull) or (
+            proof.widest(*program, seen) if self._hull is not None else None
         )
         self._hull = hull
         if windows is None:
@@ -194,11 +201,11 @@ class Entry:
 
     def is_right(self, leaves: Sequence[Any]) -> bool:
         """Whether the plan loses nothing of these numbers, on which the program is run."""
-        found = _plan.seen_right(self.plan, leaves)
+        found = seen_right(self.plan, leaves)
         if found is None:
             return False
         # What overflows without harm here may do harm for numbers that look alike.
-        self.plan, self.overflows = found, _plan.overflows(found.graph, found.magnitudes)
+        self.plan, self.overflows = found, overflows(found.graph, found.magnitudes)
         self.looks += 1
         self.grade = "seen"
         return True
@@ -232,7 +239,7 @@ class Entry:
                 hull, looks = joined(known.hull, seen), known.looks + 1
                 self.trusted.remove(known)
                 break
-        windows = _proof.expected(self.plan.graph, self.plan.exponents, hull, _EXPECTED)
+        windows = proof.expected(self.plan.graph, self.plan.exponents, hull, _EXPECTED)
         down = _DOWN * min(looks, _OFTEN)
         windows = windows or [m and _around(m, down) for m in hull]
         pairs = zip(leaves, windows, strict=True)
@@ -348,14 +355,14 @@ class Case:
             return entry
         self.made.remove(entry)
         same.plan, same.looks = entry.plan, same.looks + 1
-        dear = same.is_dear and not _plan.overflows(entry.plan.graph, entry.plan.magnitudes)
+        dear = same.is_dear and not overflows(entry.plan.graph, entry.plan.magnitudes)
         if same.plan.identity and (entry.plan.is_estimate or dear):
             same.trust(leaves, seen)
         return self._used(same, "looked at: no other does better")
 
     def _identity(self, leaves: Sequence[Any]) -> Entry:
         """JAX's own program, which is right for numbers that need no exponents."""
-        plan = _plan.identity(self.closed, self.free, self.restored, self.notes)
+        plan = identity_plan(self.closed, self.free, self.restored, self.notes)
         return Entry(plan, self.jitted, leaves)
 
     def _used(self, entry: Entry, what: str) -> Entry:

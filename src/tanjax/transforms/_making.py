@@ -77,7 +77,7 @@ class Making:
 
     def case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Case:
         """The function, traced for such arguments."""
-        from tanjax.scale.graph import _literals
+        from tanjax.scale.graph import trace
 
         from ._entries import Case
         from ._returned import Returned
@@ -85,7 +85,7 @@ class Making:
         def traced(make: Callable[[], Any], given: Arguments) -> Any:
             on_leaves = given.on_leaves(args, kwargs)
             leaves = jax.tree.leaves(given.dynamic(args, kwargs))
-            return _literals.trace(make, on_leaves, leaves, self.written)
+            return trace(make, on_leaves, leaves, self.written)
 
         with planned():
             try:
@@ -112,13 +112,13 @@ class Making:
 
     def plan(self, case: Case, leaves: Sequence[Any], **how: Any) -> Any:
         """A new plan for these numbers."""
-        from tanjax.scale import _hosts, _plan
+        from tanjax.scale import agreed, plan as plan_for
 
         from ._entries import Entry
 
         how |= {"restored": case.restored, "notes": case.notes}
-        ask = functools.partial(_plan.plan, case.closed, leaves, case.free, **how)
-        plan = _hosts.agreed(ask, leaves) if self._is_over_hosts else ask()
+        ask = functools.partial(plan_for, case.closed, leaves, case.free, **how)
+        plan = agreed(ask, leaves) if self._is_over_hosts else ask()
         program = self.jitted
         if not plan.identity:
             program = self._program(case, (plan.exponents, plan.method), self._replayed, plan)

@@ -334,9 +334,9 @@ class PlannedFunction:
         leaves = jax.tree.leaves(self._given.dynamic(args, kwargs))
         if not self._is_over_hosts:
             return leaves
-        from tanjax.scale import _hosts
+        from tanjax.scale.numbers import looked_at
 
-        return _hosts.looked_at(leaves) or leaves
+        return looked_at(leaves) or leaves
 
     def _first(self, case: Case, leaves: Any, args: Any, kwargs: Any) -> Any:
         """Results of a plan that knows them to be finite: if they are not, XLA rewrote them."""

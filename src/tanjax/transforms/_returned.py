@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from tanjax.scale import Magnitude
-from tanjax.scale.numbers._measure import ANYWHERE, Window, inside
+from tanjax.scale.numbers import ANYWHERE, Window, inside
 
 from ._arguments import ARRAYS
 from ._entries import Watch, joined, look

@@ -32,8 +32,8 @@ def scale_graph(fun: Function) -> Function:
     """
 
     def view(*args: PyTree, **kwargs: PyTree) -> PyTree:
-        from tanjax.scale.graph._literals import trace
-        from tanjax.scale.show._view import GraphView, Traced
+        from tanjax.scale.graph import trace
+        from tanjax.scale.show.view import GraphView, Traced
 
         leaves, treedef = jax.tree.flatten((args, kwargs))
         shapes: list[PyTree] = []

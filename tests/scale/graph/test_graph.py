@@ -9,10 +9,10 @@ import pytest
 
 from tanjax.scale import _plan
 from tanjax.scale._choice import assigned
-from tanjax.scale._proof import widest
 from tanjax.scale.graph._graph import build
 from tanjax.scale.magnitudes._evaluate import evaluate, simulate
 from tanjax.scale.magnitudes._intervals import bound
+from tanjax.scale.proof import widest
 from tanjax.scale.replay._replay import replay
 
 

@@ -17,8 +17,7 @@ from tanjax import _compat
 from tanjax.scale.graph._graph import Magnitude, ScaleGraph, build
 from tanjax.scale.laws._law import LAWS
 from tanjax.scale.magnitudes._intervals import bound, unsupported
-from tanjax.scale.numbers import _interval_record
-from tanjax.scale.numbers._measure import measure
+from tanjax.scale.numbers import _interval_record, measure
 
 TOLERANCE = 1e-6  # bits; rounding of float64 is far below
 

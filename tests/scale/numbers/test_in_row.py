@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tanjax.scale.numbers import _in_row
+from tanjax.scale.numbers import ANYWHERE, Window, _in_row, inside
 from tanjax.scale.numbers._in_row import InRow
-from tanjax.scale.numbers._measure import ANYWHERE, Window, inside
 
 DTYPES = [jnp.float32, jnp.float16, jnp.bfloat16, jnp.float64]
 SHAPES = [(), (1,), (5,), (3, 4), (0,), (2, 3, 2)]

@@ -12,8 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from tanjax._dtype_range import normal_range
 from tanjax.scale.graph._graph import ZERO, Magnitude
-from tanjax.scale.numbers import _measure
-from tanjax.scale.numbers._measure import ANYWHERE, Window, inside, measure
+from tanjax.scale.numbers import ANYWHERE, Window, _extremes, inside, measure
 
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
 COMPLEX = ["complex64", "complex128"]
@@ -143,6 +142,6 @@ def test_a_window_may_ask_for_finite_numbers(dtype, size):
 
 def test_a_wrong_bit_is_found(monkeypatch):
     """The tests of `inside` fail if the sign bit stays."""
-    monkeypatch.setattr(_measure, "ends_of", lambda window, dtype: (0, 2**64, 2**65, 2**65))
+    monkeypatch.setattr(_extremes, "ends_of", lambda window, dtype: (0, 2**64, 2**65, 2**65))
     with pytest.raises(AssertionError):
         test_each_end_counts_alone("float32", 3)

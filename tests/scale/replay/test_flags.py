@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from tanjax.scale import _plan, _proof, differ, flagged
+from tanjax.scale import _plan, differ, flagged, proof
 from tanjax.scale.graph._graph import Exponents, build
 from tanjax.transforms import _making
 
@@ -207,7 +207,7 @@ def test_a_number_that_an_identity_loses_is_found_by_its_flag(monkeypatch):
 )
 def test_what_xla_joins_raises_the_flag_of_the_program_that_is_returned(monkeypatch, f, numbers):
     monkeypatch.setattr(_making, "_WORTH", 0.0)
-    monkeypatch.setattr(_proof, "widest", lambda *_: None)
+    monkeypatch.setattr(proof, "widest", lambda *_: None)
     monkeypatch.setattr(_plan, "guarded", lambda *_: frozenset())  # what we do not know of
     g, full = tj.jit(f), lambda n: jnp.full(3, n, jnp.float32)
     for k in range(4):

@@ -59,7 +59,7 @@ def measure(x: PyTree) -> Bits | None:
 
 def _of_array(x: PyTree) -> Bits | None:
     if math.prod(x.shape) > _SMALL:
-        from tanjax.scale.numbers._measure import measure as measure_many
+        from tanjax.scale.numbers import measure as measure_many
 
         if isinstance(x, jax.Array) and not x.is_fully_addressable:
             return None

@@ -16,6 +16,7 @@ from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field, set_fields, static_field
 from .._places import gather_where
 from .._register import register_array_type
+from ..cotangents._outer import Outer
 from ._tridiagonal import band_block, no_entries
 
 
@@ -97,12 +98,25 @@ class Banded(AbstractArray):
             self.upper,
         ):
             return self.replace(bands=natural.canonical().bands)
+        if isinstance(natural, Outer):
+            return self.replace(bands=self._bands_of_outer(natural))
         n = self.bands.shape[-1]
         rows = []
         for k in reversed(self.offsets):
             missing = (max(0, min(k, n)), max(0, min(-k, n)))
             rows.append(jnp.pad(ask.off_diagonal(natural, k), missing))
         return self.replace(bands=jnp.stack(rows))
+
+    def _bands_of_outer(self, outer: Shaped[Outer, "... n n"]) -> Shaped[Array, "... width n"]:
+        """By rows, with the shifted `right` factors that `apply` has: they are made once."""
+        n, leading = self.bands.shape[-1], [(0, 0)] * (outer.right.ndim - 2)
+        padded = jnp.pad(outer.right, [*leading, (self.lower, self.upper), (0, 0)])
+        bands = []
+        for k in reversed(self.offsets):
+            part = padded[..., self.lower + k : self.lower + k + n, :]
+            entries = jnp.sum(outer.left * part, axis=-1)[..., max(0, -k) : max(n - max(0, k), 0)]
+            bands.append(jnp.pad(entries, [*leading, (max(0, min(k, n)), max(0, min(-k, n)))]))
+        return jnp.stack(bands, axis=-2)
 
     def pushforward_of_restructure(self, natural: Natural) -> Self:
         return self.pullback_of_destructure(natural)
@@ -113,13 +127,12 @@ class Banded(AbstractArray):
     def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         """One shifted multiple of `b` per diagonal, in one pass."""
         n, rest = self.bands.shape[-1], [(0, 0)] * (b.ndim - 1)
+        padded = jnp.pad(b, [(self.lower, self.upper), *rest])
         products: list[Array] = []
         for k in self.offsets:
-            entries = self.off_diagonal(k)
-            part = b[max(0, k) : max(n - max(0, -k), 0)]
-            product = (entries if b.ndim == 1 else entries[:, None]) * part
-            missing = (max(0, min(-k, n)), max(0, min(k, n)))
-            products.append(jnp.pad(product, [missing, *rest]))
+            entries = jnp.pad(self.off_diagonal(k), (max(0, min(-k, n)), max(0, min(k, n))))
+            part = padded[self.lower + k : self.lower + k + n]
+            products.append((entries if b.ndim == 1 else entries[:, None]) * part)
         return sum(products[1:], products[0])
 
     def transposed(self) -> Shaped[AnyArray, "... n m"]:

@@ -12,8 +12,6 @@ from tanjax._typing import (
     AnyArray,
     DenseArray,
     DType,
-    Factor,
-    Multiple,
     Natural,
     Places,
     Samples,
@@ -96,9 +94,6 @@ class Identity(AbstractArray):
 
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.full((), self.n, self.kind)
-
-    def scaled(self, factor: Factor) -> Multiple:
-        return Diagonal(factor * self.diagonal())
 
     def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         return ask.block(Diagonal(self.diagonal()), rows, columns)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Self
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Shaped
 
 from tanjax._errors import ShapeError, describe
@@ -30,7 +31,7 @@ from .._show import show
 from ..cotangents._fill import Fill
 from ..cotangents._outer import Outer
 from ._diagonal import Diagonal
-from ._fourier import convolve_and_add, fast_length, over_columns, valid_product
+from ._fourier import convolve_and_add, fast_length, valid_product
 
 
 @register_array_type(linear=True, injective=True)
@@ -143,7 +144,9 @@ class Toeplitz(AbstractArray):
     def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         if 0 in self.size_:
             return jnp.zeros((self.size_[0], *b.shape[1:]), jnp.result_type(self.values, b))
-        return over_columns(lambda rows: valid_product(self.values, rows), b)
+        if b.ndim == 1:
+            return valid_product(self.values, b)
+        return _columns_of(valid_product(self.values, b.T))
 
     def transposed(self) -> Shaped[AnyArray, "... n m"]:
         return self.replace(values=self.values[..., ::-1], size_=self.size_[::-1])
@@ -168,6 +171,22 @@ class Toeplitz(AbstractArray):
 
     def pair(self, other: Natural) -> Scalar:
         return jnp.sum(self.values * self._sums(other))
+
+
+@jax.custom_jvp
+def _columns_of(rows: Shaped[DenseArray, "k m"]) -> Shaped[DenseArray, "m k"]:
+    """`rows.T`, by way of rows that are longer by a line of the cache.
+
+    The transform leaves rows of a length that is a power of two, more or less: what is below each
+    other goes to one place of the cache, and the product takes a tenth longer (64 columns, CPU).
+    """
+    apart = lax.optimization_barrier(jnp.pad(rows, ((0, 0), (0, 16))))
+    return apart.T[: rows.shape[1]]
+
+
+@_columns_of.defjvp
+def _(primals: tuple[DenseArray], tangents: tuple[DenseArray]) -> tuple[DenseArray, DenseArray]:
+    return _columns_of(*primals), tangents[0].T
 
 
 def diagonal_sums(dense: Shaped[DenseArray, "... m n"]) -> Shaped[DenseArray, "... d"]:

@@ -22,8 +22,8 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, units
 from tanjax._errors import UnitError, message
-from tanjax.scale.graph._expansions import expansion, is_expanded
-from tanjax.scale.laws._law import LAWS
+from tanjax.scale.graph import expansion, is_expanded
+from tanjax.scale.laws import LAWS
 from tanjax.units import Unit, one
 from tanjax.units.signatures import (
     ANY,

@@ -52,7 +52,8 @@ def _conj(x: Natural, /) -> PyTree:
 
 
 def _matrix_norm(x: Natural, /, *, keepdims: bool = False, ord: PyTree = "fro") -> PyTree:
-    return ops.norm(x, ord, (-2, -1) if keepdims else None, keepdims)
+    whole = len(x.shape) == 2 and not keepdims  # a norm of the matrix, which its type may know
+    return ops.norm(x, ord, None if whole else (-2, -1), keepdims)
 
 
 def _result_type(*args: PyTree) -> PyTree:

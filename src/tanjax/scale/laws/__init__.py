@@ -15,3 +15,4 @@ from . import (
     _shapes as _shapes,
     _windows as _windows,
 )
+from ._law import LAWS as LAWS

@@ -17,7 +17,16 @@ from typing import Any
 import numpy as np
 
 from ..graph._graph import Node
-from ..numbers._interval_record import Records, add, multiply, negate, sum_of, union
+from ..numbers._interval_record import (
+    Records,
+    add,
+    is_worst_case,
+    multiply,
+    negate,
+    span,
+    sum_of,
+    union,
+)
 from ..numbers._spread import add_at, parts_of
 from ..numbers._wide import Apart, Wide, align, extent
 from . import _rows as rows
@@ -205,6 +214,10 @@ def _multiplied(node: Node, records: Records) -> Records:
     into, updates = records[0], records[2]
     if into is None or updates is None:
         return [None]
+    if is_worst_case() and not node.params["unique_indices"]:  # all of them may meet in one entry
+        count = max(1, math.prod(node.uses[2].value.aval.shape))
+        low, high = min(updates.low, count * updates.low), max(updates.high, count * updates.high)
+        updates = span(low, high, zero=updates.zero)._replace(cancelled=updates.cancelled)
     return [union(into, multiply(into, updates))]
 
 

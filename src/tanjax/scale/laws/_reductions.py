@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from tanjax._dtype_range import limits
+from tanjax._dtype_range import limits, normal_range
 
-from ..graph._graph import Node
+from ..graph._graph import Magnitude, Node
 from ..numbers._interval_record import Record, ends, interval, precision, span, sum_of, union
 from ..numbers._spread import is_spread, parts_of, product_over, running_sum, sum_over
 from ..numbers._wide import Wide, extent, in_float64, magnitude_of, settle, split
@@ -148,6 +148,72 @@ def parts_overflow(
 
 
 SUMS = {"reduce_sum", "cumsum", "dot_general", "conv_general_dilated", "reduce_window_sum"}
+
+# -- products whose parts leave the range ---------------------------------------------------------
+
+
+def parts_leave(node: Node, xs: list[Wide], results: list[Wide]) -> tuple[list[Wide], int]:
+    """The result of a product of many as a type computes it, whose parts may leave its range.
+
+    **Returns:** also how many entries these are.
+
+    In which order it is multiplied is not known, but neighbours come together. So an entry is lost
+    if a product of neighbours is too large or too small: the first two of `[1e30, 1e30, 1e-30]` in
+    float32. It is 0, infinite, or nan where both happen.
+    """
+    smallest, largest = normal_range(dtype_of(node))
+    along, out = _factors(node, xs[0]), results[0]
+    if _stays(magnitude_of(xs[0]), along.shape[-1], smallest, largest):
+        return results, 0
+    known = np.isfinite(along)
+    far = float(np.sum(np.abs(along[known]))) + 1.0  # no product goes on over zeros
+    over, under = (
+        _farthest(np.where(known, sign * along, -far)) > room
+        for sign, room in ((1, largest), (-1, -smallest))
+    )
+    over, under = (_as_result(node, x) for x in (over, under))
+    bad = (over | under) & ~np.isnan(out.array)
+    if not np.any(bad):
+        return results, 0
+    unknown = (over & (under | (out.array == 0))) | (under & np.isinf(out.array))
+    array = np.copysign(np.where(over, np.inf, 0.0), out.array)
+    array = np.where(bad, np.where(unknown, np.nan, array), out.array)
+    return [Wide(array, out.exponent)], int(np.count_nonzero(bad))
+
+
+PRODUCTS = {"reduce_prod", "cumprod"}
+
+
+def _stays(m: Magnitude, count: int, smallest: float, largest: float) -> bool:
+    return m.is_zero or (count * min(m.low, 0.0) >= smallest and count * max(m.high, 0) <= largest)
+
+
+def _factors(node: Node, x: Wide) -> Any:
+    """Binary logarithms of what is multiplied, in its order along the last axis."""
+    fraction, powers = parts_of(x)
+    logs = np.log2(np.abs(fraction)) + powers
+    if node.primitive == "cumprod":
+        logs = np.moveaxis(logs, node.params["axis"], -1)
+        return np.flip(logs, -1) if node.params["reverse"] else logs
+    axes = axes_of(node)
+    kept = [n for i, n in enumerate(logs.shape) if i not in axes]
+    logs = np.moveaxis(logs, axes, range(-len(axes), 0))
+    return logs.reshape(*kept, _count(node))
+
+
+def _farthest(logs: Any) -> Any:
+    """The largest sum of neighbours so far, along the last axis."""
+    total = np.cumsum(logs, -1)
+    before = np.minimum.accumulate(np.minimum(total - logs, 0.0), -1)
+    return np.maximum.accumulate(total - before, -1)
+
+
+def _as_result(node: Node, along: Any) -> Any:
+    if node.primitive != "cumprod":
+        return along[..., -1]
+    return np.moveaxis(
+        np.flip(along, -1) if node.params["reverse"] else along, -1, node.params["axis"]
+    )
 
 
 # -- cumulative -----------------------------------------------------------------------------------

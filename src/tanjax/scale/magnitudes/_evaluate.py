@@ -28,16 +28,17 @@ import numpy as np
 
 from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value, is_late
 from ..laws._law import LAWS, Law, applied, work_of
-from ..laws._reductions import SUMS, parts_overflow
+from ..laws._reductions import PRODUCTS, SUMS, parts_leave, parts_overflow
 from ..numbers._measure import measure
 from ..numbers._range import is_garbled, is_reciprocal, vanishes
 from ..numbers._stored import Clamped, clamp_to, rounded_to, saturated
 from ..numbers._wide import Wide, beyond, inverse, magnitude_of, settle, wide
-from ._evaluation import OVER_BUDGET, UNDEFINED, Evaluation, Event, Skipped
+from ._evaluation import OVER_BUDGET, PARTS, UNDEFINED, Evaluation, Event, Skipped
 from ._nested import runner_of
 
 __all__ = [
     "OVER_BUDGET",
+    "PARTS",
     "UNDEFINED",
     "Evaluation",
     "Event",
@@ -55,6 +56,7 @@ _SPREAD_RUNS, _SPREAD_WORK = 3, 6
 
 _KEPT = 10_000_000  # numbers of a run that are kept for others: 80 MB
 # What may be nan of zeros and infinities, and of how many operands the infinities count.
+_MANY = SUMS | PRODUCTS
 TAILS = {"mul": 2, "div": 1, "dot_general": 2}
 
 
@@ -106,22 +108,6 @@ def rounded(graph: ScaleGraph, reference: Evaluation) -> Evaluation:
         run = Run(graph, reference.budget, "precision", base=reference)
         reference.again["precision"] = _run(graph, reference.arguments, run)
     return reference.again["precision"]  # type: ignore[no-any-return]
-
-
-def with_rounding(graph: ScaleGraph, reference: Evaluation) -> Magnitudes:
-    """Magnitudes of numbers that are rounded: what a cancellation leaves is mostly that."""
-    if not reference.complete or reference.estimated:
-        return reference.magnitudes
-    pairs = zip(reference.magnitudes, rounded(graph, reference).magnitudes, strict=True)
-    return [_of_both(exact, coarse) for exact, coarse in pairs]
-
-
-def _of_both(exact: Magnitude | None, coarse: Magnitude | None) -> Magnitude | None:
-    if exact is None or coarse is None or coarse.is_zero:
-        return exact
-    if not exact.is_zero and exact.low - 1 < coarse.low and coarse.high < exact.high + 1:
-        return exact
-    return Magnitude(coarse.low, max(exact.high, coarse.high), True)
 
 
 def _run(graph: ScaleGraph, arguments: Sequence[Any], run: Run) -> Evaluation:
@@ -319,8 +305,8 @@ class Run:
             if self.by_use and node.primitive in TAILS:
                 self.count_undefined(node, xs, results[0])
             stored = self.mode in ("range", "stored", "wider")
-            if stored and node.primitive in SUMS and node.outputs[0].is_floating:
-                results = self.summed(node, law, xs, results)
+            if stored and node.primitive in _MANY and node.outputs[0].is_floating:
+                results = self.by_parts(node, law, xs, results)
             store = self.again if results is known else self.store
             for value, result in zip(node.outputs, results, strict=True):
                 store(value, result)
@@ -344,13 +330,25 @@ class Run:
         """Keep a result of an earlier run, which is rounded already if this one rounds."""
         (self.clamp if self.mode in ("range", "stored", "wider") else self.store)(value, x)
 
-    def summed(self, node: Node, law: Law, xs: list[Any], results: list[Wide]) -> list[Wide]:
-        """The results of a sum, some of whose parts may have been too large."""
-        exponent = self.exponent(node.outputs[0])
-        results, entries = parts_overflow(node, law, xs, results, exponent)
+    def by_parts(self, node: Node, law: Law, xs: list[Any], results: list[Wide]) -> list[Wide]:
+        """The results of a sum or product of many, some of whose parts may leave the range."""
+        exponent, kind = self.exponent(node.outputs[0]), "overflow"
+        if node.primitive in SUMS:
+            results, entries = parts_overflow(node, law, xs, results, exponent)
+        elif self.mode == "wider" or self.is_apart(node):
+            return results
+        else:
+            kind, (results, entries) = PARTS, parts_leave(node, xs, results)
         if entries:
-            self.count(node.outputs[0], "overflow", node, entries)
+            self.count(node.outputs[0], kind, node, entries)
         return results
+
+    def is_apart(self, node: Node) -> bool:
+        """Whether a product is replayed with mantissas and exponents apart."""
+        if (at := self.exponents) is None:
+            return False
+        touched = any(map(at.of, node.outputs)) or any(map(at.of, node.uses))
+        return touched or node.index in at.guarded
 
     def skip(self, node: Node, reason: str) -> None:
         if node.outputs:  # printing and the like leave nothing unknown

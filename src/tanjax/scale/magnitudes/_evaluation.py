@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from ..graph._graph import Exponents, Magnitudes, Node, Use, Value
 from ..numbers._wide import Wide
 
-OVER_BUDGET, UNDEFINED = "over budget", "undefined"
+OVER_BUDGET, UNDEFINED, PARTS = "over budget", "undefined", "parts"
 
 
 class Event(NamedTuple):
     """Entries that a type could not hold: of a value, or of a use at an exponent of its own."""
 
     place: Value | Use
-    kind: str  # "overflow", "underflow", or "undefined": 0 · inf
+    kind: str  # "overflow", "underflow", "undefined": 0 · inf, or "parts" of a product
     entries: int
     node: Node | None
 

@@ -28,6 +28,7 @@ import numpy as np
 
 from ..graph._graph import ZERO, Magnitude, Magnitudes, Node, ScaleGraph, Value, callee_uses
 from ..laws._law import LAWS
+from ..numbers._extremes import is_on_host
 from ..numbers._interval_record import (
     INDICATOR,
     INFINITY,
@@ -37,7 +38,7 @@ from ..numbers._interval_record import (
     Records,
     span,
 )
-from ..numbers._measure import is_on_host, measure
+from ..numbers._measure import measure
 from ._interval_loops import bound_cond, bound_scan, bound_while
 
 # A nested graph that is applied to parts of the operands, not to the operands.

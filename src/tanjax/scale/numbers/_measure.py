@@ -1,88 +1,36 @@
 """Magnitudes of numbers, and whether they are still in a window: on every call of a compiled plan.
 
 A plan is right for magnitudes near those it was made for. Each call has to look at all of its
-inputs, and may not take longer than the call itself. A floating-point number without its sign bit,
-read as an unsigned integer, grows with its magnitude: two integer reductions find the smallest and
-the largest, and the window's ends are integers too.
+inputs, and may not take longer than the call itself (`_extremes.py`). Arrays of which this process
+holds only a part are looked at as a whole, by all processes (`_hosts.py`).
 
     >>> measure(np.array([0.0, -2.0, 8.0]))
     Magnitude(low=1.0, high=3.0, exact=True)
     >>> inside(np.array([0.0, 4.0]), Window(1.0, 3.0))
     True
-
-Sharp edges: zeros are not looked at, infinities and NaN only if the window says so: any exponent is
-right for them. For a
-complex number `inside` takes the larger part, up to half a bit below the absolute value. Arrays of
-which this process holds only a part are looked at as a whole, by all processes (`_hosts.py`).
-Window ends are rounded outwards by a millionth of a bit.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ..graph._graph import ZERO, Magnitude
-
-
-class Window(NamedTuple):
-    """Binary logarithms of magnitudes for which a plan stays right.
-
-    `finite`: there must be no inf and no nan; otherwise they are not looked at.
-    """
-
-    low: float
-    high: float
-    finite: bool = False
-
-
-ANYWHERE = Window(-math.inf, math.inf)
-
-
-class Spread:
-    """An array of several processes, as each of them knows it (`_hosts.py`).
-
-    **Fields:** `array`; `local`: all of it, if this process has a copy; `magnitude`, `is_finite`:
-    of all of it; `aval`, `dtype`, `size`, `nbytes`: as of the array.
-    """
-
-    __slots__ = ("array", "aval", "dtype", "is_finite", "local", "magnitude", "nbytes", "size")
-
-    def __init__(self, array: Any, magnitude: Magnitude, is_finite: bool) -> None:
-        self.array, self.aval, self.dtype = array, array.aval, array.dtype
-        self.size, self.nbytes = array.size, array.nbytes
-        self.magnitude, self.is_finite = magnitude, is_finite
-        self.local = array.addressable_data(0) if array.is_fully_replicated else None
-
-
-def is_spread(x: Any) -> bool:
-    """Whether an argument lies on devices of several processes."""
-    if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
-        return False
-    return not x.is_fully_addressable
-
-
-# By the letter of a dtype the integers of its width (of its parts), so that bits can be compared.
-# Dtypes of 8 bits have formats of their own and go the slow way.
-UNSIGNED: dict[str, Any] = {
-    "e": np.dtype(np.uint16),
-    np.dtype(jnp.bfloat16).char: np.dtype(np.uint16),
-    "f": np.dtype(np.uint32),
-    "d": np.dtype(np.uint64),
-    "F": np.dtype(np.uint32),
-    "D": np.dtype(np.uint64),
-}
-
-# From this size on, four reductions without a temporary array (0.1 ms per 1e6 float32 of one sign,
-# 0.2 ms otherwise) are not slower than one doubling and two reductions.
-_LARGE = 1 << 16
-
-_SLACK = 1e-6
+from ._extremes import (
+    Window,
+    contains,
+    extremes,
+    inside_on_device,
+    inside_on_host,
+    is_on_host,
+    magnitude_of,
+    measure_on_device,
+)
+from ._hosts import Spread, is_spread, looked_at
 
 
 def measure(x: Any) -> Magnitude:
@@ -97,10 +45,10 @@ def measure(x: Any) -> Magnitude:
         return ZERO
     if isinstance(x, jax.Array):
         if not is_on_host(x):
-            return _seen(x).magnitude if is_spread(x) else _on_device(x)
+            return _seen(x).magnitude if is_spread(x) else measure_on_device(x)
     elif type(x) is Spread:
         return x.magnitude
-    return _magnitude(*_extremes(np.asarray(x)))
+    return magnitude_of(*extremes(np.asarray(x)))
 
 
 def inside(x: Any, window: Window) -> bool:
@@ -110,36 +58,10 @@ def inside(x: Any, window: Window) -> bool:
     """
     if isinstance(x, jax.Array):
         if not is_on_host(x):
-            return _is_inside_on_device(x, window)
+            return inside(_seen(x), window) if is_spread(x) else inside_on_device(x, window)
     elif type(x) is Spread:
-        return (x.is_finite or not window.finite) and _contains(window, x.magnitude)
-    a = np.asarray(x)
-    if a.ndim == 0:
-        return _is_number_inside(a.item(), window)
-    unsigned = UNSIGNED.get(a.dtype.char)
-    if unsigned is None or a.size == 0:
-        if window.finite and not np.isfinite(a.astype(np.float32)).all():
-            return False
-        return _contains(window, _magnitude(*_extremes(a)))
-    is_complex = a.dtype.kind == "c"
-    bits = (np.ascontiguousarray(a) if is_complex else a).view(unsigned)
-    low, high, infinite, _ = ends_of(window, a.dtype)
-    if bits.size >= _LARGE and not is_complex:
-        largest, least = _doubled_extremes(bits)
-        doubled = bits + bits if least == 0 else bits
-    else:
-        # Doubled, the bits lose their sign. `argmax` with `item` takes 0.3 us, `max` 1 us.
-        doubled = bits + bits
-        if is_complex:  # the larger part
-            doubled = np.maximum(doubled[..., ::2], doubled[..., 1::2])
-        largest = doubled.item(doubled.argmax())
-        least = doubled.item(doubled.argmin())
-    if least == 0:  # one less, zeros turn around
-        doubled -= unsigned.type(1)
-        least = doubled.item(doubled.argmin()) + 1
-    if largest >= infinite:
-        return not window.finite and _contains(window, _magnitude(*_extremes(a)))
-    return largest == 0 or (low <= least and largest <= high)
+        return (x.is_finite or not window.finite) and contains(window, x.magnitude)
+    return inside_on_host(np.asarray(x), window)
 
 
 def is_finite(x: Any) -> bool:
@@ -151,134 +73,18 @@ def is_finite(x: Any) -> bool:
     return bool(np.isfinite(np.asarray(x)).all() if is_on_host(x) else jnp.isfinite(x).all())
 
 
-def count_numbers(x: Any) -> tuple[int, int]:
-    """How many entries of an array are finite, and how many of these are not zero."""
+def count_numbers(x: Any) -> tuple[int, int, int]:
+    """How many entries of an array are finite, how many of these not zero, and how many not nan."""
     if isinstance(x, jax.core.Tracer):
-        return int(x.size), int(x.size)
+        return int(x.size), int(x.size), int(x.size)
     np_: Any = jnp
     if is_on_host(x):
         np_, x = np, np.asarray(x)
     finite = np_.isfinite(x)
-    return int(finite.sum()), int(np_.count_nonzero(finite & (x != 0)))
+    nonzero, numbers = np_.count_nonzero(finite & (x != 0)), x.size - np_.isnan(x).sum()
+    return int(finite.sum()), int(nonzero), int(numbers)
 
 
-def is_on_host(x: jax.Array) -> bool:
-    """Whether NumPy can read an array without moving it."""
-    # Where there is nothing but a CPU, one device is enough: 0.2 us instead of 0.6 us.
-    if type(x.sharding) is jax.sharding.SingleDeviceSharding and _has_only_cpus():
-        return True
-    devices = x.devices()
-    return len(devices) == 1 and next(iter(devices)).platform == "cpu"
-
-
-@functools.cache
-def _has_only_cpus() -> bool:
-    return jax.default_backend() == "cpu"
-
-
-@functools.lru_cache(maxsize=4096)
-def ends_of(window: Window, dtype: Any) -> tuple[int, int, int, int]:
-    """The window's ends, infinity, and from where on nothing counts, as doubled bits."""
-    info = jnp.finfo(dtype)  # of a complex dtype: that of its parts
-    unsigned = UNSIGNED[dtype.char]
-
-    def doubled(number: float) -> int:
-        return 2 * int(np.full(1, number).astype(info.dtype).view(unsigned)[0])
-
-    top, bottom = float(info.max), float(info.smallest_subnormal)
-    low, high = window.low - _SLACK, window.high + _SLACK
-    if dtype.kind == "c":
-        low -= 0.5
-    largest = top if high >= math.log2(top) else 2.0**high if high > -1074 else 0.0
-    least = bottom if low <= math.log2(bottom) else 2.0**low if low < 1024 else math.inf
-    with np.errstate(over="ignore", under="ignore"):
-        infinite = doubled(math.inf)
-        ignored = int(np.iinfo(unsigned).max) if window.finite else infinite
-        return doubled(least), doubled(largest), infinite, ignored
-
-
-def _doubled_extremes(bits: Any) -> tuple[int, int]:
-    """The largest and the least of the bits of a large array, doubled; no temporary array."""
-    signed = bits.view(f"i{bits.itemsize}")
-    greatest, smallest = int(signed.max()), int(signed.min())
-    if smallest >= 0:
-        return 2 * greatest, 2 * smallest
-    sign = 1 << (8 * bits.itemsize - 1)
-    # Negative numbers, read as unsigned, lie above all others and grow with their magnitude.
-    largest, least = int(bits.max()) - sign, smallest + sign
-    if greatest >= 0:
-        largest, least = max(largest, greatest), min(least, int(bits.min()))
-    return 2 * largest, 2 * least
-
-
-def _is_number_inside(x: Any, window: Window) -> bool:
-    size = abs(x)
-    if not 0.0 < size < math.inf:
-        return size == 0.0 or not window.finite
-    return window.low - _SLACK <= math.log2(size) <= window.high + _SLACK
-
-
-def _contains(window: Window, m: Magnitude) -> bool:
-    within = window.low - _SLACK <= m.low and m.high <= window.high + _SLACK
-    return m.is_zero or within
-
-
-def _magnitude(least: float, largest: float) -> Magnitude:
-    if not 0.0 < least <= largest:
-        return ZERO
-    return Magnitude(math.log2(least), math.log2(largest), True)
-
-
-def _extremes(a: Any) -> tuple[float, float]:
-    """The least and the largest absolute value of the finite nonzero entries; (0, 0) if none."""
-    if a.dtype.kind == "c":
-        with np.errstate(all="ignore"):
-            a = np.abs(a)
-    a = a.reshape(-1)
-    unsigned = UNSIGNED.get(a.dtype.char)
-    if unsigned is None:
-        if a.dtype.kind not in "biu" and not jnp.issubdtype(a.dtype, jnp.floating):
-            return 0.0, 0.0
-        a, unsigned = a.astype(np.float64), UNSIGNED["d"]
-    doubled = a.view(unsigned) + a.view(unsigned)
-    infinite = ends_of(ANYWHERE, a.dtype)[2]
-    if doubled.size == 0:
-        return 0.0, 0.0
-    if doubled.max() >= infinite:
-        doubled = doubled[doubled < infinite]
-    if doubled.size == 0 or doubled.max() == 0:
-        return 0.0, 0.0
-    # One less, zeros turn around and are the largest.
-    least, largest = (doubled - unsigned.type(1)).min() + unsigned.type(1), doubled.max()
-    ends = (np.array([least, largest], unsigned) >> unsigned.type(1)).view(a.dtype)
-    return float(ends[0]), float(ends[1])
-
-
-@jax.jit
-def _extremes_on_device(x: Any) -> tuple[Any, Any]:
-    """As `_extremes`, where the data is: two numbers travel, not the array."""
-    size = abs(x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float32))
-    counts = (size > 0) & (size < jnp.inf)
-    zero, infinity = jnp.zeros((), size.dtype), jnp.asarray(jnp.inf, size.dtype)
-    least = jnp.min(jnp.where(counts, size, infinity), initial=jnp.inf)
-    largest = jnp.max(jnp.where(counts, size, zero), initial=0)
-    return jnp.where(largest > 0, least, zero), largest
-
-
-def _is_inside_on_device(x: jax.Array, window: Window) -> bool:
-    if is_spread(x):
-        return inside(_seen(x), window)
-    if window.finite and not bool(jnp.isfinite(x).all()):
-        return False
-    return _contains(window, _on_device(x))
-
-
-def _on_device(x: jax.Array) -> Magnitude:
-    return _magnitude(*(float(v) for v in _extremes_on_device(x)))
-
-
-def _seen(x: jax.Array) -> Any:
-    from .._hosts import looked_at  # which measures what is here
-
+def _seen(x: jax.Array) -> Spread:
     found = looked_at([x])
     return Spread(x, ZERO, True) if found is None else found[0]

@@ -41,6 +41,7 @@ _TRIANGLE = {"tanjax_lu": -1, "qr": 1}  # the result that is the upper factor
 # Whose results ask for more of exponents than to be held.
 _CLOSER = (*CONTRACTIONS, *_TRIANGLE, "cholesky", "eig")
 SUMS = (*CONTRACTIONS, "reduce_sum", "cumsum", "reduce_window_sum")
+PRODUCTS = ("reduce_prod", "cumprod")
 
 
 def needed_by_parts(value: Value, m: Magnitudes) -> float:
@@ -56,6 +57,19 @@ def needed_by_parts(value: Value, m: Magnitudes) -> float:
         return -math.inf
     top = sum(x.high for x in found if x) + math.log2(max(2, operands[0].size))
     return top - normal_range(value.aval.dtype)[1]
+
+
+def parts_may_leave(value: Value, m: Magnitudes) -> bool:
+    """Whether some of the factors of a product of many may leave the range together."""
+    node = value.node
+    if node is None or node.primitive not in PRODUCTS or not value.is_floating:
+        return False
+    factors, found = node.uses[0].value, m[node.uses[0].value.index]
+    if found is None or found.is_zero:
+        return found is None
+    smallest, largest = normal_range(value.aval.dtype)
+    low, high = min(found.low, 0.0) * factors.size, max(found.high, 0.0) * factors.size
+    return not (smallest <= low and high <= largest)
 
 
 def vanishes(value: Value, m: Magnitudes, exponent: float) -> bool:
@@ -169,3 +183,18 @@ def fits_at_zero(value: Value, m: Magnitudes) -> bool:
             return True
     low, high = exponents(value, m)
     return low <= 0 <= high
+
+
+def is_held(value: Value, m: Magnitudes) -> bool:
+    """Whether every number is normal as it is, whatever a primitive makes of it on the way."""
+    held = is_normal(value, m) and fits_at_zero(value, m)
+    return held and not parts_may_leave(value, m)
+
+
+def is_alarming(value: Value, magnitudes: Magnitudes) -> bool:
+    """Whether all numbers of a value may leave the range, or some of them be too large."""
+    m = magnitudes[value.index]
+    if m is None or m.is_zero or not value.is_floating:
+        return False
+    smallest, largest = normal_range(value.aval.dtype)
+    return m.high > largest or m.high < smallest

@@ -21,7 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._measure import UNSIGNED, Window, ends_of, inside, is_on_host
+from ._extremes import UNSIGNED, Window, ends_of, is_on_host
+from ._measure import inside
 
 _FOLD = 16  # slices of a large array that are compared side by side
 _FOLDED = 1 << 14  # numbers from which on an array is taken apart

@@ -2,9 +2,10 @@
 
 XLA's algebraic simplifier replaces `x / y / z` by `x / (y * z)`, `x / (y / z)` by `x * z / y`,
 `x / c` by `x * (1 / c)`, `x / exp(y)` by `x * exp(-y)`, `x * c * d` by `x * (c * d)`, and, with
-JAX 0.10, `(x * c) * (y * d)` by `(x * y) * (c * d)`, also where the joint number leaves the range
-although none that the program mentions does. Such a program needs no exponents, but results must be
-hidden from the simplifier: its graph is replayed with *guarded* nodes.
+JAX 0.10, `(x * c) * (y * d)` by `(x * y) * (c * d)` and `1 / (x * c)**n` likewise, also where the
+joint number leaves the range although none that the program mentions does. Such a program needs no
+exponents, but results must be hidden from the simplifier: its graph is replayed with *guarded*
+nodes.
 
     jax.jit(lambda x, y, z: x / y / z)(*jnp.float32([1e30, 1e25, 1e25]))  # Array(0., dtype=float32)
 """
@@ -19,6 +20,7 @@ from jax import lax
 from tanjax._dtype_range import limits, normal_range
 
 from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value
+from ..numbers._range import is_reciprocal
 
 
 def apart(x: Any, divisor: Any) -> list[Any]:
@@ -43,15 +45,18 @@ def guarded(graph: ScaleGraph, m: Magnitudes, e: Exponents) -> frozenset[int]:
     joins = _Joins(m, e)
     found: set[int] = set()
     for node in graph.walk():
-        if node.primitive not in ("div", "mul", "integer_pow") or not node.outputs[0].is_floating:
+        if node.primitive not in _JOINED or not node.outputs[0].is_floating:
             continue
         found.update(v.node.index for v in joins.factors_of(node) if v.node)
         if node.primitive == "div":
             found.update(v.node.index for v in joins.fractions_of(node) if v.node)
             found.update(hidden.index for hidden in joins.inverses_of(node))
+        elif is_reciprocal(node.outputs[0]):
+            joins.note_reciprocal(node)
     return frozenset(found)
 
 
+_JOINED = ("div", "mul", "integer_pow", "square")
 # By what comes of these XLA does not divide: it multiplies by the function of a negative argument,
 # or by the reciprocal of one number that is broadcast.
 _INVERTED = ("pow", "exp", "exp2", "broadcast_in_dim")
@@ -94,6 +99,12 @@ class _Joins:
         fractions[node.outputs[0].index] = joined
         return [] if fits else quotients
 
+    def note_reciprocal(self, node: Node) -> None:
+        """`x**-n` is `1 / x**n`, a quotient like others."""
+        m, n = self.stored(node.uses[0]), -node.params["y"]
+        below = m and Magnitude(n * m.low, n * m.high)
+        self.fractions[node.outputs[0].index] = _Fraction(Magnitude(0.0, 0.0), below)
+
     def inverses_of(self, node: Node) -> list[Node]:
         """`a / b**c` is `a * b**-c` to XLA, and an array is divided by one number likewise.
 
@@ -125,21 +136,29 @@ class _Joins:
         return found
 
     def powers_of(self, node: Node) -> list[Value]:
-        """`(x * c) * (y * d)` is `(x * y) * (c * d)` to XLA: its operands, if one does not fit."""
+        """`(x * c) * (y * d)` is `(x * y) * (c * d)` to XLA: its operands, if one does not fit.
+
+        So it is below in `1 / (x * c)**n`.
+        """
         out, factors, total = node.outputs[0], self._of_operands(node), Magnitude(0.0, 0.0)
         for factor in factors:
             total = Magnitude(total.low + factor.low, total.high + factor.high)
         stored = self._stored_at(out, self.e.of(out))
+        if stored and is_reciprocal(out):
+            stored = Magnitude(-stored.high, -stored.low)
         rest = stored and Magnitude(stored.low - total.high, stored.high - total.low)
         if not _holds(out, total) or not (rest is None or _holds(out, rest)):
             return [use.value for use in node.uses]
-        self.factors[out.index] = total
+        if not is_reciprocal(out):
+            self.factors[out.index] = total
         return []
 
     def _of_operands(self, node: Node) -> list[Magnitude]:
         """The constant factors of the operands of a product, or of a power as one."""
         found = [self.factors[u.value.index] for u in node.uses if u.value.index in self.factors]
-        return found * max(1, node.params["y"]) if node.primitive == "integer_pow" else found
+        if node.primitive not in ("integer_pow", "square"):
+            return found
+        return found * max(1, abs(node.params.get("y", 2)))
 
     def factor(self, node: Node) -> Magnitude | None:
         """The constant number by which an equation multiplies; dividing is by the reciprocal."""
@@ -154,7 +173,7 @@ class _Joins:
 
 def all_guarded(graph: ScaleGraph) -> frozenset[int]:
     """Every product, quotient and power: no list of what XLA rewrites is complete."""
-    names = ("mul", "div", "integer_pow", "reduce_prod", "cumprod", *_INVERTED)
+    names = (*_JOINED, "reduce_prod", "cumprod", *_INVERTED)
     return frozenset(
         node.index
         for node in graph.walk()

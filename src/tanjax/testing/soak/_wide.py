@@ -4,7 +4,10 @@ A reference in float64 over- and underflows itself, and one number does not say 
 result may be off. Here a program is run in `numpy.longdouble` (exponents to ±16000), once exactly
 once rounded to nearest as the dtype rounds (so that `1 + tiny` is 1, and a difference of equals 0),
 and a few times with a random rounding of the dtype's size after every operation: what the results
-differ by is what rounding may do to this program on these numbers. The same trick covers what even
+differ by is what rounding may do to this program on these numbers. Half of the random runs round
+to one of the two neighbours that the dtype has, so that what is exact stays exact: `log(x / x)` is
+0 in all of them, and the rest of the program meets the noise that it meets beside a 0. The same
+trick covers what even
 `longdouble` does not hold: such a number is replaced by another random huge or tiny one each time,
 so that `1 / (1 + exp(1e30))` is 0 in all runs, and `log(exp(1e30))` differs and is not judged.
 
@@ -34,12 +37,13 @@ class Sample:
     """One run: how operations round, and what stands for numbers beyond `longdouble`.
 
     **Arguments:** `eps`: of the dtype that is imitated; `seed`: `None` for a run without roundings,
-    0 for roundings to nearest.
+    0 for roundings to nearest, odd for roundings to either neighbour.
     """
 
     def __init__(self, eps: float, seed: int | None) -> None:
         self.eps = eps
         self.exact, self.to_nearest = seed is None, seed == 0
+        self.to_neighbour = seed is not None and seed % 2 == 1
         self.replaced = False  # whether a number was beyond `longdouble`
         self.random = np.random.default_rng(seed)
 
@@ -54,6 +58,12 @@ class Sample:
         if self.to_nearest:
             fraction, power = np.frexp(x)
             return np.ldexp(np.rint(fraction / (self.eps / 2)) * (self.eps / 2), power)
+        if self.to_neighbour:
+            fraction, power = np.frexp(x)
+            count = fraction / (self.eps / 2)
+            off = np.rint(self.random.uniform(-1, 1, np.shape(x)) * (amount - 1))
+            near = np.floor(count + self.random.random(np.shape(x))) + off
+            return np.ldexp(np.where(count == np.rint(count), count, near) * (self.eps / 2), power)
         return x if self.exact else x * (1 + self.noise(x, amount))
 
     def held(self, out: PyTree, finite: PyTree, nonzero: PyTree) -> PyTree:
@@ -82,6 +92,8 @@ def constant(sample: Sample, x: PyTree, dtype: DTypeLike) -> PyTree:
 
 
 def _noisy(sample: Sample, x: PyTree, noise: PyTree) -> PyTree:
+    if sample.to_neighbour:
+        return np.where(sample.rounded(x) == x, x, x + noise)[()]
     return sample.rounded(x) if sample.to_nearest else x + noise
 
 

@@ -1,9 +1,8 @@
-"""Arrays of which each process holds only a part: their magnitudes, and agreement about plans.
+"""Arrays of which each process holds only a part, and their magnitudes.
 
-Processes that run one program on many hosts must take the same decisions: if two of them run
-different programs, each waits in a collective for the other, for ever. So nothing is decided by
-what one process can see. Each argument is summed up by a reduction over all of it, whose result
-every process holds; and before a plan is used, the processes compare it.
+Processes that run one program on many hosts must take the same decisions (`scale/_agreed.py`). So
+nothing is decided by what one process can see: each argument is summed up by a reduction over all
+of it, whose result every process holds.
 
     x = jax.make_array_from_process_local_data(sharding, local)  # 1 here, 1e25 on another host
     [seen] = looked_at([x])
@@ -19,21 +18,50 @@ from __future__ import annotations
 
 import math
 import weakref
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .graph._graph import ZERO, Magnitude
-from .numbers._measure import ANYWHERE, Spread, inside, is_spread, measure
+from ..graph._graph import ZERO, Magnitude
+from ._extremes import (
+    ANYWHERE,
+    extremes,
+    inside_on_device,
+    inside_on_host,
+    is_on_host,
+    magnitude_of,
+    measure_on_device,
+)
 
 GATHERED = 1 << 18  # entries of all arguments whose numbers travel when a plan is made: 1 MB
 _FINITE = ANYWHERE._replace(finite=True)
+
+
+class Spread:
+    """An array of several processes, as each of them knows it.
+
+    **Fields:** `array`; `local`: all of it, if this process has a copy; `magnitude`, `is_finite`:
+    of all of it; `aval`, `dtype`, `size`, `nbytes`: as of the array.
+    """
+
+    __slots__ = ("array", "aval", "dtype", "is_finite", "local", "magnitude", "nbytes", "size")
+
+    def __init__(self, array: Any, magnitude: Magnitude, is_finite: bool) -> None:
+        self.array, self.aval, self.dtype = array, array.aval, array.dtype
+        self.size, self.nbytes = array.size, array.nbytes
+        self.magnitude, self.is_finite = magnitude, is_finite
+        self.local = array.addressable_data(0) if array.is_fully_replicated else None
+
+
+def is_spread(x: Any) -> bool:
+    """Whether an argument lies on devices of several processes."""
+    if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
+        return False
+    return not x.is_fully_addressable
 
 
 def looked_at(leaves: Sequence[Any]) -> list[Any] | None:
@@ -50,8 +78,7 @@ def looked_at(leaves: Sequence[Any]) -> list[Any] | None:
         if _is_key(x):
             _keep(x, ZERO, True)
         elif x.is_fully_replicated:
-            local = x.addressable_data(0)
-            _keep(x, measure(local), inside(local, _FINITE))
+            _keep(x, *_of_copy(x.addressable_data(0)))
         elif id(x) not in _seen:
             new.append(x)
     try:
@@ -69,6 +96,14 @@ _seen: dict[int, tuple[Any, Magnitude, bool]] = {}
 def _keep(x: Any, magnitude: Magnitude, is_finite: bool) -> None:
     key = id(x)
     _seen[key] = weakref.ref(x, lambda _: _seen.pop(key, None)), magnitude, is_finite
+
+
+def _of_copy(local: jax.Array) -> tuple[Magnitude, bool]:
+    """The magnitude of an array that this process holds, and whether it is finite."""
+    if not is_on_host(local):
+        return measure_on_device(local), inside_on_device(local, _FINITE)
+    numbers = np.asarray(local)
+    return magnitude_of(*extremes(numbers)), inside_on_host(numbers, _FINITE)
 
 
 def _look(arrays: Sequence[Any]) -> None:
@@ -122,55 +157,6 @@ def known_numbers(arguments: Sequence[Any]) -> list[Any]:
         left -= travels if fits else 0
         given[i] = numbers_of(x) if fits else None if _is_key(x.array) else x.magnitude
     return given
-
-
-def agreed(ask: Callable[..., Any], leaves: Sequence[Any]) -> Any:
-    """A plan that all processes have made alike.
-
-    **Arguments:** `ask`: makes a plan, given a `time_limit`. The search for exponents ends when its
-    time is up, so that two processes may find different ones: then no time is given.
-    **Raises:** what `ask` raises, in all processes; `RuntimeError` if they cannot agree.
-    """
-    array = next(x.array for x in leaves if type(x) is Spread)
-    for limits in ({}, {"time_limit": 0.0}):
-        plan: Any = None
-        failure: Exception | None = None
-        try:
-            plan = ask(**limits)
-        except Exception as error:  # first the others have to know, or they wait for this one
-            failure = error
-        if _is_common(0 if plan is None else _digest(plan), array.sharding):
-            if failure is not None:
-                raise failure
-            return plan
-    raise RuntimeError("the processes made different plans.")
-
-
-def _digest(plan: Any) -> int:
-    """A number that two plans share if they are the same program, used in the same way."""
-    graph = plan.graph
-    what = (
-        (plan.identity, plan.method, *plan.exponents[:2]),
-        [sorted(nodes) for nodes in plan.exponents[2:]],
-        (plan.is_estimate, plan.is_confirmed, plan.expected, plan.has_effects),
-        [node.primitive for node in graph.walk()],
-        [value.restored for value in graph.values],
-    )
-    return 1 + zlib.crc32(repr(what).encode()) % (2**31 - 1)
-
-
-def _is_common(number: int, sharding: Any) -> bool:
-    """Whether all processes that hold a part of an array come with the same number."""
-    devices = sorted(sharding.device_set, key=lambda d: d.id)
-    each = NamedSharding(Mesh(np.array(devices), ("all",)), PartitionSpec("all"))
-    mine = np.full(1, number, np.int32)
-    numbers = jax.make_array_from_callback((len(devices),), each, lambda _: mine)
-    return bool(_all_equal(numbers))
-
-
-@jax.jit
-def _all_equal(numbers: jax.Array) -> jax.Array:
-    return jnp.max(numbers) == jnp.min(numbers)
 
 
 def _is_key(x: Any) -> bool:

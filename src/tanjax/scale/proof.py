@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from .graph._graph import Exponents, Magnitude, Node, ScaleGraph, Value
 from .magnitudes._intervals import Bounds
 from .numbers import _range
+from .numbers._extremes import Window
 from .numbers._interval_record import Record, is_worst_case, worst_case
-from .numbers._measure import Window
 from .replay._rewrites import guarded
 
 # Bits that rounding and the inner steps of functions may need: bounds are of exact arithmetic.

@@ -1,0 +1,231 @@
+"""Products of entries: the argument with more zeros keeps them, and asks for the rest.
+
+The order of the functions below says which one that is: what comes first decides the type of a
+product; the arguments are exchanged where the right one comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Shaped
+
+import tanjax as tj
+from tanjax.typing import AnyArray, Function, Matrix
+
+from .arithmetic import HINT, multiply_dense, scale
+from .band_algebra import band_multiply
+from .shapes import FullStorage, SquareDiagonal, SquareTriangular
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
+# What a type keeps of its product with one that is not before it.
+KEPT: dict[type, Function] = {}
+
+
+def keeps(kind: type[tj.AbstractArray]) -> Callable[[Function], Function]:
+    """Say what the next type in the order keeps."""
+
+    def register(function: Function) -> Function:
+        KEPT[kind] = function
+        return function
+
+    return register
+
+
+@tj.multiply.implementation(tj.AbstractArray, tj.AbstractArray, differentiate=True)
+def multiply_structured(
+    a: Shaped[tj.AbstractArray, "*shape"], b: Shaped[tj.AbstractArray, "*shape"]
+) -> Shaped[AnyArray, "*shape"]:
+    order = list(KEPT)
+    first, second = (order.index(type(x)) if type(x) in KEPT else len(order) for x in (a, b))
+    if second < first:
+        return multiply_structured(b, a)
+    if type(a) in KEPT:
+        return KEPT[type(a)](a, b)
+    return tj.multiply(a, tj.densified(b, "multiply", HINT))
+
+
+# -- what each type keeps ------------------------------------------------------------------------
+
+
+@keeps(tj.Zero)
+def zero_multiply(
+    a: Shaped[tj.Zero, "*shape"], b: Shaped[tj.AbstractArray, "*shape"]
+) -> Shaped[tj.Zero, "*shape"]:
+    return a
+
+
+@keeps(tj.Fill)
+def fill_multiply(
+    a: Shaped[tj.Fill, "*shape"], b: Shaped[tj.AbstractArray, "*shape"]
+) -> Shaped[AnyArray, "*shape"]:
+    return scale(b, a.value)
+
+
+@keeps(tj.Diagonal)
+@tj.multiply.implementation(tj.Diagonal, tj.Dense, differentiate=True)
+def diagonal_multiply(a: SquareDiagonal, b: Shaped[AnyArray, " ..."]) -> Shaped[AnyArray, " ..."]:
+    if jnp.shape(b) != a.shape:
+        return multiply_dense(a, b)
+    return tj.Diagonal(a.diag * tj.diagonal(b))
+
+
+@keeps(tj.Identity)
+@tj.multiply.implementation(tj.Identity, tj.Dense, differentiate=True)
+def identity_multiply(
+    a: Shaped[tj.Identity, "n n"], b: Shaped[AnyArray, " ..."]
+) -> Shaped[AnyArray, " ..."]:
+    if jnp.shape(b) != a.shape:
+        return multiply_dense(a, b)
+    return a if isinstance(b, tj.Identity) else tj.Diagonal(tj.diagonal(b))
+
+
+@keeps(tj.Scaled)
+@tj.multiply.implementation(tj.Scaled, tj.Dense, differentiate=True)
+def scaled_multiply(
+    a: Shaped[tj.Scaled, "m n"], b: Shaped[AnyArray, " ..."]
+) -> Shaped[AnyArray, " ..."]:
+    if jnp.shape(b) == ():
+        return scale(a, b)
+    return tj.multiply(tj.multiply(a.matrix, b), a.factor)
+
+
+@keeps(tj.Sparse)
+def sparse_multiply(
+    a: Shaped[tj.Sparse, "m n"], b: Shaped[tj.AbstractArray, "m n"]
+) -> Shaped[tj.Sparse, "m n"]:
+    return a.replace(values=a.values * b.entries_at(a.pattern.rows, a.pattern.columns))
+
+
+keeps(tj.SymTridiagonal)(band_multiply)
+keeps(tj.Tridiagonal)(band_multiply)
+keeps(tj.Banded)(band_multiply)
+
+
+@keeps(tj.BlockDiagonal)
+def blocks_multiply(
+    a: Shaped[tj.BlockDiagonal, "m n"], b: Shaped[tj.AbstractArray, "m n"]
+) -> Shaped[tj.BlockDiagonal, "m n"]:
+    parts = zip(a.blocks, a.slices(), strict=True)
+    return tj.BlockDiagonal(*(_block_multiply(block, b.block(*place)) for block, place in parts))
+
+
+def _block_multiply(block: Matrix, b: Matrix) -> Matrix:
+    """Of a dense block all is stored already."""
+    return tj.multiply(block, b if tj.is_structured(block) else tj.destructure(b))
+
+
+@tj.multiply.implementation(tj.BlockDiagonal, tj.Dense, differentiate=True)
+def blocks_multiply_dense(
+    a: Shaped[tj.BlockDiagonal, "m n"], b: Shaped[ArrayLike, " ..."]
+) -> Shaped[AnyArray, " ..."]:
+    if jnp.shape(b) != a.shape:
+        return multiply_dense(a, b)
+    whole, parts = jnp.asarray(b), zip(a.blocks, a.slices(), strict=True)
+    return tj.BlockDiagonal(*(tj.multiply(block, whole[place]) for block, place in parts))
+
+
+@keeps(tj.Triangular)
+@tj.multiply.implementation(tj.Triangular, tj.Dense, differentiate=True)
+def triangular_multiply(
+    a: SquareTriangular, b: Shaped[AnyArray, " ..."]
+) -> Shaped[AnyArray, " ..."]:
+    """Nothing is lost where `b` becomes dense: the result stores all of its places."""
+    if jnp.shape(b) != a.shape:
+        return multiply_dense(a, b)
+    return tj.Triangular(a.to_dense() * tj.destructure(b), a.lower)
+
+
+@tj.multiply.implementation(tj.Symmetric, tj.Dense, differentiate=True)
+@tj.multiply.implementation(tj.Hermitian, tj.Dense, differentiate=True)
+def full_storage_multiply(a: FullStorage, b: Shaped[ArrayLike, " ..."]) -> Shaped[AnyArray, " ..."]:
+    return scale(a, b) if jnp.shape(b) == () else a.to_dense() * b  # all of it is stored
+
+
+@keeps(tj.Symmetric)  # after `Hermitian`: of two, that one is the type of the product
+@keeps(tj.Hermitian)
+def full_storage_multiply_any(
+    a: FullStorage, b: Shaped[tj.AbstractArray, "n n"]
+) -> Shaped[AnyArray, "n n"]:
+    """As symmetric as both; in any case all of it is stored."""
+    dense = a.data * tj.destructure(b)
+    if not (a.is_hermitian and b.is_hermitian):
+        return dense
+    data = dense.astype(jnp.result_type(a.dtype, b.dtype))
+    return a.replace(data=data, definite=a.definite and getattr(b, "definite", False))
+
+
+# -- two of one kind -----------------------------------------------------------------------------
+
+
+@tj.multiply.implementation(tj.Symmetric, tj.Symmetric, differentiate=True)
+def symmetric_multiply_symmetric(
+    a: Shaped[tj.Symmetric, "n n"], b: Shaped[tj.Symmetric, "n n"]
+) -> Shaped[tj.Symmetric, "n n"]:
+    return a.replace(data=a.data * b.data, definite=a.definite and b.definite)
+
+
+@tj.multiply.implementation(tj.Kronecker, tj.Kronecker, differentiate=True)
+def kronecker_multiply_kronecker(
+    a: Shaped[tj.Kronecker, "m n"], b: Shaped[tj.Kronecker, "m n"]
+) -> Matrix:
+    """Factor by factor, where their shapes are the same."""
+    if [x.shape for x in a.factors] != [x.shape for x in b.factors]:
+        return multiply_structured(a, b)
+    return tj.Kronecker(*(tj.multiply(x, y) for x, y in zip(a.factors, b.factors, strict=True)))
+
+
+@tj.multiply.implementation(tj.Toeplitz, tj.Toeplitz, differentiate=True)
+@tj.multiply.implementation(tj.Toeplitz, tj.Circulant, differentiate=True)
+@tj.multiply.implementation(tj.Circulant, tj.Toeplitz, differentiate=True)
+def toeplitz_multiply_toeplitz(
+    a: Shaped[tj.Toeplitz | tj.Circulant, "m n"], b: Shaped[tj.Toeplitz | tj.Circulant, "m n"]
+) -> Shaped[tj.Toeplitz, "m n"]:
+    a, b = (x.to_toeplitz() if isinstance(x, tj.Circulant) else x for x in (a, b))
+    return a.replace(values=a.values * b.values)
+
+
+@tj.multiply.implementation(tj.Circulant, tj.Circulant, differentiate=True)
+def circulant_multiply_circulant(
+    a: Shaped[tj.Circulant, "n n"], b: Shaped[tj.Circulant, "n n"]
+) -> Shaped[tj.Circulant, "n n"]:
+    return a.replace(column=a.column * b.column)
+
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def cases() -> Iterator[Case]:
+    """One for what each type keeps, with a dense array or a structured one."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(33)
+    diagonal, symmetric = tj.Diagonal(s.normal(2)), tj.Symmetric(s.normal(2, 2))
+    lower, upper = tj.Triangular(s.normal(2, 2)), tj.Triangular(s.normal(2, 2), lower=False)
+    low = tj.LowRank(s.normal(2, 1), s.normal(2, 1))
+    blocks = tj.BlockDiagonal(s.normal(1, 1), tj.Diagonal(s.normal(1)))
+    toeplitz, circulant = tj.Toeplitz(s.normal(3)), tj.Circulant(s.normal(2))
+    for a, b in (
+        (symmetric, s.normal(2, 2)),
+        (diagonal, s.normal(2, 2)),
+        (lower, diagonal),
+        (lower, s.normal(2, 2)),
+        (upper, symmetric),
+        (symmetric, tj.Symmetric(s.normal(2, 2))),
+        (symmetric, tj.LowRankUpdate(diagonal, s.normal(2, 1))),
+        (tj.Fill(s.normal(), (2, 2)), lower),
+        (tj.Identity(2), s.normal(2, 2)),
+        (tj.Scaled(low, s.normal()), s.normal(2, 2)),
+        (low, blocks),
+        (blocks, s.normal(2, 2)),
+        (toeplitz, circulant),
+        (circulant, tj.Circulant(s.normal(2))),
+        tuple(tj.Kronecker(s.normal(1, 2), s.normal(2, 1)) for _ in range(2)),
+    ):
+        yield Case(tj.multiply, a, b)
+    yield Case(tj.multiply, tj.Zero((2, 2)), symmetric).declare(zero=("b",))

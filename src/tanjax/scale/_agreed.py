@@ -1,0 +1,68 @@
+"""Agreement of several processes about a plan.
+
+Processes that run one program on many hosts must take the same decisions: if two of them run
+different programs, each waits in a collective for the other, for ever. Before a plan is used, they
+compare it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from .numbers._hosts import Spread
+
+
+def agreed(ask: Callable[..., Any], leaves: Sequence[Any]) -> Any:
+    """A plan that all processes have made alike.
+
+    **Arguments:** `ask`: makes a plan, given a `time_limit`. The search for exponents ends when its
+    time is up, so that two processes may find different ones: then no time is given.
+    **Raises:** what `ask` raises, in all processes; `RuntimeError` if they cannot agree.
+    """
+    array = next(x.array for x in leaves if type(x) is Spread)
+    for limits in ({}, {"time_limit": 0.0}):
+        plan: Any = None
+        failure: Exception | None = None
+        try:
+            plan = ask(**limits)
+        except Exception as error:  # first the others have to know, or they wait for this one
+            failure = error
+        if _is_common(0 if plan is None else _digest(plan), array.sharding):
+            if failure is not None:
+                raise failure
+            return plan
+    raise RuntimeError("the processes made different plans.")
+
+
+def _digest(plan: Any) -> int:
+    """A number that two plans share if they are the same program, used in the same way."""
+    graph = plan.graph
+    what = (
+        (plan.identity, plan.method, *plan.exponents[:2]),
+        [sorted(nodes) for nodes in plan.exponents[2:]],
+        (plan.is_estimate, plan.is_confirmed, plan.expected, plan.has_effects),
+        [node.primitive for node in graph.walk()],
+        [value.restored for value in graph.values],
+    )
+    return 1 + zlib.crc32(repr(what).encode()) % (2**31 - 1)
+
+
+def _is_common(number: int, sharding: Any) -> bool:
+    """Whether all processes that hold a part of an array come with the same number."""
+    devices = sorted(sharding.device_set, key=lambda d: d.id)
+    each = NamedSharding(Mesh(np.array(devices), ("all",)), PartitionSpec("all"))
+    mine = np.full(1, number, np.int32)
+    numbers = jax.make_array_from_callback((len(devices),), each, lambda _: mine)
+    return bool(_all_equal(numbers))
+
+
+@jax.jit
+def _all_equal(numbers: jax.Array) -> jax.Array:
+    return jnp.max(numbers) == jnp.min(numbers)

@@ -1,0 +1,150 @@
+"""The closed algebra: which type comes out of an operation on every pair of array types.
+
+Nothing is written down by hand. A cell is the call itself, traced on one sample of each type while
+the densify policy is `"error"`, so the table says what users' programs get:
+
+    python -m tanjax rules --algebra --markdown
+
+Sharp edges: a sample stands for its type. What depends on the fields (blocks of other shapes,
+factors of other types, complex numbers) is said by the rules' own documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from tanjax import arrays as types, dispatch as ops
+from tanjax._errors import NoRuleError, ShapeError
+from tanjax._typing import Primal
+from tanjax.arrays import densify, is_structured
+
+DENSE, DENSIFIES, REFUSED = "dense", "**densifies**", "refused"
+SCALAR = 1.5
+
+Cells = dict[tuple[str, ...], str]
+
+BINARY: dict[str, Callable[[Primal, Primal], Primal]] = {
+    "A @ B": ops.matmul,
+    "A + B": ops.add,
+    "A - B": ops.subtract,
+    "A * B": ops.multiply,
+    "solve(A, B)": ops.solve,
+}
+UNARY: dict[str, Callable[[Primal], Primal]] = {
+    "c * A": lambda a: ops.multiply(SCALAR, a),
+    "A / c": lambda a: ops.divide(a, SCALAR),
+    "-A": ops.negative,
+    "A.mT": ops.transpose,
+    "A.H": lambda a: a.H,
+    "inv(A)": ops.inv,
+    "kron(A, A)": lambda a: ops.kron(a, a),
+}
+
+
+def algebra_samples() -> dict[str, types.AbstractArray]:
+    """One 4 × 4 matrix of every type, real (`Hermitian`: complex), regular where it can be."""
+    array: Any = np.array  # constructors take NumPy's arrays, and are annotated with what they hold
+    v, off = array([4.0, 3.0, 5.0, 6.0]), array([1.0, 0.5, -1.0])
+    full = np.diag(v) + np.outer([1.0, 0.0, -1.0, 0.5], [0.5, 1.0, 1.0, -1.0])
+    block, thin = full[:2, :2], array([[1.0], [-1.0], [0.5], [2.0]])
+    diagonal = types.Diagonal(v)
+    rows, columns = array([0, 1, 1, 2, 3]), array([0, 0, 1, 2, 3])
+    return {
+        "Diagonal": diagonal,
+        "Symmetric": types.Symmetric(full),
+        "Hermitian": types.Hermitian(full + 1j * full.T),
+        "Triangular": types.Triangular(full),
+        "Toeplitz": types.Toeplitz(array([0.5, -1.0, 0.3, 4.0, 1.0, 0.2, 0.1])),
+        "Circulant": types.Circulant(array([4.0, 1.0, -0.5, 0.3])),
+        "Permutation": types.Permutation([2, 0, 3, 1]),
+        "Tridiagonal": types.Tridiagonal(off, v, off[::-1]),
+        "SymTridiagonal": types.SymTridiagonal(v, off),
+        "Banded": types.Banded(array([off[[0, 0, 1, 2]], v, off[[2, 1, 0, 0]]]), 1, 1),
+        "Sparse": types.Sparse(np.append(v, 2.0), np.stack([rows, columns], 1), (4, 4)),
+        "Scaled": types.Scaled(full, array(2.0)),
+        "c·Identity": types.Scaled(types.Identity(4), array(2.0)),
+        "Kronecker": types.Kronecker(block, types.Diagonal(v[:2])),
+        "BlockDiagonal": types.BlockDiagonal(block, types.Diagonal(v[:2])),
+        "LowRank": types.LowRank(thin, thin[::-1]),
+        "LowRankUpdate": types.LowRankUpdate(diagonal, thin, array([0.5])),
+        "Fill": types.Fill(1.5, (4, 4)),
+        "Identity": types.Identity(4),
+        "Zero": types.Zero((4, 4)),
+    }
+
+
+def outcome(function: Callable[..., Primal], *args: Primal) -> str:
+    """The type of the result, `dense`, or that an argument becomes dense or is refused."""
+    try:
+        with densify("error"):
+            out: Any = jax.eval_shape(function, *args)
+    except NoRuleError:
+        return DENSIFIES
+    except ShapeError:
+        return REFUSED
+    return kind_of(out)
+
+
+def kind_of(out: Primal) -> str:
+    """The name of the type of a result, as the table has it."""
+    if isinstance(out, types.Scaled) and isinstance(out.matrix, types.Identity):
+        return "c·Identity"
+    return type(out).__name__ if is_structured(out) else DENSE
+
+
+def algebra() -> Cells:
+    """The table: `(operation, type)` or `(operation, type, type)` to the type of the result."""
+    samples = algebra_samples()
+    cells: Cells = {(op, a): outcome(f, x) for op, f in UNARY.items() for a, x in samples.items()}
+    for op, function in BINARY.items():
+        for a, x in samples.items():
+            cells |= {(op, a, b): outcome(function, x, y) for b, y in samples.items()}
+    return cells
+
+
+def algebra_tables() -> Iterator[tuple[str, list[list[str]]]]:
+    """A title and the rows of each table, the first row its head."""
+    cells, kinds = algebra(), list(algebra_samples())
+    yield "One array", [["A", *UNARY], *([a, *(cells[op, a] for op in UNARY)] for a in kinds)]
+    for op in BINARY:
+        rows = [[a, *(cells[op, a, b] for b in kinds)] for a in kinds]
+        yield f"`{op}`", [["A \\ B", *kinds], *rows]
+
+
+def algebra_markdown() -> str:
+    """The page of the documentation."""
+    parts = [INTRODUCTION]
+    for title, (head, *rows) in algebra_tables():
+        lines = [head, ["---"] * len(head), *rows]
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        parts.append(f"## {title}\n\n{table}\n")
+    return "\n".join(parts)
+
+
+INTRODUCTION = """\
+# The closed algebra
+
+Which type comes out of an operation on two array types. Generated by
+`python -m tanjax rules --algebra --markdown`, which traces every call on a 4 × 4 sample of each
+type; a test runs the calls and compares the results with dense ones.
+
+- A name: the result is of this type, and nothing dense is made. `Sum` is lazy: it multiplies,
+  transposes and is differentiated term by term, but a system with one becomes dense (except
+  `Kronecker + c·Identity`, by eigenvectors; `tj.solve(..., solver=...)` only multiplies).
+- dense: an array, of arguments of which one stores as many numbers already.
+- **densifies**: structure is lost. An argument becomes dense first, as loudly as `tj.densify` says.
+
+`c·Identity` is `tj.Scaled(tj.Identity(n), c)`, which is what `c * tj.Identity(n)` gives. `Scaled`
+holds a dense matrix here; with a structured one the number goes to the outside of a product. Blocks
+and factors of other shapes than those of the other operand make one side dense.
+
+Some cells keep less than they could, on purpose. A sum with a `LowRank` is a `LowRankUpdate` only
+where its other part is a `Diagonal` or the identity: Woodbury divides by the base, which may be
+singular where the sum is not. Write `tj.LowRankUpdate(base, u, None, v)` where you know that it is
+not. The product of entries of two `LowRank`s has low rank, but the product of their ranks. A system
+with the zero matrix on the right is the zero matrix, for a singular matrix too.
+"""
