@@ -9,7 +9,7 @@ import pytest
 import inplace_programs
 
 
-@pytest.mark.parametrize("seed", [2, 5, 10, 17, 23])
+@pytest.mark.parametrize("seed", [2, 5, 10, 23])
 def test_against_the_functional_form(seed):
     inplace_programs.check(seed, size=2)
 
