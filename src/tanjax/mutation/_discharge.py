@@ -37,14 +37,22 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import PyTree
 
-from tanjax import _compat
+from tanjax import _compat, transforms
 from tanjax._errors import MutationError, message
 from tanjax._typing import Function
 
 from ._access import accumulate, is_linear, path_of, read, write
 from ._explained import explained
 from ._jax_refs import is_ref, is_view
-from ._uses import CALLS, CHECKPOINTS, constants, equation_makes_refs, open_jaxpr, uses
+from ._uses import (
+    CALLS,
+    CHECKPOINTS,
+    constants,
+    equation_makes_refs,
+    makes_refs,
+    open_jaxpr,
+    uses,
+)
 
 Rule = Callable[[Any, list[Any], bool], list[Any]]
 
@@ -138,6 +146,9 @@ class _Results:
 
 def _is_array(x: PyTree) -> bool:
     return _moves(x) or isinstance(x, int | float | complex)
+
+
+transforms.register_discharge(discharge, makes_refs)
 
 
 # -- the interpreter ---------------------------------------------------------------------------

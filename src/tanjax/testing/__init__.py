@@ -25,6 +25,7 @@ from ._finite_differences import (
     finite_difference_jvp as finite_difference_jvp,
     finite_difference_vjp as finite_difference_vjp,
 )
+from ._inplace import INPLACE_MODES as INPLACE_MODES, check_inplace as check_inplace
 from ._operation import (
     OPERATION_MODES as OPERATION_MODES,
     check_operation as check_operation,

@@ -21,8 +21,10 @@ from jaxtyping import PyTree
 
 from tanjax import arrays, registry
 from tanjax._errors import CheckFailure, message
+from tanjax.mutation import InPlace
 
 from ._array_type import check_array_type
+from ._inplace import check_inplace
 from ._operation import check_operation, type_name
 from ._record import CheckResult, Recorder
 from ._samples import examples_of
@@ -31,22 +33,31 @@ from ._variety import narrow_cases
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False)
 class Case:
-    """A call to check: `Case(tj.solve, tj.Diagonal(d), b)`. Keywords are static arguments."""
+    """A call to check: `Case(tj.solve, tj.Diagonal(d), b)`. Keywords are static arguments.
+
+    Of an in-place function (`tj.inplace`) the arguments are arrays, what its Refs hold before;
+    `operation` is its transition.
+    """
 
     operation: registry.Operation
+    inplace: InPlace | None
     args: tuple[PyTree, ...]
     static: dict[str, Any]
     options: dict[str, Any]
 
-    def __init__(self, operation: registry.Operation, *args: PyTree, **static: PyTree) -> None:
-        object.__setattr__(self, "operation", operation)
+    def __init__(
+        self, operation: registry.Operation | InPlace, *args: PyTree, **static: PyTree
+    ) -> None:
+        inplace = operation if isinstance(operation, InPlace) else None
+        object.__setattr__(self, "operation", inplace.transition if inplace else operation)
+        object.__setattr__(self, "inplace", inplace)
         object.__setattr__(self, "args", args)
         object.__setattr__(self, "static", static)
         object.__setattr__(self, "options", {})
 
     def declare(self, **options: PyTree) -> Case:
-        """The same case with options of `check_operation` (`zero`, `skip`, `generic`, …)."""
-        new = Case(self.operation, *self.args, **self.static)
+        """The same case with options of its check (`zero`, `skip`, `generic`, …)."""
+        new = Case(self.inplace or self.operation, *self.args, **self.static)
         object.__setattr__(new, "options", {**self.options, **options})
         return new
 
@@ -60,7 +71,9 @@ class Case:
         return self.name
 
     def check(self) -> CheckResult:
-        """Run `check_operation` on it."""
+        """Run `check_operation` on it, `check_inplace` if it is of an in-place function."""
+        if self.inplace is not None:
+            return check_inplace(self.inplace, *self.args, **self.options, **self.static)
         return check_operation(self.operation, *self.args, **self.options, **self.static)
 
 

@@ -25,6 +25,7 @@ from ._grad import (
 )
 from ._into import Buffers as Buffers, register_buffers as register_buffers
 from ._jit import jit as jit
+from ._memory import register_discharge as register_discharge
 from ._natural import natural_tree as natural_tree
 from ._scale_graph import scale_graph as scale_graph
 from ._units import times_unit as times_unit

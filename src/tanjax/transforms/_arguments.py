@@ -145,3 +145,8 @@ def can_be_looked_at(x: PyTree) -> bool:
         return x.is_fully_addressable
     known = isinstance(x, np.ndarray | np.generic | int | float | complex)
     return known or hasattr(x, "is_finite")  # looked at, on several hosts
+
+
+def is_wide() -> bool:
+    """Whether Python numbers are in double precision."""
+    return jax.config.jax_enable_x64  # type: ignore[attr-defined]

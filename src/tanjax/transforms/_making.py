@@ -20,6 +20,7 @@ from tanjax._errors import message
 from tanjax.arrays import planned
 
 from ._arguments import Arguments, signature
+from ._memory import UsesRefs, without_memory, without_refs
 from ._packing import relabelled
 
 if TYPE_CHECKING:
@@ -81,14 +82,20 @@ class Making:
         from ._entries import Case
         from ._returned import Returned
 
+        def traced(make: Callable[[], Any], given: Arguments) -> Any:
+            on_leaves = given.on_leaves(args, kwargs)
+            leaves = jax.tree.leaves(given.dynamic(args, kwargs))
+            return trace(make, on_leaves, leaves, self.written)
+
         with planned():
             try:
-                closed, out, restored, notes = trace(
-                    lambda: self.jitted.trace(*args, **kwargs),
-                    self.given.on_leaves(args, kwargs),
-                    jax.tree.leaves(self.given.dynamic(args, kwargs)),
-                    self.written,
-                )
+                try:
+                    make = lambda: without_memory(self.jitted.trace(*args, **kwargs))
+                    closed, out, restored, notes = traced(make, self.given)
+                except UsesRefs:
+                    pure = without_refs(self._fun)
+                    make = lambda: jax.jit(pure, **self._options).trace(*args, **kwargs)
+                    closed, out, restored, notes = traced(make, Arguments(pure, self._options))
             except Exception as error:  # whose fault it is: what JAX cannot trace raises again
                 out = self.jitted.trace(*args, **kwargs).out_info
                 case = Case(self.name, None, out, {}, (), self.jitted, self.made)

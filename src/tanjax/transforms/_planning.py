@@ -35,9 +35,11 @@ from ._arguments import (
     is_finite,
     is_immutable,
     is_on_several_hosts,
+    is_wide,
     signature,
 )
 from ._making import ABSTRACT, SHORT, UNSEEN, Making, failed
+from ._memory import OnMemory, are_memory
 
 if TYPE_CHECKING:
     from ._entries import Case
@@ -73,6 +75,7 @@ class PlannedFunction:
         self._recent: Case | None = None
         self._is_over_hosts = over_hosts
         self._of_hosts: PlannedFunction | None = None
+        self._on_memory = OnMemory(self)
         self.last: tuple[Any, ...] | None = None
         self.alone: Any = NOBODY  # the argument of the last call, if it had one
         self._last_weak: tuple[Any, ...] | None = None
@@ -86,7 +89,7 @@ class PlannedFunction:
             e.plan._replace(grade="guessed" if e.unseen else e.grade, looks=e.looks)
             for e in self._making.made
         ]
-        return made if self._of_hosts is None else made + self._of_hosts.plans
+        return made + [p for f in (self._of_hosts, self._on_memory) if f for p in f.plans]
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         last, weak = self.last, self._last_weak
@@ -182,6 +185,7 @@ class PlannedFunction:
         self._known.clear()
         self.alone = NOBODY
         self.last = self._last_weak = self._recent = self._of_hosts = None
+        self._on_memory = OnMemory(self)
         self._last_leaves = ()
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -200,6 +204,8 @@ class PlannedFunction:
         """A call for which the plan of the last one may not be right."""
         if self._flat and not all(map(can_be_looked_at, leaves)):  # structured arrays among them
             leaves, treedef = jax.tree.flatten((args, kwargs))
+        if are_memory(leaves):
+            return self._on_memory(args, kwargs)
         if are_several() and any(map(is_on_several_hosts, leaves)):
             if not self._is_over_hosts:
                 return self._over_hosts()(*args, **kwargs)
@@ -259,7 +265,7 @@ class PlannedFunction:
         """The plans for such arguments, that for these first; None if they cannot be looked at."""
         if not all(map(can_be_looked_at, leaves)):
             return None
-        x64 = _wide()  # Python numbers have another dtype then
+        x64 = is_wide()  # Python numbers have another dtype then
         key = (treedef, self._given.statics(args, kwargs), tuple(map(signature, leaves)), x64)
         try:
             case = self._known.get(key)
@@ -316,9 +322,9 @@ class PlannedFunction:
 
     def _in_this_precision(self, program: Callable[..., Any]) -> Callable[..., Any]:
         """A program for Python numbers, which have another dtype once x64 is switched."""
-        x64 = _wide()
+        x64 = is_wide()
         again = lambda *args: self._call(*jax.tree.flatten(self._given.dynamic(args, {})), args, {})
-        return lambda *args: (program if _wide() is x64 else again)(*args)
+        return lambda *args: (program if is_wide() is x64 else again)(*args)
 
     def _warn(self, what: str) -> None:
         """Numbers may be wrong: said where the function is called."""
@@ -387,13 +393,8 @@ class PlannedFunction:
         if not finite or all_finite(out):
             self._remember(case, args, kwargs)
             return out
-        args, kwargs = kept
-        self._recent = None
+        (args, kwargs), self._recent = kept, None
         better = self._making.plan(case, self._leaves_of(args, kwargs), thorough=True)
         better.plan, better.grade = better.plan._replace(is_estimate=False), "seen"
         case.entries[0] = better
         return better.program(*args, **kwargs)
-
-
-def _wide() -> bool:
-    return jax.config.jax_enable_x64  # type: ignore[attr-defined,no-any-return]

@@ -1,0 +1,139 @@
+"""Compiled functions that write to Refs, planned as the pure functions that they are.
+
+The contents of a Ref have no place in a graph of values. But a function that makes Refs inside, and
+writes them, is a pure function of its arguments, and one that is given Refs is one of what they
+hold: from that to the output, and to what they hold afterwards. So what is looked at and planned is
+that pure function; as long as it needs no exponents, JAX's own program runs on the Refs.
+
+How a function is made pure, the layer above knows (`tanjax.mutation`) and registers here.
+
+Sharp edges. To look at a Ref is to copy what it holds. A planned program gives new arrays, which
+are written into the Refs: it saves no memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jaxtyping import PyTree
+
+from tanjax import _compat
+from tanjax._typing import Function
+
+if TYPE_CHECKING:
+    from ._planning import PlannedFunction
+
+_registered: dict[str, Function] = {}
+# Of what an option says about arguments and results, these are as true of the pure function.
+_KEPT = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "keep_unused")
+WITH_OPTIONS = (
+    "with Refs among its arguments and the options {} it is not planned: its numbers may leave "
+    "their range unseen. Leave the options out, or pass `scale=False`."
+)
+
+
+def register_discharge(discharge: Function, makes_refs: Callable[[Any], bool]) -> None:
+    """Say how a function that uses Refs is made pure, and which jaxprs do; asked by `mutation`."""
+    _registered.update(discharge=discharge, makes_refs=makes_refs)
+
+
+class UsesRefs(Exception):
+    """What was traced makes Refs, or is closed over some."""
+
+
+def without_memory(traced: Any) -> Any:
+    """What `jax.jit(f).trace` gives, if that has no Refs. **Raises:** `UsesRefs`."""
+    closed = traced.jaxpr
+    over = any(isinstance(c, jax.Ref) for c in closed.consts)
+    if over or _registered["makes_refs"](closed.jaxpr):
+        raise UsesRefs
+    return traced
+
+
+def without_refs(fun: Function) -> Function:
+    """The pure function of the same arguments."""
+    return _registered["discharge"](fun)
+
+
+def are_memory(leaves: Sequence[PyTree]) -> bool:
+    """Whether some arguments are Refs, and all of them known."""
+    some = any([isinstance(x, jax.Ref) for x in leaves])
+    return some and not any([isinstance(x, _compat.Tracer) for x in leaves])
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Held:
+    """In the place of a Ref: what it holds."""
+
+    value: PyTree
+
+
+def held(tree: PyTree) -> Any:
+    """Arguments with what their Refs hold."""
+    return jax.tree.map(lambda x: _Held(x[...]) if isinstance(x, jax.Ref) else x, tree)
+
+
+def write(tree: PyTree, values: Sequence[PyTree]) -> None:
+    """Write what the Refs of arguments hold afterwards."""
+    refs = [x for x in jax.tree.leaves(tree) if isinstance(x, jax.Ref)]
+    for ref, value in zip(refs, values, strict=True):
+        ref[...] = value
+
+
+def on_held(fun: Function) -> Function:
+    """The output, and what Refs hold afterwards, as a function of what they hold before."""
+
+    @functools.wraps(fun)
+    def transition(*args: PyTree, **kwargs: PyTree) -> PyTree:
+        refs: list[PyTree] = []
+
+        def fresh(x: PyTree) -> PyTree:
+            if type(x) is not _Held:
+                return x
+            refs.append(jax.new_ref(x.value))
+            return refs[-1]
+
+        is_held = lambda x: type(x) is _Held
+        args, kwargs = jax.tree.map(fresh, (args, kwargs), is_leaf=is_held)
+        out = fun(*args, **kwargs)
+        return out, [jax.freeze(ref) for ref in refs]
+
+    return without_refs(transition)
+
+
+class OnMemory:
+    """The calls of a planned function in which arguments are Refs."""
+
+    def __init__(self, planned: PlannedFunction) -> None:
+        self._planned = planned
+        self._pure: PlannedFunction | None = None
+
+    @property
+    def plans(self) -> list[Any]:
+        """The plans made so far."""
+        return [] if self._pure is None else self._pure.plans
+
+    def __call__(self, args: PyTree, kwargs: PyTree) -> PyTree:
+        """A call: of JAX's own program as long as that is right for what the Refs hold."""
+        planned, pure = self._planned, self._pure
+        if not all(name in _KEPT for name in planned._options):
+            planned._warn(WITH_OPTIONS.format(", ".join(planned._options)))
+            return planned.jitted(*args, **kwargs)
+        if pure is None:
+            fun, written = on_held(planned._fun), planned._making.written
+            pure = self._pure = type(planned)(fun, planned._options, written=written)
+        given, named = held((args, kwargs))
+        leaves, treedef = jax.tree.flatten(pure._given.dynamic(given, named))
+        case = pure._case(leaves, treedef, given, named)
+        plan = case.entries[0].plan if case else None
+        if plan is None or (plan.identity and not (plan.is_estimate or plan.doubts)):
+            pure._say_alarms()
+            return planned.jitted(*args, **kwargs)
+        out, values = pure(*given, **named)
+        write((args, kwargs), values)
+        return out

@@ -1,0 +1,437 @@
+"""`check_inplace` accepts what is right, and finds planted faults, each by the stage that should.
+
+A fault is planted in the body, an implementation, a rule or the call of something that is right,
+and only the stage that should notice runs.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+from tanjax.testing import INPLACE_MODES, Case, Samples, check_inplace
+
+S = Samples(11)
+X, Y = S.normal(3), S.normal(3)
+
+
+def right_pull(x, y, x_bar, out_bar):
+    """Of `x <- y x²`, `Σ y x²`: of the state after and of the output to the arguments before."""
+    total = x_bar + out_bar
+    return 2 * x * y * total, x * x * total
+
+
+def squared(value=None, pull=right_pull, after=None, body=None, form="natural_rule"):
+    """`x <- y x²`, which returns its sum, some of it replaced."""
+
+    def literal(x, y):
+        x[...] = y * x[...] ** 2
+        return jnp.sum(x[...])
+
+    square = tj.inplace(body or literal, mutates="x")
+    square.name = square.transition.name = "square"
+    if value is not None:
+        square.implementation(jax.Array)(value)
+    if body is not None or value is not None:
+        return square, (X, Y)
+
+    def natural_rule(x, y):
+        out = square.primal(x, y)
+        out = out if after is None else after(x, y, out)
+        return out, lambda x_bar, out_bar: pull(x, y, x_bar, out_bar)
+
+    def inplace_rule(x, y):
+        return square.primal(x, y), lambda x_bar, out_bar: pull(x, y, x_bar, out_bar)
+
+    getattr(square, form)(inplace_rule if form == "inplace_rule" else natural_rule)
+    return square, (X, Y)
+
+
+def in_place(x, y, x_bar, out_bar):
+    total = x_bar[...] + out_bar
+    x_bar[...] = 2 * x * y * total
+    return x * x * total
+
+
+def body(f):
+    return lambda: squared(body=f)
+
+
+def rule(pull, form="natural_rule"):
+    return lambda: squared(pull=pull, form=form)
+
+
+def changed(change):
+    return rule(lambda *a: change(*right_pull(*a)))
+
+
+def calling(call):
+    """An in-place function whose calls are made wrong."""
+
+    def make():
+        square, args = squared()
+        square.__class__ = type("Broken", (tj.InPlace,), {"__call__": call})
+        return square, args
+
+    return make
+
+
+def right_call(f, x, y):
+    return tj.InPlace.__call__(f, x, y)
+
+
+# -- bodies that do more than they say ------------------------------------------------------------
+
+
+def counting():
+    """Each trace multiplies by another number."""
+    calls = []
+
+    def count(x, y):
+        calls.append(0)
+        x[...] = len(calls) * y * x[...]
+
+    return squared(body=count)
+
+
+def remembering():
+    """The first call is remembered for good."""
+    known = []
+
+    def remember(f, x, y):
+        if isinstance(x[...], jax.core.Tracer):
+            return right_call(f, x, y)
+        known.append(right_call(f, x, y))
+        return known[0] * len(known)
+
+    return calling(remember)()
+
+
+def returning(f):
+    """A function that returns its Ref, called wrong."""
+
+    def call(self, x):
+        return f(x, tj.InPlace.__call__(self, x))
+
+    def make():
+        double = tj.inplace(lambda x: twice(x), mutates="x")
+        double.__class__ = type("Broken", (tj.InPlace,), {"__call__": call})
+        return double, (X,)
+
+    return make
+
+
+def twice(x):
+    x[...] = 2 * x[...]
+    return x
+
+
+def writes_another(f, x, y):
+    out = right_call(f, x, y)
+    if isinstance(y, jax.Ref):
+        y[0] = 0.0
+    return out
+
+
+def writes_numpy(x, y):
+    """A routine that uses its second argument as scratch."""
+
+    def routine(y):
+        y = np.asarray(y)
+        memory = np.frombuffer(BUFFER, dtype=y.dtype)
+        memory[0] += 1.0
+        return y
+
+    spec = jax.ShapeDtypeStruct(y.shape, y.dtype)
+    x[...] = jax.pure_callback(routine, spec, y) + x[...]
+
+
+BUFFER = bytearray(3 * 8)
+
+
+def scratch():
+    scratch_memory = np.frombuffer(BUFFER, dtype=np.float64)
+    scratch_memory[:] = np.asarray(Y)
+    return tj.inplace(writes_numpy, mutates="x"), (X, scratch_memory)
+
+
+@jax.custom_batching.custom_vmap
+def forgetful(x):
+    return 1.0 * x
+
+
+@forgetful.def_vmap
+def _(size, batched, x):
+    return x[::-1], True
+
+
+def in_half(x):
+    return x.astype("float16").astype(x.dtype) if x.dtype == jnp.float32 else x
+
+
+# -- structured arrays, quantities, two states ---------------------------------------------------
+
+
+def diagonal_scaled(value):
+    """`x <- c x`, with an implementation for diagonal matrices."""
+
+    @tj.inplace(mutates="x")
+    def scale(x, c):
+        x[...] = c * x[...]
+
+    scale.implementation(tj.Diagonal)(value)
+    return scale, (tj.Diagonal(S.normal(3)), jnp.asarray(0.7))
+
+
+def half_written(x, c):
+    x.diag[:2] = c * x.diag[:2]
+
+
+def metres_read(x, c):
+    """The number in metres whatever the unit is: right for metres alone."""
+    x.stored[...] = c * x.stored[...] + 1.0
+
+
+def unitful(value):
+    scale = tj.inplace(value, mutates="x")
+    return scale, (S.normal(3) * tj.unit("m"), jnp.asarray(0.7))
+
+
+def swapped(pull):
+    """Two states that change places, with weights."""
+
+    @tj.inplace(mutates=("x", "y"))
+    def swap(x, y):
+        x[...], y[...] = 2 * y[...], 3 * x[...]
+
+    @swap.natural_rule
+    def swap_rule(x, y):
+        return swap.primal(x, y), lambda x_bar, y_bar, out_bar: pull(x_bar, y_bar)
+
+    return swap, (X, Y)
+
+
+def symmetric_case():
+    """A transposed cotangent where value, matrix and probe cannot tell."""
+
+    @tj.inplace(mutates="total")
+    def add_squares(total, a):
+        total[...] += jnp.sum(a * a)
+
+    @add_squares.natural_rule
+    def add_squares_rule(total, a):
+        return add_squares.primal(total, a), lambda bar, out_bar: (bar, 2 * bar * a.T)
+
+    a = S.normal(2, 2)
+    return add_squares, (jnp.asarray(0.7), a + a.T)
+
+
+FAULTS = {
+    # what is called
+    "hidden state": ("again", counting),
+    "an output remembered": ("again", remembering),
+    "nothing is written back": (
+        "refs",
+        calling(lambda f, x, y: jnp.sum(f.transition(x[...], y).state[0])),
+    ),
+    "written twice": (
+        "refs",
+        calling(lambda f, x, y: (right_call(f, x, y), x.__setitem__(..., 2 * x[...]))[0]),
+    ),
+    "another output": ("refs", calling(lambda f, x, y: 1.01 * right_call(f, x, y))),
+    "an output more": ("refs", calling(lambda f, x, y: (right_call(f, x, y), x[0]))),
+    "a copy is returned": ("identity", returning(lambda x, out: jax.new_ref(out[...]))),
+    "an array is returned": ("identity", returning(lambda x, out: out[...])),
+    "another argument is written": ("untouched", calling(writes_another)),
+    "a NumPy argument is written": ("untouched", scratch),
+    "state of a batch": (
+        "batch",
+        calling(
+            lambda f, x, y: (right_call(f, x, y), x.__setitem__(..., forgetful(x[...])))[0],
+        ),
+    ),
+    "cut off on Refs": (
+        "through refs",
+        calling(
+            lambda f, x, y: (
+                x.__setitem__(..., jax.lax.stop_gradient(x[...])),
+                right_call(f, x, y),
+            )[1],
+        ),
+    ),
+    # bodies and implementations
+    "another state of an implementation": ("refs", lambda: diagonal_scaled(half_written)),
+    "the same, as an operation": ("value", lambda: diagonal_scaled(half_written)),
+    "a unit that is forgotten": ("units", lambda: unitful(metres_read)),
+    "half precision": ("dtype", body(lambda x, y: x.__setitem__(..., in_half(y * x[...])))),
+    "batched rows": ("vmap", rule(lambda x, y, *bars: right_pull(forgetful(x), y, *bars))),
+    # rules
+    "state after, by the rule": (
+        "rule",
+        lambda: squared(after=lambda x, y, out: out._replace(state=(1.01 * out.state[0],))),
+    ),
+    "output, by the rule": (
+        "rule",
+        lambda: squared(after=lambda x, y, out: out._replace(out=1.01 * out.out)),
+    ),
+    "a factor": ("rule", changed(lambda a, b: (1.001 * a, b))),
+    "cotangent of the state ignored": (
+        "rule",
+        rule(lambda x, y, x_bar, out_bar: right_pull(x, y, 0 * x_bar, out_bar)),
+    ),
+    "cotangent of the output ignored": (
+        "vjp",
+        rule(lambda x, y, x_bar, out_bar: right_pull(x, y, x_bar, 0 * out_bar)),
+    ),
+    "cotangents swapped": ("jvp", changed(lambda a, b: (b, a))),
+    "another derivative": (
+        "finite differences",
+        body(lambda x, y: x.__setitem__(..., wrong_sine(y) * x[...])),
+    ),
+    "second order": (
+        "hessian",
+        rule(lambda x, y, *bars: right_pull(*jax.lax.stop_gradient((x, y)), *bars)),
+    ),
+    "in single precision": (
+        "dtype",
+        changed(lambda a, b: (a, 2 * b if b.dtype == jnp.float32 else b)),
+    ),
+    "states change places": (
+        "rule",
+        lambda: swapped(lambda x_bar, y_bar: (2 * y_bar, 3 * x_bar)),
+    ),
+    "in place: added instead of replaced": (
+        "rule",
+        rule(lambda *a: in_place_added(*a), "inplace_rule"),
+    ),
+    "in place: read after it was changed": (
+        "rule",
+        rule(lambda *a: read_too_late(*a), "inplace_rule"),
+    ),
+    "in place: nothing done": (
+        "through refs",
+        rule(lambda x, y, x_bar, out_bar: x * x * (x_bar[...] + out_bar), "inplace_rule"),
+    ),
+    "no transposition shows": ("sensitivity", symmetric_case),
+}
+
+
+@jax.custom_jvp
+def wrong_sine(y):
+    return jnp.sin(y)
+
+
+wrong_sine.defjvps(lambda t, out, y: 1.01 * t * jnp.cos(y))
+
+
+def in_place_added(x, y, x_bar, out_bar):
+    total = x_bar[...] + out_bar
+    x_bar[...] += 2 * x * y * total
+    return x * x * total
+
+
+def read_too_late(x, y, x_bar, out_bar):
+    x_bar[...] = 2 * x * y * (x_bar[...] + out_bar)
+    return x * x * (x_bar[...] + out_bar)
+
+
+def check(made, *stages, **options):
+    f, args = made
+    rest = tuple(m for m in INPLACE_MODES if m not in stages)
+    return check_inplace(f, *args, skip=rest, **options)
+
+
+MUTATION = tuple(INPLACE_MODES[: INPLACE_MODES.index("value")])
+
+
+def returns_memory():
+    """The caller's Ref, a new one twice, and a number."""
+
+    @tj.inplace(mutates=("x", "n"))
+    def push(x, n, value):
+        x[n[...]] = value * x[0]
+        n[...] = (n[...] + 1) % 3
+        new = jax.new_ref(2 * x[...])
+        return {"same": x, "new": (new, new), "last": value * x[1]}
+
+    return push, (X, jnp.asarray(1), jnp.asarray(0.7))
+
+
+def symmetric_in_metres():
+    @tj.inplace(mutates="x")
+    def shrink(x, c):
+        x[...] = x[...] * c
+        return x
+
+    return shrink, (tj.Symmetric(S.normal(2, 2)) * tj.unit("m"), jnp.asarray(0.7))
+
+
+@pytest.mark.parametrize("make", [returns_memory, symmetric_in_metres])
+def test_what_is_right(make):
+    result = check(make(), *MUTATION)
+    assert set(MUTATION) <= {*result.stages}
+    assert result.scalars > 40
+    assert not result.warnings
+
+
+@pytest.mark.parametrize(
+    "made",
+    [squared, lambda: squared(pull=in_place, form="inplace_rule")],
+    ids=["natural", "in place"],
+)
+def test_rules_that_are_right(made):
+    result = check(made(), "through refs", "rule", "vjp", "hessian", "sensitivity", "units")
+    assert result.stages["sensitivity"].scalars >= 6
+    assert result.worst_error < 1e-8
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault(name):
+    stage, make = FAULTS[name]
+    options = {"generic": False} if stage == "sensitivity" else {}
+    with pytest.raises(tj.CheckFailure, match=f": {stage}: ") as failure:
+        check(make(), stage, **options)
+    assert "implementation: " in str(failure.value)
+
+
+def test_a_failure_names_everything():
+    with pytest.raises(tj.CheckFailure) as failure:
+        check(changed(lambda a, b: (1.001 * a, b))(), "vjp")
+    text = str(failure.value)
+    for words in ("square(vector, vector)", ": vjp: ", "respect to x", "first at (", "rule: "):
+        assert words in text
+    assert "test_inplace.squared" in text  # the origin
+
+
+def test_an_argument_that_never_changes():
+    idle = tj.inplace(lambda x, y: y.__setitem__(0, 2 * x[0]), mutates=("x", "y"))
+    result = check((idle, (X, Y)), "refs")
+    assert result.warnings == ["x is named in `mutates`, and does not change in this call"]
+
+
+def test_cases_of_in_place_functions():
+    """A case is checked as what it is of, and its rule counts as run."""
+    f, args = squared()
+    rest = tuple(m for m in INPLACE_MODES if m not in ("refs", "rule"))
+    case = Case(f, *args).declare(skip=rest)
+    assert str(case) == "square(vector[3], vector[3])"
+    assert case.operation is f.transition
+    assert {"refs", "rule"} <= {*case.check().stages}
+    assert case.operation.resolve(case.args, {}).rule.function.__name__ == "natural_rule"
+
+
+def test_what_is_no_check():
+    f, (x, y) = squared()
+    with pytest.raises(TypeError, match="not an in-place function"):
+        check_inplace(f.transition, x, y)
+    with pytest.raises(tj.MutationError, match="makes Refs of its own"):
+        check_inplace(f, jax.new_ref(x), y)
+    with pytest.raises(ValueError, match="unknown stage"):
+        check_inplace(f, x, y, skip=("batches",))
+    with pytest.raises(tj.CheckFailure, match="left out"):
+        check_inplace(f, x, y, modes=("refs",))
+
+
+def test_there_are_twenty():
+    assert len(FAULTS) >= 20
