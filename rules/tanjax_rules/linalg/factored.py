@@ -29,11 +29,11 @@ def formed(name: str, a: Shaped[tj.AbstractArray, "n n"]) -> SquareMatrix:
     return kind(dense, definite=True)
 
 
-def floating(a: Natural) -> Natural:
+def floating(a: Natural, dtype: DTypeLike = float) -> Natural:
     """Integers, dense or the fields of a structured array, as floating-point numbers."""
     if jnp.issubdtype(a.dtype, jnp.inexact):
         return a
-    return jax.tree.map(lambda x: x.astype(jnp.result_type(float)), a)
+    return jax.tree.map(lambda x: x.astype(jnp.result_type(dtype)), a)
 
 
 class Factored(NamedTuple):

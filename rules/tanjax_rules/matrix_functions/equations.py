@@ -79,16 +79,16 @@ def is_general(a: SquareMatrix) -> bool:
 
 
 def floating_together(a: NormalRows, q: DenseMatrix) -> tuple[NormalRows, DenseMatrix]:
-    """A matrix as floating-point numbers, and a `q` of the dtype of the solution."""
-    a = floating(a)
-    return a, floating(q.astype(jnp.result_type(a.dtype, q)))
+    """A `q` of the dtype of the solution, and the matrix, where it has integers, as wide."""
+    q = floating(q.astype(jnp.result_type(a.dtype, q)))
+    return floating(a, jnp.finfo(q.dtype).dtype), q
 
 
 def sylvester_of_normal(a: NormalRows, b: Normal, q: DenseMatrix) -> DenseMatrix:
     if is_general(a) or is_general(b):
         return tj.solve_sylvester(a.to_dense(), b.to_dense(), q)
     a, q = floating_together(a, q.astype(jnp.result_type(a.dtype, b.dtype, q)))
-    b = floating(b)
+    b = floating(b, jnp.finfo(q.dtype).dtype)
     (x, u), (y, v) = spectrum(a), spectrum(b)
     apply = lambda x: tj.matmul(a, x) + tj.matmul(x, b)
     return diagonal_equation(apply, u, x.astype(q.dtype)[:, None] + y.astype(q.dtype), v, q)
