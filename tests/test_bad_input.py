@@ -71,6 +71,15 @@ SHAPES = {
         r"quadratic_form: .*\(3, 3\).*\(4,\)",
     ),
     "sum": (lambda: tj.sum(diagonal(3), axis=2), "sum: axis 2 is out of range"),
+    "solve, dense batch": (
+        lambda: tj.solve(jnp.ones((5, 3, 3)), jnp.ones((5, 3))),
+        r"solve: the right-hand side \[5, 3\] does not fit a matrix \[3, 3\]",
+    ),
+    "matmul, dense batches": (
+        lambda: tj.matmul(jnp.ones((5, 2, 2)), jnp.ones((4, 2, 2))),
+        r"matmul: the batches do not broadcast.*\[5\], \[4\]",
+    ),
+    "dot, dense": (lambda: tj.dot(jnp.ones(3), jnp.ones((3, 1))), r"dot: .*\(3,\).*\(3, 1\)"),
 }  # fmt: skip
 
 
@@ -305,6 +314,31 @@ def test_integers_have_float0_gradients_and_no_natural_ones():
         TypeError, match=lines("argument 0", "nothing to differentiate", "int64", "Hint")
     ):
         tj.grad(loss)(a, x)
+
+
+def test_systems_and_functions_of_integers_are_those_of_floats():
+    """Lyapunov equations rounded their solution to integers; others raised errors of JAX."""
+    matrix, q = np.array([[4, 1], [1, 3]]), np.array([[1, 2], [2, 5]])
+
+    def results(matrix, q):
+        s, d = tj.Symmetric(matrix), tj.Diagonal(jnp.diagonal(matrix))
+        for a in (s, d):
+            yield tj.solve_lyapunov(a, q)
+            yield tj.solve_discrete_lyapunov(a, q)
+            yield tj.solve_sylvester(a, d, q)
+            yield tj.solve(a, q)
+            yield tj.pinv(a)
+            yield tj.sqrtm(a)
+            yield tj.funm_hermitian(a, jnp.exp)
+            yield tj.factorize(a).logdet()
+            yield tj.matrix_rank(a)
+        yield tj.matrix_power(d, -1)
+        yield tj.slogdet(tj.Kronecker(s, d))
+
+    compiled = jax.jit(lambda *args: list(results(*args)))
+    of_integers, of_floats = compiled(matrix, q), compiled(matrix.astype(float), q.astype(float))
+    for got, want in zip(of_integers, of_floats, strict=True):
+        assert_close(got, want)
 
 
 @pytest.mark.parametrize("n", [0])

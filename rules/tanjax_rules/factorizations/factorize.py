@@ -19,6 +19,7 @@ from jaxtyping import PyTree, Shaped
 import tanjax as tj
 from tanjax.typing import Columns, DenseArray, Function, Matrix, Natural, Scalar
 
+from ..linalg.factored import floating
 from .gauge import composed, whole
 
 if TYPE_CHECKING:
@@ -125,14 +126,9 @@ _CHOLESKY = tj.FactorizationPlan(
 )
 
 
-def _inexact(a: Natural) -> Natural:
-    a = jnp.asarray(a)
-    return a if jnp.issubdtype(a.dtype, jnp.inexact) else a.astype(jnp.result_type(float))
-
-
 @tj.factorize.implementation(tj.Dense, differentiate=True)
 def factorize_dense(a: Shaped[DenseArray, "... m n"]) -> tj.Factorization:
-    a = _inexact(a)
+    a = floating(jnp.asarray(a))
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
         raise tj.ShapeError(f"factorize: needs a square matrix, got shape {a.shape}.")
     return tj.Factorization(a, tuple(lax.linalg.lu(lax.stop_gradient(a))), _LU, a.shape[-1])
@@ -147,11 +143,13 @@ def factorize_any(a: Shaped[tj.AbstractArray, "... m n"]) -> tj.Factorization:
 @tj.factorize.implementation(tj.Symmetric, differentiate=True)
 @tj.factorize.implementation(tj.Hermitian, differentiate=True)
 def factorize_symmetric(a: Shaped[tj.Symmetric | tj.Hermitian, "n n"]) -> tj.Factorization:
+    data = floating(a.data)
     if not a.definite:
-        parts = tuple(lax.linalg.lu(lax.stop_gradient(a.data)))
-        return tj.Factorization(a.data, parts, _LU, a.shape[0])
-    factor = lax.linalg.cholesky(lax.stop_gradient(a.data), symmetrize_input=False)
-    return tj.Factorization(a.data, (factor,), _CHOLESKY, a.shape[0])
+        return tj.Factorization(
+            data, tuple(lax.linalg.lu(lax.stop_gradient(data))), _LU, a.shape[0]
+        )
+    factor = lax.linalg.cholesky(lax.stop_gradient(data), symmetrize_input=False)
+    return tj.Factorization(data, (factor,), _CHOLESKY, a.shape[0])
 
 
 # -- no factor needed ------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import AnyArray, DenseArray, Factor, Matrix, Natural, Order, Pullback
 
+from ..linalg.factored import floating
 from .gauge import adjoint, composed, whole
 from .svd import thin_core
 
@@ -39,6 +40,7 @@ def pinv_triangular(a: Shaped[tj.Triangular, "m n"], rtol: Factor | None = None)
 
 @tj.pinv.implementation(tj.Diagonal, differentiate=True)
 def pinv_diagonal(a: Shaped[tj.Diagonal, "m n"], rtol: Factor | None = None) -> Matrix:
+    a = floating(a)
     size = jnp.abs(a.diag)
     limit = 10 * max(a.shape) * float(jnp.finfo(size.dtype).eps) if rtol is None else rtol
     keep = size > limit * jnp.max(size, initial=0)
@@ -145,7 +147,7 @@ def _summed_to(x: Natural, shape: tuple[int, ...]) -> Natural:
 
 @tj.matrix_rank.implementation(tj.AbstractArray, differentiate=True)
 def matrix_rank(a: Shaped[tj.AbstractArray, "... m n"], rtol: Factor | None = None) -> Natural:
-    s = tj.svd(a, False, False)
+    s = floating(tj.svd(a, False, False))
     limit = max(a.shape) * float(jnp.finfo(s.dtype).eps) if rtol is None else rtol
     return jnp.sum(s > limit * jnp.max(s, initial=0))
 

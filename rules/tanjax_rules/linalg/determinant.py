@@ -14,7 +14,7 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import Pullback, Samples, Scalar, SquareMatrix
 
-from .factored import factored, formed, inverse_factored, logdet_factored
+from .factored import factored, floating, formed, inverse_factored, logdet_factored
 from .shapes import FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
 from .solve import check_square_blocks, check_square_factor
 from .stacked import stacked
@@ -207,10 +207,11 @@ def slogdet_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> tj.SlogdetResult:
 
 def _together(a: SquareMatrix, parts: Sequence[tuple[tj.SlogdetResult, int]]) -> tj.SlogdetResult:
     """The result for a product of determinants, each with how often it occurs."""
-    sign, logarithm = jnp.ones((), a.dtype), jnp.zeros((), jnp.finfo(a.dtype).dtype)
+    sign = floating(jnp.ones((), a.dtype))
+    logarithm = jnp.zeros((), jnp.finfo(sign.dtype).dtype)
     for part, count in parts:
         if count:
-            sign = sign * (part.sign**count).astype(a.dtype)
+            sign = sign * (part.sign**count).astype(sign.dtype)
             logarithm = logarithm + count * part.logabsdet
     return tj.SlogdetResult(sign, logarithm)
 

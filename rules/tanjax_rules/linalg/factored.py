@@ -17,7 +17,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Shaped
 
 import tanjax as tj
-from tanjax.typing import Function, Scalar, SquareMatrix
+from tanjax.typing import Function, Natural, Scalar, SquareMatrix
 
 
 def formed(name: str, a: Shaped[tj.AbstractArray, "n n"]) -> SquareMatrix:
@@ -27,6 +27,13 @@ def formed(name: str, a: Shaped[tj.AbstractArray, "n n"]) -> SquareMatrix:
         return dense
     kind = tj.Hermitian if jnp.iscomplexobj(dense) else tj.Symmetric
     return kind(dense, definite=True)
+
+
+def floating(a: Natural, dtype: DTypeLike = float) -> Natural:
+    """Integers, dense or the fields of a structured array, as floating-point numbers."""
+    if jnp.issubdtype(a.dtype, jnp.inexact):
+        return a
+    return jax.tree.map(lambda x: x.astype(jnp.result_type(dtype)), a)
 
 
 class Factored(NamedTuple):
@@ -43,6 +50,7 @@ def factored(a: tj.Symmetric | tj.Hermitian) -> Factored:
     LAPACK stores by columns. The transpose (conjugate), which is the same matrix, lies by columns
     in memory as the matrix itself does by rows, so that nothing has to be moved around.
     """
+    a = floating(a)
     same = jnp.conj(a.data) if isinstance(a, tj.Hermitian) else a.data
     fixed = lax.stop_gradient(jnp.swapaxes(same, -1, -2))
     if a.definite:

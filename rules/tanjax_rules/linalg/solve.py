@@ -22,6 +22,7 @@ from .factored import (
     Factored,
     factored,
     factored_matrix,
+    floating,
     formed,
     inverse_factored,
     solve_factored,
@@ -190,8 +191,8 @@ def solve_symmetric(a: FullStorage, b: DenseColumns) -> DenseColumns:
 
 def symmetric_system(a: FullStorage, b: DenseColumns) -> tuple[Factored, DenseColumns]:
     """A factored symmetric or Hermitian matrix and its right-hand side, of one dtype."""
-    dtype = jnp.result_type(a.data, b)
-    return factored(a.replace(data=a.data.astype(dtype))), b.astype(dtype)
+    b = floating(b.astype(jnp.result_type(a.data, b)))
+    return factored(a.replace(data=a.data.astype(b.dtype))), b
 
 
 @tj.solve.implementation(tj.Identity, tj.Dense)

@@ -30,6 +30,7 @@ from jaxtyping import PyTree, Shaped
 import tanjax as tj
 from tanjax.typing import DenseArray, Function, Pullback, Scalar, SquareMatrix
 
+from ..linalg.factored import floating
 from ..linalg.shapes import FullStorage, SquareDiagonal, SquareTriangular
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def register_elementary(op: tj.Operation) -> None:
     ) -> FullStorage:
         if isinstance(a, tj.Symmetric) and jnp.iscomplexobj(a.data):
             return tj.Symmetric(op(a.data, **statics(op, t)), "mean")
+        a = floating(a)
         f = of_eigenvalues(op, t)
         if f is jnp.sqrt:
             f = sqrt_above(noise(a.data))
@@ -180,6 +182,7 @@ for _operation in ELEMENTARY:
 
 @tj.funm_hermitian.implementation(tj.Diagonal, differentiate=True)
 def function_of_diagonal(a: SquareDiagonal, func: Function) -> SquareDiagonal:
+    a = floating(a)
     values = func(jnp.real(a.diag))
     return tj.Diagonal(values.astype(np.promote_types(values.dtype, a.dtype)))
 

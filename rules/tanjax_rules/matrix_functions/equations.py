@@ -18,6 +18,7 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import AnyArray, DenseArray, Function, Matrix, SquareMatrix, Vector
 
+from ..linalg.factored import floating
 from ..linalg.shapes import FullStorage
 from .elementary import ASKED_ONCE
 
@@ -77,10 +78,17 @@ def is_general(a: SquareMatrix) -> bool:
     return isinstance(a, tj.Symmetric) and jnp.iscomplexobj(a.data)
 
 
+def floating_together(a: NormalRows, q: DenseMatrix) -> tuple[NormalRows, DenseMatrix]:
+    """A `q` of the dtype of the solution, and the matrix, where it has integers, as wide."""
+    q = floating(q.astype(jnp.result_type(a.dtype, q)))
+    return floating(a, jnp.finfo(q.dtype).dtype), q
+
+
 def sylvester_of_normal(a: NormalRows, b: Normal, q: DenseMatrix) -> DenseMatrix:
     if is_general(a) or is_general(b):
         return tj.solve_sylvester(a.to_dense(), b.to_dense(), q)
-    q = q.astype(jnp.result_type(a.dtype, b.dtype, q))
+    a, q = floating_together(a, q.astype(jnp.result_type(a.dtype, b.dtype, q)))
+    b = floating(b, jnp.finfo(q.dtype).dtype)
     (x, u), (y, v) = spectrum(a), spectrum(b)
     apply = lambda x: tj.matmul(a, x) + tj.matmul(x, b)
     return diagonal_equation(apply, u, x.astype(q.dtype)[:, None] + y.astype(q.dtype), v, q)
@@ -92,7 +100,8 @@ def sylvester_of_normal(a: NormalRows, b: Normal, q: DenseMatrix) -> DenseMatrix
 def lyapunov_of_normal(a: Normal, q: DenseSquare) -> DenseSquare:
     if is_general(a):
         return tj.solve_lyapunov(a.to_dense(), q)
-    q, adjoint = q.astype(jnp.result_type(a.dtype, q)), adjoint_of(a)
+    a, q = floating_together(a, q)
+    adjoint = adjoint_of(a)
     w, u = spectrum(a)
     apply = lambda x: tj.matmul(a, x) + tj.matmul(x, adjoint)
     return diagonal_equation(apply, u, w[:, None] + jnp.conj(w), u, q)
@@ -104,7 +113,8 @@ def lyapunov_of_normal(a: Normal, q: DenseSquare) -> DenseSquare:
 def discrete_lyapunov_of_normal(a: Normal, q: DenseSquare) -> DenseSquare:
     if is_general(a):
         return tj.solve_discrete_lyapunov(a.to_dense(), q)
-    q, adjoint = q.astype(jnp.result_type(a.dtype, q)), adjoint_of(a)
+    a, q = floating_together(a, q)
+    adjoint = adjoint_of(a)
     w, u = spectrum(a)
     apply = lambda x: x - tj.matmul(a, tj.matmul(x, adjoint))
     return diagonal_equation(apply, u, 1 - w[:, None] * jnp.conj(w), u, q)

@@ -51,7 +51,7 @@ def factor_by_factor(op: tj.Operation, a: SquareProduct, t: float | None = None)
     check_square_factors(op.name, a)
     parts = [op(f, **statics(op, t)) for f in a.factors]
     turning = [i for i, f in enumerate(a.factors) if not has_real_eigenvalues(f)]
-    if len(turning) > 1:
+    if len(turning) > 1 and 0 not in a.shape:
         angles = [angles_of(a.factors[i]) for i in turning]
         low, high = (sum(side) for side in zip(*angles, strict=True))
         principal = jnp.where((low > -jnp.pi) & (high <= jnp.pi), 1.0, jnp.nan)

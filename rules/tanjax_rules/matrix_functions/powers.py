@@ -12,6 +12,7 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import SquareMatrix
 
+from ..linalg.factored import floating
 from ..linalg.shapes import FullStorage, SquareDiagonal, SquareTriangular
 from .elementary import (
     ASKED_ONCE,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 @tj.matrix_power.implementation(tj.Diagonal, differentiate=True)
 def power_of_diagonal(a: SquareDiagonal, *, n: int) -> SquareDiagonal:
+    a = floating(a) if n < 0 else a
     return tj.Diagonal(lax.integer_pow(a.diag, n))
 
 

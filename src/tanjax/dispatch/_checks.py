@@ -7,7 +7,7 @@ operations say here what fits, and no implementation, ours or a user's, is asked
     @operation(dense=True, check=one_system)
     def solve(a, b): ...
 
-Sharp edge: calls on dense arguments only are plain JAX, and are checked by JAX.
+Of dense arguments alone they see the last axes, those of one array (`core_ndims`), without a batch.
 """
 
 from __future__ import annotations
@@ -50,6 +50,12 @@ def elementwise(name: str, a: PyTree, b: PyTree) -> None:
     except ValueError:
         raise ShapeError(f"{name}: shapes {shape_of(a)} and {shape_of(b)} do not fit.") from None
     return None
+
+
+def axes(name: str, a: PyTree) -> None:
+    """At least the two axes of a matrix."""
+    if len(shape_of(a)) < 2:
+        raise ShapeError(f"{name}: needs a matrix, got {described(a)}.")
 
 
 def square(name: str, a: PyTree) -> None:

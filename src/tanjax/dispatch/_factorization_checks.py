@@ -52,6 +52,18 @@ def matrix(name: str, a: Natural, *_: PyTree) -> None:
         raise ShapeError(f"{name}: needs a matrix, got {described(a)}.")
 
 
+def not_empty(name: str, a: Natural, *_: PyTree) -> None:
+    """A matrix with entries."""
+    matrix(name, a)
+    if 0 in shape_of(a):
+        raise ShapeError(f"{name}: an empty matrix has none, got {described(a)}.")
+
+
+def square_or_dense(name: str, a: Natural) -> None:
+    """A dense matrix, or a structured one that is square."""
+    (square if is_structured(a) else matrix)(name, a)
+
+
 def least_squares(name: str, a: Natural, b: Natural, *_: PyTree) -> None:
     """A matrix and right-hand sides with as many rows."""
     matrix(name, a)

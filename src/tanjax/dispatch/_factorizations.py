@@ -65,7 +65,7 @@ class LUResult(NamedTuple):
     U: Natural
 
 
-@operation(dense=True, check=checks.hermitian, units="a: u -> (u, 1)")
+@operation(dense=True, check=checks.hermitian, units="a: u -> (u, 1)", core_ndims=(2,))
 def eigh(a: Shaped[AnyArray, "*batch n n"], *, invariant: bool = False) -> EighResult:
     r"""Eigenvalues and eigenvectors of a Hermitian matrix, as an `EighResult`.
 
@@ -97,7 +97,7 @@ def eigh(a: Shaped[AnyArray, "*batch n n"], *, invariant: bool = False) -> EighR
     return EighResult(*jnp.linalg.eigh(a))
 
 
-@operation(dense=True, check=checks.hermitian, units="a: u -> u")
+@operation(dense=True, check=checks.hermitian, units="a: u -> u", core_ndims=(2,))
 def eigvalsh(a: Shaped[AnyArray, "*batch n n"]) -> Float[AnyArray, "*batch n"]:
     r"""Eigenvalues of a Hermitian matrix `(..., n, n)`, real, ascending for every type.
 
@@ -119,6 +119,7 @@ def _svd_units(*, compute_uv: bool = True, **_: bool) -> str:
     static=("full_matrices", "compute_uv"),
     check=checks.matrix,
     units=by_flags(_svd_units, "a"),
+    core_ndims=(2,),
 )
 def svd(
     a: Shaped[AnyArray, "*batch m n"],
@@ -157,7 +158,13 @@ def _qr_units(*, mode: str = "reduced") -> str:
     return "a: u -> u" if mode == "r" else "a: u -> (1, u)"
 
 
-@operation(dense=True, static=("mode",), check=checks.matrix, units=by_flags(_qr_units, "a"))
+@operation(
+    dense=True,
+    static=("mode",),
+    check=checks.matrix,
+    units=by_flags(_qr_units, "a"),
+    core_ndims=(2,),
+)
 def qr(a: Shaped[AnyArray, "*batch m n"], mode: str = "reduced") -> QRResult | Natural:
     r"""The QR decomposition of `(..., m, n)`, as a `QRResult`, or `R` alone for `mode="r"`.
 
@@ -172,7 +179,7 @@ def qr(a: Shaped[AnyArray, "*batch m n"], mode: str = "reduced") -> QRResult | N
     return result if mode == "r" else QRResult(*result)
 
 
-@operation(dense=True, check=_checks.square, units="a: u -> (1, 1, u)")
+@operation(dense=True, check=checks.square_or_dense, units="a: u -> (1, 1, u)", core_ndims=(2,))
 def lu(a: Shaped[AnyArray, "*batch m n"]) -> LUResult:
     r"""The LU decomposition with partial pivoting of `(..., m, n)`, as an `LUResult`.
 
@@ -183,7 +190,7 @@ def lu(a: Shaped[AnyArray, "*batch m n"]) -> LUResult:
     return LUResult(*jax.scipy.linalg.lu(a))
 
 
-@operation(dense=True, static=("rtol",), check=checks.matrix, units="a: u -> 1/u")
+@operation(dense=True, static=("rtol",), check=checks.matrix, units="a: u -> 1/u", core_ndims=(2,))
 def pinv(
     a: Shaped[AnyArray, "*batch m n"], rtol: Factor | None = None
 ) -> Inexact[AnyArray, "*batch n m"]:
@@ -256,7 +263,7 @@ def solve_triangular(
 # -- numbers ---------------------------------------------------------------------------------------
 
 
-@operation(dense=True, static=("p",), check=checks.matrix, units="a: u -> 1")
+@operation(dense=True, static=("p",), check=checks.not_empty, units="a: u -> 1", core_ndims=(2,))
 def condition_number(
     a: Shaped[AnyArray, "*batch m n"], p: Order = None
 ) -> Float[AnyArray, "*batch"]:
@@ -270,7 +277,7 @@ def condition_number(
     return jnp.linalg.cond(a, p)
 
 
-@operation(dense=True, static=("rtol",), check=checks.matrix, units="a: u -> -")
+@operation(dense=True, static=("rtol",), check=checks.matrix, units="a: u -> -", core_ndims=(2,))
 def matrix_rank(
     a: Shaped[AnyArray, "*batch m n"], rtol: Factor | None = None
 ) -> Integer[AnyArray, "*batch"]:

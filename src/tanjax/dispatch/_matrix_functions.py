@@ -44,7 +44,7 @@ def _exact(power: float) -> Fraction:
     return Fraction(power).limit_denominator(1000)
 
 
-@operation(dense=True, check=checks.square, units="a: 1 -> 1")
+@operation(dense=True, check=checks.square, units="a: 1 -> 1", core_ndims=(2,))
 def expm(a: Square) -> Square:
     r"""The matrix exponential of `(..., n, n)`, by scaling and squaring.
 
@@ -58,7 +58,7 @@ def expm(a: Square) -> Square:
     return dense.exponential(a)
 
 
-@operation(dense=True, check=checks.square, units="a: u -> u^1/2")
+@operation(dense=True, check=checks.square, units="a: u -> u^1/2", core_ndims=(2,))
 def sqrtm(a: Square, *, upper_triangular: bool = False) -> Square:
     r"""The principal square root of `(..., n, n)`: eigenvalues in the right half plane.
 
@@ -75,7 +75,7 @@ def sqrtm(a: Square, *, upper_triangular: bool = False) -> Square:
     return dense.square_root(a, upper_triangular=upper_triangular)
 
 
-@operation(dense=True, check=checks.square, units="a: 1 -> 1")
+@operation(dense=True, check=checks.square, units="a: 1 -> 1", core_ndims=(2,))
 def logm(a: Square, *, upper_triangular: bool = False) -> Square:
     r"""The principal logarithm of `(..., n, n)`: imaginary parts of eigenvalues within $\pi$.
 
@@ -89,7 +89,7 @@ def logm(a: Square, *, upper_triangular: bool = False) -> Square:
     return dense.logarithm(a, upper_triangular=upper_triangular)
 
 
-@operation(dense=True, check=checks.square, static=("t",), units=unit_of_power)
+@operation(dense=True, check=checks.square, static=("t",), units=unit_of_power, core_ndims=(2,))
 def fractional_matrix_power(a: Square, t: float, *, upper_triangular: bool = False) -> Square:
     r"""The principal power $A^t$ of `(..., n, n)` for a Python number `t`, as `scipy.linalg`'s.
 
@@ -102,7 +102,7 @@ def fractional_matrix_power(a: Square, t: float, *, upper_triangular: bool = Fal
     return dense.fractional_power(a, t, upper_triangular=upper_triangular)
 
 
-@operation(dense=True, check=checks.square, static=("n",), units=unit_of_power)
+@operation(dense=True, check=checks.square, static=("n",), units=unit_of_power, core_ndims=(2,))
 def matrix_power(a: Square, n: int) -> Square:
     r"""The power $A^n$ of `(..., n, n)` for a whole Python number, of the inverse if negative.
 
@@ -113,7 +113,7 @@ def matrix_power(a: Square, n: int) -> Square:
     return jnp.linalg.matrix_power(a, n)
 
 
-@operation(dense=True, check=checks.of_hermitian, units="a: 1 -> 1")
+@operation(dense=True, check=checks.of_hermitian, units="a: 1 -> 1", core_ndims=(2, 0))
 def funm_hermitian(a: Square, func: Function) -> Square:
     r"""$U\,\mathrm{diag}(f(\lambda))\,U^H$ of a Hermitian (or real symmetric) `(..., n, n)`.
 

@@ -112,7 +112,7 @@ def divide(a: Arraylike, b: Arraylike) -> Natural:
 # -- shape and reductions ------------------------------------------------------------------------
 
 
-@operation(dense=True, units="a: U -> U")
+@operation(dense=True, check=checks.axes, units="a: U -> U", core_ndims=(2,))
 def transpose(a: Shaped[AnyArray, "*batch m n"]) -> Shaped[AnyArray, "*batch n m"]:
     r"""The transposed matrix, `(n, m)` of `(m, n)`, without conjugation.
 
@@ -123,7 +123,7 @@ def transpose(a: Shaped[AnyArray, "*batch m n"]) -> Shaped[AnyArray, "*batch n m
     return jnp.matrix_transpose(a)
 
 
-@operation(dense=True, units="a: U -> U")
+@operation(dense=True, check=checks.axes, units="a: U -> U", core_ndims=(2,))
 def diagonal(a: Shaped[AnyArray, "*batch m n"]) -> Shaped[AnyArray, "*batch min(m,n)"]:
     """The main diagonal of a matrix `(..., m, n)`, shape `(..., min(m, n))`.
 
@@ -132,7 +132,7 @@ def diagonal(a: Shaped[AnyArray, "*batch m n"]) -> Shaped[AnyArray, "*batch min(
     return jnp.diagonal(a, axis1=-2, axis2=-1)
 
 
-@operation(dense=True, units="a: u -> u")
+@operation(dense=True, check=checks.axes, units="a: u -> u", core_ndims=(2,))
 def trace(a: Matrix) -> Scalar:
     r"""The sum of the main diagonal of `(..., m, n)`, for each matrix.
 
@@ -159,6 +159,7 @@ def dot(a: Shaped[AnyArray, "*shape"], b: Shaped[AnyArray, "*shape"]) -> Scalar:
     **Cost:** through the side that is thinner. **Raises:** `ShapeError` if the shapes differ.
     **Derivative:** $\bar a = \bar y b$, $\bar b = \bar y a$.
     """
+    checks.one_shape("dot", a, b)
     return jnp.sum(jnp.multiply(a, b))
 
 
@@ -225,7 +226,7 @@ def solve(a: SquareMatrix, b: Columns) -> Columns:
     return jnp.linalg.solve(a, b)
 
 
-@operation(dense=True, check=checks.square, units="a: u -> 1/u")
+@operation(dense=True, check=checks.square, units="a: u -> 1/u", core_ndims=(2,))
 def inv(a: SquareMatrix) -> Inexact[AnyArray, "n n"]:
     r"""The inverse `c` of a square matrix, of a type that can express it.
 
@@ -235,7 +236,7 @@ def inv(a: SquareMatrix) -> Inexact[AnyArray, "n n"]:
     return jnp.linalg.inv(a)
 
 
-@operation(dense=True, check=checks.square, units="a: 1 -> 1")
+@operation(dense=True, check=checks.square, units="a: 1 -> 1", core_ndims=(2,))
 def logdet(a: SquareMatrix) -> Float[AnyArray, ""]:
     r"""`log(abs(det(a)))` of a square matrix; the sign is lost.
 
@@ -257,7 +258,7 @@ class SlogdetResult(NamedTuple):
     logabsdet: Float[AnyArray, ""]
 
 
-@operation(dense=True, check=checks.square, units="a: 1 -> (-, 1)")
+@operation(dense=True, check=checks.square, units="a: 1 -> (-, 1)", core_ndims=(2,))
 def slogdet(a: SquareMatrix) -> SlogdetResult:
     r"""Sign (for complex matrices phase) and `log(abs(det(a)))`, as a `SlogdetResult`.
 
@@ -268,7 +269,7 @@ def slogdet(a: SquareMatrix) -> SlogdetResult:
     return SlogdetResult(*jnp.linalg.slogdet(a))
 
 
-@operation(dense=True, check=checks.square, units=unit_of_det)
+@operation(dense=True, check=checks.square, units=unit_of_det, core_ndims=(2,))
 def det(a: SquareMatrix) -> Scalar:
     r"""The determinant of a square matrix.
 
@@ -278,7 +279,7 @@ def det(a: SquareMatrix) -> Scalar:
     return jnp.linalg.det(a)
 
 
-@operation(dense=True, check=checks.square, units="a: u -> u^1/2")
+@operation(dense=True, check=checks.square, units="a: u -> u^1/2", core_ndims=(2,))
 def cholesky(a: SquareMatrix) -> Inexact[AnyArray, "n n"]:
     r"""The lower triangular `l` with `l @ l^H = a`, for a Hermitian positive definite `a`.
 

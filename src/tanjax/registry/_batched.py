@@ -63,6 +63,22 @@ def batches_of(op: Operation, args: Sequence[PyTree]) -> list[Shape] | None:
     return batches
 
 
+def cores(op: Operation, args: Sequence[PyTree]) -> list[PyTree]:
+    """Dense arguments as shapes without a batch, for `check`; whole where they broadcast."""
+    if op.elementwise:
+        return list(args)
+    batches = [_batch(op, i, a) for i, a in enumerate(args)]
+    broadcast(op.name, batches)
+    return [_core(a, len(b)) for a, b in zip(args, batches, strict=True)]
+
+
+def _core(x: PyTree, batch_ndim: int) -> PyTree:
+    if is_static_value(x) or not _is_dense(x):
+        return x
+    x = _number(x)
+    return jax.ShapeDtypeStruct(jnp.shape(x)[batch_ndim:], jnp.result_type(x))
+
+
 def is_batched(op: Operation, args: Sequence[PyTree]) -> bool:
     """Whether a call is one of a batch."""
     return batches_of(op, args) is not None

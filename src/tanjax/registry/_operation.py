@@ -375,10 +375,11 @@ def operation(
     the unit signature, such as `"a: u, b: v -> v/u"`; quantities are then stripped and labelled
     around the operation. Without one, implementations and rules see the quantities themselves.
     `check(name, *args)`: raises `tj.ShapeError` if the shapes do not fit; asked before every
-    implementation and rule for structured arguments. `core_ndims`: how many dimensions the array
-    arguments have without a batch, or fewer; what a dense one has before these counts a batch, as
-    leading axes of structured ones always do, and the operation is mapped over it; `"elementwise"`
-    for what broadcasts. `batched(op, *args)`: what to do with a batch instead of mapping.
+    implementation and rule, of dense arguments alone if `core_ndims` is given. `core_ndims`: how
+    many dimensions the array arguments have without a batch, or fewer; what a dense one has before
+    these counts a batch, as leading axes of structured ones always do, and the operation is mapped
+    over it; `"elementwise"` for what broadcasts. `batched(op, *args)`: what to do with a batch
+    instead of mapping.
     """
     make = functools.partial(
         Operation, static=static, dense=dense, generic=generic, units=units, check=check,

@@ -134,8 +134,13 @@ class Resolution:
 
     def _check(self, args: Sequence[PyTree]) -> None:
         check = self.operation.check
-        if check is not None and any(map(is_structured, args)):
-            check(self.operation.name, *args)
+        if check is None:
+            return
+        if not any(map(is_structured, args)):
+            if self.operation.core_ndims is None:
+                return
+            args = _batched.cores(self.operation, args)
+        check(self.operation.name, *args)
 
     def _run(self, rule: Rule, args: Sequence[PyTree]) -> PyTree:
         self._check(args)
