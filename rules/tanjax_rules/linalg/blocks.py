@@ -89,7 +89,9 @@ def diagonal_times_blocks(
 
 
 @tj.solve.implementation(tj.BlockDiagonal, tj.BlockDiagonal, differentiate=True)
-def solve_blocks_blocks(a: SquareBlocks, b: Shaped[tj.BlockDiagonal, "n k"]) -> Matrix:
+def solve_blocks_blocks(
+    a: SquareBlocks, b: Shaped[tj.BlockDiagonal, "n k"]
+) -> Shaped[AnyArray, "n k"]:
     check_square_blocks("solve", a)
     if [x.shape[0] for x in a.blocks] != [x.shape[0] for x in b.blocks]:
         return tj.solve(a, tj.densified(b, "solve", "give both sides the same blocks"))
@@ -115,7 +117,7 @@ def solve_diagonal_blocks(
 @tj.solve.implementation(tj.Kronecker, tj.Kronecker, differentiate=True)
 def solve_kronecker_kronecker(
     a: Shaped[tj.Kronecker, "n n"], b: Shaped[tj.Kronecker, "n k"]
-) -> Matrix:
+) -> Shaped[AnyArray, "n k"]:
     """The mixed-product rule."""
     for factor in a.factors:
         check_square_factor("solve", factor)

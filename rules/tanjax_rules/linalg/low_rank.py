@@ -26,7 +26,7 @@ from .woodbury import right_of
 if TYPE_CHECKING:
     from tanjax.testing import Case
 
-Factors: TypeAlias = tuple[Shaped[Array, "m r"], Shaped[Array, " r"] | None, Shaped[Array, "n r"]]
+Factors: TypeAlias = tuple[Shaped[Array, "m _"], Shaped[Array, " _"] | None, Shaped[Array, "n _"]]
 
 
 Thin: TypeAlias = Shaped[tj.LowRank | tj.Fill, "m n"]
@@ -109,7 +109,7 @@ def update_add_diagonal(
 @tj.matmul.implementation(tj.Fill, tj.AbstractArray, differentiate=True)
 def thin_times_any(
     a: Shaped[tj.LowRank | tj.Fill, "*m k"], b: Shaped[tj.AbstractArray, " k *n"]
-) -> Shaped[AnyArray, "*m *n"]:
+) -> Shaped[AnyArray, " ..."]:
     if len(a.shape) != 2 or len(b.shape) != 2:
         return tj.matmul(tj.destructure(a), b)
     a = as_low_rank(a)
@@ -120,7 +120,7 @@ def thin_times_any(
 @tj.matmul.implementation(tj.AbstractArray, tj.Fill, differentiate=True)
 def any_times_thin(
     a: Shaped[tj.AbstractArray, "*m k"], b: Shaped[tj.LowRank | tj.Fill, " k *n"]
-) -> Shaped[AnyArray, "*m *n"]:
+) -> Shaped[AnyArray, " ..."]:
     if len(a.shape) != 2 or len(b.shape) != 2:
         return tj.matmul(a, tj.destructure(b))
     b = as_low_rank(b)
@@ -130,7 +130,7 @@ def any_times_thin(
 @tj.matmul.implementation(tj.Fill, tj.Fill, differentiate=True)
 def fill_times_fill(
     a: Shaped[tj.Fill, "*m k"], b: Shaped[tj.Fill, " k *n"]
-) -> Shaped[AnyArray, "*m *n"]:
+) -> Shaped[AnyArray, " ..."]:
     value = a.value * b.value * jnp.asarray(a.shape[-1], jnp.result_type(a.dtype, b.dtype))
     return tj.Fill(value, (*a.shape[:-1], *b.shape[1:]))
 

@@ -167,13 +167,15 @@ class InPlace:
         on_fresh_refs.__name__ = self.name
         discharged = discharge(on_fresh_refs)
 
-        @functools.wraps(body)
+        # The body is annotated to return the output alone.
+        @functools.wraps(body, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
         def transition(*before: PyTree, **statics: PyTree) -> PyTree:
             return discharged(
                 {**dict(zip(self.transition.parameters, before, strict=True)), **statics}
             )
 
-        transition.__signature__ = self._signature  # type: ignore[attr-defined]
+        after = self._signature.replace(return_annotation=Transition)
+        transition.__signature__ = after  # type: ignore[attr-defined]
         return transition
 
     # -- registering ---------------------------------------------------------------------------
