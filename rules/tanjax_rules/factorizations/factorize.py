@@ -19,7 +19,7 @@ from jaxtyping import PyTree, Shaped
 import tanjax as tj
 from tanjax.typing import Columns, DenseArray, Function, Matrix, Natural, Scalar
 
-from ..linalg.factored import floating
+from ..dtypes import floating
 from .gauge import composed, whole
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import AnyArray, DenseArray, Factor, Matrix, Natural, Order, Pullback
 
-from ..linalg.factored import floating
+from ..dtypes import floating
 from .gauge import adjoint, composed, whole
 from .svd import thin_core
 

@@ -14,7 +14,8 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import Pullback, Samples, Scalar, SquareMatrix
 
-from .factored import factored, floating, formed, inverse_factored, logdet_factored
+from ..dtypes import floating
+from .factored import factored, formed, inverse_factored, logdet_factored
 from .shapes import FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
 from .solve import check_square_blocks, check_square_factor
 from .stacked import stacked

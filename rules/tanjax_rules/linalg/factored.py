@@ -17,7 +17,9 @@ from jax.typing import DTypeLike
 from jaxtyping import Shaped
 
 import tanjax as tj
-from tanjax.typing import Function, Natural, Scalar, SquareMatrix
+from tanjax.typing import Function, Scalar, SquareMatrix
+
+from ..dtypes import floating
 
 
 def formed(name: str, a: Shaped[tj.AbstractArray, "n n"]) -> SquareMatrix:
@@ -27,13 +29,6 @@ def formed(name: str, a: Shaped[tj.AbstractArray, "n n"]) -> SquareMatrix:
         return dense
     kind = tj.Hermitian if jnp.iscomplexobj(dense) else tj.Symmetric
     return kind(dense, definite=True)
-
-
-def floating(a: Natural, dtype: DTypeLike = float) -> Natural:
-    """Integers, dense or the fields of a structured array, as floating-point numbers."""
-    if jnp.issubdtype(a.dtype, jnp.inexact):
-        return a
-    return jax.tree.map(lambda x: x.astype(jnp.result_type(dtype)), a)
 
 
 class Factored(NamedTuple):

@@ -18,11 +18,11 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import Columns, Matrix, Pullback, SquareMatrix
 
+from ..dtypes import floating
 from .factored import (
     Factored,
     factored,
     factored_matrix,
-    floating,
     formed,
     inverse_factored,
     solve_factored,

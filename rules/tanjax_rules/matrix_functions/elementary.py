@@ -30,7 +30,7 @@ from jaxtyping import PyTree, Shaped
 import tanjax as tj
 from tanjax.typing import DenseArray, Function, Pullback, Scalar, SquareMatrix
 
-from ..linalg.factored import floating
+from ..dtypes import floating
 from ..linalg.shapes import FullStorage, SquareDiagonal, SquareTriangular
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import AnyArray, DenseArray, Function, Matrix, SquareMatrix, Vector
 
-from ..linalg.factored import floating
+from ..dtypes import floating
 from ..linalg.shapes import FullStorage
 from .elementary import ASKED_ONCE
 

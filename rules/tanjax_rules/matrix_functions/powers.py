@@ -12,7 +12,7 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import SquareMatrix
 
-from ..linalg.factored import floating
+from ..dtypes import floating
 from ..linalg.shapes import FullStorage, SquareDiagonal, SquareTriangular
 from .elementary import (
     ASKED_ONCE,
