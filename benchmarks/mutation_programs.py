@@ -10,10 +10,12 @@ import jax
 import jax.numpy as jnp
 
 import tanjax as tj
+from tanjax_rules.inplace.cholesky import factor_cholesky
 
 BUFFERS = "Gradients of eight micro-batches"
 INDEXED = "Reverse mode of n indexed reads and writes"
 CALLS = "Calls that write to their arguments"
+CHOLESKY = "Gradient of an in-place Cholesky factorisation"
 LENGTHS = (1000, 8000)
 MICRO_BATCHES, LAYERS = 8, 4
 
@@ -35,6 +37,7 @@ def groups(quick: bool) -> Iterator[Group]:
     for n in LENGTHS:
         yield indexed(n)
     yield calls(10_000 if quick else 2_000_000)
+    yield cholesky(32 if quick else 128)
 
 
 # -- gradients of micro-batches ----------------------------------------------------------------
@@ -163,6 +166,30 @@ def calls(n: int) -> Group:
             "donated, one entry": (jax.jit(functional, donate_argnums=0), lambda: (jnp.zeros(n),)),
             "function, one entry": (jax.jit(functional), lambda: (g,)),
             "Refs, momentum": (jax.jit(lambda x, m, g: descend(x, m, g)), lambda: (x, m, g)),
+            "donated, momentum": (
+                jax.jit(step, donate_argnums=(0, 1)),
+                lambda: (jnp.zeros(n), jnp.zeros(n), g),
+            ),
             "function, momentum": (jax.jit(step), lambda: (g, g, g)),
         },
     )
+
+
+def cholesky(n: int) -> Group:
+    """By the rule of the shipped example, by its body alone, on JAX's Refs, and by JAX itself."""
+    a = jnp.eye(n) + 0.1 * jnp.cos(jnp.outer(jnp.arange(n), jnp.arange(n)))
+
+    def on_refs(a: Any) -> Any:
+        r = jax.new_ref(a)
+        factor_cholesky.__wrapped__(r)
+        return jax.freeze(r)
+
+    factors = {
+        "by the rule": lambda a: factor_cholesky.transition(a).state[0],
+        "derived": tj.discharge(on_refs),
+        "JAX's Refs": on_refs,
+        "jax.numpy": jnp.linalg.cholesky,
+    }
+    derive = lambda f: jax.jit(jax.grad(lambda a: jnp.sum(jnp.sin(f(a)))))
+    programs = {name: (derive(f), lambda: (a,)) for name, f in factors.items()}
+    return Group(f"{CHOLESKY}, n = {n}", 4 * n * n, programs)

@@ -624,3 +624,14 @@ def test_batches_go_to_the_body_whole():
     np.testing.assert_allclose(after["s"].to_dense(), params["s"].to_dense() / 2)
     gradient = tj.grad(lambda p: jnp.sum(descend.transition(p, p).out))(params)
     np.testing.assert_allclose(gradient["d"].diag, jnp.full((2, 3), 0.5))
+
+
+def test_a_map_into_one_ref_says_what_to_map():
+    @tj.inplace(mutates="x")
+    def add(x, y):
+        x[...] = x[...] + y
+
+    r = jax.new_ref(jnp.zeros(3))
+    with pytest.raises(Exception, match="unbatched array reference") as caught:
+        jax.vmap(lambda y: add(r, y))(jnp.ones((4, 3)))
+    assert any("add would write one value for each" in note for note in caught.value.__notes__)

@@ -246,3 +246,16 @@ def test_one_ref_twice_is_refused_by_jax():
     r = jax.new_ref(x32(1, 2))
     with pytest.raises(ValueError, match="only one reference"):
         tj.jit(lambda a, b: a[0] + b[1])(r, r)
+
+
+def test_the_view_of_a_function_that_makes_refs_is_that_of_the_pure_one():
+    def squares(x):
+        r = jax.new_ref(x)
+        r[...] = r[...] * 1e15
+        return jnp.sqrt(jnp.sum(r[...] ** 2))
+
+    x = jnp.full(3, 1e10, jnp.float32)
+    view = tj.scale_graph(squares)(x)
+    assert not view.plan.identity
+    primitives = {node.primitive for node in view.plan.graph.walk()}
+    assert not primitives & {"new_ref", "get", "swap"}

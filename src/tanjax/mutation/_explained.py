@@ -56,6 +56,20 @@ def explained(name: str, mutates: str = "") -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def mapped(name: str) -> Iterator[None]:
+    """Say what to do where `jax.vmap` maps a call, and not the Ref that it writes to."""
+    try:
+        yield
+    except Exception as error:  # JAX raises no class of its own
+        if "unbatched array reference" in str(error):
+            error.add_note(
+                f"{name} would write one value for each element of the map into one Ref. Map the "
+                "Ref, too (`in_axes=0`), or map `f.transition`, which returns the values."
+            )
+        raise
+
+
 def _is_of_shard_map(error: Exception) -> bool:
     """Whether an error is JAX's about a Ref in `shard_map`: with 0.10.2 it does not say so."""
     text = str(error)

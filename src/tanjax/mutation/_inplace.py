@@ -44,7 +44,7 @@ from tanjax.registry import Operation, operation
 
 from ._aliases import check_refs
 from ._discharge import discharge
-from ._explained import explained
+from ._explained import explained, mapped
 from ._jax_refs import is_ref, is_tracing, is_view
 from ._refs import StructuredRef, freeze, new_ref
 from ._rule_forms import from_inplace_rule, from_state_rule
@@ -111,7 +111,8 @@ class InPlace:
         check_refs(self.name, given, self.mutates)
         leaves, tree = jax.tree.flatten(given, is_leaf=is_view)
         if is_tracing() or not _can_be_arguments(leaves):
-            return with_memory(self._step(given, statics), given)
+            with mapped(self.name):
+                return with_memory(self._step(given, statics), given)
         return with_memory(self._run_compiled(leaves, tree, statics), given)
 
     def _step(self, given: Mapping[str, PyTree], statics: Mapping[str, PyTree]) -> PyTree:

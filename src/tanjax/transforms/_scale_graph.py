@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 from tanjax._typing import Function
 from tanjax.arrays import Unitful, planned
 
+from ._memory import UsesRefs, without_memory, without_refs
 from ._packing import free_leaves
 from ._units import is_quantity
 
@@ -32,7 +33,6 @@ def scale_graph(fun: Function) -> Function:
     """
 
     def view(*args: PyTree, **kwargs: PyTree) -> PyTree:
-        from tanjax.scale.graph import trace
         from tanjax.scale.show.view import GraphView, Traced
 
         leaves, treedef = jax.tree.flatten((args, kwargs))
@@ -46,8 +46,7 @@ def scale_graph(fun: Function) -> Function:
             return out
 
         with planned():
-            make = lambda: jax.jit(on_leaves).trace(*leaves)
-            closed, _, restored, notes = trace(make, on_leaves, leaves)
+            closed, _, restored, notes = _traced(on_leaves, leaves)
         return GraphView(
             Traced(
                 getattr(fun, "__name__", "fun"),
@@ -62,6 +61,17 @@ def scale_graph(fun: Function) -> Function:
         )
 
     return view
+
+
+def _traced(f: Function, leaves: Sequence[PyTree]) -> PyTree:
+    """The jaxpr of a function, of its pure form if it makes Refs, and what came of its constants."""
+    from tanjax.scale.graph import trace
+
+    try:
+        return trace(lambda: without_memory(jax.jit(f).trace(*leaves)), f, leaves)
+    except UsesRefs:
+        pure = without_refs(f)
+        return trace(lambda: jax.jit(pure).trace(*leaves), pure, leaves)
 
 
 # Numbers that nobody can look at: a unit (with its power of two) is chosen so that they are near 1.
