@@ -64,7 +64,7 @@ def scale_graph(fun: Function) -> Function:
 
 
 def _traced(f: Function, leaves: Sequence[PyTree]) -> PyTree:
-    """The jaxpr of a function, of its pure form if it makes Refs, and what came of its constants."""
+    """The jaxpr of a function, or of its pure form if it makes Refs, and what `trace` finds."""
     from tanjax.scale.graph import trace
 
     try:
