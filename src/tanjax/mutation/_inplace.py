@@ -23,8 +23,8 @@ transformation of JAX hold for it, and nothing need be undone after the reverse 
 Sharp edges. The body runs while JAX traces it: what it does besides writing to Refs happens then.
 After a reverse pass a caller's Ref holds the final state. An argument with Refs that is not named
 in `mutates` is read before the call, and the body gets arrays. A batch of structured arrays goes to
-the body whole, and is differentiated through it: rules are for one array. A call on Refs costs JAX
-about 0.1 ms for each call outside of `jit`.
+the body whole, and is differentiated through it: rules are for one array. Outside of `jit` a call
+on Refs takes some twenty times as long as one of a jitted function of small arrays.
 """
 
 from __future__ import annotations
