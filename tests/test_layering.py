@@ -25,7 +25,7 @@ LAYERS = (
     "testing",
 )
 # Imported by all, importing no layer; then what users import.
-SHARED = ("_errors", "_typing", "_compat", "_dtype_range", "_version")
+SHARED = ("_errors", "_typing", "_compat", "_jaxprs", "_marks", "_dtype_range", "_version")
 FACE = ("__init__", "__main__", "numpy", "lax", "random", "rules", "scipy", "typing")
 JAX_INTERNALS = ("jax.interpreters", "jax.extend", "jax.version", "jax.__version")
 DYNAMIC_IMPORTS = ("import_module", "__import__")

@@ -3,6 +3,7 @@
 from . import rules as rules, units as units
 from ._errors import (
     AliasError as AliasError,
+    CaptureError as CaptureError,
     CheckFailure as CheckFailure,
     ConvergenceError as ConvergenceError,
     CotangentError as CotangentError,
@@ -67,6 +68,34 @@ from .arrays import (
     structural as structural,
     tangent_type as tangent_type,
     zero_tangent as zero_tangent,
+)
+from .capture import (
+    CaptureMeta as CaptureMeta,
+    Interpreter as Interpreter,
+    Program as Program,
+    adjoint as adjoint,
+    associative_scan as associative_scan,
+    capture as capture,
+    checkpoint as checkpoint,
+    cond as cond,
+    ctrl as ctrl,
+    for_loop as for_loop,
+    fori_loop as fori_loop,
+    grad as grad,
+    handles as handles,
+    hessian as hessian,
+    higher_order as higher_order,
+    jacfwd as jacfwd,
+    jacobian as jacobian,
+    jacrev as jacrev,
+    jit as jit,
+    jvp as jvp,
+    map as map,
+    scan as scan,
+    switch as switch,
+    value_and_grad as value_and_grad,
+    vmap as vmap,
+    while_loop as while_loop,
 )
 from .dispatch import (
     EighResult as EighResult,
@@ -151,27 +180,10 @@ from .registry import (
     wrap_natural_pullback as wrap_natural_pullback,
 )
 from .transforms import (
-    associative_scan as associative_scan,
-    checkpoint as checkpoint,
-    cond as cond,
     custom_vjp as custom_vjp,
-    fori_loop as fori_loop,
-    grad as grad,
-    hessian as hessian,
-    jacfwd as jacfwd,
-    jacobian as jacobian,
-    jacrev as jacrev,
-    jit as jit,
-    jvp as jvp,
     linearize as linearize,
-    map as map,
     scale_graph as scale_graph,
-    scan as scan,
-    switch as switch,
-    value_and_grad as value_and_grad,
     vjp as vjp,
-    vmap as vmap,
-    while_loop as while_loop,
 )
 from .units import unit as unit
 

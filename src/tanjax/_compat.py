@@ -66,49 +66,6 @@ def align(tree: Any, *like: Any) -> Any:
     return jax.tree.map(cast, tree)
 
 
-# -- closures to explicit residuals -----------------------------------------------------------
-
-
-def convert_closure(
-    function: Callable[..., list[Any]], *examples: Any
-) -> tuple[Callable[..., list[Any]], list[Any]]:
-    """Turn a closure into a function of (residuals, arguments) and the residuals.
-
-    What only dead code needs is dropped, and need not live until the backward pass.
-    """
-    closed = jax.make_jaxpr(function)(*examples)
-    jaxpr, consts = closed.jaxpr, list(closed.consts)
-    needed, equations = _needed(jaxpr)
-    keep = [var in needed for var in jaxpr.constvars]
-    residuals = [c for c, k in zip(consts, keep, strict=True) if k]
-    live = jaxpr.replace(
-        constvars=[v for v, k in zip(jaxpr.constvars, keep, strict=True) if k],
-        eqns=equations,
-    )
-
-    def converted(values: Sequence[Any], *args: Any) -> list[Any]:
-        return jax.core.eval_jaxpr(live, list(values), *args)
-
-    return converted, residuals
-
-
-def needed_equations(jaxpr: Any) -> list[Any]:
-    """The equations on which the results or effects of a jaxpr depend, in order."""
-    return _needed(jaxpr)[1]
-
-
-def _needed(jaxpr: Any) -> tuple[set[Any], list[Any]]:
-    """The variables and equations on which outputs or effects depend."""
-    is_var = lambda v: not hasattr(v, "val")  # literals carry their value
-    needed = {v for v in jaxpr.outvars if is_var(v)}
-    equations = []
-    for eqn in reversed(jaxpr.eqns):
-        if eqn.effects or any(v in needed for v in eqn.outvars):
-            needed |= {v for v in eqn.invars if is_var(v)}
-            equations.append(eqn)
-    return needed, equations[::-1]
-
-
 # -- the linear primitive -----------------------------------------------------------------------
 
 
@@ -332,14 +289,16 @@ def _self_test() -> None:
 
 
 def source_of(eqn: Any) -> str:
-    """The user's source line of an equation, for messages; empty where it is JAX's or ours."""
-    try:
-        from jax.extend import source_info_util
+    """The line of the user's program that an equation comes from, as `file:line (function)`.
 
-        place = source_info_util.summarize(eqn.source_info)
-        return "" if place.startswith(str(pathlib.Path(__file__).parent)) else place
-    except (ImportError, AttributeError):
-        return "an equation of the traced function"
+    Empty where there is none: the equation is JAX's or ours.
+    """
+    traceback = eqn.source_info.traceback
+    others = (*(str(pathlib.Path(f).parent) for f in (__file__, jax.__file__)), "<string>")
+    for frame in traceback.frames if traceback else ():
+        if not frame.file_name.startswith(others):
+            return f"{frame.file_name}:{frame.line_num} ({frame.function_name})"
+    return ""
 
 
 class Loop(NamedTuple):
@@ -396,3 +355,43 @@ def barrier_keeps_order() -> bool:
 # Part of the key of JAX's caches of traces; nothing reads it. Under it helpers that were traced
 # before are traced again. Without it `after_plain_jax` fails in `test_literals.py`.
 planning = jax.make_user_context(False)
+
+# The same for functions traced under `tj.capture`: what was traced without marks is traced anew.
+capturing = jax.make_user_context(False)
+
+
+# -- equations that carry marks ---------------------------------------------------------------
+
+
+def call_name(eqn: Any) -> Any:
+    """The name of the function that a call equation runs, the very object; `None` of others."""
+    return eqn.params.get("name") if eqn.primitive.name in ("jit", "pjit") else None
+
+
+def is_trace_of(eqn: Any, jaxpr: Any) -> bool:
+    """Whether a call equation runs a function as it was traced, and nothing derived from it.
+
+    By identity; or, where JAX traced the function again in another context, by the avals and by the
+    names of arguments and results, of which everything that JAX derives lacks one or the other.
+    """
+    mine = eqn.params["jaxpr"]
+    if mine is jaxpr:
+        return True
+    info = getattr(getattr(mine, "jaxpr", mine), "debug_info", None)
+    if getattr(info, "arg_names", None) is None or getattr(info, "result_paths", None) is None:
+        return False
+    avals = lambda j: ([v.aval for v in j.jaxpr.invars], j.out_avals)
+    return jaxpr is not None and avals(mine) == avals(jaxpr)
+
+
+def bind_again(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    """`bind` under the settings under which an equation was traced: compute type and mesh."""
+    with eqn.ctx.manager:
+        return bind(eqn, operands)
+
+
+def placed(eqn: Any) -> Any:
+    """A context: what is traced in it comes from the line of the user's program of `eqn`."""
+    from jax.extend import source_info_util
+
+    return source_info_util.user_context(None if eqn is None else eqn.source_info.traceback)

@@ -25,6 +25,10 @@ class NoRuleError(NotImplementedError):
     """No rule or implementation exists for an operation on these types."""
 
 
+class CaptureError(TypeError):
+    """A program cannot be captured, replayed or rewritten as asked."""
+
+
 class CotangentError(TypeError):
     """A tangent or cotangent has the wrong tree, shape, dtype or count."""
 

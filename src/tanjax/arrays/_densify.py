@@ -12,12 +12,14 @@ from __future__ import annotations
 import math
 import warnings
 from contextvars import ContextVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Shaped
 
 from tanjax._errors import DensifyWarning, NoRuleError, message, outside
+from tanjax._marks import ACTIVE, capturing, marked
 from tanjax._typing import DenseArray, Primal
 
 from ._queries import dense, shape
@@ -26,6 +28,7 @@ from ._table import answers
 _MODE = ["warn"]
 _HERE: ContextVar[str | None] = ContextVar("densify", default=None)  # inside a context
 _SEEN: set[tuple[str, type]] = set()
+_MARKS: dict[Any, Any] = {}  # of captured calls
 
 
 class densify:
@@ -69,6 +72,8 @@ def densified(x: Primal, operation: str, hint: str) -> Shaped[DenseArray, " ..."
     **Raises:** `NoRuleError` under `"error"`; warns `DensifyWarning` under `"warn"`.
     """
     announce(x, operation, hint)
+    if ACTIVE[0] and capturing():
+        return marked("densify", type(x).__name__, densified, dense, (x,), {}, _MARKS)
     return dense(x)
 
 

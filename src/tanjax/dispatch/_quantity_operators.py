@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import units
+from tanjax._marks import ACTIVE, capturing
 from tanjax._typing import Function
 from tanjax.arrays import (
     Unitful,
@@ -27,6 +28,7 @@ from tanjax.arrays import (
     settle,
     unitful,
 )
+from tanjax.registry.quantities import captured
 from tanjax.units.signatures import unexpected
 
 from .namespaces import function
@@ -95,7 +97,7 @@ def _comparison(target: str, slow: Function) -> Function:
 
     def method(self: Any, other: PyTree) -> Any:
         # Both dense and in one linear unit: nothing to resolve, 0.5 us less than a planned call.
-        if type(other) is Unitful:
+        if type(other) is Unitful and not (ACTIVE[0] and capturing()):
             a, b, label = self.stored, other.stored, self.label
             # Python's numbers may be too large for the dtype that JAX would give them.
             dense = hasattr(a, "dtype") and not (is_structured(a) or is_structured(b))
@@ -111,7 +113,7 @@ def _sum(target: str, slow: Function) -> Function:
     raw = getattr(jnp, target)
 
     def method(self: Any, other: PyTree) -> Any:
-        if type(other) is not Unitful:
+        if type(other) is not Unitful or (ACTIVE[0] and capturing()):
             return slow(self, other)
         a, b, label = self.stored, other.stored, self.label
         if other.label is not label or not label.is_linear or is_structured(a) or is_structured(b):
@@ -139,6 +141,8 @@ def _product(target: str, swapped: bool, slow: Function) -> Function:
     careful = careful_quotient if divides else careful_product
 
     def method(self: Any, other: PyTree) -> Any:
+        if ACTIVE[0] and capturing():
+            return slow(self, other)
         a, label = self.stored, self.label
         p = self._bits or bits_of(self)
         if type(other) is Unitful:
@@ -230,7 +234,7 @@ def install() -> None:
     for name, target in (("neg", "negative"), ("abs", "abs"), ("pos", "positive")):
         setattr(cls, f"__{name}__", _unary(target))
     cls.__round__ = lambda self, ndigits=0: function("numpy", "round")(self, ndigits)
-    cls.__getitem__, cls.__iter__ = _getitem, _iter
+    cls.__getitem__, cls.__iter__ = captured("getitem", _getitem), _iter
     for name in _METHODS:
         setattr(cls, name, _unary(name))
     for name in ("reshape", "transpose"):

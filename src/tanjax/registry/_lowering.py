@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from tanjax import _compat
+from tanjax import _compat, _jaxprs
 from tanjax._typing import Function
 from tanjax.arrays import is_inexact
 
@@ -93,7 +93,7 @@ def both_modes(
         call = _Call(primals, tangents, out)
         if not (call.live and call.places):
             return out, call.place([jnp.zeros_like(call.outs[i]) for i in call.places])
-        pull, residuals = _compat.convert_closure(
+        pull, residuals = _jaxprs.convert_closure(
             lambda *cts: call.pull(pullback, cts), *call.diff_outs
         )
         if push is None and not transposable:
@@ -163,7 +163,7 @@ class _Call:
             run = lambda *ts: [
                 jax.tree.leaves(pushforward(*self.tangents(ts)))[i] for i in self.places
             ]
-            moved, extra = _compat.convert_closure(run, *self.live_tangents)
+            moved, extra = _jaxprs.convert_closure(run, *self.live_tangents)
             return lambda *a: moved(a[count : count + len(extra)], *a[count + len(extra) :]), extra
         if primal is not None:
             return self._differentiated(primal, count), list(self.leaves)

@@ -30,18 +30,20 @@ from typing import Any, Literal, TypeAlias, TypeVar, overload
 import jax
 from jaxtyping import PyTree
 
-from tanjax import _compat, arrays
-from tanjax._errors import RegistrationError, message
+from tanjax import _marks, arrays
+from tanjax._errors import RegistrationError
 from tanjax._typing import Function
 
 from . import _batched, _lowering
 from ._closures import closes_over_tracers
+from ._marking import marked_call
 from ._natural import Convention, Kind
 from ._resolution import Hidden, Implementation, Resolution, Rule, resolve
 from ._table import (
     Table,
     bare_or_with,
     check_classes,
+    check_static,
     current_origin,
     dispatch_class,
     hashable,
@@ -88,6 +90,7 @@ class Operation:
         self._signature = inspect.signature(function)
         self._parse(static)
         self._compiled: dict[Any, Function] = {}
+        self.marks: dict[Any, Any] = {}  # of captured calls
         self._for_keywords: dict[str, Function] = {}
         _OPERATIONS.append(self)
         _lowering.on_lowering_change(self._forget)
@@ -128,6 +131,8 @@ class Operation:
             args, kwargs = self._bind(args, kwargs)
         else:  # 5 us less than binding; a rule gets the defaults of static arguments all the same
             kwargs = self._defaults
+        if _marks.ACTIVE[0] and _marks.capturing():
+            return marked_call(self, args, kwargs)
         key = (arrays.densify_mode(), tuple(kwargs.items()), *map(type, args))
         compiled = self._compiled.get(key)
         if compiled is None:
@@ -145,23 +150,10 @@ class Operation:
         bound.apply_defaults()
         statics = {k: hashable(v) for k, v in bound.arguments.items() if k in self.static}
         for name, value in statics.items():
-            self._check_static(name, value)
+            check_static(self.name, name, value)
         if self.variadic:
             return tuple(bound.arguments[self.parameters[-1]]), statics
         return tuple(bound.arguments[k] for k in self.parameters), statics
-
-    def _check_static(self, name: str, value: PyTree) -> None:
-        try:
-            hash(value)
-        except TypeError:
-            what = "a traced value" if isinstance(value, _compat.Tracer) else type(value).__name__
-            raise TypeError(
-                message(
-                    f"{self.name}: `{name}` is a static argument, and {what} cannot be one.",
-                    "why: it is part of the compiled program, and must be hashable.",
-                    hint="pass a Python number, text or tuple; `jax.jit` has `static_argnames`.",
-                )
-            ) from None
 
     def resolve(self, args: Sequence[PyTree], statics: dict[str, PyTree]) -> Resolution:
         """The decision for a call (see `_resolution`); with a unit signature, for the numbers."""
@@ -172,22 +164,30 @@ class Operation:
         return resolve(self, tuple(map(dispatch_class, args)), statics)
 
     def _compile(self, args: Sequence[PyTree], statics: dict[str, PyTree]) -> Function:
+        body, fixed = self.body(args, statics)
         if self.strips(args):
-            return self._on_quantities(functools.partial(self, **statics))
-        resolution = self.resolve(args, statics)
-        fixed = tuple(i for i, a in enumerate(args) if is_static_value(a))
-        body = functools.partial(resolution.traced, fixed)
-        body.__name__ = self.name  # type: ignore[attr-defined]  # what profiles and jaxprs show
+            return body
         compiled = jax.jit(body, inline=True, static_argnums=fixed)
         if not any(callable(args[i]) for i in fixed):
             return compiled
 
         def call(*args: PyTree) -> PyTree:
             if any(closes_over_tracers(args[i]) for i in fixed):
-                return _batched.call(self, resolution.primal, args, statics)
+                return self.primal(*args, **statics)
             return compiled(*args)
 
         return call
+
+    def body(
+        self, args: Sequence[PyTree], statics: dict[str, PyTree]
+    ) -> tuple[Function, tuple[int, ...]]:
+        """What runs for arguments of these types, and the places of those that are static."""
+        if self.strips(args):
+            return self._on_quantities(functools.partial(self, **statics)), ()
+        fixed = tuple(i for i, a in enumerate(args) if is_static_value(a))
+        body = functools.partial(self.resolve(args, statics).traced, fixed)
+        body.__name__ = self.name  # type: ignore[attr-defined]  # what profiles and jaxprs show
+        return body, fixed
 
     def strips(self, args: Sequence[PyTree]) -> bool:
         """Whether quantities are among the arguments and a unit signature takes care of them."""
@@ -201,6 +201,7 @@ class Operation:
 
     def _forget(self) -> None:
         self._compiled.clear()
+        self.marks.clear()
 
     def primal(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """The implementation for these arguments, without rule and without compilation."""

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from tanjax import _compat, arrays
+from tanjax import _compat, _jaxprs, arrays
 from tanjax._typing import Function
 
 from ._batched import is_batched
@@ -78,7 +78,7 @@ def as_custom_vjp(op: Operation, **kwargs: PyTree) -> Function:
             flat = jax.tree.leaves(pullback(jax.tree.unflatten(tree, full)))
             return [c for c in flat if c.dtype != _compat.float0]
 
-        converted, residuals = _compat.convert_closure(pull, *(leaves[i] for i in places))
+        converted, residuals = _jaxprs.convert_closure(pull, *(leaves[i] for i in places))
         run = jax.tree_util.Partial(lambda values, *cts: converted(values, *cts))
         return out, (run, residuals, args)
 

@@ -16,7 +16,8 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from tanjax._errors import RegistrationError, unregistered
+from tanjax._compat import Tracer
+from tanjax._errors import RegistrationError, message, unregistered
 from tanjax._typing import Function
 from tanjax.arrays import AbstractArray, Dense, is_structured
 
@@ -176,3 +177,18 @@ def bare_or_with(types: tuple[PyTree, ...], register: Function) -> Function:
 def hashable(x: object) -> object:
     """Lists as tuples."""
     return tuple(map(hashable, x)) if isinstance(x, list | tuple) else x
+
+
+def check_static(operation: str, name: str, value: object) -> None:
+    """**Raises:** `TypeError` for a static argument that cannot be part of a compiled program."""
+    try:
+        hash(value)
+    except TypeError:
+        what = "a traced value" if isinstance(value, Tracer) else type(value).__name__
+        raise TypeError(
+            message(
+                f"{operation}: `{name}` is a static argument, and {what} cannot be one.",
+                "why: it is part of the compiled program, and must be hashable.",
+                hint="pass a Python number, text or tuple; `jax.jit` has `static_argnames`.",
+            )
+        ) from None

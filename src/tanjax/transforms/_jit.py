@@ -12,7 +12,7 @@ Sharp edges. Whether a result is in metres or kilometres depends on which came f
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any
 
@@ -20,11 +20,13 @@ import jax
 import jax.numpy as jnp
 
 from tanjax._errors import UnitError
+from tanjax._marks import ACTIVE, capturing
 from tanjax.arrays import Unitful, convert, unitful
 from tanjax.registry.quantities import note_unit_dependence, watching
 from tanjax.units import conversion
 
-from ._arguments import ARRAYS, NOBODY
+from ._arguments import NOBODY
+from ._nested import emptied, filled, labelled, take_apart
 from ._packing import MANY, Packed, pack, unpack
 from ._planning import PlannedFunction
 from ._units import is_quantity
@@ -71,44 +73,12 @@ def _pattern(args: Any, kwargs: Any) -> tuple[Any, list[Any], Any, list[Any]]:
     return (treedef, kinds), leaves, treedef, units
 
 
-def _take_apart(box: Any, layout: list[Any], units: list[Any], values: list[Any]) -> bool:
-    """Collect what nested dicts hold; whether that is nothing but quantities and arrays of JAX."""
-    layout.append((len(units), *box))  # so that no two trees have one layout
-    for x in box.values():
-        kind = type(x)
-        if kind is Unitful:
-            units.append(x._quantity_unit)
-            values.append(x.stored)
-        elif kind is dict:
-            if not _take_apart(x, layout, units, values):
-                return False
-        elif kind in ARRAYS:
-            units.append(None)
-            values.append(x)
-        else:
-            return False
-    return True
-
-
-def _emptied(box: Any) -> Any:
-    return {name: _emptied(x) if type(x) is dict else None for name, x in box.items()}
-
-
-def _filled(shape: Any, values: Iterator[Any]) -> Any:
-    """Values in the places of an emptied dict; the names sorted, as JAX gives dicts back."""
-    found = {k: next(values) if x is None else _filled(x, values) for k, x in shape.items()}
-    return {name: found[name] for name in sorted(found)}
-
-
-def _labelled(value: Any, label: Any) -> Any:
-    return value if label is None else unitful(value, label)
-
-
 class Compiled:
     """A function compiled by `tj.jit`: callable, with `lower`, `trace` and `eval_shape` of JAX."""
 
     def __init__(self, fun: Callable[..., Any], options: dict[str, Any], scale: bool) -> None:
         functools.update_wrapper(self, fun)
+        self.captured: Any = None  # what a call is under `tj.capture`: an equation
         self._fun = fun
         self._scale = scale
         self._jit: Any = jax.jit(fun, **options)
@@ -136,6 +106,8 @@ class Compiled:
         if is_like and all(map(is_, args, last)):
             out = direct.program(*args)
             return unpack(out) if type(out) is Packed else out
+        if ACTIVE[0] and self.captured and capturing():
+            return self.captured(*args, **kwargs)
         if self._fixed:
             note_unit_dependence()  # to a trace that calls this one
         if self._packs and not kwargs and args:
@@ -200,7 +172,7 @@ class Compiled:
         layout: list[Any] = []
         units: list[Any] = []
         values: list[Any] = []
-        if not _take_apart(args[0], layout, units, values) or len(values) < MANY:
+        if not take_apart(args[0], layout, units, values) or len(values) < MANY:
             return _NOTHING
         known, anchor, program = self._flat.get("nested") or _NOTHING
         if layout != known or units != anchor:
@@ -208,7 +180,7 @@ class Compiled:
                 return _NOTHING
             args, _ = self._anchored(args, {})
             layout, units, values = [], [], []
-            _take_apart(args[0], layout, units, values)
+            take_apart(args[0], layout, units, values)
             program = self._remember_nested(args, layout, units)
         return program(*values)
 
@@ -217,12 +189,10 @@ class Compiled:
         key = ("nested", tuple(layout), tuple(units))
         if key not in self._known:
             pattern = _pattern(args, {})[0]
-            shape = _emptied(args[0])
+            shape = emptied(args[0])
 
             def on_values(*values: Any) -> Any:
-                given = _filled(
-                    shape, iter([_labelled(*x) for x in zip(values, units, strict=True)])
-                )
+                given = filled(shape, iter([labelled(*x) for x in zip(values, units, strict=True)]))
                 return pack(self._watched(pattern, self._fun, given))
 
             on_values.__name__ = getattr(self._fun, "__name__", "fun")
@@ -350,12 +320,20 @@ class Compiled:
         return f"<tanjax compiled {getattr(self._fun, '__qualname__', self._fun)}>"
 
 
-def jit(fun: Callable[..., Any] | None = None, /, *, scale: bool = True, **options: Any) -> Any:
+def jit(
+    fun: Callable[..., Any] | None = None,
+    /,
+    *,
+    scale: bool = True,
+    passes: Sequence[Callable[[Any], Any]] = (),
+    **options: Any,
+) -> Any:
     """`jax.jit` with units, and with exponents where numbers leave the range of their dtype.
 
     **Arguments:** `fun` and the options of `jax.jit` (`static_argnums`, `donate_argnums`,
     `in_shardings`, …). Also a decorator with options. `scale`: plan exponents; with `False` numbers
-    over- and underflow as with `jax.jit`.
+    over- and underflow as with `jax.jit`. `passes`: rewrite the program first, in this order:
+    `tj.passes`, or whatever makes a function of a function, such as a `tj.Interpreter`.
 
     **Returns:** a compiled function.
 
@@ -396,5 +374,6 @@ def jit(fun: Callable[..., Any] | None = None, /, *, scale: bool = True, **optio
     Array(2.6696003e+20, dtype=float32)
     """
     if fun is None:
-        return lambda f: jit(f, scale=scale, **options)
-    return Compiled(fun, options, scale)
+        return lambda f: jit(f, scale=scale, passes=passes, **options)
+    rewritten = functools.reduce(lambda f, rewrite: rewrite(f), passes, fun)
+    return Compiled(rewritten, options, scale)

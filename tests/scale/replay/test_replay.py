@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 import tanjax as tj
 from scale_facts import exponents_at
-from tanjax import _compat
+from tanjax import _compat, _jaxprs
 from tanjax.scale.assign import _assign, _problem
 from tanjax.scale.graph._graph import build
 from tanjax.scale.replay import _replay
@@ -180,7 +180,7 @@ def test_what_no_exponent_touches_is_bound_as_it_was():
     program = jax.make_jaxpr(lambda x: (custom_rules(x, Y), loop(x, Y)))(X)
     graph = build(program)
     again = jax.make_jaxpr(lambda x: _replay.replay(graph, exponents_at(graph, []))([x]))(X)
-    needed = _compat.needed_equations(program.jaxpr)
+    needed = _jaxprs.needed_equations(program.jaxpr)
     assert [e.primitive for e in again.eqns] == [e.primitive for e in needed]
 
 

@@ -22,6 +22,7 @@ from tanjax.arrays import Unitful, densified, is_structured
 from tanjax.registry.quantities import (
     SELECTING,
     UnitFunction,
+    captured,
     centred_call,
     graphed,
     has_headroom,
@@ -114,7 +115,7 @@ def _handled(name: str, handler: Function, raw: Function) -> Any:
     spread = not isinstance(getattr(np, name, None), np.ufunc)
     degree_of = DEGREES.get(name)
     if name in SELECTING:
-        return functools.partial(handler, raw)
+        return captured(name, functools.partial(handler, raw))
 
     def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
         if degree_of is None:
@@ -129,7 +130,7 @@ def _handled(name: str, handler: Function, raw: Function) -> Any:
         result, plain = centred_call(name, on_quantities, args, kwargs)
         return unscale(result) if plain else result
 
-    return call
+    return captured(name, call)
 
 
 def _either(raw: Function, structured: Function) -> Function:

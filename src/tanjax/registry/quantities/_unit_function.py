@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, message
+from tanjax._marks import ACTIVE, capturing
 from tanjax._typing import Function
 from tanjax.arrays import Unitful, convert, is_structured
 from tanjax.units import Unit, one
@@ -42,6 +43,7 @@ from tanjax.units.signatures import (
 from ._cached_call import CachedCall, Move, cached_call, pattern
 from ._labels import labeller
 from ._losses import checked_call
+from ._marking import marked_function
 from ._overflow import (
     SELECTING,
     distance,
@@ -94,8 +96,11 @@ class UnitFunction:
         self._roots = roots(self.signature.out)
         self._calls: dict[Any, tuple[CachedCall, float]] = {}
         self._programs: dict[Any, Function] = {}
+        self.marks: dict[Any, Any] = {}  # of captured calls
 
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
+        if ACTIVE[0] and capturing() and (_kind(args) or _kind(kwargs.values())):
+            return marked_function(self, args, kwargs)
         # 1.3 us instead of 4.5 us from the second call with these units on. Safe because only calls
         # that resolved are kept, under everything that their resolution looked at.
         key: Any = pattern(args)
@@ -122,6 +127,10 @@ class UnitFunction:
         measure_all(args)
         measure_all(kwargs.values())
         return self._has_headroom(args, kwargs, stretch)
+
+    def unkept(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
+        """A call of which nothing is kept, and that is no equation of its own."""
+        return self._resolve(None, args, kwargs)
 
     def _resolve(self, key: Any, args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> Any:
         """A call whose units are not known yet; it is kept for the next time."""

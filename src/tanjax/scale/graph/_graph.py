@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from tanjax import _compat
+from tanjax import _compat, _jaxprs
 
 from . import _lu
 from ._expansions import expansion, is_expanded
@@ -323,7 +323,7 @@ class _Body:
         return None if v.aval.shape else np.asarray(self.builder.restored.get(id(v), v.val))
 
     def run(self, jaxpr: Any) -> None:
-        for equation in _compat.needed_equations(jaxpr):
+        for equation in _jaxprs.needed_equations(jaxpr):
             found = folded_number(equation, list(map(self.number, equation.invars)))
             if found is not None:
                 self.numbers[equation.outvars[0]] = found

@@ -30,6 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax import _compat
+from tanjax._jaxprs import needed_equations
 
 from ._casts import Lost, Watch, is_crushed, is_unknown, known_as, learn, looks_crushed
 from ._graph import is_floating, nested_jaxprs
@@ -257,7 +258,7 @@ def _consts(narrow: Any, wide: Any) -> tuple[list[Any], list[Any]]:
 
 def _needed(jaxpr: Any) -> Iterator[Any]:
     """The equations, without the conversions of dtypes that one of two traces may not need."""
-    for equation in _compat.needed_equations(jaxpr):
+    for equation in needed_equations(jaxpr):
         if equation.primitive.name != "convert_element_type":
             yield equation
 

@@ -1,0 +1,199 @@
+"""Marks: calls that a captured program shows as one equation.
+
+Under `tj.capture` a call that is to be seen runs as a `jax.jit` whose *name* is a text that carries
+what was called and with what tree of arguments. To JAX that is a `jit` like any other, so every
+transformation, loop and compiler pass treats it rightly without a rule of ours; whoever prints the
+program finds the types by the mark. If a mark is lost or altered (a derivative, a batch, dead
+code), what is lost is a view: replay runs the jaxpr.
+
+    if ACTIVE[0] and capturing():
+        return marked("operation", "matmul", op, body, args, kwargs, cache)
+
+Sharp edges. `ACTIVE` counts captures in all threads, so that who is not captured pays a look into a
+list; whether *this* thread is, JAX's own context knows, by which its caches keep functions traced
+with marks apart from those without. Marks live in the jaxprs that show them, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from . import _compat
+
+ACTIVE = [0]
+_MOST = 1024  # marks kept per operation: they grow with the shapes that a process meets
+_NUMBERS = (int, float, complex, np.generic)
+MOVING = object()  # in the place of an operand
+
+
+class Static:
+    """An argument that is a parameter of the equation, whatever it is."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        v = self.value
+        return hash((type(v), v.shape, v.tobytes()) if type(v) is np.ndarray else (type(v), v))
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not Static or type(self.value) is not type(other.value):
+            return False
+        a, b = self.value, other.value
+        if type(a) is np.ndarray:
+            return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        return bool(a == b) and repr(a) == repr(b)  # 0.0 is not -0.0 here
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+Shape = tuple[Any, ...]  # per leaf: `MOVING`, or the `Static` that stands there
+
+
+class Mark:
+    """What a call was: everything that a typed view of its equation needs.
+
+    **Fields:** `kind`: `"operation"`, `"class"`, `"higher_order"`, `"pullback"`, or of what stays
+    inside of others, `"helper"` and `"densify"`. `name`, as printed. `target`: what was called.
+    `tree`, `shape`: of the arguments `(args, kwargs)`; `out_tree`, `out_shape` of the result.
+    `slots`: of a higher-order function, its functions, and `closed`, how many operands hold what
+    these close over: they come first. `jaxpr`: what the call was traced to.
+    """
+
+    __slots__ = (
+        "closed", "jaxpr", "kind", "name", "out_shape", "out_tree", "shape", "slots", "target",
+        "tree",
+    )  # fmt: skip
+
+    def __init__(self, kind: str, name: str, target: Any, tree: Any, shape: Shape) -> None:
+        self.kind, self.name, self.target = kind, name, target
+        self.tree, self.shape = tree, shape
+        self.out_tree: Any = None
+        self.out_shape: Shape = ()
+        self.slots: Sequence[Any] = ()
+        self.closed = 0
+        self.jaxpr: Any = None
+
+
+class Label(str):
+    """The name of a call, with its mark."""
+
+    __slots__ = ("mark",)
+    mark: Mark
+
+
+def capturing() -> bool:
+    """Whether what this thread runs now is being captured."""
+    return bool(_compat.capturing.value)
+
+
+@contextlib.contextmanager
+def scope(on: bool = True) -> Iterator[None]:
+    """Capture what runs inside, in this thread; or, with `on=False`, run it as it is."""
+    ACTIVE[0] += 1
+    try:
+        with _compat.capturing(on), jax.disable_jit(False):
+            yield
+    finally:
+        ACTIVE[0] -= 1
+
+
+def is_operand(x: PyTree) -> bool:
+    """Whether a leaf is an array, traced or not, or a `Ref`."""
+    return isinstance(x, jax.Array | np.ndarray | jax.Ref)
+
+
+def is_number(x: PyTree) -> bool:
+    """Whether a leaf is an array or a number: of what an operation computes with."""
+    return is_operand(x) or (isinstance(x, _NUMBERS) and type(x) is not bool)
+
+
+def split(tree: PyTree, moves: Callable[[Any], bool] = is_number) -> tuple[list[Any], Any, Shape]:
+    """The leaves of a tree that are operands, the structure, and what stands in every place."""
+    leaves, treedef = jax.tree.flatten(tree)
+    shape = tuple(x if type(x) is Static else MOVING if moves(x) else Static(x) for x in leaves)
+    return [x for x, s in zip(leaves, shape, strict=True) if s is MOVING], treedef, shape
+
+
+def join(treedef: Any, shape: Shape, moving: Sequence[Any]) -> PyTree:
+    """The tree that was split, on other operands."""
+    rest = iter(moving)
+    return jax.tree.unflatten(treedef, [next(rest) if s is MOVING else s.value for s in shape])
+
+
+def labelled(mark: Mark, function: Callable[..., Any]) -> Any:
+    """`jax.jit` of a function of operands, whose equation will carry the mark."""
+    label = Label(mark.name)
+    label.mark = mark
+
+    def body(*moving: Any) -> list[Any]:
+        outs, mark.out_tree, mark.out_shape = split(function(*moving))
+        return outs
+
+    body.__name__ = body.__qualname__ = label
+    return jax.jit(body)
+
+
+def marked(
+    kind: str,
+    name: str,
+    target: Any,
+    function: Callable[..., Any],
+    args: Sequence[PyTree],
+    kwargs: dict[str, PyTree],
+    cache: dict[Any, Any],
+    mode: Hashable = (),
+    moves: Callable[[Any], bool] = is_number,
+) -> PyTree:
+    """`function(*args, **kwargs)` as an equation that says so.
+
+    **Arguments:** `function`: what runs; it must not close over tracers. `args`, `kwargs`: leaves
+    that are `Static` are parameters, others operands if `moves` says so. `cache`, `mode`: of one
+    operation, and what besides the arguments decides what it does.
+    """
+    moving, tree, shape = split((tuple(args), kwargs), moves)
+    key: Any = (tree, shape, tuple(map(jax.typeof, moving)), mode)
+    try:
+        found = cache.get(key)
+    except TypeError:  # a parameter that cannot be hashed: traced anew at every call
+        key = found = None
+    if found is None:
+        mark = Mark(kind, name, target, tree, shape)
+
+        def on_operands(*moving: Any) -> PyTree:
+            args, kwargs = join(tree, shape, moving)
+            return function(*args, **kwargs)
+
+        found = mark, labelled(mark, on_operands)
+        if len(cache) >= _MOST:
+            cache.clear()
+        if key is not None:
+            cache[key] = found
+    mark, jitted = found
+    outs = jitted(*moving)
+    if mark.jaxpr is None:
+        mark.jaxpr = jitted.trace(*moving).jaxpr
+    return join(mark.out_tree, mark.out_shape, outs)
+
+
+def mark_of(eqn: Any) -> Mark | None:
+    """The mark of an equation, if it is the call that was marked and nothing derived from it."""
+    name = _compat.call_name(eqn)
+    if type(name) is not Label:
+        return None
+    return name.mark if _compat.is_trace_of(eqn, name.mark.jaxpr) else None
+
+
+def name_of(eqn: Any) -> str | None:
+    """What a derived equation was derived from; `None` of others."""
+    name = _compat.call_name(eqn)
+    return str(name) if type(name) is Label else None

@@ -1,0 +1,119 @@
+"""Classes whose construction is an equation: `class RX(metaclass=tj.CaptureMeta)`.
+
+A gate, an event, an operator of somebody's domain is no array, and what counts is that it was
+made, and in which order. So the metaclass makes the class a pytree and its construction an
+equation, at once, used or not. The instance is real: its own type, attributes, methods; its
+`__init__` runs while tracing, so that it can refuse what makes no sense.
+
+    class RX(metaclass=tj.CaptureMeta):
+        def __init__(self, angle, wires=0):
+            self.angle, self.wires = angle, wires
+
+Sharp edges. Arrays and floats given by position are operands; integers, texts and what is given by
+name are parameters. Attributes that hold integers or tuples of them (wires) are static. A class
+with `__slots__` has no instance dictionary, and cannot be captured.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from tanjax._errors import RegistrationError, message
+from tanjax._marks import ACTIVE, Static, capturing, is_operand, marked
+
+from ._types import CapturedClass
+
+_HANDLE = "_equation"  # an instance without numbers holds this one, so that it has an equation
+_NAMES = "_leaves"  # which attributes are leaves, known since its construction
+
+
+class CaptureMeta(CapturedClass):
+    """The metaclass of classes whose construction is an equation of captured programs.
+
+    Instances are pytrees of their attributes: arrays, floats and pytrees of these are leaves, all
+    else is static and must be hashable. `type_text(self)`, if the class has it, is how its type is
+    printed. Subclasses are classes of their own, with their own type.
+
+    **Raises:** `RegistrationError` for a class without an instance dictionary.
+    """
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: Any, **options: Any) -> None:
+        super().__init__(name, bases, namespace, **options)
+        if "__slots__" in namespace and "__dict__" not in namespace["__slots__"]:
+            raise RegistrationError(
+                message(
+                    f"{name}: a class of `tj.CaptureMeta` keeps its attributes in a dictionary.",
+                    hint="leave `__slots__` out.",
+                )
+            )
+        cls._marks: dict[Any, Any] = {}
+        # Instead of that of `__call__` below, which takes anything.
+        init: Any = cls.__init__  # type: ignore[misc]  # of the class itself
+        own = list(inspect.signature(init).parameters.values())[1:]
+        cls.__signature__ = inspect.Signature(own)
+        jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, _unflatten(cls), _flatten)
+
+    def __call__(cls, *args: PyTree, **kwargs: PyTree) -> Any:
+        if not (ACTIVE[0] and capturing()):
+            return cls._make(args, kwargs)
+
+        def construct(*args: PyTree, **kwargs: PyTree) -> Any:
+            instance = cls._make(args, kwargs)
+            if not jax.tree.leaves(instance):
+                vars(instance)[_HANDLE] = jnp.zeros((), bool)
+                vars(instance)[_NAMES] = (*vars(instance)[_NAMES], _HANDLE)
+            return instance
+
+        named = {k: v if _holds_array(v) else Static(v) for k, v in kwargs.items()}
+        return marked("class", cls.__name__, cls, construct, args, named, cls._marks, moves=_moves)
+
+    def _make(cls, args: Any, kwargs: Any) -> Any:
+        """An instance that knows which of its attributes are leaves."""
+        instance = type.__call__(cls, *args, **kwargs)
+        fields = vars(instance)
+        fields[_NAMES] = tuple(sorted(k for k, v in fields.items() if _is_dynamic(v)))
+        return instance
+
+
+def _moves(x: PyTree) -> bool:
+    return is_operand(x) or isinstance(x, float | complex | np.inexact)
+
+
+def _holds_array(x: PyTree) -> bool:
+    return any(map(is_operand, jax.tree.leaves(x)))
+
+
+def _is_dynamic(value: PyTree) -> bool:
+    is_instance = lambda x: isinstance(type(x), CapturedClass)
+    return any(_moves(x) or is_instance(x) for x in jax.tree.leaves(value, is_leaf=is_instance))
+
+
+def _flatten(x: Any) -> tuple[list[Any], Any]:
+    fields = vars(x)
+    names = fields[_NAMES]
+    static = tuple(sorted((k, v) for k, v in fields.items() if k not in names and k != _NAMES))
+    return [fields[name] for name in names], (names, static)
+
+
+def _flatten_with_keys(x: Any) -> tuple[list[Any], Any]:
+    values, aux = _flatten(x)
+    return [(jax.tree_util.GetAttrKey(k), v) for k, v in zip(aux[0], values, strict=True)], aux
+
+
+def _unflatten(cls: type) -> Callable[[Any, Any], Any]:
+    def unflatten(aux: Any, children: Any) -> Any:
+        names, static = aux
+        new: Any = object.__new__(cls)
+        vars(new).update(static)
+        vars(new).update(zip(names, children, strict=True))
+        vars(new)[_NAMES] = names
+        return new
+
+    return unflatten

@@ -1,0 +1,122 @@
+"""What a captured program consists of: typed variables, literals and equations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal as OneOf
+
+from jaxtyping import PyTree
+
+from ._types import aval_text, type_text
+
+if TYPE_CHECKING:
+    from ._program import Program
+
+Kind = OneOf["operation", "construct", "field", "class", "higher_order", "pullback", "primitive"]
+
+
+class Variable:
+    """A value of a captured program, of any type.
+
+    **Fields:** `skeleton`: an instance of its class with variables of the jaxpr for numbers, or one
+    such variable; `type`: its type as text.
+    """
+
+    __slots__ = ("skeleton", "type")
+
+    def __init__(self, skeleton: PyTree) -> None:
+        self.skeleton = skeleton
+        self.type = type_text(skeleton)
+
+    @property
+    def kind(self) -> type | None:
+        """The class of a typed value; `None` of plain arrays."""
+        return None if hasattr(self.skeleton, "aval") else type(self.skeleton)
+
+    def __repr__(self) -> str:
+        return f"<variable of type {self.type}>"
+
+
+class Literal:
+    """A number written into the program, or a static argument in the place of an operand."""
+
+    __slots__ = ("aval", "is_static", "value")
+
+    def __init__(self, value: Any, aval: Any = None, is_static: bool = False) -> None:
+        self.value, self.aval, self.is_static = value, aval, is_static
+
+    @property
+    def type(self) -> str:
+        """The type, as text."""
+        return type(self.value).__name__ if self.aval is None else aval_text(self.aval)
+
+    def __repr__(self) -> str:
+        return f"<literal {self.value!r}>"
+
+
+Operand = Variable | Literal
+
+
+class SlotView:
+    """A function among the arguments of an equation: the programs it was traced to."""
+
+    __slots__ = ("consts", "function", "programs")
+
+    def __init__(self, function: Any, programs: Sequence[Program], consts: Any) -> None:
+        self.function, self.programs, self.consts = function, programs, consts
+
+
+class Equation:
+    """One equation of a captured program; made by `tj.capture`, and read only.
+
+    **Fields:** `kind`; `name`; `inputs` and `outputs`, typed; `params`, static ones by name;
+    `programs`, by the name of the parameter that takes them; `source`, the line of the user's
+    program; `target`, what was called, if it can be called again; `eqn`, JAX's equation, if there
+    is exactly one; `lost`, the names of the array types that became dense in it.
+    """
+
+    __slots__ = (
+        "call", "eqn", "inputs", "kind", "lost", "name", "out_tree", "outputs", "params",
+        "programs", "slots", "source", "target",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        kind: Kind,
+        name: str,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Variable | None],
+        *,
+        params: Mapping[str, Any] | None = None,
+        programs: Mapping[str, Program] | None = None,
+        source: str = "",
+        target: Any = None,
+        eqn: Any = None,
+        call: Any = None,
+        out_tree: Any = None,
+        slots: Mapping[int, SlotView] | None = None,
+        lost: Sequence[str] = (),
+    ) -> None:
+        self.kind, self.name, self.source = kind, name, source
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.params, self.programs = dict(params or {}), dict(programs or {})
+        self.target, self.eqn, self.lost = target, eqn, tuple(lost)
+        self.call, self.out_tree, self.slots = call, out_tree, dict(slots or {})
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The names of the classes of its operands, `"Dense"` for plain arrays."""
+        from tanjax.arrays import Unitful
+
+        names = []
+        for x in self.inputs:
+            skeleton = x.skeleton if isinstance(x, Variable) else None
+            skeleton = skeleton.stored if type(skeleton) is Unitful else skeleton
+            plain = skeleton is None or hasattr(skeleton, "aval")
+            names.append("Dense" if plain else type(skeleton).__name__)
+        return tuple(names)
+
+    def __repr__(self) -> str:
+        outs = ", ".join(o.type for o in self.outputs if o is not None)
+        ins = ", ".join(x.type for x in self.inputs)
+        return f"<{self.kind} {self.name}: {ins} -> {outs}>"

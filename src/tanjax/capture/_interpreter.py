@@ -1,0 +1,273 @@
+"""Walking a captured program with one's own meaning for some of its equations.
+
+A pass over programs is a class with a method per thing that it changes. Equations without a handler
+do what they would have done, on whatever values arrive: operations are dispatched again, so that a
+handler may return another array type, and inner programs are walked too.
+
+    class Half(tj.Interpreter):
+        @tj.handles(tj.solve)
+        def solve(self, equation, a, b):
+            return tj.solve(a, b) / 2
+
+    Half()(f)(x)                 # run so
+    Half().rewrite(program)      # the program that this runs
+
+Sharp edges. A carry of a loop keeps its type: who changes it in the body must change the initial
+value too. Bodies of `jax.custom_jvp`, `jax.custom_vjp` and `shard_map` are not walked: their
+derivatives and layouts are their own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+from jaxtyping import PyTree
+
+from tanjax import _compat, _marks
+from tanjax._errors import CaptureError, RegistrationError, message
+
+from ._equations import Equation, Literal, Operand, SlotView, Variable
+from ._loops import walk_loop
+from ._program import Program, capture
+from ._tracing import is_argument
+from ._types import is_typed
+
+F = TypeVar("F", bound=Callable[..., Any])
+_KEPT = ("class",)  # equations that stay although nobody uses their result
+
+
+def handles(*what: Any) -> Callable[[F], F]:
+    """Make a method of a `tj.Interpreter` the meaning of some equations.
+
+    **Arguments:** operations (`tj.solve`), classes (`tj.Diagonal`, or one made by
+    `tj.CaptureMeta`, with its subclasses), functions made by `tj.higher_order` (`tj.scan`), or
+    names as a program prints them (`"sin"`, `"scan"`).
+    **Returns:** a decorator of a method `(self, equation, *args, **kwargs)`, which gets the values
+    that the equation is called with and returns its result.
+    **Raises:** `RegistrationError` if there is nothing to handle.
+    """
+    if not what or not all(callable(w) or isinstance(w, str) for w in what):
+        raise RegistrationError(
+            f"handles: name operations, classes or names of equations, got {what}."
+        )
+
+    def mark(method: F) -> F:
+        method.handled = [getattr(w, "equation", w) for w in what]  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+class Interpreter:
+    """Runs captured programs; subclasses say with `tj.handles` what some equations mean."""
+
+    _handlers: dict[Any, Callable[..., Any]] = {}  # noqa: RUF012  (one per class)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._handlers = {}
+        for base in reversed(cls.__mro__[:-1]):
+            for name, found in vars(base).items():
+                for key in getattr(found, "handled", ()):
+                    cls._handlers[key] = getattr(cls, name)
+
+    def __call__(self, f: Callable[..., PyTree] | Program) -> Callable[..., PyTree]:
+        """The function that runs `f`, or a program, with these meanings; JAX transforms it."""
+        of_program = isinstance(f, Program)
+
+        @functools.wraps(f if callable(f) and not of_program else Interpreter.run)
+        def interpreted(*args: PyTree, **kwargs: PyTree) -> PyTree:
+            program: Any = f if of_program else capture(f)(*args, **kwargs)
+            program.check(args, kwargs)
+            return self.run(program, args, kwargs)
+
+        return interpreted
+
+    def rewrite(self, program: Program) -> Program:
+        """The program that this interpreter runs; equations that nobody needs are dropped.
+
+        Effects and constructions of `tj.CaptureMeta` classes stay.
+        """
+        walk = lambda *args, **kwargs: self.run(program, args, kwargs)
+        walk.__name__ = program.name
+        args, kwargs = program.example()
+        return capture(walk)(*args, **kwargs).pruned(_KEPT)
+
+    def run(
+        self,
+        program: Program,
+        args: Sequence[PyTree],
+        kwargs: dict[str, PyTree] | None = None,
+        consts: Sequence[PyTree] | None = None,
+    ) -> PyTree:
+        """Evaluate a program; override it to keep a state per (inner) program.
+
+        **Arguments:** `consts`: values of `program.consts`; those that it was captured with unless
+        it is an inner program.
+        """
+        env: dict[Variable, Any] = {}
+        given = program.const_values() if consts is None else consts
+        env.update(zip(program.consts, given, strict=True))
+        env.update(zip(program.inputs, program.input_values(args, kwargs or {}), strict=True))
+        for equation in program:
+            self._step(equation, env)
+        values = [_value(x, env) for x in program.outputs]
+        return jax.tree.unflatten(program.view.out_tree, values)
+
+    def _step(self, equation: Equation, env: dict[Variable, Any]) -> None:
+        with _compat.placed(equation.eqn):
+            try:
+                args, kwargs = self._arguments(equation, env)
+                handler = self._handler(equation)
+                if handler is None:
+                    out = self.default(equation, *args, **kwargs)
+                else:
+                    out = handler(self, equation, *args, **kwargs)
+            except Exception as error:
+                _explain(error, equation)
+                raise
+        _bind(equation, out, env)
+
+    def default(self, equation: Equation, *args: PyTree, **kwargs: PyTree) -> PyTree:
+        """What an equation does of itself, on these values; its programs are walked by `run`."""
+        kind, eqn = equation.kind, equation.eqn
+        if kind == "construct":
+            return jax.tree.unflatten(equation.call[0], args)
+        if kind == "field":
+            return functools.reduce(functools.partial(_field, equation), equation.call, args[0])
+        if kind == "higher_order":
+            return self._higher_order(equation, args, kwargs)
+        if kind != "primitive":
+            return equation.target(*args, **kwargs)
+        if any(map(self._concerns, equation.programs.values())):
+            found = walk_loop(equation, self.run, args)
+            if found is not None:
+                return found
+        return _compat.bind_again(eqn, args)
+
+    def _higher_order(self, equation: Equation, args: Any, kwargs: Any) -> PyTree:
+        f, start = equation.target, 0
+        for count, names in _calls(equation):
+            named = {k: kwargs[k] for k in names}
+            f = f(*args[start : start + count], **named)
+            start += count
+        return f
+
+    # -- values ----------------------------------------------------------------------------
+
+    def _arguments(self, equation: Equation, env: dict[Variable, Any]) -> tuple[Any, Any]:
+        if equation.call is None or equation.kind in ("construct", "field"):
+            return [_value(x, env) for x in equation.inputs], {}
+        tree, items = equation.call
+        values = [_value(x, env) for x in items]
+        for i, slot in equation.slots.items():
+            values[i] = self._walked(slot, [[env[v] for v in group] for group in slot.consts])
+        groups = jax.tree.unflatten(tree, values)
+        args = [x for group in groups[::2] for x in group]
+        return args, {k: v for group in groups[1::2] for k, v in group.items()}
+
+    def _walked(self, slot: SlotView, consts: Sequence[Any]) -> Callable[..., PyTree]:
+        """A function of a higher-order call that walks the program it was traced to."""
+
+        @functools.wraps(slot.function)
+        def walked(*args: PyTree, **kwargs: PyTree) -> PyTree:
+            if not slot.programs:
+                return slot.function(*args, **kwargs)
+            fits = [i for i, p in enumerate(slot.programs) if p.takes(args, kwargs)]
+            i = fits[0] if fits else len(slot.programs) - 1
+            return self.run(slot.programs[i], args, kwargs, consts[i])
+
+        return walked
+
+    def _handler(self, equation: Equation) -> Callable[..., Any] | None:
+        handlers, target = self._handlers, equation.target
+        if not handlers:
+            return None
+        if equation.kind == "construct":
+            target = equation.outputs[0].kind  # type: ignore[union-attr]
+        for key in target.__mro__ if isinstance(target, type) else (target,):
+            if key is not None and _hashable(key) and key in handlers:
+                return handlers[key]
+        return handlers.get(equation.name)
+
+    def _concerns(self, program: Program) -> bool:
+        """Whether anything in a program could be handled: others run as they are."""
+        return any(
+            e.kind != "primitive"
+            or self._handler(e)
+            or any(map(self._concerns, e.programs.values()))
+            for e in program
+        )
+
+
+def _calls(equation: Equation) -> list[tuple[int, list[str]]]:
+    """Of every call of a curried function, how many arguments it has, and their names."""
+    tree, items = equation.call
+    groups = jax.tree.unflatten(tree, items)
+    return [(len(groups[i]), list(groups[i + 1])) for i in range(0, len(groups), 2)]
+
+
+def _hashable(x: Any) -> bool:
+    return getattr(type(x), "__hash__", None) is not None
+
+
+def _value(x: Operand, env: dict[Variable, Any]) -> Any:
+    return x.value if isinstance(x, Literal) else env[x]
+
+
+def _field(equation: Equation, value: Any, key: Any) -> Any:
+    """One step of the path to a field."""
+    try:
+        if hasattr(key, "name"):
+            return getattr(value, key.name)
+        if hasattr(key, "idx"):
+            return value[key.idx]
+        if hasattr(key, "key") and isinstance(value, dict):
+            return value[key.key]
+        return jax.tree.leaves(value, is_leaf=lambda v: v is not value)[key.key]
+    except (AttributeError, TypeError, KeyError, IndexError) as error:
+        raise CaptureError(
+            message(
+                f"{equation.name}: there is no such field of a {type(value).__name__}.",
+                f"the program has: {equation.inputs[0].type}",
+                "why: a handler returned another type, and the program reads a field of it.",
+                hint='handle the field as well: `@tj.handles("' + equation.name + '")`.',
+            )
+        ) from error
+
+
+def _bind(equation: Equation, out: PyTree, env: dict[Variable, Any]) -> None:
+    """The results of an equation, for those who use them."""
+    if equation.kind == "primitive":
+        values = list(out) if isinstance(out, list | tuple) else [out]
+    elif equation.kind in ("construct", "field"):
+        values = [out]
+    else:
+        values = jax.tree.leaves(out, is_leaf=is_typed)
+        wanted = [x for x in equation.out_tree[1] if not isinstance(x, _marks.Static)]
+        values = values if len(values) == len(wanted) else _moving(values)
+    outputs = [v for v in equation.outputs if v is not None]
+    if len(values) != len(outputs):
+        raise CaptureError(
+            message(
+                f"{equation.name}: its handler returned {len(values)} values.",
+                f"wanted: {len(outputs)}, {', '.join(v.type for v in outputs)}",
+                *([f"at: {equation.source}"] if equation.source else []),
+                hint="return what the equation returns: `self.default(equation, *args)` shows it.",
+            )
+        )
+    env.update(zip(outputs, values, strict=True))
+
+
+def _moving(values: Sequence[Any]) -> list[Any]:
+    return [v for v in values if is_typed(v) or is_argument(v)]
+
+
+def _explain(error: Exception, equation: Equation) -> None:
+    where = f", {equation.source}" if equation.source else ""
+    note = f"In the equation `{equation.name}` of a captured program{where}."
+    if not any(n.startswith("In the equation") for n in getattr(error, "__notes__", ())):
+        error.add_note(note)

@@ -1,0 +1,80 @@
+"""JAX's own loops, branches and calls, run with another meaning for their bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jaxtyping import PyTree
+
+from tanjax import _compat
+
+from ._equations import Equation
+from ._program import Program
+
+Walk = Callable[..., PyTree]
+
+
+def walk_loop(equation: Equation, walk: Walk, operands: Sequence[Any]) -> list[Any] | None:
+    """Run an equation of JAX whose bodies are `walk(program, args)`; `None` of others.
+
+    Results are cast to the types that the program says: a body may compute in weaker ones.
+    """
+    run = _WALKED.get(equation.eqn.primitive.name)
+    return None if run is None else list(run(equation, walk, operands))
+
+
+def _flat(program: Program, walk: Walk) -> Callable[..., list[Any]]:
+    return lambda *args: list(walk(program, args))
+
+
+def _call(equation: Equation, walk: Walk, operands: Sequence[Any]) -> Any:
+    (program,) = equation.programs.values()
+    body = _flat(program, walk)
+    body.__name__ = str(_compat.call_name(equation.eqn))
+    return jax.jit(body)(*operands)
+
+
+def _checkpoint(equation: Equation, walk: Walk, operands: Sequence[Any]) -> Any:
+    (program,) = equation.programs.values()
+    params = equation.eqn.params
+    options = {k: params[k] for k in ("policy", "prevent_cse") if k in params}
+    return jax.checkpoint(_flat(program, walk), **options)(*operands)
+
+
+def _cond(equation: Equation, walk: Walk, operands: Sequence[Any]) -> Any:
+    index, *rest = operands
+    branches = [_flat(p, walk) for p in equation.programs.values()]
+    return jax.lax.switch(index, branches, *rest)
+
+
+def _scan(equation: Equation, walk: Walk, operands: Sequence[Any]) -> Any:
+    params, (program,) = equation.eqn.params, equation.programs.values()
+    loop = _compat.Loop.of(params)
+    _, fixed, carry, rows = loop.cut(operands)
+
+    def body(carry: Any, rows: Any) -> Any:
+        outs = walk(program, (*fixed, *carry, *rows))
+        return list(outs[: len(carry)]), list(outs[len(carry) :])
+
+    options = {k: params[k] for k in ("length", "reverse", "unroll")}
+    carry, rows = jax.lax.scan(body, list(carry), list(rows), **options)
+    return [*carry, *rows]
+
+
+def _while(equation: Equation, walk: Walk, operands: Sequence[Any]) -> Any:
+    loop = _compat.Loop.of(equation.eqn.params)
+    tested, fixed, carry, _ = loop.cut(operands)
+    test, body = (equation.programs[f"{k}_jaxpr"] for k in ("cond", "body"))
+    return jax.lax.while_loop(
+        lambda carry: walk(test, (*tested, *carry))[0],
+        lambda carry: list(walk(body, (*fixed, *carry))),
+        list(carry),
+    )
+
+
+_WALKED = {
+    "jit": _call, "pjit": _call, "remat": _checkpoint, "remat2": _checkpoint,
+    "checkpoint": _checkpoint, "cond": _cond, "scan": _scan, "while": _while,
+}  # fmt: skip

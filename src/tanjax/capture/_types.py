@@ -1,0 +1,97 @@
+"""The types of values in a captured program, as text: `f32[3]`, `Diagonal<f32[3]> m`.
+
+A value is known by its *skeleton*: an instance of its class whose numbers are variables of a jaxpr.
+No constructor has run on it, and none runs here: only its fields are read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from tanjax.arrays import Unitful, is_structured
+
+_SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
+
+
+class CapturedClass(type):
+    """The type of classes whose construction is an equation: see `_class`."""
+
+
+def is_typed(x: PyTree) -> bool:
+    """Whether a node of a tree is one value: an array type, a quantity, or of a captured class."""
+    return is_structured(x) or isinstance(type(x), CapturedClass)
+
+
+def children(x: PyTree) -> tuple[list[Any], Any]:
+    """The values of which a typed value is made, and how it is put together."""
+    return jax.tree.flatten(x, is_leaf=lambda v: v is not x and is_typed(v))
+
+
+def dtype_text(dtype: Any) -> str:
+    """`float32` as `f32`."""
+    name = str(dtype)
+    stem = name.rstrip("0123456789")
+    return f"{_SHORT[stem]}{name[len(stem) :]}" if stem in _SHORT and stem != name else name
+
+
+def aval_text(aval: Any) -> str:
+    """An abstract value: `f32[4,3]`, `Ref<f32[3]>`."""
+    if not hasattr(aval, "dtype") or not hasattr(aval, "shape"):
+        return str(aval)
+    text = f"{dtype_text(aval.dtype)}[{','.join(map(str, aval.shape))}]"
+    return f"Ref<{text}>" if "Ref" in type(aval).__name__ else text
+
+
+def type_text(x: PyTree) -> str:
+    """The type of a skeleton."""
+    if type(x) is Unitful:
+        return f"{type_text(x.stored)} {x.label if str(x.label) else 1}"
+    if not is_typed(x):
+        return aval_text(x.aval) if hasattr(x, "aval") else str(x)
+    text_of_class = getattr(type(x), "type_text", None)
+    if text_of_class is not None:
+        return str(text_of_class(x))
+    parts = [type_text(v) for v in children(x)[0] if not _is_handle(x, v)]
+    parts += [f"{name}={value_text(v)}" for name, v in statics(x).items()]
+    return f"{type(x).__name__}<{', '.join(parts)}>" if parts else type(x).__name__
+
+
+def _is_handle(x: PyTree, part: Any) -> bool:
+    """Whether a part of an instance is there only so that it has one."""
+    return getattr(x, "_equation", None) is part
+
+
+def statics(x: PyTree) -> dict[str, Any]:
+    """The static fields of an instance that differ from their defaults."""
+    if isinstance(type(x), CapturedClass):
+        return dict(jax.tree.flatten(x, is_leaf=lambda v: v is not x)[1].node_data()[1][1])
+    if not dataclasses.is_dataclass(x):
+        return {}
+    fields = [f for f in dataclasses.fields(x) if f.init and f.metadata.get("static")]
+    found = {f.name: getattr(x, f.name) for f in fields if f.repr}
+    default = {f.name: f.default for f in fields}
+    return {k: v for k, v in found.items() if not _same(v, default[k])}
+
+
+def _same(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except Exception:  # whatever a field compares as, it is not its default
+        return False
+
+
+def value_text(value: Any, longest: int = 60) -> str:
+    """A parameter: short ones whole, dtypes and functions by name, long ones as `…`."""
+    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+        return dtype_text(np.dtype(value))
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
+    if isinstance(value, np.ndarray) and value.size > 8:
+        return f"{dtype_text(value.dtype)}[{','.join(map(str, value.shape))}]"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= longest else "…"

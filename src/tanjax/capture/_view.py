@@ -1,0 +1,266 @@
+"""From a flat jaxpr with marks to typed equations.
+
+A jaxpr of plain arrays says what is computed; its marks say what was meant. Here the variables are
+grouped: the arguments of a marked call are its *skeleton*, real instances with variables for
+numbers. A typed operand that nobody made so far was constructed from its numbers: that is an
+equation `construct`, emitted at the first use. A number of a typed result that is used alone is a
+`field` of it. Nothing here is asked on replay, so a view that shows too little changes no result.
+
+Sharp edges. Which of two equal constructions came first is unknown, and one that nobody uses does
+not appear.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jaxtyping import PyTree
+
+from tanjax import _compat, _jaxprs
+from tanjax._marks import MOVING, Mark, Shape, Static, mark_of, name_of
+
+from ._equations import Equation, Literal, Operand, SlotView, Variable
+from ._types import children, is_typed
+
+if TYPE_CHECKING:
+    from ._program import Program
+
+
+class View:
+    """The typed equations of a jaxpr: `consts`, `inputs`, `equations`, `outputs`."""
+
+    def __init__(
+        self,
+        jaxpr: Any,
+        arguments: PyTree,
+        results: Callable[[Sequence[Any]], PyTree],
+        program_of: Callable[[Any], Program],
+    ) -> None:
+        self.consts: list[Variable] = []
+        self.equations: list[Equation] = []
+        self._program_of = program_of
+        self._leaves: dict[Any, Variable] = {}
+        self._owners: dict[Any, tuple[Variable, Any]] = {}
+        self._typed: dict[Any, Variable] = {}
+        self._free = set(jaxpr.constvars)
+        self._source = ""
+        self.inputs = [self.define(x) for x in _values(arguments)]
+        for eqn in jaxpr.eqns:
+            self._source = _compat.source_of(eqn)
+            self._add(eqn)
+        self._source = ""
+        items, self.out_tree = jax.tree.flatten(results(jaxpr.outvars), is_leaf=is_typed)
+        self.outputs = [self.read(x) for x in items]
+
+    # -- values ----------------------------------------------------------------------------
+
+    def define(self, x: PyTree) -> Variable:
+        """A new value: an argument, or a result of an equation."""
+        variable = Variable(x)
+        if not is_typed(x):
+            self._leaves[x] = variable
+            return variable
+        self._typed[_key(x)] = variable
+        for path, leaf in jax.tree_util.tree_leaves_with_path(x):
+            if not isinstance(leaf, Static):
+                self._owners.setdefault(leaf, (variable, path))
+        return variable
+
+    def read(self, x: PyTree) -> Operand:
+        """The variable or literal of a value that is used."""
+        if isinstance(x, Static):
+            return Literal(x.value, is_static=True)
+        if is_typed(x):
+            key = _key(x)
+            return self._typed[key] if key in self._typed else self._constructed(x, key)
+        if _jaxprs.is_literal(x):
+            return Literal(x.val, x.aval)
+        found = self._leaves.get(x)
+        if found is not None:
+            return found
+        if x in self._owners:
+            owner, path = self._owners[x]
+            out = self._leaves[x] = Variable(x)
+            self._emit("field", jax.tree_util.keystr(path), [owner], [out], call=path)
+            return out
+        return self._const(x)
+
+    def _const(self, x: PyTree) -> Variable:
+        variable = self.define(x)
+        self._free -= set(jax.tree.leaves(x))
+        self.consts.append(variable)
+        return variable
+
+    def _constructed(self, x: PyTree, key: Any) -> Variable:
+        leaves = [v for v in jax.tree.leaves(x) if not isinstance(v, Static)]
+        if leaves and all(not _jaxprs.is_literal(v) and v in self._free for v in leaves):
+            return self._const(x)  # what a function closes over arrives as one value
+        parts, tree = children(x)
+        inputs = [self.read(v) for v in parts]
+        variable = self._typed[key] = Variable(x)
+        self._emit("construct", type(x).__name__, inputs, [variable], call=(tree, inputs))
+        return variable
+
+    # -- equations -------------------------------------------------------------------------
+
+    def _emit(self, kind: Any, name: str, inputs: Any, outputs: Any, **more: Any) -> None:
+        more.setdefault("source", self._source)
+        self.equations.append(Equation(kind, name, inputs, outputs, **more))
+
+    def _add(self, eqn: Any) -> None:
+        mark = mark_of(eqn)
+        if mark is None or mark.kind == "densify" or not _fits(mark, eqn):
+            self._add_primitive(eqn)
+            return
+        consts, moving = eqn.invars[: mark.closed], eqn.invars[mark.closed :]
+        tree, items = self._items(mark, moving)
+        slots = {}
+        for i, x in enumerate(items):
+            slot = x.value if isinstance(x, Literal) and x.is_static else None
+            if slot is not None and any(slot is s for s in mark.slots):
+                slots[i] = self._slot(slot, consts)
+        self._emit_marked(eqn, mark, tree, items, slots)
+
+    def _emit_marked(
+        self, eqn: Any, mark: Mark, tree: Any, items: list[Operand], slots: dict[int, SlotView]
+    ) -> None:
+        closures = [v for s in slots.values() for group in s.consts for v in group]
+        shown, params, programs = [], {}, {}
+        for place, part in _arguments(jax.tree.unflatten(tree, range(len(items)))):
+            name, leaves = _parameter(place, mark), jax.tree.leaves(part)
+            values = [items[i] for i in leaves]
+            if leaves and all(_is_static(v) for v in values) and not slots.keys() & set(leaves):
+                if _is_operand(part, values[0], place, mark):
+                    shown.append(values[0])
+                elif (value := jax.tree.map(lambda i: _static(items[i]), part)) is not None:
+                    params[name] = value
+                continue
+            shown += [items[i] for i in leaves if i not in slots]
+            for path, i in jax.tree_util.tree_leaves_with_path(part):
+                for k, program in enumerate(slots[i].programs if i in slots else ()):
+                    programs[name + jax.tree_util.keystr(path) + "'" * k] = program
+        outs, out_tree = jax.tree.flatten(
+            _skeleton(mark.out_tree, mark.out_shape, eqn.outvars), is_leaf=is_typed
+        )
+        outputs = [None if isinstance(o, Static) else self.define(o) for o in outs]
+        self._emit(
+            mark.kind, mark.name, [*closures, *shown], outputs, params=params, programs=programs,
+            target=mark.target, eqn=eqn, call=(tree, items), out_tree=(out_tree, outs),
+            slots=slots, lost=sorted(set(_lost(eqn.params["jaxpr"].jaxpr))),
+        )  # fmt: skip
+
+    def _items(self, mark: Mark, moving: Sequence[Any]) -> tuple[Any, list[Operand]]:
+        skeleton = _skeleton(mark.tree, mark.shape, moving)
+        leaves, tree = jax.tree.flatten(skeleton, is_leaf=is_typed)
+        return tree, [self.read(x) for x in leaves]
+
+    def _slot(self, slot: Any, consts: Sequence[Any]) -> SlotView:
+        """The programs of a function, and the operands that hold what it closes over."""
+        programs, groups = [], []
+        for program, places in slot.traced:
+            outer = dict(zip(program.closed.jaxpr.constvars, places, strict=True))
+            move = lambda v, outer=outer: v if isinstance(v, Static) else consts[outer[v]]
+            programs.append(program)
+            groups.append([self.read(jax.tree.map(move, c.skeleton)) for c in program.consts])
+        return SlotView(slot.function, programs, groups)
+
+    def _add_primitive(self, eqn: Any) -> None:
+        inputs = [self.read(v) for v in eqn.invars]
+        outputs = [self.define(v) for v in eqn.outvars]
+        name, params = eqn.primitive.name, dict(eqn.params)
+        programs = {k: self._program_of(j) for k, j in _jaxprs.inner_jaxprs(eqn)}
+        for key in [k for k, v in params.items() if _holds_jaxpr(v)]:
+            del params[key]
+        derived, jax_function = name_of(eqn), _compat.jax_function_of(eqn)
+        if derived is None and jax_function and _compat.call_name(eqn):
+            name, params, programs = jax_function, {}, {}
+        elif _compat.call_name(eqn):
+            name, params = "jit", {"name": str(_compat.call_name(eqn))}
+        elif "linear" in params:
+            name, params = f"pullback[{params['linear']}]", {}
+        self._emit("primitive", name, inputs, outputs, params=params, programs=programs, eqn=eqn)
+
+
+def _fits(mark: Mark, eqn: Any) -> bool:
+    return mark.closed + sum(s is MOVING for s in mark.shape) == len(eqn.invars)
+
+
+def _values(tree: PyTree) -> list[Any]:
+    return [x for x in jax.tree.leaves(tree, is_leaf=is_typed) if not isinstance(x, Static)]
+
+
+def _skeleton(tree: Any, shape: Shape, moving: Sequence[Any]) -> PyTree:
+    """Real instances, with variables in the place of operands and `Static` elsewhere."""
+    rest = iter(moving)
+    return jax.tree.unflatten(tree, [next(rest) if s is MOVING else s for s in shape])
+
+
+def skeleton(tree: Any, shape: Shape, moving: Sequence[Any]) -> PyTree:
+    """The arguments or results of a program, as the instances that they are."""
+    return _skeleton(tree, shape, moving)
+
+
+def _key(x: PyTree) -> Any:
+    leaves, tree = jax.tree.flatten(x)
+    return tree, tuple(id(v) if _jaxprs.is_literal(v) else v for v in leaves)
+
+
+def _arguments(groups: Any) -> Iterator[tuple[tuple[int, Any], Any]]:
+    """The arguments in `(args, kwargs, ...)`, each with its group and place or name."""
+    for g, group in enumerate(groups):
+        for place, part in group.items() if isinstance(group, dict) else enumerate(group):
+            yield (g, place), part
+
+
+def _static(x: Operand) -> Any:
+    return x.value if isinstance(x, Literal) else None
+
+
+def _is_static(x: Operand) -> bool:
+    return isinstance(x, Literal) and x.is_static
+
+
+def _is_operand(part: Any, x: Any, place: tuple[int, Any], mark: Mark) -> bool:
+    """Whether a static argument stands where an operand would: the 2 of `q / 2`."""
+    is_number = isinstance(x.value, int | float | complex) and type(x.value) is not bool
+    operands = mark.kind == "operation" or (mark.kind == "higher_order" and place[0] > 0)
+    return operands and type(part) is int and is_number and place[0] % 2 == 0
+
+
+def _parameter(place: tuple[int, Any], mark: Mark) -> str:
+    """The name of an argument: by its keyword, or by the signature of what is called."""
+    group, key = place
+    if group or isinstance(key, str):
+        return str(key)
+    names = _names(mark.target)
+    return names[key] if key < len(names) else str(key)
+
+
+def _names(target: Any) -> Sequence[str]:
+    found = getattr(target, "parameters", None) or getattr(target, "names", None)
+    if isinstance(found, tuple):
+        return found
+    try:
+        return tuple(inspect.signature(target).parameters)
+    except (TypeError, ValueError):
+        return ()
+
+
+def _holds_jaxpr(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(hasattr(v, "eqns") for v in value)
+    return hasattr(value, "eqns")
+
+
+def _lost(jaxpr: Any) -> Iterator[str]:
+    """The array types that became dense in a program."""
+    for eqn in jaxpr.eqns:
+        mark = mark_of(eqn)
+        if mark is not None and mark.kind == "densify":
+            yield mark.name
+            continue
+        for _, inner in _jaxprs.inner_jaxprs(eqn):
+            yield from _lost(getattr(inner, "jaxpr", inner))

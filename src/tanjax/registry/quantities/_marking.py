@@ -1,0 +1,79 @@
+"""Captured calls on quantities: each is one equation, with the units around it.
+
+Numbers stay parameters: a zero fits every unit, and an exponent decides one. A call that is given
+functions, or a slice between traced places, is traced through.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from tanjax import _marks
+from tanjax._compat import Tracer
+from tanjax._typing import Function
+from tanjax.arrays import Unitful, densify_mode
+
+if TYPE_CHECKING:
+    from ._unit_function import UnitFunction
+
+
+def captured(name: str, function: Function) -> Function:
+    """A function of quantities whose captured calls are equations."""
+    marks: dict[object, object] = {}
+
+    @functools.wraps(function, updated=())
+    def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
+        if _marks.ACTIVE[0] and _marks.capturing():
+            return _marked(name, call, function, args, kwargs, marks)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def marked_function(
+    function: UnitFunction, args: Sequence[PyTree], kwargs: dict[str, PyTree]
+) -> PyTree:
+    """A call of a function with a unit signature, which is being captured."""
+    roles = function.by_position
+    shown = [
+        _shown(a) if i < len(roles) and roles[i].letter == "-" else a for i, a in enumerate(args)
+    ]
+    name, run = function.name, function.unkept
+    return _marked(name, function, run, shown, kwargs, function.marks)
+
+
+def _marked(
+    name: str,
+    target: Function,
+    run: Function,
+    args: Sequence[PyTree],
+    kwargs: dict[str, PyTree],
+    marks: dict[object, object],
+) -> PyTree:
+    is_quantity = lambda x: type(x) is Unitful
+    leaves = jax.tree.leaves((args, kwargs), is_leaf=is_quantity)
+    if any(map(_is_unseen, leaves)) or not any(map(is_quantity, leaves)):
+        args = [a.value if type(a) is _marks.Static else a for a in args]
+        return run(*args, **kwargs)
+    mode = densify_mode()
+    return _marks.marked(
+        "operation", name, target, run, args, kwargs, marks, mode, _marks.is_operand
+    )
+
+
+def _is_unseen(x: PyTree) -> bool:
+    """Whether an argument may hold tracers that no equation would show."""
+    if type(x) is slice:
+        return any(isinstance(v, Tracer) for v in (x.start, x.stop, x.step))
+    return callable(x) and not isinstance(x, type)
+
+
+def _shown(x: PyTree) -> PyTree:
+    """Shapes and places that NumPy holds are read while tracing: they are no operands."""
+    return _marks.Static(x) if type(x) is np.ndarray else x
