@@ -216,7 +216,7 @@ class Program:
         if any(isinstance(x, _compat.Tracer) for x in operands):
             outs = self._replayed()(*operands)
         else:
-            outs = run(self.closed, operands, enters=lambda mark: mark.kind == "higher_order")
+            outs = run(self.closed, operands, enters=_is_no_unit)
         return _marks.join(t.out_tree, t.out_shape, outs)
 
     def _replayed(self) -> Callable[..., list[Any]]:
@@ -271,6 +271,11 @@ def run(
         for v in last[i]:
             del env[v]
     return [read(v) for v in jaxpr.outvars]
+
+
+def _is_no_unit(mark: _marks.Mark) -> bool:
+    """Whether a call runs equation by equation outside of a trace, as what was captured did."""
+    return mark.kind in ("higher_order", "helper", "densify")
 
 
 def _placeholder(aval: Any) -> Any:
