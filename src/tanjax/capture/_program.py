@@ -214,6 +214,10 @@ class Program:
         operands = self._operands(args, kwargs)
         t = self._traced
         if any(isinstance(x, _compat.Tracer) for x in operands):
+            if varies(operands, self.closed.jaxpr.invars):
+                from ._interpreter import Interpreter
+
+                return Interpreter().run(self, args, kwargs)
             outs = self._replayed()(*operands)
         else:
             outs = run(self.closed, operands, enters=_is_no_unit)
@@ -271,6 +275,16 @@ def run(
         for v in last[i]:
             del env[v]
     return [read(v) for v in jaxpr.outvars]
+
+
+def varies(operands: Sequence[Any], variables: Sequence[Any]) -> bool:
+    """Whether operands vary over manual axes of a mesh over which those captured did not.
+
+    Then no equation of JAX can be taken as it stands: where a replicated value meets a varying one
+    there is a cast, the transpose of which sums over the devices.
+    """
+    axes = _compat.varying_axes
+    return any(axes(x) - axes(v.aval) for x, v in zip(operands, variables, strict=True))
 
 
 def _is_no_unit(mark: _marks.Mark) -> bool:
