@@ -112,13 +112,13 @@ def assert_equal(got, want):
         np.testing.assert_array_equal(g, w)
 
 
-def operations(compiled):
-    """How often each operation stands in a compiled program.
+MOVES = ("bitcast", "constant", "copy", "get-tuple-element", "parameter", "tuple")
 
-    Without copies, of which the order of equals decides: XLA makes them where buffers are assigned.
-    """
+
+def operations(compiled):
+    """How often each operation that computes something stands in a compiled program."""
     found = re.findall(r"=\s+[^=]*?\s([a-z][\w-]*)\(", compiled.as_text())
-    return collections.Counter(name for name in found if name != "copy")
+    return collections.Counter(name for name in found if name not in MOVES)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -147,7 +147,7 @@ def test_the_identity_rewrite_is_the_same_text_and_computes_the_same(name):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_capture_of_a_program_is_that_program(name):
-    assert str(tj.capture(captured(name))(M, X)) == str(captured(name)) or name == "loops"
+    assert str(tj.capture(captured(name))(M, X)) == str(captured(name))
     assert_equal(tj.capture(captured(name))(M, X)(M, X), captured(name)(M, X))
 
 

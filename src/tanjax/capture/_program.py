@@ -225,7 +225,9 @@ class Program:
 
     def _replayed(self) -> Callable[..., list[Any]]:
         """Replay under a trace: JAX keeps the traces, linearisations and transposes of a `jit`."""
-        if any(isinstance(c, _compat.Tracer) for c in self.closed.consts):
+        # Under a capture equation by equation, so that those of this one are among the others.
+        shown = _marks.ACTIVE[0] and _marks.capturing()
+        if shown or any(isinstance(c, _compat.Tracer) for c in self.closed.consts):
             return lambda *operands: run(self.closed, operands)
         if self._inlined is None:
             flat = lambda *operands: run(self.closed, operands)
