@@ -198,11 +198,19 @@ class Program:
         self._operands(args, kwargs)
 
     def pruned(self, kinds: Sequence[str] = ()) -> Program:
-        """Without the equations that nobody needs; effects stay, and marks of some kinds."""
+        """Without the equations that nobody needs; effects stay, and marks of some kinds.
+
+        And what holds one of these, in a loop or a branch.
+        """
 
         def stays(eqn: Any) -> bool:
             mark = _marks.mark_of(eqn)
-            return mark is not None and mark.kind in kinds
+            if mark is not None and mark.kind in kinds:
+                return True
+            inner = [getattr(j, "jaxpr", j) for _, j in _jaxprs.inner_jaxprs(eqn)]
+            slots = mark.slots if mark is not None else ()
+            inner += [p.closed.jaxpr for s in slots for p in s.programs.values()]
+            return any(any(map(stays, j.eqns)) for j in inner)
 
         jaxpr = self.closed.jaxpr
         live = jaxpr.replace(eqns=_jaxprs.needed_equations(jaxpr, stays))
