@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal as OneOf
 
 from jaxtyping import PyTree
 
-from ._types import aval_text, type_text
+from ._types import aval_text, is_typed, type_text
 
 if TYPE_CHECKING:
     from ._program import Program
 
-Kind = OneOf["operation", "construct", "field", "class", "higher_order", "pullback", "primitive"]
+Kind = OneOf[
+    "operation", "construct", "field", "helper", "class", "higher_order", "pullback", "primitive"
+]
 
 
 class Variable:
@@ -112,8 +114,7 @@ class Equation:
         for x in self.inputs:
             skeleton = x.skeleton if isinstance(x, Variable) else None
             skeleton = skeleton.stored if type(skeleton) is Unitful else skeleton
-            plain = skeleton is None or hasattr(skeleton, "aval")
-            names.append("Dense" if plain else type(skeleton).__name__)
+            names.append(type(skeleton).__name__ if is_typed(skeleton) else "Dense")
         return tuple(names)
 
     def __repr__(self) -> str:

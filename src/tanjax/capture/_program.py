@@ -229,7 +229,7 @@ class Program:
         operands = self._operands(args, kwargs)
         if any(isinstance(x, _compat.Tracer) for x in operands):
             return self._joined(self._replayed()(*operands))
-        result = self._joined(run(self.closed, operands, lambda mark: mark.kind == "higher_order"))
+        result = self._joined(run(self.closed, operands, enters=_is_no_unit))
         if not self._holds_quantities:
             return result
         return planned_if_lost(self.name, self, self.__call__, args, kwargs, result)
@@ -295,6 +295,11 @@ def run(
         for v in last[i]:
             del env[v]
     return [read(v) for v in jaxpr.outvars]
+
+
+def _is_no_unit(mark: _marks.Mark) -> bool:
+    """Whether a call runs equation by equation outside of a trace, as what was captured did."""
+    return mark.kind in ("higher_order", "helper", "densify")
 
 
 def _placeholder(aval: Any) -> Any:
