@@ -31,6 +31,7 @@ from tanjax._marks import MOVING, Static
 
 from ._equations import Equation, Operand, Variable
 from ._print import program_text
+from ._replay import Replay
 from ._tracing import Traced, is_argument, is_result, trace
 from ._types import aval_text, is_typed
 from ._view import View, skeleton
@@ -216,8 +217,13 @@ class Program:
         if any(isinstance(x, _compat.Tracer) for x in operands):
             outs = self._replayed()(*operands)
         else:
-            outs = run(self.closed, operands, enters=lambda mark: mark.kind == "higher_order")
+            outs = self._eagerly(*operands)
         return _marks.join(t.out_tree, t.out_shape, outs)
+
+    @functools.cached_property
+    def _eagerly(self) -> Replay:
+        """Replay outside of a trace: operations are the compiled units that they were."""
+        return Replay(self.closed, enters=lambda mark: mark.kind == "higher_order")
 
     def _replayed(self) -> Callable[..., list[Any]]:
         """Replay under a trace: JAX keeps the traces, linearisations and transposes of a `jit`."""
@@ -250,10 +256,7 @@ class Program:
 def run(
     closed: Any, operands: Sequence[Any], enters: Callable[[_marks.Mark], bool] | None = None
 ) -> list[Any]:
-    """Evaluate a closed jaxpr; the calls for whose marks `enters` holds are entered.
-
-    Equation by equation outside of a trace: operations are the compiled units that they were.
-    """
+    """Evaluate a closed jaxpr; the calls for whose marks `enters` holds are entered."""
     jaxpr = closed.jaxpr
     env: dict[Any, Any] = {}
     read = lambda v: v.val if _jaxprs.is_literal(v) else env[v]
