@@ -66,8 +66,8 @@ class Mark:
     inside of others, `"helper"` and `"densify"`. `name`, as printed. `target`: what was called.
     `tree`, `shape`: of the arguments `(args, kwargs)`; `out_tree`, `out_shape` of the result.
     `slots`: of a higher-order function, its functions, and `closed`, how many operands hold what
-    these close over: they come first. `jaxpr`: what the call was traced to. Once asked for: `lost`, which array
-    types became dense in it; `compiled`, the call as a function.
+    these close over: they come first. `jaxpr`: what the call was traced to. Once asked for: `lost`,
+    which array types became dense in it; `compiled`, the call as a function.
     """
 
     __slots__ = (
