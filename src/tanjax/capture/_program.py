@@ -4,6 +4,8 @@ To see what a function of structured arrays and quantities does one wants equati
 `solve[Diagonal, Dense]`; to run it one wants what JAX compiles. Both are here: a program is a flat
 jaxpr of plain arrays, which replays with the bits of the function, and a typed view of it.
 
+    >>> import tanjax as tj
+    >>> d = x = jax.numpy.ones(3)
     >>> program = capture(lambda d, x: tj.solve(tj.Diagonal(d), x))(d, x)
     >>> print(program)
     { lambda ; a:f32[3] b:f32[3]. let
