@@ -35,6 +35,7 @@ from tanjax.transforms import planned_if_lost
 
 from ._equations import Equation, Operand, Variable
 from ._print import program_text
+from ._replay import Replay
 from ._tracing import Traced, is_argument, is_result, trace
 from ._types import aval_text, is_typed
 from ._view import View, skeleton
@@ -229,7 +230,7 @@ class Program:
         operands = self._operands(args, kwargs)
         if any(isinstance(x, _compat.Tracer) for x in operands):
             return self._joined(self._replayed()(*operands))
-        result = self._joined(run(self.closed, operands, enters=_is_no_unit))
+        result = self._joined(self._eagerly(*operands))
         if not self._holds_quantities:
             return result
         return planned_if_lost(self.name, self, self.__call__, args, kwargs, result)
@@ -242,6 +243,11 @@ class Program:
         """Whether a quantity is anywhere in the program."""
         t = self._traced
         return any(map(_has_quantity, (t.tree, t.out_tree))) or _computes_with(self.closed.jaxpr)
+
+    @functools.cached_property
+    def _eagerly(self) -> Replay:
+        """Replay outside of a trace: operations are the compiled units that they were."""
+        return Replay(self.closed, enters=_is_no_unit)
 
     def _replayed(self) -> Callable[..., list[Any]]:
         """Replay under a trace: JAX keeps the traces, linearisations and transposes of a `jit`."""
@@ -274,10 +280,7 @@ class Program:
 def run(
     closed: Any, operands: Sequence[Any], enters: Callable[[_marks.Mark], bool] | None = None
 ) -> list[Any]:
-    """Evaluate a closed jaxpr; the calls for whose marks `enters` holds are entered.
-
-    Equation by equation outside of a trace: operations are the compiled units that they were.
-    """
+    """Evaluate a closed jaxpr; the calls for whose marks `enters` holds are entered."""
     jaxpr = closed.jaxpr
     env: dict[Any, Any] = {}
     read = lambda v: v.val if _jaxprs.is_literal(v) else env[v]
