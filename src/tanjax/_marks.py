@@ -70,12 +70,13 @@ class Mark:
     structure. `name`, as printed. `target`: what was called, and can be called again.
     `tree`, `shape`: of the arguments `(args, kwargs)`; `out_tree`, `out_shape` of the result.
     `slots`: of a higher-order function, its functions, and `closed`, how many operands hold what
-    these close over: they come first. `jaxpr`: what the call was traced to.
+    these close over: they come first. `jaxpr`: what the call was traced to. Once asked for: `lost`,
+    which array types became dense in it; `compiled`, the call as a function.
     """
 
     __slots__ = (
-        "closed", "jaxpr", "kind", "name", "out_shape", "out_tree", "shape", "slots", "target",
-        "tree",
+        "closed", "compiled", "jaxpr", "kind", "lost", "name", "out_shape", "out_tree", "shape",
+        "slots", "target", "tree",
     )  # fmt: skip
 
     def __init__(self, kind: str, name: str, target: Any, tree: Any, shape: Shape) -> None:
@@ -86,6 +87,8 @@ class Mark:
         self.slots: Sequence[Any] = ()
         self.closed = 0
         self.jaxpr: Any = None
+        self.lost: tuple[str, ...] | None = None
+        self.compiled: Any = None
 
 
 class Label(str):

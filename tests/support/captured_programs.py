@@ -45,6 +45,7 @@ def start(seed):
 
 
 VECTORS, MATRICES, TYPED = ("x", "y"), ("m", "D", "S", "T"), ("D", "S", "T")
+CARRIED = (*VECTORS, *MATRICES, "s", "q", "r")
 TABLE = np.array([0.3, 0.7, 1.1])
 CLOSED = {"D": tj.Diagonal(TABLE), "q": TABLE * METRE, "x": np.array([0.2, 0.4, 0.6])}
 
@@ -54,7 +55,7 @@ def bounded(v):
     return jnp.tanh(v) + 0.1
 
 
-# -- single instructions: each (text, function of the values that changes them) ----------------------
+# -- single instructions: what it does as words, and as a function of the values ----------------
 
 
 class Draw:
@@ -232,9 +233,7 @@ class Draw:
 
     def _some(self):
         """The values that a loop carries; `n` is a number, and no loop changes its type."""
-        return sorted(
-            self.rng.sample(["x", "y", "m", "s", "D", "S", "T", "q", "r"], self.rng.randrange(1, 4))
-        )
+        return sorted(self.rng.sample(CARRIED, self.rng.randrange(1, 4)))
 
     def _inner(self, depth, size=2):
         some, body = self._some(), self.block(size, depth + 1)
@@ -312,7 +311,7 @@ class Draw:
     def _call(self, depth):
         jit = self.rng.choice([tj.jit, jax.jit])
         self.say(depth, f"compiled by {jit.__module__.split('.')[0]}:")
-        some, inner = self._inner(depth)
+        _, inner = self._inner(depth)
         return lambda env: jit(inner)(env)
 
     def _again(self, depth):
@@ -370,8 +369,7 @@ def _cast(v, like):
 
 def function(draw):
     """The program as a function of a tree of values."""
-    names = sorted(VECTORS + ("m", "s", "D", "S", "T", "q", "r"))
-    return lambda env: {k: v for k, v in draw.body(env).items() if k in names}
+    return lambda env: {k: v for k, v in draw.body(env).items() if k in CARRIED}
 
 
 def loss_of(f):
@@ -441,7 +439,7 @@ def main():
     while time.time() < end:
         words = Draw(seed).words
         try:
-            draw, found = check(seed)
+            _, found = check(seed)
         except Exception:
             found = {"raises": traceback.format_exc(limit=-6)}
         if found or options.one:
