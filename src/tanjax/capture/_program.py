@@ -35,7 +35,7 @@ from tanjax.transforms import planned_if_lost
 
 from ._equations import Equation, Operand, Variable
 from ._print import program_text
-from ._replay import Replay
+from ._replay import Replay, is_no_call, is_no_unit
 from ._tracing import Traced, is_argument, is_result, trace
 from ._types import aval_text, is_typed
 from ._view import View, skeleton
@@ -84,7 +84,6 @@ class Program:
         self.name = name
         self._traced = traced
         self._view: View | None = None
-        self._inlined: Any = None
 
     @classmethod
     def of_jaxpr(cls, closed: Any) -> Program:
@@ -233,7 +232,9 @@ class Program:
                 from ._interpreter import Interpreter
 
                 return Interpreter().run(self, args, kwargs)
-            return self._joined(self._replayed()(*operands))
+            if _marks.ACTIVE[0] and _marks.capturing():  # its equations are among the others
+                return self._joined(run(self.closed, operands))
+            return self._joined(self._traced_again(*operands))
         result = self._joined(self._eagerly(*operands))
         if not self._holds_quantities:
             return result
@@ -251,19 +252,12 @@ class Program:
     @functools.cached_property
     def _eagerly(self) -> Replay:
         """Replay outside of a trace: operations are the compiled units that they were."""
-        return Replay(self.closed, enters=_is_no_unit)
+        return Replay(self.closed, enters=is_no_unit)
 
-    def _replayed(self) -> Callable[..., list[Any]]:
-        """Replay under a trace: JAX keeps the traces, linearisations and transposes of a `jit`."""
-        # Under a capture equation by equation, so that those of this one are among the others.
-        shown = _marks.ACTIVE[0] and _marks.capturing()
-        if shown or any(isinstance(c, _compat.Tracer) for c in self.closed.consts):
-            return lambda *operands: run(self.closed, operands)
-        if self._inlined is None:
-            flat = lambda *operands: run(self.closed, operands)
-            flat.__name__ = self.name
-            self._inlined = jax.jit(flat, inline=True)
-        return self._inlined
+    @functools.cached_property
+    def _traced_again(self) -> Replay:
+        """Replay under a trace, with the equations that the function itself would trace."""
+        return Replay(self.closed, enters=is_no_call, units=False)
 
     def _operands(self, args: PyTree, kwargs: PyTree) -> list[Any]:
         """The arrays among arguments, if these are as captured."""
@@ -314,11 +308,6 @@ def varies(operands: Sequence[Any], variables: Sequence[Any]) -> bool:
     """
     axes = _compat.varying_axes
     return any(axes(x) - axes(v.aval) for x, v in zip(operands, variables, strict=True))
-
-
-def _is_no_unit(mark: _marks.Mark) -> bool:
-    """Whether a call runs equation by equation outside of a trace, as what was captured did."""
-    return mark.kind in ("higher_order", "helper", "densify")
 
 
 def _placeholder(aval: Any) -> Any:
