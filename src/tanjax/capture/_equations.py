@@ -9,12 +9,14 @@ from jaxtyping import PyTree
 
 from tanjax import _compat
 
-from ._types import aval_text, type_text
+from ._types import aval_text, is_typed, type_text
 
 if TYPE_CHECKING:
     from ._program import Program
 
-Kind = OneOf["operation", "construct", "field", "class", "higher_order", "pullback", "primitive"]
+Kind = OneOf[
+    "operation", "construct", "field", "helper", "class", "higher_order", "pullback", "primitive"
+]
 
 
 class Variable:
@@ -124,8 +126,7 @@ class Equation:
         for x in self.inputs:
             skeleton = x.skeleton if isinstance(x, Variable) else None
             skeleton = skeleton.stored if type(skeleton) is Unitful else skeleton
-            plain = skeleton is None or hasattr(skeleton, "aval")
-            names.append("Dense" if plain else type(skeleton).__name__)
+            names.append(type(skeleton).__name__ if is_typed(skeleton) else "Dense")
         return tuple(names)
 
     def __repr__(self) -> str:

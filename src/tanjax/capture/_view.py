@@ -113,7 +113,7 @@ class View:
 
     def _add(self, eqn: Any) -> None:
         mark = mark_of(eqn)
-        if mark is None or mark.kind == "densify" or not _fits(mark, eqn):
+        if mark is None or not _fits(mark, eqn):
             self._add_primitive(eqn)
             return
         consts, moving = eqn.invars[: mark.closed], eqn.invars[mark.closed :]
@@ -147,8 +147,9 @@ class View:
             _skeleton(mark.out_tree, mark.out_shape, eqn.outvars), is_leaf=is_typed
         )
         outputs = [None if isinstance(o, Static) else self.define(o) for o in outs]
+        kind, name = ("helper", mark.kind) if mark.kind == "densify" else (mark.kind, mark.name)
         self._emit(
-            mark.kind, mark.name, [*closures, *shown], outputs, params=params, programs=programs,
+            kind, name, [*closures, *shown], outputs, params=params, programs=programs,
             target=mark.target, eqn=eqn, call=(tree, items), out_tree=(out_tree, outs),
             slots=slots, lost=functools.partial(_lost, mark, eqn),
         )  # fmt: skip
