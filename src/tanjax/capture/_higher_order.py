@@ -30,6 +30,7 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax import _marks
+from tanjax._compat import Tracer
 from tanjax._errors import CaptureError, describe, message
 from tanjax._marks import ACTIVE, Mark, Static, capturing, join, labelled, split
 from tanjax._typing import Function
@@ -158,12 +159,12 @@ def emit(
         _explain(error, name)
         raise
     consts = _closed_over(slots, closed.consts)
-    taken = [consts[id(c)][0] for c in closed.consts]
 
     def again(*operands: Any) -> PyTree:
-        own, given = [operands[i] for i in taken], operands[len(consts) :]
+        own = [operands[consts[id(c)][0]] if id(c) in consts else c for c in closed.consts]
         out_tree, out_shape = result
-        return join(out_tree, out_shape, jax.core.eval_jaxpr(closed.jaxpr, own, *given))
+        outs = jax.core.eval_jaxpr(closed.jaxpr, own, *operands[len(consts) :])
+        return join(out_tree, out_shape, outs)
 
     mark = Mark("higher_order", name, public, tree, shape)
     mark.slots, mark.closed = slots, len(consts)
@@ -175,10 +176,13 @@ def emit(
 
 
 def _closed_over(slots: Sequence[Slot], others: Sequence[Any]) -> dict[int, tuple[int, Any]]:
-    """What the programs of a call close over, and the call itself: by identity, with its place."""
+    """What is an operand of a call, by identity, with its place.
+
+    What the programs close over, and what else is traced; arrays of the definition stay inside.
+    """
     programs = [p for slot in slots for p in slot.programs.values()]
     consts = {id(c): c for p in programs for c in p.closed.consts}
-    consts |= {id(c): c for c in others}
+    consts |= {id(c): c for c in others if isinstance(c, Tracer)}
     found = {key: (i, c) for i, (key, c) in enumerate(consts.items())}
     for slot in slots:
         slot.places = {key: i for key, (i, _) in found.items()}
