@@ -59,7 +59,7 @@ class Row:
 
     def values(self) -> list[str]:
         """The row as text."""
-        ms = [f"{s * 1e3:,.2f}" for s in (self.seconds, self.base_seconds)]
+        ms = [f"{s * 1e3:,.2f}" if s else "" for s in (self.seconds, self.base_seconds)]
         budget = f"≤ {self.budget:g}" if self.budget else ""
         return [self.name, ms[0], self.base, ms[1], f"{self.ratio:.2f}", budget]
 
@@ -172,14 +172,22 @@ def compare(
         for name, other, most in pairs:
             best = [min(times.rounds[k]) for k in (name, other)]
             yield Row(group, name, best[0], other, best[1], times.ratio(name, other), most)
-    same = _operations(compiled, args) == _operations(replayed, args)
-    yield Row(group, f"the same compiled operations: {'yes' if same else 'NO'}", 0, "", 0, 1)
+    ours, plain = (_operations(f, args) for f in (replayed, compiled))
+    name = f"operations compiled: {ours} of the replay, {plain} of the function"
+    yield Row(group, name, 0, "", 0, ours / plain, budget["operations_ratio"])
 
 
-def _operations(compiled: Any, args: tuple[Any, ...]) -> list[str]:
-    """The operations of a compiled program, without names."""
+_MOVES = ("bitcast", "constant", "copy", "get-tuple-element", "parameter", "tuple")
+
+
+def _operations(compiled: Any, args: tuple[Any, ...]) -> int:
+    """How many operations of a compiled program compute something.
+
+    XLA numbers them and decides by the order about a fusion more or less.
+    """
     text = compiled.lower(*args).compile().as_text()
-    return sorted(re.findall(r" = \S+ ([a-z][a-z-]*)\(", text))
+    found = re.findall(r"=\s+[^=]*?\s([a-z][\w-]*)\(", text)
+    return sum(name not in _MOVES for name in found)
 
 
 def higher_order(options: argparse.Namespace) -> Iterator[Higher]:
@@ -210,7 +218,6 @@ def violations(
 ) -> list[str]:
     """One line per exceeded budget."""
     found = [f"{r.group}: {r.name}: {r.ratio:.2f}" for r in rows if 0 < r.budget < r.ratio]
-    found += [f"{r.group}: {r.name}" for r in rows if r.name.endswith("NO")]
     found += [
         f"{h.name}: {h.more * 1e3:.2f} ms per equation"
         for h in higher

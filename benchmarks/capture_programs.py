@@ -96,8 +96,9 @@ def calls_without_gate() -> Iterator[tuple[str, Callable[[], Any], Callable[[], 
     x = jnp.ones(N)
     nothing(x)
     nothing._compiled.update(dict.fromkeys(nothing._compiled, lambda *args: None))
-    bare = _without_gate(type(nothing).__call__)
-    yield "an operation", lambda: nothing(x), lambda: bare(nothing, x)
+    call = type(nothing).__call__
+    bare = _without_gate(call)
+    yield "an operation", lambda: call(nothing, x), lambda: bare(nothing, x)
     q, r = x * tj.unit("m"), x * tj.unit("s")
     multiply = type(q).__mul__
     bare_product = _without_gate(multiply)
