@@ -4,6 +4,7 @@ from . import rules as rules, units as units
 from ._errors import (
     AliasError as AliasError,
     CaptureError as CaptureError,
+    CaptureWarning as CaptureWarning,
     CheckFailure as CheckFailure,
     ConvergenceError as ConvergenceError,
     CotangentError as CotangentError,
@@ -90,10 +91,12 @@ from .capture import (
     jacrev as jacrev,
     jit as jit,
     jvp as jvp,
+    linearize as linearize,
     map as map,
     scan as scan,
     switch as switch,
     value_and_grad as value_and_grad,
+    vjp as vjp,
     vmap as vmap,
     while_loop as while_loop,
 )
@@ -181,9 +184,7 @@ from .registry import (
 )
 from .transforms import (
     custom_vjp as custom_vjp,
-    linearize as linearize,
     scale_graph as scale_graph,
-    vjp as vjp,
 )
 from .units import unit as unit
 

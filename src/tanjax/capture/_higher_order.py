@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
@@ -30,7 +31,7 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax import _marks
-from tanjax._errors import CaptureError, describe, message
+from tanjax._errors import CaptureError, describe, message, outside
 from tanjax._marks import ACTIVE, Mark, Static, capturing, join, labelled, split
 from tanjax._typing import Function
 
@@ -205,9 +206,20 @@ def _is_function(x: PyTree) -> bool:
 
 
 def _explain(error: Exception, name: str) -> None:
-    """Say in which equation it happened, once."""
-    if not getattr(error, "__notes__", None):
-        error.add_note(f"In the equation `{name}` of a program that is being captured.")
+    """Say in which equation it happened, and in which line, once."""
+    if not any(n.startswith("In the equation") for n in getattr(error, "__notes__", ())):
+        line = called_from()
+        where = f", {line}" if line else ""
+        error.add_note(f"In the equation `{name}` of a program that is being captured{where}.")
+
+
+def called_from() -> str:
+    """The line of the user's program that is running, as `file:line (function)`."""
+    try:
+        frame = sys._getframe(outside() - 1)
+    except ValueError:
+        return ""
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
 
 
 def require_function(where: str, f: Any) -> None:

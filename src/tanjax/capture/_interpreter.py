@@ -14,12 +14,13 @@ handler may return another array type, and inner programs are walked too.
 
 Sharp edges. A carry of a loop keeps its type: who changes it in the body must change the initial
 value too. Bodies of `jax.custom_jvp`, `jax.custom_vjp` and `shard_map` are not walked: their
-derivatives and layouts are their own.
+derivatives and layouts are their own. A `CaptureWarning` says so where a handler would apply.
 """
 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -27,7 +28,7 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax import _compat, _marks
-from tanjax._errors import CaptureError, RegistrationError, message
+from tanjax._errors import CaptureError, CaptureWarning, RegistrationError, message, outside
 
 from ._equations import Equation, Literal, Operand, SlotView, Variable
 from ._loops import walk_loop
@@ -146,6 +147,7 @@ class Interpreter:
             found = walk_loop(equation, self.run, args)
             if found is not None:
                 return found
+            self._warn_if_skipped(equation)
         return _compat.bind_again(eqn, args)
 
     def _higher_order(self, equation: Equation, args: Any, kwargs: Any) -> PyTree:
@@ -192,6 +194,26 @@ class Interpreter:
             if key is not None and _hashable(key) and key in handlers:
                 return handlers[key]
         return handlers.get(equation.name)
+
+    def _handles_in(self, program: Program) -> bool:
+        """Whether there is a handler for anything in a program."""
+        inner = lambda e: any(map(self._handles_in, e.programs.values()))
+        return any(self._handler(e) or inner(e) for e in program)
+
+    def _warn_if_skipped(self, equation: Equation) -> None:
+        """Say that the body of an equation is not walked, where a handler would have applied."""
+        if any(map(self._handles_in, equation.programs.values())):
+            at = f"at: {equation.source}"
+            warnings.warn(
+                message(
+                    f"{type(self).__name__}: the body of `{equation.name}` is not walked.",
+                    *([at] if equation.source else []),
+                    "why: its derivative or layout was written for that body, and fits no other.",
+                    hint=f'handle the equation: `@tj.handles("{equation.name}")`.',
+                ),
+                CaptureWarning,
+                stacklevel=outside(),
+            )
 
     def _concerns(self, program: Program) -> bool:
         """Whether anything in a program could be handled: others run as they are."""
