@@ -153,7 +153,7 @@ def test_while_loops_and_dynamic_bounds_have_forward_mode():
     assert [e.name for e in program if e.programs] == ["while_loop", "fori_loop", "for_loop"]
     assert list(program[0].programs) == ["cond_fun", "body_fun"] or "cond_fun" in str(program)
     for n in (3, 0):
-        push = lambda g: jax.jit(lambda x: jax.jvp(lambda x: g(n, x), (x,), (x,)))
+        push = lambda g, n=n: jax.jit(lambda x: jax.jvp(lambda x: g(n, x), (x,), (x,)))
         assert is_same(push(program)(X), push(f)(X))
 
 
