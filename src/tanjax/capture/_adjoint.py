@@ -34,17 +34,17 @@ from ._types import CapturedClass, is_typed, type_text
 
 @functools.partial(higher_order, curried=True, name="adjoint")
 def _adjoint(f: Function) -> Function:
-    def adjoint_of(*args: PyTree) -> PyTree:
+    def adjoint_of(*args: PyTree, **kwargs: PyTree) -> PyTree:
         if not args:
-            return f()
+            return f(**kwargs)
         *fixed, y = args
         space = Space(y)
-        closed, out = space.trace(lambda x: f(*fixed, x))
+        closed, out = space.trace(lambda x: f(*fixed, x, **kwargs))
         if _is_constructive(out):
-            return f(*args)
+            return f(*args, **kwargs) if jax.tree.leaves(out) else out
         pull, like = functools.partial(space.pull, linear_transpose(closed)), space.like(out)
         try:
-            (bar,) = transforms.natural_pullback((y,), like, pull, _conj(y))
+            (bar,) = transforms.natural_pullback((space.y,), like, pull, _conj(space.y))
         except CaptureError:
             raise
         except Exception as error:
@@ -90,7 +90,7 @@ class Space:
     """The space of a value: its stored numbers, and how it is put together from them."""
 
     def __init__(self, y: PyTree) -> None:
-        self.y = y
+        self.y = y = jax.tree.map(lambda x: jnp.asarray(x) if is_inexact(x) else x, y)
         self.leaves, self.tree = jax.tree.flatten(y)
         self.moves = [is_inexact(x) for x in self.leaves]
 

@@ -56,7 +56,7 @@ def _for_loop(body: Function, start: int, stop: int, step: int, *state: PyTree) 
 
     def once(k: Any, state: PyTree) -> PyTree:
         out = body(start + k * step, *state)
-        return (out,) if len(state) == 1 else tuple(out)
+        return (out,) if len(state) == 1 else tuple(out if state or out is not None else ())
 
     out = transforms.fori_loop(0, count, once, state)
     return out[0] if len(state) == 1 else out
@@ -67,7 +67,7 @@ def for_loop(start: int, stop: int, step: int = 1) -> Function:
 
     **Arguments:** `start`, `stop`, `step`: as of `range`; traced ones make a loop that has no
     reverse mode. Then `body(i, *state)`, which returns the new state: one value where the state is
-    one, a tuple otherwise. Then the initial state.
+    one, a tuple otherwise, or `None` where there is none. Then the initial state.
     **Returns:** the final state; the initial one if there are no trips.
     **Raises:** `ValueError` if `step` is 0; `UnitError` if a dimension changes in the body.
     **Derivative:** both modes for static bounds.
