@@ -81,7 +81,7 @@ def kept(d, x):
 
 
 def compiled(d, x):
-    return tj.jit(lambda x, n: x * d * n, static_argnums=1)(x, 3)
+    return tj.jit(lambda x, n: x * d * n, static_argnums=1, scale=False)(x, 3)
 
 
 def pulled(d, x):
@@ -259,8 +259,14 @@ def test_jax_transformations_inside_show_what_is_in_them():
         y = jax.vmap(lambda s: tj.matmul(a, y) * s)(y).sum(0)
         return own(y) + jax.grad(lambda y: tj.matmul(a, y).sum())(y)
 
-    program = captured(f, X)
+    program = tj.capture(f)(X)
     assert list(names(program)).count("matmul") >= 4
+    value, push = jax.jit(f)(X), lambda g: jax.jit(lambda x: jax.jvp(g, (x,), (x,)))
+    assert is_same(jax.jit(program)(X), value)
+    assert is_same(push(program)(X), push(f)(X))
+    for walked in (tj.Interpreter()(f), tj.Interpreter().rewrite(program)):
+        assert is_same(jax.jit(walked)(X), value)
+        assert is_same(push(walked)(X), push(f)(X))
 
 
 def test_nothing_is_captured_before_and_after():
@@ -268,7 +274,7 @@ def test_nothing_is_captured_before_and_after():
     plain = str(jax.make_jaxpr(f)(X))
     assert "fori_loop" in str(tj.capture(f)(X))
 
-    def fails(x):
+    def fails(i, x):
         raise RuntimeError("of the user")
 
     with pytest.raises(RuntimeError, match="of the user"):

@@ -49,6 +49,17 @@ def handles(*what: Any) -> Callable[[F], F]:
     **Returns:** a decorator of a method `(self, equation, *args, **kwargs)`, which gets the values
     that the equation is called with and returns its result.
     **Raises:** `RegistrationError` if there is nothing to handle.
+
+    >>> import jax.numpy as jnp, tanjax as tj
+    >>> class Show(tj.Interpreter):
+    ...     @tj.handles("sin", tj.scan)
+    ...     def show(self, equation, *args, **kwargs):
+    ...         print(equation)
+    ...         return self.default(equation, *args, **kwargs)
+    >>> f = lambda x: tj.scan(lambda c, _: (jnp.sin(c), None), x, length=2)[0]
+    >>> y = Show()(f)(1.0)
+    <higher_order scan: f32[] -> f32[]>
+    <primitive sin: f32[] -> f32[]>
     """
     if not what or not all(callable(w) or isinstance(w, str) for w in what):
         raise RegistrationError(
@@ -63,7 +74,20 @@ def handles(*what: Any) -> Callable[[F], F]:
 
 
 class Interpreter:
-    """Runs captured programs; subclasses say with `tj.handles` what some equations mean."""
+    """Runs captured programs; subclasses say with `tj.handles` what some equations mean.
+
+    A subclass that overrides a method which handles something handles it in its own way. A handler
+    for a class handles its subclasses; among several the nearest to the class that was made.
+
+    >>> import jax.numpy as jnp, tanjax as tj
+    >>> class Half(tj.Interpreter):
+    ...     @tj.handles(tj.solve)
+    ...     def solve(self, equation, a, b):
+    ...         return tj.solve(a, b) / 2
+    >>> f = lambda d, x: tj.solve(tj.Diagonal(d), x)
+    >>> Half()(f)(jnp.array([1.0, 2.0]), jnp.array([2.0, 2.0]))
+    Array([1. , 0.5], dtype=float32)
+    """
 
     _handlers: dict[Any, Callable[..., Any]] = {}  # noqa: RUF012  (one per class)
 

@@ -251,10 +251,14 @@ class Program:
 
     def _replayed(self) -> Callable[..., list[Any]]:
         """Replay under a trace: JAX keeps the traces, linearisations and transposes of a `jit`."""
+
+        def flat(*operands: Any) -> list[Any]:
+            # Entered, what was no unit: cotangents are summed in the order of the function's own.
+            return run(self.closed, operands, None if _marks.capturing() else _is_no_unit)
+
         if any(isinstance(c, _compat.Tracer) for c in self.closed.consts):
-            return lambda *operands: run(self.closed, operands)
+            return flat
         if self._inlined is None:
-            flat = lambda *operands: run(self.closed, operands)
             flat.__name__ = self.name
             self._inlined = jax.jit(flat, inline=True)
         return self._inlined
@@ -301,8 +305,8 @@ def run(
 
 
 def _is_no_unit(mark: _marks.Mark) -> bool:
-    """Whether a call runs equation by equation outside of a trace, as what was captured did."""
-    return mark.kind in ("higher_order", "helper", "densify")
+    """Whether a call was no unit to JAX when what was captured ran: it is replayed as its parts."""
+    return mark.kind in ("higher_order", "pullback", "class", "helper", "densify")
 
 
 def _placeholder(aval: Any) -> Any:

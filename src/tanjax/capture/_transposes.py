@@ -41,7 +41,7 @@ def linear_transpose(closed: Any) -> Callable[[Sequence[Any]], list[Any]]:
         run = lambda *x: jax.core.eval_jaxpr(jaxpr, closed.consts, *x)
         try:
             return list(jax.linear_transpose(run, *map(_like, avals))(list(cts)))
-        except NotImplementedError:  # the walk says in which line
+        except Exception:  # the walk says what it is, and in which line
             return walked(cts)
 
     def walked(cts: Sequence[Any]) -> list[Any]:
