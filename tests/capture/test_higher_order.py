@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from captured_programs import body_of, captured, is_same, names
+from captured_programs import body_of, captured, is_same, names, total
 
 X = jnp.asarray([0.5, -1.0, 2.0])
 B = jnp.asarray([1.0, 2.0, -0.5])
@@ -151,7 +151,7 @@ def test_while_loops_and_dynamic_bounds_have_forward_mode():
 
     program = captured(f, 3, X, derivative=False)
     assert [e.name for e in program if e.programs] == ["while_loop", "fori_loop", "for_loop"]
-    assert list(program[0].programs) == ["cond_fun", "body_fun"] or "cond_fun" in str(program)
+    assert list(body_of(program, "while_loop")) == ["cond_fun", "body_fun"]
     for n in (3, 0):
         push = lambda g, n=n: jax.jit(lambda x: jax.jvp(lambda x: g(n, x), (x,), (x,)))
         assert is_same(push(program)(X), push(f)(X))
@@ -376,3 +376,17 @@ def test_controlled_functions_of_adjoints():
     assert [e.name for e in inner] == ["adjoint"]
     tree = tj.ctrl(lambda s: {"a": 2 * s["a"]}, (1,))({"a": states[:2]})
     np.testing.assert_array_equal(tree["a"], states[:2] * np.array([[1.0], [2.0]]))
+
+
+def test_shard_map_shows_its_body_and_holds_replays():
+    mesh = jax.sharding.Mesh(jax.devices()[:1], ("rows",))
+    spec = jax.sharding.PartitionSpec("rows")
+    mapped = lambda f: jax.shard_map(f, mesh=mesh, in_specs=(spec, spec), out_specs=spec)
+    solve = lambda d, x: tj.solve(tj.Diagonal(d), tj.quantity(x, "m")).to("km").value
+    outside = tj.capture(mapped(solve))(B, X)
+    assert "solve" in names(outside)
+    grad = lambda f: jax.jit(jax.grad(functools.partial(total, f)))(B, X)
+    expected = jax.jit(solve)(B, X)
+    for f in (outside, mapped(tj.capture(solve)(B, X))):
+        assert is_same(jax.jit(f)(B, X), expected)
+        assert is_same(grad(f), grad(mapped(solve)))

@@ -124,10 +124,7 @@ def test_another_type_is_dispatched_on():
             return jnp.diag(d)
 
     program = Dense().rewrite(tj.capture(lambda d, x: tj.matmul(tj.Diagonal(d), x))(D, X))
-    (product,) = [
-        e for e in program if e.name in ("matmul", "dot_general") or e.kind == "operation"
-    ]
-    assert set(product.types) == {"Dense"}
+    assert [e.types for e in program if e.name == "matmul"] == [("Dense", "Dense")]
     np.testing.assert_allclose(program(D, X), D * X)
 
 
@@ -185,10 +182,8 @@ def test_dead_equations_go_and_effects_stay(capfd):
         return tj.solve(tj.Symmetric(jnp.outer(d, d)), x)
 
     program = Gone().rewrite(tj.capture(g)(D, X))
-    assert [e.name for e in program] == ["slice", "squeeze", "debug_print"] or "solve" not in str(
-        program
-    )
-    assert "outer" not in str(program)
+    assert not [e.name for e in program if e.kind != "primitive"]
+    assert "mul" not in str(program)
     assert "debug" in str(program)
     assert is_same(program(D, X), X)
     jax.effects_barrier()
@@ -231,9 +226,6 @@ def test_a_rule_that_came_later_is_seen_by_a_rewrite():
     assert "densify" in before
     assert str(program) == before
     assert "densify" not in str(tj.Interpreter().rewrite(program))
-
-
-CUSTOM = {}
 
 
 @jax.custom_jvp
