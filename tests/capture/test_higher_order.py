@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from captured_programs import body_of, captured, is_same, names, total
+from program_checks import body_of, captured, is_same, names, total
 
 X = jnp.asarray([0.5, -1.0, 2.0])
 B = jnp.asarray([1.0, 2.0, -0.5])

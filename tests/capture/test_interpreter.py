@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from captured_programs import body_of, is_same, names
+from program_checks import body_of, is_same, names
 
 X = jnp.asarray([0.5, -1.0, 2.0])
 D = jnp.asarray([1.0, 2.0, 4.0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from captured_programs import is_same
+from program_checks import is_same
 
 
 @tj.higher_order(curried=True)
