@@ -256,11 +256,16 @@ class Program:
     def _replayed(self) -> Callable[..., list[Any]]:
         """Replay under a trace: JAX keeps the traces, linearisations and transposes of a `jit`."""
         # Under a capture equation by equation, so that those of this one are among the others.
-        shown = _marks.ACTIVE[0] and _marks.capturing()
-        if shown or any(isinstance(c, _compat.Tracer) for c in self.closed.consts):
+        if _marks.ACTIVE[0] and _marks.capturing():
             return lambda *operands: run(self.closed, operands)
+
+        def flat(*operands: Any) -> list[Any]:
+            # Entered, what was no unit: cotangents are summed in the order of the function's own.
+            return run(self.closed, operands, _is_no_unit)
+
+        if any(isinstance(c, _compat.Tracer) for c in self.closed.consts):
+            return flat
         if self._inlined is None:
-            flat = lambda *operands: run(self.closed, operands)
             flat.__name__ = self.name
             self._inlined = jax.jit(flat, inline=True)
         return self._inlined
@@ -317,8 +322,8 @@ def varies(operands: Sequence[Any], variables: Sequence[Any]) -> bool:
 
 
 def _is_no_unit(mark: _marks.Mark) -> bool:
-    """Whether a call runs equation by equation outside of a trace, as what was captured did."""
-    return mark.kind in ("higher_order", "helper", "densify")
+    """Whether a call was no unit to JAX when what was captured ran: it is replayed as its parts."""
+    return mark.kind in ("higher_order", "pullback", "class", "helper", "densify")
 
 
 def _placeholder(aval: Any) -> Any:
