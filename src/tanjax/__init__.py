@@ -1,5 +1,7 @@
 """tanjax: an autodiff rule framework with natural and structural tangents, on JAX."""
 
+from typing import TYPE_CHECKING
+
 from . import rules as rules, units as units
 from ._errors import (
     AliasError as AliasError,
@@ -74,28 +76,11 @@ from .capture import (
     Interpreter as Interpreter,
     Program as Program,
     adjoint as adjoint,
-    associative_scan as associative_scan,
     capture as capture,
-    checkpoint as checkpoint,
-    cond as cond,
     ctrl as ctrl,
     for_loop as for_loop,
-    fori_loop as fori_loop,
-    grad as grad,
     handles as handles,
-    hessian as hessian,
     higher_order as higher_order,
-    jacfwd as jacfwd,
-    jacobian as jacobian,
-    jacrev as jacrev,
-    jit as jit,
-    jvp as jvp,
-    map as map,
-    scan as scan,
-    switch as switch,
-    value_and_grad as value_and_grad,
-    vmap as vmap,
-    while_loop as while_loop,
 )
 from .dispatch import (
     EighResult as EighResult,
@@ -186,6 +171,47 @@ from .transforms import (
     vjp as vjp,
 )
 from .units import unit as unit
+
+if not TYPE_CHECKING:  # under `tj.capture` each call of these is an equation
+    from .capture import (
+        associative_scan as associative_scan,
+        checkpoint as checkpoint,
+        cond as cond,
+        fori_loop as fori_loop,
+        grad as grad,
+        hessian as hessian,
+        jacfwd as jacfwd,
+        jacobian as jacobian,
+        jacrev as jacrev,
+        jit as jit,
+        jvp as jvp,
+        map as map,
+        scan as scan,
+        switch as switch,
+        value_and_grad as value_and_grad,
+        vmap as vmap,
+        while_loop as while_loop,
+    )
+else:  # outside of it they are what they are here, where they are documented
+    from .transforms import (
+        associative_scan as associative_scan,
+        checkpoint as checkpoint,
+        cond as cond,
+        fori_loop as fori_loop,
+        grad as grad,
+        hessian as hessian,
+        jacfwd as jacfwd,
+        jacobian as jacobian,
+        jacrev as jacrev,
+        jit as jit,
+        jvp as jvp,
+        map as map,
+        scan as scan,
+        switch as switch,
+        value_and_grad as value_and_grad,
+        vmap as vmap,
+        while_loop as while_loop,
+    )
 
 _MOVED_TO_RULES = ("TangentType", "lowering", "operations", "packs", "registered_array_types")
 

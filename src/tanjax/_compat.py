@@ -288,15 +288,17 @@ def _self_test() -> None:
         raise ValueError("the linear primitive gave a wrong derivative")
 
 
+_NOT_THE_USERS = (*(str(pathlib.Path(f).parent) for f in (__file__, jax.__file__)), "<string>")
+
+
 def source_of(eqn: Any) -> str:
     """The line of the user's program that an equation comes from, as `file:line (function)`.
 
     Empty where there is none: the equation is JAX's or ours.
     """
     traceback = eqn.source_info.traceback
-    others = (*(str(pathlib.Path(f).parent) for f in (__file__, jax.__file__)), "<string>")
     for frame in traceback.frames if traceback else ():
-        if not frame.file_name.startswith(others):
+        if not frame.file_name.startswith(_NOT_THE_USERS):
             return f"{frame.file_name}:{frame.line_num} ({frame.function_name})"
     return ""
 
@@ -341,7 +343,7 @@ def jax_function_of(eqn: Any) -> str | None:
     """The name of JAX's own function that a call equation runs; `None` for everybody else's."""
     info = getattr(getattr(eqn.params.get("jaxpr"), "jaxpr", None), "debug_info", None)
     name, _, place = str(getattr(info, "func_src_info", "")).partition(" at ")
-    return name if place.startswith(str(pathlib.Path(jax.__file__).parent)) else None
+    return name if place.startswith(_NOT_THE_USERS[1]) else None
 
 
 @functools.cache

@@ -17,14 +17,17 @@ with marks apart from those without. Marks live in the jaxprs that show them, an
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from . import _compat
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 ACTIVE = [0]
 _MOST = 1024  # marks kept per operation: they grow with the shapes that a process meets
@@ -62,16 +65,18 @@ Shape = tuple[Any, ...]  # per leaf: `MOVING`, or the `Static` that stands there
 class Mark:
     """What a call was: everything that a typed view of its equation needs.
 
-    **Fields:** `kind`: `"operation"`, `"class"`, `"higher_order"`, `"pullback"`, or of what stays
-    inside of others, `"helper"` and `"densify"`. `name`, as printed. `target`: what was called.
+    **Fields:** `kind`: `"operation"`, `"class"`, `"higher_order"`, `"pullback"`; `"helper"`, what
+    constructors and queries of arrays compute; `"densify"`, inside of an operation that loses
+    structure. `name`, as printed. `target`: what was called, and can be called again.
     `tree`, `shape`: of the arguments `(args, kwargs)`; `out_tree`, `out_shape` of the result.
     `slots`: of a higher-order function, its functions, and `closed`, how many operands hold what
-    these close over: they come first. `jaxpr`: what the call was traced to.
+    these close over: they come first. `jaxpr`: what the call was traced to. Once asked for: `lost`,
+    which array types became dense in it; `compiled`, the call as a function.
     """
 
     __slots__ = (
-        "closed", "jaxpr", "kind", "name", "out_shape", "out_tree", "shape", "slots", "target",
-        "tree",
+        "closed", "compiled", "jaxpr", "kind", "lost", "name", "out_shape", "out_tree", "shape",
+        "slots", "target", "tree",
     )  # fmt: skip
 
     def __init__(self, kind: str, name: str, target: Any, tree: Any, shape: Shape) -> None:
@@ -82,6 +87,8 @@ class Mark:
         self.slots: Sequence[Any] = ()
         self.closed = 0
         self.jaxpr: Any = None
+        self.lost: tuple[str, ...] | None = None
+        self.compiled: Any = None
 
 
 class Label(str):
@@ -183,6 +190,19 @@ def marked(
     if mark.jaxpr is None:
         mark.jaxpr = jitted.trace(*moving).jaxpr
     return join(mark.out_tree, mark.out_shape, outs)
+
+
+def helper(name: str, function: F, mode: Callable[[], Hashable] = tuple) -> F:
+    """A function of arrays whose captured calls are one equation, whatever it computes."""
+    marks: dict[Any, Any] = {}
+
+    @functools.wraps(function, updated=())
+    def call(*args: PyTree) -> PyTree:
+        if ACTIVE[0] and capturing():
+            return marked("helper", name, call, function, args, {}, marks, mode())
+        return function(*args)
+
+    return call  # type: ignore[return-value]
 
 
 def mark_of(eqn: Any) -> Mark | None:

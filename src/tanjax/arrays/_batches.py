@@ -25,8 +25,10 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._errors import ShapeError, message
+from tanjax._marks import helper
 from tanjax._typing import Function, Natural, Primal, Shape
 
+from ._densify import densify_mode
 from ._leaves import as_array
 from ._table import is_own, is_structured
 
@@ -118,7 +120,8 @@ def map_methods(cls: Any) -> None:
     """Let the methods that a class defines for one array serve a batch."""
     for name, core_ndim in METHODS.items():
         if inspect.isfunction(cls.__dict__.get(name)):
-            setattr(cls, name, _over_batch(cls.__dict__[name], core_ndim))
+            method = _over_batch(cls.__dict__[name], core_ndim)
+            setattr(cls, name, helper(name, method, densify_mode) if name == "to_dense" else method)
 
 
 def _over_batch(method: Function, core_ndim: int | None) -> Function:

@@ -72,8 +72,13 @@ def densified(x: Primal, operation: str, hint: str) -> Shaped[DenseArray, " ..."
     **Raises:** `NoRuleError` under `"error"`; warns `DensifyWarning` under `"warn"`.
     """
     announce(x, operation, hint)
+    return _formed(x)
+
+
+def _formed(x: Primal) -> Shaped[DenseArray, " ..."]:
+    """The dense array of one that has been announced."""
     if ACTIVE[0] and capturing():
-        return marked("densify", type(x).__name__, densified, dense, (x,), {}, _MARKS)
+        return marked("densify", type(x).__name__, _formed, dense, (x,), {}, _MARKS)
     return dense(x)
 
 

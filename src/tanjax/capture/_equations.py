@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal as OneOf
 
 from jaxtyping import PyTree
 
-from ._types import aval_text, type_text
+from tanjax import _compat
+
+from ._types import aval_text, is_typed, type_text
 
 if TYPE_CHECKING:
     from ._program import Program
 
-Kind = OneOf["operation", "construct", "field", "class", "higher_order", "pullback", "primitive"]
+Kind = OneOf[
+    "operation", "construct", "field", "helper", "class", "higher_order", "pullback", "primitive"
+]
 
 
 class Variable:
@@ -76,8 +80,8 @@ class Equation:
     """
 
     __slots__ = (
-        "call", "eqn", "inputs", "kind", "lost", "name", "out_tree", "outputs", "params",
-        "programs", "slots", "source", "target",
+        "_lost", "_place", "call", "eqn", "inputs", "kind", "name", "out_tree", "outputs",
+        "params", "programs", "slots", "target",
     )  # fmt: skip
 
     def __init__(
@@ -89,19 +93,29 @@ class Equation:
         *,
         params: Mapping[str, Any] | None = None,
         programs: Mapping[str, Program] | None = None,
-        source: str = "",
+        place: Any = None,
         target: Any = None,
         eqn: Any = None,
         call: Any = None,
         out_tree: Any = None,
         slots: Mapping[int, SlotView] | None = None,
-        lost: Sequence[str] = (),
+        lost: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        self.kind, self.name, self.source = kind, name, source
+        self.kind, self.name, self._place = kind, name, place
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.params, self.programs = dict(params or {}), dict(programs or {})
-        self.target, self.eqn, self.lost = target, eqn, tuple(lost)
+        self.target, self.eqn, self._lost = target, eqn, lost
         self.call, self.out_tree, self.slots = call, out_tree, dict(slots or {})
+
+    @property
+    def source(self) -> str:
+        """The line of the user's program. Looked for when asked: it is half of a reading."""
+        return "" if self._place is None else _compat.source_of(self._place)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """The names of the array types that became dense in it."""
+        return tuple(self._lost())
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -112,8 +126,7 @@ class Equation:
         for x in self.inputs:
             skeleton = x.skeleton if isinstance(x, Variable) else None
             skeleton = skeleton.stored if type(skeleton) is Unitful else skeleton
-            plain = skeleton is None or hasattr(skeleton, "aval")
-            names.append("Dense" if plain else type(skeleton).__name__)
+            names.append(type(skeleton).__name__ if is_typed(skeleton) else "Dense")
         return tuple(names)
 
     def __repr__(self) -> str:

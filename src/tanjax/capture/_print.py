@@ -124,7 +124,9 @@ def _params(equation: Equation) -> list[str]:
 def classes(equation: Equation) -> list[str]:
     """The classes on which an operation was dispatched, and which of them became dense."""
     types, lost = list(equation.types), list(equation.lost)
-    if equation.kind != "operation" or not (lost or any(t != "Dense" for t in types)):
+    if equation.kind not in ("operation", "helper") or not (
+        lost or any(t != "Dense" for t in types)
+    ):
         return []
     named = [f"densify[{t}]" if t in lost else t for t in types]
     named += [f"densify[{t}]" for t in lost if t not in types]

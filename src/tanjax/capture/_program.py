@@ -4,6 +4,8 @@ To see what a function of structured arrays and quantities does one wants equati
 `solve[Diagonal, Dense]`; to run it one wants what JAX compiles. Both are here: a program is a flat
 jaxpr of plain arrays, which replays with the bits of the function, and a typed view of it.
 
+    >>> import tanjax as tj
+    >>> d = x = jax.numpy.ones(3)
     >>> program = capture(lambda d, x: tj.solve(tj.Diagonal(d), x))(d, x)
     >>> print(program)
     { lambda ; a:f32[3] b:f32[3]. let
@@ -28,9 +30,12 @@ from jaxtyping import PyTree
 from tanjax import _compat, _jaxprs, _marks
 from tanjax._errors import CaptureError, message
 from tanjax._marks import MOVING, Static
+from tanjax.arrays import Unitful
+from tanjax.transforms import planned_if_lost
 
 from ._equations import Equation, Operand, Variable
 from ._print import program_text
+from ._replay import Replay
 from ._tracing import Traced, is_argument, is_result, trace
 from ._types import aval_text, is_typed
 from ._view import View, skeleton
@@ -194,11 +199,19 @@ class Program:
         self._operands(args, kwargs)
 
     def pruned(self, kinds: Sequence[str] = ()) -> Program:
-        """Without the equations that nobody needs; effects stay, and marks of some kinds."""
+        """Without the equations that nobody needs; effects stay, and marks of some kinds.
+
+        And what holds one of these, in a loop or a branch.
+        """
 
         def stays(eqn: Any) -> bool:
             mark = _marks.mark_of(eqn)
-            return mark is not None and mark.kind in kinds
+            if mark is not None and mark.kind in kinds:
+                return True
+            inner = [getattr(j, "jaxpr", j) for _, j in _jaxprs.inner_jaxprs(eqn)]
+            slots = mark.slots if mark is not None else ()
+            inner += [p.closed.jaxpr for s in slots for p in s.programs.values()]
+            return any(any(map(stays, j.eqns)) for j in inner)
 
         jaxpr = self.closed.jaxpr
         live = jaxpr.replace(eqns=_jaxprs.needed_equations(jaxpr, stays))
@@ -209,15 +222,32 @@ class Program:
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """Replay: the bits of the captured function, under every transformation of JAX.
 
+        **Range:** quantities are looked at by who computes with them outside of a trace, and a
+        program was traced. A replay of quantities that leaves the range of its dtype is planned as
+        `tj.jit(program)` would do it, as far as that can be seen from outside: `tj.jit` it.
         **Raises:** `CaptureError` naming the argument, if one is not as captured.
         """
         operands = self._operands(args, kwargs)
-        t = self._traced
         if any(isinstance(x, _compat.Tracer) for x in operands):
-            outs = self._replayed()(*operands)
-        else:
-            outs = run(self.closed, operands, enters=lambda mark: mark.kind == "higher_order")
-        return _marks.join(t.out_tree, t.out_shape, outs)
+            return self._joined(self._replayed()(*operands))
+        result = self._joined(self._eagerly(*operands))
+        if not self._holds_quantities:
+            return result
+        return planned_if_lost(self.name, self, self.__call__, args, kwargs, result)
+
+    def _joined(self, outs: Sequence[Any]) -> PyTree:
+        return _marks.join(self._traced.out_tree, self._traced.out_shape, outs)
+
+    @functools.cached_property
+    def _holds_quantities(self) -> bool:
+        """Whether a quantity is anywhere in the program."""
+        t = self._traced
+        return any(map(_has_quantity, (t.tree, t.out_tree))) or _computes_with(self.closed.jaxpr)
+
+    @functools.cached_property
+    def _eagerly(self) -> Replay:
+        """Replay outside of a trace: operations are the compiled units that they were."""
+        return Replay(self.closed, enters=_is_no_unit)
 
     def _replayed(self) -> Callable[..., list[Any]]:
         """Replay under a trace: JAX keeps the traces, linearisations and transposes of a `jit`."""
@@ -250,10 +280,7 @@ class Program:
 def run(
     closed: Any, operands: Sequence[Any], enters: Callable[[_marks.Mark], bool] | None = None
 ) -> list[Any]:
-    """Evaluate a closed jaxpr; the calls for whose marks `enters` holds are entered.
-
-    Equation by equation outside of a trace: operations are the compiled units that they were.
-    """
+    """Evaluate a closed jaxpr; the calls for whose marks `enters` holds are entered."""
     jaxpr = closed.jaxpr
     env: dict[Any, Any] = {}
     read = lambda v: v.val if _jaxprs.is_literal(v) else env[v]
@@ -271,6 +298,11 @@ def run(
         for v in last[i]:
             del env[v]
     return [read(v) for v in jaxpr.outvars]
+
+
+def _is_no_unit(mark: _marks.Mark) -> bool:
+    """Whether a call runs equation by equation outside of a trace, as what was captured did."""
+    return mark.kind in ("higher_order", "helper", "densify")
 
 
 def _placeholder(aval: Any) -> Any:
@@ -297,6 +329,24 @@ def _last_uses(jaxpr: Any) -> list[list[Any]]:
         last.append(list(used - seen))
         seen |= used
     return last[::-1]
+
+
+def _has_quantity(tree: Any) -> bool:
+    leaves = jax.tree.unflatten(tree, [0] * tree.num_leaves)
+    is_quantity = lambda x: type(x) is Unitful
+    return any(map(is_quantity, jax.tree.leaves(leaves, is_leaf=is_quantity)))
+
+
+def _computes_with(jaxpr: Any) -> bool:
+    """Whether a marked call in a jaxpr takes or gives a quantity."""
+    for eqn in jaxpr.eqns:
+        mark = _marks.mark_of(eqn)
+        if mark is not None and (_has_quantity(mark.tree) or _has_quantity(mark.out_tree)):
+            return True
+        inner = (getattr(j, "jaxpr", j) for _, j in _jaxprs.inner_jaxprs(eqn))
+        if any(map(_computes_with, inner)):
+            return True
+    return False
 
 
 def _paths(tree: Any) -> list[Any]:

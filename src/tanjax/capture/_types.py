@@ -13,8 +13,10 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from tanjax._marks import Static
 from tanjax.arrays import Unitful, is_structured
 from tanjax.dispatch import Factorization
+from tanjax.units import Unit
 
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
@@ -48,18 +50,30 @@ def aval_text(aval: Any) -> str:
     return f"Ref<{text}>" if "Ref" in type(aval).__name__ else text
 
 
+def aval_text_of(x: Any) -> str:
+    """Of a number that stands in the program: an array as its aval, others by their class."""
+    return aval_text(x) if hasattr(x, "dtype") and hasattr(x, "shape") else type(x).__name__
+
+
 def type_text(x: PyTree) -> str:
     """The type of a skeleton."""
     if type(x) is Unitful:
-        return f"{type_text(x.stored)} {x.label if str(x.label) else 1}"
+        return f"{type_text(x.stored)} {unit_text(x.label)}"
+    if isinstance(x, Static):
+        return type_text(x.value)
     if not is_typed(x):
-        return aval_text(x.aval) if hasattr(x, "aval") else str(x)
+        return aval_text(x.aval) if hasattr(x, "aval") else aval_text_of(x)
     text_of_class = getattr(type(x), "type_text", None)
     if text_of_class is not None:
         return str(text_of_class(x))
     parts = [type_text(v) for v in children(x)[0] if not _is_handle(x, v)]
     parts += [f"{name}={value_text(v)}" for name, v in statics(x).items()]
     return f"{type(x).__name__}<{', '.join(parts)}>" if parts else type(x).__name__
+
+
+def unit_text(unit: Unit) -> str:
+    """A unit: `m/s`, `1` of pure numbers."""
+    return str(unit).replace(" / ", "/") or "1"
 
 
 def _is_handle(x: PyTree, part: Any) -> bool:
@@ -86,13 +100,22 @@ def _same(a: Any, b: Any) -> bool:
         return False
 
 
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy as those of Python, also in tuples."""
+    if type(value) in (tuple, list):
+        return type(value)(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def value_text(value: Any, longest: int = 60) -> str:
     """A parameter: short ones whole, dtypes and functions by name, long ones as `…`."""
     if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
         return dtype_text(np.dtype(value))
+    if type(value) is Unit:
+        return unit_text(value)
     if callable(value):
         return getattr(value, "__name__", type(value).__name__)
     if isinstance(value, np.ndarray) and value.size > 8:
         return f"{dtype_text(value.dtype)}[{','.join(map(str, value.shape))}]"
-    text = " ".join(repr(value).split())
+    text = " ".join(repr(_plain(value)).split())
     return text if len(text) <= longest else "…"

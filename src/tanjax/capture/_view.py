@@ -12,6 +12,7 @@ not appear.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -46,12 +47,12 @@ class View:
         self._owners: dict[Any, tuple[Variable, Any]] = {}
         self._typed: dict[Any, Variable] = {}
         self._free = set(jaxpr.constvars)
-        self._source = ""
+        self._place: Any = None  # the equation of the jaxpr that is being read
         self.inputs = [self.define(x) for x in _values(arguments)]
         for eqn in jaxpr.eqns:
-            self._source = _compat.source_of(eqn)
+            self._place = eqn
             self._add(eqn)
-        self._source = ""
+        self._place = None
         items, self.out_tree = jax.tree.flatten(results(jaxpr.outvars), is_leaf=is_typed)
         self.outputs = [self.read(x) for x in items]
 
@@ -107,12 +108,12 @@ class View:
     # -- equations -------------------------------------------------------------------------
 
     def _emit(self, kind: Any, name: str, inputs: Any, outputs: Any, **more: Any) -> None:
-        more.setdefault("source", self._source)
+        more.setdefault("place", self._place)
         self.equations.append(Equation(kind, name, inputs, outputs, **more))
 
     def _add(self, eqn: Any) -> None:
         mark = mark_of(eqn)
-        if mark is None or mark.kind == "densify" or not _fits(mark, eqn):
+        if mark is None or not _fits(mark, eqn):
             self._add_primitive(eqn)
             return
         consts, moving = eqn.invars[: mark.closed], eqn.invars[mark.closed :]
@@ -146,10 +147,11 @@ class View:
             _skeleton(mark.out_tree, mark.out_shape, eqn.outvars), is_leaf=is_typed
         )
         outputs = [None if isinstance(o, Static) else self.define(o) for o in outs]
+        kind, name = ("helper", mark.kind) if mark.kind == "densify" else (mark.kind, mark.name)
         self._emit(
-            mark.kind, mark.name, [*closures, *shown], outputs, params=params, programs=programs,
+            kind, name, [*closures, *shown], outputs, params=params, programs=programs,
             target=mark.target, eqn=eqn, call=(tree, items), out_tree=(out_tree, outs),
-            slots=slots, lost=sorted(set(_lost(eqn.params["jaxpr"].jaxpr))),
+            slots=slots, lost=functools.partial(_lost, mark, eqn),
         )  # fmt: skip
 
     def _items(self, mark: Mark, moving: Sequence[Any]) -> tuple[Any, list[Operand]]:
@@ -255,12 +257,20 @@ def _holds_jaxpr(value: Any) -> bool:
     return hasattr(value, "eqns")
 
 
-def _lost(jaxpr: Any) -> Iterator[str]:
-    """The array types that became dense in a program."""
+def _lost(mark: Mark, eqn: Any) -> tuple[str, ...]:
+    """The array types that became dense in a marked call: looked for once per mark."""
+    if mark.lost is None:
+        mark.lost = tuple(sorted(set(_densified(eqn.params["jaxpr"].jaxpr))))
+    return mark.lost
+
+
+def _densified(jaxpr: Any) -> Iterator[str]:
     for eqn in jaxpr.eqns:
         mark = mark_of(eqn)
         if mark is not None and mark.kind == "densify":
             yield mark.name
-            continue
-        for _, inner in _jaxprs.inner_jaxprs(eqn):
-            yield from _lost(getattr(inner, "jaxpr", inner))
+        elif mark is not None:
+            yield from _lost(mark, eqn)
+        else:
+            for _, inner in _jaxprs.inner_jaxprs(eqn):
+                yield from _densified(getattr(inner, "jaxpr", inner))

@@ -7,6 +7,7 @@ far, take a shortcut around the resolution of units.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -210,6 +211,19 @@ def _relayout(name: str) -> Function:
     return method
 
 
+def _conversion(to: Function) -> Function:
+    """`q.to(unit)`, which is an equation of captured programs: `to[unit=km] q`."""
+    call = captured("to", to)
+
+    @functools.wraps(to)
+    def method(self: Unitful, unit: Any) -> Unitful:
+        if ACTIVE[0] and capturing():
+            return call(self, unit=units.unit(unit))
+        return to(self, unit)
+
+    return method
+
+
 def _block_until_ready(self: Any) -> PyTree:
     jax.block_until_ready(self.stored)
     return self
@@ -238,7 +252,8 @@ def install() -> None:
     for name in _METHODS:
         setattr(cls, name, _unary(name))
     for name in ("reshape", "transpose"):
-        setattr(cls, name, _relayout(name))
+        setattr(cls, name, captured(name, _relayout(name)))
+    cls.to = _conversion(cls.to)
     cls.flatten = _unary("ravel")
     cls.block_until_ready = _block_until_ready
     cls.item = lambda self, *args: unitful(np.asarray(self.stored).item(*args), self.label)

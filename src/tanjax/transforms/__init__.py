@@ -12,6 +12,7 @@ from ._control_flow import (
     while_loop as while_loop,
 )
 from ._custom import custom_vjp as custom_vjp
+from ._eager import planned_if_lost as planned_if_lost
 from ._grad import (
     grad as grad,
     hessian as hessian,

@@ -84,8 +84,8 @@ def _known(f: Function) -> set[Any]:
 def _warn(name: str) -> None:
     warnings.warn(
         message(
-            f"{name}: the derivative is not finite, and its exponents could not be planned.",
-            "why: numbers left the range of their dtype, or the derivative does not exist; "
+            f"{name}: the result is not finite, and its exponents could not be planned.",
+            "why: numbers left the range of their dtype, or the value does not exist; "
             "the function cannot be compiled, so nobody can look.",
             hint=f"write it for tj.jit(tj.{name}(f)), take a wider dtype, or units nearer to "
             "the values.",

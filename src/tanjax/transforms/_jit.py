@@ -321,13 +321,9 @@ class Compiled:
 
 
 def jit(
-    fun: Callable[..., Any] | None = None,
-    /,
-    *,
-    scale: bool = True,
-    passes: Sequence[Callable[[Any], Any]] = (),
-    **options: Any,
-) -> Any:
+    fun: Callable[..., Any] | None = None, /, *, scale: bool = True,
+    passes: Sequence[Callable[[Any], Any]] = (), **options: Any,
+) -> Any:  # fmt: skip
     """`jax.jit` with units, and with exponents where numbers leave the range of their dtype.
 
     **Arguments:** `fun` and the options of `jax.jit` (`static_argnums`, `donate_argnums`,
@@ -351,22 +347,19 @@ def jit(
     if it is called under a trace of JAX, where it is plain JAX.
 
     **Units:** the first call with arguments of some dimensions decides in which units the program
-    works; later arguments are converted to them (one multiplication where they differ). The program
-    is compiled again for the units given if they are further apart than km and µm (in float64:
-    10³⁰, in float16: at all), so that nothing overflows that would not in its own unit; for units
-    of an affine scale; and if the function rounds (`floor`, `round`, `astype`: half a kilometre and
-    500 metres round differently).
+    works; later arguments are converted to them. The program is compiled again for the units given
+    if they are further apart than km and µm (in float64: 10³⁰, in float16: at all), for those of
+    an affine scale, and if the function rounds (half a kilometre and 500 metres round differently).
 
     **Several processes:** arrays that live on several hosts are looked at as a whole, and all
     processes make the same plan, or none and say so. Larger ones are bounded, not run.
 
     **Cost:** a later call with the same arrays compares them with the last ones, 0.3 us more than
     `jax.jit`; of other arrays the magnitudes are looked at, 3 us for one, 0.5 us each for several
-    and a wait for those that are still being computed; a state that a loop hands back is looked at
-    now and then once it has come to rest (20 us for a step of Adam, no wait); what no proof covers
-    is run on its numbers, about 15 us for each equation, until that has taken 0.2 s; from then on
-    the program is compiled with a flag that says whether a number has left its range (a wait, and a
-    second run of JAX's own program, which keeps its bits).
+    and a wait for those that are still being computed; a state that a loop hands back only now and
+    then (20 us for a step of Adam, no wait); what no proof covers is run on its numbers, 15 us for
+    each equation, until that has taken 0.2 s; from then on the program has a flag that says whether
+    a number has left its range (a wait, and a second run of JAX's own program).
 
     >>> import tanjax as tj
     >>> newton = tj.jit(lambda m, r: 6.674e-11 * m * m / r**2)
@@ -375,5 +368,4 @@ def jit(
     """
     if fun is None:
         return lambda f: jit(f, scale=scale, passes=passes, **options)
-    rewritten = functools.reduce(lambda f, rewrite: rewrite(f), passes, fun)
-    return Compiled(rewritten, options, scale)
+    return Compiled(functools.reduce(lambda f, p: p(f), passes, fun), options, scale)

@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 import tanjax as tj
 from scale_facts import exponents_at
-from tanjax import _compat, _jaxprs
+from tanjax import _jaxprs
 from tanjax.scale.assign import _assign, _problem
 from tanjax.scale.graph._graph import build
 from tanjax.scale.replay import _replay

@@ -1,0 +1,245 @@
+"""Replay of captured programs: the bits, trees and compiled operations of the function itself."""
+
+import collections
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+import tanjax as tj
+from tanjax._errors import CaptureError
+
+METRE, KM = tj.unit("m"), tj.unit("km")
+D, X, M = jnp.array([1.0, 2.0, 3.0]), jnp.array([3.0, 1.0, 2.0]), 3 * jnp.eye(3) + 0.5
+CLOSED = tj.Diagonal(jnp.array([0.7, 0.3, 0.1]))
+
+
+def algebra(m, x):
+    """Operations, a factor that two share, a field of a result."""
+    a = tj.Symmetric(m, definite=True)
+    y = tj.solve(a, x) + CLOSED @ x
+    factor = tj.cholesky(a)
+    return y * tj.logdet(a) + jnp.sum(jnp.sin(factor.data)), tj.Diagonal(y) @ factor
+
+
+def lengths(m, x):
+    """Quantities, conversions, a structured quantity, a decision."""
+    q = (x * METRE).to("km") + x * KM
+    area = tj.Diagonal(q) @ (m @ x)
+    longest = tj.numpy.where(q > 2 * KM, q, 2 * q)
+    return (area * q).sum().to_value("m2") * x, longest
+
+
+def loops(m, x):
+    """Loops and branches of ours and of JAX's, with closures, and a derivative in between."""
+
+    def step(carry, row):
+        new = tj.cond(jnp.sum(carry) > 1, lambda c: tj.solve(tj.Symmetric(m), c), jnp.sin, carry)
+        return new + row, tj.Diagonal(new)
+
+    last, rows = tj.scan(step, x, m)
+    slope = tj.grad(lambda v: tj.logdet(tj.Symmetric(m) + tj.Diagonal(v * v)))(last)
+    power = jax.lax.fori_loop(0, 2, lambda i, v: CLOSED @ v + 0.1 * i, slope)
+    each = jax.vmap(lambda v: tj.Diagonal(v) @ x)(m)
+    return power, rows, each
+
+
+PROGRAMS = {f.__name__: f for f in (algebra, lengths, loops)}
+
+
+def numbers(f):
+    """The sum of all that a function returns, for derivatives."""
+
+    def total(*args):
+        leaves = jax.tree.leaves(f(*args))
+        return sum(jnp.sum(jnp.cos(x)) for x in leaves if jnp.issubdtype(x.dtype, jnp.inexact))
+
+    return total
+
+
+def in_scan(f):
+    return lambda m, x: jax.lax.scan(lambda c, r: (c, f(m, r)), 0.0, jnp.stack([x, 2 * x]))[1]
+
+
+def tangents(f):
+    return lambda m, x: jax.jvp(f, (m, x), (jnp.cos(m), jnp.sin(x)))
+
+
+def linear(f):
+    return lambda m, x: jax.linearize(f, m, x)[1](jnp.cos(m), jnp.sin(x))
+
+
+TRANSFORMATIONS = {
+    "value": lambda f: f,
+    "grad": lambda f: jax.grad(numbers(f), argnums=(0, 1)),
+    "tj.grad": lambda f: tj.grad(numbers(f), argnums=(0, 1)),
+    "vmap": lambda f: lambda m, x: jax.vmap(f, in_axes=(None, 0))(m, jnp.stack([x, 2 * x])),
+    "jvp": tangents,
+    "linearize": linear,
+    "jacobian": lambda f: jax.jacrev(numbers(f), argnums=1),
+    "tj.jacobian": lambda f: tj.jacobian(lambda m, x: jax.tree.leaves(f(m, x))[0], argnums=1),
+    "hessian": lambda f: jax.hessian(numbers(f), argnums=1),
+    "checkpoint": lambda f: jax.grad(jax.checkpoint(numbers(f)), argnums=1),
+    "scan": in_scan,
+    "vmap of grad": lambda f: (
+        lambda m, x: jax.vmap(jax.grad(numbers(f), argnums=1), in_axes=(None, 0))(
+            m, jnp.stack([x, 2 * x])
+        )
+    ),
+}
+
+
+@functools.cache
+def captured(name):
+    return tj.capture(PROGRAMS[name])(M, X)
+
+
+def mesh():
+    devices = jax.devices()[:2]
+    return jax.make_mesh((len(devices),), ("i",), axis_types=(AxisType.Auto,), devices=devices)
+
+
+def assert_equal(got, want):
+    """Trees and bits."""
+    assert jax.tree.structure(got) == jax.tree.structure(want)
+    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        g, w = np.asarray(g), np.asarray(w)
+        assert g.dtype == w.dtype and g.shape == w.shape
+        np.testing.assert_array_equal(g, w)
+
+
+def operations(compiled):
+    """How often each operation stands in a compiled program.
+
+    Without copies, of which the order of equals decides: XLA makes them where buffers are assigned.
+    """
+    found = re.findall(r"=\s+[^=]*?\s([a-z][\w-]*)\(", compiled.as_text())
+    return collections.Counter(name for name in found if name != "copy")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("how", TRANSFORMATIONS)
+def test_the_same_bits_and_the_same_compiled_operations(name, how):
+    transform = TRANSFORMATIONS[how]
+    ours = jax.jit(transform(captured(name))).lower(M, X).compile()
+    plain = jax.jit(transform(PROGRAMS[name])).lower(M, X).compile()
+    assert operations(ours) == operations(plain)
+    assert_equal(ours(M, X), plain(M, X))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_same_bits_outside_of_jit(name):
+    assert_equal(captured(name)(M, X), PROGRAMS[name](M, X))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_identity_rewrite_is_the_same_text_and_computes_the_same(name):
+    program = captured(name)
+    again = tj.Interpreter().rewrite(program)
+    assert str(again) == str(program)
+    assert_equal(jax.jit(again)(M, X), jax.jit(program)(M, X))
+    assert_equal(jax.jit(tj.Interpreter()(PROGRAMS[name]))(M, X), jax.jit(program)(M, X))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_capture_of_a_program_is_that_program(name):
+    assert str(tj.capture(captured(name))(M, X)) == str(captured(name)) or name == "loops"
+    assert_equal(tj.capture(captured(name))(M, X)(M, X), captured(name)(M, X))
+
+
+def test_export():
+    exported = jax.export.export(jax.jit(captured("algebra")))(M, X)
+    again = jax.export.deserialize(exported.serialize())
+    assert_equal(jax.tree.leaves(again.call(M, X)), jax.tree.leaves(jax.jit(algebra)(M, X)))
+
+
+def test_a_program_under_tj_jit_and_tj_transformations():
+    f, program = numbers(lengths), captured("lengths")
+    assert_equal(tj.jit(numbers(program))(M, X), tj.jit(f)(M, X))
+    assert_equal(jax.jit(tj.vmap(program, in_axes=(None, 0)))(M, M), jax.jit(
+        tj.vmap(lengths, in_axes=(None, 0)))(M, M))  # fmt: skip
+
+
+# -- what a program is not for ---------------------------------------------------------------------
+
+
+def given(q, pair, n, flag=None):
+    return q * pair["x"] + n * q, flag
+
+
+Q = D * METRE
+ARGS = (Q, {"x": X}, 2.0)
+BAD = {
+    "shape": ((Q[:2], {"x": X}, 2.0), {}, r"argument 0.*f64\[3\].*f64\[2\]"),
+    "dtype": ((Q, {"x": X.astype(jnp.float32)}, 2.0), {}, r"argument 1\['x'\].*f64.*f32"),
+    "tree": ((Q, {"y": X}, 2.0), {}, r"captured:.*'x'.*given:.*'y'"),
+    "unit": ((D * KM, {"x": X}, 2.0), {}, r"captured:.* m.*given:.* km"),
+    "no quantity": ((D, {"x": X}, 2.0), {}, r"captured:"),
+    "static": ((Q, {"x": X}, 2.0), {"flag": "on"}, r"keyword flag.*'off'.*'on'"),
+    "static for an array": ((Q, {"x": X}, 2.0), {"flag": X}, r"keyword flag.*static 'off'.*array"),
+    "too few": ((Q, {"x": X}), {"flag": "off"}, r"captured:"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_other_arguments_are_refused(what):
+    args, kwargs, pattern = BAD[what]
+    program = tj.capture(given)(*ARGS, flag="off")
+    for call in (program, jax.jit(program, static_argnames="flag")):
+        if call is not program and what in ("static for an array",):
+            continue
+        with pytest.raises(CaptureError, match="(?s)" + pattern):
+            call(*args, **{"flag": "off", **kwargs})
+    assert_equal(program(*ARGS, flag="off"), given(*ARGS, flag="off"))
+
+
+def test_weak_types_and_python_numbers_are_replayed_as_they_were():
+    f = lambda x, n: (x * n, n + 1)
+    program = tj.capture(f)(jnp.ones(2, jnp.float32), 2.0)
+    assert_equal(
+        program(jnp.ones(2, jnp.float32), 3.0), f(jnp.ones(2, jnp.float32), jnp.asarray(3.0))
+    )
+    assert program(jnp.ones(2, jnp.float32), 3.0)[0].dtype == jnp.float32
+
+
+def test_donated_arguments():
+    program = captured("algebra")
+    given = jnp.array(X)
+    out = jax.jit(program, donate_argnums=1)(M, given)
+    assert_equal(out, jax.jit(algebra)(M, X))
+    assert given.is_deleted()
+
+
+def test_sharded_arguments_keep_their_sharding():
+    f = lambda d, x: (tj.Diagonal(d) @ x, tj.Diagonal(d * 2))
+    rows = NamedSharding(mesh(), P("i"))
+    d, x = (jax.device_put(jnp.arange(1.0, 5.0), rows) for _ in range(2))
+    program = tj.capture(f)(d, x)
+    for ours, plain in ((program(d, x), f(d, x)), (jax.jit(program)(d, x), jax.jit(f)(d, x))):
+        assert_equal(ours, plain)
+        for g, w in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
+            assert g.sharding.is_equivalent_to(w.sharding, g.ndim)
+
+
+def test_a_program_of_shapes_alone():
+    shaped = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
+    program = tj.capture(algebra)(shaped(M), shaped(X))
+    assert str(program) == str(captured("algebra"))
+    assert_equal(jax.jit(program)(M, X), jax.jit(algebra)(M, X))
+
+
+def test_replay_traces_the_function_never_again():
+    count = []
+
+    def f(x):
+        count.append(1)
+        return tj.Diagonal(x) @ x
+
+    program = tj.capture(f)(X)
+    for call in (program, jax.jit(program), jax.grad(lambda x: program(x).sum()), jax.jit(program)):
+        call(D)
+    assert len(count) == 1
