@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from tanjax import _marks, dispatch as tj
+from tanjax._typing import DType
 from tanjax.arrays import is_structured
 
 from ._flops import cost_of_function
@@ -24,6 +25,32 @@ class Factor(NamedTuple):
 
     value: Any
     inverted: Any = None
+
+
+class Later:
+    """A product or an inverse that is computed if somebody asks for it: chains may do without."""
+
+    __slots__ = ("_build", "like")
+
+    def __init__(self, like: PyTree, build: Callable[[], Any]) -> None:
+        self.like, self._build = like, build
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.like.shape)
+
+    @property
+    def dtype(self) -> DType:
+        return jnp.dtype(self.like.dtype)
+
+    def value(self) -> Any:
+        """What it is, computed here."""
+        return self._build()
+
+
+def force(x: Any) -> Any:
+    """A value that may have been put off."""
+    return x.value() if type(x) is Later else x
 
 
 class Part(NamedTuple):
@@ -57,9 +84,9 @@ def leaf(factor: Factor) -> Part:
     """A factor alone; an inverse costs what it takes to invert."""
     like, inverted = like_of(factor.value), factor.inverted
     if inverted is None:
-        return Part(0.0, like, lambda: factor.value)
+        return Part(0.0, like, lambda: force(factor.value))
     known = _cost("inv", tj.inv, like_of(inverted))
-    return Part(known[0] if known else _INFINITE, like, lambda: factor.value, inverted)
+    return Part(known[0] if known else _INFINITE, like, lambda: force(factor.value), inverted)
 
 
 def _joined(a: Part, b: Part) -> list[Part]:
@@ -100,6 +127,8 @@ def product_cost(a: PyTree, b: PyTree) -> tuple[float, PyTree] | None:
 
 def like_of(value: Any) -> PyTree:
     """A value as avals."""
+    if type(value) is Later:
+        return value.like
     struct = lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x))
     return jax.tree.map(lambda x: struct(x) if _marks.is_number(x) else x, value, is_leaf=_is_aval)
 

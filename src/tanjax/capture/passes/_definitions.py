@@ -23,6 +23,7 @@ class Walk:
         self.made_by: dict[Variable, Equation] = {}
         self.users: dict[Variable, list[Equation | None]] = {}  # `None`: it is a result
         self.env: Mapping[Variable, Any] = {}
+        self.notes: dict[Variable, Any] = {}  # of a pass, about values of this run
         for equation in program:
             self.made_by.update((v, equation) for v in equation.outputs if v is not None)
             for x in _operands(equation):

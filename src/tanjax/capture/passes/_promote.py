@@ -34,12 +34,26 @@ _NO_GAIN = ("Symmetric", "Triangular")
 _CHOLESKY = ("Symmetric", "Diagonal", "Identity", "Scaled")
 
 
+class Typed:
+    """A matrix whose type is known; made once, in the program that made the matrix."""
+
+    def __init__(self, name: str, build: Build) -> None:
+        self.name, self._build = name, build
+        self._value: Any = None
+
+    def value(self) -> Any:
+        """The matrix in its type."""
+        if self._value is None:
+            self._value = self._build()
+        return self._value
+
+
 class Promote(Walker):
     """The interpreter of `promote`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._outside: dict[Any, tuple[str, Build]] = {}  # by the variable of an inner jaxpr
+        self._outside: dict[Any, Typed] = {}  # by the variable of an inner jaxpr
 
     def _step(self, equation: Equation, env: dict[Variable, Any]) -> None:
         self.walk.env = env
@@ -51,21 +65,26 @@ class Promote(Walker):
         finally:
             self._outside = before
 
-    def _into(self, equation: Equation) -> dict[Any, tuple[str, Build]]:
+    def _into(self, equation: Equation) -> dict[Any, Typed]:
         """What the programs of an equation know of matrices that they take from outside."""
         by_leaf = {v.skeleton: v for v in self.walk.users if v.kind is None}
         found = {}
         for scope in scopes(equation):
             for inner, outer in scope.outer.items():
-                known = self._known(by_leaf[outer]) if outer in by_leaf else None
+                known = self._typed(by_leaf[outer]) if outer in by_leaf else None
                 if known is not None:
+                    known.value()  # here: what is made in a body belongs to the body
                     found[inner] = known
         return found
 
-    def _known(self, x: Variable) -> tuple[str, Build] | None:
+    def _typed(self, x: Variable) -> Typed | None:
         if x.kind is None and x.skeleton in self._outside:
             return self._outside[x.skeleton]
-        return structured(self.walk, x)
+        notes = self.walk.notes
+        if x not in notes:
+            found = structured(self.walk, x)
+            notes[x] = None if found is None else Typed(*found)
+        return notes[x]
 
     @handles(*_OF_ONE, tj.matmul, "dot_general")
     def operation(self, equation: Equation, *args: Any, **kwargs: Any) -> PyTree:
@@ -96,15 +115,12 @@ class Promote(Walker):
     def _promoted(self, equation: Equation, x: Operand, value: Any) -> Any:
         if is_structured(value) or not isinstance(x, Variable) or x.kind is not None:
             return value
-        known = self._known(x)
-        if known is None:
+        known = self._typed(x)
+        if known is None or (is_product(equation) and known.name in _NO_GAIN):
             return value
-        name, build = known
-        if is_product(equation) and name in _NO_GAIN:
+        if equation.target is tj.cholesky and known.name not in _CHOLESKY:
             return value
-        if equation.target is tj.cholesky and name not in _CHOLESKY:
-            return value
-        return build()
+        return known.value()
 
     def _stays(self, equation: Equation) -> bool:
         """Whether all who use the results dispatch on what they get."""

@@ -18,17 +18,19 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from tanjax import arrays, dispatch as tj
+from tanjax._marks import Static
 from tanjax._typing import Natural
 from tanjax.arrays import Unitful, is_structured
 
 from .._equations import Equation, Operand
 from .._interpreter import handles
-from ._chains import MOST, Factor, best_order, leaf, product_cost
+from ._chains import MOST, Factor, Later, best_order, force, leaf, product_cost
 from ._definitions import Walker, conform, is_product, shape_of
 from ._pass import Pass
 from ._structure import is_transpose
 
 _TAKES_UPDATES = (tj.solve, tj.logdet, tj.slogdet, tj.inv_quad_logdet, tj.factorize)
+_DETERMINANTS = (tj.logdet, tj.slogdet, tj.det)
 _BASES = (arrays.Diagonal, arrays.Identity)
 
 
@@ -39,27 +41,47 @@ class Reassociate(Walker):
 
     @handles(tj.matmul, "dot_general")
     def product(self, equation: Equation, *args: Any, **kwargs: Any) -> PyTree:
-        if not is_product(equation) or self._goes_on(equation):
-            return self.default(equation, *args, **kwargs)
-        operands = [*self._factors(equation.inputs[0], 0), *self._factors(equation.inputs[1], 1)]
-        factors = [self._factor(x) for x in operands]
+        as_written = lambda: self.default(equation, *map(force, args), **kwargs)
+        if not is_product(equation) or any(len(self._shape(x)) > 2 for x in equation.inputs):
+            return as_written()
+        if self._goes_on(equation):
+            return self._later(equation, args)
+        factors = [self._factor(x) for x in self._factors_of(equation)]
         if not _fit(factors) or (len(factors) < 3 and all(f.inverted is None for f in factors)):
-            return self.default(equation, *args, **kwargs)
-        best, written = best_order(factors), self._written(equation)
-        if best is None or written is None or not best.cost < 0.99 * written[0]:
-            return self.default(equation, *args, **kwargs)
+            return as_written()
+        best = best_order(factors)
+        if best is None or not best.cost < 0.99 * self._written(equation)[0]:
+            return as_written()
         out = conform(best.value(), equation, False)
         if out is None:
-            return self.default(equation, *args, **kwargs)
+            return as_written()
         self.changes += 1
         return out
+
+    def _later(self, equation: Equation, args: Any) -> Any:
+        """What is computed only if a user cannot do without it; all users are of this program."""
+
+        def build() -> Any:
+            out = self.default(equation, *map(force, args))
+            return out[0] if equation.kind == "primitive" else out
+
+        return Later(self._like(equation), build)
+
+    @handles(tj.inv)
+    def inverse(self, equation: Equation, a: Natural) -> PyTree:
+        (out,) = equation.outputs
+        if out is None or out.kind is Unitful or not self._only_multiplies(out):
+            return self.default(equation, a)
+        return self._later(equation, (a,))
 
     def _goes_on(self, equation: Equation) -> bool:
         """Whether the only user is a product, which takes this one apart."""
         (out,) = equation.outputs
         users = self.walk.uses(out) if out is not None else []
-        if len(users) != 1 or not is_product(users[0]) or users[0] is None:
+        if len(users) != 1 or users[0] is None or out is None or out.kind is Unitful:
             return False
+        if not is_product(users[0]):
+            return users[0].target in _DETERMINANTS
         first, second = users[0].inputs
         return self._opens(first, 0) if first is out else self._opens(second, 1)
 
@@ -90,20 +112,25 @@ class Reassociate(Walker):
         made, value = self.walk.origin(x), self.walk.value(x)
         if made is None or made.target is not tj.inv or made.kind != "operation":
             return Factor(value)
-        only_products = all(is_product(u) or _is_quadratic(u, x) for u in self.walk.uses(x))
-        few = len(self.walk.uses(x)) <= 3  # an inverse costs three factorisations
-        return Factor(value, self.walk.value(made.inputs[0]) if only_products and few else None)
+        return Factor(value, self.walk.value(made.inputs[0]) if self._only_multiplies(x) else None)
 
-    def _written(self, equation: Equation) -> tuple[float, PyTree] | None:
+    def _only_multiplies(self, x: Operand) -> bool:
+        """Whether an inverse is for products alone; few, as it costs three factorisations."""
+        users = self.walk.uses(x)
+        return len(users) <= 3 and all(is_product(u) or _is_quadratic(u, x) for u in users)
+
+    def _written(self, equation: Equation) -> tuple[float, PyTree]:
         """The cost of the products in the order in which they are written, and the result."""
-        parts = [self._part(x, side) for side, x in enumerate(equation.inputs)]
-        if parts[0] is None or parts[1] is None:
-            return None
-        (a, first), (b, second) = parts  # type: ignore[misc]
+        (a, first), (b, second) = (self._part(x, i) for i, x in enumerate(equation.inputs))
         known = product_cost(first, second)
-        return (a + b + known[0], known[1]) if known else (float("inf"), None)
+        return (a + b + known[0], known[1]) if known else (float("inf"), self._like(equation))
 
-    def _part(self, x: Operand, side: int) -> tuple[float, PyTree] | None:
+    def _like(self, equation: Equation) -> PyTree:
+        (out,) = equation.outputs
+        struct = lambda v: v.value if isinstance(v, Static) else _struct(v.aval)
+        return jax.tree.map(struct, out.skeleton)  # type: ignore[union-attr]
+
+    def _part(self, x: Operand, side: int) -> tuple[float, PyTree]:
         made = self.walk.origin(x)
         if made is not None and self._opens(x, side):
             return self._written(made)
@@ -116,19 +143,19 @@ class Reassociate(Walker):
     def quadratic(self, equation: Equation, a: Natural, x: Natural) -> PyTree:
         factor = self._factor(equation.inputs[0])
         if factor.inverted is None or is_structured(x) or type(x) is Unitful or jnp.ndim(x) != 1:
-            return self.default(equation, a, x)
+            return self.default(equation, force(a), x)
         out = conform(tj.matmul(x, tj.solve(factor.inverted, x)), equation, False)
         if out is None:
-            return self.default(equation, a, x)
+            return self.default(equation, force(a), x)
         self.changes += 1
         return out
 
-    @handles(tj.logdet, tj.slogdet, tj.det)
+    @handles(*_DETERMINANTS)
     def determinant(self, equation: Equation, a: Natural) -> PyTree:
         out = self._determinant(equation, a)
         out = None if out is None else conform(out, equation, False)
         if out is None:
-            return self.default(equation, a)
+            return self.default(equation, force(a))
         self.changes += 1
         return out
 
@@ -140,7 +167,7 @@ class Reassociate(Walker):
             return -tj.logdet(self.walk.value(made.inputs[0]))
         if not is_product(made) or len(self.walk.uses(equation.inputs[0])) != 1:
             return None
-        factors = [self.walk.value(x) for x in made.inputs]
+        factors = [force(self.walk.value(x)) for x in made.inputs]
         shapes = [shape_of(f) for f in factors]
         if any(len(s) != 2 or s[0] != s[1] for s in shapes) or shapes[0] != shapes[1]:
             return None
@@ -150,7 +177,7 @@ class Reassociate(Walker):
         if equation.target is tj.slogdet:
             sign, logarithm = first.sign * second.sign, first.logabsdet + second.logabsdet
             return tj.SlogdetResult(sign, logarithm)
-        return _in_range(first, second, lambda: tj.det(a))
+        return _in_range(first, second, lambda: tj.det(force(a)))
 
     # -- sums ------------------------------------------------------------------------------
 
@@ -176,7 +203,7 @@ class Reassociate(Walker):
             made = self.walk.origin(x)
             if isinstance(base, _BASES) and made is not None and is_product(made):
                 u, v = made.inputs
-                left, right = self.walk.value(u), self.walk.value(v)
+                left, right = force(self.walk.value(u)), force(self.walk.value(v))
                 if is_structured(left) or is_structured(right) or len(self.walk.uses(x)) != 1:
                     continue
                 rows, rank = shape_of(left) if len(shape_of(left)) == 2 else (0, 0)
@@ -184,6 +211,10 @@ class Reassociate(Walker):
                     own = is_transpose(self.walk, u, v)
                     return arrays.LowRankUpdate(base, left, None, None if own else right.T)
         return None
+
+
+def _struct(aval: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
 def _fit(factors: list[Factor]) -> bool:
