@@ -229,6 +229,10 @@ class Program:
         """
         operands = self._operands(args, kwargs)
         if any(isinstance(x, _compat.Tracer) for x in operands):
+            if varies(operands, self.closed.jaxpr.invars):
+                from ._interpreter import Interpreter
+
+                return Interpreter().run(self, args, kwargs)
             return self._joined(self._replayed()(*operands))
         result = self._joined(self._eagerly(*operands))
         if not self._holds_quantities:
@@ -251,7 +255,9 @@ class Program:
 
     def _replayed(self) -> Callable[..., list[Any]]:
         """Replay under a trace: JAX keeps the traces, linearisations and transposes of a `jit`."""
-        if any(isinstance(c, _compat.Tracer) for c in self.closed.consts):
+        # Under a capture equation by equation, so that those of this one are among the others.
+        shown = _marks.ACTIVE[0] and _marks.capturing()
+        if shown or any(isinstance(c, _compat.Tracer) for c in self.closed.consts):
             return lambda *operands: run(self.closed, operands)
         if self._inlined is None:
             flat = lambda *operands: run(self.closed, operands)
@@ -298,6 +304,16 @@ def run(
         for v in last[i]:
             del env[v]
     return [read(v) for v in jaxpr.outvars]
+
+
+def varies(operands: Sequence[Any], variables: Sequence[Any]) -> bool:
+    """Whether operands vary over manual axes of a mesh over which those captured did not.
+
+    Then no equation of JAX can be taken as it stands: where a replicated value meets a varying one
+    there is a cast, the transpose of which sums over the devices.
+    """
+    axes = _compat.varying_axes
+    return any(axes(x) - axes(v.aval) for x, v in zip(operands, variables, strict=True))
 
 
 def _is_no_unit(mark: _marks.Mark) -> bool:
