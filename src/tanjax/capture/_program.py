@@ -242,6 +242,10 @@ class Program:
         """
         operands = self._operands(args, kwargs)
         if any(isinstance(x, _compat.Tracer) for x in operands):
+            if varies(operands, self.closed.jaxpr.invars):
+                from ._interpreter import Interpreter
+
+                return Interpreter().run(self, args, kwargs)
             return self._joined(self._replayed()(*operands))
         result = self._joined(self._eagerly(*operands))
         if not self._holds_quantities:
@@ -264,10 +268,17 @@ class Program:
 
     def _replayed(self) -> Callable[..., list[Any]]:
         """Replay under a trace: JAX keeps the traces, linearisations and transposes of a `jit`."""
-        if any(isinstance(c, _compat.Tracer) for c in self.closed.consts):
+        # Under a capture equation by equation, so that those of this one are among the others.
+        if _marks.ACTIVE[0] and _marks.capturing():
             return lambda *operands: run(self.closed, operands)
+
+        def flat(*operands: Any) -> list[Any]:
+            # Entered, what was no unit: cotangents are summed in the order of the function's own.
+            return run(self.closed, operands, _is_no_unit)
+
+        if any(isinstance(c, _compat.Tracer) for c in self.closed.consts):
+            return flat
         if self._inlined is None:
-            flat = lambda *operands: run(self.closed, operands)
             flat.__name__ = self.name
             self._inlined = jax.jit(flat, inline=True)
         return self._inlined
@@ -313,9 +324,19 @@ def run(
     return [read(v) for v in jaxpr.outvars]
 
 
+def varies(operands: Sequence[Any], variables: Sequence[Any]) -> bool:
+    """Whether operands vary over manual axes of a mesh over which those captured did not.
+
+    Then no equation of JAX can be taken as it stands: where a replicated value meets a varying one
+    there is a cast, the transpose of which sums over the devices.
+    """
+    axes = _compat.varying_axes
+    return any(axes(x) - axes(v.aval) for x, v in zip(operands, variables, strict=True))
+
+
 def _is_no_unit(mark: _marks.Mark) -> bool:
-    """Whether a call runs equation by equation outside of a trace, as what was captured did."""
-    return mark.kind in ("higher_order", "helper", "densify")
+    """Whether a call was no unit to JAX when what was captured ran: it is replayed as its parts."""
+    return mark.kind in ("higher_order", "pullback", "class", "helper", "densify")
 
 
 def _placeholder(aval: Any) -> Any:
