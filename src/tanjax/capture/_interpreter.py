@@ -32,7 +32,7 @@ from tanjax._errors import CaptureError, CaptureWarning, RegistrationError, mess
 
 from ._equations import Equation, Literal, Operand, SlotView, Variable
 from ._loops import walk_loop
-from ._program import Program, capture, varies
+from ._program import Program, capture, register_walk, varies
 from ._tracing import is_argument
 from ._types import is_typed
 
@@ -340,3 +340,6 @@ def _explain(error: Exception, equation: Equation) -> None:
     note = f"In the equation `{equation.name}` of a captured program{where}."
     if not any(n.startswith("In the equation") for n in getattr(error, "__notes__", ())):
         error.add_note(note)
+
+
+register_walk(Interpreter().run)
