@@ -95,6 +95,19 @@ def pushed(d, x):
     return tj.jvp(lambda x: d * x**2, (x,), (y,))[1] + push(y)
 
 
+def rowwise(d, x):
+    a = tj.Diagonal(d)
+    return tj.map(lambda r: tj.matmul(a, x) * r, x)
+
+
+def associated(d, x):
+    return tj.associative_scan(lambda a, b: a * b + jnp.sin(a), jnp.stack([d, x, d * x]))
+
+
+def forwards(d, x):
+    return tj.jacfwd(lambda x: heat(tj.Diagonal(d), x))(x)
+
+
 def adjoined(d, x):
     return tj.adjoint(lambda d, x: tj.fori_loop(0, 2, lambda i, x: d * jnp.roll(x, 1), x))(d, x)
 
@@ -119,6 +132,9 @@ EQUATIONS = {
     "jit": compiled,
     "vjp": pulled,
     "linearize": pushed,
+    "map": rowwise,
+    "associative_scan": associated,
+    "jacfwd": forwards,
     "adjoint": adjoined,
     "ctrl": controlled,
 }

@@ -3,10 +3,10 @@
 A loop, a derivative or a map takes functions, and what these do belongs in the equation, with what
 they close over as operands. So under capture every function among the arguments is replaced by a
 *slot*: when the definition calls it, the slot traces the user's function to a program, on whatever
-avals it is called with, remembers it and evaluates it. What the programs close over is known then;
-if there is anything, the call is traced once more with that as operands, without running user code
-again. The definition is plain code, and is the meaning outside of capture, the shape rule, the
-replay, the derivative, the batching rule and the lowering at once.
+avals it is called with, remembers it and evaluates it. What the programs close over is known then:
+it becomes operands of the equation, whose body is what was traced. Neither the user's code nor the
+definition runs again. The definition is plain code, and is the meaning outside of capture, the
+shape rule, the replay, the derivative, the batching rule and the lowering at once.
 
     @tj.higher_order(curried=True)
     def repeat(func, n):
@@ -31,8 +31,9 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax import _marks
+from tanjax._compat import Tracer
 from tanjax._errors import CaptureError, describe, message, outside
-from tanjax._marks import ACTIVE, Mark, Shape, Static, capturing, join, labelled, split
+from tanjax._marks import ACTIVE, Mark, Static, capturing, join, labelled, split
 from tanjax._typing import Function
 
 from ._program import Program
@@ -49,8 +50,7 @@ class Slot:
         functools.update_wrapper(self, function)
         self.function = function
         self.programs: dict[Any, Program] = {}
-        self.consts: list[Any] | None = None  # the operands that hold what programs close over
-        self.places: dict[int, int] = {}  # of a closed-over array, by identity, among them
+        self.places: dict[int, int] = {}  # of a closed-over array, by identity, among the operands
 
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         moving, tree, shape = split((args, kwargs), _marks.is_operand)
@@ -60,17 +60,8 @@ class Slot:
             traced = trace(self.function, tree, shape, moving)
             name = getattr(self.function, "__name__", "f")
             program = self.programs[key] = Program(traced, name)
-        consts = program.closed.consts
-        if self.consts is not None:
-            consts = [self.consts[self.places[id(c)]] for c in consts]
-        outs = jax.core.eval_jaxpr(program.closed.jaxpr, consts, *moving)
+        outs = jax.core.eval_jaxpr(program.closed.jaxpr, program.closed.consts, *moving)
         return join(program.out_tree, program.out_shape, outs)
-
-    def on(self, consts: Sequence[Any]) -> Slot:
-        """The same programs on other operands: another function to JAX, which keeps traces."""
-        new = Slot(self.function)
-        new.programs, new.places, new.consts = self.programs, self.places, list(consts)
-        return new
 
     @property
     def traced(self) -> list[tuple[Program, list[int]]]:
@@ -167,48 +158,53 @@ def emit(
     groups[0] = _with_slots(groups[0], slots)
     moving, tree, shape = split(tuple(groups), _marks.is_operand)
 
-    def run(consts: Sequence[Any] | None, *moving: Any) -> PyTree:
-        given = join(tree, shape if consts is None else _with_consts(shape, slots, consts), moving)
+    def run(*moving: Any) -> PyTree:
+        given = join(tree, shape, moving)
         f = definition
         for i in range(0, len(given), 2):
             f = f(*given[i], **given[i + 1])
         return f
 
-    mark = Mark("higher_order", name, public, tree, shape)
-    mark.slots = slots
-    jitted = labelled(mark, functools.partial(run, None))
+    result: list[Any] = []
+
+    def flat(*moving: Any) -> list[Any]:
+        outs, *result[:] = split(run(*moving))
+        return outs
+
     try:
-        mark.jaxpr = jitted.trace(*moving).jaxpr
+        closed = jax.make_jaxpr(flat)(*moving)
     except Exception as error:
         _explain(error, name)
         raise
-    consts = _closed_over(slots)
-    if consts:
-        mark.closed = len(consts)
-        count = len(consts)
-        jitted = labelled(mark, lambda *moving: run(moving[:count], *moving[count:]))
-        moving = [*consts, *moving]
-        mark.jaxpr = jitted.trace(*moving).jaxpr
+    consts = _closed_over(slots, closed.consts)
+
+    def again(*operands: Any) -> PyTree:
+        own = [operands[consts[id(c)][0]] if id(c) in consts else c for c in closed.consts]
+        out_tree, out_shape = result
+        outs = jax.core.eval_jaxpr(closed.jaxpr, own, *operands[len(consts) :])
+        return join(out_tree, out_shape, outs)
+
+    mark = Mark("higher_order", name, public, tree, shape)
+    mark.slots, mark.closed = slots, len(consts)
+    jitted = labelled(mark, again)
+    moving = [*(c for _, c in consts.values()), *moving]
+    mark.jaxpr = jitted.trace(*moving).jaxpr
     outs = jitted(*moving)
     return join(mark.out_tree, mark.out_shape, outs)
 
 
-def _with_consts(shape: Shape, slots: Sequence[Slot], consts: Sequence[Any]) -> Shape:
-    """Arguments whose functions close over `consts`."""
-    mine = lambda s: type(s) is Static and any(s.value is slot for slot in slots)
-    return tuple(Static(s.value.on(consts)) if mine(s) else s for s in shape)
+def _closed_over(slots: Sequence[Slot], others: Sequence[Any]) -> dict[int, tuple[int, Any]]:
+    """What is an operand of a call, by identity, with its place.
 
-
-def _closed_over(slots: Sequence[Slot]) -> list[Any]:
-    """Everything that the programs of a call close over, once each."""
-    consts: dict[int, Any] = {}
+    What the programs close over, and what else is traced; arrays of the definition stay inside.
+    """
+    programs = [p for slot in slots for p in slot.programs.values()]
+    consts = {id(c): c for p in programs for c in p.closed.consts}
+    consts |= {id(c): c for c in others if isinstance(c, Tracer)}
+    found = {key: (i, c) for i, (key, c) in enumerate(consts.items())}
     for slot in slots:
-        for program in slot.programs.values():
-            consts.update((id(c), c) for c in program.closed.consts)
-    places = {key: i for i, key in enumerate(consts)}
-    for slot in slots:
-        slot.places = places
-    return list(consts.values())
+        slot.places = {key: i for key, (i, _) in found.items()}
+    return found
 
 
 def _with_slots(args: PyTree, slots: list[Slot]) -> PyTree:

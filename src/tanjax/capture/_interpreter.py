@@ -27,12 +27,12 @@ from typing import Any, TypeVar
 import jax
 from jaxtyping import PyTree
 
-from tanjax import _compat, _marks
+from tanjax import _compat, _jaxprs, _marks
 from tanjax._errors import CaptureError, CaptureWarning, RegistrationError, message, outside
 
 from ._equations import Equation, Literal, Operand, SlotView, Variable
 from ._loops import walk_loop
-from ._program import Program, capture
+from ._program import Program, capture, varies
 from ._tracing import is_argument
 from ._types import is_typed
 
@@ -167,12 +167,35 @@ class Interpreter:
             return self._higher_order(equation, args, kwargs)
         if kind != "primitive":
             return equation.target(*args, **kwargs)
+        if varies(args, eqn.invars):
+            return self._on_devices(equation, args)
         if any(map(self._concerns, equation.programs.values())):
             found = walk_loop(equation, self.run, args)
             if found is not None:
                 return found
             self._warn_if_skipped(equation)
         return _compat.bind_again(eqn, args)
+
+    def _on_devices(self, equation: Equation, args: Sequence[Any]) -> Any:
+        """An equation of JAX on values that vary over devices, inside of `jax.shard_map`."""
+        eqn, args = equation.eqn, _compat.align(list(args))
+        programs = {k: Program.of_jaxpr(j) for k, j in _jaxprs.inner_jaxprs(eqn)}
+        if not programs:
+            return _compat.bind(eqn, args)
+        inner = Equation("primitive", equation.name, (), (), programs=programs, eqn=eqn)
+        found = walk_loop(inner, self.run, args)
+        if found is None:
+            raise CaptureError(
+                message(
+                    f"{equation.name}: a program that was captured outside of `jax.shard_map` "
+                    "cannot replay it inside.",
+                    *([f"at: {equation.source}"] if equation.source else []),
+                    "why: it was traced for values that are the same on all devices, and its "
+                    "derivative would not be summed over them.",
+                    hint="capture inside of the function that `jax.shard_map` maps.",
+                )
+            )
+        return found
 
     def _higher_order(self, equation: Equation, args: Any, kwargs: Any) -> PyTree:
         f, start = equation.target, 0

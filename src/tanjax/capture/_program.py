@@ -36,7 +36,7 @@ from tanjax.transforms import planned_if_lost
 from ._equations import Equation, Operand, Variable
 from ._print import program_text
 from ._replay import Replay
-from ._tracing import Traced, is_argument, is_result, trace
+from ._tracing import Traced, is_argument, is_result, placeholder, trace
 from ._types import aval_text, is_typed
 from ._view import View, skeleton
 
@@ -165,7 +165,7 @@ class Program:
         return _marks.join(self._traced.tree, self._traced.shape, self._avals())
 
     def _avals(self) -> list[Any]:
-        return [_placeholder(v.aval) for v in self.closed.jaxpr.invars]
+        return [placeholder(v.aval) for v in self.closed.jaxpr.invars]
 
     # -- values, for interpreters ------------------------------------------------------------
 
@@ -229,6 +229,10 @@ class Program:
         """
         operands = self._operands(args, kwargs)
         if any(isinstance(x, _compat.Tracer) for x in operands):
+            if varies(operands, self.closed.jaxpr.invars):
+                from ._interpreter import Interpreter
+
+                return Interpreter().run(self, args, kwargs)
             return self._joined(self._replayed()(*operands))
         result = self._joined(self._eagerly(*operands))
         if not self._holds_quantities:
@@ -251,11 +255,11 @@ class Program:
 
     def _replayed(self) -> Callable[..., list[Any]]:
         """Replay under a trace: JAX keeps the traces, linearisations and transposes of a `jit`."""
-
-        def flat(*operands: Any) -> list[Any]:
-            # Entered, what was no unit: cotangents are summed in the order of the function's own.
-            return run(self.closed, operands, None if _marks.capturing() else _is_no_unit)
-
+        # Under a capture equation by equation, so that those of this one are among the others.
+        if _marks.ACTIVE[0] and _marks.capturing():
+            return lambda *operands: run(self.closed, operands)
+        # Entered, what was no unit: cotangents are summed in the order of the function's own.
+        flat = lambda *operands: run(self.closed, operands, _is_no_unit)
         if any(isinstance(c, _compat.Tracer) for c in self.closed.consts):
             return flat
         if self._inlined is None:
@@ -304,24 +308,19 @@ def run(
     return [read(v) for v in jaxpr.outvars]
 
 
+def varies(operands: Sequence[Any], variables: Sequence[Any]) -> bool:
+    """Whether operands vary over manual axes of a mesh over which those captured did not.
+
+    Then no equation of JAX can be taken as it stands: where a replicated value meets a varying one
+    there is a cast, the transpose of which sums over the devices.
+    """
+    axes = _compat.varying_axes
+    return any(axes(x) - axes(v.aval) for x, v in zip(operands, variables, strict=True))
+
+
 def _is_no_unit(mark: _marks.Mark) -> bool:
     """Whether a call was no unit to JAX when what was captured ran: it is replayed as its parts."""
     return mark.kind in ("higher_order", "pullback", "class", "helper", "densify")
-
-
-def _placeholder(aval: Any) -> Any:
-    """What stands for an argument that is not there."""
-    if not isinstance(aval, jax.core.ShapedArray):
-        return aval
-    weak = aval.weak_type
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak, sharding=_sharding(aval))
-
-
-def _sharding(aval: Any) -> Any:
-    """The sharding of an aval where it is explicit: others are none of a program's."""
-    found = getattr(aval, "sharding", None)
-    mesh = getattr(found, "mesh", None)
-    return None if mesh is None or getattr(mesh, "empty", True) else found
 
 
 def _last_uses(jaxpr: Any) -> list[list[Any]]:
