@@ -225,6 +225,10 @@ def __getattr__(name: str) -> object:
         import importlib
 
         return importlib.import_module(f"tanjax.{name}")
+    if name == "passes":
+        from .capture import passes
+
+        return passes
     if name in _MOVED_TO_RULES:
         raise AttributeError(f"`tanjax.{name}` is `tanjax.rules.{name}` now.")
     raise AttributeError(f"module 'tanjax' has no attribute {name!r}")

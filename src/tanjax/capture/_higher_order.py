@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
@@ -32,10 +31,11 @@ from jaxtyping import PyTree
 
 from tanjax import _marks
 from tanjax._compat import Tracer
-from tanjax._errors import CaptureError, describe, message, outside
+from tanjax._errors import CaptureError, describe, message
 from tanjax._marks import ACTIVE, Mark, Static, capturing, join, labelled, split
 from tanjax._typing import Function
 
+from ._notes import called_from, explain
 from ._program import Program
 from ._tracing import trace
 from ._types import is_typed
@@ -86,8 +86,8 @@ def higher_order(
     **Raises:** under capture, errors of the definition and of its functions, with the name of the
     equation and the line.
     **Derivative:** that of the definition.
-    **Cost:** outside of capture one Python call; under it a trace of the definition, two if its
-    functions close over something, and one of every function.
+    **Cost:** outside of capture one Python call; under it a trace of the definition, an
+    evaluation of what that gave, and a trace of every function.
 
     >>> import jax, tanjax as tj
     >>> @tj.higher_order(curried=True)
@@ -174,7 +174,7 @@ def emit(
     try:
         closed = jax.make_jaxpr(flat)(*moving)
     except Exception as error:
-        _explain(error, name)
+        explain(error, name, "a program that is being captured", called_from())
         raise
     consts = _closed_over(slots, closed.consts)
 
@@ -219,23 +219,6 @@ def _with_slots(args: PyTree, slots: list[Slot]) -> PyTree:
 
 def _is_function(x: PyTree) -> bool:
     return callable(x) and not isinstance(x, type | jax.Array)
-
-
-def _explain(error: Exception, name: str) -> None:
-    """Say in which equation it happened, and in which line, once."""
-    if not any(n.startswith("In the equation") for n in getattr(error, "__notes__", ())):
-        line = called_from()
-        where = f", {line}" if line else ""
-        error.add_note(f"In the equation `{name}` of a program that is being captured{where}.")
-
-
-def called_from() -> str:
-    """The line of the user's program that is running, as `file:line (function)`."""
-    try:
-        frame = sys._getframe(outside() - 1)
-    except ValueError:
-        return ""
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
 
 
 def require_function(where: str, f: Any) -> None:
