@@ -33,7 +33,7 @@ from tanjax._errors import CaptureError, CaptureWarning, RegistrationError, mess
 from ._equations import Equation, Literal, Operand, SlotView, Variable
 from ._loops import walk_loop
 from ._notes import explain
-from ._program import Program, capture, varies
+from ._program import Program, capture, register_walk, varies
 from ._tracing import is_argument
 from ._types import is_typed
 
@@ -334,3 +334,6 @@ def _bind(equation: Equation, out: PyTree, env: dict[Variable, Any]) -> None:
 
 def _moving(values: Sequence[Any]) -> list[Any]:
     return [v for v in values if is_typed(v) or is_argument(v)]
+
+
+register_walk(Interpreter().run)

@@ -45,18 +45,3 @@ def is_result(x: PyTree) -> bool:
 def is_argument(x: PyTree) -> bool:
     """Whether a leaf is an operand of a program: what JAX traces."""
     return is_result(x) or isinstance(x, jax.ShapeDtypeStruct)
-
-
-def placeholder(aval: Any) -> Any:
-    """What stands for an argument that is not there."""
-    if not isinstance(aval, jax.core.ShapedArray):
-        return aval
-    weak = aval.weak_type
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak, sharding=_sharding(aval))
-
-
-def _sharding(aval: Any) -> Any:
-    """The sharding of an aval where it is explicit: others are none of a program's."""
-    found = getattr(aval, "sharding", None)
-    mesh = getattr(found, "mesh", None)
-    return None if mesh is None or getattr(mesh, "empty", True) else found
