@@ -15,8 +15,8 @@ shape rule, the replay, the derivative, the batching rule and the lowering at on
         return new_func
 
 Sharp edges. Arrays and what is traced are operands; everything else, Python's numbers included, is
-a parameter: static bounds of a loop must stay static for reverse mode. Functions given by keyword
-are parameters too.
+a parameter: static bounds of a loop must stay static for reverse mode. Functions that are given as
+options (`policy=`) are parameters too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tanjax._typing import Function
 
 from ._notes import called_from, explain
 from ._program import Program
-from ._tracing import trace
+from ._tracing import entered, trace
 from ._types import is_typed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -60,7 +60,7 @@ class Slot:
             traced = trace(self.function, tree, shape, moving)
             name = getattr(self.function, "__name__", "f")
             program = self.programs[key] = Program(traced, name)
-        outs = jax.core.eval_jaxpr(program.closed.jaxpr, program.closed.consts, *moving)
+        outs = entered(program.closed, moving)
         return join(program.out_tree, program.out_shape, outs)
 
     @property
@@ -121,9 +121,11 @@ def _direct(definition: Function, name: str) -> Function:
 
 
 def _curried(definition: Function, name: str) -> Function:
+    names = parameters(definition) or ("",)
+
     @functools.wraps(definition)
     def public(*args: PyTree, **kwargs: PyTree) -> PyTree:
-        if not args:
+        if not args and names[0] not in kwargs:
             return lambda f: public(f, **kwargs)  # a decorator with options
         plain = definition(*args, **kwargs)
 
@@ -156,6 +158,8 @@ def emit(
     slots: list[Slot] = []
     groups: list[Any] = [part for call in calls for part in call]
     groups[0] = _with_slots(groups[0], slots)
+    named = public.parameters  # type: ignore[attr-defined]  # options may be functions, too
+    groups[1] = {k: _with_slots(v, slots) if k in named else v for k, v in groups[1].items()}
     moving, tree, shape = split(tuple(groups), _marks.is_operand)
 
     def run(*moving: Any) -> PyTree:
