@@ -50,11 +50,12 @@ lint: $(VENV)/.ready-test  ## style, formatting and types
 docs: $(VENV)/.ready-docs  ## build the documentation, warnings are errors
 	$(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml
 
-bench: $(VENV)/.ready-bench  ## time structured operations, quantities, plans and Refs against plain JAX
+bench: $(VENV)/.ready-bench  ## time structured operations, quantities, plans, Refs and captured programs against plain JAX
 	$(BIN)/python benchmarks/bench_structured.py
 	$(BIN)/python benchmarks/bench_units.py
 	$(BIN)/python benchmarks/bench_scale.py
 	$(BIN)/python benchmarks/bench_mutation.py
+	$(BIN)/python benchmarks/bench_capture.py
 
 clean:  ## remove everything that these targets made
 	rm -rf .venv .venv-* docs/site tanjax_demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

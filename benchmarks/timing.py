@@ -41,31 +41,33 @@ def interleave(
     rounds: int,
     span: float = 4e-3,
     few: dict[str, int] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Times:
     """Time functions in turn; each turn repeats a function for about `span` seconds.
 
-    **Arguments:** `few`: contenders that only take part in the first so many rounds.
+    **Arguments:** `few`: contenders that only take part in the first so many rounds. `clock`:
+    `time.process_time` for what runs in Python alone: it stands still while others have the core.
     """
-    repeats = {name: max(1, int(span / _once(f))) for name, f in functions.items()}
+    repeats = {name: max(1, int(span / _once(f, clock))) for name, f in functions.items()}
     names, taken = list(functions), {name: list[float]() for name in functions}
     for i in range(rounds):
         for name in names[i % len(names) :] + names[: i % len(names)]:
             if i < (few or {}).get(name, rounds):
-                taken[name].append(_repeat(functions[name], repeats[name]))
+                taken[name].append(_repeat(functions[name], repeats[name], clock))
     return Times(taken)
 
 
-def _once(function: Callable[[], Any]) -> float:
+def _once(function: Callable[[], Any], clock: Callable[[], float]) -> float:
     jax.block_until_ready(function())
-    return _repeat(function, 1)
+    return max(1e-9, _repeat(function, 1, clock))
 
 
-def _repeat(function: Callable[[], Any], count: int) -> float:
-    start = time.perf_counter()
+def _repeat(function: Callable[[], Any], count: int, clock: Callable[[], float]) -> float:
+    start = clock()
     for _ in range(count):
         out = function()
     jax.block_until_ready(out)
-    return (time.perf_counter() - start) / count
+    return (clock() - start) / count
 
 
 def compiled_gradient(loss: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, int]:

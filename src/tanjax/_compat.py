@@ -40,8 +40,8 @@ def is_symbolic_zero(x: Any) -> bool:
 
 
 def varying_axes(x: Any) -> frozenset[Any]:
-    """The manual mesh axes over which a value varies inside `shard_map`."""
-    aval = jax.typeof(x)
+    """The manual mesh axes over which a value, or an aval, varies inside `shard_map`."""
+    aval = getattr(x, "aval", x)
     kind = getattr(aval, "manual_axis_type", None)
     return (
         frozenset(kind.varying) if kind is not None else frozenset(getattr(aval, "vma", ()) or ())

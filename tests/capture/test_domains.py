@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import tanjax as tj
@@ -93,3 +94,17 @@ def test_ctrl_with_wires_of_what_returns_something():
         tj.ctrl(lambda x: 2 * x, wires=(0,))(jnp.ones(2))
     with pytest.raises(ValueError, match="2 controls, and 1 wires"):
         tj.ctrl(lambda x: None, control=(1, 0), wires=(0,))
+
+
+def test_literals_are_numbers_of_python_and_numpy():
+    """JAX keeps them in classes of its own, which no handler should have to know."""
+    f = lambda a: (2 * a, Gate(0.25, wires=0), a + np.float32(3))
+    program = tj.capture(f)(jnp.ones((), jnp.float32))
+    values = [x.value for e in program for x in e.inputs if hasattr(x, "value")]
+    assert all(type(v) in (float, np.float32) for v in values)
+    assert type(values[1]) is float
+    assert [float(v) for v in values] == [2.0, 0.25, 3.0]
+    assert str(Same().rewrite(program)) == str(program)
+    assert [v.aval.weak_type for e in Same().rewrite(program) for v in e.eqn.invars[-1:]] == [
+        v.aval.weak_type for e in program for v in e.eqn.invars[-1:]
+    ]

@@ -208,10 +208,9 @@ def test_several_results_dicts_and_registered_nodes():
 
     program = tj.capture(f)(Point(D, X), M)
     out = program(Point(D, X), M)
-    assert type(out[0]["v"]) is Point and out[0]["none"] is None
-    assert "d:f64[3] e:f64[3,3] = eigh[Symmetric invariant=False]" in str(program).replace(
-        "f:f64[3] g:f64[3,3]", "d:f64[3] e:f64[3,3]"
-    )
+    assert type(out[0]["v"]) is Point
+    assert out[0]["none"] is None
+    assert "f:f64[3] g:f64[3,3] = eigh[Symmetric invariant=False] e" in str(program)
 
 
 def test_numbers_are_literals():
@@ -298,7 +297,8 @@ def test_every_equation_says_its_line(where):
 
     name = {"operation": "logdet", "helper": "mirror[U]", "quantity": "multiply"}[where]
     (equation,) = [e for e in tj.capture(f)(M, D * M_) if e.name == name]
-    assert "test_view.py" in equation.source and "f)" in equation.source
+    assert "test_view.py" in equation.source
+    assert equation.source.endswith("f)")
 
 
 def test_a_name_alone_makes_no_mark():

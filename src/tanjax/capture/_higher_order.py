@@ -3,10 +3,10 @@
 A loop, a derivative or a map takes functions, and what these do belongs in the equation, with what
 they close over as operands. So under capture every function among the arguments is replaced by a
 *slot*: when the definition calls it, the slot traces the user's function to a program, on whatever
-avals it is called with, remembers it and evaluates it. What the programs close over is known then;
-if there is anything, the call is traced once more with that as operands, without running user code
-again. The definition is plain code, and is the meaning outside of capture, the shape rule, the
-replay, the derivative, the batching rule and the lowering at once.
+avals it is called with, remembers it and evaluates it. What the programs close over is known then:
+it becomes operands of the equation, whose body is what was traced. Neither the user's code nor the
+definition runs again. The definition is plain code, and is the meaning outside of capture, the
+shape rule, the replay, the derivative, the batching rule and the lowering at once.
 
     @tj.higher_order(curried=True)
     def repeat(func, n):
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
@@ -30,7 +31,8 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax import _marks
-from tanjax._errors import CaptureError, describe, message
+from tanjax._compat import Tracer
+from tanjax._errors import CaptureError, describe, message, outside
 from tanjax._marks import ACTIVE, Mark, Static, capturing, join, labelled, split
 from tanjax._typing import Function
 
@@ -48,8 +50,7 @@ class Slot:
         functools.update_wrapper(self, function)
         self.function = function
         self.programs: dict[Any, Program] = {}
-        self.consts: list[Any] | None = None  # the operands that hold what programs close over
-        self.places: dict[int, int] = {}  # of a closed-over array, by identity, among them
+        self.places: dict[int, int] = {}  # of a closed-over array, by identity, among the operands
 
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         moving, tree, shape = split((args, kwargs), _marks.is_operand)
@@ -59,10 +60,7 @@ class Slot:
             traced = trace(self.function, tree, shape, moving)
             name = getattr(self.function, "__name__", "f")
             program = self.programs[key] = Program(traced, name)
-        consts = program.closed.consts
-        if self.consts is not None:
-            consts = [self.consts[self.places[id(c)]] for c in consts]
-        outs = jax.core.eval_jaxpr(program.closed.jaxpr, consts, *moving)
+        outs = jax.core.eval_jaxpr(program.closed.jaxpr, program.closed.consts, *moving)
         return join(program.out_tree, program.out_shape, outs)
 
     @property
@@ -85,8 +83,25 @@ def higher_order(
     call of that one is the equation, as with `grad` and `vmap`. `name`: printed instead of its own.
     **Returns:** a function with the same signature: outside of `tj.capture` the definition itself,
     under it an equation with a program for every function among the positional arguments.
+    **Raises:** under capture, errors of the definition and of its functions, with the name of the
+    equation and the line.
     **Derivative:** that of the definition.
-    **Cost:** outside of capture one Python call.
+    **Cost:** outside of capture one Python call; under it a trace of the definition, an
+    evaluation of what that gave, and a trace of every function.
+
+    >>> import jax, tanjax as tj
+    >>> @tj.higher_order(curried=True)
+    ... def repeat(func, n):
+    ...     return lambda x: jax.lax.fori_loop(0, n, lambda _, x: func(x), x)
+    >>> print(tj.capture(lambda x: repeat(lambda x: 2.0 * x, 3)(x))(1.5))
+    { lambda ; a:f32[]. let
+        b:f32[] = repeat[
+          n=3
+          func={ lambda ; c:f32[]. let
+              d:f32[] = mul 2.0 c
+            in (d,) }
+        ] a
+      in (b,) }
     """
     if definition is None:
         return lambda f: higher_order(f, curried=curried, name=name)  # type: ignore[call-overload]
@@ -150,44 +165,46 @@ def emit(
             f = f(*given[i], **given[i + 1])
         return f
 
-    mark = Mark("higher_order", name, public, tree, shape)
-    mark.slots = slots
-    jitted = labelled(mark, run)
+    result: list[Any] = []
+
+    def flat(*moving: Any) -> list[Any]:
+        outs, *result[:] = split(run(*moving))
+        return outs
+
     try:
-        mark.jaxpr = jitted.trace(*moving).jaxpr
+        closed = jax.make_jaxpr(flat)(*moving)
     except Exception as error:
         _explain(error, name)
         raise
-    consts = _closed_over(slots)
-    if consts:
-        mark.closed = len(consts)
-        jitted = labelled(mark, functools.partial(_on_consts, run, slots, len(consts)))
-        moving = [*consts, *moving]
-        mark.jaxpr = jitted.trace(*moving).jaxpr
+    consts = _closed_over(slots, closed.consts)
+
+    def again(*operands: Any) -> PyTree:
+        own = [operands[consts[id(c)][0]] if id(c) in consts else c for c in closed.consts]
+        out_tree, out_shape = result
+        outs = jax.core.eval_jaxpr(closed.jaxpr, own, *operands[len(consts) :])
+        return join(out_tree, out_shape, outs)
+
+    mark = Mark("higher_order", name, public, tree, shape)
+    mark.slots, mark.closed = slots, len(consts)
+    jitted = labelled(mark, again)
+    moving = [*(c for _, c in consts.values()), *moving]
+    mark.jaxpr = jitted.trace(*moving).jaxpr
     outs = jitted(*moving)
     return join(mark.out_tree, mark.out_shape, outs)
 
 
-def _on_consts(run: Function, slots: Sequence[Slot], count: int, *moving: Any) -> PyTree:
-    for slot in slots:
-        slot.consts = list(moving[:count])
-    try:
-        return run(*moving[count:])
-    finally:
-        for slot in slots:
-            slot.consts = None
+def _closed_over(slots: Sequence[Slot], others: Sequence[Any]) -> dict[int, tuple[int, Any]]:
+    """What is an operand of a call, by identity, with its place.
 
-
-def _closed_over(slots: Sequence[Slot]) -> list[Any]:
-    """Everything that the programs of a call close over, once each."""
-    consts: dict[int, Any] = {}
+    What the programs close over, and what else is traced; arrays of the definition stay inside.
+    """
+    programs = [p for slot in slots for p in slot.programs.values()]
+    consts = {id(c): c for p in programs for c in p.closed.consts}
+    consts |= {id(c): c for c in others if isinstance(c, Tracer)}
+    found = {key: (i, c) for i, (key, c) in enumerate(consts.items())}
     for slot in slots:
-        for program in slot.programs.values():
-            consts.update((id(c), c) for c in program.closed.consts)
-    places = {key: i for i, key in enumerate(consts)}
-    for slot in slots:
-        slot.places = places
-    return list(consts.values())
+        slot.places = {key: i for key, (i, _) in found.items()}
+    return found
 
 
 def _with_slots(args: PyTree, slots: list[Slot]) -> PyTree:
@@ -205,9 +222,20 @@ def _is_function(x: PyTree) -> bool:
 
 
 def _explain(error: Exception, name: str) -> None:
-    """Say in which equation it happened, once."""
-    if not getattr(error, "__notes__", None):
-        error.add_note(f"In the equation `{name}` of a program that is being captured.")
+    """Say in which equation it happened, and in which line, once."""
+    if not any(n.startswith("In the equation") for n in getattr(error, "__notes__", ())):
+        line = called_from()
+        where = f", {line}" if line else ""
+        error.add_note(f"In the equation `{name}` of a program that is being captured{where}.")
+
+
+def called_from() -> str:
+    """The line of the user's program that is running, as `file:line (function)`."""
+    try:
+        frame = sys._getframe(outside() - 1)
+    except ValueError:
+        return ""
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
 
 
 def require_function(where: str, f: Any) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs
@@ -78,7 +79,7 @@ class View:
             key = _key(x)
             return self._typed[key] if key in self._typed else self._constructed(x, key)
         if _jaxprs.is_literal(x):
-            return Literal(x.val, x.aval)
+            return Literal(_plain(x.val, x.aval), x.aval)
         found = self._leaves.get(x)
         if found is not None:
             return found
@@ -215,6 +216,14 @@ def _arguments(groups: Any) -> Iterator[tuple[tuple[int, Any], Any]]:
     for g, group in enumerate(groups):
         for place, part in group.items() if isinstance(group, dict) else enumerate(group):
             yield (g, place), part
+
+
+def _plain(value: Any, aval: Any) -> Any:
+    """A literal as Python or NumPy has it, whatever class JAX keeps it in; weak ones stay weak."""
+    if getattr(aval, "ndim", None) != 0 or np.dtype(aval.dtype).kind not in "biufc":
+        return value
+    number = np.asarray(value, aval.dtype)
+    return number.item() if aval.weak_type else number[()]
 
 
 def _static(x: Operand) -> Any:

@@ -30,8 +30,9 @@ from typing import Any, Literal, TypeAlias, TypeVar, overload
 import jax
 from jaxtyping import PyTree
 
-from tanjax import _marks, arrays
+from tanjax import arrays
 from tanjax._errors import RegistrationError
+from tanjax._marks import ACTIVE, capturing
 from tanjax._typing import Function
 
 from . import _batched, _lowering
@@ -131,7 +132,7 @@ class Operation:
             args, kwargs = self._bind(args, kwargs)
         else:  # 5 us less than binding; a rule gets the defaults of static arguments all the same
             kwargs = self._defaults
-        if _marks.ACTIVE[0] and _marks.capturing():
+        if ACTIVE[0] and capturing():
             return marked_call(self, args, kwargs)
         key = (arrays.densify_mode(), tuple(kwargs.items()), *map(type, args))
         compiled = self._compiled.get(key)

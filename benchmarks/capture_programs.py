@@ -1,0 +1,119 @@
+"""The programs of `bench_capture.py`: structured algebra, nested loops, one of each function."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import tanjax as tj
+
+ALGEBRA = "125 equations of structured algebra"
+LOOPS = "Loops in loops around structured algebra"
+LAYERS, DEPTHS = 25, (1, 2, 4, 6)
+N = 4
+
+
+def arguments() -> tuple[Any, ...]:
+    """A definite matrix, a diagonal, a vector."""
+    return jnp.eye(N) * 3 + 0.1, jnp.linspace(0.5, 1.0, N), jnp.ones(N)
+
+
+def algebra(a: Any, d: Any, x: Any) -> Any:
+    """Per layer a solve, a product, a tanh, a log determinant, a sum."""
+    s, total = tj.Symmetric(a, definite=True), 0.0
+    for _ in range(LAYERS):
+        x = jnp.tanh(tj.matmul(tj.Diagonal(d), tj.solve(s, x)))
+        total = total + tj.logdet(s)
+    return jnp.sum(x) + total
+
+
+def loops(a: Any, d: Any, x: Any) -> Any:
+    """A scan around a loop around a branch, each with a structured equation and a closure."""
+    s = tj.Symmetric(a, definite=True)
+
+    def inner(i: Any, x: Any) -> Any:
+        return tj.cond(x[0] > i, lambda x: tj.matmul(tj.Diagonal(d), x), jnp.tanh, x)
+
+    def outer(x: Any, row: Any) -> Any:
+        x = tj.fori_loop(0, 3, inner, tj.solve(s, x) + row)
+        return x, tj.logdet(s)
+
+    x, logs = tj.scan(outer, x, jnp.ones((5, N)))
+    return jnp.sum(x) + jnp.sum(logs)
+
+
+def fresh(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function under a new identity: JAX has no trace of it."""
+    return lambda *args: f(*args)
+
+
+def nested(depth: int) -> Callable[..., Any]:
+    """Scans in scans, so deep, each of which closes over the diagonal."""
+
+    def f(d: Any, x: Any) -> Any:
+        def body(level: int) -> Callable[..., Any]:
+            def step(x: Any, _: Any) -> Any:
+                if level < depth:
+                    x, _ = tj.scan(body(level + 1), x, None, length=2)
+                return tj.matmul(tj.Diagonal(d), x), None
+
+            return step
+
+        return tj.scan(body(1), x, None, length=2)[0]
+
+    return f
+
+
+def single() -> dict[str, Callable[..., Any]]:
+    """One higher-order call each, with a body of one structured equation and a closure."""
+    times = lambda d: lambda x: tj.matmul(tj.Diagonal(d), x)
+    loss = lambda d: lambda x: jnp.sum(times(d)(x) ** 2)
+    return {
+        "scan": lambda d, x: tj.scan(lambda x, _: (times(d)(x), None), x, None, length=3)[0],
+        "while_loop": lambda d, x: tj.while_loop(lambda x: x[0] > 0.1, times(d), x),
+        "fori_loop": lambda d, x: tj.fori_loop(0, 3, lambda i, x: times(d)(x), x),
+        "cond": lambda d, x: tj.cond(x[0] > 0, times(d), jnp.tanh, x),
+        "vmap": lambda d, x: tj.vmap(times(d))(jnp.stack([x, x])),
+        "grad": lambda d, x: tj.grad(loss(d))(x),
+        "jacobian": lambda d, x: tj.jacobian(times(d))(x),
+        "checkpoint": lambda d, x: tj.checkpoint(times(d))(x),
+        "jit": lambda d, x: tj.jit(times(d), scale=False)(x),
+    }
+
+
+def calls_without_gate() -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any]]]:
+    """Calls whose work is done in no time: as they are, and with the gate cut out."""
+
+    @tj.operation
+    def nothing(x: Any) -> Any:
+        return x
+
+    x = jnp.ones(N)
+    nothing(x)
+    nothing._compiled.update(dict.fromkeys(nothing._compiled, lambda *args: None))
+    call = type(nothing).__call__
+    bare = _without_gate(call)
+    yield "an operation", lambda: call(nothing, x), lambda: bare(nothing, x)
+    q, r = x * tj.unit("m"), x * tj.unit("s")
+    multiply = type(q).__mul__
+    bare_product = _without_gate(multiply)
+    yield "a product of quantities", lambda: multiply(q, r), lambda: bare_product(q, r)
+
+
+def _without_gate(function: Any) -> Any:
+    """The function compiled from its source without the lines of the gate."""
+    lines = textwrap.dedent(inspect.getsource(function)).splitlines()
+    (at,) = (i for i, line in enumerate(lines) if "capturing()" in line)
+    scope = dict(function.__globals__, **inspect.getclosurevars(function).nonlocals)
+    exec("\n".join(["from __future__ import annotations", *lines[:at], *lines[at + 2 :]]), scope)
+    return scope[function.__name__]
+
+
+def plain_trace(f: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], Any]:
+    """The trace of a function by JAX, from nothing."""
+    return lambda: jax.make_jaxpr(fresh(f))(*args)

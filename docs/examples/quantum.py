@@ -1,0 +1,350 @@
+"""A language of quantum circuits in captured programs; `circuits.py` shows it at work.
+
+A circuit is a Python function that makes gates and returns nothing. Gates are classes by
+`tj.CaptureMeta`, so each is an equation of `tj.capture(circuit)`, in the order in which they were
+made, also in `tj.for_loop`, `tj.cond`, `tj.adjoint` and `tj.ctrl`. What a circuit means, an
+interpreter says: `Run` moves a state vector through Kronecker products, and `Forward` makes the
+gates of adjoint sub-circuits backwards and inverted.
+
+    def bell(angle):
+        H(wires=0)
+        tj.ctrl(lambda: nothing(RX(angle, wires=1)), wires=(0,))()
+
+    state = run(bell, ground(2))(0.3)
+
+Sharp edges. Wire 0 is the slowest index of a state. A traced wire costs a permutation of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import tanjax as tj
+
+Circuit = Callable[..., None]
+
+
+def nothing(_: Any) -> None:
+    """Nothing, whatever it is: what a circuit returns."""
+
+
+# -- gates -------------------------------------------------------------------------------------
+
+
+class Gate(metaclass=tj.CaptureMeta):
+    """A gate without parameters that is its own inverse; `wires` may be traced integers."""
+
+    symbols: tuple[str, ...] = ()  # what is drawn on each of its wires
+
+    def __init__(self, *, wires: Any) -> None:
+        self.wires = wires if isinstance(wires, tuple) else (wires,)
+
+    def matrix(self, dtype: Any) -> Any:
+        """The unitary matrix, of shape `(2**k, 2**k)` on `k` wires."""
+        raise NotImplementedError
+
+    @classmethod
+    def inverse(cls, **named: Any) -> Gate:
+        """The inverse of the gate that these arguments make."""
+        return cls(**named)
+
+
+class X(Gate):
+    def matrix(self, dtype: Any) -> Any:
+        return tj.Permutation(jnp.array([1, 0]), dtype)
+
+
+class Y(Gate):
+    def matrix(self, dtype: Any) -> Any:
+        return jnp.array([[0, -1j], [1j, 0]], dtype)
+
+
+class Z(Gate):
+    def matrix(self, dtype: Any) -> Any:
+        return tj.Diagonal(jnp.array([1, -1], dtype))
+
+
+class H(Gate):
+    def matrix(self, dtype: Any) -> Any:
+        return jnp.array([[1, 1], [1, -1]], dtype) * np.sqrt(0.5)
+
+
+class CNOT(X):
+    symbols = ("●", "X")
+
+    def matrix(self, dtype: Any) -> Any:
+        return tj.ctrl(super().matrix(dtype))
+
+
+class CZ(Z):
+    symbols = ("●", "Z")
+
+    def matrix(self, dtype: Any) -> Any:
+        return tj.ctrl(super().matrix(dtype))
+
+
+class SWAP(Gate):
+    symbols = ("x", "x")
+
+    def matrix(self, dtype: Any) -> Any:
+        return tj.Permutation(jnp.array([0, 2, 1, 3]), dtype)
+
+
+class Rotation(Gate):
+    """A gate of an angle, undone by the opposite angle."""
+
+    def __init__(self, angle: Any, *, wires: Any) -> None:
+        super().__init__(wires=wires)
+        self.angle = angle
+
+    def half(self, dtype: Any) -> tuple[Any, Any]:
+        """Cosine and sine of half the angle."""
+        angle = jnp.asarray(self.angle) / 2
+        return jnp.cos(angle).astype(dtype), jnp.sin(angle).astype(dtype)
+
+    @classmethod
+    def inverse(cls, angle: Any, **named: Any) -> Gate:
+        return cls(-angle, **named)
+
+
+class RX(Rotation):
+    def matrix(self, dtype: Any) -> Any:
+        c, s = self.half(dtype)
+        return jnp.array([[c, -1j * s], [-1j * s, c]])
+
+
+class RY(Rotation):
+    def matrix(self, dtype: Any) -> Any:
+        c, s = self.half(dtype)
+        return jnp.array([[c, -s], [s, c]])
+
+
+class RZ(Rotation):
+    def matrix(self, dtype: Any) -> Any:
+        c, s = self.half(dtype)
+        return tj.Diagonal(jnp.array([c - 1j * s, c + 1j * s]))
+
+
+def is_gate(equation: Any) -> bool:
+    """Whether an equation of a captured circuit makes a gate."""
+    return equation.kind == "class" and issubclass(equation.target, Gate)
+
+
+def makes_gates(program: tj.Program) -> bool:
+    """Whether a gate is made in a program, or in a loop or a branch of it."""
+    return any(is_gate(e) or any(map(makes_gates, e.programs.values())) for e in program)
+
+
+class Meaning(tj.Interpreter):
+    """What a circuit means; refuses loops of which it was not said what the gates inside mean."""
+
+    def default(self, equation, *args: Any, **kwargs: Any) -> Any:
+        if any(map(makes_gates, equation.programs.values())):
+            known = "`tj.for_loop`, `tj.cond`, `tj.adjoint`, `tj.ctrl` and Python"
+            raise TypeError(f"{equation.name}: cannot hold gates. Build circuits with {known}.")
+        return super().default(equation, *args, **kwargs)
+
+
+# -- a state vector ------------------------------------------------------------------------------
+
+
+def apply(matrix: Any, wires: Sequence[Any], state: Any) -> Any:
+    """A gate on a state of `2**n` amplitudes, through a Kronecker product with identities."""
+    n, k = len(state).bit_length() - 1, len(wires)
+    if any(isinstance(w, jax.Array) for w in wires):
+        return apply_traced(matrix, wires, state)
+    if not set(wires) <= set(range(n)) or len(set(wires)) != k:
+        raise ValueError(f"a gate on wires {tuple(wires)} of {n}: there are no such {k}.")
+    first, before = wires[0], identity(wires[0], state)
+    if tuple(wires) == tuple(range(first, first + k)):
+        return tj.Kronecker(*before, matrix, *identity(n - first - k, state)) @ state
+    moved = jnp.moveaxis(state.reshape((2,) * n), wires, range(k))
+    moved = tj.Kronecker(matrix, *identity(n - k, state)) @ moved.reshape(-1)
+    return jnp.moveaxis(moved.reshape((2,) * n), range(k), wires).reshape(-1)
+
+
+def apply_traced(matrix: Any, wires: Sequence[Any], state: Any) -> Any:
+    """The same on wires that are known at run time; wires that there are not give NaN."""
+    n, k = len(state).bit_length() - 1, len(wires)
+    places = jnp.stack([jnp.asarray(w, int) for w in wires])
+    others = jnp.ones(n, bool).at[places].set(False)
+    order = jnp.concatenate([places, jnp.nonzero(others, size=n - k)[0]])
+    bits = (np.arange(2**n)[:, None] >> np.arange(n)[::-1]) & 1
+    shuffle = tj.Permutation(bits @ (1 << (n - 1 - order)), state.dtype)  # brings them to the front
+    new = shuffle.T @ (tj.Kronecker(matrix, *identity(n - k, state)) @ (shuffle @ state))
+    fits = (jnp.sum(others) == n - k) & jnp.all((places >= 0) & (places < n))
+    return jnp.where(fits, new, jnp.nan)
+
+
+def identity(count: int, state: Any) -> list[Any]:
+    """The factor of `count` wires on which nothing happens."""
+    return [tj.Identity(2**count, state.dtype)] if count else []
+
+
+class Run(Meaning):
+    """Runs a circuit on a state vector, wire 0 the slowest index.
+
+    Loops and branches carry the state beside what they carry themselves; an adjoint is that of the
+    linear map which a sub-circuit is, by transposition.
+    """
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+        self.controls: list[tuple[Any, Any]] = []
+
+    def carrying(self, f: Any) -> Any:
+        """A function that makes gates, as one from a state and its arguments to both."""
+
+        def carried(state: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+            before, self.state = self.state, state
+            out = f(*args, **kwargs)
+            after, self.state = self.state, before
+            return after, out
+
+        return carried
+
+    @tj.handles(Gate)
+    def gate(self, equation, *args: Any, **kwargs: Any) -> Gate:
+        gate = self.default(equation, *args, **kwargs)
+        matrix, wires = gate.matrix(self.state.dtype), gate.wires
+        for values, places in self.controls:
+            matrix, wires = tj.ctrl(matrix, control=values), (*places, *wires)
+        self.state = apply(matrix, wires, self.state)
+        return gate
+
+    @tj.handles(tj.for_loop)
+    def for_loop(self, equation, body, start, stop, step, *state: Any) -> Any:
+        def once(i: Any, quantum: Any, state: Any) -> Any:
+            quantum, out = self.carrying(body)(quantum, i, *state)
+            return quantum, as_state(out, state)
+
+        self.state, out = tj.for_loop(start, stop, step)(once)(self.state, state)
+        return out[0] if len(state) == 1 else out
+
+    @tj.handles(tj.cond)
+    def cond(self, equation, predicate, *branches: Any) -> Any:
+        true, false, *operands = branches
+        taken = self.carrying(true), self.carrying(false)
+        self.state, out = tj.cond(predicate, *taken, self.state, *operands)
+        return out
+
+    @tj.handles(tj.adjoint)
+    def adjoint(self, equation, f: Any, *args: Any, **kwargs: Any) -> None:
+        self.state = tj.adjoint(lambda q: self.carrying(f)(q, *args, **kwargs)[0])(self.state)
+
+    @tj.handles(tj.ctrl)
+    def ctrl(self, equation, f: Any, values, wires: Any, *args: Any, **kwargs: Any) -> None:
+        self.controls.append((values, wires))
+        f(*args, **kwargs)
+        self.controls.pop()
+
+
+def as_state(out: Any, state: Sequence[Any]) -> tuple[Any, ...]:
+    """What the body of a loop returned, as a tuple like its state."""
+    return (out,) if len(state) == 1 else tuple(out or ())
+
+
+def run(circuit: Circuit, start: Any) -> Callable[..., Any]:
+    """The state after a circuit, as a function of the circuit's arguments."""
+
+    def final(*args: Any, **kwargs: Any) -> Any:
+        machine = Run(start)
+        machine(circuit)(*args, **kwargs)
+        return machine.state
+
+    return final
+
+
+def ground(wires: int, dtype: Any = complex) -> Any:
+    """The state of zeros."""
+    return jnp.zeros(2**wires, dtype).at[0].set(1)
+
+
+def unitary(circuit: Circuit, wires: int) -> Callable[..., Any]:
+    """The matrix of a circuit: all its columns at once."""
+    columns = lambda *args: jax.vmap(lambda q: run(circuit, q)(*args), out_axes=1)
+    return lambda *args: columns(*args)(jnp.eye(2**wires, dtype=complex))
+
+
+PAULI = {"I": lambda d: tj.Identity(2, d)} | {g.__name__: g(wires=0).matrix for g in (X, Y, Z)}
+
+
+def applied(words: dict[str, float], state: Any) -> Any:
+    """A sum of Pauli words, `{"ZZI": 0.5, …}`, on a state."""
+    product = lambda word: tj.Kronecker(*(PAULI[p](state.dtype) for p in word))
+    return sum(c * (product(w) @ state) for w, c in words.items())
+
+
+def expectation(words: dict[str, float], state: Any) -> Any:
+    """Its mean in a state, real."""
+    return jnp.vdot(state, applied(words, state)).real
+
+
+class Forward(Meaning):
+    """The same gates without `adjoint`: sub-circuits are made backwards, of inverse gates."""
+
+    sense = 1  # -1 where gates are turned around, 0 where only what they need is computed
+    made: tuple[Any, ...] = ()  # what remains to be made, the last first
+
+    def turned(self, sense: int, f: Any) -> Any:
+        def turned(*args: Any, **kwargs: Any) -> Any:
+            before, self.sense = self.sense, sense
+            try:
+                return f(*args, **kwargs)
+            finally:
+                self.sense = before
+
+        return turned
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        before, self.made = self.made, ()
+        out = super().run(*args, **kwargs)
+        for make in self.made:
+            make()
+        self.made = before
+        return out
+
+    def later(self, backward: Any, forward: Any) -> Any:
+        """Make something in its turn; what others need of it is computed now."""
+        if self.sense > 0:
+            return forward()
+        if self.sense < 0:
+            self.made = (backward, *self.made)
+        return self.turned(0, forward)()
+
+    @tj.handles(Gate)
+    def gate(self, equation, *args: Any, **kwargs: Any) -> Any:
+        make = lambda: self.sense and self.default(equation, *args, **kwargs)
+        return self.later(lambda: equation.target.inverse(*args, **kwargs), make)
+
+    @tj.handles(tj.cond, tj.ctrl)
+    def branches(self, equation, *args: Any, **kwargs: Any) -> Any:
+        again = lambda: tj.Interpreter.default(self, equation, *args, **kwargs)
+        return self.later(again, again)
+
+    @tj.handles(tj.adjoint)
+    def adjoint(self, equation, f: Any, *args: Any, **kwargs: Any) -> None:
+        turned = lambda sense: self.turned(sense, f)(*args, **kwargs)
+        self.later(lambda: turned(1), lambda: turned(-self.sense))
+
+    @tj.handles(tj.for_loop)
+    def for_loop(self, equation, body, start, stop, step, *state: Any) -> Any:
+        forward = lambda: tj.for_loop(start, stop, step)(body)(*state)
+        ahead = lambda state, i: (as_state(body(i, *state), state), state)
+
+        def backward() -> None:
+            last = range(start, stop, step)[::-1]
+            if not state:
+                tj.for_loop(last.start, last.stop, last.step)(body)()
+            elif last:  # each turn needs the state that it had: a pass without gates collects it
+                indices = jnp.arange(start, stop, step)
+                states = tj.scan(self.turned(0, ahead), state, indices)[1]
+                at = lambda k: jax.tree.map(lambda x: x[k], (indices, *states))
+                tj.for_loop(len(last) - 1, -1, -1)(lambda k: nothing(body(*at(k))))()
+
+        return self.later(backward, forward if state or self.sense > 0 else lambda: ())
