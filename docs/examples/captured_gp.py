@@ -6,7 +6,7 @@ Captures the marginal likelihood and prints its cost by equation. Then two passe
 for `solve` and `logdet`, and a forecast, written as in the textbook with an inverse and products of
 large matrices, put in the order that costs least. Last the Kalman filter of `kalman.py`, which asks
 four times for factors of one matrix in every step. Factorisations are counted in the program and
-after XLA's own passes, and times are the fastest of runs in turn. Exits with an error if a rewritten
+after XLA's own passes, and times are the fastest of runs in turn. Exits with an error if a new
 program disagrees with the function.
 """
 

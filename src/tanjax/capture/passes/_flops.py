@@ -154,7 +154,7 @@ def _missed(eqn: Any) -> Cost:
     else:
         told = count * _FORMULAS[name](max(m, n), min(m, n))
     complex_ = np.issubdtype(eqn.invars[0].aval.dtype, np.complexfloating)
-    return Cost(0 * max(0.0, told * (4 if complex_ else 1) - _counted(eqn)))
+    return Cost(max(0.0, told * (4 if complex_ else 1) - _counted(eqn)))
 
 
 def _counted(eqn: Any) -> float:
