@@ -6,6 +6,7 @@ from . import rules as rules, units as units
 from ._errors import (
     AliasError as AliasError,
     CaptureError as CaptureError,
+    CaptureWarning as CaptureWarning,
     CheckFailure as CheckFailure,
     ConvergenceError as ConvergenceError,
     CotangentError as CotangentError,
@@ -166,9 +167,7 @@ from .registry import (
 )
 from .transforms import (
     custom_vjp as custom_vjp,
-    linearize as linearize,
     scale_graph as scale_graph,
-    vjp as vjp,
 )
 from .units import unit as unit
 
@@ -185,10 +184,12 @@ if not TYPE_CHECKING:  # under `tj.capture` each call of these is an equation
         jacrev as jacrev,
         jit as jit,
         jvp as jvp,
+        linearize as linearize,
         map as map,
         scan as scan,
         switch as switch,
         value_and_grad as value_and_grad,
+        vjp as vjp,
         vmap as vmap,
         while_loop as while_loop,
     )
@@ -205,10 +206,12 @@ else:  # outside of it they are what they are here, where they are documented
         jacrev as jacrev,
         jit as jit,
         jvp as jvp,
+        linearize as linearize,
         map as map,
         scan as scan,
         switch as switch,
         value_and_grad as value_and_grad,
+        vjp as vjp,
         vmap as vmap,
         while_loop as while_loop,
     )
@@ -222,6 +225,10 @@ def __getattr__(name: str) -> object:
         import importlib
 
         return importlib.import_module(f"tanjax.{name}")
+    if name == "passes":
+        from .capture import passes
+
+        return passes
     if name in _MOVED_TO_RULES:
         raise AttributeError(f"`tanjax.{name}` is `tanjax.rules.{name}` now.")
     raise AttributeError(f"module 'tanjax' has no attribute {name!r}")

@@ -29,6 +29,10 @@ class CaptureError(TypeError):
     """A program cannot be captured, replayed or rewritten as asked."""
 
 
+class CaptureWarning(UserWarning):
+    """A part of a captured program runs as it is, although it could have been handled."""
+
+
 class CotangentError(TypeError):
     """A tangent or cotangent has the wrong tree, shape, dtype or count."""
 

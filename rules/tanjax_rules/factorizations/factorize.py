@@ -119,10 +119,33 @@ def _value_of_cholesky(parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
     return sign, 2 * jnp.sum(jnp.log(jnp.real(diag)), axis=-1)
 
 
+@jax.custom_jvp
+def _root_dense(matrix: PyTree, parts: Sequence[PyTree]) -> DenseArray:
+    return parts[0]
+
+
+@_root_dense.defjvp
+def _root_jvp(
+    primals: tuple[Matrix, PyTree], tangents: tuple[Matrix, PyTree]
+) -> tuple[DenseArray, DenseArray]:
+    r"""$\dot L = L\,\Phi(L^{-1} \dot A L^{-H})$, $\Phi$ the lower part with half its diagonal."""
+    root = _root_dense(*primals)
+    divide = lambda x: lax.linalg.triangular_solve(root, x, left_side=True, lower=True)
+    inner = divide(jnp.conj(divide(tangents[0]).swapaxes(-1, -2))).swapaxes(-1, -2)
+    inner = jnp.conj(inner)
+    inner = (inner + jnp.conj(inner.swapaxes(-1, -2))) / 2
+    half = jnp.eye(root.shape[-1], dtype=root.dtype) / 2
+    return root, root @ (jnp.tril(inner) - half * inner)
+
+
+def _root_of_cholesky(matrix: PyTree, parts: Sequence[PyTree]) -> DenseArray:
+    return _root_dense(whole(matrix), parts)
+
+
 _lu_solve, _cholesky_solve = _solve_dense(_by_lu), _solve_dense(_by_cholesky)
 _LU = tj.FactorizationPlan(_lu_solve, _slogdet_dense(_lu_solve, _value_of_lu))
 _CHOLESKY = tj.FactorizationPlan(
-    _cholesky_solve, _slogdet_dense(_cholesky_solve, _value_of_cholesky)
+    _cholesky_solve, _slogdet_dense(_cholesky_solve, _value_of_cholesky), _root_of_cholesky
 )
 
 

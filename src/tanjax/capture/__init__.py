@@ -5,17 +5,18 @@ makes equations of functions of functions, `_transforms` those of tanjax, `_clas
 constructions. `_interpreter` walks programs; `passes` are interpreters.
 """
 
+from ._adjoint import adjoint as adjoint
 from ._class import CaptureMeta as CaptureMeta
+from ._ctrl import ctrl as ctrl
 from ._equations import Equation as Equation
 from ._higher_order import higher_order as higher_order
 from ._interpreter import Interpreter as Interpreter, handles as handles
+from ._linear_maps import linearize as linearize, vjp as vjp
 from ._program import Program as Program, capture as capture
 from ._transforms import (
-    adjoint as adjoint,
     associative_scan as associative_scan,
     checkpoint as checkpoint,
     cond as cond,
-    ctrl as ctrl,
     for_loop as for_loop,
     fori_loop as fori_loop,
     grad as grad,

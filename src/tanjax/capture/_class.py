@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from tanjax._errors import RegistrationError, message
+from tanjax._errors import CaptureError, RegistrationError, describe, message
 from tanjax._marks import ACTIVE, Static, capturing, is_operand, marked
 
 from ._types import CapturedClass
@@ -41,7 +41,19 @@ class CaptureMeta(CapturedClass):
     else is static and must be hashable. `type_text(self)`, if the class has it, is how its type is
     printed. Subclasses are classes of their own, with their own type.
 
-    **Raises:** `RegistrationError` for a class without an instance dictionary.
+    **Raises:** `RegistrationError` for a class without an instance dictionary; under capture
+    `CaptureError` for a static attribute that cannot be hashed.
+
+    >>> import tanjax as tj
+    >>> class RX(metaclass=tj.CaptureMeta):
+    ...     def __init__(self, angle, wires=0):
+    ...         self.angle, self.wires = angle, wires
+    >>> print(tj.capture(lambda x: RX(2 * x, wires=1).angle)(0.5))
+    { lambda ; a:f32[]. let
+        b:f32[] = mul 2.0 a
+        c:RX<f32[], wires=1> = RX[wires=1] b
+        d:f32[] = c.angle
+      in (d,) }
     """
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: Any, **options: Any) -> None:
@@ -66,6 +78,7 @@ class CaptureMeta(CapturedClass):
 
         def construct(*args: PyTree, **kwargs: PyTree) -> Any:
             instance = cls._make(args, kwargs)
+            _require_hashable(cls.__name__, vars(instance))
             if not jax.tree.leaves(instance):
                 vars(instance)[_HANDLE] = jnp.zeros((), bool)
                 vars(instance)[_NAMES] = (*vars(instance)[_NAMES], _HANDLE)
@@ -80,6 +93,24 @@ class CaptureMeta(CapturedClass):
         fields = vars(instance)
         fields[_NAMES] = tuple(sorted(k for k, v in fields.items() if _is_dynamic(v)))
         return instance
+
+
+def _require_hashable(name: str, fields: dict[str, Any]) -> None:
+    """**Raises:** `CaptureError` for static attributes that no program can be compared by."""
+    for key, value in fields.items():
+        if key in fields[_NAMES]:
+            continue
+        try:
+            hash(value)
+        except TypeError as error:
+            raise CaptureError(
+                message(
+                    f"{name}: the attribute `{key}` is static and cannot be hashed.",
+                    f"got: {describe(value)}",
+                    "why: instances that differ in it are of different types, which are compared.",
+                    hint=f"keep a tuple instead of a list: `self.{key} = tuple({key})`.",
+                )
+            ) from error
 
 
 def _moves(x: PyTree) -> bool:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
@@ -31,7 +32,7 @@ from jaxtyping import PyTree
 
 from tanjax import _marks
 from tanjax._compat import Tracer
-from tanjax._errors import CaptureError, describe, message
+from tanjax._errors import CaptureError, describe, message, outside
 from tanjax._marks import ACTIVE, Mark, Static, capturing, join, labelled, split
 from tanjax._typing import Function
 
@@ -82,8 +83,25 @@ def higher_order(
     call of that one is the equation, as with `grad` and `vmap`. `name`: printed instead of its own.
     **Returns:** a function with the same signature: outside of `tj.capture` the definition itself,
     under it an equation with a program for every function among the positional arguments.
+    **Raises:** under capture, errors of the definition and of its functions, with the name of the
+    equation and the line.
     **Derivative:** that of the definition.
-    **Cost:** outside of capture one Python call.
+    **Cost:** outside of capture one Python call; under it a trace of the definition, an
+    evaluation of what that gave, and a trace of every function.
+
+    >>> import jax, tanjax as tj
+    >>> @tj.higher_order(curried=True)
+    ... def repeat(func, n):
+    ...     return lambda x: jax.lax.fori_loop(0, n, lambda _, x: func(x), x)
+    >>> print(tj.capture(lambda x: repeat(lambda x: 2.0 * x, 3)(x))(1.5))
+    { lambda ; a:f32[]. let
+        b:f32[] = repeat[
+          n=3
+          func={ lambda ; c:f32[]. let
+              d:f32[] = mul 2.0 c
+            in (d,) }
+        ] a
+      in (b,) }
     """
     if definition is None:
         return lambda f: higher_order(f, curried=curried, name=name)  # type: ignore[call-overload]
@@ -204,9 +222,20 @@ def _is_function(x: PyTree) -> bool:
 
 
 def _explain(error: Exception, name: str) -> None:
-    """Say in which equation it happened, once."""
-    if not getattr(error, "__notes__", None):
-        error.add_note(f"In the equation `{name}` of a program that is being captured.")
+    """Say in which equation it happened, and in which line, once."""
+    if not any(n.startswith("In the equation") for n in getattr(error, "__notes__", ())):
+        line = called_from()
+        where = f", {line}" if line else ""
+        error.add_note(f"In the equation `{name}` of a program that is being captured{where}.")
+
+
+def called_from() -> str:
+    """The line of the user's program that is running, as `file:line (function)`."""
+    try:
+        frame = sys._getframe(outside() - 1)
+    except ValueError:
+        return ""
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
 
 
 def require_function(where: str, f: Any) -> None:

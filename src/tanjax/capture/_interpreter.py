@@ -14,12 +14,13 @@ handler may return another array type, and inner programs are walked too.
 
 Sharp edges. A carry of a loop keeps its type: who changes it in the body must change the initial
 value too. Bodies of `jax.custom_jvp`, `jax.custom_vjp` and `shard_map` are not walked: their
-derivatives and layouts are their own.
+derivatives and layouts are their own. A `CaptureWarning` says so where a handler would apply.
 """
 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -27,11 +28,11 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs, _marks
-from tanjax._errors import CaptureError, RegistrationError, message
+from tanjax._errors import CaptureError, CaptureWarning, RegistrationError, message, outside
 
 from ._equations import Equation, Literal, Operand, SlotView, Variable
 from ._loops import walk_loop
-from ._program import Program, capture, varies
+from ._program import Program, capture, register_walk, varies
 from ._tracing import is_argument
 from ._types import is_typed
 
@@ -48,6 +49,17 @@ def handles(*what: Any) -> Callable[[F], F]:
     **Returns:** a decorator of a method `(self, equation, *args, **kwargs)`, which gets the values
     that the equation is called with and returns its result.
     **Raises:** `RegistrationError` if there is nothing to handle.
+
+    >>> import jax.numpy as jnp, tanjax as tj
+    >>> class Show(tj.Interpreter):
+    ...     @tj.handles("sin", tj.scan)
+    ...     def show(self, equation, *args, **kwargs):
+    ...         print(equation)
+    ...         return self.default(equation, *args, **kwargs)
+    >>> f = lambda x: tj.scan(lambda c, _: (jnp.sin(c), None), x, length=2)[0]
+    >>> y = Show()(f)(1.0)
+    <higher_order scan: f32[] -> f32[]>
+    <primitive sin: f32[] -> f32[]>
     """
     if not what or not all(callable(w) or isinstance(w, str) for w in what):
         raise RegistrationError(
@@ -62,7 +74,20 @@ def handles(*what: Any) -> Callable[[F], F]:
 
 
 class Interpreter:
-    """Runs captured programs; subclasses say with `tj.handles` what some equations mean."""
+    """Runs captured programs; subclasses say with `tj.handles` what some equations mean.
+
+    A subclass that overrides a method which handles something handles it in its own way. A handler
+    for a class handles its subclasses; among several the nearest to the class that was made.
+
+    >>> import jax.numpy as jnp, tanjax as tj
+    >>> class Half(tj.Interpreter):
+    ...     @tj.handles(tj.solve)
+    ...     def solve(self, equation, a, b):
+    ...         return tj.solve(a, b) / 2
+    >>> f = lambda d, x: tj.solve(tj.Diagonal(d), x)
+    >>> Half()(f)(jnp.array([1.0, 2.0]), jnp.array([2.0, 2.0]))
+    Array([1. , 0.5], dtype=float32)
+    """
 
     _handlers: dict[Any, Callable[..., Any]] = {}  # noqa: RUF012  (one per class)
 
@@ -148,6 +173,7 @@ class Interpreter:
             found = walk_loop(equation, self.run, args)
             if found is not None:
                 return found
+            self._warn_if_skipped(equation)
         return _compat.bind_again(eqn, args)
 
     def _on_devices(self, equation: Equation, args: Sequence[Any]) -> Any:
@@ -215,6 +241,26 @@ class Interpreter:
             if key is not None and _hashable(key) and key in handlers:
                 return handlers[key]
         return handlers.get(equation.name)
+
+    def _handles_in(self, program: Program) -> bool:
+        """Whether there is a handler for anything in a program."""
+        inner = lambda e: any(map(self._handles_in, e.programs.values()))
+        return any(self._handler(e) or inner(e) for e in program)
+
+    def _warn_if_skipped(self, equation: Equation) -> None:
+        """Say that the body of an equation is not walked, where a handler would have applied."""
+        if any(map(self._handles_in, equation.programs.values())):
+            at = f"at: {equation.source}"
+            warnings.warn(
+                message(
+                    f"{type(self).__name__}: the body of `{equation.name}` is not walked.",
+                    *([at] if equation.source else []),
+                    "why: its derivative or layout was written for that body, and fits no other.",
+                    hint=f'handle the equation: `@tj.handles("{equation.name}")`.',
+                ),
+                CaptureWarning,
+                stacklevel=outside(),
+            )
 
     def _concerns(self, program: Program) -> bool:
         """Whether anything in a program could be handled: others run as they are."""
@@ -294,3 +340,6 @@ def _explain(error: Exception, equation: Equation) -> None:
     note = f"In the equation `{equation.name}` of a captured program{where}."
     if not any(n.startswith("In the equation") for n in getattr(error, "__notes__", ())):
         error.add_note(note)
+
+
+register_walk(Interpreter().run)

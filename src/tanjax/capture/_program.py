@@ -34,10 +34,11 @@ from tanjax.arrays import Unitful
 from tanjax.transforms import planned_if_lost
 
 from ._equations import Equation, Operand, Variable
+from ._mismatch import expected, operands_of, other
 from ._print import program_text
-from ._replay import Replay
-from ._tracing import Traced, is_argument, is_result, trace
-from ._types import aval_text, is_typed
+from ._replay import Replay, is_no_unit, run
+from ._tracing import Traced, is_argument, trace
+from ._types import is_typed
 from ._view import View, skeleton
 
 
@@ -182,21 +183,21 @@ class Program:
         wanted = jax.tree.leaves(captured, is_leaf=is_typed)
         given = jax.tree.leaves((tuple(args), kwargs), is_leaf=is_typed)
         if len(given) != len(wanted):
-            raise _other(self.name, "the arguments", _expected(t.tree), f"{len(given)} values")
+            raise other(self.name, "the arguments", expected(t.tree), f"{len(given)} values")
         pairs = zip(wanted, given, strict=True)
         return [x for w, x in pairs if not isinstance(w, Static)]
 
     def takes(self, args: PyTree, kwargs: dict[str, PyTree]) -> bool:
         """Whether arguments have the trees, shapes and dtypes of the capture."""
         try:
-            self._operands(tuple(args), kwargs)
+            operands_of(self.name, self._traced, tuple(args), kwargs)
         except CaptureError:
             return False
         return True
 
     def check(self, args: PyTree, kwargs: dict[str, PyTree]) -> None:
         """**Raises:** `CaptureError` naming the argument that is not as captured."""
-        self._operands(args, kwargs)
+        operands_of(self.name, self._traced, args, kwargs)
 
     def pruned(self, kinds: Sequence[str] = ()) -> Program:
         """Without the equations that nobody needs; effects stay, and marks of some kinds.
@@ -227,12 +228,10 @@ class Program:
         `tj.jit(program)` would do it, as far as that can be seen from outside: `tj.jit` it.
         **Raises:** `CaptureError` naming the argument, if one is not as captured.
         """
-        operands = self._operands(args, kwargs)
+        operands = operands_of(self.name, self._traced, args, kwargs)
         if any(isinstance(x, _compat.Tracer) for x in operands):
             if varies(operands, self.closed.jaxpr.invars):
-                from ._interpreter import Interpreter
-
-                return Interpreter().run(self, args, kwargs)
+                return _walk[0](self, args, kwargs)
             return self._joined(self._replayed()(*operands))
         result = self._joined(self._eagerly(*operands))
         if not self._holds_quantities:
@@ -251,59 +250,32 @@ class Program:
     @functools.cached_property
     def _eagerly(self) -> Replay:
         """Replay outside of a trace: operations are the compiled units that they were."""
-        return Replay(self.closed, enters=_is_no_unit)
+        return Replay(self.closed, enters=is_no_unit)
 
     def _replayed(self) -> Callable[..., list[Any]]:
         """Replay under a trace: JAX keeps the traces, linearisations and transposes of a `jit`."""
         # Under a capture equation by equation, so that those of this one are among the others.
-        shown = _marks.ACTIVE[0] and _marks.capturing()
-        if shown or any(isinstance(c, _compat.Tracer) for c in self.closed.consts):
+        if _marks.ACTIVE[0] and _marks.capturing():
             return lambda *operands: run(self.closed, operands)
+
+        def flat(*operands: Any) -> list[Any]:
+            # Entered, what was no unit: cotangents are summed in the order of the function's own.
+            return run(self.closed, operands, is_no_unit)
+
+        if any(isinstance(c, _compat.Tracer) for c in self.closed.consts):
+            return flat
         if self._inlined is None:
-            flat = lambda *operands: run(self.closed, operands)
             flat.__name__ = self.name
             self._inlined = jax.jit(flat, inline=True)
         return self._inlined
 
-    def _operands(self, args: PyTree, kwargs: PyTree) -> list[Any]:
-        """The arrays among arguments, if these are as captured."""
-        operands, tree, shape = _marks.split((args, kwargs), is_result)
-        t = self._traced
-        if tree != t.tree:
-            raise _other(self.name, "the arguments", _expected(t.tree), _expected(tree))
-        if shape != t.shape:
-            for (path, _), was, now in zip(_paths(tree), t.shape, shape, strict=True):
-                if was is not now and was != now:
-                    raise _other(self.name, _argument(path), _text(was), _text(now))
-        places = (path for (path, _), s in zip(_paths(tree), shape, strict=True) if s is MOVING)
-        for path, var, x in zip(places, self.closed.jaxpr.invars, operands, strict=True):
-            given = jax.typeof(x)
-            if (given.shape, given.dtype) != (var.aval.shape, var.aval.dtype):
-                raise _other(self.name, _argument(path), aval_text(var.aval), aval_text(given))
-        return operands
+
+_walk: list[Callable[..., PyTree]] = []
 
 
-def run(
-    closed: Any, operands: Sequence[Any], enters: Callable[[_marks.Mark], bool] | None = None
-) -> list[Any]:
-    """Evaluate a closed jaxpr; the calls for whose marks `enters` holds are entered."""
-    jaxpr = closed.jaxpr
-    env: dict[Any, Any] = {}
-    read = lambda v: v.val if _jaxprs.is_literal(v) else env[v]
-    env.update(zip(jaxpr.constvars, closed.consts, strict=True))
-    env.update(zip(jaxpr.invars, operands, strict=True))
-    last = _last_uses(jaxpr)
-    for i, eqn in enumerate(jaxpr.eqns):
-        values = [read(v) for v in eqn.invars]
-        mark = _marks.mark_of(eqn) if enters else None
-        if mark is not None and enters is not None and enters(mark):
-            outs = run(eqn.params["jaxpr"], values, enters)
-        else:
-            outs = _compat.bind_again(eqn, values)
-        env.update(zip(eqn.outvars, outs, strict=True))
-        for v in last[i]:
-            del env[v]
-    return [read(v) for v in jaxpr.outvars]
+def register_walk(walk: Callable[..., PyTree]) -> None:
+    """Say how a program is evaluated by its typed equations; interpreters know."""
+    _walk[:] = [walk]
 
 
 def varies(operands: Sequence[Any], variables: Sequence[Any]) -> bool:
@@ -314,11 +286,6 @@ def varies(operands: Sequence[Any], variables: Sequence[Any]) -> bool:
     """
     axes = _compat.varying_axes
     return any(axes(x) - axes(v.aval) for x, v in zip(operands, variables, strict=True))
-
-
-def _is_no_unit(mark: _marks.Mark) -> bool:
-    """Whether a call runs equation by equation outside of a trace, as what was captured did."""
-    return mark.kind in ("higher_order", "helper", "densify")
 
 
 def _placeholder(aval: Any) -> Any:
@@ -334,17 +301,6 @@ def _sharding(aval: Any) -> Any:
     found = getattr(aval, "sharding", None)
     mesh = getattr(found, "mesh", None)
     return None if mesh is None or getattr(mesh, "empty", True) else found
-
-
-def _last_uses(jaxpr: Any) -> list[list[Any]]:
-    """The variables that nobody needs after each equation."""
-    seen = {v for v in jaxpr.outvars if not _jaxprs.is_literal(v)}
-    last: list[list[Any]] = []
-    for eqn in reversed(jaxpr.eqns):
-        used = {v for v in (*eqn.invars, *eqn.outvars) if not _jaxprs.is_literal(v)}
-        last.append(list(used - seen))
-        seen |= used
-    return last[::-1]
 
 
 def _has_quantity(tree: Any) -> bool:
@@ -363,38 +319,3 @@ def _computes_with(jaxpr: Any) -> bool:
         if any(map(_computes_with, inner)):
             return True
     return False
-
-
-def _paths(tree: Any) -> list[Any]:
-    return jax.tree_util.tree_leaves_with_path(jax.tree.unflatten(tree, range(tree.num_leaves)))
-
-
-def _argument(path: Any) -> str:
-    """The place of a leaf in `(args, kwargs)`: `argument 0['w']`, `keyword n`."""
-    group, key, *rest = path
-    inner = jax.tree_util.keystr(tuple(rest))
-    if group.idx % 2 == 0:
-        return f"argument {key.idx}{inner}"
-    return f"keyword {key.key}{inner}"
-
-
-def _expected(tree: Any) -> str:
-    args, kwargs = jax.tree.unflatten(tree, ["*"] * tree.num_leaves)
-    named = [f"{k}={v}" for k, v in kwargs.items()]
-    return f"({', '.join([*map(str, args), *named])})"
-
-
-def _text(x: Any) -> str:
-    return f"static {x!r}" if isinstance(x, Static) else "an array"
-
-
-def _other(name: str, where: str, expected: str, got: str) -> CaptureError:
-    return CaptureError(
-        message(
-            f"{name}: {where}: not as captured.",
-            f"captured: {expected}",
-            f"given:    {got}",
-            "why: a program is for the shapes, dtypes, trees, units and static values captured.",
-            hint="capture again: `tj.capture(f)(*args)`.",
-        )
-    )

@@ -99,3 +99,42 @@ def _unit(mark: Mark, eqn: Any) -> Callable[..., Any]:
 
 def _bound(eqn: Any, *operands: Any) -> Sequence[Any]:
     return _compat.bind_again(eqn, operands)
+
+
+def run(
+    closed: Any, operands: Sequence[Any], enters: Callable[[Mark], bool] | None = None
+) -> list[Any]:
+    """Evaluate a closed jaxpr; the calls for whose marks `enters` holds are entered."""
+    jaxpr = closed.jaxpr
+    env: dict[Any, Any] = {}
+    read = lambda v: v.val if _jaxprs.is_literal(v) else env[v]
+    env.update(zip(jaxpr.constvars, closed.consts, strict=True))
+    env.update(zip(jaxpr.invars, operands, strict=True))
+    last = _last_uses(jaxpr)
+    for i, eqn in enumerate(jaxpr.eqns):
+        values = [read(v) for v in eqn.invars]
+        mark = mark_of(eqn) if enters else None
+        if mark is not None and enters is not None and enters(mark):
+            outs = run(eqn.params["jaxpr"], values, enters)
+        else:
+            outs = _compat.bind_again(eqn, values)
+        env.update(zip(eqn.outvars, outs, strict=True))
+        for v in last[i]:
+            del env[v]
+    return [read(v) for v in jaxpr.outvars]
+
+
+def is_no_unit(mark: Mark) -> bool:
+    """Whether a call was no unit to JAX when what was captured ran: it is replayed as its parts."""
+    return mark.kind in ("higher_order", "pullback", "class", "helper", "densify")
+
+
+def _last_uses(jaxpr: Any) -> list[list[Any]]:
+    """The variables that nobody needs after each equation."""
+    seen = {v for v in jaxpr.outvars if not _jaxprs.is_literal(v)}
+    last: list[list[Any]] = []
+    for eqn in reversed(jaxpr.eqns):
+        used = {v for v in (*eqn.invars, *eqn.outvars) if not _jaxprs.is_literal(v)}
+        last.append(list(used - seen))
+        seen |= used
+    return last[::-1]

@@ -15,6 +15,7 @@ from jaxtyping import PyTree
 
 from tanjax._marks import Static
 from tanjax.arrays import Unitful, is_structured
+from tanjax.dispatch import Factorization
 from tanjax.units import Unit
 
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
@@ -25,8 +26,8 @@ class CapturedClass(type):
 
 
 def is_typed(x: PyTree) -> bool:
-    """Whether a node of a tree is one value: an array type, a quantity, or of a captured class."""
-    return is_structured(x) or isinstance(type(x), CapturedClass)
+    """Whether a node of a tree is one value: an array type, a quantity, of a captured class."""
+    return is_structured(x) or type(x) is Factorization or isinstance(type(x), CapturedClass)
 
 
 def children(x: PyTree) -> tuple[list[Any], Any]:

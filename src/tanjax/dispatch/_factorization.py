@@ -41,11 +41,13 @@ class FactorizationPlan(NamedTuple):
     """How to use the parts of a factorised matrix.
 
     `solve(matrix, parts, b, transposed)`: the solution for right-hand sides `(..., n, k)`, with the
-    matrix or its transpose (no conjugation); `slogdet(matrix, parts)`: sign and logarithm.
+    matrix or its transpose (no conjugation); `slogdet(matrix, parts)`: sign and logarithm;
+    `root(matrix, parts)`: the lower Cholesky factor, where the parts tell it.
     """
 
     solve: Function
     slogdet: Function
+    root: Function | None = None
 
 
 @functools.partial(
@@ -120,6 +122,28 @@ class Factorization:
     def logdet(self) -> Natural:
         r"""`log(abs(det(a)))`, in $O(n)$. **Derivative:** $\bar A = \bar y A^{-\top}$."""
         return self.slogdet().logabsdet
+
+    @property
+    def has_root(self) -> bool:
+        """Whether the factors tell the Cholesky factor."""
+        return self.plan.root is not None and self.unit is None
+
+    def root(self) -> Natural:
+        r"""The lower triangular `l` with `l @ l^H = a`, of a positive definite matrix, for free.
+
+        **Raises:** `ShapeError` if the factors are others (`has_root` tells).
+        **Derivative:** that of `tj.cholesky`, in $O(n^3)$.
+        """
+        if self.plan.root is None or self.unit is not None:
+            raise ShapeError(
+                message(
+                    "Factorization.root: no Cholesky factor is among the factors.",
+                    "why: the matrix is not `Symmetric` or `Hermitian` with `definite=True`, or "
+                    "has a unit.",
+                    hint="use `tj.cholesky(a)`.",
+                )
+            )
+        return self._mapped(self.plan.root)
 
     def inv_quad(self, b: Natural) -> Natural:
         r"""`b^H a^-1 b`, a scalar; summed over the columns of a matrix `b`.

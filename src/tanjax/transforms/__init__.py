@@ -21,12 +21,19 @@ from ._grad import (
     jacrev as jacrev,
     jvp as jvp,
     linearize as linearize,
+    linearize_in_fields as linearize_in_fields,
+    natural_pullback as natural_pullback,
+    natural_pushforward as natural_pushforward,
     value_and_grad as value_and_grad,
     vjp as vjp,
+    vjp_in_fields as vjp_in_fields,
 )
 from ._into import Buffers as Buffers, register_buffers as register_buffers
 from ._jit import jit as jit
 from ._memory import register_discharge as register_discharge
-from ._natural import natural_tree as natural_tree
+from ._natural import (
+    natural_tree as natural_tree,
+    structural_cotangent as structural_cotangent,
+)
 from ._scale_graph import scale_graph as scale_graph
 from ._units import times_unit as times_unit

@@ -31,7 +31,7 @@ from ._natural import (
     structural_cotangent,
     structural_tangent,
 )
-from ._units import Stripped, common_rate, flatten_like, is_plain_leaf, times_unit
+from ._units import Stripped, common_rate, flatten_like, is_plain_leaf, strip, times_unit
 
 P = ParamSpec("P")
 
@@ -128,18 +128,8 @@ def vjp(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
     **Returns:** `(out, pullback)`, with `has_aux` also the aux value; `pullback(out_bar)` takes a
     natural cotangent of every array in `out` (dense or structured) and returns one per primal.
     """
-    stripped = Stripped(f, has_aux)
-    run: Function = jax.vjp
-    out, structural_pullback, *aux = run(stripped, *primals, has_aux=has_aux)
-    labelled = stripped.units.label(out)
-
-    def pullback(out_bar: PyTree) -> PyTree:
-        outs, given, tree = flatten_like("vjp", labelled, out_bar)
-        plain, objective = common_rate("vjp", outs, given, cotangent=True)
-        bars = [structural_cotangent(_value(o), n) for o, n in zip(outs, plain, strict=True)]
-        structural = structural_pullback(jax.tree.unflatten(tree, bars))
-        natural = (natural_tree(p, c) for p, c in zip(primals, structural, strict=True))
-        return tuple(times_unit(n, objective) for n in natural)
+    labelled, structural_pullback, *aux = vjp_in_fields(f, *primals, has_aux=has_aux)
+    pullback = functools.partial(natural_pullback, primals, labelled, structural_pullback)
 
     def looked_at(out_bar: PyTree) -> PyTree:
         again = lambda primals, bar: vjp(f, *primals, has_aux=has_aux)[1](bar)
@@ -148,6 +138,30 @@ def vjp(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
 
     value = lambda *primals: vjp(f, *primals, has_aux=has_aux)[0]
     return (planned_if_lost("vjp", f, value, primals, {}, labelled), looked_at, *aux)
+
+
+def vjp_in_fields(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
+    """`jax.vjp` of a function of structured arrays and quantities, whose result keeps its units.
+
+    **Returns:** `(out, pullback)`, with `has_aux` also the aux value; the pullback is JAX's, a
+    pytree of residuals that takes and gives structural cotangents.
+    """
+    stripped = Stripped(f, has_aux)
+    run: Function = jax.vjp
+    out, structural_pullback, *aux = run(stripped, *primals, has_aux=has_aux)
+    return stripped.units.label(out), structural_pullback, *aux
+
+
+def natural_pullback(
+    primals: Sequence[PyTree], out: PyTree, structural_pullback: Function, out_bar: PyTree
+) -> tuple[PyTree, ...]:
+    """The natural cotangents of `primals`, from one of `out` and the pullback in fields."""
+    outs, given, tree = flatten_like("vjp", out, out_bar)
+    plain, objective = common_rate("vjp", outs, given, cotangent=True)
+    bars = [structural_cotangent(_value(o), n) for o, n in zip(outs, plain, strict=True)]
+    structural = structural_pullback(jax.tree.unflatten(tree, bars))
+    natural = (natural_tree(p, c) for p, c in zip(primals, structural, strict=True))
+    return tuple(times_unit(n, objective) for n in natural)
 
 
 def _value(x: PyTree) -> PyTree:
@@ -192,19 +206,32 @@ def linearize(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
     natural tangent per primal and costs no second evaluation of `f`.
     **Raises:** `CotangentError`, as `jvp`.
     """
-    stripped = Stripped(f, has_aux)
-    run: Function = jax.linearize
-    out, structural_push, *aux = run(stripped, *primals, has_aux=has_aux)
+    labelled, structural_push, *aux = linearize_in_fields(f, *primals, has_aux=has_aux)
 
     def push(*tangents: PyTree) -> PyTree:
-        moved, rate = _structural_tangents("linearize", primals, tangents)
-        result = stripped.units.rates(_push_tree(out, structural_push(*moved)), rate)
+        result = natural_pushforward(primals, labelled, structural_push, *tangents)
         again = lambda primals, ts: linearize(f, *primals, has_aux=has_aux)[1](*ts)
         return planned_if_lost("linearize", f, again, (primals, tangents), {}, result)
 
     value = lambda *primals: linearize(f, *primals, has_aux=has_aux)[0]
-    labelled = stripped.units.label(out)
     return planned_if_lost("linearize", f, value, primals, {}, labelled), push, *aux
+
+
+def linearize_in_fields(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
+    """`jax.linearize` of a function of structured arrays and quantities: see `vjp_in_fields`."""
+    stripped = Stripped(f, has_aux)
+    run: Function = jax.linearize
+    out, structural_push, *aux = run(stripped, *primals, has_aux=has_aux)
+    return stripped.units.label(out), structural_push, *aux
+
+
+def natural_pushforward(
+    primals: Sequence[PyTree], out: PyTree, structural_push: Function, *tangents: PyTree
+) -> PyTree:
+    """The natural tangent of `out`, from those of `primals` and the push in fields."""
+    moved, rate = _structural_tangents("linearize", primals, tangents)
+    plain, units = strip(out)
+    return units.rates(_push_tree(plain, structural_push(*moved)), rate)
 
 
 def _push_tree(out: PyTree, structural: PyTree) -> PyTree:

@@ -1,0 +1,184 @@
+"""Adjoints of matrices and of linear functions, under `<f*(y), x> = <y, f(x)>`.
+
+JAX transposes functions of stored numbers, with the product that these have. Here the product is
+that of the arrays: a stored number that stands in two places of a matrix counts twice. So a value
+of the output goes to stored coordinates as a natural cotangent does, through the transpose, and
+comes back as one; between plain arrays nothing of that happens.
+
+    adjoint(lambda theta, x: rotate(theta) @ x)(theta, y)
+
+Sharp edges. `f` maps a space into itself: what it takes is what it returns, but for a unit. It is
+promised to be linear: a constant that it adds is not seen.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from tanjax import _compat, transforms
+from tanjax._errors import CaptureError, ShapeError, message
+from tanjax._typing import Function
+from tanjax.arrays import Unitful, is_inexact, is_structured, unitful
+from tanjax.dispatch import transpose
+
+from ._higher_order import higher_order, require_function
+from ._transposes import linear_transpose
+from ._types import CapturedClass, is_typed, type_text
+
+
+@functools.partial(higher_order, curried=True, name="adjoint")
+def _adjoint(f: Function) -> Function:
+    def adjoint_of(*args: PyTree, **kwargs: PyTree) -> PyTree:
+        if not args:
+            return f(**kwargs)
+        *fixed, y = args
+        space = Space(y)
+        closed, out = space.trace(lambda x: f(*fixed, x, **kwargs))
+        if _is_constructive(out):
+            return f(*args, **kwargs) if jax.tree.leaves(out) else out
+        pull, like = functools.partial(space.pull, linear_transpose(closed)), space.like(out)
+        try:
+            (bar,) = transforms.natural_pullback((space.y,), like, pull, _conj(space.y))
+        except CaptureError:
+            raise
+        except Exception as error:
+            error.add_note("adjoint: the function must be linear in its last argument.")
+            raise
+        return _conj(bar)
+
+    return adjoint_of
+
+
+def adjoint(f: Any) -> Any:
+    """The adjoint: of an array its conjugate transpose, of a function that of its last argument.
+
+    **Arguments:** `f`: a matrix of any type, or a function `f(*parameters, x)` that is linear in
+    `x` and returns a value like `x`, in another unit perhaps.
+    **Returns:** the matrix, `conj(A).mT` in its structure; or a function `(*parameters, y)` with
+    `<f*(y), x> = <y, f(x)>`. Under `tj.capture` that is an equation that carries the program of
+    `f`, whatever it contains: interpreters may give it another meaning. A function that returns
+    nothing, or constructions of `tj.CaptureMeta` classes, has no other: it is called.
+    **Raises:** `ShapeError` if the result of `f` is not like `x`; `CaptureError` if how often a
+    loop runs, or which branch is taken, depends on `x`; JAX's error for other functions that are
+    not linear, with the line.
+    **Derivative:** that of the transposed program, both modes; with loops of traced bounds forward
+    mode in the parameters, and adjoints again.
+    **Cost:** that of `f`. States of loops with traced bounds are computed again, each from the
+    start unless it is a counter or constant.
+
+    >>> import jax.numpy as jnp, tanjax as tj
+    >>> shift = lambda n, x: tj.fori_loop(0, n, lambda i, x: jnp.roll(x, 1), x)
+    >>> tj.jit(tj.adjoint(shift))(2, jnp.arange(4.0))
+    Array([2., 3., 0., 1.], dtype=float32)
+    """
+    if is_structured(f) or isinstance(f, jax.Array | np.ndarray):
+        return transpose(f.conj() if is_structured(f) else jnp.conj(f))
+    require_function("adjoint", f)
+    return _adjoint(f)
+
+
+adjoint.equation = _adjoint  # type: ignore[attr-defined]  # what handlers of it handle
+
+
+class Space:
+    """The space of a value: its stored numbers, and how it is put together from them."""
+
+    def __init__(self, y: PyTree) -> None:
+        self.y = y = jax.tree.map(lambda x: jnp.asarray(x) if is_inexact(x) else x, y)
+        self.leaves, self.tree = jax.tree.flatten(y)
+        self.moves = [is_inexact(x) for x in self.leaves]
+
+    def trace(self, f: Function) -> tuple[Any, PyTree]:
+        """The function as a jaxpr of inexact leaves, and its result with avals for arrays."""
+        found: list[PyTree] = []
+
+        def flat(*moving: Any) -> list[Any]:
+            rest = iter(moving)
+            pairs = zip(self.leaves, self.moves, strict=True)
+            out = f(jax.tree.unflatten(self.tree, [next(rest) if m else x for x, m in pairs]))
+            found[:] = [jax.tree.map(_aval, out)]
+            return [x for x in jax.tree.leaves(out) if is_inexact(x)]
+
+        moving = [x for x, m in zip(self.leaves, self.moves, strict=True) if m]
+        return jax.make_jaxpr(flat)(*map(_aval, moving)), found[0]
+
+    def like(self, out: PyTree) -> PyTree:
+        """The value of this space in the units of a result.
+
+        **Raises:** `ShapeError` if the result is none of this space.
+        """
+        wanted, tree = jax.tree.flatten(self.y, is_leaf=is_structured)
+        try:
+            given = tree.flatten_up_to(out)
+        except ValueError:
+            given = []
+        if len(given) != len(wanted) or not all(map(_is_like, given, wanted)):
+            raise ShapeError(
+                message(
+                    "adjoint: the function must return a value like its last argument.",
+                    f"last argument: {_types(self.y)}",
+                    f"result:        {_types(out)}",
+                    hint="between two spaces use `tj.vjp(f, x)[1]`, or `jax.linear_transpose`.",
+                )
+            )
+        pairs = zip(given, wanted, strict=True)
+        values = [
+            unitful(_value(w), g.label) if type(g) is Unitful else _value(w) for g, w in pairs
+        ]
+        return jax.tree.unflatten(tree, values)
+
+    def pull(self, transposed: Function, bars: PyTree) -> tuple[PyTree]:
+        """Structural cotangents of the result to those of the argument."""
+        given = [b for b, m in zip(jax.tree.leaves(bars), self.moves, strict=True) if m]
+        found = iter(transposed(given))
+        pairs = zip(self.leaves, self.moves, strict=True)
+        zero = lambda x: np.zeros(jnp.shape(x), _compat.float0)
+        return (jax.tree.unflatten(self.tree, [next(found) if m else zero(x) for x, m in pairs]),)
+
+
+def _aval(x: PyTree) -> PyTree:
+    """The abstract value of a number; everything else as it is."""
+    is_number = is_inexact(x) or isinstance(x, jax.Array | np.ndarray)
+    return jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)) if is_number else x
+
+
+def _value(x: PyTree) -> PyTree:
+    return x.stored if type(x) is Unitful else x
+
+
+def _is_like(given: PyTree, wanted: PyTree) -> bool:
+    given, wanted = _value(given), jax.tree.map(_aval, _value(wanted))
+    same = jax.tree.structure(given) == jax.tree.structure(wanted)
+    return same and jax.tree.leaves(given) == jax.tree.leaves(wanted)
+
+
+def _is_constructive(out: PyTree) -> bool:
+    """Whether a result is nothing, or made of classes: only interpreters know its adjoint."""
+    leaves = jax.tree.leaves(out, is_leaf=is_typed)
+    return not leaves or any(isinstance(type(x), CapturedClass) for x in leaves)
+
+
+def _types(tree: PyTree) -> str:
+    return ", ".join(map(_type, jax.tree.leaves(tree, is_leaf=is_structured))) or "nothing"
+
+
+def _type(x: PyTree) -> str:
+    """The type of a value, or of one made of avals."""
+    return type_text(jax.tree.map(_Leaf, jax.tree.map(_aval, x)))
+
+
+class _Leaf:
+    """What `type_text` reads the type of a number from."""
+
+    def __init__(self, aval: Any) -> None:
+        self.aval = aval
+
+
+def _conj(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda x: jnp.conj(x) if jnp.iscomplexobj(x) else x, tree)

@@ -1,0 +1,109 @@
+"""Controlled functions and matrices: what acts on one of the states that some bits select."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from tanjax._errors import CaptureError, ShapeError, describe, message
+from tanjax._typing import Function
+from tanjax.arrays import BlockDiagonal, Identity, Unitful, is_structured
+
+from ._higher_order import higher_order, require_function
+
+
+@functools.partial(higher_order, curried=True, name="ctrl")
+def _ctrl(f: Function, control: tuple[int, ...], wires: Any = None) -> Function:
+    def controlled(*args: PyTree, **kwargs: PyTree) -> PyTree:
+        if wires is not None:
+            return _nothing(f(*args, **kwargs))
+        *fixed, states = args
+        row = _row(control)
+        leading = {jnp.shape(x)[0] if jnp.ndim(x) else 0 for x in jax.tree.leaves(states)}
+        if leading != {2 ** len(control)}:
+            raise ShapeError(
+                message(
+                    f"ctrl: {len(control)} controls need {2 ** len(control)} stacked states.",
+                    f"got: leading axes {sorted(leading)}",
+                    hint="say `wires=` for a function that makes gates and returns nothing.",
+                )
+            )
+        new = f(*fixed, jax.tree.map(lambda x: x[row], states), **kwargs)
+        return jax.tree.map(lambda x, y: x.at[row].set(y), states, new)
+
+    return controlled
+
+
+def _nothing(out: PyTree) -> PyTree:
+    """The result of a function that makes gates: there is none that could be controlled."""
+    if jax.tree.leaves(out):
+        raise CaptureError(
+            message(
+                "ctrl: with `wires` it takes a function that returns nothing.",
+                f"got: {', '.join(describe(x) for x in jax.tree.leaves(out))}",
+                "why: `wires` is where an interpreter controls the gates that the function makes.",
+                hint="leave `wires` out for a function of stacked states.",
+            )
+        )
+    return out
+
+
+def ctrl(f: Any, control: Sequence[int] = (1,), wires: Any = None) -> Any:
+    """Controlled: of a matrix the block-diagonal one, of a function its action on one row.
+
+    **Arguments:** `f`: a square matrix of any type, or a function `f(*parameters, state)`.
+    `control`: the values of the controls at which it acts, the first the most significant bit.
+    `wires`: for a function that returns nothing and makes instances of `tj.CaptureMeta` classes:
+    where its controls are, one for each, which an interpreter reads.
+    **Returns:** `BlockDiagonal` with identities and the matrix at the block that `control` spells;
+    or a function of states stacked along a leading axis of `2 ** len(control)`. Under `tj.capture`
+    that is an equation that carries the program of `f`.
+    **Raises:** `ShapeError` if the states are not that many or the matrix is not square;
+    `UnitError` if the matrix has a dimension; `ValueError` for other controls than 0 and 1, or not
+    as many as `wires`; `CaptureError` if there are `wires` and a result.
+    **Cost:** that of `f` on one state, and a copy of the others.
+    **Derivative:** both modes.
+
+    >>> import jax.numpy as jnp, tanjax as tj
+    >>> tj.ctrl(lambda x: 2 * x, (1,))(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
+    Array([[1., 2.],
+           [6., 8.]], dtype=float32)
+    """
+    control = tuple(int(c) for c in control)
+    if not control or not set(control) <= {0, 1}:
+        raise ValueError(f"ctrl: `control` is made of zeros and ones, got {control}.")
+    if wires is not None and len(wires) != len(control):
+        raise ValueError(f"ctrl: {len(control)} controls, and {len(wires)} wires for them.")
+    if is_structured(f) or isinstance(f, jax.Array | np.ndarray):
+        return _controlled_matrix(f, control)
+    require_function("ctrl", f)
+    return _ctrl(f, control, None if wires is None else tuple(wires))
+
+
+ctrl.equation = _ctrl  # type: ignore[attr-defined]
+
+
+def _row(control: Sequence[int]) -> int:
+    return int("".join(str(int(c)) for c in control), 2)
+
+
+def _controlled_matrix(f: Any, control: tuple[int, ...]) -> BlockDiagonal:
+    matrix: Any = f.plain("ctrl: matrix") if type(f) is Unitful else f
+    matrix = matrix if is_structured(matrix) else jnp.asarray(matrix)
+    if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ShapeError(
+            message(
+                "ctrl: it takes a square matrix, or a function of a state.",
+                f"got: {describe(f)}",
+                hint="map over a batch of matrices with `tj.vmap`.",
+            )
+        )
+    blocks: list[Any] = [Identity(matrix.shape[0], matrix.dtype)] * 2 ** len(control)
+    blocks[_row(control)] = matrix
+    return BlockDiagonal(*blocks)

@@ -1,0 +1,128 @@
+"""The states of a loop that are known before it runs: counters, bounds, and what evolves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tanjax import _compat, _jaxprs
+
+Step = Callable[[Sequence[Any]], list[Any]]
+
+
+class States:
+    """What a `while` carries beside the values that somebody is linear in.
+
+    **Fields:** `count`, how often the loop runs; `last`, the state after it; `at(k)`, that before
+    step `k`. If all of it is counted or constant and the test compares two of these, as in every
+    `fori_loop`, this is arithmetic. Otherwise the loop runs once to be counted. A mapped loop has a
+    test per row, and its rows stop one by one.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        goes_on: Callable[[Sequence[Any]], Any],
+        start: Sequence[Any],
+        eqn: Any,
+        places: Sequence[int],
+        tested: Sequence[Any],
+    ) -> None:
+        self.start, self._step, self._goes_on = list(start), step, goes_on
+        loop = _compat.Loop.of(eqn.params)
+        body, test = (_jaxpr(eqn.params[f"{k}_jaxpr"]) for k in ("body", "cond"))
+        self._by_row = bool(test.outvars[0].aval.shape)
+        self._steps: list[int | None] = [None]
+        if not self._by_row:
+            self._steps = [_increment(body, loop.fixed + i, i) for i in places]
+        count = self._compared(test, places, tested)
+        if count is not None:
+            self.count = count
+            self.last = self.at(count)
+            return
+        go = lambda state: jnp.any(goes_on(state[1:]))
+        once = lambda state: [state[0] + 1, *self._next(state[1:])]
+        self.count, *self.last = jax.lax.while_loop(go, once, [jnp.int32(0), *self.start])
+
+    def at(self, k: Any) -> list[Any]:
+        """The state before step `k`."""
+        if None in self._steps:
+            body = lambda _, state: self._next(state)
+            return list(jax.lax.fori_loop(0, k, body, _like(self.start, self.start)))
+        moved = []
+        for s, c in zip(self.start, self._steps, strict=True):
+            dtype = jnp.result_type(s)
+            steps = jax.lax.convert_element_type(k, dtype) if c else None
+            moved.append(s if steps is None else s + steps * jnp.asarray(c, dtype))
+        return moved
+
+    def _next(self, state: Sequence[Any]) -> list[Any]:
+        new = _like(self._step(state), self.start)
+        if not self._by_row:
+            return new
+        goes = self._goes_on(state)
+        return [_select(goes, a, b) for a, b in zip(new, state, strict=True)]
+
+    def rows(self, state: Sequence[Any], bars: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Cotangents after a step of the rows that made it, and of those that had stopped."""
+        if not self._by_row:
+            return list(bars), []
+        goes, zero = self._goes_on(state), jnp.zeros_like
+        return [_select(goes, b, zero(b)) for b in bars], [_select(goes, zero(b), b) for b in bars]
+
+    def _compared(self, test: Any, places: Sequence[int], tested: Sequence[Any]) -> Any:
+        """The number of steps of `while i < n: i += 1`; `None` of other loops."""
+        if len(test.eqns) != 1 or test.eqns[0].primitive.name != "lt" or None in self._steps:
+            return None
+        if list(test.outvars) != list(test.eqns[0].outvars):
+            return None
+        values: dict[Any, tuple[Any, int | None]] = {
+            v: (x, 0) for v, x in zip(test.invars, tested, strict=False)
+        }
+        carried = {place: i for i, place in enumerate(places)}
+        for place, v in enumerate(test.invars[len(tested) :]):
+            if place in carried:
+                i = carried[place]
+                values[v] = (self.start[i], self._steps[i])
+        read = lambda v: (v.val, 0) if _jaxprs.is_literal(v) else values[v]
+        (low, step), (high, fixed) = map(read, test.eqns[0].invars)
+        if step != 1 or fixed != 0:
+            return None
+        # Bounds may be further apart than their dtype reaches, but no loop runs that long.
+        return jnp.where(low < high, high - low, jnp.zeros_like(low))
+
+
+def _select(rows: Any, new: Any, old: Any) -> Any:
+    return jnp.where(rows.reshape(rows.shape + (1,) * (new.ndim - rows.ndim)), new, old)
+
+
+def _jaxpr(jaxpr: Any) -> Any:
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def _increment(body: Any, place: int, out: int) -> int | None:
+    """By how much an integer carry changes in a step; 0 of constants, `None` if nobody knows."""
+    before, after = body.invars[place], body.outvars[out]
+    if after is before:
+        return 0
+    if _jaxprs.is_literal(after) or not jnp.issubdtype(before.aval.dtype, jnp.integer):
+        return None
+    for eqn in body.eqns:
+        if after in eqn.outvars and eqn.primitive.name == "add":
+            for a, b in (eqn.invars, eqn.invars[::-1]):
+                if a is before and _jaxprs.is_literal(b):
+                    return int(b.val)
+    return None
+
+
+def _like(state: Sequence[Any], start: Sequence[Any]) -> list[Any]:
+    """A state in the dtypes in which it started."""
+    typed = lambda x, s: jax.lax.convert_element_type(x, jnp.result_type(s))
+    return [typed(x, s) if _is_number(s) else x for x, s in zip(state, start, strict=True)]
+
+
+def _is_number(x: Any) -> bool:
+    return not jnp.issubdtype(jax.typeof(x).dtype, jax.dtypes.extended)

@@ -1,0 +1,139 @@
+"""Pullbacks and pushforwards as values: `tj.vjp` is an equation, and a call of its map another.
+
+What `tj.vjp` returns beside the value is a function, and a function is no result of an equation.
+Its meaning, though, is a map between spaces that are known and the residuals that it keeps: a
+pytree. So under capture it is one typed value, which loops, branches and programs can return.
+
+    b:f32[] c:Pullback<f32[] -> f32[3]> = vjp[f={ ... }] a
+    d:f32[3] = pullback c 1.0
+
+Sharp edges. The residuals are JAX's, and change from version to version: the type does not name
+them, it says what cotangents are taken and given. Outside of capture `tj.vjp` is as it was.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jaxtyping import PyTree
+
+from tanjax import transforms
+from tanjax._marks import ACTIVE, capturing, marked
+from tanjax._typing import Function
+
+from ._higher_order import higher_order
+from ._types import CapturedClass, is_typed, type_text
+
+
+class LinearMap(metaclass=CapturedClass):
+    """The derivative of a function at a point.
+
+    **Fields:** `primals`, the point; `out`, the value there; `in_fields`, JAX's map of structural
+    (co)tangents, a pytree of residuals.
+    """
+
+    __slots__ = ("in_fields", "out", "primals")
+    equation = ""
+
+    def __init__(self, primals: Sequence[PyTree], out: PyTree, in_fields: Any) -> None:
+        self.primals, self.out, self.in_fields = tuple(primals), out, in_fields
+
+    def __init_subclass__(cls) -> None:
+        flatten = lambda x: ((x.primals, x.out, x.in_fields), None)
+        keys = [jax.tree_util.GetAttrKey(k) for k in ("primals", "out", "in_fields")]
+        jax.tree_util.register_pytree_with_keys(
+            cls,
+            lambda x: (tuple(zip(keys, flatten(x)[0], strict=True)), None),
+            lambda _, fields: cls(*fields),
+            flatten,
+        )
+
+    def __call__(self, *given: PyTree) -> PyTree:
+        """Apply it to natural (co)tangents, one equation where that is captured."""
+        if ACTIVE[0] and capturing():
+            target = call_linear_map
+            # Nothing is kept: the trees of residuals hold programs, and die with the capture.
+            return marked("pullback", self.equation, target, _applied, (self, *given), {}, {})
+        return self.apply(*given)
+
+    def apply(self, *given: PyTree) -> PyTree:
+        raise NotImplementedError
+
+    def type_text(self) -> str:
+        """The spaces between which it maps."""
+        return f"{type(self).__name__}<{self.spaces()}>"
+
+    def spaces(self) -> str:
+        raise NotImplementedError
+
+
+def call_linear_map(linear_map: Any, *given: PyTree) -> PyTree:
+    """What an equation `pullback` or `pushforward` does."""
+    return linear_map(*given)
+
+
+def _applied(linear_map: LinearMap, *given: PyTree) -> PyTree:
+    return linear_map.apply(*given)
+
+
+class Pullback(LinearMap):
+    """From natural cotangents of the value to those of the primals, as `tj.vjp` gives it."""
+
+    __slots__ = ()
+    equation = "pullback"
+
+    def apply(self, out_bar: PyTree) -> PyTree:
+        return transforms.natural_pullback(self.primals, self.out, self.in_fields, out_bar)
+
+    def spaces(self) -> str:
+        return f"{_types(self.out)} -> {_types(self.primals)}"
+
+
+class Pushforward(LinearMap):
+    """From natural tangents of the primals to that of the value, as `tj.linearize` gives it."""
+
+    __slots__ = ()
+    equation = "pushforward"
+
+    def apply(self, *tangents: PyTree) -> PyTree:
+        return transforms.natural_pushforward(self.primals, self.out, self.in_fields, *tangents)
+
+    def spaces(self) -> str:
+        return f"{_types(self.primals)} -> {_types(self.out)}"
+
+
+def _types(tree: PyTree) -> str:
+    return ", ".join(type_text(x) for x in jax.tree.leaves(tree, is_leaf=is_typed))
+
+
+@functools.partial(higher_order, name="vjp")
+def _vjp(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
+    out, in_fields, *aux = transforms.vjp_in_fields(f, *primals, has_aux=has_aux)
+    return out, Pullback(primals, out, in_fields), *aux
+
+
+@functools.wraps(transforms.vjp)
+def vjp(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
+    call = _vjp if ACTIVE[0] and capturing() else transforms.vjp
+    return call(f, *primals, **({"has_aux": True} if has_aux else {}))
+
+
+vjp.equation = _vjp  # type: ignore[attr-defined]  # what handlers of it handle
+
+
+@functools.partial(higher_order, name="linearize")
+def _linearize(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
+    out, in_fields, *aux = transforms.linearize_in_fields(f, *primals, has_aux=has_aux)
+    return out, Pushforward(primals, out, in_fields), *aux
+
+
+@functools.wraps(transforms.linearize)
+def linearize(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
+    call = _linearize if ACTIVE[0] and capturing() else transforms.linearize
+    return call(f, *primals, **({"has_aux": True} if has_aux else {}))
+
+
+linearize.equation = _linearize  # type: ignore[attr-defined]

@@ -1,0 +1,66 @@
+"""Whether arguments are those for which a program was captured, and what is said if not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jaxtyping import PyTree
+
+from tanjax._errors import CaptureError, message
+from tanjax._marks import MOVING, Static, split
+
+from ._tracing import Traced, is_result
+from ._types import aval_text
+
+
+def operands_of(name: str, t: Traced, args: PyTree, kwargs: dict[str, PyTree]) -> list[Any]:
+    """The arrays among arguments. **Raises:** `CaptureError` naming what is not as captured."""
+    operands, tree, shape = split((args, kwargs), is_result)
+    if tree != t.tree:
+        raise other(name, "the arguments", expected(t.tree), expected(tree))
+    if shape != t.shape:
+        for (path, _), was, now in zip(_paths(tree), t.shape, shape, strict=True):
+            if was is not now and was != now:
+                raise other(name, _argument(path), _text(was), _text(now))
+    places = (path for (path, _), s in zip(_paths(tree), shape, strict=True) if s is MOVING)
+    for path, var, x in zip(places, t.closed.jaxpr.invars, operands, strict=True):
+        given = jax.typeof(x)
+        if (given.shape, given.dtype) != (var.aval.shape, var.aval.dtype):
+            raise other(name, _argument(path), aval_text(var.aval), aval_text(given))
+    return operands
+
+
+def _paths(tree: Any) -> list[Any]:
+    return jax.tree_util.tree_leaves_with_path(jax.tree.unflatten(tree, range(tree.num_leaves)))
+
+
+def _argument(path: Any) -> str:
+    """The place of a leaf in `(args, kwargs)`: `argument 0['w']`, `keyword n`."""
+    group, key, *rest = path
+    inner = jax.tree_util.keystr(tuple(rest))
+    if group.idx % 2 == 0:
+        return f"argument {key.idx}{inner}"
+    return f"keyword {key.key}{inner}"
+
+
+def expected(tree: Any) -> str:
+    args, kwargs = jax.tree.unflatten(tree, ["*"] * tree.num_leaves)
+    named = [f"{k}={v}" for k, v in kwargs.items()]
+    return f"({', '.join([*map(str, args), *named])})"
+
+
+def _text(x: Any) -> str:
+    return f"static {x!r}" if isinstance(x, Static) else "an array"
+
+
+def other(name: str, where: str, expected: str, got: str) -> CaptureError:
+    return CaptureError(
+        message(
+            f"{name}: {where}: not as captured.",
+            f"captured: {expected}",
+            f"given:    {got}",
+            "why: a program is for the shapes, dtypes, trees, units and static values captured.",
+            hint="capture again: `tj.capture(f)(*args)`.",
+        )
+    )

@@ -1,0 +1,193 @@
+"""What a program costs, equation by equation: a table to read, rows to compute with.
+
+    table = tj.passes.cost(tj.capture(f)(x))
+    print(table)
+    table.total.flops, table.rows[0].name
+
+Bodies of loops, branches and calls have rows of their own below their equation, as often as they
+run. Sharp edges. Counts are those of the program as written, before XLA fuses and simplifies it. A
+loop that decides while running counts as one trip, and is marked by `≥`; of branches the dearest
+counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tanjax._errors import CaptureError, describe, message
+
+from .._equations import Equation
+from .._print import classes
+from .._program import Program
+from ._flops import Cost, cost_of_equation, trips
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_WIDTH = 110
+# Their programs are what they run; those of derivatives and maps are what they are made of.
+_OPEN = (
+    "scan", "while", "while_loop", "fori_loop", "for_loop", "cond", "switch", "map", "jit", "pjit",
+    "checkpoint", "remat", "remat2",
+)  # fmt: skip
+_BRANCHES = ("cond", "switch")
+
+
+@dataclasses.dataclass(frozen=True)
+class CostRow:
+    """One equation of a program.
+
+    **Fields:** `depth`, how many programs it is in; `name` with the array types that it was called
+    on; `type` of its results; `cost`, of all its runs; `times`, how often it runs (`None` if that
+    is decided while running); `lost`, the array types that become dense in it; `source`; `kind`.
+    """
+
+    depth: int
+    name: str
+    type: str
+    cost: Cost
+    times: int | None
+    lost: tuple[str, ...]
+    source: str
+    kind: str
+
+    @property
+    def flops(self) -> float:
+        """Operations on numbers, of all runs."""
+        return self.cost.flops
+
+    @property
+    def bytes(self) -> float:
+        """Bytes read and written, of all runs."""
+        return self.cost.bytes
+
+
+class CostTable:
+    """The rows of `tj.passes.cost`: iterable, printable; in a notebook and on a console a table.
+
+    **Fields:** `rows`; `total`, the `Cost` of the program.
+    """
+
+    def __init__(self, name: str, rows: list[CostRow]) -> None:
+        self.name, self.rows = name, rows
+        self.total = sum((row.cost for row in rows if not row.depth), Cost())
+
+    def __iter__(self) -> Iterator[CostRow]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __rich__(self) -> Table:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        for name in ("equation", "gives"):
+            table.add_column(name, overflow="fold")
+        for name in ("runs", "flops", "bytes"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("becomes dense")
+        table.add_column("line", overflow="fold")
+        for row in self.rows:
+            cells = [
+                "  " * row.depth + row.name, row.type, _times(row.times), *_numbers(row.cost),
+                ", ".join(row.lost), _place(row.source),
+            ]  # fmt: skip
+            table.add_row(*map(Text, cells), style="bold red" if row.lost else "")
+        table.add_section()
+        table.add_row("total", "", "", *_numbers(self.total), "", "", style="bold")
+        return table
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        buffer = io.StringIO()
+        Console(file=buffer, width=_WIDTH, color_system=None, force_jupyter=False).print(self)
+        return "\n".join(line.rstrip() for line in buffer.getvalue().strip("\n").splitlines())
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def cost(program: Program) -> CostTable:
+    """Count what every equation of a program does.
+
+    **Arguments:** `program`: of `tj.capture`. **Returns:** a `CostTable`; print it, or compute with
+    its `rows` and `total`.
+    **Cost:** every equation is lowered, none compiled: some 10 ms each.
+    **Raises:** `CaptureError` for what is no program.
+    """
+    if not isinstance(program, Program):
+        raise CaptureError(
+            message(
+                "passes.cost: it takes a captured program.",
+                f"got: {describe(program)}",
+                hint="write `tj.passes.cost(tj.capture(f)(x))`.",
+            )
+        )
+    return CostTable(program.name, list(_rows(program, 0, 1, True)))
+
+
+def _rows(program: Program, depth: int, times: int | None, exact: bool) -> Iterator[CostRow]:
+    for equation in program:
+        own = _own(equation).times(times or 1)
+        outs = ", ".join(v.type for v in equation.outputs if v is not None)
+        inside = equation.programs if _is_open(equation) else {}
+        count = trips(equation) if inside else 1
+        yield CostRow(
+            depth, _title(equation), outs, own if exact else own._replace(exact=False), times,
+            equation.lost, equation.source, equation.kind,
+        )  # fmt: skip
+        for name, body in inside.items():
+            if equation.name in _BRANCHES:
+                yield CostRow(depth + 1, f"{name}:", "", Cost(), times, (), "", "branch")
+            more = None if times is None or count is None else times * count
+            runs = more if more is not None else (times or 1) * (count or 1)
+            yield from (
+                row if more is not None else dataclasses.replace(row, times=None)
+                for row in _rows(body, depth + 1, runs, exact and more is not None)
+            )
+
+
+def _is_open(equation: Equation) -> bool:
+    return equation.name in _OPEN and bool(equation.programs)
+
+
+def _own(equation: Equation) -> Cost:
+    if equation.eqn is None:
+        return Cost()  # putting numbers together, or taking one out
+    return cost_of_equation(equation.eqn)
+
+
+def _title(equation: Equation) -> str:
+    inside = classes(equation)
+    return f"{equation.name}[{inside[0]}]" if inside else equation.name
+
+
+def _times(count: int | None) -> str:
+    return "?" if count is None else "" if count == 1 else str(count)
+
+
+def _numbers(cost: Cost) -> tuple[str, str]:
+    least = "" if cost.exact else "≥ "
+    flops, size = (least + _short(x) if x else least.strip() for x in cost[:2])
+    return flops, size
+
+
+def _short(x: float) -> str:
+    for unit in ("", " k", " M", " G", " T"):
+        if x < 1000 or unit == " T":
+            return f"{x:.0f}{unit}" if x >= 100 or not unit else f"{x:.3g}{unit}"
+        x /= 1000
+    return ""
+
+
+def _place(source: str) -> str:
+    """The file without its folder."""
+    path, _, rest = source.partition(":")
+    return f"{path.rsplit('/', 1)[-1]}:{rest}" if source else ""

@@ -1,0 +1,142 @@
+"""Where the values of a program come from, and who uses them, while it is walked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+from jaxtyping import PyTree
+
+from tanjax import dispatch as tj
+from tanjax.arrays import Unitful, destructure, is_structured
+
+from .._equations import Equation, Literal, Operand, Variable
+from .._program import Program
+from ._pass import Rewriter
+
+
+class Walk:
+    """One run of a program: equations by what they give, users by what they use, and values."""
+
+    def __init__(self, program: Program) -> None:
+        self.made_by: dict[Variable, Equation] = {}
+        self.users: dict[Variable, list[Equation | None]] = {}  # `None`: it is a result
+        self.env: Mapping[Variable, Any] = {}
+        self.notes: dict[Variable, Any] = {}  # of a pass, about values of this run
+        for equation in program:
+            self.made_by.update((v, equation) for v in equation.outputs if v is not None)
+            for x in _operands(equation):
+                self._use(x, equation)
+        for x in program.outputs:
+            self._use(x, None)
+
+    def _use(self, x: Operand, user: Equation | None) -> None:
+        if isinstance(x, Variable):
+            self.users.setdefault(x, []).append(user)
+
+    def origin(self, x: Operand, *names: str) -> Equation | None:
+        """The equation that made a value, if it is one of these names."""
+        found = self.made_by.get(x) if isinstance(x, Variable) else None
+        return found if found is not None and (not names or found.name in names) else None
+
+    def uses(self, x: Operand) -> list[Equation | None]:
+        """Who uses a value."""
+        return self.users.get(x, []) if isinstance(x, Variable) else []
+
+    def value(self, x: Operand) -> Any:
+        """What it is in this run."""
+        return x.value if isinstance(x, Literal) else self.env[x]
+
+
+def _operands(equation: Equation) -> Iterator[Operand]:
+    closed = {id(v) for s in equation.slots.values() for group in s.consts for v in group}
+    yield from (x for x in equation.inputs if id(x) not in closed)
+    for slot in equation.slots.values():
+        for group in slot.consts:
+            yield from group
+
+
+class Walker(Rewriter):
+    """A rewriter whose handlers ask where their operands come from: `self.walk`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._walks: list[Walk] = []
+
+    @property
+    def walk(self) -> Walk:
+        return self._walks[-1]
+
+    def run(
+        self,
+        program: Program,
+        args: Sequence[PyTree],
+        kwargs: dict[str, PyTree] | None = None,
+        consts: Sequence[PyTree] | None = None,
+    ) -> PyTree:
+        self._walks.append(Walk(program))
+        try:
+            return super().run(program, args, kwargs, consts)
+        finally:
+            self._walks.pop()
+
+    def _step(self, equation: Equation, env: dict[Variable, Any]) -> None:
+        self.walk.env = env
+        super()._step(equation, env)
+
+
+def is_product(equation: Equation | None) -> bool:
+    """Whether an equation is the product of two matrices or vectors, of any type."""
+    if equation is None or len(equation.inputs) != 2:
+        return False
+    if equation.target is tj.matmul:
+        return not equation.params
+    if equation.kind != "primitive" or equation.name != "dot_general":
+        return False
+    a, b = (v.aval for v in equation.eqn.invars)
+    params = equation.eqn.params
+    standard = (((a.ndim - 1,), (0,)), ((), ()))
+    axes = tuple(tuple(map(tuple, part)) for part in params["dimension_numbers"])
+    usual = params.get("precision") is None and params.get("out_sharding") is None
+    kept = params.get("preferred_element_type") in (None, a.dtype)
+    return 1 <= a.ndim <= 2 and 1 <= b.ndim <= 2 and axes == standard and usual and kept
+
+
+def shape_of(x: Any) -> tuple[int, ...]:
+    """The shape of a value of any type."""
+    x = x.stored if type(x) is Unitful else x
+    return tuple(x.shape) if hasattr(x, "shape") else ()
+
+
+def conform(out: PyTree, equation: Equation, keeps: bool) -> PyTree | None:
+    """A result as the equation gives it; `None` if it is another one.
+
+    **Arguments:** `keeps`: whether a structured array may stand for a dense one.
+    """
+    wanted = [x for x in equation.outputs if x is not None]
+    is_one = lambda x: is_structured(x) or type(x) is Unitful
+    given = jax.tree.leaves(out, is_leaf=is_one)
+    if len(given) != len(wanted):
+        return None
+    done = [_conform(x, v, keeps) for x, v in zip(given, wanted, strict=True)]
+    if any(x is None for x in done):
+        return None
+    return jax.tree.unflatten(jax.tree.structure(out, is_leaf=is_one), done)
+
+
+def _conform(x: Any, v: Variable, keeps: bool) -> Any:
+    if v.kind is None:
+        aval = v.skeleton.aval
+        if not hasattr(x, "dtype") or (tuple(x.shape), x.dtype) != (aval.shape, aval.dtype):
+            return None
+        if is_structured(x) and not keeps:
+            return destructure(x)
+        return x
+    same = jax.tree.structure(x) == jax.tree.structure(v.skeleton)
+    return x if same and _avals(x) == _avals(v.skeleton) else None
+
+
+def _avals(x: PyTree) -> list[Any]:
+    avals = [getattr(v, "aval", v) for v in jax.tree.leaves(x)]
+    return [(getattr(a, "shape", None), getattr(a, "dtype", None)) for a in avals]

@@ -1,0 +1,107 @@
+"""Matrices by their factors: which have any, and what is computed from them, as equations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from tanjax import _jaxprs, _marks
+from tanjax._errors import NoRuleError
+from tanjax._typing import Natural
+from tanjax.arrays import Unitful, densify
+from tanjax.dispatch import Factorization, SlogdetResult, factorize
+
+_FACTORS = ("lu", "cholesky", "eigh", "svd", "qr", "geqrf", "schur", "tridiagonal")
+
+
+class ByFactor:
+    """What is computed from a factorization: one equation of a captured program."""
+
+    def __init__(self, name: str, run: Callable[..., PyTree]) -> None:
+        self.__name__ = name
+        self.names = ("factorization", "b")
+        self._run = run
+        self._marks: dict[Any, Any] = {}
+
+    def __call__(self, *args: PyTree) -> PyTree:
+        if _marks.ACTIVE[0] and _marks.capturing():
+            name, run = self.__name__, self._run
+            return _marks.marked("operation", name, self, run, args, {}, self._marks)
+        return self._run(*args)
+
+
+def _det(f: Factorization) -> Natural:
+    sign, logarithm = f.slogdet()
+    return sign * jnp.exp(logarithm)
+
+
+def _inv(f: Factorization) -> Natural:
+    dtype = jax.tree.leaves((f.matrix, f.parts))[0].dtype
+    return f.solve(jnp.eye(f.n, dtype=dtype))
+
+
+def _inv_quad_logdet(f: Factorization, b: Natural) -> tuple[Natural, Natural]:
+    return f.inv_quad(b), f.logdet()
+
+
+solve = ByFactor("solve", lambda f, b: f.solve(b))
+logdet = ByFactor("logdet", lambda f: f.logdet())
+slogdet = ByFactor("slogdet", lambda f: SlogdetResult(*f.slogdet()))
+det = ByFactor("det", _det)
+inv = ByFactor("inv", _inv)
+inv_quad_logdet = ByFactor("inv_quad_logdet", _inv_quad_logdet)
+cholesky = ByFactor("cholesky", lambda f: f.root())
+
+_known: dict[Any, PyTree] = {}  # what matrices of some type and shape factorise to, as avals
+_MOST = 1024
+
+
+def factors_of(skeleton: PyTree) -> Factorization | None:
+    """What `tj.factorize` makes of such a matrix, as avals; `None` where it spares nothing.
+
+    So of a matrix that needs no factors, of one that would become dense, of a batch.
+    """
+    leaves, tree = jax.tree.flatten(skeleton)
+    if not all(hasattr(x, "aval") or isinstance(x, _marks.Static) for x in leaves):
+        return None
+    shown = [x.value if isinstance(x, _marks.Static) else _struct(x.aval) for x in leaves]
+    matrix = jax.tree.unflatten(tree, shown)
+    shape = jnp.shape(matrix.stored if type(matrix) is Unitful else matrix)
+    if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
+        return None
+    key: Any = tree, tuple((x.shape, x.dtype) if hasattr(x, "dtype") else x for x in shown)
+    try:
+        found = _known.get(key, _known)
+    except TypeError:
+        found, key = _known, None
+    if found is _known:
+        found = _factored(matrix)
+        if len(_known) >= _MOST:
+            _known.clear()
+        if key is not None:
+            _known[key] = found
+    return found
+
+
+def _struct(aval: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def _factored(matrix: PyTree) -> Factorization | None:
+    try:
+        with _marks.scope(on=False), densify("error"):
+            closed, out = jax.make_jaxpr(factorize, return_shape=True)(matrix)
+    except (NoRuleError, TypeError, ValueError):  # also: not square, no such dtype
+        return None
+    return out if any(name in _FACTORS for name in _primitives(closed.jaxpr)) else None
+
+
+def _primitives(jaxpr: Any) -> Iterator[str]:
+    for eqn in jaxpr.eqns:
+        yield eqn.primitive.name
+        for _, inner in _jaxprs.inner_jaxprs(eqn):
+            yield from _primitives(getattr(inner, "jaxpr", inner))

@@ -1,0 +1,177 @@
+"""What an equation costs: operations on numbers, and bytes moved, as XLA counts them as written.
+
+XLA counts what a computation does before anything is fused. It does not look into LAPACK, so that
+factorisations get what textbooks say (Golub and Van Loan 2013), and it counts the body of a loop
+once, so that bodies of known length are counted here. What is not known is said: `exact`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from tanjax import _compat, _jaxprs, _marks
+from tanjax._errors import NoRuleError
+from tanjax.arrays import densify
+
+
+class Cost(NamedTuple):
+    """Operations on numbers, and bytes read and written; `exact=False` if these are least ones."""
+
+    flops: float = 0.0
+    bytes: float = 0.0
+    exact: bool = True
+
+    def __add__(self, other: Any) -> Cost:
+        return Cost(self.flops + other.flops, self.bytes + other.bytes, self.exact and other.exact)
+
+    def times(self, count: float) -> Cost:
+        """As often as that."""
+        return Cost(self.flops * count, self.bytes * count, self.exact)
+
+
+_CALLS = (
+    "jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_jvp_call",
+    "custom_vjp_call", "custom_vjp_call_jaxpr",
+)  # fmt: skip
+_LOOPS = ("scan", "while", "cond")
+
+# Per matrix of m rows and n columns (n of both where square), with all that is computed.
+_FORMULAS: dict[str, Callable[[float, float], float]] = {
+    "cholesky": lambda m, n: n**3 / 3,
+    "lu": lambda m, n: m * n**2 - n**3 / 3,
+    "eigh": lambda m, n: 9 * n**3,
+    "eig": lambda m, n: 25 * n**3,
+    "svd": lambda m, n: 4 * m**2 * n + 8 * m * n**2 + 9 * n**3,
+    "geqrf": lambda m, n: 2 * m * n**2 - 2 * n**3 / 3,
+    "qr": lambda m, n: 4 * m * n**2 - 4 * n**3 / 3,
+    "householder_product": lambda m, n: 2 * m * n**2 - 2 * n**3 / 3,
+    "schur": lambda m, n: 25 * n**3,
+    "hessenberg": lambda m, n: 10 * n**3 / 3,
+    "tridiagonal": lambda m, n: 4 * n**3 / 3,
+}
+
+
+def cost_of_function(function: Callable[..., PyTree], *likes: PyTree) -> tuple[Cost, PyTree] | None:
+    """The cost of a function, and its result as avals; `None` if something would become dense."""
+    try:
+        with _marks.scope(on=False), densify("error"):
+            closed, out = jax.make_jaxpr(function, return_shape=True)(*likes)
+    except NoRuleError:
+        return None
+    return cost_of_jaxpr(closed), out
+
+
+def cost_of_jaxpr(closed: Any) -> Cost:
+    """The cost of a jaxpr, loops as often as they run."""
+    jaxpr = getattr(closed, "jaxpr", closed)
+    if any(name in _LOOPS for name, _ in _walk(jaxpr)):
+        return sum(map(cost_of_equation, jaxpr.eqns), Cost())
+    try:
+        found = _as_xla_says(_jaxprs.Closed(jaxpr) if closed is jaxpr else closed)
+    except Exception:  # effects, references, what has no lowering here: its equations one by one
+        if len(jaxpr.eqns) <= 1:
+            return Cost(exact=False)
+        return sum(map(cost_of_equation, jaxpr.eqns), Cost())
+    return found + sum((_missed(eqn) for _, eqn in _walk(jaxpr)), Cost())
+
+
+def cost_of_equation(eqn: Any) -> Cost:
+    """The cost of one equation of JAX."""
+    name, inner = eqn.primitive.name, [j for _, j in _jaxprs.inner_jaxprs(eqn)]
+    if name == "scan":
+        return cost_of_jaxpr(inner[0]).times(eqn.params["length"])
+    if name == "while":
+        return sum(map(cost_of_jaxpr, inner), Cost())._replace(exact=False)
+    if name == "cond":
+        return max(map(cost_of_jaxpr, inner))
+    if name in _CALLS and inner:
+        return cost_of_jaxpr(inner[0])
+    avals = tuple(_known(v) for v in eqn.invars)
+    key = (eqn.primitive, str(eqn.params), tuple(map(str, avals)))
+    if key not in _LEAVES:
+        if len(_LEAVES) >= _MOST:
+            _LEAVES.clear()
+        _LEAVES[key] = _leaf(eqn)
+    return _LEAVES[key] + _missed(eqn)
+
+
+_LEAVES: dict[Any, Cost] = {}
+_MOST = 4096
+
+
+def trips(equation: Any) -> int | None:
+    """How often an equation runs its body; `None` if it decides while running."""
+    eqns = [equation.eqn]
+    if equation.kind != "primitive":
+        eqns = equation.eqn.params["jaxpr"].jaxpr.eqns
+    names = [eqn.primitive.name for eqn in eqns]
+    if "while" in names:
+        return None
+    lengths = [eqn.params["length"] for eqn in eqns if eqn.primitive.name == "scan"]
+    return int(np.prod(lengths)) if lengths else 1
+
+
+def _known(v: Any) -> Any:
+    return v.val if _jaxprs.is_literal(v) else v.aval
+
+
+def _leaf(eqn: Any) -> Cost:
+    try:
+        run = lambda *args: _compat.bind_again(eqn, list(args))
+        return _lowered(run, [v.aval for v in eqn.invars])
+    except Exception:  # what cannot stand alone
+        return Cost(exact=False)
+
+
+def _as_xla_says(closed: Any) -> Cost:
+    consts = list(closed.consts)
+    run = lambda *args: jax.core.eval_jaxpr(closed.jaxpr, consts, *args)
+    return _lowered(run, [v.aval for v in closed.jaxpr.invars])
+
+
+def _lowered(run: Callable[..., Any], avals: Sequence[Any]) -> Cost:
+    shown = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
+    with _marks.scope(on=False):
+        found = jax.jit(run).lower(*shown).cost_analysis() or {}
+    found = found[0] if isinstance(found, list) else found
+    return Cost(max(found.get("flops", 0.0), 0.0), max(found.get("bytes accessed", 0.0), 0.0))
+
+
+def _missed(eqn: Any) -> Cost:
+    """What a call of LAPACK does, which XLA does not see."""
+    name = eqn.primitive.name
+    if name not in _FORMULAS and name != "triangular_solve":
+        return Cost()
+    *batch, m, n = eqn.invars[0].aval.shape
+    count = float(np.prod(batch)) if batch else 1.0
+    if name == "triangular_solve":
+        told = float(np.prod(eqn.invars[1].aval.shape)) * n
+    else:
+        told = count * _FORMULAS[name](max(m, n), min(m, n))
+    complex_ = np.issubdtype(eqn.invars[0].aval.dtype, np.complexfloating)
+    return Cost(max(0.0, told * (4 if complex_ else 1) - _counted(eqn)))
+
+
+def _counted(eqn: Any) -> float:
+    key = (eqn.primitive, str(eqn.params), tuple(str(v.aval) for v in eqn.invars), "alone")
+    if key not in _LEAVES:
+        _LEAVES[key] = _leaf(eqn)
+    return _LEAVES[key].flops
+
+
+def _walk(jaxpr: Any) -> Iterator[tuple[str, Any]]:
+    """The equations that run, also of inner jaxprs."""
+    for eqn in jaxpr.eqns:
+        yield eqn.primitive.name, eqn
+        inner = list(_jaxprs.inner_jaxprs(eqn))
+        if eqn.primitive.name == "custom_linear_solve":
+            inner = inner[2:3]  # how to multiply, and its transpose, serve derivatives
+        elif eqn.primitive.name.startswith("custom_"):
+            inner = inner[:1]
+        for _, one in inner:
+            yield from _walk(getattr(one, "jaxpr", one))

@@ -1,0 +1,141 @@
+"""Which values of a program, and of the programs in it, are one value.
+
+A typed value is known by its structure and by the variables of the jaxpr in it. A loop, a branch or
+a call gives variables of its own to what it takes from outside and keeps: `scopes` says which, so
+that a value can be followed into the bodies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+from jaxtyping import PyTree
+
+from tanjax import _compat, _jaxprs
+from tanjax._marks import Static
+
+from .._equations import Equation, Literal, Operand, Variable
+from .._program import Program
+
+Key = tuple[Any, tuple[Any, ...]]  # the structure, and the leaves
+
+# What is run once by each call of it; everything else with a loop inside may run it often.
+_ONCE = (
+    "jit", "pjit", "checkpoint", "remat", "remat2", "grad", "value_and_grad", "vjp", "jvp",
+    "linearize", "vmap", "adjoint", "ctrl",
+)  # fmt: skip
+_BRANCHES = ("cond", "switch")
+_LOOPS = ("scan", "while")
+
+
+def key_of(x: Operand | None) -> Key | None:
+    """What a value is known by; `None` of literals."""
+    if not isinstance(x, Variable):
+        return None
+    leaves, tree = jax.tree.flatten(x.skeleton)
+    return tree, tuple(map(_hashable, leaves))
+
+
+def _hashable(leaf: Any) -> Any:
+    return _Number(leaf) if _jaxprs.is_literal(leaf) else leaf
+
+
+class _Number:
+    """A literal of a jaxpr, by its own identity."""
+
+    def __init__(self, literal: Any) -> None:
+        self.literal = literal
+
+    def __hash__(self) -> int:
+        return id(self.literal)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Number and other.literal is self.literal
+
+
+@dataclasses.dataclass(frozen=True)
+class Scope:
+    """A program in an equation, and what of it is what outside: the variables of both, by pairs."""
+
+    program: Program
+    outer: Mapping[Any, Any]
+
+    def key_outside(self, key: Key) -> Key | None:
+        """The key that a value of the program has outside; `None` of what is made inside."""
+        tree, leaves = key
+        fixed = [x if isinstance(x, Static | _Number) else self.outer.get(x) for x in leaves]
+        return None if any(x is None for x in fixed) else (tree, tuple(fixed))
+
+
+def scopes(equation: Equation) -> Iterator[Scope]:
+    """The programs of an equation, with what they take from outside and keep."""
+    for slot in equation.slots.values():
+        for program, group in zip(slot.programs, slot.consts, strict=True):
+            pairs: dict[Any, Any] = {}
+            for inner, outer in zip(program.consts, group, strict=True):
+                if isinstance(outer, Variable):
+                    pairs.update(_pairs(inner.skeleton, outer.skeleton))
+            yield Scope(program, pairs)
+    if equation.kind == "primitive":
+        for name, program in equation.programs.items():
+            inside = program.closed.jaxpr.invars
+            outside = _kept(equation, name)
+            kept = zip(inside, outside, strict=False)
+            yield Scope(program, {v: x.skeleton for v, x in kept if isinstance(x, Variable)})
+
+
+def _pairs(inner: PyTree, outer: PyTree) -> Iterator[tuple[Any, Any]]:
+    a, b = jax.tree.leaves(inner), jax.tree.leaves(outer)
+    return zip(a, b, strict=True) if len(a) == len(b) else iter(())
+
+
+def _kept(equation: Equation, name: str) -> Sequence[Operand]:
+    """What a program of an equation of JAX takes first, and in every run alike."""
+    kind, inputs = equation.eqn.primitive.name, equation.inputs
+    if kind in _LOOPS:
+        tested, fixed, _, _ = _compat.Loop.of(equation.eqn.params).cut(inputs)
+        return tested if name.startswith("cond") else fixed
+    if kind == "cond":
+        return inputs[1:]
+    return inputs if kind in _ONCE else ()
+
+
+def runs_often(equation: Equation) -> bool:
+    """Whether an equation may run its programs more than once."""
+    if equation.kind == "primitive":
+        return equation.eqn.primitive.name in _LOOPS
+    if equation.name in _ONCE or equation.name in _BRANCHES:
+        return False
+    return any(eqn.primitive.name in _LOOPS for eqn in equation.eqn.params["jaxpr"].jaxpr.eqns)
+
+
+def is_branch(equation: Equation) -> bool:
+    """Whether an equation runs one of its programs only."""
+    return equation.name in _BRANCHES
+
+
+def values_outside(key: Key, value_of: Callable[[Any], Any]) -> PyTree:
+    """The value with some key, from the values of its leaves."""
+    tree, leaves = key
+    fill = lambda x: x.value if isinstance(x, Static) else value_of(x)
+    return jax.tree.unflatten(
+        tree, [_literal(x) if type(x) is _Number else fill(x) for x in leaves]
+    )
+
+
+def _literal(x: _Number) -> Any:
+    return x.literal.val
+
+
+def values_by_variable(equation: Equation, env: Mapping[Variable, Any]) -> dict[Any, Any]:
+    """What the variables of the jaxpr stand for that an equation and its programs read."""
+    groups = [group for slot in equation.slots.values() for group in slot.consts]
+    found: dict[Any, Any] = {}
+    for x in (*equation.inputs, *(v for group in groups for v in group)):
+        if isinstance(x, Literal) or x not in env:
+            continue
+        found.update(_pairs(x.skeleton, env[x]))
+    return found

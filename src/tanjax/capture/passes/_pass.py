@@ -1,0 +1,62 @@
+"""What every pass is: a function of a function, and of a program.
+
+    tj.jit(f, passes=[tj.passes.share_factorizations])
+    tj.passes.share_factorizations(f)(x)
+    tj.passes.share_factorizations.rewrite(program)
+
+Sharp edge. A pass that is called on a function captures it at every call; `tj.jit` does so once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jaxtyping import PyTree
+
+from tanjax._errors import CaptureError, describe, message
+
+from .._interpreter import Interpreter
+from .._program import Program
+
+
+class Rewriter(Interpreter):
+    """An interpreter that is made anew for every program, and counts what it changed."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+
+
+class Pass:
+    """A rewriting of programs that agrees with what they did to rounding; never done unasked."""
+
+    def __init__(self, name: str, rewriter: type[Rewriter], doc: str) -> None:
+        self.__name__ = self.__qualname__ = name
+        self.__doc__ = doc
+        self._rewriter = rewriter
+
+    def __call__(self, f: Callable[..., PyTree] | Program) -> Callable[..., PyTree]:
+        """The function that runs `f`, or a program, rewritten; JAX transforms it."""
+        self._check(callable(f), f)
+        return self._rewriter()(f)
+
+    def rewrite(self, program: Program) -> Program:
+        """The rewritten program; the program itself if there was nothing to do."""
+        self._check(isinstance(program, Program), program)
+        rewriter = self._rewriter()
+        new = rewriter.rewrite(program)
+        return new if rewriter.changes else program
+
+    def _check(self, fits: bool, given: Any) -> None:
+        if not fits:
+            raise CaptureError(
+                message(
+                    f"passes.{self.__name__}: it takes a function or a program.",
+                    f"got: {describe(given)}",
+                    hint=f"write `tj.passes.{self.__name__}(f)(x)`, or of a program "
+                    f"`tj.passes.{self.__name__}.rewrite(program)`.",
+                )
+            )
+
+    def __repr__(self) -> str:
+        return f"<tanjax pass {self.__name__}>"

@@ -1,0 +1,230 @@
+"""One factorisation for all that asks for one of the same matrix."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+from passes_support import assert_agrees, names
+
+share = tj.passes.share_factorizations
+definite = lambda s: tj.Symmetric(s, definite=True)
+
+
+def both(s, x):
+    a = definite(s)
+    return tj.solve(a, x), tj.logdet(a)
+
+
+def everything(s, x):
+    a = definite(s)
+    quadratic, logarithm = tj.inv_quad_logdet(a, x)
+    results = tj.slogdet(a), tj.det(a), tj.inv(a), tj.factorize(a).solve(x)
+    return quadratic, logarithm, results, tj.cholesky(a) @ x, tj.solve(a, x)
+
+
+def loop_first(s, x):
+    a = definite(s)
+    carry, _ = tj.scan(lambda c, _: (tj.solve(a, c) + x, None), x, None, length=3)
+    return carry, tj.logdet(a)
+
+
+def loop_last(s, x):
+    a = definite(s)
+    value = tj.logdet(a)
+    return value, tj.fori_loop(0, 3, lambda i, c: tj.solve(a, c) + x, x)
+
+
+def loop_of_jax(s, x):
+    a = definite(s)
+    carry, _ = jax.lax.scan(lambda c, _: (tj.solve(a, c) + x, None), x, None, length=3)
+    return carry, tj.logdet(a)
+
+
+def within_a_step(s, x):
+    def step(c, _):
+        a = definite(s + c[0] ** 2 * jnp.eye(4))
+        return tj.solve(a, c) + x, tj.logdet(a)
+
+    return tj.scan(step, x, None, length=2)
+
+
+def in_a_branch(s, x):
+    a = definite(s)
+    one = tj.cond(x[0] > 0, lambda x: tj.solve(a, x), lambda x: x, x)
+    return one, tj.logdet(a), tj.solve(a, one)
+
+
+def nested(s, x):
+    a = definite(s)
+    inner = lambda c: tj.scan(lambda c, _: (tj.solve(a, c) + x, None), c, None, length=2)[0]
+    return tj.scan(lambda c, _: (inner(c), None), x, None, length=2)[0]
+
+
+def gradient_inside(s, x):
+    a = definite(s)
+    return tj.grad(lambda x: x @ tj.solve(a, x))(x), tj.logdet(a)
+
+
+def low_rank(s, d, u, x):
+    a = tj.LowRankUpdate(tj.Diagonal(d), u)
+    return tj.solve(a, x), tj.logdet(a)
+
+
+def dense(a, x):
+    return tj.solve(a, x), tj.slogdet(a), tj.inv(a), tj.det(a)
+
+
+CASES = {
+    "solve, logdet": (both, "sx", ["factorize[Symmetric]", "solve[Factorization]",
+                                   "logdet[Factorization]"]),
+    "everything": (everything, "sx", [
+        "factorize[Symmetric]", "inv_quad_logdet[Factorization]", "slogdet[Factorization]",
+        "det[Factorization]", "inv[Factorization]", "cholesky[Factorization]",
+        "matmul[Triangular]", "solve[Factorization]"]),
+    "loop first": (loop_first, "sx", ["factorize[Symmetric]", "scan[Factorization]",
+                                      "solve[Factorization]", "logdet[Factorization]"]),
+    "loop last": (loop_last, "sx", ["factorize[Symmetric]", "logdet[Factorization]",
+                                    "fori_loop[Factorization]", "solve[Factorization]"]),
+    "loop of JAX": (loop_of_jax, "sx", ["factorize[Symmetric]", "scan", "solve[Factorization]",
+                                        "logdet[Factorization]"]),
+    "within a step": (within_a_step, "sx", ["scan", "factorize[Symmetric]",
+                                            "solve[Factorization]", "logdet[Factorization]"]),
+    "in a branch": (in_a_branch, "sx", ["factorize[Symmetric]", "cond[Factorization]",
+                                        "solve[Factorization]", "logdet[Factorization]",
+                                        "solve[Factorization]"]),
+    "nested": (nested, "sx", ["factorize[Symmetric]", "scan[Factorization]",
+                              "scan[Factorization]", "solve[Factorization]"]),
+    "gradient inside": (gradient_inside, "sx", ["factorize[Symmetric]", "grad[Factorization]",
+                                                "solve[Factorization]", "logdet[Factorization]"]),
+    "low rank": (low_rank, "sdux", ["factorize[LowRankUpdate]", "solve[Factorization]",
+                                    "logdet[Factorization]"]),
+    # The derivative of a determinant where the matrix is singular is the adjugate: not by LU.
+    "dense": (dense, "ax", ["factorize", "solve[Factorization]", "slogdet[Factorization]",
+                            "inv[Factorization]", "det"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_factorisation(case, rewrites):
+    """Outside of loops that keep the matrix, whichever comes first; values, gradients agree."""
+    rewrites(share, *CASES[case])
+
+
+UNCHANGED = {
+    "one use": (lambda s, x: tj.solve(definite(s), x), "sx"),
+    "needs no factors": (lambda d, x: (tj.solve(tj.Diagonal(d), x), tj.logdet(tj.Diagonal(d))),
+                         "dx"),
+    "two matrices": (lambda a, b, x: (tj.solve(a, x), tj.logdet(b)), "abx"),
+    "equal, and not the same": (lambda s, x: (tj.solve(definite(s), x), tj.logdet(definite(s))),
+                                "sx"),
+    "in one branch": (lambda a, x: tj.cond(x[0] > 0, lambda x: tj.solve(a, x), lambda x: x, x)
+                      + tj.cond(x[1] > 0, lambda x: tj.solve(a, x), lambda x: x, x), "ax"),
+    "has a way of its own": (
+        lambda d, x: (
+            tj.solve(tj.SymTridiagonal(4 + d, x[:3]), x),
+            tj.logdet(tj.SymTridiagonal(4 + d, x[:3])),
+        ),
+        "dx",
+    ),
+    "another each step": (
+        lambda s, x: tj.scan(lambda c, r: (tj.solve(definite(s + r), c), None), x,
+                             jnp.ones((2, 4, 4)))[0], "sx"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNCHANGED)
+def test_no_occasion(case, rewrites):
+    """The very program comes back."""
+    f, arguments = UNCHANGED[case]
+    rewrites(share, f, arguments, None)
+
+
+def test_transformed(given):
+    """Hessian, map and forward mode of the rewritten program, and the pass within `tj.jit`."""
+    s, x = given["s"], given["x"]
+    f = lambda s, x: sum(map(jnp.sum, both(s, x)))
+    new = share.rewrite(tj.capture(f)(s, x))
+    modes = lambda f: (
+        jax.hessian(f, 0)(s, x),
+        jax.vmap(f)(jnp.stack([s, 2 * s]), jnp.stack([x, -x])),
+        jax.jvp(f, (s, x), (jnp.cos(s), jnp.sin(x)))[1],
+    )
+    for want, got in zip(*(jax.jit(lambda f=g: modes(f))() for g in (f, new)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(tj.jit(f, passes=[share])(s, x), f(s, x), rtol=1e-13)
+    np.testing.assert_allclose(share(f)(s, x), f(s, x), rtol=1e-13)
+
+
+def test_derivative_of_the_root(given):
+    """Samples by the shared factor: first and second derivatives by the stored matrix."""
+    s, x = given["s"], given["x"]
+
+    def f(s, x):
+        a = definite(s)
+        return jnp.sum(jnp.sin(tj.cholesky(a) @ x)) + tj.logdet(a)
+
+    new = share.rewrite(tj.capture(f)(s, x))
+    assert "cholesky[Factorization]" in names(new)
+    want, got = (jax.jit(jax.hessian(g))(s, x) for g in (f, new))
+    np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+
+    by_type = lambda a, x: jnp.sum(tj.cholesky(a) @ x) + tj.logdet(a)
+    new = share.rewrite(tj.capture(by_type)(definite(s), x))
+    want, got = (jax.grad(g)(definite(s), x).data for g in (by_type, new))
+    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-13)
+
+
+def test_complex_root():
+    """The root of a Hermitian matrix: conjugates are where they belong."""
+    draw = np.random.default_rng(1)
+    m = draw.normal(size=(3, 3)) + 1j * draw.normal(size=(3, 3))
+    h, z = jnp.asarray(m @ m.conj().T + np.eye(3)), jnp.asarray(m[0])
+
+    def f(h, z):
+        a = tj.Hermitian(h, definite=True)
+        return jnp.real(jnp.vdot(z, tj.cholesky(a) @ z)) + tj.logdet(a)
+
+    new = share.rewrite(tj.capture(f)(h, z))
+    assert names(new)[0] == "factorize[Hermitian]"
+    assert_agrees(f, new, h, z)
+
+
+def test_units(given):
+    """A matrix with a unit is shared for solutions, which have the unit that they had."""
+    m, s = tj.unit("m"), tj.unit("s")
+
+    def f(a, x):
+        return tj.solve(a, x), tj.solve(a, 2 * x)
+
+    a, x = tj.Symmetric(given["s"], definite=True) * m, given["x"] * s
+    new = share.rewrite(tj.capture(f)(a, x))
+    assert sum(name.startswith("factorize") for name in names(new)) == 1
+    for want, got in zip(f(a, x), new(a, x), strict=True):
+        assert str(got.unit) == str(want.unit)
+        np.testing.assert_allclose(got.to(want.unit).value, want.value, rtol=1e-13)
+
+
+def test_factorisations_of_the_lowered_program(given):
+    """Cholesky is called once where it was called twice."""
+    s, x = given["s"], given["x"]
+    new = share.rewrite(tj.capture(both)(s, x))
+    counts = [str(jax.make_jaxpr(g)(s, x)).count("= cholesky") for g in (both, new)]
+    assert counts == [2, 1]
+
+
+def test_the_root_is_refused(given):
+    """No Cholesky factor is among the factors of LU."""
+    f = tj.factorize(given["a"])
+    assert not f.has_root
+    with pytest.raises(tj.ShapeError, match=r"tj\.cholesky"):
+        f.root()
+
+
+def test_bad_input():
+    """What is no function or program is refused by name."""
+    with pytest.raises(tj.CaptureError, match="share_factorizations"):
+        share(3)
+    with pytest.raises(tj.CaptureError, match="rewrite"):
+        share.rewrite(both)

@@ -1,0 +1,194 @@
+"""Adjoints: `<f*(y), x> = <y, f(x)>`, of arrays, of functions, through loops of any bounds."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+
+RNG = np.random.default_rng(0)
+A = jnp.asarray(RNG.normal(size=(4, 3, 3)) + 1j * RNG.normal(size=(4, 3, 3)))
+SCALE = jnp.asarray(0.7 + 0.2j)
+
+
+def vector():
+    return jnp.asarray(RNG.normal(size=3) + 1j * RNG.normal(size=3))
+
+
+def times(i, x):
+    return A[i] @ x
+
+
+def nested(n, x):
+    inner = lambda i, y: tj.fori_loop(i, n, times, y) + x
+    return tj.fori_loop(0, n, inner, x)
+
+
+def mixed(n, x):
+    """A state that is no counter evolves beside the linear one, and is used after the loop."""
+    step = lambda i, s: (times(i, s[0]) * s[1], s[1] * 1.5 + i)
+    y, t = tj.fori_loop(0, n, step, (x, 1.0))
+    return y * t
+
+
+def doubling(n, x):
+    step = lambda s: (2 * s[0], times(s[0], s[1]))
+    return tj.while_loop(lambda s: s[0] < n, step, (1, x))[1]
+
+
+def in_scan(n, x):
+    def step(state, row):
+        t, y = state
+        new = tj.fori_loop(0, n, lambda i, c: t * times(i, c), y) + row
+        return (t + 1.0, new), y * t
+
+    (t, y), ys = tj.scan(step, (1.0, x), jnp.stack([x, 2 * x]), reverse=True)
+    return y * t + ys.sum(0)
+
+
+def in_branches(n, x):
+    step = lambda i, y: tj.cond(i > 1, lambda y: times(i, y), lambda y: SCALE * y, y)
+    long = lambda x: tj.fori_loop(0, n, step, x)
+    return tj.cond(n > 1, long, lambda x: 2 * x, x)
+
+
+def mapped(n, x):
+    bounds = jnp.stack([n - 2, 0 * n, n])
+    return tj.vmap(lambda x, n: tj.fori_loop(0, n, lambda i, c: SCALE * (i + 1) * c, x))(x, bounds)
+
+
+def kept(n, x):
+    return tj.checkpoint(lambda x: tj.fori_loop(0, n, times, x))(x)
+
+
+PROGRAMS = {
+    "plain": lambda n, x: A[0] @ x,
+    "static": lambda n, x: tj.fori_loop(0, 3, times, x),
+    "loop": lambda n, x: tj.fori_loop(0, n, times, x),
+    "bounds": lambda n, x: tj.fori_loop(-n, n - 2, lambda i, x: times(i % 4, x), x),
+    "backwards": lambda n, x: tj.for_loop(n, 0, -1)(times)(x),
+    "closure": lambda n, x: tj.fori_loop(0, n, lambda i, y: times(i, y) + x, 0 * x),
+    "nested": nested,
+    "mixed": mixed,
+    "doubling": doubling,
+    "scan": in_scan,
+    "branches": in_branches,
+    "mapped": mapped,
+    "checkpoint": kept,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_adjoint_is_the_one_of_the_inner_product(name):
+    f = PROGRAMS[name]
+    program = tj.capture(tj.adjoint(f))(3, vector())
+    replay, twice = jax.jit(program), jax.jit(tj.adjoint(tj.adjoint(f)))
+    forward = jax.jit(f)
+    for n in (3, 2, 0):
+        x, y = vector(), vector()
+        left, right = jnp.vdot(replay(n, y), x), jnp.vdot(y, forward(n, x))
+        np.testing.assert_allclose(left, right, rtol=1e-12)
+        np.testing.assert_allclose(twice(n, x), forward(n, x), rtol=1e-12)
+
+
+def test_a_loop_that_does_not_run_is_its_own_adjoint():
+    y = vector()
+    assert jnp.array_equal(tj.adjoint(PROGRAMS["loop"])(0, y), y)
+    assert jnp.array_equal(tj.adjoint(PROGRAMS["loop"])(-2, y), y)
+
+
+def test_adjoints_move_with_their_parameters():
+    """Forward mode in a parameter, reverse mode in the vector, both against plain JAX."""
+    f = lambda theta, n, x: tj.fori_loop(0, n, lambda i, x: theta * times(i, x), x)
+    static = lambda theta, y: jax.linear_transpose(
+        lambda x: theta**3 * (A[2] @ (A[1] @ (A[0] @ x))), y
+    )(y.conj())[0].conj()
+    y, theta = vector(), 1.3
+    adjoint = lambda theta: tj.adjoint(f)(theta, 3, y)
+    found = jax.jvp(adjoint, (theta,), (1.0,))
+    expected = jax.jvp(lambda theta: static(theta, y), (theta,), (1.0,))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_static_loops_have_gradients_through_their_adjoint():
+    f = lambda theta, x: tj.fori_loop(0, 3, lambda i, x: theta * times(i, x), x)
+    loss = lambda theta, y: jnp.sum(jnp.abs(tj.adjoint(f)(theta, y)) ** 2)
+    y = vector()
+    program = tj.capture(loss)(1.3, y)
+    expected = 6 / 1.3 * loss(1.3, y)  # of degree six in theta
+    for g in (loss, program):
+        np.testing.assert_allclose(jax.grad(g)(1.3, y), expected, rtol=1e-12)
+
+
+def test_trees_and_several_dtypes():
+    def f(n, x):
+        step = lambda i, s: {"a": s["a"] * 2 + s["b"].sum(), "b": s["b"] - s["a"]}
+        return tj.fori_loop(0, n, step, x)
+
+    tree = lambda: {"a": jnp.asarray(RNG.normal()), "b": jnp.asarray(RNG.normal(size=2))}
+    x, y = tree(), tree()
+    dot = lambda u, v: u["a"] * v["a"] + u["b"] @ v["b"]
+    np.testing.assert_allclose(dot(tj.adjoint(f)(3, y), x), dot(y, f(3, x)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_structured_values_have_the_product_of_arrays(dynamic):
+    """A number that stands twice in a symmetric matrix counts twice."""
+    left = jnp.asarray(RNG.normal(size=(3, 3)))
+
+    def f(n, s):
+        dense = tj.destructure
+        step = lambda i, s: tj.Symmetric(2 * dense(s) + left @ dense(s) @ left.T)
+        s = tj.fori_loop(0, n, step, s)
+        return tj.Symmetric(jnp.trace(dense(s)) * jnp.diag(left[0]) + dense(s))
+
+    random = lambda: (lambda m: tj.Symmetric(m + m.T))(jnp.asarray(RNG.normal(size=(3, 3))))
+    n = jnp.asarray(2) if dynamic else 2
+    run = jax.jit(tj.adjoint(f)) if dynamic else tj.adjoint(lambda s: f(2, s))
+    x, y = random(), random()
+    y_bar = run(n, y) if dynamic else run(y)
+    assert type(y_bar) is tj.Symmetric
+    dot = lambda u, v: jnp.sum(tj.destructure(u) * tj.destructure(v))
+    np.testing.assert_allclose(dot(y_bar, x), dot(y, f(n, x)), rtol=1e-12)
+
+
+def test_units_come_out_as_the_product_has_them():
+    turn = jnp.asarray([[0.0, 2.0, 0.0], [0.5, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    f = lambda q, n, x: q * tj.fori_loop(0, n, lambda i, x: tj.matmul(turn, x), x)
+    q, x = tj.quantity(2.0, "s"), tj.quantity(jnp.arange(3.0), "m")
+    y = tj.quantity(jnp.asarray([1.0, -2.0, 0.5]), "m")
+    program = tj.capture(tj.adjoint(f))(q, 2, y)
+    bar = program(q, 2, y)
+    assert bar.unit.dimension is (q * x).unit.dimension
+    left, right = (p.to("m2 s").value.sum() for p in (bar * x, y * f(q, 2, x)))
+    np.testing.assert_allclose(left, right)
+
+
+def test_what_is_not_linear_is_refused_with_its_line():
+    sin = lambda x: jnp.sin(x)
+    loop = lambda n, x: tj.fori_loop(0, n, lambda i, x: jnp.sin(x), x)
+    for call in (lambda: tj.adjoint(sin)(vector()), lambda: tj.adjoint(loop)(2, vector())):
+        with pytest.raises(NotImplementedError, match="sin") as error:
+            call()
+        assert any("linear in" in n and "test_adjoint.py" in n for n in error.value.__notes__)
+    trips = lambda x: tj.while_loop(lambda x: jnp.abs(x[0]) < 9, lambda x: 2 * x, x)
+    with pytest.raises(TypeError, match="how often"):
+        tj.adjoint(trips)(vector())
+    branch = lambda n, x: tj.cond(
+        jnp.abs(x[0]) > 1, lambda x: tj.fori_loop(0, n, times, x), lambda x: x, x
+    )
+    with pytest.raises(TypeError, match="which branch"):
+        tj.adjoint(branch)(2, vector())
+
+
+@pytest.mark.parametrize("f", [lambda x: x[:2], lambda x: jnp.real(x), lambda x: (x, x)])
+def test_another_space_is_refused(f):
+    with pytest.raises(ValueError, match="a value like its last argument"):
+        tj.adjoint(f)(vector())
+
+
+def test_nothing_to_be_linear_in_is_refused():
+    with pytest.raises(TypeError, match="takes a function"):
+        tj.adjoint(3.0)

@@ -1,0 +1,253 @@
+"""Interpreters: who handles what, what is walked, what is kept, and what other types do."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+from program_checks import body_of, is_same, names
+
+X = jnp.asarray([0.5, -1.0, 2.0])
+D = jnp.asarray([1.0, 2.0, 4.0])
+
+
+class Half(tj.Interpreter):
+    """Handles by operation, by name and by class, and hands on to what would have happened."""
+
+    @tj.handles(tj.solve)
+    def solve(self, equation, a, b):
+        return tj.solve(a, b) / 2
+
+    @tj.handles("sin")
+    def sin(self, equation, x):
+        return x
+
+    @tj.handles(tj.Diagonal)
+    def diagonal(self, equation, d):
+        return tj.Diagonal(2 * d)
+
+
+def f(d, x):
+    return tj.solve(tj.Diagonal(d), jnp.sin(x))
+
+
+def in_loops(d, x):
+    a = tj.Diagonal(d)
+    y = tj.scan(lambda c, r: (tj.solve(a, c) * r, None), x, x)[0]
+    y = jax.lax.fori_loop(0, 2, lambda i, y: tj.solve(a, y), y)
+    y = jax.lax.cond(y[0] > 0, lambda y: tj.solve(a, y), lambda y: y, y)
+    y = jax.lax.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, tj.solve(a, s[1])), (0, y))[1]
+    y = jax.checkpoint(lambda y: tj.solve(a, y))(y)
+    return jax.jit(lambda y: tj.solve(a, y))(y) + tj.vmap(lambda s: tj.solve(a, y) * s)(y).sum(0)
+
+
+class Times(tj.Interpreter):
+    """Solves become products: numbers in every loop tell whether it was walked."""
+
+    @tj.handles(tj.solve)
+    def solve(self, equation, a, b):
+        return tj.matmul(a, b)
+
+
+def test_handlers_by_operation_name_and_class():
+    np.testing.assert_array_equal(Half()(f)(D, X), X / (2 * D) / 2)
+    program = Half().rewrite(tj.capture(f)(D, X))
+    assert "sin" not in list(names(program))
+    assert is_same(program(D, X), Half()(f)(D, X))
+
+
+def test_inheritance_and_override():
+    class Quarter(Half):
+        @tj.handles(tj.solve)
+        def solve(self, equation, a, b):
+            return Half.solve(self, equation, a, b) / 2
+
+    class Plain(Half):
+        def sin(self, equation, x):  # a method that overrides a handler is the handler
+            return 3 * x
+
+    np.testing.assert_array_equal(Quarter()(f)(D, X), X / (2 * D) / 4)
+    np.testing.assert_array_equal(Plain()(f)(D, X), 3 * X / (2 * D) / 2)
+
+
+def test_default_and_equation():
+    seen = []
+
+    class Look(tj.Interpreter):
+        @tj.handles(tj.solve, "sin")
+        def look(self, equation, *args):
+            seen.append((equation.kind, equation.name, "test_interpreter.py" in equation.source))
+            return self.default(equation, *args)
+
+    assert is_same(Look()(f)(D, X), f(D, X))
+    assert seen == [("primitive", "sin", True), ("operation", "solve", True)]
+
+
+def test_every_inner_program_is_walked():
+    product = lambda d, x: in_loops_of_products(d, x)
+    expected = jax.jit(product)(D, X)
+    program = tj.capture(in_loops)(D, X)
+    np.testing.assert_allclose(jax.jit(Times()(in_loops))(D, X), expected, rtol=1e-14)
+    rewritten = Times().rewrite(program)
+    assert "solve" not in list(names(rewritten))
+    assert "matmul" in list(names(rewritten))
+    np.testing.assert_allclose(rewritten(D, X), expected, rtol=1e-14)
+
+
+def in_loops_of_products(d, x):
+    for r in x:
+        x = d * x * r if x is not None else x
+    y = d**2 * x
+    y = jnp.where(y[0] > 0, d * y, y)
+    y = d**2 * y
+    y = d * y
+    return d * y + (d * y * y[:, None]).sum(0)
+
+
+def test_constants_made_in_a_body():
+    def body(i, c):
+        return tj.solve(tj.Diagonal(jnp.full(3, 2.0) + i), c) + np.arange(3.0)
+
+    g = lambda x: tj.fori_loop(0, 3, body, x)
+    assert is_same(jax.jit(tj.Interpreter()(g))(X), jax.jit(g)(X))
+    expected = X
+    for i in range(3):
+        expected = expected * (2.0 + i) + np.arange(3.0)
+    np.testing.assert_allclose(Times()(g)(X), expected)
+
+
+def test_another_type_is_dispatched_on():
+    class Dense(tj.Interpreter):
+        @tj.handles(tj.Diagonal)
+        def diagonal(self, equation, d):
+            return jnp.diag(d)
+
+    program = Dense().rewrite(tj.capture(lambda d, x: tj.matmul(tj.Diagonal(d), x))(D, X))
+    assert [e.types for e in program if e.name == "matmul"] == [("Dense", "Dense")]
+    np.testing.assert_allclose(program(D, X), D * X)
+
+
+def test_a_field_that_is_no_more_says_so():
+    class Dense(tj.Interpreter):
+        @tj.handles(tj.transpose)
+        def transpose(self, equation, a):
+            return tj.destructure(a).T
+
+    g = lambda d: tj.transpose(tj.Diagonal(d)).diag * 2
+    with pytest.raises(TypeError, match="no such field") as error:
+        Dense()(g)(D)
+    assert "handle the field" in str(error.value)
+
+
+def test_transformations_of_a_transformed_function():
+    total = lambda g: lambda d, x: jnp.sum(g(d, x) ** 2)
+    expected = jax.grad(lambda d, x: jnp.sum((X / (2 * D * d / D) / 2) ** 2))(D, X)
+    np.testing.assert_allclose(jax.jit(jax.grad(total(Half()(f))))(D, X), expected, rtol=1e-13)
+    rows = jax.vmap(Half()(f))(jnp.stack([D, D]), jnp.stack([X, X * 2]))
+    np.testing.assert_allclose(rows[1], X / (2 * D), rtol=1e-14)
+    both = Half()(Half()(f))(D, X)
+    np.testing.assert_allclose(both, X / (4 * D) / 4)
+    natural = tj.grad(lambda a: jnp.sum(Half()(lambda a: tj.solve(a, X))(a)))(tj.Diagonal(D))
+    np.testing.assert_allclose(natural.diag, -X / D**2 / 2)
+
+
+def test_a_state_per_run_and_inner_program():
+    class Depth(tj.Interpreter):
+        def __init__(self):
+            self.depth, self.deepest = 0, 0
+
+        def run(self, program, args, kwargs=None, consts=None):
+            self.depth += 1
+            self.deepest = max(self.deepest, self.depth)
+            try:
+                return super().run(program, args, kwargs, consts)
+            finally:
+                self.depth -= 1
+
+    walker = Depth()
+    g = lambda x: tj.fori_loop(0, 2, lambda i, c: tj.cond(i > 0, jnp.sin, jnp.cos, c), x)
+    assert is_same(jax.jit(walker(g))(X), jax.jit(g)(X))
+    assert (walker.depth, walker.deepest) == (0, 3)
+
+
+def test_dead_equations_go_and_effects_stay(capfd):
+    class Gone(tj.Interpreter):
+        @tj.handles(tj.solve)
+        def solve(self, equation, a, b):
+            return b
+
+    def g(d, x):
+        jax.debug.print("seen {}", x[0])
+        return tj.solve(tj.Symmetric(jnp.outer(d, d)), x)
+
+    program = Gone().rewrite(tj.capture(g)(D, X))
+    assert not [e.name for e in program if e.kind != "primitive"]
+    assert "mul" not in str(program)
+    assert "debug" in str(program)
+    assert is_same(program(D, X), X)
+    jax.effects_barrier()
+    assert capfd.readouterr().out.strip() == "seen 0.5"
+
+
+def test_higher_order_equations_are_handled_whole():
+    class Unrolled(tj.Interpreter):
+        @tj.handles(tj.fori_loop)
+        def loop(self, equation, low, high, body, x):
+            for i in range(low, high):
+                x = body(i, x)
+            return x
+
+        @tj.handles("grad")
+        def grad(self, equation, f, *args):
+            return self.default(equation, f, *args)
+
+    g = lambda x: tj.grad(lambda x: tj.fori_loop(0, 3, lambda i, c: c * x, x).sum())(x)
+    program = Unrolled().rewrite(tj.capture(g)(X))
+    inner = body_of(program, "grad")["f"]
+    assert "fori_loop" not in list(names(program))
+    assert [e.name for e in inner].count("mul") >= 2
+    np.testing.assert_allclose(program(X), 4 * X**3, rtol=1e-14)
+
+
+def test_a_rule_that_came_later_is_seen_by_a_rewrite():
+    @tj.operation(dense=True)
+    def later(a, x):
+        return a @ x
+
+    with tj.densify("allow"):
+        program = tj.capture(lambda d, x: later(tj.Diagonal(d), x))(D, X)
+    before = str(program)
+
+    @later.implementation(tj.Diagonal, tj.Dense)
+    def _(a, x):
+        return a.diag * x
+
+    assert "densify" in before
+    assert str(program) == before
+    assert "densify" not in str(tj.Interpreter().rewrite(program))
+
+
+@jax.custom_jvp
+def own(x):
+    return tj.solve(tj.Diagonal(D), x)
+
+
+own.defjvp(lambda p, t: (own(*p), own(*t)))
+
+
+@jax.custom_vjp
+def own_vjp(x):
+    return tj.solve(tj.Diagonal(D), x)
+
+
+own_vjp.defvjp(lambda x: (own_vjp(x), None), lambda _, g: (g / D,))
+
+
+@pytest.mark.parametrize("g", [own, own_vjp], ids=["custom_jvp", "custom_vjp"])
+def test_bodies_that_are_not_walked_say_so(g):
+    """A rule for a derivative would not fit another body: it runs as it is, with a warning."""
+    with pytest.warns(UserWarning, match="is not walked"):
+        out = Times()(g)(X)
+    assert is_same(out, g(X))
+    assert is_same(tj.Interpreter()(g)(X), g(X))  # nothing to handle, nothing to say

@@ -1,0 +1,60 @@
+"""What every captured program must do: replay, walk and rewrite to the bits of its function."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import tanjax as tj
+
+
+def is_same(a, b):
+    """Whether two trees are of one structure and their leaves of equal bits and dtypes."""
+    return jax.tree.structure(a) == jax.tree.structure(b) and all(
+        jnp.result_type(x) == jnp.result_type(y)
+        and np.shape(x) == np.shape(y)
+        and np.array_equal(np.asarray(x), np.asarray(y), equal_nan=np.asarray(x).dtype.kind in "fc")
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    )
+
+
+def total(f, *args):
+    """The sum of all floating numbers that a function returns: something to differentiate."""
+    leaves = [
+        jnp.real(x) for x in jax.tree.leaves(f(*args)) if jnp.issubdtype(x.dtype, jnp.inexact)
+    ]
+    return functools.reduce(jnp.add, [jnp.sum(x * x) for x in leaves])
+
+
+def captured(f, *args, derivative=True):
+    """Capture, check replay, walk, rewrite and derivative against `f`; the program."""
+    program = tj.capture(f)(*args)
+    value = jax.jit(f)(*args)
+    assert is_same(jax.jit(program)(*args), value)
+    assert is_same(program(*args), f(*args))
+    assert str(tj.Interpreter().rewrite(program)) == str(program)
+    assert is_same(jax.jit(tj.Interpreter()(f))(*args), value)
+    if derivative:
+        of = lambda g: jax.jit(jax.grad(functools.partial(total, g)))
+        assert is_same(of(program)(*args), of(f)(*args))
+    return program
+
+
+def body_of(program, name):
+    """The programs of the first equation with a name, wherever it is."""
+    for equation in program:
+        if equation.name == name:
+            return equation.programs
+        for inner in equation.programs.values():
+            if (found := body_of(inner, name)) is not None:
+                return found
+    return None
+
+
+def names(program):
+    """The names of all equations, those of inner programs after their own."""
+    for equation in program:
+        yield equation.name
+        for inner in equation.programs.values():
+            yield from names(inner)
