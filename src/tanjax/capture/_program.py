@@ -20,7 +20,6 @@ values; others are refused. Printing and reading cost nothing until asked for.
 from __future__ import annotations
 
 import functools
-import html
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -152,7 +151,21 @@ class Program:
         return program_text(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(program_text(self))}</pre>"
+        from ._html import to_html
+
+        return to_html(self)
+
+    def to_dot(self) -> str:
+        """The program in the language of Graphviz: boxes for equations, arrows with types."""
+        from ._draw import to_dot
+
+        return to_dot(self)
+
+    def plot(self, ax: Any = None) -> Any:
+        """The same picture by Matplotlib: its `Axes`, new ones if none are given."""
+        from ._draw import plot
+
+        return plot(self, ax)
 
     @property
     def jaxpr(self) -> Any:
