@@ -339,7 +339,7 @@ def test_functions_by_keyword_are_programs():
     assert list(body_of(captured(by_name, X), "grad")) == ["f"]
 
 
-@pytest.mark.parametrize("outer", ["vjp", "scan", "vmap"])
+@pytest.mark.parametrize("outer", ["map", "vjp", "scan", "vmap"])
 def test_derivatives_of_nested_equations_have_the_bits_of_the_function(outer):
     """Cotangents of what inner equations close over are summed in the order of the function."""
 
@@ -347,7 +347,11 @@ def test_derivatives_of_nested_equations_have_the_bits_of_the_function(outer):
         rows = tj.vmap(lambda s: jnp.sin(s) * x + c)(x)
         return rows.sum(0) * tj.grad(lambda x: (x**3 * c).sum())(x) + tj.vjp(jnp.cos, c)[1](x)[0]
 
+    def rows(x):
+        return tj.vmap(lambda s: jnp.sin(s) * x)(x)
+
     kinds = {
+        "map": lambda x: tj.vjp(rows, x)[1](jnp.ones((3, 3)))[0],
         "vjp": lambda x: tj.vjp(lambda c: inner(x, c) + x * c, x)[1](x)[0],
         "scan": lambda x: tj.scan(lambda c, r: (inner(x, c) * r * x, None), x, B)[0],
         "vmap": lambda x: tj.vmap(lambda s: inner(x, s * x) * x)(x),

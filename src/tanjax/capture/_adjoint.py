@@ -8,7 +8,9 @@ comes back as one; between plain arrays nothing of that happens.
     adjoint(lambda theta, x: rotate(theta) @ x)(theta, y)
 
 Sharp edges. `f` maps a space into itself: what it takes is what it returns, but for a unit. It is
-promised to be linear: a constant that it adds is not seen.
+promised to be linear: a constant that it adds is not seen. Inside of `jax.shard_map` loops of
+values that vary over devices are refused by JAX: take the adjoint of the mapped function. A solver
+that iterates until it is content is no linear program, and is refused.
 """
 
 from __future__ import annotations
