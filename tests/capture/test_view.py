@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
+import tanjax.numpy as tnp
 from tanjax import _marks
 from tanjax.arrays import AbstractArray, array_field, register_array_type
 
@@ -317,3 +318,20 @@ def test_numpy_constants_are_constants():
     table = np.arange(3.0)
     program = tj.capture(lambda x: tj.Diagonal(table) @ x)(X)
     assert jnp.array_equal(program(X), table * X)
+
+
+def test_known_numbers_of_quantities_stay_known():
+    """Planck's law in float32: products of constants leave the range if nobody may look at them."""
+
+    def planck(wavelength, temperature):
+        h, c = tj.quantity(6.626e-34, "J s"), tj.quantity(2.998e8, "m/s")
+        k = tj.quantity(1.381e-23, "J/K")
+        x = (h * c / (wavelength * k * temperature)).to("1")
+        return 2 * h * c**2 / wavelength**5 / tnp.expm1(x)
+
+    args = tj.quantity(jnp.float32(5e-7), "m"), tj.quantity(jnp.float32(5800.0), "K")
+    program = tj.capture(planck)(*args)
+    expected, found = jax.jit(planck)(*args), jax.jit(program)(*args)
+    assert found.stored == expected.stored
+    assert found.label is expected.label
+    assert [e.name for e in program].count("power") == 1  # that of the wavelength

@@ -36,6 +36,8 @@ def test_one_written_and_one_read():
     r = ref()
     with pytest.raises(tj.AliasError, match="`x` and `y`"):
         mix(r, r, ref())
+    with pytest.raises(tj.AliasError, match="`y` and `z`"):
+        mix(ref(), r, r)  # first read, then written
     np.testing.assert_array_equal(r[...], jnp.arange(4.0))  # nothing was written
 
 
@@ -53,6 +55,22 @@ def test_a_field_of_a_structured_array():
     r = ref()
     with pytest.raises(tj.AliasError, match=r"`x.*diag` and `z`"):
         mix(jax.tree.unflatten(jax.tree.structure(tj.Diagonal(jnp.ones(4))), [r]), jnp.ones(2), r)
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: x * tj.units.m], ids=["plain", "metres"])
+def test_two_fields_of_a_structured_ref(wrap):
+    """A symmetric tridiagonal matrix that holds its side diagonals in one memory."""
+    refs = tj.new_ref(wrap(tj.Tridiagonal(jnp.ones(3), jnp.ones(4), jnp.ones(3))))
+    (lower, diag, _), structure = jax.tree.flatten(refs)
+    shared = jax.tree.unflatten(structure, [lower, diag, lower])
+    with pytest.raises(tj.AliasError, match=r"`x\['a'\].*lower` and `x\['a'\].*upper`"):
+        mix({"a": shared}, jnp.ones(2), ref())
+
+
+def test_neighbours_in_a_list():
+    r = ref()
+    with pytest.raises(tj.AliasError, match=r"`x\[0\]` and `x\[2\]`"):
+        mix([r, ref(), r], jnp.ones(2), ref())
 
 
 @pytest.mark.parametrize("second", [lambda r: r, lambda r: r.at[2:4]])

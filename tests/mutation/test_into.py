@@ -95,7 +95,7 @@ def test_several_arguments_aux_and_keywords():
 
     def f(a, x, b, *, power):
         y = a @ (b * x)
-        return jnp.sum(y**power), {"y": y, "name": "aux"}
+        return jnp.sum(y**power), {"y": y, "name": "aux", "far": tj.quantity(y, "km")}
 
     a, b = tj.Diagonal(W + 2), X
     want = tj.grad(f, (0, -1), has_aux=True)(a, X, b, power=3)
@@ -103,9 +103,18 @@ def test_several_arguments_aux_and_keywords():
     value, aux = tj.value_and_grad(f, (0, -1), has_aux=True, into=into)(a, X, b, power=3)
     assert_close((value, aux["y"]), (f(a, X, b, power=3)[0], want[1]["y"]))
     assert aux["name"] == "aux"
+    assert aux["far"].unit is tj.unit("km")
     assert_close(dense_tree(tj.gradient((a, b), into)), dense_tree(want[0]))
     aux = tj.grad(f, [0, 2], has_aux=True, into=tj.zero_refs((a, b)))(a, X, b, power=3)
     assert_close(aux["y"], want[1]["y"])
+
+
+def test_buffers_follow_the_order_of_the_arguments_that_are_named():
+    """Arguments of one shape, named backwards: each gradient is in its own buffer."""
+    f = lambda w, x, y: jnp.sum(w**2) + jnp.sum(x**3) * y
+    into = (tj.zero_refs(0.5), tj.zero_refs(X), tj.zero_refs(W))
+    tj.grad(f, (2, 1, 0), into=into)(W, X, 0.5)
+    assert_close([b[...] for b in into], [jnp.sum(X**3), 1.5 * X**2, 2 * W])
 
 
 def test_unused_parameters_stay_as_they_are():
@@ -184,6 +193,36 @@ def test_derivatives_through_a_step():
     assert_close(jax.grad(norm)(W), want)
 
 
+def test_derivatives_through_buffers_that_convert():
+    """Made inside of a compiled function, wider, in another unit; `tj.accumulate` adds to them."""
+    p = {"w": W.astype(jnp.float32), "x": X, "q": tj.quantity(X, "km")}
+    made_for = {**p, "q": tj.quantity(X, "m")}
+
+    def f(p):
+        far = p["q"].to_value("km") ** 2
+        return jnp.sum(jnp.sin(p["w"].astype(X.dtype) * p["x"]) * far)
+
+    def numbers(g):
+        return 3.0 * jnp.sum(g["w"] ** 2) + jnp.sum(g["x"] ** 2) + 2.0 * jnp.sum(g["q"].value ** 2)
+
+    def through(p, tree):
+        buffers = tj.zero_refs(made_for, dtype=jnp.float64)
+        value = tj.value_and_grad(f, into=buffers)(p)
+        tj.accumulate(buffers, jax.tree.map(jnp.sin, tree))
+        return value**2 + numbers(tj.gradient(p, buffers))
+
+    def plain(p, tree):
+        tree = jax.tree.map(lambda x: jnp.sin(x).astype(X.dtype), tree)
+        g = jax.tree.map(lambda a, b: a.astype(b.dtype) + b, jax.grad(f)(p), tree)
+        return f(p) ** 2 + numbers({**g, "q": tj.quantity(g["q"].stored, "1 / km")})
+
+    tree = jax.grad(f)(p)
+    both = jax.value_and_grad(through, (0, 1)), jax.value_and_grad(plain, (0, 1))
+    got, want = (jax.jit(g)(p, tree) for g in both)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        assert_close(a, b, 1e-6 if a.dtype == jnp.float32 else 1e-12)
+
+
 def test_under_tanjax_transformations():
     """`tj.jit` and `tj.scan` see Refs as JAX does; each call adds once."""
     p = {"w": W, "q": tj.quantity(X, "m")}
@@ -258,14 +297,17 @@ Q = {"q": tj.quantity(X, "m"), "x": W}
 
 
 def test_buffers_remember_the_unit_of_the_loss():
-    """Losses in kJ and in J are added in one unit; the gradient says `[loss]/[x]`."""
+    """Losses in kJ, J, kJ are added in one unit, each by itself; the gradient in `[loss]/[x]`."""
     buffers = tj.zero_refs(Q, unit="J")
     value = tj.value_and_grad(energy, into=buffers)(Q)
     assert value.unit == tj.unit("kJ")
     jax.jit(lambda q, b: tj.grad(lambda q: energy(q, "J"), into=b)(q))(Q, buffers)
+    again = tj.value_and_grad(lambda q: (energy(q), q["q"]), has_aux=True, into=buffers)
+    value, aux = again(Q)
+    assert (value.unit, aux.unit) == (tj.unit("kJ"), tj.unit("m"))
     assert buffers.unit == tj.unit("J")
     got = tj.gradient(Q, buffers)
-    want = tj.grad(lambda q: 1001 * energy(q, "J"))(Q)
+    want = tj.grad(lambda q: 2001 * energy(q, "J"))(Q)
     assert got["q"].unit == tj.unit("J / m")
     assert got["x"].unit == tj.unit("J")
     assert_close(got["q"].to_value("J / m"), want["q"].to_value("J / m"))
@@ -276,8 +318,9 @@ def test_parameters_in_another_unit_than_the_buffers():
     """A parameter in km adds to what was made for m: the same gradient, in the buffer's numbers."""
     far = {"q": Q["q"].to("km"), "x": W}
     near, buffers = tj.zero_refs(Q, unit="J"), tj.zero_refs(Q, unit="J")
-    tj.grad(energy, into=near)(Q)
-    tj.grad(energy, into=buffers)(far)
+    for _ in range(2):
+        tj.grad(energy, into=near)(Q)
+        tj.grad(energy, into=buffers)(far)
     assert_close(buffers.refs["q"][...].stored, near.refs["q"][...].stored)
     got = tj.gradient(far, near)["q"]
     assert got.unit == tj.unit("J / km")
@@ -289,6 +332,15 @@ def test_a_dimensionless_loss_is_a_number():
     buffer = tj.zero_refs(W)
     tj.grad(lambda w: tj.quantity(jnp.sum(w**2), "percent"), into=buffer)(W)
     assert_close(buffer[...], 0.02 * W)
+
+
+def test_a_loss_with_a_power_of_two():
+    """A loss that is stored by its exponent is worth what it says, in each of two buffers."""
+    f = lambda w: tj.Unitful(jnp.sum(w**2), "kJ", 40)
+    for unit in ("J", tj.quantity(W, "J").unit.scaled(10)):
+        buffer = tj.zero_refs(W, unit=unit)
+        tj.grad(f, into=buffer)(W)
+        assert_close(tj.gradient(W, buffer).to_value("J"), 2**41 * 1000 * W)
 
 
 @pytest.mark.parametrize(
@@ -466,6 +518,16 @@ def test_accumulate_adds_what_jax_gives():
     assert_close(ref[...], X + 3 * W, 1e-6)
 
 
+def test_no_cotangent_adds_nothing():
+    """`float0` and `None` leave a Ref as it is: of integers, and of numbers."""
+    refs = {k: jax.new_ref(x) for k, x in {"w": W, "steps": jnp.arange(N), "x": X}.items()}
+    float0 = np.zeros(N, jax.dtypes.float0)
+    for tree in ({"w": W, "steps": float0, "x": None}, {"w": W, "steps": None, "x": float0}):
+        tj.accumulate(refs, tree)
+    assert_close([refs["w"][...], refs["x"][...]], [3 * W, X])
+    assert refs["steps"][...].tolist() == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("refs", "tree", "error"),
     [
@@ -473,6 +535,7 @@ def test_accumulate_adds_what_jax_gives():
         ((REF, OTHER), (W,), tj.CotangentError),
         ((OTHER, REF), (W, X[:2]), tj.CotangentError),
         ((OTHER, REF), (W, X.astype(complex)), tj.CotangentError),
+        ((OTHER, jax.new_ref(X.astype(complex))), (W, X), tj.CotangentError),
         ((OTHER, REF), (W, jnp.arange(4)), tj.CotangentError),
         ((OTHER, None), (W, X), tj.MutationError),
         ((OTHER, jnp.ones(4)), (W, X), tj.MutationError),

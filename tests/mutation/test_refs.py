@@ -109,6 +109,8 @@ def test_a_tree_of_refs():
     ref = tj.new_ref(NUMBERS)
     twice = tj.freeze((ref, ref))
     assert twice[0] is twice[1]
+    frozen = jax.make_jaxpr(lambda x: tj.freeze(tj.new_ref(tj.Diagonal(x))))(NUMBERS)
+    assert frozen.jaxpr.eqns[-1].primitive.name == "freeze"  # taken back, and not read: no copy
 
 
 def test_names_of_leaves():
@@ -246,6 +248,14 @@ def test_powers_of_two():
     ref = tj.new_ref(huge)
     ref[0] = 3.0 * huge[1]
     np.testing.assert_allclose((ref[0] / huge[1]).value, 3.0, rtol=1e-6)
+    far = (jnp.float32(1e27) * KM) * jnp.float32(2e30)
+    ref[1] = far  # of another unit, and another power of two
+    np.testing.assert_allclose((ref[1] / huge[0]).value, 2.0, rtol=1e-6)
+    diagonal = tj.new_ref(tj.Unitful(tj.Diagonal(huge.stored), M, huge.scale))
+    diagonal.diag[0] = 3.0 * huge[1]
+    np.testing.assert_allclose(diagonal[...].stored.diag, huge.stored * jnp.float32([3.0, 1.0]))
+    for kept in (ref[...], tj.freeze(ref)):
+        assert kept.scale == huge.scale
     small = tj.new_ref(jnp.ones(2, jnp.float32) * M)
     with pytest.raises(tj.ScaleError, match="does not fit in float32"):
         small[...] = huge
@@ -333,6 +343,7 @@ def test_a_promise_is_part_of_the_type():
     with pytest.raises(tj.MutationError):
         ref[...] = 0
     ref[...] = definite
+    same(tj.freeze(ref), definite)
     forgets = tj.new_ref(plain)
     forgets[...] = definite
     same(forgets[...], plain)
@@ -429,8 +440,12 @@ def test_triangular_entries(lower, unit_diagonal):
         dense = np.array(want) + (np.eye(3) if unit_diagonal else 0)
         want[i] = np.where(has[i], 2 * dense[i], want[i])
         same(traced(i, j).data, jnp.asarray(want))
+    ref = tj.new_ref(x)
     with pytest.raises(tj.MutationError, match="cannot be written by itself"):
-        tj.new_ref(x).data[0, 0] = 1.0
+        ref.data[0, 0] = 1.0
+    with pytest.raises(tj.MutationError, match=r"write a Triangular: `tj\.restructure"):
+        ref[...] = FULL  # some of it is outside
+    same(ref[...], x)
 
 
 def test_other_kept_storage():

@@ -110,6 +110,15 @@ def _line(equation: Equation, names: Names, inputs: Sequence[str], params: str) 
     return f"{start}{equation.name}{params} {' '.join(inputs)}".rstrip()
 
 
+def call_text(equation: Equation, names: Names) -> str:
+    """An equation in one line, without its results and its programs."""
+    inputs, shown = [names(v) for v in equation.inputs], _params(equation)
+    if equation.kind == "field":
+        return f"{inputs[0]}{equation.name}"
+    params = f"[{' '.join(shown)}]" if shown else ""
+    return f"{equation.name}{params} {' '.join(inputs)}".rstrip()
+
+
 def _params(equation: Equation) -> list[str]:
     params = equation.params
     if equation.kind == "primitive":

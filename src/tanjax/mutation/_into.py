@@ -68,7 +68,7 @@ def zero_refs(
     def buffers(a: PyTree) -> PyTree:
         leaves, treedef = jax.tree.flatten(a)
         refs = [buffer(leaf) for leaf in leaves]
-        if is_structured(a) and None not in refs:
+        if is_structured(a) and all(ref is not None for ref in refs):  # a traced Ref has no `==`
             return StructuredRef(refs, treedef)
         return treedef.unflatten(refs)
 

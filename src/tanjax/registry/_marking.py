@@ -12,6 +12,7 @@ from tanjax import _marks, arrays
 from ._closures import closes_over_tracers
 from ._lowering import use_linear
 from ._table import is_static_value
+from .quantities import is_traced
 
 if TYPE_CHECKING:
     from ._operation import Operation
@@ -26,6 +27,8 @@ def marked_call(op: Operation, args: Sequence[PyTree], statics: dict[str, PyTree
     fixed = [i for i, a in enumerate(args) if is_static_value(a)]
     if any(callable(args[i]) and closes_over_tracers(args[i]) for i in fixed):
         return op.primal(*args, **statics)
+    if op.strips(args) and not is_traced(args):
+        return op.body(args, statics)[0](*args)
 
     def run(*args: PyTree, **statics: PyTree) -> PyTree:
         body, _ = op.body(args, statics)

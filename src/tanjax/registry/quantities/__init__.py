@@ -7,7 +7,7 @@ results, `_surroundings` knows who lifts and who watches.
 """
 
 from ._losses import checked as checked
-from ._marking import captured as captured
+from ._marking import captured as captured, is_traced as is_traced
 from ._overflow import (
     SELECTING as SELECTING,
     centred_call as centred_call,

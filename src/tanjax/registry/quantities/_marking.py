@@ -1,7 +1,7 @@
 """Captured calls on quantities: each is one equation, with the units around it.
 
 Numbers stay parameters: a zero fits every unit, and an exponent decides one. A call that is given
-functions, or a slice between traced places, is traced through.
+functions, or a slice between traced places, is traced through; one on known numbers alone is done.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from ._unit_function import UnitFunction
 
 
-def captured(name: str, function: Function) -> Function:
+def captured(name: str, function: Function, kind: str = "operation") -> Function:
     """A function of quantities whose captured calls are equations."""
     marks: dict[object, object] = {}
 
     @functools.wraps(function, updated=())
     def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
         if _marks.ACTIVE[0] and _marks.capturing():
-            return _marked(name, call, function, args, kwargs, marks)
+            return _marked(name, call, function, args, kwargs, marks, kind)
         return function(*args, **kwargs)
 
     return call
@@ -55,16 +55,24 @@ def _marked(
     args: Sequence[PyTree],
     kwargs: dict[str, PyTree],
     marks: dict[object, object],
+    kind: str = "operation",
 ) -> PyTree:
     is_quantity = lambda x: type(x) is Unitful
     leaves = jax.tree.leaves((args, kwargs), is_leaf=is_quantity)
-    if any(map(_is_unseen, leaves)) or not any(map(is_quantity, leaves)):
+    seen = any(map(is_quantity, leaves)) and not any(map(_is_unseen, leaves))
+    if not (seen and is_traced(leaves)):
         args = [a.value if type(a) is _marks.Static else a for a in args]
         return run(*args, **kwargs)
     mode = densify_mode()
-    return _marks.marked(
-        "operation", name, target, run, args, kwargs, marks, mode, _marks.is_operand
-    )
+    return _marks.marked(kind, name, target, run, args, kwargs, marks, mode, _marks.is_operand)
+
+
+def is_traced(tree: PyTree) -> bool:
+    """Whether there is a tracer.
+
+    What is known is computed with care for its range; as an equation it would not be known.
+    """
+    return any(isinstance(x, Tracer) for x in jax.tree.leaves(tree))
 
 
 def _is_unseen(x: PyTree) -> bool:

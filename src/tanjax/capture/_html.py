@@ -1,0 +1,61 @@
+"""A captured program as HTML, types in colour: what a notebook shows.
+
+The text is that of the print. Where a variable is bound its type is in colour: blue array types,
+green quantities, purple instances of `tj.CaptureMeta` classes, grey plain arrays; orange is what
+became dense. Everything that comes from the program is escaped.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import TYPE_CHECKING
+
+from tanjax.arrays import Unitful
+
+from ._equations import Operand, Variable
+from ._print import Names, program_text
+from ._types import CapturedClass
+
+if TYPE_CHECKING:
+    from ._program import Program
+
+# Around a type while the text is made: `repr` writes them as escapes, so no value has them.
+_OPEN, _CLOSE = "\ue000", "\ue001"
+_KINDS = {"plain": "\ue010", "structured": "\ue011", "quantity": "\ue012", "class": "\ue013"}
+_STYLE = """
+.tanjax-program { font: 13px/1.45 ui-monospace, Menlo, Consolas, monospace; overflow-x: auto; }
+.tanjax-program .plain { color: #808080; }
+.tanjax-program .structured { color: #0072B2; }
+.tanjax-program .quantity { color: #009E73; }
+.tanjax-program .class { color: #AA4499; }
+.tanjax-program .lost { background: #E69F00; color: #000; }
+"""
+
+
+class _Marked(Names):
+    """Letters for variables, with their types between marks."""
+
+    def typed(self, x: Operand | None) -> str:
+        if x is None:
+            return "_"
+        return f"{self(x)}:{_OPEN}{_KINDS[_kind(x)]}{x.type}{_CLOSE}"
+
+
+def _kind(x: Operand) -> str:
+    kind = x.kind if isinstance(x, Variable) else None
+    if kind is None:
+        return "plain"
+    if kind is Unitful:
+        return "quantity"
+    return "class" if isinstance(kind, CapturedClass) else "structured"
+
+
+def to_html(program: Program) -> str:
+    """The program as a fragment of HTML that brings its style."""
+    text = html.escape(program_text(program, _Marked()))
+    for kind, mark in _KINDS.items():
+        text = text.replace(f"{_OPEN}{mark}", f'<span class="{kind}">')
+    text = text.replace(_CLOSE, "</span>")
+    text = re.sub(r"densify\[[^\]<>&]*\]", r'<span class="lost">\g<0></span>', text)
+    return f'<style>{_STYLE}</style><pre class="tanjax-program">{text}</pre>'
