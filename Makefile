@@ -28,12 +28,14 @@ test test-fast: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
 
-demo: $(VENV)/.ready-demo  ## a Gaussian process; the solar system in units and in float32; light in float16; training in place
+demo: $(VENV)/.ready-demo  ## a Gaussian process; the solar system in units and in float32; light in float16; training in place; programs, passes, circuits
 	$(BIN)/python docs/examples/gaussian_process.py
 	$(BIN)/python docs/examples/solar_system.py
 	$(BIN)/python docs/examples/solar_system_float32.py
 	$(BIN)/python docs/examples/fdtd_float16.py
 	$(BIN)/python docs/examples/training_in_place.py
+	$(BIN)/python docs/examples/captured_gp.py
+	$(BIN)/python docs/examples/circuits.py
 
 test: $(VENV)/.ready-test  ## unit and property tests, every rule's cases, documentation, examples
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(CASES)

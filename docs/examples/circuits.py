@@ -318,7 +318,7 @@ def check(name: str, error: Any, most: float) -> None:
 def gradients(dtype: Any) -> Any:
     """How far `tj.grad` is from the parameter-shift rule, compiled and mapped."""
     batch = jnp.asarray(np.random.default_rng(0).uniform(-3, 3, (2, 2, 3)), dtype)
-    start = ground(3, jnp.result_type(dtype, jnp.complex64))
+    start = ground(3, np.result_type(dtype, np.complex64))
     words = {"ZXI": 0.7, "IYZ": -0.4, "ZIZ": 1.0}
     value = lambda angles: expectation(words, run(entangled, start)(angles))
     error = lambda angles: tj.grad(value)(angles) - shift_rule(value, angles)

@@ -71,7 +71,7 @@ class Z(Gate):
 
 class H(Gate):
     def matrix(self, dtype: Any) -> Any:
-        return jnp.array([[1, 1], [1, -1]], dtype) * np.sqrt(0.5)
+        return jnp.array([[1, 1], [1, -1]], dtype) * 0.5**0.5
 
 
 class CNOT(X):

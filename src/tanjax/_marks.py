@@ -71,12 +71,13 @@ class Mark:
     `tree`, `shape`: of the arguments `(args, kwargs)`; `out_tree`, `out_shape` of the result.
     `slots`: of a higher-order function, its functions, and `closed`, how many operands hold what
     these close over: they come first. `jaxpr`: what the call was traced to. Once asked for: `lost`,
-    which array types became dense in it; `compiled`, the call as a function.
+    which array types became dense in it; `compiled` and `inlined`, the call as a
+    function, outside of a trace and under one.
     """
 
     __slots__ = (
-        "closed", "compiled", "jaxpr", "kind", "lost", "name", "out_shape", "out_tree", "shape",
-        "slots", "target", "tree",
+        "closed", "compiled", "inlined", "jaxpr", "kind", "lost", "name", "out_shape", "out_tree",
+        "shape", "slots", "target", "tree",
     )  # fmt: skip
 
     def __init__(self, kind: str, name: str, target: Any, tree: Any, shape: Shape) -> None:
@@ -89,6 +90,7 @@ class Mark:
         self.jaxpr: Any = None
         self.lost: tuple[str, ...] | None = None
         self.compiled: Any = None
+        self.inlined: Any = None
 
 
 class Label(str):
@@ -192,8 +194,13 @@ def marked(
     return join(mark.out_tree, mark.out_shape, outs)
 
 
-def helper(name: str, function: F, mode: Callable[[], Hashable] = tuple) -> F:
-    """A function of arrays whose captured calls are one equation, whatever it computes."""
+def helper(
+    name: str, function: F, mode: Callable[[], Hashable] = tuple, *, compiled: bool = False
+) -> F:
+    """A function of arrays whose captured calls are one equation, whatever it computes.
+
+    `compiled`: it is a compiled unit where nothing is captured, too.
+    """
     marks: dict[Any, Any] = {}
 
     @functools.wraps(function, updated=())
@@ -202,6 +209,7 @@ def helper(name: str, function: F, mode: Callable[[], Hashable] = tuple) -> F:
             return marked("helper", name, call, function, args, {}, marks, mode())
         return function(*args)
 
+    call.is_unit = compiled  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
 
 

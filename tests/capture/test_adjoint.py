@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
+from tanjax.testing import examples_of
 
 RNG = np.random.default_rng(0)
 A = jnp.asarray(RNG.normal(size=(4, 3, 3)) + 1j * RNG.normal(size=(4, 3, 3)))
@@ -152,6 +153,33 @@ def test_structured_values_have_the_product_of_arrays(dynamic):
     assert type(y_bar) is tj.Symmetric
     dot = lambda u, v: jnp.sum(tj.destructure(u) * tj.destructure(v))
     np.testing.assert_allclose(dot(y_bar, x), dot(y, f(n, x)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", tj.rules.registered_array_types(), ids=lambda k: k.__name__)
+def test_adjoints_and_controls_of_every_array_type(kind):
+    dense = lambda a: np.asarray(tj.destructure(a) if tj.is_structured(a) else a)
+    matrices = [a for a in examples_of(kind) if len(a.shape) == 2]
+    for a in matrices[:1] + [a for a in matrices if jnp.iscomplexobj(a)][:1]:
+        np.testing.assert_allclose(dense(tj.adjoint(a)), dense(a).conj().T, rtol=1e-13)
+        n = a.shape[0]
+        if a.shape == (n, n):
+            controlled = dense(tj.ctrl(a, (0,)))
+            np.testing.assert_allclose(controlled[:n, :n], dense(a), rtol=1e-13)
+            np.testing.assert_array_equal(controlled[n:], np.eye(2 * n)[n:])
+
+
+def test_numbers_that_stand_in_many_places_count_as_often():
+    mix = jnp.asarray(RNG.normal(size=(5, 5)))
+
+    def f(n, t):
+        return tj.fori_loop(0, n, lambda i, t: tj.Toeplitz(mix @ t.values, (3, 3)), t)
+
+    random = lambda: tj.Toeplitz(jnp.asarray(RNG.normal(size=5)), (3, 3))
+    x, y = random(), random()
+    dot = lambda u, v: jnp.sum(tj.destructure(u) * tj.destructure(v))
+    y_bar = tj.capture(tj.adjoint(f))(2, y)(2, y)
+    assert type(y_bar) is tj.Toeplitz
+    np.testing.assert_allclose(dot(y_bar, x), dot(y, f(2, x)), rtol=1e-12)
 
 
 def test_units_come_out_as_the_product_has_them():

@@ -95,6 +95,19 @@ def pushed(d, x):
     return tj.jvp(lambda x: d * x**2, (x,), (y,))[1] + push(y)
 
 
+def rowwise(d, x):
+    a = tj.Diagonal(d)
+    return tj.map(lambda r: tj.matmul(a, x) * r, x)
+
+
+def associated(d, x):
+    return tj.associative_scan(lambda a, b: a * b + jnp.sin(a), jnp.stack([d, x, d * x]))
+
+
+def forwards(d, x):
+    return tj.jacfwd(lambda x: heat(tj.Diagonal(d), x))(x)
+
+
 def adjoined(d, x):
     return tj.adjoint(lambda d, x: tj.fori_loop(0, 2, lambda i, x: d * jnp.roll(x, 1), x))(d, x)
 
@@ -119,6 +132,9 @@ EQUATIONS = {
     "jit": compiled,
     "vjp": pulled,
     "linearize": pushed,
+    "map": rowwise,
+    "associative_scan": associated,
+    "jacfwd": forwards,
     "adjoint": adjoined,
     "ctrl": controlled,
 }
@@ -311,6 +327,32 @@ def test_a_pullback_crosses_a_loop_and_handlers_see_its_calls():
             return jax.tree.map(lambda x: 2 * x, self.default(equation, *args))
 
     np.testing.assert_allclose(Twice()(f)(X), 8 * f(X))
+
+
+def test_functions_by_keyword_are_programs():
+    f = lambda x: tj.fori_loop(0, 3, body_fun=lambda i, c: c * jnp.sin(x), init_val=x)
+    program = captured(f, X)
+    assert list(body_of(program, "fori_loop")) == ["body_fun"]
+    g = lambda x: tj.scan(f=lambda c, r: (heat(tj.Diagonal(x), c) * r, c), init=x, xs=B)
+    assert list(body_of(captured(g, X), "scan")) == ["f"]
+    by_name = lambda x: tj.grad(f=lambda x: jnp.sum(jnp.sin(x) * B))(x)
+    assert list(body_of(captured(by_name, X), "grad")) == ["f"]
+
+
+@pytest.mark.parametrize("outer", ["vjp", "scan", "vmap"])
+def test_derivatives_of_nested_equations_have_the_bits_of_the_function(outer):
+    """Cotangents of what inner equations close over are summed in the order of the function."""
+
+    def inner(x, c):
+        rows = tj.vmap(lambda s: jnp.sin(s) * x + c)(x)
+        return rows.sum(0) * tj.grad(lambda x: (x**3 * c).sum())(x) + tj.vjp(jnp.cos, c)[1](x)[0]
+
+    kinds = {
+        "vjp": lambda x: tj.vjp(lambda c: inner(x, c) + x * c, x)[1](x)[0],
+        "scan": lambda x: tj.scan(lambda c, r: (inner(x, c) * r * x, None), x, B)[0],
+        "vmap": lambda x: tj.vmap(lambda s: inner(x, s * x) * x)(x),
+    }
+    captured(kinds[outer], X)
 
 
 def test_aux_values_pass_through():

@@ -67,6 +67,12 @@ def test_inheritance_and_override():
         def sin(self, equation, x):  # a method that overrides a handler is the handler
             return 3 * x
 
+    class Other(Half):
+        @tj.handles(tj.solve)
+        def mine(self, equation, a, b):  # under another name
+            return b
+
+    np.testing.assert_array_equal(Other()(f)(D, X), X)
     np.testing.assert_array_equal(Quarter()(f)(D, X), X / (2 * D) / 4)
     np.testing.assert_array_equal(Plain()(f)(D, X), 3 * X / (2 * D) / 2)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
+import tanjax.numpy as tnp
 from tanjax import _marks
 from tanjax.arrays import AbstractArray, array_field, register_array_type
 

@@ -15,15 +15,14 @@ shape rule, the replay, the derivative, the batching rule and the lowering at on
         return new_func
 
 Sharp edges. Arrays and what is traced are operands; everything else, Python's numbers included, is
-a parameter: static bounds of a loop must stay static for reverse mode. Functions given by keyword
-are parameters too.
+a parameter: static bounds of a loop must stay static for reverse mode. Functions that are given as
+options (`policy=`) are parameters too.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
@@ -32,12 +31,13 @@ from jaxtyping import PyTree
 
 from tanjax import _marks
 from tanjax._compat import Tracer
-from tanjax._errors import CaptureError, describe, message, outside
+from tanjax._errors import CaptureError, describe, message
 from tanjax._marks import ACTIVE, Mark, Static, capturing, join, labelled, split
 from tanjax._typing import Function
 
+from ._notes import called_from, explain
 from ._program import Program
-from ._tracing import trace
+from ._tracing import entered, trace
 from ._types import is_typed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -60,7 +60,7 @@ class Slot:
             traced = trace(self.function, tree, shape, moving)
             name = getattr(self.function, "__name__", "f")
             program = self.programs[key] = Program(traced, name)
-        outs = jax.core.eval_jaxpr(program.closed.jaxpr, program.closed.consts, *moving)
+        outs = entered(program.closed, moving)
         return join(program.out_tree, program.out_shape, outs)
 
     @property
@@ -121,9 +121,11 @@ def _direct(definition: Function, name: str) -> Function:
 
 
 def _curried(definition: Function, name: str) -> Function:
+    names = parameters(definition) or ("",)
+
     @functools.wraps(definition)
     def public(*args: PyTree, **kwargs: PyTree) -> PyTree:
-        if not args:
+        if not args and names[0] not in kwargs:
             return lambda f: public(f, **kwargs)  # a decorator with options
         plain = definition(*args, **kwargs)
 
@@ -156,6 +158,8 @@ def emit(
     slots: list[Slot] = []
     groups: list[Any] = [part for call in calls for part in call]
     groups[0] = _with_slots(groups[0], slots)
+    named = public.parameters  # type: ignore[attr-defined]  # options may be functions, too
+    groups[1] = {k: _with_slots(v, slots) if k in named else v for k, v in groups[1].items()}
     moving, tree, shape = split(tuple(groups), _marks.is_operand)
 
     def run(*moving: Any) -> PyTree:
@@ -174,7 +178,7 @@ def emit(
     try:
         closed = jax.make_jaxpr(flat)(*moving)
     except Exception as error:
-        _explain(error, name)
+        explain(error, name, "a program that is being captured", called_from())
         raise
     consts = _closed_over(slots, closed.consts)
 
@@ -219,23 +223,6 @@ def _with_slots(args: PyTree, slots: list[Slot]) -> PyTree:
 
 def _is_function(x: PyTree) -> bool:
     return callable(x) and not isinstance(x, type | jax.Array)
-
-
-def _explain(error: Exception, name: str) -> None:
-    """Say in which equation it happened, and in which line, once."""
-    if not any(n.startswith("In the equation") for n in getattr(error, "__notes__", ())):
-        line = called_from()
-        where = f", {line}" if line else ""
-        error.add_note(f"In the equation `{name}` of a program that is being captured{where}.")
-
-
-def called_from() -> str:
-    """The line of the user's program that is running, as `file:line (function)`."""
-    try:
-        frame = sys._getframe(outside() - 1)
-    except ValueError:
-        return ""
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
 
 
 def require_function(where: str, f: Any) -> None:

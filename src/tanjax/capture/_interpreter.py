@@ -32,6 +32,7 @@ from tanjax._errors import CaptureError, CaptureWarning, RegistrationError, mess
 
 from ._equations import Equation, Literal, Operand, SlotView, Variable
 from ._loops import walk_loop
+from ._notes import explain
 from ._program import Program, capture, register_walk, varies
 from ._tracing import is_argument
 from ._types import is_typed
@@ -152,7 +153,7 @@ class Interpreter:
                 else:
                     out = handler(self, equation, *args, **kwargs)
             except Exception as error:
-                _explain(error, equation)
+                explain(error, equation.name, "a captured program", equation.source)
                 raise
         _bind(equation, out, env)
 
@@ -333,13 +334,6 @@ def _bind(equation: Equation, out: PyTree, env: dict[Variable, Any]) -> None:
 
 def _moving(values: Sequence[Any]) -> list[Any]:
     return [v for v in values if is_typed(v) or is_argument(v)]
-
-
-def _explain(error: Exception, equation: Equation) -> None:
-    where = f", {equation.source}" if equation.source else ""
-    note = f"In the equation `{equation.name}` of a captured program{where}."
-    if not any(n.startswith("In the equation") for n in getattr(error, "__notes__", ())):
-        error.add_note(note)
 
 
 register_walk(Interpreter().run)

@@ -35,7 +35,7 @@ from tanjax.transforms import planned_if_lost
 from ._equations import Equation, Operand, Variable
 from ._mismatch import expected, operands_of, other
 from ._print import program_text
-from ._replay import Replay, is_no_unit, run
+from ._replay import Replay, is_no_call, is_no_unit, run
 from ._tracing import Traced, is_argument, trace
 from ._types import is_typed
 from ._view import View, skeleton
@@ -84,7 +84,6 @@ class Program:
         self.name = name
         self._traced = traced
         self._view: View | None = None
-        self._inlined: Any = None
 
     @classmethod
     def of_jaxpr(cls, closed: Any) -> Program:
@@ -245,7 +244,9 @@ class Program:
         if any(isinstance(x, _compat.Tracer) for x in operands):
             if varies(operands, self.closed.jaxpr.invars):
                 return _walk[0](self, args, kwargs)
-            return self._joined(self._replayed()(*operands))
+            if _marks.ACTIVE[0] and _marks.capturing():  # its equations are among the others
+                return self._joined(run(self.closed, operands))
+            return self._joined(self._traced_again(*operands))
         result = self._joined(self._eagerly(*operands))
         if not self._holds_quantities:
             return result
@@ -265,22 +266,10 @@ class Program:
         """Replay outside of a trace: operations are the compiled units that they were."""
         return Replay(self.closed, enters=is_no_unit)
 
-    def _replayed(self) -> Callable[..., list[Any]]:
-        """Replay under a trace: JAX keeps the traces, linearisations and transposes of a `jit`."""
-        # Under a capture equation by equation, so that those of this one are among the others.
-        if _marks.ACTIVE[0] and _marks.capturing():
-            return lambda *operands: run(self.closed, operands)
-
-        def flat(*operands: Any) -> list[Any]:
-            # Entered, what was no unit: cotangents are summed in the order of the function's own.
-            return run(self.closed, operands, is_no_unit)
-
-        if any(isinstance(c, _compat.Tracer) for c in self.closed.consts):
-            return flat
-        if self._inlined is None:
-            flat.__name__ = self.name
-            self._inlined = jax.jit(flat, inline=True)
-        return self._inlined
+    @functools.cached_property
+    def _traced_again(self) -> Replay:
+        """Replay under a trace, with the equations that the function itself would trace."""
+        return Replay(self.closed, enters=is_no_call, units=False)
 
 
 _walk: list[Callable[..., PyTree]] = []

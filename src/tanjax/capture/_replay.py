@@ -1,4 +1,4 @@
-"""Replay of a program outside of a trace: equation by equation, each the compiled unit it was.
+"""Replay of a program, equation by equation, each the compiled unit it was.
 
 What is captured under no `jit` ran operation by operation, and its replay must give those bits: one
 compiled program of everything would round otherwise. So the equations run one after the other, and
@@ -6,6 +6,10 @@ what can be prepared is: which numbers go where, who is needed no more, and a co
 operation, kept by its mark, so that equal calls of all programs share it. Against binding each
 equation this saves 15 us per operation; it is safe because the function binds that very equation,
 and `tests/capture/test_eager_replay.py` compares bits.
+
+Under a trace operations are `jax.jit` functions, as they are by themselves, and nothing else is:
+a `jit` around a loop, or around everything, would add up cotangents in another order, and gradients
+would differ in their last bit.
 """
 
 from __future__ import annotations
@@ -18,8 +22,12 @@ import jax
 
 from tanjax import _compat, _jaxprs
 from tanjax._marks import Mark, mark_of
+from tanjax.registry import Operation
 
 Step = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+_PARTS = ("higher_order", "pullback", "class", "helper", "densify")
 
 
 class Replay:
@@ -27,12 +35,15 @@ class Replay:
 
     __slots__ = ("_count", "_filled", "_inputs", "_outputs", "_steps")
 
-    def __init__(self, closed: Any, enters: Callable[[Mark], bool]) -> None:
-        """Prepare it; the calls for whose marks `enters` holds run equation by equation too."""
+    def __init__(self, closed: Any, enters: Callable[[Mark], bool], units: bool = True) -> None:
+        """Prepare it; the calls for whose marks `enters` holds run equation by equation too.
+
+        `units`: the others are compiled functions; under a trace they need not be.
+        """
         jaxpr, places = closed.jaxpr, _Places()
         self._filled = list(zip(map(places, jaxpr.constvars), closed.consts, strict=True))
         self._inputs = tuple(map(places, jaxpr.invars))
-        self._steps = [_step(eqn, places, enters) for eqn in jaxpr.eqns]
+        self._steps = [_step(eqn, places, enters, units) for eqn in jaxpr.eqns]
         self._outputs = tuple(map(places, jaxpr.outvars))
         self._filled += places.literals
         kept = {*self._outputs, *(place for place, _ in places.literals)}
@@ -57,6 +68,16 @@ class Replay:
         return [values[i] for i in self._outputs]
 
 
+def is_no_unit(mark: Mark) -> bool:
+    """Whether a call runs equation by equation outside of a trace, as what was captured did."""
+    return mark.kind in _PARTS and is_no_call(mark)
+
+
+def is_no_call(mark: Mark) -> bool:
+    """Whether what a mark shows as one equation is no function of `jax.jit` by itself."""
+    return not (isinstance(mark.target, Operation) or getattr(mark.target, "is_unit", False))
+
+
 class _Places:
     """Where the values of variables stand in a list, and literals."""
 
@@ -76,13 +97,13 @@ class _Places:
         return self._known[v]
 
 
-def _step(eqn: Any, places: _Places, enters: Callable[[Mark], bool]) -> Step:
+def _step(eqn: Any, places: _Places, enters: Callable[[Mark], bool], units: bool) -> Step:
     call: Callable[..., Any]
     mark = mark_of(eqn)
     if mark is not None and enters(mark):
-        call = Replay(eqn.params["jaxpr"], enters)
+        call = Replay(eqn.params["jaxpr"], enters, units)
     elif mark is not None and mark.jaxpr is eqn.params["jaxpr"] and not eqn.effects:
-        call = _unit(mark, eqn)
+        call = _unit(mark, eqn) if units else _call(mark, eqn)
     else:
         call = functools.partial(_bound, eqn)
     return call, tuple(map(places, eqn.invars)), tuple(map(places, eqn.outvars)), ()
@@ -95,6 +116,16 @@ def _unit(mark: Mark, eqn: Any) -> Callable[..., Any]:
         bound.__name__ = mark.name  # type: ignore[attr-defined]  # what profiles show
         mark.compiled = jax.jit(bound)
     return mark.compiled
+
+
+def _call(mark: Mark, eqn: Any) -> Callable[..., Any]:
+    """The call as the operation makes it under a trace: `jax.jit` keeps what it derives of it."""
+    if mark.inlined is None:
+        closed = eqn.params["jaxpr"]
+        body = functools.partial(jax.core.eval_jaxpr, closed.jaxpr, closed.consts)
+        body.__name__ = mark.name  # type: ignore[attr-defined]
+        mark.inlined = jax.jit(body, inline=True)
+    return mark.inlined
 
 
 def _bound(eqn: Any, *operands: Any) -> Sequence[Any]:
@@ -122,11 +153,6 @@ def run(
         for v in last[i]:
             del env[v]
     return [read(v) for v in jaxpr.outvars]
-
-
-def is_no_unit(mark: Mark) -> bool:
-    """Whether a call was no unit to JAX when what was captured ran: it is replayed as its parts."""
-    return mark.kind in ("higher_order", "pullback", "class", "helper", "densify")
 
 
 def _last_uses(jaxpr: Any) -> list[list[Any]]:

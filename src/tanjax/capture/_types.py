@@ -111,6 +111,9 @@ def value_text(value: Any, longest: int = 60) -> str:
     """A parameter: short ones whole, dtypes and functions by name, long ones as `…`."""
     if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
         return dtype_text(np.dtype(value))
+    dtype = getattr(value, "dtype", None)
+    if isinstance(value, type) and isinstance(dtype, np.dtype):
+        return dtype_text(dtype)  # jnp.float32
     if type(value) is Unit:
         return unit_text(value)
     if callable(value):

@@ -232,7 +232,7 @@ def _relayout(name: str) -> Function:
 
 def _conversion(to: Function) -> Function:
     """`q.to(unit)`, which is an equation of captured programs: `to[unit=km] q`."""
-    call = captured("to", to)
+    call = captured("to", to, kind="helper")  # no compiled unit outside of a trace
 
     @functools.wraps(to)
     def method(self: Unitful, unit: Any) -> Unitful:

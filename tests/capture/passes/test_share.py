@@ -67,6 +67,11 @@ def gradient_inside(s, x):
     return tj.grad(lambda x: x @ tj.solve(a, x))(x), tj.logdet(a)
 
 
+def two_matrices(s, a, x):
+    b, values = definite(s + jnp.eye(4)), both(s, x)
+    return values, tj.logdet(a), tj.solve(b, x), tj.solve(a, x), tj.logdet(b)
+
+
 def low_rank(s, d, u, x):
     a = tj.LowRankUpdate(tj.Diagonal(d), u)
     return tj.solve(a, x), tj.logdet(a)
@@ -98,6 +103,21 @@ CASES = {
                               "scan[Factorization]", "solve[Factorization]"]),
     "gradient inside": (gradient_inside, "sx", ["factorize[Symmetric]", "grad[Factorization]",
                                                 "solve[Factorization]", "logdet[Factorization]"]),
+    "two matrices": (
+        two_matrices,
+        "sax",
+        [
+            "factorize[Symmetric]",
+            "solve[Factorization]",
+            "logdet[Factorization]",
+            "factorize",
+            "logdet[Factorization]",
+            "factorize[Symmetric]",
+            "solve[Factorization]",
+            "solve[Factorization]",
+            "logdet[Factorization]",
+        ],
+    ),
     "low rank": (low_rank, "sdux", ["factorize[LowRankUpdate]", "solve[Factorization]",
                                     "logdet[Factorization]"]),
     # The derivative of a determinant where the matrix is singular is the adjugate: not by LU.
@@ -121,11 +141,12 @@ UNCHANGED = {
                                 "sx"),
     "in one branch": (lambda a, x: tj.cond(x[0] > 0, lambda x: tj.solve(a, x), lambda x: x, x)
                       + tj.cond(x[1] > 0, lambda x: tj.solve(a, x), lambda x: x, x), "ax"),
+    "would be dense": (
+        lambda d, x: (tj.solve(k := tj.Circulant(d), x), tj.logdet(k)),
+        "dx",
+    ),
     "has a way of its own": (
-        lambda d, x: (
-            tj.solve(tj.SymTridiagonal(4 + d, x[:3]), x),
-            tj.logdet(tj.SymTridiagonal(4 + d, x[:3])),
-        ),
+        lambda d, x: (tj.solve(k := tj.Tridiagonal(x[1:], 4 + d, x[:3]), x), tj.logdet(k)),
         "dx",
     ),
     "another each step": (

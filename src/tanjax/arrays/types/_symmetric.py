@@ -162,7 +162,7 @@ def _mirror(uplo: str, conjugate: bool) -> Callable[[Array], Array]:
         return jnp.where(jnp.triu(ones) if uplo == "U" else jnp.tril(ones), data, other)
 
     name = f"mirror[{uplo}{' conj' if conjugate else ''}]"
-    return helper(name, jax.jit(mirrored, inline=True))
+    return helper(name, jax.jit(mirrored, inline=True), compiled=True)
 
 
 def symmetric_part(natural: Shaped[AnyArray, "... n n"]) -> Shaped[DenseArray, "... n n"]:

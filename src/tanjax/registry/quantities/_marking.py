@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from ._unit_function import UnitFunction
 
 
-def captured(name: str, function: Function) -> Function:
+def captured(name: str, function: Function, kind: str = "operation") -> Function:
     """A function of quantities whose captured calls are equations."""
     marks: dict[object, object] = {}
 
     @functools.wraps(function, updated=())
     def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
         if _marks.ACTIVE[0] and _marks.capturing():
-            return _marked(name, call, function, args, kwargs, marks)
+            return _marked(name, call, function, args, kwargs, marks, kind)
         return function(*args, **kwargs)
 
     return call
@@ -55,6 +55,7 @@ def _marked(
     args: Sequence[PyTree],
     kwargs: dict[str, PyTree],
     marks: dict[object, object],
+    kind: str = "operation",
 ) -> PyTree:
     is_quantity = lambda x: type(x) is Unitful
     leaves = jax.tree.leaves((args, kwargs), is_leaf=is_quantity)
@@ -63,9 +64,7 @@ def _marked(
         args = [a.value if type(a) is _marks.Static else a for a in args]
         return run(*args, **kwargs)
     mode = densify_mode()
-    return _marks.marked(
-        "operation", name, target, run, args, kwargs, marks, mode, _marks.is_operand
-    )
+    return _marks.marked(kind, name, target, run, args, kwargs, marks, mode, _marks.is_operand)
 
 
 def is_traced(tree: PyTree) -> bool:
