@@ -201,7 +201,8 @@ def higher_order(options: argparse.Namespace) -> Iterator[Higher]:
             "captured": lambda f=f: tj.capture(fresh(f))(*args),
         }
         times = timed(calls, options)
-        yield Higher(name, min(times.rounds["plain"]), min(times.rounds["captured"]), count)
+        plain = min(times.rounds["plain"])
+        yield Higher(name, plain, plain * times.ratio("captured", "plain"), count)
 
 
 def gate(
@@ -210,7 +211,8 @@ def gate(
     """Seconds of a call with and without the look whether something is captured."""
     rounds = argparse.Namespace(rounds=5 * options.rounds)
     times = timed({"gate": call, "bare": bare}, rounds, span=5e-3)
-    return name, min(times.rounds["gate"]), min(times.rounds["bare"])
+    without = min(times.rounds["bare"])
+    return name, without * times.ratio("gate", "bare"), without
 
 
 def violations(
@@ -253,11 +255,11 @@ def page(rows: list[Row], higher: list[Higher], gates: list[Any]) -> str:
         "thread of a CPU.",
         "",
         "Times are processor time, the best of some calls in turn; ratios are medians of ratios "
-        "within a round, and move by a tenth from run to run. Every trace is of a new function, "
+        "within a round (of higher-order equations and calls the second time is such a ratio "
+        "times the first), and move by a tenth from run to run. Every trace is of a new function, "
         "with the operations called before. The gradient of a replay is warm: JAX keeps what it "
         "derived of the program. What calls pay when nothing is captured is measured against the "
-        "same functions with the test cut out, on calls whose work is done in no time "
-        "(of quantities: with it).",
+        "same functions with the test cut out, on a call whose work is done in no time.",
         "",
     ]
     for title, header, values in tables(rows, higher, gates):
