@@ -135,6 +135,10 @@ def test_units_stand_on_every_line():
     )
 
 
+def test_a_conversion_to_its_own_unit_is_no_equation():
+    assert shown(lambda q: q.to("m"), D * M_) == "\n{ lambda ; a:f64[3] m. let in (a,) }\n"
+
+
 def test_a_structured_quantity_an_exponent_and_a_python_number():
     def f(q, x):
         return tj.solve(tj.Diagonal(q), x), x * (2.0 * KM), q.reshape(3, 1)

@@ -237,7 +237,8 @@ def _conversion(to: Function) -> Function:
     @functools.wraps(to)
     def method(self: Unitful, unit: Any) -> Unitful:
         if ACTIVE[0] and capturing():
-            return call(self, unit=units.unit(unit))
+            unit = units.unit(unit)
+            return self if unit is self.label else call(self, unit=unit)  # then nothing is done
         return to(self, unit)
 
     return method
