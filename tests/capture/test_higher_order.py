@@ -356,7 +356,7 @@ def test_derivatives_of_nested_equations_have_the_bits_of_the_function(outer):
         "scan": lambda x: tj.scan(lambda c, r: (inner(x, c) * r * x, None), x, B)[0],
         "vmap": lambda x: tj.vmap(lambda s: inner(x, s * x) * x)(x),
     }
-    captured(kinds[outer], X)
+    captured(kinds[outer], X, ulps=2 if outer == "map" else 0)
 
 
 def test_aux_values_pass_through():

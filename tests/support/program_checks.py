@@ -27,8 +27,13 @@ def total(f, *args):
     return functools.reduce(jnp.add, [jnp.sum(x * x) for x in leaves])
 
 
-def captured(f, *args, derivative=True):
-    """Capture, check replay, walk, rewrite and derivative against `f`; the program."""
+def captured(f, *args, derivative=True, ulps=0):
+    """Capture, check replay, walk, rewrite and derivative against `f`; the program.
+
+    `ulps`: how far the derivative may be off, of what is a derivative itself: JAX 0.12 linearises
+    `jnp.sin` as one unit, in which it sums the cotangents of `sin` and `cos`; the program has two
+    equations.
+    """
     program = tj.capture(f)(*args)
     value = jax.jit(f)(*args)
     assert is_same(jax.jit(program)(*args), value)
@@ -37,7 +42,11 @@ def captured(f, *args, derivative=True):
     assert is_same(jax.jit(tj.Interpreter()(f))(*args), value)
     if derivative:
         of = lambda g: jax.jit(jax.grad(functools.partial(total, g)))
-        assert is_same(of(program)(*args), of(f)(*args))
+        found, expected = of(program)(*args), of(f)(*args)
+        if ulps:
+            jax.tree.map(lambda a, b: np.testing.assert_array_max_ulp(a, b, ulps), found, expected)
+        else:
+            assert is_same(found, expected)
     return program
 
 

@@ -32,7 +32,7 @@ from jaxtyping import PyTree
 from tanjax import _marks
 from tanjax._compat import Tracer
 from tanjax._errors import CaptureError, describe, message
-from tanjax._marks import ACTIVE, Mark, Static, capturing, join, labelled, split
+from tanjax._marks import ACTIVE, Mark, Static, capturing, join, labelled, of_operands, split
 from tanjax._typing import Function
 
 from ._notes import called_from, explain
@@ -176,7 +176,7 @@ def emit(
         return outs
 
     try:
-        closed = jax.make_jaxpr(flat)(*moving)
+        closed = jax.make_jaxpr(of_operands(flat))(*moving)
     except Exception as error:
         explain(error, name, "a program that is being captured", called_from())
         raise

@@ -30,6 +30,10 @@ Step = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], tuple[int, ..
 _PARTS = ("higher_order", "pullback", "class", "helper", "densify")
 
 
+_KEPT: dict[Any, Callable[..., Any]] = {}  # inlined calls, by what they run
+_MOST = 1024
+
+
 class Replay:
     """A closed jaxpr, prepared to be evaluated often."""
 
@@ -104,9 +108,44 @@ def _step(eqn: Any, places: _Places, enters: Callable[[Mark], bool], units: bool
         call = Replay(eqn.params["jaxpr"], enters, units)
     elif mark is not None and mark.jaxpr is eqn.params["jaxpr"] and not eqn.effects:
         call = _unit(mark, eqn) if units else _call(mark, eqn)
+    elif not units and inline_calls_dissolve() and _is_unary(eqn):
+        call = _kept(eqn)
     else:
         call = functools.partial(_bound, eqn)
     return call, tuple(map(places, eqn.invars)), tuple(map(places, eqn.outvars)), ()
+
+
+@functools.cache
+def inline_calls_dissolve() -> bool:
+    """Whether a jaxpr shows nothing of `jax.jit(inline=True)`, as before JAX 0.11."""
+    closed = jax.make_jaxpr(jax.jit(lambda x: 2.0 * x, inline=True))(1.0)
+    return not any(_compat.call_name(eqn) for eqn in closed.jaxpr.eqns)
+
+
+def _is_unary(eqn: Any) -> bool:
+    """Whether an equation is a primitive of one number, or of one and literals."""
+    if eqn.effects or next(_jaxprs.inner_jaxprs(eqn), None) is not None:
+        return False
+    return sum(not _jaxprs.is_literal(v) for v in eqn.invars) == 1 == len(eqn.outvars)
+
+
+def _kept(eqn: Any) -> Callable[..., Any]:
+    """An equation as the inlined call that it was in a function of `jax.numpy`.
+
+    JAX keeps how it linearised that. Otherwise the warm trace of a gradient takes 1.5 times as long
+    as that of the function. Of several operands it would sum the cotangents in another order.
+    """
+    bound = functools.partial(_bound, eqn)
+    number = lambda v: (v.aval, repr(v.val)) if _jaxprs.is_literal(v) else None  # 0.0 is not -0.0
+    key = eqn.primitive, tuple(eqn.params.items()), tuple(map(number, eqn.invars))
+    try:
+        if key not in _KEPT:
+            if len(_KEPT) >= _MOST:
+                _KEPT.clear()
+            _KEPT[key] = jax.jit(bound, inline=True)
+    except TypeError:  # a parameter or a literal that cannot be hashed
+        return bound
+    return _KEPT[key]
 
 
 def _unit(mark: Mark, eqn: Any) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs
-from tanjax._marks import Shape, is_number, join, mark_of, split
+from tanjax._marks import Shape, is_number, join, mark_of, of_operands, split
 
 
 class Traced(NamedTuple):
@@ -34,7 +34,7 @@ def trace(
         found[:] = result
         return outs
 
-    closed = jax.make_jaxpr(flat)(*moving)
+    closed = jax.make_jaxpr(of_operands(flat))(*moving)
     return Traced(closed, tree, shape, *found)
 
 
