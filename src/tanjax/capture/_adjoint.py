@@ -57,7 +57,7 @@ def _adjoint(f: Function) -> Function:
     return adjoint_of
 
 
-def adjoint(f: Any) -> Any:
+def adjoint(f: PyTree) -> PyTree:
     """The adjoint: of an array its conjugate transpose, of a function that of its last argument.
 
     **Arguments:** `f`: a matrix of any type, or a function `f(*parameters, x)` that is linear in

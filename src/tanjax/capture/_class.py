@@ -56,7 +56,9 @@ class CaptureMeta(CapturedClass):
       in (d,) }
     """
 
-    def __init__(cls, name: str, bases: tuple[type, ...], namespace: Any, **options: Any) -> None:
+    def __init__(
+        cls, name: str, bases: tuple[type, ...], namespace: PyTree, **options: PyTree
+    ) -> None:
         super().__init__(name, bases, namespace, **options)
         if "__slots__" in namespace and "__dict__" not in namespace["__slots__"]:
             raise RegistrationError(
@@ -72,7 +74,7 @@ class CaptureMeta(CapturedClass):
         cls.__signature__ = inspect.Signature(own)
         jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, _unflatten(cls), _flatten)
 
-    def __call__(cls, *args: PyTree, **kwargs: PyTree) -> Any:
+    def __call__(cls, *args: PyTree, **kwargs: PyTree) -> PyTree:
         if not (ACTIVE[0] and capturing()):
             return cls._make(args, kwargs)
 

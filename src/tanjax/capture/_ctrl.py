@@ -54,7 +54,7 @@ def _nothing(out: PyTree) -> PyTree:
     return out
 
 
-def ctrl(f: Any, control: Sequence[int] = (1,), wires: Any = None) -> Any:
+def ctrl(f: PyTree, control: Sequence[int] = (1,), wires: PyTree = None) -> PyTree:
     """Controlled: of a matrix the block-diagonal one, of a function its action on one row.
 
     **Arguments:** `f`: a square matrix of any type, or a function `f(*parameters, state)`.

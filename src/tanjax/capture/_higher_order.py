@@ -76,7 +76,7 @@ def higher_order(definition: F, /) -> F: ...
 def higher_order(*, curried: bool = ..., name: str | None = ...) -> Callable[[F], F]: ...
 def higher_order(
     definition: Function | None = None, /, *, curried: bool = False, name: str | None = None
-) -> Any:
+) -> Function:
     """Make calls of a function of functions equations of captured programs.
 
     **Arguments:** `definition`: the function; `curried`: it returns a function of arrays, and the

@@ -41,7 +41,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _KEPT = ("class",)  # equations that stay although nobody uses their result
 
 
-def handles(*what: Any) -> Callable[[F], F]:
+def handles(*what: object) -> Callable[[F], F]:
     """Make a method of a `tj.Interpreter` the meaning of some equations.
 
     **Arguments:** operations (`tj.solve`), classes (`tj.Diagonal`, or one made by

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+from jax.tree_util import PyTreeDef
 from jaxtyping import PyTree
 
 from tanjax import _compat, _jaxprs, _marks
@@ -86,7 +87,7 @@ class Program:
         self._view: View | None = None
 
     @classmethod
-    def of_jaxpr(cls, closed: Any) -> Program:
+    def of_jaxpr(cls, closed: PyTree) -> Program:
         """An inner jaxpr of one of JAX's own equations: plain arrays in and out."""
         if not hasattr(closed, "consts"):
             closed = _jaxprs.Closed(closed)
@@ -98,17 +99,17 @@ class Program:
     # -- reading ---------------------------------------------------------------------------
 
     @property
-    def in_tree(self) -> Any:
+    def in_tree(self) -> PyTreeDef:
         """The tree of `(args, kwargs)`, static leaves included."""
         return self._traced.tree
 
     @property
-    def out_tree(self) -> Any:
+    def out_tree(self) -> PyTreeDef:
         """The tree of the result."""
         return self._traced.out_tree
 
     @property
-    def out_shape(self) -> Any:
+    def out_shape(self) -> tuple[object, ...]:
         """What stands in every place of the result: an array, or something static."""
         return self._traced.out_shape
 
@@ -161,14 +162,14 @@ class Program:
 
         return to_dot(self)
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: PyTree = None) -> PyTree:
         """The same picture by Matplotlib: its `Axes`, new ones if none are given."""
         from ._draw import plot
 
         return plot(self, ax)
 
     @property
-    def jaxpr(self) -> Any:
+    def jaxpr(self) -> PyTree:
         """JAX's closed jaxpr of the program, in which all marked calls are entered."""
         entered = functools.partial(run, self.closed, enters=lambda mark: True)
         return jax.make_jaxpr(entered)(self._avals())
