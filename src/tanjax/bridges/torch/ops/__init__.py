@@ -1,0 +1,1 @@
+"""The operations of torch on our arrays, a family in each file."""
