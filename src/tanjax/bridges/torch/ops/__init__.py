@@ -1,3 +1,3 @@
-"""The tables of operations: importing this package fills the one of `_registry`."""
+"""The operations of torch on our arrays, a family in each file."""
 
 from . import _binary as _binary, _pointwise as _pointwise

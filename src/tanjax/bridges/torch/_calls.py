@@ -1,0 +1,69 @@
+"""An operation of torch as a function of payloads, the one lookup of the bridge.
+
+For dense arrays: an entry of the overload, of its packet, or torch's decomposition. For structured
+ones: an entry for their types, then the registry of operations, then a visible densify.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from torch._ops import OpOverload
+
+from tanjax.arrays import Dense, densified, is_structured
+
+from ._decompositions import decomposed
+from ._kernels import Kernel
+from ._registry import Entry, dense_entry, no_rule, remembered, structured_entries
+
+
+@remembered
+def call_of(op: OpOverload) -> Callable[..., Any]:
+    """The operation on dense arrays.
+
+    **Raises:** `NoRuleError` where it has neither an entry nor a decomposition.
+    """
+    entry = dense_entry(op)
+    if entry is not None:
+        return Kernel(op, entry)
+    entry = decomposed(op)
+    if entry is None:
+        raise no_rule(op)
+    return _Decomposed(op, entry)
+
+
+class _Decomposed:
+    """Compiled, unless the definition looks at values: then as it is, call by call."""
+
+    def __init__(self, op: OpOverload, entry: Entry) -> None:
+        self._kernel, self._eager = Kernel(op, entry), Kernel(op, entry._replace(eager=True))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._kernel(*args, **kwargs)
+        except jax.errors.ConcretizationTypeError:
+            self._kernel = self._eager
+            return self._kernel(*args, **kwargs)
+
+
+@remembered
+def structured_call_of(op: OpOverload) -> Callable[..., Any]:
+    """The operation on arrays of which some are structured."""
+    kernels = {types: Kernel(op, entry) for types, entry in structured_entries(op)}
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        arrays = [a for a in (*args, *kwargs.values()) if isinstance(a, jax.Array) or is_structured(a)]
+        kernel = kernels.get(tuple(type(a) if is_structured(a) else Dense for a in arrays))
+        if kernel is not None:
+            return kernel(*args, **kwargs)
+        return call_of(op)(*[_dense(op, a) for a in args], **{n: _dense(op, a) for n, a in kwargs.items()})
+
+    return call
+
+
+def _dense(op: OpOverload, a: Any) -> Any:
+    if isinstance(a, (list, tuple)):
+        return [_dense(op, x) for x in a]
+    return densified(a, str(op), "") if is_structured(a) else a

@@ -1,0 +1,81 @@
+"""Torch's own decompositions, run on traced tensors inside of a kernel.
+
+Most of ATen is defined by torch in terms of less. Such a definition is Python code on tensors; run
+once on tensors over tracers, it is a function of arrays like any entry, compiled like one. What it
+makes from nothing (`torch.zeros`) becomes ours too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import torch
+from torch._decomp import decomposition_table
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ._lift import copied, quietly
+from ._registry import Entry
+from ._tensor import Tensor, tensor, unwrapped
+
+_EXPLICIT = (
+    torch._C.DispatchKey.CompositeExplicitAutograd,
+    torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional,
+)
+
+
+def definition(op: OpOverload) -> Callable[..., Any] | None:
+    """Torch's definition of an operation by others, a function of tensors."""
+    if is_composite(op):
+        return op.decompose
+    if op in decomposition_table:
+        return decomposition_table[op]
+    if op.namespace == "prims":  # defined by what is defined by them
+        return None
+    for key in _EXPLICIT:
+        if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key.name):
+            return lambda *args, **kwargs: op._op_dk(key, *args, **kwargs)
+    return None
+
+
+def is_composite(op: OpOverload) -> bool:
+    """Whether torch defines the operation and its derivative by those of others."""
+    return op._can_decompose()
+
+
+def decomposed(op: OpOverload) -> Entry | None:
+    """Torch's definition as an entry; its numbers are known, since Python may decide by them."""
+    define = definition(op)
+    if define is None:
+        return None
+    names = frozenset(a.name for a in op._schema.arguments if "Tensor" not in str(a.type))
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd(), quietly(), ours():
+            return unwrapped(define(*_tensors(args), **dict(zip(kwargs, _tensors(kwargs.values())))))
+
+    return Entry(run, names)
+
+
+class ours(TorchDispatchMode):
+    """While it is active, what torch makes from nothing is a tensor of ours."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        return torch.utils._pytree.tree_map_only(torch.Tensor, _as_ours, out)
+
+
+def _as_ours(t: torch.Tensor) -> torch.Tensor:
+    return t if isinstance(t, Tensor) or t.device.type == "meta" else tensor(copied(t))
+
+
+def _tensors(args: Any) -> list[Any]:
+    return [_tensor(a) for a in args]
+
+
+def _tensor(a: Any) -> Any:
+    if isinstance(a, jax.Array):
+        return tensor(a)
+    return [_tensor(x) for x in a] if isinstance(a, (list, tuple)) else a

@@ -1,0 +1,72 @@
+"""What happens when torch's dispatcher reaches a tensor of ours.
+
+Torch has done autograd already. What is left is a call of one overload, and how such a call runs is
+read from its schema once and kept as a plan:
+
+* functional: payloads in, an entry of the table, payloads out;
+* view: the same, and the result reads and writes in its base's memory;
+* in place and `out=`: the functional operation, then writes;
+* refused: what changes sizes or memories in place.
+
+Sharp edges. Nothing is guessed: without an entry and without a decomposition of torch's, an
+operation raises `NoRuleError` with its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from tanjax._errors import NoRuleError, message
+
+from ._calls import call_of, structured_call_of
+from ._decompositions import is_composite
+from ._lift import named_payloads, payloads
+from ._registry import dense_entry, remembered
+from ._tensor import StructuredTensor, serve_by, wrapped
+from ._viewing import viewing
+from ._writing import writing
+
+Plan = Callable[..., Any]
+_REFUSED = tuple(getattr(torch.ops.aten, n) for n in ("resize_", "resize_as_", "set_"))
+
+
+@serve_by
+def dispatch(op: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
+    """Answer a call of torch's dispatcher."""
+    return plan_of(op)(StructuredTensor in types, args, kwargs)
+
+
+@remembered
+def plan_of(op: OpOverload) -> Plan:
+    """How an overload runs, from its schema."""
+    if torch.Tag.inplace_view in op.tags or op.overloadpacket in _REFUSED:
+        return _refused(op)
+    if dense_entry(op) is None and is_composite(op):
+        return lambda structured, args, kwargs: op.decompose(*args, **kwargs)
+    if any(a.alias_info and a.alias_info.is_write for a in op._schema.arguments):
+        return writing(op)
+    return viewing(op) if op.is_view else _functional(op)
+
+
+def _functional(op: OpOverload) -> Plan:
+    def run(structured: bool, args: Any, kwargs: Any) -> Any:
+        call = structured_call_of(op) if structured else call_of(op)
+        return wrapped(call(*payloads(args), **named_payloads(kwargs)))
+
+    return run
+
+
+def _refused(op: OpOverload) -> Plan:
+    def run(structured: bool, args: Any, kwargs: Any) -> Any:
+        raise NoRuleError(
+            message(
+                f"{op} changes the size or the memory of a tensor in place, which ours cannot.",
+                hint="use the operation without the underscore at the end of its name.",
+            )
+        )
+
+    return run

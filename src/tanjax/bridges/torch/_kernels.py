@@ -1,0 +1,111 @@
+"""An entry of the table, compiled: once for the arguments that are no arrays and no numbers.
+
+The arguments of a call are cut in two. What is an array or a number goes through `jax.jit` as it
+is; the rest (dims, flags, dtypes) is the key under which the compiled function is kept. Under a
+trace of JAX the same function is inlined.
+
+Sharp edges. Random operations draw their key outside, where each call has another one. Numbers
+become arrays with weak types inside, and no weak type comes out: torch has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from torch._ops import OpOverload
+
+from tanjax._errors import NoRuleError, message
+
+from ._keys import next_key, random_key
+from ._registry import Entry
+from ._static import frozen, thawed
+
+_HOLE = object()  # in a key: here goes an argument that is traced
+_NUMBERS = (float, int, complex)
+
+
+class Kernel:
+    """An operation by one entry: `kernel(*payloads and other arguments)`."""
+
+    def __init__(self, op: OpOverload, entry: Entry) -> None:
+        self.op, self.entry = op, entry
+        arguments = op._schema.arguments
+        self._kinds = tuple(self._kind(a) for a in arguments if not a.kwarg_only)
+        self._named = {a.name: self._kind(a) for a in arguments}
+        self._random = torch.Tag.nondeterministic_seeded in op.tags
+        self._compiled: dict[Any, Callable[..., Any]] = {}
+
+    def _kind(self, argument: torch.Argument) -> str:
+        kind = str(argument.type)
+        if "Tensor" in kind:
+            return "tensor"
+        traced = kind in ("number", "float", "Optional[number]", "Optional[float]")
+        return "number" if traced and argument.name not in self.entry.static else "static"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.entry.eager:
+            return self._eagerly(args, kwargs)
+        dynamic: list[Any] = []
+        key: Any = tuple([_sorted(a, k, dynamic) for a, k in zip(args, self._kinds, strict=False)])
+        if kwargs:
+            named = self._named
+            pairs = sorted(kwargs.items())
+            key = key, tuple([(n, _sorted(a, named[n], dynamic)) for n, a in pairs])
+        else:
+            key = key, ()
+        if self._random:
+            dynamic.append(next_key(kwargs.get("generator")))
+        run = self._compiled.get(key)
+        if run is None:
+            run = self._compiled[key] = self._compile(*key)
+        return run(*dynamic)
+
+    def _compile(self, positional: Any, named: Any) -> Callable[..., Any]:
+        def run(*dynamic: Any) -> Any:
+            given = iter(dynamic[: len(dynamic) - self._random])
+            args = [next(given) if a is _HOLE else thawed(a) for a in positional]
+            kwargs = {n: next(given) if a is _HOLE else thawed(a) for n, a in named}
+            if not self._random:
+                return settled(self.entry.function(*args, **kwargs))
+            with random_key(dynamic[-1]):
+                return settled(self.entry.function(*args, **kwargs))
+
+        run.__name__ = run.__qualname__ = str(self.op)
+        return jax.jit(run, inline=True)
+
+    def _eagerly(self, args: Any, kwargs: Any) -> Any:
+        try:
+            return settled(self.entry.function(*args, **kwargs))
+        except jax.errors.ConcretizationTypeError as error:
+            raise NoRuleError(
+                message(
+                    f"{self.op} needs values, which a trace of JAX does not have.",
+                    hint="its result's shape depends on values: call it outside of `jax.jit`.",
+                )
+            ) from error
+
+
+def _sorted(a: Any, kind: str, dynamic: list[Any]) -> Any:
+    """Put an argument among the traced ones, or give what the key keeps of it."""
+    if kind == "tensor":
+        if a is None:
+            return None
+    elif kind == "static" or a.__class__ not in _NUMBERS:
+        return frozen(a)
+    dynamic.append(a)
+    return _HOLE
+
+
+def settled(out: Any) -> Any:
+    """Results without weak types."""
+    if isinstance(out, (list, tuple)):
+        return type(out)([settled(x) for x in out])
+    if getattr(out, "weak_type", False):
+        return jax.lax.convert_element_type(out, jnp.result_type(out))
+    return out
+
+

@@ -1,0 +1,93 @@
+"""`Tensor`: a torch tensor whose numbers are an array of JAX, or an array of our types.
+
+Torch's C++ sees sizes, strides, a dtype and "cpu"; the numbers are in `_place`. Autograd, version
+counters, hooks and the type rules of `nn.Parameter` are torch's own, above `__torch_dispatch__`.
+
+Sharp edges. An array of our types is a `StructuredTensor`, whose size is the logical one. The class
+for dense arrays has no `__torch_function__`: two microseconds less for each operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import torch
+
+from tanjax.arrays import is_structured, shape as shape_of
+
+from ._dtypes import torch_dtype
+from ._views import Geometry, Place, Root
+
+_SERVING: list[Callable[..., Any]] = []
+
+
+def serve_by(dispatch: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function answer operations on tensors of ours: `(op, types, args, kwargs)`."""
+    _SERVING[:] = [dispatch]
+    return dispatch
+
+
+class Tensor(torch.Tensor):
+    """A torch tensor over a `jax.Array`, or over an array of our types."""
+
+    _place: Place
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _SERVING[0](func, types, args, kwargs or {})
+
+    @property
+    def payload(self) -> Any:
+        """The array that this tensor holds now."""
+        return self._place.read()
+
+
+class StructuredTensor(Tensor):
+    """A tensor over an array of our types; what it is in torch is its logical matrix."""
+
+
+_make = torch.Tensor._make_wrapper_subclass
+
+
+def tensor(payload: Any) -> Tensor:
+    """A tensor with a memory of its own."""
+    if isinstance(payload, jax.Array):
+        made = _make(Tensor, payload.shape, dtype=torch_dtype(payload.dtype))
+    else:
+        made = _make(StructuredTensor, shape_of(payload), dtype=torch_dtype(payload.dtype))
+    made._place = Root(payload)
+    return made
+
+
+def placed(place: Place, like: Geometry, structured: bool = False) -> Tensor:
+    """A tensor that reads and writes at a place, with the sizes and strides that torch gives it."""
+    cls = StructuredTensor if structured else Tensor
+    made = _make(cls, like.size, strides=like.stride, storage_offset=like.offset, dtype=like.dtype)
+    made._place = place
+    return made
+
+
+def geometry_of(t: Tensor) -> Geometry:
+    """Sizes and strides of a tensor."""
+    return Geometry(tuple(t.shape), t.stride(), t.storage_offset(), t.dtype)
+
+
+def wrapped(out: Any) -> Any:
+    """Payloads among results as tensors."""
+    if isinstance(out, jax.Array):
+        return tensor(out)
+    if isinstance(out, (list, tuple)):
+        return type(out)([wrapped(x) for x in out])
+    return tensor(out) if is_structured(out) else out
+
+
+def unwrapped(out: Any) -> Any:
+    """Tensors among results as their payloads."""
+    if isinstance(out, Tensor):
+        return out._place.read()
+    if isinstance(out, (list, tuple)):
+        return type(out)([unwrapped(x) for x in out])
+    return out

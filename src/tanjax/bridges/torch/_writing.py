@@ -1,0 +1,101 @@
+"""Operations that write: the functional operation, and then what it gives is written.
+
+Torch allows a write where the result has the sizes of what is written, and a dtype that can be cast
+to its dtype; so do we, with torch's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import torch
+from torch._ops import OpOverload
+
+from tanjax._errors import MutationError, message
+
+from ._calls import call_of, structured_call_of
+from ._decompositions import definition
+from ._dtypes import torch_dtype
+from ._functional import functional_of
+from ._lift import named_payloads, payloads
+from ._registry import dense_entry, no_rule
+from ._tensor import Tensor, wrapped
+
+
+def writing(op: OpOverload) -> Callable[..., Any]:
+    """The plan of an operation that writes into arguments."""
+    functional = functional_of(op)
+    if functional is not None and dense_entry(functional) is None and definition(functional) is None:
+        functional = None
+    if functional is None and dense_entry(op) is None:
+        return _defined(op)
+    return _Writing(op, functional or op, torch.Tag.out in op.tags, functional is None)
+
+
+def _defined(op: OpOverload) -> Callable[..., Any]:
+    """By torch's own definition, which writes by other operations."""
+    define = definition(op)
+    if define is None:
+        raise no_rule(op)
+    return lambda structured, args, kwargs: define(*args, **kwargs)
+
+
+class _Writing:
+    def __init__(self, op: OpOverload, functional: OpOverload, out: bool, also: bool) -> None:
+        self.op, self.functional, self.out, self.also = op, functional, out, also
+        arguments = op._schema.arguments
+        self.names = [a.name for a in arguments]
+        self.written = [a.name for a in arguments if a.alias_info and a.alias_info.is_write]
+
+    def __call__(self, structured: bool, args: Any, kwargs: Any) -> Any:
+        given = dict(zip(self.names, args, strict=False)) | kwargs
+        targets = [given.get(name) for name in self.written]
+        inputs = {n: v for n, v in kwargs.items() if n not in self.written} if self.out else kwargs
+        call = structured_call_of(self.functional) if structured else call_of(self.functional)
+        out = call(*payloads(args), **named_payloads(inputs))
+        if self.also:  # results, then what is written
+            results, new = out[: len(out) - len(targets)], out[len(out) - len(targets) :]
+            self._write(targets, new)
+            return wrapped(results if len(results) > 1 else results[0])
+        self._write(targets, (out,) if len(targets) == 1 else out)
+        if not self.op._schema.returns:
+            return None
+        return targets[0] if len(targets) == 1 else tuple(targets)
+
+    def _write(self, targets: Any, values: Any) -> None:
+        for target, value in zip(targets, values, strict=True):
+            if isinstance(target, (list, tuple)):
+                self._write(target, value)
+            elif target is not None:
+                write(self.op, target, value)
+
+
+def write(op: OpOverload, target: Any, value: Any) -> None:
+    """Write a payload into a tensor of ours.
+
+    **Raises:** `MutationError` for a plain tensor; `RuntimeError` for sizes and dtypes that torch
+    refuses too.
+    """
+    if not isinstance(target, Tensor):
+        raise MutationError(
+            message(
+                f"{op}: a plain torch tensor cannot be written from one of tanjax.",
+                hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is to be written.",
+            )
+        )
+    place = target._place
+    if value.shape != target.shape:
+        raise RuntimeError(
+            f"{op}: output with shape {list(target.shape)} doesn't match the broadcast shape "
+            f"{list(value.shape)}"
+        )
+    if isinstance(value, jax.Array) and value.dtype != place.read().dtype:
+        if not torch.can_cast(torch_dtype(value.dtype), target.dtype):
+            raise RuntimeError(
+                f"{op}: result type {torch_dtype(value.dtype)} can't be cast to the desired "
+                f"output type {target.dtype}"
+            )
+        value = value.astype(place.read().dtype)
+    place.write(value)
