@@ -13,19 +13,22 @@ import jax
 import jax.numpy as jnp
 from jax.scipy import special
 
-from .._promotion import category, is_number, promoted
+from .._promotion import category, is_number, promoted, result_dtype
 from .._registry import implements
-from ._tools import aten, needs, no_meaning, number_kind, operations, prims, register
+from ._special import zeta
+from ._tools import KINDS, aten, needs, no_meaning, number_kind, operations, prims, register
 
 Binary = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 # Sums and products.
 def _scaled(name: str, other: jax.Array, alpha: Any) -> jax.Array:
-    """`alpha * other`; a factor of a higher kind is refused, as torch does."""
-    if number_kind(alpha) > category(other.dtype):
-        raise no_meaning(f"{name} with alpha of a higher kind than the tensors", other.dtype)
-    return other if alpha is 1 else other * jnp.asarray(alpha, other.dtype)  # noqa: F632
+    """`alpha * other`; a factor of a kind that the tensors have not is refused."""
+    kind, own = number_kind(alpha), category(other.dtype)
+    if kind > max(own, 1) or (kind == 0 and own):
+        raise no_meaning(f"{name} with an alpha that is {KINDS[kind]}", other.dtype)
+    known_one = isinstance(alpha, int) and alpha == 1
+    return other if known_one else other * jnp.asarray(alpha, other.dtype)
 
 
 @implements(*operations("add"))
@@ -91,10 +94,12 @@ def _remainder(self: jax.Array, other: jax.Array) -> jax.Array:
 
 def _checked(name: str, function: Binary) -> Callable[[Any, Any], jax.Array]:
     """A quotient that refuses an integer divisor of 0, which has no value."""
-    inner = jax.jit(lambda a, b: function(*promoted(a, b)))
+    inner = jax.jit(lambda a, b: function(*jnp.broadcast_arrays(*promoted(a, b))))
 
     def entry(self: Any, other: Any) -> jax.Array:
-        needs(name, (1, 2) if name == "fmod" else (0, 1, 2), self, other)
+        kind = category(result_dtype(self, other))
+        if kind not in (1, 2):
+            raise no_meaning(name, KINDS[kind])
         whole = all(number_kind(x) < 2 for x in (self, other))
         if whole and not isinstance(other, jax.core.Tracer) and not jnp.all(other != 0):
             raise RuntimeError("ZeroDivisionError: division of integers by 0.")
@@ -132,7 +137,7 @@ def pow_(self: Any, exponent: Any) -> jax.Array:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
     base, power = promoted(self, exponent)
     if base.dtype == jnp.bool_:
-        return base | ~power if not isinstance(exponent, bool) else base | (not exponent)
+        raise no_meaning("pow", base.dtype)
     if category(base.dtype) < 2:
         return _integer_power(base, power)
     if is_number(exponent) and not isinstance(exponent, (jax.core.Tracer, complex)):
@@ -281,8 +286,8 @@ register(
         "copysign": jnp.copysign,
         "xlogy": xlogy,
         "special_xlog1py": _xlog1py,
-        "special_zeta": special.zeta,
-        "zeta": special.zeta,
+        "special_zeta": zeta,
+        "zeta": zeta,
     },
     _of_floats(True),
 )
@@ -302,7 +307,11 @@ register(
 def logaddexp(self: Any, other: Any) -> jax.Array:
     self, other = promoted(self, other)
     needs("logaddexp", (2, 3), self)
-    return jnp.logaddexp(self, other)
+    if category(self.dtype) == 2:
+        return jnp.logaddexp(self, other)
+    above = self.real >= other.real  # an imaginary part is not brought back into ±π
+    most, least = jnp.where(above, self, other), jnp.where(above, other, self)
+    return most + jnp.log1p(jnp.exp(least - most))
 
 
 @implements(aten.ldexp)
@@ -330,6 +339,7 @@ def complex_(real: jax.Array, imag: jax.Array) -> jax.Array:
 
 @implements(aten.polar)
 def polar(abs: jax.Array, angle: jax.Array) -> jax.Array:
+    needs("polar", (2,), abs, angle)
     abs, angle = jnp.broadcast_arrays(*promoted(abs, angle))
     return jax.lax.complex(abs * jnp.cos(angle), abs * jnp.sin(angle))
 
@@ -339,5 +349,6 @@ def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
 ) -> jax.Array:
     elements, test_elements = promoted(elements, test_elements)
+    needs("isin", (1, 2), elements)
     found = (elements[..., None] == test_elements.reshape(-1)).any(axis=-1)
     return ~found if invert else found

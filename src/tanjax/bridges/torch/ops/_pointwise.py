@@ -7,7 +7,6 @@ derivative of the code here is the one that torch's formula takes.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from jax.scipy import special
 
 from .._promotion import category, floating
 from .._registry import implements
+from ._special import erfcx
 from ._tools import aten, needs, operations, prims, register
 
 Unary = Callable[[jax.Array], jax.Array]
@@ -33,25 +33,6 @@ def _floating(kinds: tuple[int, ...]) -> Callable[[str, Unary], Unary]:
         return entry
 
     return make
-
-
-def _erfcx(x: jax.Array) -> jax.Array:
-    """`exp(x²) erfc(x)`; from 5 on the continued fraction, since the factors leave the range."""
-    near = jnp.where(x < 5, x, 0)
-    far = jnp.where(x < 5, 5, x)
-    fraction = jnp.zeros_like(x)
-    for k in range(60, 0, -1):
-        fraction = (k / 2) / (far + fraction)
-    tail = 1 / ((far + fraction) * jnp.asarray(jnp.sqrt(jnp.pi), x.dtype))
-    return jnp.where(x < 5, jnp.exp(near * near) * special.erfc(near), tail)
-
-
-def _sinc(x: jax.Array) -> jax.Array:
-    return jnp.sinc(x)
-
-
-def _i0(x: jax.Array) -> jax.Array:
-    return special.i0(x)
 
 
 # With complex numbers.
@@ -75,7 +56,7 @@ ANALYTIC: dict[str, Unary] = {
     "rsqrt": jax.lax.rsqrt,
     "sigmoid": jax.nn.sigmoid,
     "sin": jnp.sin,
-    "sinc": _sinc,
+    "sinc": jnp.sinc,
     "sinh": jnp.sinh,
     "sqrt": jnp.sqrt,
     "tan": jnp.tan,
@@ -88,11 +69,11 @@ REAL: dict[str, Unary] = {
     "erf": special.erf,
     "erfc": special.erfc,
     "erfinv": special.erfinv,
-    "i0": _i0,
+    "i0": special.i0,
     "lgamma": special.gammaln,
     "rad2deg": jnp.rad2deg,
     "special_entr": special.entr,
-    "special_erfcx": _erfcx,
+    "special_erfcx": erfcx,
     "special_i0e": special.i0e,
     "special_i1": special.i1,
     "special_i1e": special.i1e,
@@ -105,7 +86,7 @@ REAL: dict[str, Unary] = {
     "bessel_i1": special.i1,
     "bessel_i1e": special.i1e,
     "erf_inv": special.erfinv,
-    "erfcx": _erfcx,
+    "erfcx": erfcx,
     "ndtri": special.ndtri,
     "cbrt": jnp.cbrt,
 }
@@ -286,32 +267,6 @@ def frexp(self: jax.Array) -> tuple[jax.Array, jax.Array]:
     needs("frexp", (2,), self)
     mantissa, exponent = jnp.frexp(self)
     return mantissa, exponent.astype(jnp.int32)
-
-
-@implements(aten.polygamma)
-def polygamma(n: int, self: jax.Array) -> jax.Array:
-    """The `n`-th derivative of digamma."""
-    needs("polygamma", (0, 1, 2), self)
-    if n < 0:
-        raise RuntimeError("polygamma(n, x) does not support negative n.")
-    x = floating(self)
-    if n == 0:
-        return special.digamma(x)
-    # By reflection on the left half: ψₙ(x) = (-1)ⁿ ψₙ(1 - x) - π dⁿcot(πx)/dxⁿ.
-    left = x <= 0
-    pole = left & (x == jnp.floor(x))
-    right = special.polygamma(n, jnp.where(left, 1 - x, x))
-    cotangent: Any = lambda y: jnp.pi / jnp.tan(jnp.pi * y)
-    for _ in range(n):
-        cotangent = functools.partial(_slope, cotangent)
-    turn = cotangent(jnp.where(left & ~pole, x - jnp.round(x), 0.25))
-    reflected = (right if n % 2 == 0 else -right) - turn
-    at_pole = jnp.asarray(jnp.inf if n % 2 else -jnp.inf, x.dtype)
-    return jnp.where(pole, at_pole, jnp.where(left, reflected, right))
-
-
-def _slope(f: Unary, x: jax.Array) -> jax.Array:
-    return jax.jvp(f, (x,), (jnp.ones_like(x),))[1]
 
 
 @implements(aten.mvlgamma)
