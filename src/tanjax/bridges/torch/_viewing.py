@@ -40,7 +40,7 @@ def viewing(op: OpOverload) -> Callable[..., Any]:
         if structured:
             return _read_only(op, base._place.read(), rest, kwargs, structured)
         key = frozen(rest), frozen(sorted(kwargs.items()))
-        shape = geometry(op, geometry_of(base), *key)
+        shape: Any = geometry(op, geometry_of(base), *key)
         part = call_of(op)(base._place.read(), *rest, **kwargs)
         if not isinstance(part, (list, tuple)):
             return placed(_view(base, op, key, None, part), shape)
@@ -69,8 +69,12 @@ def _get(op: OpOverload, key: Any, which: int | None, base: jax.Array) -> Any:
     return part if which is None else part[which]
 
 
-def _put(op: OpOverload, key: Any, which: int | None, base: jax.Array, part: jax.Array) -> jax.Array:
-    return scatter(base, part, places(functools.partial(_get, op, key, which), (op, key, which), base.shape))
+def _put(
+    op: OpOverload, key: Any, which: int | None, base: jax.Array, part: jax.Array
+) -> jax.Array:
+    return scatter(
+        base, part, places(functools.partial(_get, op, key, which), (op, key, which), base.shape)
+    )
 
 
 def _put_bits(base: jax.Array, part: jax.Array) -> jax.Array:

@@ -35,6 +35,7 @@ class Root:
 
     @property
     def root(self) -> Root:
+        """Itself: where a chain of views ends."""
         return self
 
     def read(self) -> Any:
@@ -59,8 +60,8 @@ class View:
         put: Callable[[Any, Any], Any],
         value: Any,
     ) -> None:
-        self._parent, self._get, self._put = parent, get, put
-        self.root, self._value = parent.root, value
+        self._parent, self._get, self._put, self._value = parent, get, put, value
+        self.root: Root = parent.root
         self._seen = self.root.version
 
     def read(self) -> Any:
@@ -92,7 +93,11 @@ def geometry(op: Any, base: Geometry, args: Any, kwargs: Any) -> Geometry | tupl
     extent = base.offset + 1 + sum((n - 1) * s for n, s in zip(base.size, base.stride, strict=True))
     with torch.utils._python_dispatch._disable_current_modes():
         memory = torch.empty(max(extent, 0), dtype=base.dtype, device="meta")
-        view = op(memory.as_strided(base.size, base.stride, base.offset), *thawed(args), **dict(thawed(kwargs)))
+        view = op(
+            memory.as_strided(base.size, base.stride, base.offset),
+            *thawed(args),
+            **dict(thawed(kwargs)),
+        )
     several = isinstance(view, (list, tuple))
     found = tuple(
         Geometry(tuple(v.shape), v.stride(), v.storage_offset(), v.dtype)
