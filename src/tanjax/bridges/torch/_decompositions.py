@@ -55,7 +55,8 @@ def decomposed(op: OpOverload) -> Entry | None:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         with torch._C._AutoDispatchBelowAutograd(), quietly(), ours():
-            return unwrapped(define(*_tensors(args), **dict(zip(kwargs, _tensors(kwargs.values())))))
+            named = {n: _tensor(a) for n, a in kwargs.items()}
+            return unwrapped(define(*[_tensor(a) for a in args], **named))
 
     return Entry(run, names)
 
@@ -70,10 +71,6 @@ class ours(TorchDispatchMode):
 
 def _as_ours(t: torch.Tensor) -> torch.Tensor:
     return t if isinstance(t, Tensor) or t.device.type == "meta" else tensor(copied(t))
-
-
-def _tensors(args: Any) -> list[Any]:
-    return [_tensor(a) for a in args]
 
 
 def _tensor(a: Any) -> Any:

@@ -26,7 +26,17 @@ from ._dtypes import exact_dtype, jax_dtype
 from ._lift import named_payloads, payload_of
 from ._static import frozen, thawed
 from ._tensor import Tensor, geometry_of, placed, tensor
-from ._views import Geometry, Place, Root, View, gather, geometry, put_by_places, row_by_row, strided
+from ._views import (
+    Geometry,
+    Place,
+    Root,
+    View,
+    gather,
+    geometry,
+    put_by_places,
+    row_by_row,
+    strided,
+)
 
 aten = torch.ops.aten
 _SAME = (aten.detach, aten.alias, aten.lift_fresh, aten.lift)
@@ -68,7 +78,9 @@ def _same(structured: bool, args: Any, kwargs: Any) -> Any:
     return placed(t._place, geometry_of(t), structured)
 
 
-def _view(op: OpOverload, parent: Place, here: Geometry, shape: Geometry, given: dict[str, Any]) -> View:
+def _view(
+    op: OpOverload, parent: Place, here: Geometry, shape: Geometry, given: dict[str, Any]
+) -> View:
     packet, storage = op.overloadpacket, parent.storage
     numbers = _NUMBERS.get(op)
     if numbers is not None:
@@ -89,7 +101,9 @@ def _ways(op: OpOverload, here: Geometry, shape: Geometry, given: dict[str, Any]
         return partial(_reshaped, size=shape.size), partial(_put_reshaped, size=here.size)
     if packet is aten.permute:
         order = tuple(d % rank for d in given["dims"])
-        return partial(_permuted, order=order), partial(_put_permuted, order=tuple(np.argsort(order).tolist()))
+        return partial(_permuted, order=order), partial(
+            _put_permuted, order=tuple(np.argsort(order).tolist())
+        )
     if (packet is aten.t and rank == 2) or (op is aten.transpose.int and rank):
         order = _swapped(rank, given.get("dim0", 0), given.get("dim1", 1))
         return partial(_permuted, order=order), partial(_put_permuted, order=order)

@@ -92,7 +92,8 @@ class View:
         value: Any = None,
     ) -> None:
         self._parent, self._get, self._put, self.storage = parent, get, put, storage
-        self.root, self.depth = parent.root, 0
+        self.root: Root = parent.root
+        self.depth = 0
         self._kept = (-1 if value is None else self.root.version, value)
 
     def read(self) -> Any:
@@ -126,12 +127,14 @@ class Geometry(NamedTuple):
         """How many entries a storage must have."""
         if 0 in self.size:
             return 0
-        return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True))
+        return (
+            self.offset + 1 + sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True))
+        )
 
 
 @functools.lru_cache(8192)
-def geometry(op: Any, base: Geometry, args: Any, kwargs: Any) -> Geometry | tuple[Geometry, ...]:
-    """Sizes and strides of a view, asked of torch once; torch's own errors for bad arguments."""
+def geometry(op: Any, base: Geometry, args: Any, kwargs: Any) -> Any:
+    """The `Geometry` of a view, or those of several, asked of torch once; its own errors too."""
     with torch.utils._python_dispatch._disable_current_modes():
         memory = torch.empty(max(base.extent, base.offset), dtype=base.dtype, device="meta")
         whole = memory.as_strided(base.size, base.stride, base.offset)
@@ -180,7 +183,9 @@ def check_distinct(like: Geometry) -> None:
         reach += stride * (n - 1)
     else:
         return
-    index = np.ravel(sum(np.ix_(*[np.arange(n) * s for n, s in zip(like.size, like.stride, strict=True)])))
+    index = np.ravel(
+        sum(np.ix_(*[np.arange(n) * s for n, s in zip(like.size, like.stride, strict=True)]))
+    )
     if np.unique(index).size < index.size:
         raise AliasError(
             message(
@@ -208,5 +213,9 @@ def gather(base: jax.Array, where: Any, size: tuple[int, ...]) -> jax.Array:
 def scatter(base: jax.Array, part: jax.Array, where: Any, size: tuple[int, ...]) -> jax.Array:
     """The whole, with a part of it replaced."""
     index = _index(where, size)
-    flat = base.ravel().at[index].set(part.astype(base.dtype), mode="promise_in_bounds", unique_indices=True)
+    flat = (
+        base.ravel()
+        .at[index]
+        .set(part.astype(base.dtype), mode="promise_in_bounds", unique_indices=True)
+    )
     return flat.reshape(base.shape)

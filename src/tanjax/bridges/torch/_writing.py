@@ -28,7 +28,11 @@ from ._tensor import Tensor, wrapped
 def writing(op: OpOverload) -> Callable[..., Any]:
     """The plan of an operation that writes into arguments."""
     functional = functional_of(op)
-    if functional is not None and dense_entry(functional) is None and definition(functional) is None:
+    if (
+        functional is not None
+        and dense_entry(functional) is None
+        and definition(functional) is None
+    ):
         functional = None
     if functional is None and dense_entry(op) is None:
         return _defined(op)
