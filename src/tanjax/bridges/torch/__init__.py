@@ -1,8 +1,20 @@
 """PyTorch on the same rules: tensors over our arrays, torch's autograd, its modules and graphs."""
 
-from . import ops as _ops
-from ._conversions import from_jax as from_jax, from_torch as from_torch, to_jax as to_jax, to_torch as to_torch
-from ._dispatch import dispatch as _dispatch
+from tanjax.bridges._missing import missing as _missing
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as _error:
+    raise _missing("torch", "torch") from _error
+
+from . import ops as ops
+from ._conversions import (
+    from_jax as from_jax,
+    from_torch as from_torch,
+    to_jax as to_jax,
+    to_torch as to_torch,
+)
+from ._dispatch import dispatch as dispatch
 from ._dtypes import DtypeError as DtypeError
 from ._keys import random_key as random_key
 from ._lift import LiftWarning as LiftWarning

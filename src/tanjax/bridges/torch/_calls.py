@@ -46,6 +46,8 @@ class _Decomposed:
         except jax.errors.ConcretizationTypeError:
             self._kernel = self._eager
             return self._kernel(*args, **kwargs)
+        except RecursionError:  # torch defines it, in the end, by itself: its kernel is in C++
+            raise no_rule(self._kernel.op) from None
 
 
 @remembered
@@ -54,11 +56,15 @@ def structured_call_of(op: OpOverload) -> Callable[..., Any]:
     kernels = {types: Kernel(op, entry) for types, entry in structured_entries(op)}
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        arrays = [a for a in (*args, *kwargs.values()) if isinstance(a, jax.Array) or is_structured(a)]
+        arrays = [
+            a for a in (*args, *kwargs.values()) if isinstance(a, jax.Array) or is_structured(a)
+        ]
         kernel = kernels.get(tuple(type(a) if is_structured(a) else Dense for a in arrays))
         if kernel is not None:
             return kernel(*args, **kwargs)
-        return call_of(op)(*[_dense(op, a) for a in args], **{n: _dense(op, a) for n, a in kwargs.items()})
+        return call_of(op)(
+            *[_dense(op, a) for a in args], **{n: _dense(op, a) for n, a in kwargs.items()}
+        )
 
     return call
 

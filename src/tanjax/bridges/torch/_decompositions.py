@@ -16,7 +16,8 @@ from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ._lift import copied, quietly
+from ._lift import quietly
+from ._plain import copied
 from ._registry import Entry
 from ._tensor import Tensor, tensor, unwrapped
 
@@ -54,7 +55,8 @@ def decomposed(op: OpOverload) -> Entry | None:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         with torch._C._AutoDispatchBelowAutograd(), quietly(), ours():
-            return unwrapped(define(*_tensors(args), **dict(zip(kwargs, _tensors(kwargs.values())))))
+            named = {n: _tensor(a) for n, a in kwargs.items()}
+            return unwrapped(define(*[_tensor(a) for a in args], **named))
 
     return Entry(run, names)
 
@@ -69,10 +71,6 @@ class ours(TorchDispatchMode):
 
 def _as_ours(t: torch.Tensor) -> torch.Tensor:
     return t if isinstance(t, Tensor) or t.device.type == "meta" else tensor(copied(t))
-
-
-def _tensors(args: Any) -> list[Any]:
-    return [_tensor(a) for a in args]
 
 
 def _tensor(a: Any) -> Any:

@@ -115,5 +115,3 @@ def settled(out: Any) -> Any:
     if getattr(out, "weak_type", False):
         return jax.lax.convert_element_type(out, jnp.result_type(out))
     return out
-
-

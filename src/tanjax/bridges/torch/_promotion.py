@@ -54,7 +54,7 @@ def result_dtype(*operands: Any) -> np.dtype[Any]:
     return jax.dtypes.canonicalize_dtype(best)
 
 
-def promoted(*operands: Any, floating: bool = False) -> tuple[jax.Array, ...]:
+def promoted(*operands: Any, floating: bool = False) -> tuple[Any, ...]:
     """Operands as arrays of one dtype, that of torch's result; `floating`: integers become floats.
 
     `None` stays `None`.
@@ -80,7 +80,9 @@ def _of_number(x: Any) -> np.dtype[Any]:
     if isinstance(x, complex):
         return _complex(default_float())
     kind = category(x.dtype)
-    return (np.dtype(np.bool_), np.dtype(np.int64), default_float(), _complex(default_float()))[kind]
+    return (np.dtype(np.bool_), np.dtype(np.int64), default_float(), _complex(default_float()))[
+        kind
+    ]
 
 
 def _joined(dtypes: list[np.dtype[Any]]) -> np.dtype[Any]:

@@ -25,7 +25,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from tanjax._errors import NoRuleError, RegistrationError, message
 
-Op = OpOverload | OpOverloadPacket
+Op = Any  # OpOverload or OpOverloadPacket
 
 
 class Entry(NamedTuple):
@@ -70,7 +70,7 @@ def implements(
         entry = Entry(function, frozenset(static), eager)
         for op in ops:
             _check(op, types)
-            (STRUCTURED.setdefault(op, {}) if types else DENSE)[types if types else op] = entry  # type: ignore[index]
+            (STRUCTURED.setdefault(op, {}) if types else DENSE)[types if types else op] = entry
         _forget()
         return function
 

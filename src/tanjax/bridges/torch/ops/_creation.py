@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import torch
 
 from .._dtypes import default_float
-from .._promotion import category, floating, jax_dtype
+from .._promotion import category, jax_dtype
 from .._registry import implements
-from ._tools import aten, needs, no_meaning, number_kind, prims
+from ._tools import aten, number_kind, prims
 
 Dtype = torch.dtype | None
 
@@ -79,16 +79,12 @@ def ones_like(self: jax.Array, *, dtype: Dtype = None, **_: Any) -> jax.Array:
 
 
 @implements(aten.full_like, prims.full_like)
-def full_like(
-    self: jax.Array, fill_value: Any, *, dtype: Dtype = None, **_: Any
-) -> jax.Array:
+def full_like(self: jax.Array, fill_value: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
     return jnp.full(self.shape, fill_value, _of(dtype, self.dtype))
 
 
 @implements(aten.new_zeros, aten.new_empty)
-def new_zeros(
-    self: jax.Array, size: Sequence[int], *, dtype: Dtype = None, **_: Any
-) -> jax.Array:
+def new_zeros(self: jax.Array, size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> jax.Array:
     return jnp.zeros(size, _of(dtype, self.dtype))
 
 
@@ -157,9 +153,7 @@ def _sequence(length: int, start: Any, step: Any, dtype: Any) -> jax.Array:
 
 
 @implements(aten.linspace)
-def linspace(
-    start: Any, end: Any, steps: int, *, dtype: Dtype = None, **_: Any
-) -> jax.Array:
+def linspace(start: Any, end: Any, steps: int, *, dtype: Dtype = None, **_: Any) -> jax.Array:
     """`steps` numbers from `start` to `end`, both included; each half from the nearer end."""
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")

@@ -12,14 +12,16 @@ import jax
 import torch
 
 from .._registry import Entry, dense_entry, implements
+from . import _binary, _pointwise, _ternary  # noqa: F401  # their entries are read below
 from ._creation import converted
 from ._reductions import amax, vector_norm
 from ._tools import aten
 
 UNARY = (
-    "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 "
-    "neg reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc zero clone"
-).split()
+    *("abs", "acos", "asin", "atan", "ceil", "clone", "cos", "cosh", "erf", "erfc", "exp", "expm1"),
+    *("floor", "frac", "lgamma", "log", "log10", "log1p", "log2", "neg", "reciprocal", "round"),
+    *("rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "zero"),
+)
 BINARY = ("add", "sub", "mul", "div", "clamp_max", "clamp_min", "maximum", "minimum", "pow")
 Arrays = Sequence[jax.Array]
 
@@ -86,7 +88,5 @@ for _name in ("addcmul", "addcdiv"):
 
 
 @implements(aten._foreach_norm, static=("ord",))
-def foreach_norm(
-    self: Arrays, ord: float = 2, dtype: torch.dtype | None = None
-) -> list[jax.Array]:
+def foreach_norm(self: Arrays, ord: float = 2, dtype: torch.dtype | None = None) -> list[jax.Array]:
     return [vector_norm(x if dtype is None else converted(x, dtype), ord) for x in self]

@@ -164,7 +164,9 @@ def var(
 ) -> jax.Array:
     axes = tuple(range(inp.ndim)) if dims is None else tuple(dims)
     off = inp - jnp.mean(inp, axis=axes, keepdims=True)
-    total = jnp.sum((off * jnp.conj(off)).real if category(inp.dtype) == 3 else off * off, axis=axes)
+    total = jnp.sum(
+        (off * jnp.conj(off)).real if category(inp.dtype) == 3 else off * off, axis=axes
+    )
     count = float(math.prod(inp.shape[a] for a in axes))
     return total / jnp.asarray(jnp.maximum(count - correction, 0), total.dtype)
 

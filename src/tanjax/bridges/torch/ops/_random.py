@@ -121,7 +121,9 @@ def normal_around(mean: jax.Array, std: Any = 1.0, **_: Any) -> jax.Array:
 @implements(aten.normal.float_Tensor, aten.normal.Tensor_Tensor)
 def normal_spread(mean: Any, std: jax.Array, **_: Any) -> jax.Array:
     shape = jnp.broadcast_shapes(jnp.shape(mean), std.shape)
-    return _normal(shape, getattr(mean, "dtype", std.dtype) if jnp.ndim(mean) else std.dtype, mean, std)
+    return _normal(
+        shape, getattr(mean, "dtype", std.dtype) if jnp.ndim(mean) else std.dtype, mean, std
+    )
 
 
 def _normal(shape: tuple[int, ...], dtype: Any, mean: Any, std: Any) -> jax.Array:
@@ -164,9 +166,7 @@ def bernoulli_like(self: jax.Array, p: Any = 0.5, **_: Any) -> jax.Array:
 
 
 @implements(aten.native_dropout, static=("p",))
-def native_dropout(
-    input: jax.Array, p: float, train: bool | None
-) -> tuple[jax.Array, jax.Array]:
+def native_dropout(input: jax.Array, p: float, train: bool | None) -> tuple[jax.Array, jax.Array]:
     """The input with each element kept with probability `1 - p`, and then larger; the mask."""
     if train is False or p == 0:
         return input, jnp.ones(input.shape, jnp.bool_)
