@@ -3,6 +3,7 @@
 from . import (
     _arranging as _arranging,
     _attention as _attention,
+    _binary as _binary,
     _convolution as _convolution,
     _distances as _distances,
     _factorizations as _factorizations,
@@ -14,10 +15,12 @@ from . import (
     _matmul as _matmul,
     _norms as _norms,
     _padding as _padding,
+    _pointwise as _pointwise,
     _pooling as _pooling,
     _resampling as _resampling,
     _scatters as _scatters,
     _shapes as _shapes,
     _sorting as _sorting,
+    _special as _special,
     _unique as _unique,
 )

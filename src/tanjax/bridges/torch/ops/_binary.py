@@ -1,0 +1,354 @@
+"""Pointwise functions of two tensors or a tensor and a number.
+
+Both operands take the dtype of torch's result first (`promoted`). A quotient of integers that is
+no true division is checked for a divisor of 0 where its values are known; under a trace it cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy import special
+
+from .._promotion import category, is_number, promoted, result_dtype
+from .._registry import implements
+from ._special import zeta
+from ._tools import KINDS, aten, needs, no_meaning, number_kind, operations, prims, register
+
+Binary = Callable[[jax.Array, jax.Array], jax.Array]
+
+
+# Sums and products.
+def _scaled(name: str, other: jax.Array, alpha: Any) -> jax.Array:
+    """`alpha * other`; a factor of a kind that the tensors have not is refused."""
+    kind, own = number_kind(alpha), category(other.dtype)
+    if kind > max(own, 1) or (kind == 0 and own):
+        raise no_meaning(f"{name} with an alpha that is {KINDS[kind]}", other.dtype)
+    known_one = isinstance(alpha, int) and alpha == 1
+    return other if known_one else other * jnp.asarray(alpha, other.dtype)
+
+
+@implements(*operations("add"))
+def add(self: Any, other: Any, *, alpha: Any = 1) -> jax.Array:
+    self, other = promoted(self, other)
+    return self + _scaled("add", other, alpha)
+
+
+@implements(*operations("sub"))
+def sub(self: Any, other: Any, *, alpha: Any = 1) -> jax.Array:
+    needs("sub", (1, 2, 3), self, other)
+    self, other = promoted(self, other)
+    return self - _scaled("sub", other, alpha)
+
+
+@implements(aten.rsub)
+def rsub(self: Any, other: Any, *, alpha: Any = 1) -> jax.Array:
+    return sub(other, self, alpha=alpha)
+
+
+@implements(*operations("mul"))
+def mul(self: Any, other: Any) -> jax.Array:
+    self, other = promoted(self, other)
+    return self * other
+
+
+# Quotients.
+@implements(aten.div.Tensor, aten.div.Scalar)
+def div(self: Any, other: Any) -> jax.Array:
+    self, other = promoted(self, other, floating=True)
+    return self / other
+
+
+@implements(prims.div)
+def quotient(self: jax.Array, other: jax.Array) -> jax.Array:
+    """That of prims: of integers, towards 0."""
+    return self / other if category(self.dtype) > 1 else jax.lax.div(self, other)
+
+
+def floored(self: jax.Array, other: jax.Array) -> jax.Array:
+    """The quotient towards -∞. Of floats from the exact remainder, which `floor(a / b)` rounds."""
+    if category(self.dtype) < 2:
+        return jnp.floor_divide(self, other)
+    rest = jax.lax.rem(self, other)
+    whole = (self - rest) / other
+    whole = jnp.where((rest != 0) & ((other < 0) != (rest < 0)), whole - 1, whole)
+    below = jnp.floor(whole)
+    near = jnp.where(whole - below > 0.5, below + 1, below)
+    near = jnp.where(whole == 0, jnp.copysign(jnp.zeros_like(whole), self / other), near)
+    return jnp.where(other == 0, self / other, near)
+
+
+def _truncated(self: jax.Array, other: jax.Array) -> jax.Array:
+    if category(self.dtype) < 2:
+        return jax.lax.div(self, other)
+    return jnp.trunc(self / other)
+
+
+def _remainder(self: jax.Array, other: jax.Array) -> jax.Array:
+    rest = jax.lax.rem(self, other)
+    return jnp.where((rest != 0) & ((rest < 0) != (other < 0)), rest + other, rest)
+
+
+def _checked(name: str, function: Binary) -> Callable[[Any, Any], jax.Array]:
+    """A quotient that refuses an integer divisor of 0, which has no value."""
+    inner = jax.jit(lambda a, b: function(*jnp.broadcast_arrays(*promoted(a, b))))
+
+    def entry(self: Any, other: Any) -> jax.Array:
+        kind = category(result_dtype(self, other))
+        if kind not in (1, 2):
+            raise no_meaning(name, KINDS[kind])
+        whole = all(number_kind(x) < 2 for x in (self, other))
+        if whole and not isinstance(other, jax.core.Tracer) and not jnp.all(other != 0):
+            raise RuntimeError("ZeroDivisionError: division of integers by 0.")
+        return inner(self, other)
+
+    return entry
+
+
+floor_divide = _checked("floor_divide", floored)
+trunc_divide = _checked("div", _truncated)
+remainder = _checked("remainder", _remainder)
+fmod = _checked("fmod", jax.lax.rem)
+implements(aten.floor_divide, eager=True)(floor_divide)
+implements(*operations("remainder"), eager=True)(remainder)
+implements(*operations("fmod"), eager=True)(fmod)
+
+
+@implements(aten.div.Tensor_mode, aten.div.Scalar_mode, eager=True)
+def div_mode(self: Any, other: Any, *, rounding_mode: str | None) -> jax.Array:
+    if rounding_mode is None:
+        return div(self, other)
+    if rounding_mode not in ("trunc", "floor"):
+        raise RuntimeError(
+            "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
+            f"'{rounding_mode}'"
+        )
+    return (trunc_divide if rounding_mode == "trunc" else floor_divide)(self, other)
+
+
+# Powers.
+@implements(*operations("pow"), static=("exponent",))
+def pow_(self: Any, exponent: Any) -> jax.Array:
+    """`self ** exponent`; a known exponent is a product or a root, exact as in torch."""
+    if isinstance(exponent, int) and exponent < 0 and _is_whole(self):
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+    base, power = promoted(self, exponent)
+    if base.dtype == jnp.bool_:
+        raise no_meaning("pow", base.dtype)
+    if category(base.dtype) < 2:
+        return _integer_power(base, power)
+    if is_number(exponent) and not isinstance(exponent, (jax.core.Tracer, complex)):
+        known = float(exponent)
+        if known == 0.5:
+            return jnp.sqrt(base)
+        if known.is_integer() and abs(known) <= 4:
+            return jax.lax.integer_pow(base, int(known))
+    return jnp.power(base, power)
+
+
+def _is_whole(x: Any) -> bool:
+    return number_kind(x) < 2
+
+
+def _integer_power(base: jax.Array, power: jax.Array) -> jax.Array:
+    """By squaring; to a negative power 1, -1 or 0."""
+    result = jnp.power(base, jnp.where(power < 0, 0, power) if power.dtype.kind == "i" else power)
+    if power.dtype.kind == "u":
+        return result
+    odd = power % 2 != 0
+    small = jnp.where(base == 1, 1, jnp.where(base == -1, jnp.where(odd, -1, 1), 0))
+    return jnp.where(power < 0, small.astype(result.dtype), result)
+
+
+@implements(aten.float_power, static=("exponent",))
+def float_power(self: Any, exponent: Any) -> jax.Array:
+    """In float64 or complex128, whatever the operands have."""
+    wide = jnp.complex128 if 3 in (number_kind(self), number_kind(exponent)) else jnp.float64
+    return jnp.power(jnp.asarray(self, wide), jnp.asarray(exponent, wide))
+
+
+# Comparisons.
+def _comparison(kinds: tuple[int, ...]) -> Callable[[str, Binary], Callable[..., jax.Array]]:
+    def make(name: str, function: Binary) -> Callable[..., jax.Array]:
+        def entry(self: Any, other: Any) -> jax.Array:
+            needs(name, kinds, self, other)
+            return function(*promoted(self, other))
+
+        return entry
+
+    return make
+
+
+register({"eq": jnp.equal, "ne": jnp.not_equal}, _comparison((0, 1, 2, 3)))
+register(
+    {"ge": jnp.greater_equal, "gt": jnp.greater, "le": jnp.less_equal, "lt": jnp.less},
+    _comparison((0, 1, 2)),
+)
+register({"maximum": jnp.maximum, "minimum": jnp.minimum}, _comparison((0, 1, 2)))
+register({"fmax": jnp.fmax, "fmin": jnp.fmin}, _comparison((0, 1, 2)))
+
+
+def _logical(name: str, function: Binary) -> Callable[..., jax.Array]:
+    def entry(self: Any, other: Any) -> jax.Array:
+        return function(*(jnp.asarray(x) != 0 for x in (self, other)))
+
+    return entry
+
+
+register(
+    {
+        "logical_and": jnp.logical_and,
+        "logical_or": jnp.logical_or,
+        "logical_xor": jnp.logical_xor,
+    },
+    _logical,
+)
+
+
+# Bits.
+def _bitwise(kinds: tuple[int, ...]) -> Callable[[str, Binary], Callable[..., jax.Array]]:
+    def make(name: str, function: Binary) -> Callable[..., jax.Array]:
+        def entry(self: Any, other: Any) -> jax.Array:
+            self, other = promoted(self, other)
+            needs(name, kinds, self)
+            return function(self, other)
+
+        return entry
+
+    return make
+
+
+def _shift(function: Binary, left: bool) -> Binary:
+    """A shift by more bits than there are, or by fewer than none, moves all of them out."""
+
+    def shift(a: jax.Array, b: jax.Array) -> jax.Array:
+        bits = jnp.iinfo(a.dtype).bits
+        beyond = (b < 0) | (b >= bits)
+        if left or a.dtype.kind == "u":
+            return jnp.where(beyond, 0, function(a, jnp.where(beyond, 0, b)))
+        return function(a, jnp.where(beyond, bits - 1, b))
+
+    return shift
+
+
+_SHL = _shift(jnp.left_shift, True)
+_SHR = _shift(jnp.right_shift, False)
+register(
+    {"bitwise_and": jnp.bitwise_and, "bitwise_or": jnp.bitwise_or, "bitwise_xor": jnp.bitwise_xor},
+    _bitwise((0, 1)),
+)
+register(
+    {
+        "bitwise_left_shift": _SHL,
+        "bitwise_right_shift": _SHR,
+        "__lshift__": _SHL,
+        "__rshift__": _SHR,
+        "shift_left": _SHL,
+        "shift_right_arithmetic": _SHR,
+    },
+    _bitwise((1,)),
+)
+register({"gcd": jnp.gcd, "lcm": jnp.lcm}, _bitwise((1,)))
+
+
+# Functions of two floats.
+def _of_floats(integers: bool) -> Callable[[str, Binary], Callable[..., jax.Array]]:
+    """`integers`: they become floats; otherwise they are refused."""
+
+    def make(name: str, function: Binary) -> Callable[..., jax.Array]:
+        def entry(self: Any, other: Any) -> jax.Array:
+            self, other = promoted(self, other, floating=integers)
+            needs(name, (2,), self)
+            return function(self, other)
+
+        return entry
+
+    return make
+
+
+def xlogy(x: jax.Array, y: jax.Array) -> jax.Array:
+    """`x log y`, 0 where `x` is 0, NaN where `y` is."""
+    product = x * jnp.log(jnp.where(x == 0, 1, y))
+    return jnp.where(jnp.isnan(y), y, product)
+
+
+def _xlog1py(x: jax.Array, y: jax.Array) -> jax.Array:
+    product = x * jnp.log1p(jnp.where(x == 0, 0, y))
+    return jnp.where(jnp.isnan(y), y, product)
+
+
+register(
+    {
+        "atan2": jnp.arctan2,
+        "copysign": jnp.copysign,
+        "xlogy": xlogy,
+        "special_xlog1py": _xlog1py,
+        "special_zeta": zeta,
+        "zeta": zeta,
+    },
+    _of_floats(True),
+)
+register(
+    {
+        "hypot": jnp.hypot,
+        "igamma": special.gammainc,
+        "igammac": special.gammaincc,
+        "logaddexp2": jnp.logaddexp2,
+        "nextafter": jnp.nextafter,
+    },
+    _of_floats(False),
+)
+
+
+@implements(aten.logaddexp)
+def logaddexp(self: Any, other: Any) -> jax.Array:
+    self, other = promoted(self, other)
+    needs("logaddexp", (2, 3), self)
+    if category(self.dtype) == 2:
+        return jnp.logaddexp(self, other)
+    above = self.real >= other.real  # an imaginary part is not brought back into ±π
+    most, least = jnp.where(above, self, other), jnp.where(above, other, self)
+    return most + jnp.log1p(jnp.exp(least - most))
+
+
+@implements(aten.ldexp)
+def ldexp(self: Any, other: Any) -> jax.Array:
+    """`self * 2**other`."""
+    self, other = promoted(self, other, floating=True)
+    return self * jnp.exp2(other)
+
+
+@implements(aten.heaviside)
+def heaviside(self: jax.Array, values: jax.Array) -> jax.Array:
+    """0, `values` or 1: below, at, and above 0."""
+    if self.dtype != values.dtype or category(self.dtype) == 3:
+        raise no_meaning("heaviside of tensors with different dtypes, or complex ones", self.dtype)
+    above = jnp.where(self > 0, 1, 0).astype(self.dtype)
+    return jnp.where(self == 0, values, jnp.where(jnp.isnan(self), 0, above).astype(self.dtype))
+
+
+@implements(aten.complex)
+def complex_(real: jax.Array, imag: jax.Array) -> jax.Array:
+    needs("complex", (2,), real, imag)
+    real, imag = jnp.broadcast_arrays(*promoted(real, imag))
+    return jax.lax.complex(real, imag)
+
+
+@implements(aten.polar)
+def polar(abs: jax.Array, angle: jax.Array) -> jax.Array:
+    needs("polar", (2,), abs, angle)
+    abs, angle = jnp.broadcast_arrays(*promoted(abs, angle))
+    return jax.lax.complex(abs * jnp.cos(angle), abs * jnp.sin(angle))
+
+
+@implements(aten.isin)
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> jax.Array:
+    elements, test_elements = promoted(elements, test_elements)
+    needs("isin", (1, 2), elements)
+    found = (elements[..., None] == test_elements.reshape(-1)).any(axis=-1)
+    return ~found if invert else found

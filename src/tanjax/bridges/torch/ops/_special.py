@@ -1,0 +1,74 @@
+"""Special functions that JAX has not, or not on the whole line where torch has them."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+from jax.scipy import special
+
+from .._promotion import floating
+from .._registry import implements
+from ._tools import aten, needs
+
+
+def erfcx(x: jax.Array) -> jax.Array:
+    """`exp(x²) erfc(x)`; from 5 on the continued fraction, since the factors leave the range."""
+    near = jnp.where(x < 5, x, 0)
+    far = jnp.where(x < 5, 5, x)
+    fraction = jnp.zeros_like(x)
+    for k in range(60, 0, -1):
+        fraction = (k / 2) / (far + fraction)
+    tail = 1 / ((far + fraction) * jnp.asarray(jnp.sqrt(jnp.pi), x.dtype))
+    return jnp.where(x < 5, jnp.exp(near * near) * special.erfc(near), tail)
+
+
+def zeta(x: jax.Array, q: jax.Array) -> jax.Array:
+    """Hurwitz' zeta; left of 0, where its terms have a sign only for whole `x`, moved right."""
+    x, q = jnp.broadcast_arrays(x, q)
+    moved = (q < 0) & (q != jnp.floor(q)) & (x == jnp.floor(x)) & (x > 1)
+
+    def unfinished(state: tuple[jax.Array, jax.Array]) -> jax.Array:
+        return (moved & (state[0] < 0)).any()
+
+    def step(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        at, total = state
+        below = moved & (at < 0)
+        term = jnp.where(below, jnp.where(below, at, 1) ** -x, 0)
+        return at + below.astype(at.dtype), total + term
+
+    right, head = jax.lax.while_loop(unfinished, step, (q, jnp.zeros_like(q)))
+    value = head + special.zeta(x, jnp.where(right > 0, right, 1))
+    value = jnp.where((q <= 0) & ~moved, jnp.where(q == jnp.floor(q), jnp.inf, jnp.nan), value)
+    return jnp.where(x < 1, jnp.nan, jnp.where(x == 1, jnp.inf, value))
+
+
+@implements(aten.polygamma)
+def polygamma(n: int, self: jax.Array) -> jax.Array:
+    """The `n`-th derivative of digamma."""
+    needs("polygamma", (0, 1, 2), self)
+    if n < 0:
+        raise RuntimeError("polygamma(n, x) does not support negative n.")
+    return _polygamma(n, floating(self))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _polygamma(n: int, x: jax.Array) -> jax.Array:
+    if n == 0:
+        return special.digamma(x)
+    if n > 1:
+        return (-1) ** (n + 1) * math.factorial(n) * zeta(jnp.full_like(x, n + 1), x)
+    # By reflection on the left half.
+    left = x <= 0
+    right = special.polygamma(1, jnp.where(left, 1 - x, x))
+    turn = jnp.pi / jnp.sin(jnp.pi * (x - jnp.round(x)))
+    return jnp.where(left, turn * turn - right, right)
+
+
+@_polygamma.defjvp
+def _polygamma_slope(
+    n: int, primals: tuple[jax.Array], tangents: tuple[jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    return _polygamma(n, *primals), _polygamma(n + 1, *primals) * tangents[0]

@@ -1,0 +1,86 @@
+"""What the tables of entries share: names to operations, kinds of dtypes, dims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import torch
+
+from tanjax._errors import NoRuleError, message
+
+from .._promotion import category, is_number
+from .._registry import implements
+
+aten = torch.ops.aten
+prims = torch.ops.prims
+KINDS = ("bool", "integer", "float", "complex")
+
+
+def operations(name: str) -> tuple[Any, ...]:
+    """The operations of a name: ATen's, and prims' where it has one."""
+    found = tuple(getattr(space, name) for space in (aten, prims) if hasattr(space, name))
+    if not found:
+        raise AttributeError(f"neither aten nor prims has an operation {name}")
+    return found
+
+
+def register(table: dict[str, Callable[..., Any]], make: Callable[..., Callable[..., Any]]) -> None:
+    """Register `make(name, function)` for each name of a table, in ATen and in prims."""
+    for name, function in table.items():
+        implements(*operations(name))(make(name, function))
+
+
+def no_meaning(op: str, dtype: Any, hint: str = "") -> NoRuleError:
+    """The error for an operation that torch does not define for a dtype."""
+    return NoRuleError(message(f"{op} is not defined for {dtype}.", hint=hint))
+
+
+def needs(op: str, kinds: Sequence[int], *operands: Any) -> None:
+    """Refuse operands of other kinds (0 bool, 1 integer, 2 float, 3 complex)."""
+    for x in operands:
+        if not is_number(x) and category(x.dtype) not in kinds:
+            hint = f"convert to {' or '.join(KINDS[k] for k in kinds)} first."
+            raise no_meaning(op, x.dtype, hint)
+
+
+def number_kind(x: Any) -> int:
+    """The kind of a Python number or a traced one."""
+    for kind, cls in enumerate((bool, int, float, complex)):
+        if isinstance(x, cls):
+            return kind
+    return category(x.dtype)
+
+
+def axis_of(dim: int, ndim: int) -> int:
+    """A dim as an axis ≥ 0; an array without axes has one, 0. **Raises:** `IndexError`."""
+    bound = max(ndim, 1)
+    if not -bound <= dim < bound:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], "
+            f"but got {dim})"
+        )
+    return dim % bound
+
+
+def axes_of(dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """Dims as axes that an array has; `None` and no dims at all mean every axis."""
+    if dim is None or (not isinstance(dim, int) and len(dim) == 0):
+        return tuple(range(ndim))
+    axes = [axis_of(d, ndim) for d in ([dim] if isinstance(dim, int) else dim)]
+    for axis in axes:
+        if axes.count(axis) > 1:
+            raise RuntimeError(f"dim {axis} appears multiple times in the list of dims")
+    return tuple(axes) if ndim else ()
+
+
+def gradient_of(forward: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """The entry of `f_backward(grad_output, self, ...)`: the pullback of `forward`."""
+
+    def backward(grad_output: jax.Array, self: jax.Array, *args: Any, **kwargs: Any) -> jax.Array:
+        _, pullback = jax.vjp(lambda x: forward(x, *args, **kwargs), self)
+        (gradient,) = pullback(grad_output.astype(self.dtype))
+        return gradient
+
+    return backward
