@@ -1,4 +1,4 @@
-"""The loss of all alignments of a sequence with a shorter one (connectionist temporal classification).
+"""The loss of all alignments of a sequence with a shorter one: torch's `ctc_loss`.
 
 Graves et al. 2006. Torch differentiates it as a function of what `log_softmax` is given: its
 gradient for `log_probs` has the probabilities added, which that function's pullback takes away.
@@ -40,9 +40,7 @@ def _losses(
     before = jnp.pad(states, ((0, 0), (2, 0)), constant_values=blank)[:, :width]
     skips = (states != blank) & (states != before)
     seen = jnp.take_along_axis(log_probs, jnp.broadcast_to(states, (steps, batch, width)), 2)
-    reached = (jnp.arange(width, dtype=jnp.int32) < 2) & (
-        jnp.arange(width, dtype=jnp.int32) < 2 * lengths[:, None] + 1
-    )
+    reached = jnp.arange(width, dtype=jnp.int32) < jnp.minimum(2, 2 * lengths[:, None] + 1)
 
     def step(alpha: Array, now: Array) -> tuple[Array, Array]:
         one = jnp.pad(alpha, ((0, 0), (1, 0)), constant_values=never)[:, :width]
@@ -63,7 +61,8 @@ def _losses(
 
 
 def _sizes(input_lengths: Any, target_lengths: Any) -> tuple[Any, Any]:
-    return tuple(jnp.asarray(np.asarray(n), jnp.int32) for n in (input_lengths, target_lengths))
+    inputs, lengths = np.asarray(input_lengths), np.asarray(target_lengths)
+    return jnp.asarray(inputs, jnp.int32), jnp.asarray(lengths, jnp.int32)
 
 
 @implements(aten._ctc_loss, eager=True)

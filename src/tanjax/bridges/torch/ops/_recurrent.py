@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -66,7 +67,7 @@ def mkldnn_rnn_layer_backward(
     *flags: Any,
 ) -> tuple[Array, ...]:
     given = (input, weight1, weight2, weight3, weight4, hx_, cx_tmp)
-    values, pullback = jax.vjp(lambda *given: _lstm(*given, reverse), *given)
+    values, pullback = jax.vjp(functools.partial(_lstm, reverse=reverse), *given)
     grads = (grad_output, grad_hy, grad_cy)
     full = [
         jnp.zeros_like(v) if g is None else g.reshape(v.shape)
