@@ -24,7 +24,7 @@ from tanjax._errors import AliasError, message
 from ._calls import call_of, structured_call_of
 from ._dtypes import exact_dtype, jax_dtype
 from ._lift import named_payloads, payload_of
-from ._static import frozen, thawed
+from ._static import frozen
 from ._tensor import Tensor, geometry_of, placed, tensor
 from ._views import (
     Geometry,
@@ -221,8 +221,8 @@ def _as_strided(base: Tensor, size: Any, stride: Any, storage_offset: int | None
         )
     if shape.extent > storage.read().size:
         raise RuntimeError(
-            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} are out of "
-            f"bounds for storage of {storage.read().size} entries"
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} are "
+            f"out of bounds for storage of {storage.read().size} entries"
         )
     return placed(strided(storage, shape), shape)
 

@@ -23,10 +23,11 @@ import numpy as np
 import torch
 from jax import lax
 
-from tanjax._compat import trace_state
+from tanjax._compat import get_opaque_trace_state
 from tanjax._errors import AliasError, message
 
 from ._plain import TensorError
+from ._saving import loaded, saved
 from ._static import thawed
 
 _WRITING = threading.RLock()  # two threads may write two parts of one memory
@@ -39,7 +40,7 @@ class Root:
 
     def __init__(self, value: Any, fixed: str = "") -> None:
         self._value, self.version, self.fixed = value, 0, fixed
-        self._made = trace_state()
+        self._made = get_opaque_trace_state()
 
     depth = 0  # of the chain of views
 
@@ -52,9 +53,15 @@ class Root:
         """The place whose array, row by row, is what torch calls the storage."""
         return self
 
+    def __reduce__(self) -> Any:
+        return memory_of, (saved(self._value), self.fixed)
+
+    def __deepcopy__(self, memo: Any) -> Root:
+        return Root(self._value, self.fixed)  # arrays never change: no numbers are copied
+
     def is_here(self) -> bool:
         """Whether the memory was made in the trace that runs now."""
-        return bool(self._made == trace_state())
+        return bool(self._made == get_opaque_trace_state())
 
     def read(self) -> Any:
         return self._value
@@ -72,6 +79,11 @@ class Root:
             )
         self._value = value
         self.version += 1
+
+
+def memory_of(numbers: Any, fixed: str) -> Root:
+    """A memory from what pickle keeps of one."""
+    return Root(loaded(numbers), fixed)
 
 
 class View:
