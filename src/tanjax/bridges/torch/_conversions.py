@@ -65,7 +65,7 @@ def from_torch(t: torch.Tensor, copy: bool = True) -> Tensor:
     if isinstance(t, Tensor):
         return t
     if _tensor_of_torch(t, "from_torch").requires_grad and torch.is_grad_enabled():
-        out: Tensor = _FromTorch.apply(t, copy)  # type: ignore[no-untyped-call]
+        out: Tensor = _FromTorch.apply(t, copy)
         return out
     return tensor(to_jax(t, copy))
 
@@ -85,7 +85,7 @@ def to_torch(t: torch.Tensor, copy: bool = True) -> torch.Tensor:
     if not isinstance(t, Tensor):
         return _tensor_of_torch(t, "to_torch")
     if t.requires_grad and torch.is_grad_enabled():
-        out: torch.Tensor = _ToTorch.apply(t, copy)  # type: ignore[no-untyped-call]
+        out: torch.Tensor = _ToTorch.apply(t, copy)
         return out
     return plain(t._dense(), copy)
 
@@ -130,7 +130,7 @@ def convert(what: T) -> T:
         return known[id(t)][1]
 
     if not isinstance(what, nn.Module):
-        return pytree.tree_map_only(torch.Tensor, leaf, what)  # type: ignore[no-any-return]
+        return pytree.tree_map_only(torch.Tensor, leaf, what)
     for module in what.modules():
         for held in (module._parameters, module._buffers):
             for name, t in list(held.items()):
@@ -155,7 +155,7 @@ def _leaf(t: torch.Tensor) -> Tensor:
     made.requires_grad_(t.requires_grad)
     if t.is_leaf and t.grad is not None:
         made.grad = tensor(copied(t.grad))
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def _tensor_of_torch(t: Any, what: str) -> torch.Tensor:

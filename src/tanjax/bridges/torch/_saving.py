@@ -12,12 +12,10 @@ import jax
 import torch
 
 from tanjax._errors import message
-from tanjax.arrays import registered_array_types
+from tanjax.arrays import Unitful, registered_array_types
 from tanjax.units import Unit, unit
 
 from ._plain import TensorError, copied, plain
-
-_OWN = dict[str, Any]
 
 
 def saved(x: Any) -> Any:
@@ -30,7 +28,7 @@ def saved(x: Any) -> Any:
         return tuple(saved(y) for y in x)
     if not dataclasses.is_dataclass(x):
         return x
-    fields = {f.name: saved(getattr(x, f.name)) for f in dataclasses.fields(x)}
+    fields = {f.name: saved(getattr(x, f.name)) for f in dataclasses.fields(x) if f.name[0] != "_"}
     return {"type": type(x).__name__, "fields": fields}
 
 
@@ -55,4 +53,11 @@ def loaded(x: Any) -> Any:
                 hint="import the module that registers it, then load.",
             )
         )
-    return kinds[x["type"]](**{name: loaded(field) for name, field in x["fields"].items()})
+    fields = {name: loaded(field) for name, field in x["fields"].items()}
+    kind = kinds[x["type"]]
+    if kind is Unitful:
+        return Unitful(**fields)
+    made: Any = object.__new__(kind)  # as pickle does: a constructor may take other arguments
+    for name, field in fields.items():
+        object.__setattr__(made, name, field)
+    return made

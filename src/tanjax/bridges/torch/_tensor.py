@@ -72,6 +72,20 @@ class Tensor(torch.Tensor):
         _DATA.__set__(self, mine)
         self._place = mine._place
 
+    @property
+    def grad(self) -> Any:
+        """The gradient that backward passes have left; assigned, a plain one is lifted."""
+        return _GRAD.__get__(self)
+
+    @grad.setter
+    def grad(self, g: torch.Tensor | None) -> None:
+        plain_one = isinstance(g, torch.Tensor) and not isinstance(g, Tensor)
+        _GRAD.__set__(self, tensor(copied(g)) if plain_one else g)
+
+    @grad.deleter
+    def grad(self) -> None:
+        _GRAD.__delete__(self)
+
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
         """The numbers for NumPy, in the same memory where JAX has it; they cannot be written.
 
@@ -87,6 +101,9 @@ class Tensor(torch.Tensor):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.numpy(), dtype=dtype, copy=copy)
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return tensor(array_of(array))
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         self._refuse_grad("__dlpack__()")
@@ -136,6 +153,14 @@ class Tensor(torch.Tensor):
         """Refused: an array of JAX lives in one process."""
         raise self._without_storage("share_memory_()")
 
+    def pin_memory(self, *args: Any, **kwargs: Any) -> Any:
+        """Refused: JAX places its arrays itself."""
+        raise self._without_storage("pin_memory()")
+
+    def is_pinned(self, *args: Any, **kwargs: Any) -> bool:
+        """Whether the memory is pinned for a GPU: no."""
+        return False
+
     def is_shared(self) -> bool:
         """Whether other processes share the memory: no."""
         return False
@@ -150,7 +175,7 @@ class Tensor(torch.Tensor):
             return place.root, tuple(geometry_of(self)), self.requires_grad, carried
         return Root(place.read()), None, self.requires_grad, carried
 
-    def _dense(self) -> jax.Array:
+    def _dense(self) -> Any:
         payload = self._place.read()
         return densified(payload, "torch", "") if is_structured(payload) else payload
 
@@ -176,6 +201,7 @@ class StructuredTensor(Tensor):
 
 
 _DATA: Any = torch.Tensor.data
+_GRAD: Any = torch.Tensor.grad
 _make = torch.Tensor._make_wrapper_subclass
 
 

@@ -52,7 +52,9 @@ def lu_factors(a: Array) -> tuple[Array, Array, Array]:
     n = min(a.shape[-2:])
     lu, pivots, _ = lax.linalg.lu(a)
     zero = jnp.diagonal(lu, 0, -2, -1) == 0
-    info = jnp.where(jnp.any(zero, -1), jnp.argmax(zero, -1) + 1, 0) if n else jnp.zeros(a.shape[:-2])
+    info = (
+        jnp.where(jnp.any(zero, -1), jnp.argmax(zero, -1) + 1, 0) if n else jnp.zeros(a.shape[:-2])
+    )
     return lu, pivots.astype(jnp.int32) + 1, info.astype(jnp.int32)
 
 

@@ -260,9 +260,7 @@ def select_backward(grad_output: Array, input_sizes: Sequence[int], dim: int, in
     place = _place(index, input_sizes[axis], dim)
     pads = [(0, 0, 0)] * len(input_sizes)
     pads[axis] = (place, input_sizes[axis] - place - 1, 0)
-    return lax.pad(
-        jnp.expand_dims(grad_output, axis), jnp.zeros((), grad_output.dtype), pads
-    )
+    return lax.pad(jnp.expand_dims(grad_output, axis), jnp.zeros((), grad_output.dtype), pads)
 
 
 @implements(aten.diagonal_backward)

@@ -51,9 +51,7 @@ def unique2(
     self: Array, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Array, Array, Array]:
     (x,) = values_of("unique", self)
-    values, inverse, counts = np.unique(
-        x, return_inverse=True, return_counts=True, equal_nan=False
-    )
+    values, inverse, counts = np.unique(x, return_inverse=True, return_counts=True, equal_nan=False)
     # Torch's own habit: with counts, or for bools, the inverse comes unasked.
     given = return_inverse or return_counts or x.dtype == np.bool_
     return _results(
@@ -62,9 +60,7 @@ def unique2(
 
 
 @implements(aten._unique, eager=True)
-def unique(
-    self: Array, sorted: bool = True, return_inverse: bool = False
-) -> tuple[Array, Array]:
+def unique(self: Array, sorted: bool = True, return_inverse: bool = False) -> tuple[Array, Array]:
     values, inverse, _ = unique2(self, sorted, return_inverse)
     return values, inverse
 
