@@ -185,20 +185,9 @@ def put_by_places(like: Geometry, base: jax.Array, part: jax.Array) -> jax.Array
     return _put_strided(like, np.array([like.offset, *like.stride], np.int32), base, part)
 
 
-@functools.lru_cache(1024)
 def check_distinct(like: Geometry) -> None:
     """Refuse a write where entries share a place. **Raises:** `AliasError`."""
-    reach = 0
-    for stride, n in sorted((s, n) for n, s in zip(like.size, like.stride, strict=True) if n > 1):
-        if stride <= reach:
-            break
-        reach += stride * (n - 1)
-    else:
-        return
-    index = np.ravel(
-        sum(np.ix_(*[np.arange(n) * s for n, s in zip(like.size, like.stride, strict=True)]))
-    )
-    if np.unique(index).size < index.size:
+    if not is_distinct(like):
         raise AliasError(
             message(
                 "cannot write in place: several entries of this view are one of its base.",
@@ -206,6 +195,23 @@ def check_distinct(like: Geometry) -> None:
                 hint="clone the expanded tensor before the write.",
             )
         )
+
+
+@functools.lru_cache(1024)
+def is_distinct(like: Geometry) -> bool:
+    """Whether each entry has a place of its own."""
+    steps = sorted((s, n) for n, s in zip(like.size, like.stride, strict=True) if n > 1)
+    reach = 0
+    for stride, n in steps:
+        if stride <= reach:
+            break
+        reach += stride * (n - 1)
+    else:
+        return True
+    if 0 in like.size or steps[0][0] == 0:
+        return 0 in like.size
+    places = functools.reduce(np.add.outer, [np.arange(n) * s for s, n in steps])
+    return bool(np.unique(places).size == places.size)
 
 
 def _index(where: Any, size: tuple[int, ...]) -> jax.Array:
