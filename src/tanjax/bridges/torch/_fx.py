@@ -32,7 +32,7 @@ from tanjax.arrays import is_structured, shape as shape_of
 
 from ._calls import call_of, structured_call_of
 from ._dtypes import exact_dtype
-from ._lift import copied
+from ._plain import copied
 from ._tensor import Tensor
 from ._tracing import as_arrays, as_tensors, purely, without_gradient
 
@@ -64,7 +64,20 @@ def _is_pure(target: Any) -> bool:
     if isinstance(target, OpOverload):
         return not target._schema.is_mutable and target._opname not in _WRITES
     home = getattr(target, "__module__", "") or ""
-    return home in ("_operator", "math", "builtins") or home.startswith("torch.fx.experimental") or target in (torch.sym_max, torch.sym_min, torch.sym_float, torch.sym_int, torch.sym_not, torch.sym_ite, torch.sym_sum)
+    return (
+        home in ("_operator", "math", "builtins")
+        or home.startswith("torch.fx.experimental")
+        or target
+        in (
+            torch.sym_max,
+            torch.sym_min,
+            torch.sym_float,
+            torch.sym_int,
+            torch.sym_not,
+            torch.sym_ite,
+            torch.sym_sum,
+        )
+    )
 
 
 class Interpreter(torch.fx.Interpreter):
@@ -83,7 +96,9 @@ class Interpreter(torch.fx.Interpreter):
     **Derivative:** JAX's, of the entries: the same rules as everywhere.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, state: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, module: torch.fx.GraphModule, state: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(module)
         self.is_direct = is_functional(module.graph)
         self._given = dict(state or {})
@@ -190,9 +205,13 @@ def _holds(condition: Any, text: str = "an assertion of the graph does not hold.
         raise RuntimeError(text)
 
 
-def _has_metadata(x: Any, size: Any = None, stride: Any = None, dtype: Any = None, **rest: Any) -> None:
+def _has_metadata(
+    x: Any, size: Any = None, stride: Any = None, dtype: Any = None, **rest: Any
+) -> None:
     if size is not None and tuple(size) != _size(x):
-        raise RuntimeError(f"Tensor sizes mismatch: the graph has {list(size)}, got {list(_size(x))}.")
+        raise RuntimeError(
+            f"Tensor sizes mismatch: the graph has {list(size)}, got {list(_size(x))}."
+        )
     if dtype is not None and np.dtype(x.dtype) != jax.dtypes.canonicalize_dtype(exact_dtype(dtype)):
         raise RuntimeError(f"Tensor dtype mismatch: the graph has {dtype}, got {x.dtype}.")
 
