@@ -2,6 +2,7 @@
 
 from . import (
     _activations as _activations,
+    _alignments as _alignments,
     _arranging as _arranging,
     _attention as _attention,
     _binary as _binary,
@@ -25,6 +26,7 @@ from . import (
     _pooling as _pooling,
     _prims as _prims,
     _random as _random,
+    _recurrent as _recurrent,
     _reductions as _reductions,
     _resampling as _resampling,
     _scans as _scans,
@@ -33,5 +35,6 @@ from . import (
     _sorting as _sorting,
     _special as _special,
     _ternary as _ternary,
+    _transformer as _transformer,
     _unique as _unique,
 )
