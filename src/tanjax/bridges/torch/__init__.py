@@ -22,3 +22,10 @@ from ._lift import LiftWarning as LiftWarning
 from ._plain import TensorError as TensorError
 from ._registry import implements as implements
 from ._tensor import Tensor as Tensor
+from ._as_jax import (
+    PureFunction as PureFunction,
+    as_jax as as_jax,
+    functional_call as functional_call,
+)
+from ._fx import Interpreter as Interpreter
+from ._compile import backend as backend

@@ -147,7 +147,8 @@ def index_put(
         f"destination and {values.dtype} for the source.",
     )
     mask = indices[0] if len(indices) == 1 else None
-    if _is_mask(mask) and values.size == 1 and mask.shape == self.shape[: mask.ndim]:
+    fills = mask is not None and _is_mask(mask) and values.size == 1
+    if fills and mask is not None and mask.shape == self.shape[: mask.ndim]:
         # One number for all of a mask: no shape depends on values.
         return _fill_mask(self, mask, values.reshape(()), bool(accumulate))
     found, known = _integral(self, indices)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from typing import Any
 
-import jax
 import jax.numpy as jnp
+import torch
 from jax import lax
 
 from .._promotion import category

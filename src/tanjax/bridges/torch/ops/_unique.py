@@ -52,10 +52,10 @@ def unique2(
 ) -> tuple[Array, Array, Array]:
     (x,) = values_of("unique", self)
     values, inverse, counts = np.unique(x, return_inverse=True, return_counts=True, equal_nan=False)
-    # Torch's own habit: with counts, or for bools, the inverse comes unasked.
-    given = return_inverse or return_counts or x.dtype == np.bool_
     return _results(
-        values, inverse.reshape(x.shape) if given else None, counts if return_counts else None
+        values,
+        inverse.reshape(x.shape) if return_inverse else None,
+        counts if return_counts else None,
     )
 
 
