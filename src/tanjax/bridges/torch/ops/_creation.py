@@ -233,3 +233,9 @@ implements(prims.fill)(fill)
 @implements(aten.zero)
 def zero(self: jax.Array) -> jax.Array:
     return jnp.zeros_like(self)
+
+
+@implements(aten._local_scalar_dense, prims.item, eager=True)
+def item(self: jax.Array) -> Any:
+    """The number of a tensor with one element, for Python."""
+    return self.reshape(()).item()
