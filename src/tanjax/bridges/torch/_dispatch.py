@@ -55,14 +55,17 @@ def plan_of(op: OpOverload) -> Plan:
 
 
 def _functional(op: OpOverload) -> Plan:
-    entry = dense_entry(op)
+    entry, count = dense_entry(op), len(op._schema.returns)
     asks_layout = entry is not None and entry.layout
 
     def run(structured: bool, args: Any, kwargs: Any) -> Any:
         call = structured_call_of(op) if structured else call_of(op)
         if asks_layout:
             kwargs = {**kwargs, "contiguous": args[0].is_contiguous()}
-        return wrapped(call(*payloads(args), **named_payloads(kwargs)))
+        out = call(*payloads(args), **named_payloads(kwargs))
+        if count > 1 and len(out) != count:  # torch would read what is not there
+            raise RuntimeError(f"{op}: its entry gives {len(out)} results, and it has {count}.")
+        return wrapped(out)
 
     return run
 
