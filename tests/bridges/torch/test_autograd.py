@@ -10,6 +10,9 @@ from torch.utils.checkpoint import checkpoint
 
 from tanjax.bridges import torch as tjt
 
+# Torch compiles its formulas for forward mode with a tool that it has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
+
 DATA = torch.linspace(-1.3, 1.7, 12, dtype=torch.float64).reshape(3, 4).sin() + 0.1
 SQUARE = DATA[:, :3]
 KERNEL = torch.tensor([[[0.3, -0.7]]], dtype=torch.float64)
@@ -67,8 +70,8 @@ FUNCTIONS = {
 every = pytest.mark.parametrize("name", FUNCTIONS)
 
 
-def ours(**kwargs):
-    return tjt.from_torch(DATA.clone().requires_grad_(**kwargs) if kwargs else DATA)
+def ours(requires_grad=False):
+    return tjt.from_torch(DATA).requires_grad_(requires_grad)
 
 
 def same(a, b):
@@ -133,7 +136,9 @@ def leaves():
 
 def both():
     """Weights and data on plain torch, and on ours."""
-    return leaves(), tuple(tjt.from_torch(t) for t in leaves())
+    return leaves(), tuple(
+        tjt.from_torch(t.detach()).requires_grad_(t.requires_grad) for t in leaves()
+    )
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

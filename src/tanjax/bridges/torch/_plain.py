@@ -27,7 +27,8 @@ def copied(t: torch.Tensor) -> jax.Array:
     """
     check_plain(t)
     wanted = jax_dtype(t.dtype)
-    numbers = t.detach().resolve_conj().resolve_neg()
+    with torch._C._DisableFuncTorch():  # a constant inside of `torch.func.grad`
+        numbers = t.detach().resolve_conj().resolve_neg()
     if t.dtype is torch.bfloat16 or exact_dtype(t.dtype).kind == "V":
         raw = numbers.contiguous().view(_bits(t.element_size())).numpy()
         return jnp.array(raw.view(exact_dtype(t.dtype)))
