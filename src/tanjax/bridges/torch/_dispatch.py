@@ -27,7 +27,7 @@ from ._decompositions import is_composite
 from ._lift import named_payloads, payloads
 from ._registry import dense_entry, remembered
 from ._tensor import StructuredTensor, serve_by, wrapped
-from ._viewing import new_empty_strided, viewing
+from ._viewing import new_empty_strided, viewing, viewing_in_place
 from ._writing import writing, written_by
 
 Plan = Callable[..., Any]
@@ -43,8 +43,10 @@ def dispatch(op: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
 @remembered
 def plan_of(op: OpOverload) -> Plan:
     """How an overload runs, from its schema."""
-    if torch.Tag.inplace_view in op.tags or op.overloadpacket in _REFUSED:
+    if op.overloadpacket in _REFUSED:
         return _refused(op)
+    if torch.Tag.inplace_view in op.tags:
+        return viewing_in_place(op)
     if op.overloadpacket is torch.ops.aten.new_empty_strided:
         return new_empty_strided
     if dense_entry(op) is None and is_composite(op):
@@ -60,6 +62,8 @@ def _functional(op: OpOverload) -> Plan:
 
     def run(structured: bool, args: Any, kwargs: Any) -> Any:
         call = structured_call_of(op) if structured else call_of(op)
+        if "device" in kwargs and _is_meta(kwargs["device"]):
+            return op(*_in_meta(args), **_in_meta(kwargs))
         if asks_layout:
             kwargs = {**kwargs, "contiguous": args[0].is_contiguous()}
         out = call(*payloads(args), **named_payloads(kwargs))
@@ -68,6 +72,19 @@ def _functional(op: OpOverload) -> Plan:
         return wrapped(out)
 
     return run
+
+
+def _is_meta(device: Any) -> bool:
+    return device is not None and torch.device(device).type == "meta"
+
+
+def _in_meta(tree: Any) -> Any:
+    """Tensors with sizes and strides, and no numbers: what torch asks for when it compares two."""
+
+    def sizes_of(t: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
+
+    return torch.utils._pytree.tree_map_only(torch.Tensor, sizes_of, tree)
 
 
 def _refused(op: OpOverload) -> Plan:
