@@ -37,4 +37,5 @@ from . import (
     _ternary as _ternary,
     _transformer as _transformer,
     _unique as _unique,
+    _weights as _weights,
 )
