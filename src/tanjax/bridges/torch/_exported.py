@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
-import sympy
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
@@ -21,7 +21,7 @@ from tanjax._errors import MutationError, NoRuleError, ShapeError, message
 from tanjax.arrays import shape as shape_of
 
 from ._dtypes import exact_dtype
-from ._fx import Interpreter, as_array, is_functional, on_tensors
+from ._fx import Interpreter, as_array, flattened, is_functional, on_tensors
 from ._keys import random_key
 
 
@@ -60,13 +60,12 @@ class _Exported:
         user = [
             x for spec in self.inputs if spec.kind is InputKind.USER_INPUT for x in [next(given)]
         ]
-        module = self.program.graph_module
+        module, state = self.program.graph_module, {**params, **self.constants}
         if is_functional(module.graph):
             with contextlib.nullcontext() if key is None else random_key(key):
-                out = Interpreter(module).run(*self._ordered({**params, **self.constants}, user))
+                out = Interpreter(module).run(*map(as_array, self._ordered(state, user)))
             written: dict[str, Any] = {}
         else:
-            state = {**params, **self.constants}
 
             def call(held: Any, *user: Any) -> Any:
                 return module(*self._ordered(held, user))
@@ -98,15 +97,7 @@ class _Exported:
 
     def _flat(self, args: Any, kwargs: Any) -> list[Any]:
         """The leaves of the arguments, of the structure, sizes and dtypes that were exported."""
-        in_spec = self.program.call_spec.in_spec
-        try:
-            flat = in_spec.flatten_up_to((tuple(args), dict(kwargs)))
-        except ValueError as error:
-            raise ShapeError(
-                message(
-                    f"the program was exported with other arguments: {error}", f"for: {in_spec}"
-                )
-            ) from None
+        flat = flattened(self.program.call_spec.in_spec, tuple(args), dict(kwargs))
         specs = [s for s in self.inputs if s.kind is InputKind.USER_INPUT]
         nodes = {n.name: n for n in self.program.graph.nodes if n.op == "placeholder"}
         symbols: dict[Any, int] = {}

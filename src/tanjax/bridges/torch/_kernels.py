@@ -103,7 +103,9 @@ def _sorted(a: Any, kind: str, dynamic: list[Any]) -> Any:
 def settled(out: Any) -> Any:
     """Results without weak types."""
     if isinstance(out, (list, tuple)):
-        return type(out)([settled(x) for x in out])
+        return (
+            [settled(x) for x in out] if isinstance(out, list) else tuple([settled(x) for x in out])
+        )
     if getattr(out, "weak_type", False):
         return jax.lax.convert_element_type(out, jnp.result_type(out))
     return out

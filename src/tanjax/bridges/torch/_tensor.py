@@ -80,7 +80,9 @@ def wrapped(out: Any) -> Any:
     if isinstance(out, jax.Array):
         return tensor(out)
     if isinstance(out, (list, tuple)):
-        return type(out)([wrapped(x) for x in out])
+        return (
+            [wrapped(x) for x in out] if isinstance(out, list) else tuple([wrapped(x) for x in out])
+        )
     return tensor(out) if is_structured(out) else out
 
 
@@ -89,5 +91,9 @@ def unwrapped(out: Any) -> Any:
     if isinstance(out, Tensor):
         return out._place.read()
     if isinstance(out, (list, tuple)):
-        return type(out)([unwrapped(x) for x in out])
+        return (
+            [unwrapped(x) for x in out]
+            if isinstance(out, list)
+            else tuple([unwrapped(x) for x in out])
+        )
     return out

@@ -205,9 +205,9 @@ def _without_gradient(op: Any, args: Any, kwargs: Any) -> Any:
     for t in pytree.tree_leaves(out):
         if isinstance(t, torch.Tensor) and not any(t is other for other in targets):
             if op.is_view and settle is without_gradient:
-                t._place = _Alias(t._place)  # type: ignore[attr-defined]
+                t._place = _Alias(t._place)
             else:
-                t._place = Root(settle(t.payload))  # type: ignore[attr-defined]
+                t._place = Root(settle(t.payload))
     return out
 
 

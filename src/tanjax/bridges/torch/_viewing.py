@@ -24,7 +24,7 @@ from tanjax._errors import AliasError, message
 from ._calls import call_of, structured_call_of
 from ._dtypes import exact_dtype, jax_dtype
 from ._lift import named_payloads, payload_of
-from ._static import frozen, thawed
+from ._static import frozen
 from ._tensor import Tensor, geometry_of, placed, tensor
 from ._views import (
     Geometry,
