@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
-from jax.extend.core import get_opaque_trace_state as trace_state  # equal while one trace runs
+from jax.extend.core import get_opaque_trace_state as get_opaque_trace_state
 
 from ._errors import LoweringWarning
 
@@ -351,6 +351,16 @@ def jax_function_of(eqn: Any) -> str | None:
 def barrier_keeps_order() -> bool:
     """Whether a barrier spares copies of a buffer that a loop reads, then writes: see `_access`."""
     return tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 12)
+
+
+def under_trace() -> bool:
+    """Whether JAX is tracing now, whatever the arguments at hand are.
+
+    Neither version says so in public: 0.10 has a deprecated `jax.core.trace_ctx`, 0.12 nothing.
+    """
+    from jax._src import core
+
+    return not core.trace_state_clean()
 
 
 # -- constants while tracing ------------------------------------------------------------------

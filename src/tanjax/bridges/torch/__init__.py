@@ -15,6 +15,7 @@ from ._as_jax import (
 )
 from ._compile import backend as backend
 from ._conversions import (
+    convert as convert,
     from_jax as from_jax,
     from_torch as from_torch,
     to_jax as to_jax,
@@ -25,5 +26,6 @@ from ._dtypes import DtypeError as DtypeError
 from ._fx import Interpreter as Interpreter
 from ._keys import random_key as random_key
 from ._lift import LiftWarning as LiftWarning
+from ._plain import TensorError as TensorError
 from ._registry import implements as implements
 from ._tensor import Tensor as Tensor

@@ -33,6 +33,7 @@ from ._views import (
     View,
     gather,
     geometry,
+    is_distinct,
     put_by_places,
     row_by_row,
     strided,
@@ -88,6 +89,8 @@ def _view(
         if storage is parent and packet not in (aten._conj, aten._neg_view):
             view.storage = view  # rows of a memory are rows of this view of it
         return view
+    if storage not in (None, parent) and not is_distinct(here):  # what is written is in the memory itself
+        return strided(storage, shape)
     view = View(parent, *_ways(op, here, shape, given), storage)
     view.depth = 1 + parent.depth
     return view if view.depth < _DEEP or storage is None else strided(storage, shape)
@@ -221,8 +224,8 @@ def _as_strided(base: Tensor, size: Any, stride: Any, storage_offset: int | None
         )
     if shape.extent > storage.read().size:
         raise RuntimeError(
-            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} are out of "
-            f"bounds for storage of {storage.read().size} entries"
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} are "
+            f"out of bounds for storage of {storage.read().size} entries"
         )
     return placed(strided(storage, shape), shape)
 
