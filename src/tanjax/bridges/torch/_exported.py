@@ -3,6 +3,9 @@
 An exported program takes its parameters, its buffers and its lifted constants before the arguments,
 and gives what it writes into buffers before its results. Its graph has the sizes of the example,
 or symbols for those that were declared dynamic; arrays have sizes, so it is one program for each.
+
+Sharp edges. `ExportedProgram.run_decompositions` makes a program for inference: what the module did
+under `torch.no_grad()` is not marked there. Take gradients of the program as it was exported.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from tanjax.arrays import shape as shape_of
 from ._dtypes import exact_dtype
 from ._fx import Interpreter, as_array, flattened, is_functional, on_tensors
 from ._keys import random_key
+from ._tensor import Tensor
 
 
 def exported(program: torch.export.ExportedProgram) -> tuple[dict[str, Any], Any, str]:
@@ -38,9 +42,14 @@ class _Exported:
         self.outputs = program.graph_signature.output_specs
         self.params: dict[str, Any] = {}
         self.constants: dict[str, Any] = {}
+        self._named: dict[str, str] = {}  # tied weights are one array, by the first of their names
+        memories: dict[Any, str] = {}
         for spec in self.inputs:
             if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
-                self.params[spec.target] = as_array(self._held(spec))
+                held = self._held(spec)
+                name = self._named[spec.target] = memories.setdefault(_memory(held), spec.target)
+                if name == spec.target:
+                    self.params[name] = as_array(held)
             elif spec.kind is InputKind.CONSTANT_TENSOR:
                 self.constants[spec.target] = as_array(program.constants[spec.target])
             elif spec.kind is not InputKind.USER_INPUT:
@@ -83,7 +92,7 @@ class _Exported:
         results = []
         for spec, value in zip(self.outputs, out, strict=True):
             if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION):
-                written[spec.target] = value
+                written[self._named[spec.target]] = value
             elif spec.kind is OutputKind.USER_INPUT_MUTATION:
                 raise MutationError(
                     message(
@@ -126,6 +135,18 @@ class _Exported:
                         hint="export with another range: `torch.export.Dim(name, min=, max=)`.",
                     )
                 )
+
+
+def _memory(t: torch.Tensor) -> Any:
+    if isinstance(t, Tensor):
+        return id(t._place)
+    return (
+        t.untyped_storage().data_ptr(),
+        t.storage_offset(),
+        t.shape,
+        t.stride(),
+        t.numel() or id(t),
+    )
 
 
 def _is_same(constant: Any, x: Any) -> bool:
