@@ -85,7 +85,8 @@ class _Exported:
     def _ordered(self, held: Any, user: Any) -> list[Any]:
         rest = iter(user)
         return [
-            next(rest) if s.kind is InputKind.USER_INPUT else held[s.target] for s in self.inputs
+            next(rest) if s.kind is InputKind.USER_INPUT else held[self._named.get(s.target, s.target)]
+            for s in self.inputs
         ]
 
     def _results(self, out: Any, written: dict[str, Any]) -> Any:
