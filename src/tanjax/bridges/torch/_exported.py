@@ -85,7 +85,9 @@ class _Exported:
     def _ordered(self, held: Any, user: Any) -> list[Any]:
         rest = iter(user)
         return [
-            next(rest) if s.kind is InputKind.USER_INPUT else held[self._named.get(s.target, s.target)]
+            next(rest)
+            if s.kind is InputKind.USER_INPUT
+            else held[self._named.get(s.target, s.target)]
             for s in self.inputs
         ]
 

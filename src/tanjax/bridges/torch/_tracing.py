@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -210,7 +211,7 @@ _APPLY = torch.autograd.Function.apply.__func__.__code__
 
 def _settling() -> Callable[[Any], Any]:
     """What to do to results without gradient: make them constants, or refuse to differentiate."""
-    frame = sys._getframe(1)
+    frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is _APPLY:
             cls, args = frame.f_locals["cls"], frame.f_locals["args"]
@@ -218,5 +219,5 @@ def _settling() -> Callable[[Any], Any]:
                 return lambda out: out
             inputs = [a.payload for a in pytree.tree_leaves(args) if isinstance(a, Tensor)]
             return lambda out: _refused(cls.__qualname__, out, inputs)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return without_gradient
