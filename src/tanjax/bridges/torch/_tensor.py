@@ -159,7 +159,7 @@ class Tensor(torch.Tensor):
         raise self._without_storage("data_ptr()")
 
     def storage(self) -> Any:
-        """Refused: see `data_ptr`. (`untyped_storage()` has a size, and no numbers to read.)"""
+        """Refused: see `data_ptr`; `untyped_storage()` has a size, and no numbers to read."""
         raise self._without_storage("storage()")
 
     def share_memory_(self) -> Any:
