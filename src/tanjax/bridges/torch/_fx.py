@@ -116,6 +116,15 @@ class Interpreter(torch.fx.Interpreter):
             return inspect.signature(self.module.forward).bind(*args, **kwargs).args
         return flattened(info.in_spec, args, kwargs)
 
+    def values(self, given: Mapping[torch.fx.Node, Any], wanted: Any) -> dict[torch.fx.Node, Any]:
+        """The values of some nodes, from those of the placeholders."""
+        env = dict(given)
+        for node in self.graph.nodes:
+            if node.op in ("call_function", "get_attr"):
+                self.env = env
+                env[node] = self.run_node(node)
+        return {node: env[node] for node in wanted}
+
     def fetch_attr(self, target: str) -> Any:
         """A parameter, buffer or constant of the module as an array."""
         if target in self._given:

@@ -181,7 +181,9 @@ class Tensor(torch.Tensor):
     def _parts(self) -> tuple[Any, ...]:
         """What makes an equal tensor: its memory and where it lies there, what else it carries."""
         place = self._place
-        carried = {n: a for n, a in self.__dict__.items() if n not in ("_place", "_plain")}
+        carried = {
+            n: a for n, a in self.__dict__.items() if n not in ("_place", "_plain", "_owner")
+        }
         if isinstance(place, Root) and self.is_contiguous():
             return place, None, self.requires_grad, carried
         if isinstance(place.storage, Root):
