@@ -12,6 +12,7 @@ from typing import Any
 import jax
 from torch._ops import OpOverload
 
+from tanjax._errors import NoRuleError
 from tanjax.arrays import Dense, densified, is_structured
 
 from ._decompositions import decomposed
@@ -43,7 +44,10 @@ class _Decomposed:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return self._kernel(*args, **kwargs)
-        except jax.errors.ConcretizationTypeError:
+        except (jax.errors.ConcretizationTypeError, NoRuleError) as error:
+            needs_values = (error, error.__cause__)  # its own code, or an entry that it calls
+            if not any(isinstance(e, jax.errors.ConcretizationTypeError) for e in needs_values):
+                raise
             self._kernel = self._eager
             return self._kernel(*args, **kwargs)
         except RecursionError:  # torch defines it, in the end, by itself: its kernel is in C++

@@ -28,7 +28,7 @@ from ._lift import named_payloads, payloads
 from ._registry import dense_entry, remembered
 from ._tensor import StructuredTensor, serve_by, wrapped
 from ._viewing import new_empty_strided, viewing
-from ._writing import writing
+from ._writing import writing, written_by
 
 Plan = Callable[..., Any]
 _REFUSED = tuple(getattr(torch.ops.aten, n) for n in ("resize_", "resize_as_", "set_"))
@@ -49,20 +49,23 @@ def plan_of(op: OpOverload) -> Plan:
         return new_empty_strided
     if dense_entry(op) is None and is_composite(op):
         return lambda structured, args, kwargs: op.decompose(*args, **kwargs)
-    if any(a.alias_info and a.alias_info.is_write for a in op._schema.arguments):
+    if written_by(op):
         return writing(op)
     return viewing(op) if op.is_view else _functional(op)
 
 
 def _functional(op: OpOverload) -> Plan:
-    entry = dense_entry(op)
+    entry, count = dense_entry(op), len(op._schema.returns)
     asks_layout = entry is not None and entry.layout
 
     def run(structured: bool, args: Any, kwargs: Any) -> Any:
         call = structured_call_of(op) if structured else call_of(op)
         if asks_layout:
             kwargs = {**kwargs, "contiguous": args[0].is_contiguous()}
-        return wrapped(call(*payloads(args), **named_payloads(kwargs)))
+        out = call(*payloads(args), **named_payloads(kwargs))
+        if count > 1 and len(out) != count:  # torch would read what is not there
+            raise RuntimeError(f"{op}: its entry gives {len(out)} results, and it has {count}.")
+        return wrapped(out)
 
     return run
 

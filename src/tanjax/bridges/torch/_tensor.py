@@ -263,10 +263,9 @@ def wrapped(out: Any) -> Any:
     """Payloads among results as tensors."""
     if isinstance(out, jax.Array):
         return tensor(out)
-    if isinstance(out, (list, tuple)):
-        return (
-            [wrapped(x) for x in out] if isinstance(out, list) else tuple([wrapped(x) for x in out])
-        )
+    if isinstance(out, (list, tuple)):  # also one with names, which takes no list
+        found = [wrapped(x) for x in out]
+        return found if isinstance(out, list) else tuple(found)
     return tensor(out) if is_structured(out) else out
 
 
@@ -274,12 +273,9 @@ def unwrapped(out: Any) -> Any:
     """Tensors among results as their payloads."""
     if isinstance(out, Tensor):
         return out._place.read()
-    if isinstance(out, (list, tuple)):
-        return (
-            [unwrapped(x) for x in out]
-            if isinstance(out, list)
-            else tuple([unwrapped(x) for x in out])
-        )
+    if isinstance(out, (list, tuple)):  # also one with names, which takes no list
+        found = [unwrapped(x) for x in out]
+        return found if isinstance(out, list) else tuple(found)
     return out
 
 

@@ -25,6 +25,16 @@ from ._registry import dense_entry, no_rule
 from ._tensor import Tensor, wrapped
 
 
+# Its schema does not say that it writes.
+_UNSAID = {torch.ops.aten.native_batch_norm.default: ("running_mean", "running_var")}
+
+
+def written_by(op: OpOverload) -> tuple[str, ...]:
+    """The names of the arguments that an operation writes into."""
+    named = (a.name for a in op._schema.arguments if a.alias_info and a.alias_info.is_write)
+    return tuple(named) or _UNSAID.get(op, ())
+
+
 def writing(op: OpOverload) -> Callable[..., Any]:
     """The plan of an operation that writes into arguments."""
     functional = functional_of(op)
@@ -52,7 +62,7 @@ class _Writing:
         self.op, self.functional, self.out, self.also = op, functional, out, also
         arguments = op._schema.arguments
         self.names = [a.name for a in arguments]
-        self.written = [a.name for a in arguments if a.alias_info and a.alias_info.is_write]
+        self.written = written_by(op)
 
     def __call__(self, structured: bool, args: Any, kwargs: Any) -> Any:
         given = dict(zip(self.names, args, strict=False)) | kwargs
