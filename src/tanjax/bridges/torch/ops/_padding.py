@@ -1,0 +1,73 @@
+"""Padding: constants, reflections and replications at the borders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from .._registry import implements
+from ._support import Array, number, require, transposed
+
+aten = torch.ops.aten
+
+Places = Callable[[np.ndarray[Any, Any], int], np.ndarray[Any, Any]]
+
+
+@implements(aten.constant_pad_nd)
+def constant_pad_nd(self: Array, pad: Sequence[int], value: Any = 0) -> Array:
+    require(len(pad) % 2 == 0, f"Length of pad must be even but instead it equals {len(pad)}")
+    require(len(pad) <= 2 * self.ndim, "Length of pad should be no more than twice the dimensions")
+    pads = [(0, 0, 0)] * self.ndim
+    for k in range(len(pad) // 2):
+        axis = self.ndim - 1 - k
+        pads[axis] = (pad[2 * k], pad[2 * k + 1], 0)
+        require(
+            self.shape[axis] + pad[2 * k] + pad[2 * k + 1] >= 0,
+            f"constant_pad_nd: the size {self.shape[axis]} with {pads[axis][:2]} is negative",
+        )
+    return lax.pad(self, number(value, self.dtype), pads)
+
+
+def _reflected(places: np.ndarray[Any, Any], n: int) -> np.ndarray[Any, Any]:
+    return n - 1 - np.abs(n - 1 - np.abs(places))
+
+
+def _replicated(places: np.ndarray[Any, Any], n: int) -> np.ndarray[Any, Any]:
+    return np.clip(places, 0, n - 1)
+
+
+def _padded(self: Array, padding: Sequence[int], places: Places) -> Array:
+    for k in range(len(padding) // 2):
+        axis, low, high = self.ndim - 1 - k, padding[2 * k], padding[2 * k + 1]
+        n = self.shape[axis]
+        require(n + low + high > 0, f"padding {low, high} leaves nothing of dimension {axis}")
+        require(
+            places is _replicated or max(low, high) < n,
+            f"Padding size should be less than the corresponding input dimension, but got: "
+            f"padding {low, high} at dimension {axis} of input {list(self.shape)}",
+        )
+        self = jnp.take(self, places(np.arange(-low, n + high), n), axis=axis)
+    return self
+
+
+def _register(places: Places, forward: Any, backward: Any) -> None:
+    def pad(self: Array, padding: Sequence[int]) -> Array:
+        require(self.ndim >= len(padding) // 2 + 1, f"{forward}: input has too few dimensions")
+        return _padded(self, padding, places)
+
+    def pad_backward(grad_output: Array, self: Array, padding: Sequence[int]) -> Array:
+        return transposed(lambda x: _padded(x, padding, places), self.shape, grad_output)
+
+    implements(forward)(pad)
+    implements(backward)(pad_backward)
+
+
+for _kind, _places in (("reflection", _reflected), ("replication", _replicated)):
+    for _n in (1, 2, 3):
+        _name = f"{_kind}_pad{_n}d"
+        _register(_places, getattr(aten, _name), getattr(aten, f"{_name}_backward"))

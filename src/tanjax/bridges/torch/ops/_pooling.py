@@ -1,0 +1,208 @@
+"""Pooling of one to three dimensions: the largest of a window with its place, and averages."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from .._promotion import category
+from .._registry import implements
+from ._support import Array, integers, product, pullback, repeated, require, transposed
+
+aten = torch.ops.aten
+Ints = int | Sequence[int]
+
+
+def _windows(
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> list[int]:
+    """How many windows there are along each axis."""
+    counts = []
+    for n, k, s, p, d in zip(sizes, kernel, stride, padding, dilation, strict=True):
+        require(k > 0 and s > 0 and d > 0, "pool: kernel, stride and dilation must be positive")
+        require(0 <= 2 * p <= k * d, "pad should be at most half of effective kernel size")
+        rest = n + 2 * p - d * (k - 1) - 1
+        count = (math.ceil(rest / s) if ceil_mode else rest // s) + 1
+        if ceil_mode and (count - 1) * s >= n + p:
+            count -= 1  # a window must begin inside of the array or its left border
+        require(count > 0, f"pool: output size is too small for an input of {n}")
+        counts.append(count)
+    return counts
+
+
+def _frame(
+    x: Array, n: int, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
+) -> tuple[dict[str, Any], list[int]]:
+    """What `lax.reduce_window` is told, and how many windows there are along each axis."""
+    sizes = x.shape[-n:]
+    require(product(x.shape[1:]) > 0 and x.ndim in (n + 1, n + 2), f"pool: input {x.shape}")
+    kernel, padding, dilation = (repeated(k, n) for k in (kernel, padding, dilation))
+    stride = kernel if not isinstance(stride, int) and not len(stride) else repeated(stride, n)
+    counts = _windows(sizes, kernel, stride, padding, dilation, ceil_mode)
+    pads = [
+        (p, max(0, (c - 1) * s + d * (k - 1) + 1 - m - p))
+        for m, k, s, p, d, c in zip(sizes, kernel, stride, padding, dilation, counts, strict=True)
+    ]
+    lead = x.ndim - n
+    return {
+        "window_dimensions": (1,) * lead + tuple(kernel),
+        "window_strides": (1,) * lead + tuple(stride),
+        "padding": [(0, 0)] * lead + pads,
+        "window_dilation": (1,) * lead + tuple(dilation),
+    }, counts
+
+
+def _lowest(dtype: Any) -> Array:
+    return jnp.asarray(-jnp.inf if category(dtype) >= 2 else jnp.iinfo(dtype).min, dtype)
+
+
+def _max_pool(
+    n: int,
+    self: Array,
+    kernel_size: Ints,
+    stride: Ints = (),
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+) -> tuple[Array, Array]:
+    frame, _ = _frame(self, n, kernel_size, stride, padding, dilation, ceil_mode)
+    places = jnp.arange(product(self.shape[-n:]), dtype=jnp.int32).reshape(self.shape[-n:])
+    places = jnp.broadcast_to(places, self.shape)
+
+    def larger(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+        # The first of equal ones, but the last NaN: so torch's loop has it.
+        nan_a, nan_b = a[0] != a[0], b[0] != b[0]
+        later = b[1] > a[1]
+        tie = jnp.where(nan_a & nan_b, later, ~later & (a[0] == b[0]))
+        takes = tie | (nan_b & ~nan_a) | (b[0] > a[0])
+        return jnp.where(takes, b[0], a[0]), jnp.where(takes, b[1], a[1])
+
+    start = (_lowest(self.dtype), jnp.asarray(jnp.iinfo(jnp.int32).max, jnp.int32))
+    values, indices = lax.reduce_window((self, places), start, larger, **frame)
+    return values, integers(indices)
+
+
+def _at_places(grad_output: Array, self: Array, indices: Array, n: int) -> Array:
+    """Cotangents added where the largest numbers were."""
+    lead = self.shape[:-n]
+    rows = product(lead)
+    grad, index = grad_output.reshape(rows, -1), indices.reshape(rows, -1)
+    flat = jnp.zeros((rows, product(self.shape[-n:])), grad.dtype)
+    out = flat.at[jnp.arange(rows)[:, None], index].add(grad, mode="promise_in_bounds")
+    return out.reshape(self.shape)
+
+
+def _max_pool_backward(
+    n: int,
+    grad_output: Array,
+    self: Array,
+    kernel_size: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    ceil_mode: bool,
+    indices: Array,
+) -> Array:
+    return _at_places(grad_output, self, indices, n)
+
+
+def _adaptive_max_pool_backward(n: int, grad_output: Array, self: Array, indices: Array) -> Array:
+    return _at_places(grad_output, self, indices, n)
+
+
+def _average(
+    n: int,
+    self: Array,
+    kernel_size: Ints,
+    stride: Ints = (),
+    padding: Ints = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Array:
+    require(divisor_override != 0, "divisor must be not zero")
+    frame, counts = _frame(self, n, kernel_size, stride, padding, 1, ceil_mode)
+    total = lax.reduce_window(self, jnp.zeros((), self.dtype), lax.add, **frame)
+    divisor: Any = divisor_override
+    if divisor is None:
+        divisor = _divisor(self.shape[-n:], counts, frame, repeated(padding, n), count_include_pad)
+    if category(self.dtype) < 2:
+        return total // jnp.asarray(divisor, self.dtype)
+    return total / jnp.asarray(divisor, self.dtype)
+
+
+def _divisor(
+    sizes: Sequence[int],
+    counts: Sequence[int],
+    frame: dict[str, Any],
+    padding: Sequence[int],
+    count_include_pad: bool,
+) -> np.ndarray[Any, Any]:
+    """How many numbers each window averages: it may reach beyond the array and its border."""
+    n = len(sizes)
+    divisor = np.ones((), np.int64)
+    for k, (size, count, p) in enumerate(zip(sizes, counts, padding, strict=True)):
+        start = np.arange(count) * frame["window_strides"][k - n] - p
+        end = np.minimum(start + frame["window_dimensions"][k - n], size + p)
+        if not count_include_pad:
+            start, end = np.maximum(start, 0), np.minimum(end, size)
+        divisor = divisor[..., None] * (end - start)
+    return divisor
+
+
+def _average_backward(n: int, grad_output: Array, self: Array, *window: Any) -> Array:
+    function = functools.partial(_average, n)
+    return pullback(lambda x: function(x, *window), (self,), grad_output)[0]
+
+
+def _adaptive(n: int, self: Array, output_size: Ints) -> Array:
+    require(self.ndim in (n + 1, n + 2), f"adaptive_avg_pool{n}d: input {list(self.shape)}")
+    require(category(self.dtype) >= 2, "adaptive_avg_pool: only for floating numbers")
+    for k, count in enumerate(repeated(output_size, n)):
+        axis = self.ndim - n + k
+        size = self.shape[axis]
+        if count and size % count == 0:
+            split = (*self.shape[:axis], count, size // count, *self.shape[axis + 1 :])
+            self = jnp.mean(self.reshape(split), axis + 1)
+            continue
+        start = np.arange(count) * size // max(count, 1)
+        end = -(-(np.arange(count) + 1) * size // max(count, 1))
+        inside = (np.arange(size) >= start[:, None]) & (np.arange(size) < end[:, None])
+        weights = jnp.asarray(inside / inside.sum(1, keepdims=True), self.dtype)
+        self = jnp.moveaxis(jnp.tensordot(self, weights, ((axis,), (1,))), -1, axis)
+    return self
+
+
+def _adaptive_backward(n: int, grad_output: Array, self: Array) -> Array:
+    size = grad_output.shape[-n:]
+    return transposed(lambda x: _adaptive(n, x, size), self.shape, grad_output)
+
+
+def _register(op: Any, function: Any, n: int) -> None:
+    implements(op)(functools.partial(function, n))
+
+
+for _n in (2, 3):
+    _register(getattr(aten, f"max_pool{_n}d_with_indices").default, _max_pool, _n)
+    _register(
+        getattr(aten, f"max_pool{_n}d_with_indices_backward").default, _max_pool_backward, _n
+    )
+    _register(
+        getattr(aten, f"adaptive_max_pool{_n}d_backward").default, _adaptive_max_pool_backward, _n
+    )
+    _register(getattr(aten, f"avg_pool{_n}d").default, _average, _n)
+    _register(getattr(aten, f"avg_pool{_n}d_backward").default, _average_backward, _n)
+    _register(getattr(aten, f"_adaptive_avg_pool{_n}d").default, _adaptive, _n)
+    _register(getattr(aten, f"_adaptive_avg_pool{_n}d_backward").default, _adaptive_backward, _n)

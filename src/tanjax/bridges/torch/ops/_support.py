@@ -1,0 +1,157 @@
+"""What entries of several families share: dims, bounds, and pullbacks as torch has them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from .._dtypes import jax_dtype
+from .._promotion import category
+
+Array = jax.Array
+
+
+def one_axis(dim: int, ndim: int) -> int:
+    """`dim` counted from the front; an array without axes has one here, as torch has it.
+
+    **Raises:** `IndexError` where there is no such dimension.
+    """
+    n = max(ndim, 1)
+    if not -n <= dim < n:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {dim})"
+        )
+    return dim % n
+
+
+def some_axes(dims: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """`dims` counted from the front, all of them for `None` and for an empty list.
+
+    **Raises:** `IndexError` for one out of range, `RuntimeError` for one that is named twice.
+    """
+    if dims is None or (not isinstance(dims, int) and not len(dims)):
+        return tuple(range(ndim))
+    found = tuple(one_axis(d, ndim) for d in ([dims] if isinstance(dims, int) else dims))
+    if len(set(found)) < len(found):
+        raise RuntimeError(f"dim {found} names a dimension more than once")
+    return found
+
+
+def repeated(x: int | Sequence[int], n: int) -> tuple[int, ...]:
+    """`n` integers of one, of a list of one, or of `n`."""
+    xs = (x,) if isinstance(x, int) else tuple(x)
+    return xs * n if len(xs) == 1 else xs
+
+
+def require(condition: bool, text: str) -> None:
+    """**Raises:** `RuntimeError`, torch's error for arguments that do not fit."""
+    if not condition:
+        raise RuntimeError(text)
+
+
+def same_dtype(what: str, *arrays: Array | None) -> None:
+    """**Raises:** `RuntimeError` for arrays of several dtypes: torch converts none here."""
+    found = [str(x.dtype) for x in arrays if x is not None]
+    require(len(set(found)) <= 1, f"{what}: expected tensors of one dtype, got {found}")
+
+
+def integers(x: Any) -> Array:
+    """Indices and counts, in the dtype that torch declares for them, int64."""
+    return jnp.asarray(x).astype(jax_dtype(torch.int64))
+
+
+def is_traced(*arrays: Any) -> bool:
+    """Whether a value is not to be had yet."""
+    return any(isinstance(x, jax.core.Tracer) for x in arrays)
+
+
+def values_of(what: str, *arrays: Array) -> tuple[np.ndarray[Any, Any], ...]:
+    """The numbers of arrays, where the shape of a result depends on them.
+
+    **Raises:** `RuntimeError` for an array whose numbers are not known yet.
+    """
+    require(
+        not is_traced(*arrays),
+        f"{what}: the shape of the result depends on values, which a function under "
+        "jax.jit, jax.vmap or torch.compile does not have. Mask with torch.where instead.",
+    )
+    return tuple(np.asarray(x) for x in arrays)
+
+
+def in_bounds(
+    index: Array,
+    size: int,
+    *,
+    negative: bool = False,
+    error: type[Exception] = IndexError,
+    text: str = "index {} is out of bounds for dimension with size {}",
+) -> bool:
+    """Whether indices are known to be inside of `[0, size)`, and from `-size` if `negative`.
+
+    **Returns:** `False` for traced ones: nobody knows.
+
+    **Raises:** `error` for one outside.
+    """
+    if is_traced(index):
+        return False
+    known = np.asarray(index)
+    if known.size:
+        low, high = known.min(), known.max()
+        if high >= size or low < (-size if negative else 0):
+            raise error(text.format(high if high >= size else low, size))
+    return True
+
+
+def number(x: Any, dtype: Any) -> Array:
+    """A Python number, or a traced one, in a dtype."""
+    return jnp.asarray(x).astype(dtype)
+
+
+def times(x: Array, factor: Any) -> Array:
+    """`factor * x` in the dtype of `x`; nothing for the number one."""
+    if isinstance(factor, (int, float)) and factor == 1:
+        return x
+    return x * number(factor, x.dtype)
+
+
+def pullback(function: Callable[..., Any], primals: Sequence[Any], cotangent: Any) -> Any:
+    """What torch calls the backward of `function` at `primals`.
+
+    Torch's cotangent of a complex number is the conjugate of JAX's.
+    """
+    primals = tuple(primals)
+    value, pull = jax.vjp(function, *primals)
+    ct = jax.tree.map(lambda c, v: _conjugate(c.astype(v.dtype)), cotangent, value)
+    return jax.tree.map(_conjugate, pull(ct))
+
+
+def transposed(function: Callable[[Array], Array], shape: Sequence[int], ct: Array) -> Array:
+    """The transpose of a function that moves numbers of an array of `shape`, applied to `ct`."""
+    like = jax.ShapeDtypeStruct(tuple(shape), ct.dtype)
+    moved: Array = jax.linear_transpose(function, like)(ct)[0]
+    return moved
+
+
+def _conjugate(x: Array) -> Array:
+    return jnp.conj(x) if jnp.iscomplexobj(x) else x
+
+
+def wide(x: Array) -> Array:
+    """`x` in the dtype that torch sums in: half precision as float32."""
+    return x.astype(jnp.float32) if x.dtype in (jnp.float16, jnp.bfloat16) else x
+
+
+def real_dtype(dtype: Any) -> Any:
+    """The dtype of the real part."""
+    return jnp.finfo(dtype).dtype if category(dtype) == 3 else dtype
+
+
+def product(xs: Sequence[int]) -> int:
+    """How many numbers a shape has."""
+    return math.prod(xs)
