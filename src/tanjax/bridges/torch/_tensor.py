@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import torch
 
-from tanjax.arrays import is_structured, shape as shape_of
+from tanjax.arrays import Unitful, is_structured, shape as shape_of
 
 from ._dtypes import torch_dtype
 from ._views import Geometry, Place, Root
@@ -46,7 +46,57 @@ class Tensor(torch.Tensor):
 
 
 class StructuredTensor(Tensor):
-    """A tensor over an array of our types; what it is in torch is its logical matrix."""
+    """A tensor over an array of our types; what it is in torch is its logical matrix.
+
+    Operations on it are natural nodes (`_functions`). Its operators are methods of Python: those of
+    torch turn a `TypeError`, such as our `UnitError`, into "unsupported operand".
+    """
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _FUNCTIONS[0](func, types, args, kwargs or {})
+
+    @property
+    def payload(self) -> Any:
+        """The array that this tensor holds now; of a gradient, the one that `jax.grad` gives."""
+        payload = self._place.read()
+        return getattr(payload, "public", payload)
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        graph = f", grad_fn=<{self.grad_fn.name()}>" if self.grad_fn is not None else ""
+        graph = graph or (", requires_grad=True" if self.requires_grad else "")
+        return f"{type(self).__name__}({self.payload!r}{graph})"
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return _FUNCTIONS[1](self, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _FUNCTIONS[2](self)
+
+
+class QuantityTensor(StructuredTensor):
+    """A tensor over a dense quantity: numbers and a unit."""
+
+
+_FUNCTIONS: list[Callable[..., Any]] = []
+
+
+def _operators() -> None:
+    """Operators of structured tensors, by torch's functions."""
+    pairs = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide", "pow": "pow"}
+    pairs |= {"matmul": "matmul", "floordiv": "floor_divide", "mod": "remainder"}
+    pairs |= {name: name for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+    for name, function in pairs.items():
+        f = getattr(torch, function)
+        operator = lambda self, other, f=f: _FUNCTIONS[0](f, (type(self),), (self, other), {})
+        swapped = lambda self, other, f=f: _FUNCTIONS[0](f, (type(self),), (other, self), {})
+        setattr(StructuredTensor, f"__{name}__", operator)
+        if len(name) > 2:
+            setattr(StructuredTensor, f"__r{name}__", swapped)
+    StructuredTensor.__hash__ = torch.Tensor.__hash__  # type: ignore[method-assign]
+
+
+_operators()
 
 
 _make = torch.Tensor._make_wrapper_subclass
@@ -57,14 +107,20 @@ def tensor(payload: Any) -> Tensor:
     if isinstance(payload, jax.Array):
         made = _make(Tensor, payload.shape, dtype=torch_dtype(payload.dtype))
     else:
-        made = _make(StructuredTensor, shape_of(payload), dtype=torch_dtype(payload.dtype))
+        made = _make(_class(payload), shape_of(payload), dtype=torch_dtype(payload.dtype))
     made._place = Root(payload)
     return made
 
 
+def _class(payload: Any) -> type[Tensor]:
+    if type(payload) is Unitful and not is_structured(payload.stored):
+        return QuantityTensor
+    return StructuredTensor
+
+
 def placed(place: Place, like: Geometry, structured: bool = False) -> Tensor:
     """A tensor that reads and writes at a place, with the sizes and strides that torch gives it."""
-    cls = StructuredTensor if structured else Tensor
+    cls = _class(place.read()) if structured else Tensor
     made = _make(cls, like.size, strides=like.stride, storage_offset=like.offset, dtype=like.dtype)
     made._place = place
     return made
@@ -81,7 +137,7 @@ def wrapped(out: Any) -> Any:
         return tensor(out)
     if isinstance(out, (list, tuple)):
         return type(out)([wrapped(x) for x in out])
-    return tensor(out) if is_structured(out) else out
+    return tensor(out) if is_structured(out) or hasattr(out, "public") else out
 
 
 def unwrapped(out: Any) -> Any:

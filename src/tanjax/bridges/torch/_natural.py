@@ -1,0 +1,239 @@
+"""A JAX function as one node of torch's graph, with derivatives of any order.
+
+Torch differentiates operation by operation, and its formulas know no structure. A node here is a
+whole JAX function: its output is the function, its backward is JAX's pullback (our natural rules,
+our units), which is a node again. So double backward, `torch.func` and hooks need nothing more.
+
+What a backward pass keeps. If nobody asks for second derivatives, the residuals of JAX's pullback,
+saved as torch saves tensors (`checkpoint` and hooks on saved tensors see them). With
+`create_graph=True` and under `torch.func`, the inputs, and the function is computed again.
+
+A gradient of a structured tensor is structural everywhere (`_structural`): at a leaf it is
+`jax.grad`'s, in the middle of a graph it goes into the next pullback without a matrix being made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from tanjax.arrays import Unitful
+from tanjax.transforms import vjp_in_fields
+
+from ._cotangents import (
+    label_of,
+    number_of,
+    outline,
+    structural_bars,
+    structural_tangents,
+    torch_bars,
+    torch_tangents,
+)
+from ._kernels import settled
+from ._lift import lifted, payload_of
+from ._structural import Structural
+from ._tensor import Tensor, tensor
+
+Payloads = tuple[Any, ...]
+
+
+def _through(pullback: Any, outs: Any, gradients: Any) -> Payloads:
+    bars, rate = structural_bars(outs, gradients)
+    return torch_bars(pullback(bars), rate)
+
+
+_pull = jax.jit(_through)
+
+
+class Call:
+    """A JAX function of payloads, with what is derived from it, each compiled once.
+
+    **Arguments:** `function`, from payloads to a tuple of payloads; `by_matrix`: it uses structured
+    arrays as the matrices that they stand for, and does not read their fields.
+    """
+
+    def __init__(self, function: Callable[..., Payloads], by_matrix: bool = True) -> None:
+        self.function, self.by_matrix = _settled(function), by_matrix
+        self.run = jax.jit(self.function)
+        self._derived: dict[Any, Any] = {}
+
+    def _made(self, key: Any, make: Callable[[], Any]) -> Any:
+        if key not in self._derived:
+            self._derived[key] = make()
+        return self._derived[key]
+
+    def _of(self, moving: tuple[int, ...], payloads: Sequence[Any]) -> Callable[..., Payloads]:
+        def of_moving(*values: Any) -> Payloads:
+            full = list(payloads)
+            for i, x in zip(moving, values, strict=True):
+                full[i] = x
+            return self.function(*full)
+
+        return of_moving
+
+    def with_pullback(self, moving: tuple[int, ...]) -> Callable[..., Any]:
+        """Outputs and JAX's pullback, a pytree of residuals."""
+
+        def forward(*payloads: Any) -> Any:
+            return vjp_in_fields(self._of(moving, payloads), *[payloads[i] for i in moving])
+
+        return self._made(("vjp", moving), lambda: jax.jit(forward))
+
+    def backward(self, moving: tuple[int, ...], given: tuple[int, ...], count: int) -> Call:
+        """Gradients of some inputs as a function of all inputs, and of gradients of some outputs."""
+
+        def cotangents(*payloads: Any) -> Payloads:
+            inputs, bars = payloads[:count], payloads[count:]
+            outs, pullback = vjp_in_fields(self._of(moving, inputs), *[inputs[i] for i in moving])
+            gradients: list[Any] = [None] * len(outs)
+            for k, g in zip(given, bars, strict=True):
+                gradients[k] = g
+            return _through(pullback, outs, gradients)
+
+        return self._made(("back", moving, given), lambda: Call(cotangents, False))
+
+    def pushed(self, moving: tuple[int, ...], count: int) -> Call:
+        """Tangents of the outputs as a function of inputs and tangents of some of them."""
+
+        def tangents(*payloads: Any) -> Payloads:
+            inputs, given = payloads[:count], payloads[count:]
+            primals, labels = [inputs[i] for i in moving], []
+            moved, rate = structural_tangents(primals, given, self.by_matrix)
+
+            def numbers(*values: Any) -> Payloads:
+                outs = self._of(moving, inputs)(*values)
+                labels[:] = outs
+                return tuple(map(number_of, outs))
+
+            values, out = jax.jvp(numbers, tuple(primals), moved)
+            units = [label_of(o) for o in labels]
+            outs = [v if type(v) is Structural else _labelled(v, u) for v, u in zip(values, units)]
+            return torch_tangents(outs, out, rate)
+
+        return self._made(("push", moving), lambda: Call(tangents, self.by_matrix))
+
+    def batched(self, axes: tuple[int | None, ...]) -> Call:
+        """The same for every element of a batch."""
+
+        def of_all(*payloads: Any) -> Payloads:
+            return jax.vmap(self.function, axes)(*payloads)
+
+        return self._made(("vmap", axes), lambda: Call(of_all, self.by_matrix))
+
+
+def _labelled(value: Any, unit: Any) -> Any:
+    return value if unit.is_one else Unitful(value, unit)
+
+
+def _settled(function: Callable[..., Payloads]) -> Callable[..., Payloads]:
+    return lambda *payloads: tuple(jax.tree.map(settled, function(*payloads)))
+
+
+class _Run:
+    """One call on its way through torch: the function, and the pullback if there is one."""
+
+    def __init__(self, call: Call, moving: tuple[int, ...] = (), keeps: bool = False) -> None:
+        self.call, self.moving, self.keeps = call, moving, keeps
+        self.kept: Any = None
+
+    def forward(self, tensors: Sequence[torch.Tensor]) -> tuple[Tensor, ...]:
+        payloads = [payload_of(t) for t in tensors]
+        if not self.keeps:
+            return tuple([tensor(x) for x in self.call.run(*payloads)])
+        outs, pullback = self.call.with_pullback(self.moving)(*payloads)
+        leaves, tree = jax.tree.flatten((pullback, tuple(map(outline, outs))))
+        self.kept = [tensor(x) for x in leaves], tree
+        return tuple([tensor(x) for x in outs])
+
+
+class Node(torch.autograd.Function):
+    """The function as torch sees it."""
+
+    @staticmethod
+    def forward(run: _Run, *tensors: torch.Tensor) -> Any:
+        return run.forward(tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        run, *tensors = inputs
+        ctx.run, ctx.count, ctx.outputs = run, len(tensors), len(output)
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*[t for t in output if not _is_inexact(t)])
+        kept, ctx.tree = run.kept or ([], None)
+        run.kept = None
+        ctx.save_for_backward(*tensors, *kept)
+        ctx.save_for_forward(*tensors)
+        ctx.inexact = tuple([i for i, t in enumerate(tensors) if _is_inexact(t)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        saved = ctx.saved_tensors
+        tensors, kept = saved[: ctx.count], saved[ctx.count :]
+        needed = [i for i in ctx.inexact if ctx.needs_input_grad[1 + i]]
+        result: list[Any] = [None] * (1 + ctx.count)
+        if all(g is None for g in gradients) or not needed:
+            return tuple(result)
+        if ctx.tree is not None and not torch.is_grad_enabled() and not _transforming():
+            pullback, outs = jax.tree.unflatten(ctx.tree, [t.payload for t in kept])
+            bars = _pull(pullback, outs, tuple([None if g is None else payload_of(g) for g in gradients]))
+            moving = ctx.run.moving
+            found: Any = [tensor(x) for x in bars]
+        else:
+            moving = tuple(needed)
+            given = tuple([k for k, g in enumerate(gradients) if g is not None])
+            back = ctx.run.call.backward(moving, given, ctx.count)
+            found = apply(back, [*tensors, *[gradients[k] for k in given]])
+        for i, bar in zip(moving, found, strict=True):
+            result[1 + i] = bar if ctx.needs_input_grad[1 + i] else None
+            _remember_point(bar, tensors[i])
+        return tuple(result)
+
+    @staticmethod
+    def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
+        tensors = ctx.saved_tensors
+        moving = tuple([i for i, t in enumerate(tangents) if t is not None])
+        push = ctx.run.call.pushed(moving, ctx.count)
+        return tuple(apply(push, [*tensors, *[tangents[i] for i in moving]]))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, run: _Run, *tensors: Any) -> Any:
+        outs = apply(run.call.batched(tuple(in_dims[1:])), tensors)
+        return tuple(outs), tuple([0] * len(outs))
+
+
+def _remember_point(bar: Any, primal: Any) -> None:
+    step = bar._place.read() if isinstance(bar, Tensor) else None
+    if type(step) is Structural and isinstance(primal, Tensor):
+        step.at = number_of(primal._place.read())
+
+
+def _is_inexact(t: torch.Tensor) -> bool:
+    return t.is_floating_point() or t.is_complex()
+
+
+def _transforming() -> bool:
+    return torch._C._are_functorch_transforms_active()
+
+
+def apply(call: Call, tensors: Sequence[Any]) -> Sequence[Tensor]:
+    """The outputs of a call, as tensors; a node of torch's graph where one is wanted."""
+    if _transforming():
+        return Node.apply(_Run(call), *tensors)
+    if not torch.is_grad_enabled():
+        return _Run(call).forward(tensors)
+    moving = tuple([i for i, t in enumerate(tensors) if t.requires_grad])
+    for i in moving:
+        if not isinstance(tensors[i], Tensor):
+            lifted(tensors[i])  # a plain tensor that requires a gradient is refused
+    if not moving and torch.autograd.forward_ad._current_level < 0:
+        return _Run(call).forward(tensors)
+    return Node.apply(_Run(call, moving, bool(moving)), *tensors)
+
+
+def as_tensor(x: Any) -> torch.Tensor:
+    """An operand as a tensor: a number stays weak, it takes the dtype of what it meets."""
+    return x if isinstance(x, torch.Tensor) else tensor(jnp.asarray(x))
