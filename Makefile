@@ -18,11 +18,11 @@ export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
 # What the tests compile is kept for the next run: much of their time is XLA's.
-test test-fast: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/$(VENV)/.compiled
-test test-fast: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
-test test-fast: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
+test test-fast test-torch: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/$(VENV)/.compiled
+test test-fast test-torch: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
+test test-fast test-torch: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
 
-.PHONY: help demo test test-fast lint docs bench clean
+.PHONY: help demo demo-torch test test-fast test-torch lint docs bench clean
 .SECONDARY:
 
 help:  ## list the targets
@@ -36,12 +36,23 @@ demo: $(VENV)/.ready-demo  ## a Gaussian process; the solar system in units and 
 	$(BIN)/python docs/examples/training_in_place.py
 	$(BIN)/python docs/examples/captured_gp.py
 	$(BIN)/python docs/examples/circuits.py
+	@echo
+	@echo 'And with PyTorch installed, `make demo-torch`: an nn.Module with a Kronecker layer learns'
+	@echo 'handwritten digits by torch.optim and by optax to the same accuracy: eager, exported, compiled.'
+
+demo-torch: $(VENV)/.ready-demo $(VENV)/.ready-torch  ## digits by a Kronecker layer in PyTorch: torch.optim, optax, export, torch.compile
+	$(BIN)/python docs/examples/torch_digits.py
 
 test: $(VENV)/.ready-test  ## unit and property tests, every rule's cases, documentation, examples
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(CASES)
 
 test-fast: $(VENV)/.ready-test  ## for every save of a file: layers, units, arrays, rules, plans in little
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -x -q $(FAST)
+
+test-torch: $(VENV)/.ready-test $(VENV)/.ready-torch  ## the same for PyTorch, which it installs (Python 3.11: a CPU build)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/bridges/torch docs/test_api_torch.py \
+		'docs/test_docs.py::test_page[docs/pages/torch.md]' \
+		'docs/test_docs.py::test_example[torch_digits.py]' docs/test_docs.py::test_docstrings
 
 lint: $(VENV)/.ready-test  ## style, formatting and types
 	$(BIN)/ruff check
@@ -57,6 +68,8 @@ bench: $(VENV)/.ready-bench  ## time structured operations, quantities, plans, R
 	$(BIN)/python benchmarks/bench_scale.py
 	$(BIN)/python benchmarks/bench_mutation.py
 	$(BIN)/python benchmarks/bench_capture.py
+	@if $(BIN)/python -c 'import torch' 2> /dev/null; then $(BIN)/python benchmarks/bench_torch.py; \
+	else echo 'torch is not installed: benchmarks/bench_torch.py was NOT run (`make demo-torch` installs it)'; fi
 
 clean:  ## remove everything that these targets made
 	rm -rf .venv .venv-* docs/site tanjax_demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

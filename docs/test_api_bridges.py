@@ -22,7 +22,8 @@ def public(bridge):
 
 
 def test_page_lists_every_public_name():
-    expected = {"typing.Quantity", "typing.checked"}.union(*map(public, dir(tanjax.bridges)))
+    bridges = [bridge for bridge in dir(tanjax.bridges) if bridge != "torch"]  # has its own page
+    expected = {"typing.Quantity", "typing.checked"}.union(*map(public, bridges))
     assert sorted(LISTED) == sorted(expected)
 
 

@@ -4,6 +4,7 @@ Pages and examples run in a process of their own, in JAX's default configuration
 does not depend on what another page registered, nor on the settings of the tests.
 """
 
+import importlib.util
 import os
 import re
 import socket
@@ -17,8 +18,16 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 PAGES = [ROOT / "README.md", *sorted((DOCS / "pages").rglob("*.md"))]
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
+TORCH = {"torch.md": ("torch",), "torch_digits.py": ("torch", "sklearn")}  # pages and examples
 SEVERAL = "four_devices.py"  # has a test of its own, which runs it in one process as well
 SMALLER = {"million_points.py": ("--size", "61", "--order", "10")}  # in seconds
+
+
+def needs(path):
+    """Skip what shows an optional library where that is not installed."""
+    lacking = [name for name in TORCH.get(path.name, ()) if importlib.util.find_spec(name) is None]
+    if lacking:
+        pytest.skip(f"{path.name} was NOT run: {', '.join(lacking)} not installed")
 
 
 def run_python(*arguments, cwd):
@@ -39,6 +48,7 @@ def run_python(*arguments, cwd):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_page(page, tmp_path):
+    needs(page)
     output = run_python(DOCS / "run_page.py", page, cwd=tmp_path)
     assert page.name != "README.md" or ": 0 blocks" not in output, "the README shows no code"
 
@@ -47,6 +57,7 @@ def test_page(page, tmp_path):
     "example", [e for e in EXAMPLES if e.name != SEVERAL], ids=lambda example: example.name
 )
 def test_example(example, tmp_path):
+    needs(example)
     run_python("-W", "error", example, *SMALLER.get(example.name, ()), cwd=tmp_path)
 
 

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
+from jax.extend.core import get_opaque_trace_state as trace_state  # equal while one trace runs
 
 from ._errors import LoweringWarning
 

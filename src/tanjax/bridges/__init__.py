@@ -1,12 +1,12 @@
 """Layer 9: the libraries around JAX, opened to quantities; each is imported when it is used.
 
-`tanjax.bridges.diffrax`, `.lineax`, `.matfree`, `.matplotlib`, `.optax`, `.optimistix`, `.scipy`.
-Equinox needs no bridge: a quantity is a pytree, and a field of a Module like any other.
+`tanjax.bridges.diffrax`, `.lineax`, `.matfree`, `.matplotlib`, `.optax`, `.optimistix`, `.scipy`,
+`.torch`. Equinox needs no bridge: a quantity is a pytree, and a field of a Module like any other.
 """
 
 import importlib
 
-_BRIDGES = ("diffrax", "lineax", "matfree", "matplotlib", "optax", "optimistix", "scipy")
+_BRIDGES = ("diffrax", "lineax", "matfree", "matplotlib", "optax", "optimistix", "scipy", "torch")
 
 
 def __getattr__(name: str) -> object:

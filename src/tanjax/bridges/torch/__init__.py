@@ -1,5 +1,12 @@
 """PyTorch on the same rules: tensors over our arrays, torch's autograd, its modules and graphs."""
 
+from tanjax.bridges._missing import missing as _missing
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as _error:
+    raise _missing("torch", "torch") from _error
+
 from . import ops as ops
 from ._conversions import (
     from_jax as from_jax,

@@ -46,6 +46,8 @@ class _Decomposed:
         except jax.errors.ConcretizationTypeError:
             self._kernel = self._eager
             return self._kernel(*args, **kwargs)
+        except RecursionError:  # torch defines it, in the end, by itself: its kernel is in C++
+            raise no_rule(self._kernel.op) from None
 
 
 @remembered

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from ._lift import copied, payload_of
+from ._lift import payload_of
+from ._plain import copied
 from ._tensor import Tensor, tensor
 
 

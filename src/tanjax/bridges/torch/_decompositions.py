@@ -16,7 +16,8 @@ from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ._lift import copied, quietly
+from ._lift import quietly
+from ._plain import copied
 from ._registry import Entry
 from ._tensor import Tensor, tensor, unwrapped
 

@@ -27,7 +27,7 @@ from ._decompositions import is_composite
 from ._lift import named_payloads, payloads
 from ._registry import dense_entry, remembered
 from ._tensor import StructuredTensor, serve_by, wrapped
-from ._viewing import viewing
+from ._viewing import new_empty_strided, viewing
 from ._writing import writing
 
 Plan = Callable[..., Any]
@@ -45,6 +45,8 @@ def plan_of(op: OpOverload) -> Plan:
     """How an overload runs, from its schema."""
     if torch.Tag.inplace_view in op.tags or op.overloadpacket in _REFUSED:
         return _refused(op)
+    if op.overloadpacket is torch.ops.aten.new_empty_strided:
+        return new_empty_strided
     if dense_entry(op) is None and is_composite(op):
         return lambda structured, args, kwargs: op.decompose(*args, **kwargs)
     if any(a.alias_info and a.alias_info.is_write for a in op._schema.arguments):

@@ -1,17 +1,20 @@
 """View operations: the result reads and writes in the memory of its base.
 
-What a view is, torch's schemas say; what it reads is the operation on the payload; what it writes
-is derived from that, but for the few that change numbers on the way.
+What is a view, torch's schemas say; where its entries lie, torch's strides. So one way serves all:
+read and write at these places. The common views, which take a slice or arrange entries anew, have
+shorter ones, and the few that change numbers say how to write them. A view is read when its numbers
+are needed.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 from jax import lax
 from torch._ops import OpOverload
@@ -19,34 +22,52 @@ from torch._ops import OpOverload
 from tanjax._errors import AliasError, message
 
 from ._calls import call_of, structured_call_of
+from ._dtypes import exact_dtype, jax_dtype
 from ._lift import named_payloads, payload_of
 from ._static import frozen, thawed
 from ._tensor import Tensor, geometry_of, placed, tensor
-from ._views import Root, View, geometry, places, scatter
+from ._views import (
+    Geometry,
+    Place,
+    Root,
+    View,
+    gather,
+    geometry,
+    put_by_places,
+    row_by_row,
+    strided,
+)
 
 aten = torch.ops.aten
 _SAME = (aten.detach, aten.alias, aten.lift_fresh, aten.lift)
+_DEEP = 32  # a longer chain of views is one view of the memory itself
+Ways = tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]
 
 
 def viewing(op: OpOverload) -> Callable[..., Any]:
     """The plan of a view operation."""
-    if op.overloadpacket in _SAME:
+    packet = op.overloadpacket
+    if packet in _SAME:
         return _same
+    names = [a.name for a in op._schema.arguments][1:]
 
     def run(structured: bool, args: Any, kwargs: Any) -> Any:
         base, *rest = args
-        if not isinstance(base, Tensor):  # a plain base with our arguments: nothing to share
+        if structured or not isinstance(base, Tensor):
             return _read_only(op, payload_of(base), rest, kwargs, structured)
-        if structured:
-            return _read_only(op, base._place.read(), rest, kwargs, structured)
-        key = frozen(rest), frozen(sorted(kwargs.items()))
-        shape: Any = geometry(op, geometry_of(base), *key)
-        part = call_of(op)(base._place.read(), *rest, **kwargs)
-        if not isinstance(part, (list, tuple)):
-            return placed(_view(base, op, key, None, part), shape)
+        given = dict(zip(names, rest, strict=False)) | kwargs
+        if packet is aten.as_strided:
+            return _as_strided(base, **given)
+        here = geometry_of(base)
+        shape = geometry(op, here, frozen(rest), frozen(sorted(kwargs.items())))
+        if isinstance(shape, Geometry):
+            return placed(_view(op, base._place, here, shape, given), shape)
+        inner = geometry(op, _dense(here), frozen(rest), frozen(sorted(kwargs.items())))
+        parts = call_of(op)(base._place.read(), *rest, **kwargs)
+        ways = map(_by_places, inner)
         return [
-            placed(_view(base, op, key, n, p), s)
-            for n, (p, s) in enumerate(zip(part, shape, strict=True))
+            placed(View(base._place, *way, base._place.storage, p), s)
+            for way, p, s in zip(ways, parts, shape, strict=True)
         ]
 
     return run
@@ -57,44 +78,167 @@ def _same(structured: bool, args: Any, kwargs: Any) -> Any:
     return placed(t._place, geometry_of(t), structured)
 
 
-def _view(base: Tensor, op: OpOverload, key: Any, which: int | None, part: Any) -> View:
-    get = functools.partial(_get, op, key, which)
-    put = _PUTS.get(op.overloadpacket) or _PUTS.get(op) or functools.partial(_put, op, key, which)
-    return View(base._place, get, put, part)
+def _view(
+    op: OpOverload, parent: Place, here: Geometry, shape: Geometry, given: dict[str, Any]
+) -> View:
+    packet, storage = op.overloadpacket, parent.storage
+    numbers = _NUMBERS.get(op)
+    if numbers is not None:
+        view = View(parent, *numbers(here, shape))
+        if storage is parent and packet not in (aten._conj, aten._neg_view):
+            view.storage = view  # rows of a memory are rows of this view of it
+        return view
+    view = View(parent, *_ways(op, here, shape, given), storage)
+    view.depth = 1 + parent.depth
+    return view if view.depth < _DEEP or storage is None else strided(storage, shape)
 
 
-def _get(op: OpOverload, key: Any, which: int | None, base: jax.Array) -> Any:
-    args, kwargs = (thawed(k) for k in key)
-    part = call_of(op)(base, *args, **dict(kwargs))
-    return part if which is None else part[which]
+def _ways(op: OpOverload, here: Geometry, shape: Geometry, given: dict[str, Any]) -> Ways:
+    packet, rank = op.overloadpacket, len(here.size)
+    if op in (aten.select.int, aten.slice.Tensor):
+        return _window(here, shape, **given)
+    if packet in (aten.view, aten.unsqueeze, aten.squeeze, aten._reshape_alias):
+        return partial(_reshaped, size=shape.size), partial(_put_reshaped, size=here.size)
+    if packet is aten.permute:
+        order = tuple(d % rank for d in given["dims"])
+        return partial(_permuted, order=order), partial(
+            _put_permuted, order=tuple(np.argsort(order).tolist())
+        )
+    if (packet is aten.t and rank == 2) or (op is aten.transpose.int and rank):
+        order = _swapped(rank, given.get("dim0", 0), given.get("dim1", 1))
+        return partial(_permuted, order=order), partial(_put_permuted, order=order)
+    return _by_places(geometry(op, _dense(here), frozen(list(given.values())), ()))
 
 
-def _put(
-    op: OpOverload, key: Any, which: int | None, base: jax.Array, part: jax.Array
+def _by_places(inner: Geometry) -> Ways:
+    where = np.array([inner.offset, *inner.stride], np.int32)
+    return partial(gather, where=where, size=inner.size), partial(put_by_places, inner)
+
+
+def _window(
+    here: Geometry,
+    shape: Geometry,
+    dim: int = 0,
+    index: int | None = None,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Ways:
+    axis = dim % len(here.size)
+    n = here.size[axis]
+    drop = index is not None
+    first = slice(start, end).indices(n)[0] if index is None else index % n
+    count = 1 if drop else shape.size[axis]
+    kind = {"axis": axis, "count": count, "step": step, "drop": drop}
+    return partial(_take, start=first, **kind), partial(_give, start=first, **kind)
+
+
+@partial(jax.jit, static_argnames=("axis", "count", "step", "drop"))
+def _take(base: jax.Array, start: Any, axis: int, count: int, step: int, drop: bool) -> jax.Array:
+    part = lax.dynamic_slice_in_dim(base, start, (count - 1) * step + 1 if count else 0, axis)
+    part = lax.slice_in_dim(part, 0, None, step, axis)
+    return lax.squeeze(part, [axis]) if drop else part
+
+
+@partial(jax.jit, static_argnames=("axis", "count", "step", "drop"))
+def _give(
+    base: jax.Array, part: jax.Array, start: Any, axis: int, count: int, step: int, drop: bool
 ) -> jax.Array:
-    return scatter(
-        base, part, places(functools.partial(_get, op, key, which), (op, key, which), base.shape)
-    )
+    part = lax.expand_dims(part, [axis]) if drop else part
+    if step > 1 and count:
+        window = lax.dynamic_slice_in_dim(base, start, (count - 1) * step + 1, axis)
+        part = window.at[(slice(None),) * axis + (slice(None, None, step),)].set(part)
+    return lax.dynamic_update_slice_in_dim(base, part, start, axis)
 
 
-def _put_bits(base: jax.Array, part: jax.Array) -> jax.Array:
-    if base.dtype.itemsize != part.dtype.itemsize:
+@partial(jax.jit, static_argnames=("size",))
+def _reshaped(base: jax.Array, size: tuple[int, ...]) -> jax.Array:
+    return base.reshape(size)
+
+
+def _put_reshaped(base: jax.Array, part: jax.Array, size: tuple[int, ...]) -> jax.Array:
+    return _reshaped(part, size)
+
+
+@partial(jax.jit, static_argnames=("order",))
+def _permuted(base: jax.Array, order: tuple[int, ...]) -> jax.Array:
+    return base.transpose(order)
+
+
+def _put_permuted(base: jax.Array, part: jax.Array, order: tuple[int, ...]) -> jax.Array:
+    return _permuted(part, order)
+
+
+def _swapped(rank: int, first: int, second: int) -> tuple[int, ...]:
+    order = list(range(rank))
+    order[first % rank], order[second % rank] = second % rank, first % rank
+    return tuple(order)
+
+
+@partial(jax.jit, static_argnames=("dtype", "size"))
+def _cast_bits(x: jax.Array, dtype: Any, size: tuple[int, ...]) -> jax.Array:
+    old, new = x.dtype.itemsize, np.dtype(dtype).itemsize
+    if new > old:
+        x = x.reshape(*x.shape[:-1], -1, new // old)
+    return lax.bitcast_convert_type(x, dtype).reshape(size)
+
+
+def _bits(here: Geometry, shape: Geometry) -> Ways:
+    there = {"dtype": exact_dtype(shape.dtype), "size": shape.size}
+    back = {"dtype": exact_dtype(here.dtype), "size": here.size}
+    return partial(_cast_bits, **there), lambda base, part: _cast_bits(part, **back)
+
+
+@jax.jit
+def _real(x: jax.Array) -> jax.Array:
+    return jnp.stack([x.real, x.imag], -1)
+
+
+@jax.jit
+def _complex(x: jax.Array) -> jax.Array:
+    return lax.complex(x[..., 0], x[..., 1])
+
+
+_NUMBERS: dict[OpOverload, Callable[[Geometry, Geometry], Ways]] = {
+    aten._conj.default: lambda here, shape: (jnp.conj, lambda base, part: jnp.conj(part)),
+    aten._neg_view.default: lambda here, shape: (jnp.negative, lambda base, part: -part),
+    aten.view_as_real.default: lambda here, shape: (_real, lambda base, part: _complex(part)),
+    aten.view_as_complex.default: lambda here, shape: (_complex, lambda base, part: _real(part)),
+    aten.view.dtype: _bits,
+}
+
+
+def _as_strided(base: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    offset = base.storage_offset() if storage_offset is None else storage_offset
+    shape = geometry(aten.as_strided.default, geometry_of(base), frozen([size, stride, offset]), ())
+    storage = base._place.storage
+    if storage is None:
         raise AliasError(
             message(
-                f"cannot write in place: a view of {base.dtype} as {part.dtype}.",
-                hint="write a clone, and view it back.",
+                "as_strided of a view that changes numbers (conjugate, negative, real or complex).",
+                hint="clone first.",
             )
         )
-    return lax.bitcast_convert_type(part, base.dtype)
+    if shape.extent > storage.read().size:
+        raise RuntimeError(
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} are out of "
+            f"bounds for storage of {storage.read().size} entries"
+        )
+    return placed(strided(storage, shape), shape)
 
 
-_PUTS: dict[Any, Callable[[Any, Any], Any]] = {
-    aten._conj: lambda base, part: jnp.conj(part),
-    aten._neg_view: lambda base, part: -part,
-    aten.view_as_real: lambda base, part: lax.complex(part[..., 0], part[..., 1]),
-    aten.view_as_complex: lambda base, part: jnp.stack([part.real, part.imag], -1),
-    aten.view.dtype: _put_bits,
-}
+def new_empty_strided(structured: bool, args: Any, kwargs: Any) -> Tensor:
+    """A memory with strides: autograd asks for one with those of the base of a view."""
+    like, size, stride = args
+    dtype = kwargs.get("dtype") or like.dtype
+    shape = Geometry(tuple(size), tuple(stride), 0, dtype)
+    if shape.stride == row_by_row(shape.size) or 0 in shape.size:
+        return tensor(jnp.zeros(shape.size, jax_dtype(dtype)))
+    return placed(strided(Root(jnp.zeros(shape.extent, jax_dtype(dtype))), shape), shape)
+
+
+def _dense(like: Geometry) -> Geometry:
+    return Geometry(like.size, row_by_row(like.size), 0, like.dtype)
 
 
 def _read_only(op: OpOverload, base: Any, rest: Any, kwargs: Any, structured: bool) -> Any:

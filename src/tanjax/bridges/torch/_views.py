@@ -5,13 +5,15 @@ arrays never change, so the memory is a `Root`, which holds an array and can be 
 `View` is two functions on its parent's array: `get` reads the part, `put` gives the parent with the
 part replaced. Chains of views, and a base that changed after a view was taken, need nothing more.
 
-`get` is the view operation itself. `put` is made from it: applied to the numbers of the places it
-says where each entry came from, whatever the operation was.
+Sharp edges. A memory belongs to the trace of JAX in which it was made: written in another one, it
+would keep a tracer that means nothing outside, so such a write is refused. Read in another one, a
+view is computed anew and not kept.
 """
 
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,24 +21,40 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax import lax
 
+from tanjax._compat import trace_state
 from tanjax._errors import AliasError, message
 
+from ._plain import TensorError
 from ._static import thawed
+
+_WRITING = threading.RLock()  # two threads may write two parts of one memory
 
 
 class Root:
     """A memory: the payload of a tensor and of all its views."""
 
-    __slots__ = ("_value", "fixed", "version")
+    __slots__ = ("_made", "_value", "fixed", "version")
 
     def __init__(self, value: Any, fixed: str = "") -> None:
         self._value, self.version, self.fixed = value, 0, fixed
+        self._made = trace_state()
+
+    depth = 0  # of the chain of views
 
     @property
     def root(self) -> Root:
-        """Itself: where a chain of views ends."""
         return self
+
+    @property
+    def storage(self) -> Root:
+        """The place whose array, row by row, is what torch calls the storage."""
+        return self
+
+    def is_here(self) -> bool:
+        """Whether the memory was made in the trace that runs now."""
+        return bool(self._made == trace_state())
 
     def read(self) -> Any:
         return self._value
@@ -44,35 +62,53 @@ class Root:
     def write(self, value: Any) -> None:
         if self.fixed:
             raise AliasError(message(f"cannot write in place: {self.fixed}", hint="clone first."))
+        if not self.is_here():
+            raise TensorError(
+                message(
+                    "a tensor made outside of a trace of JAX is written inside of it.",
+                    f"what is written: {value}",
+                    hint="return the new value, or make the tensor inside: `t = t.clone()`.",
+                )
+            )
         self._value = value
         self.version += 1
 
 
 class View:
-    """A part of a parent's payload: read by `get`, written by `put`."""
+    """A part of a parent's payload: read by `get`, written by `put`.
 
-    __slots__ = ("_get", "_parent", "_put", "_seen", "_value", "root")
+    `storage`: the place in whose array, row by row, torch's strides and offset of this view count;
+    `None` where there is none, since the view changes numbers.
+    """
+
+    __slots__ = ("_get", "_kept", "_parent", "_put", "depth", "root", "storage")
 
     def __init__(
         self,
-        parent: Root | View,
+        parent: Place,
         get: Callable[[Any], Any],
         put: Callable[[Any, Any], Any],
-        value: Any,
+        storage: Place | None = None,
+        value: Any = None,
     ) -> None:
-        self._parent, self._get, self._put, self._value = parent, get, put, value
+        self._parent, self._get, self._put, self.storage = parent, get, put, storage
         self.root: Root = parent.root
-        self._seen = self.root.version
+        self.depth = 0
+        self._kept = (-1 if value is None else self.root.version, value)
 
     def read(self) -> Any:
-        if self._seen != self.root.version:
-            self._value = self._get(self._parent.read())
-            self._seen = self.root.version
-        return self._value
+        version, value = self._kept
+        if version != self.root.version:
+            version = self.root.version
+            value = self._get(self._parent.read())
+            if self.root.is_here():
+                self._kept = version, value
+        return value
 
     def write(self, value: Any) -> None:
-        self._parent.write(self._put(self._parent.read(), value))
-        self._value, self._seen = value, self.root.version
+        with _WRITING:
+            self._parent.write(self._put(self._parent.read(), value))
+            self._kept = self.root.version, value
 
 
 Place = Root | View
@@ -86,18 +122,23 @@ class Geometry(NamedTuple):
     offset: int
     dtype: torch.dtype
 
+    @property
+    def extent(self) -> int:
+        """How many entries a storage must have."""
+        if 0 in self.size:
+            return 0
+        return (
+            self.offset + 1 + sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True))
+        )
+
 
 @functools.lru_cache(8192)
-def geometry(op: Any, base: Geometry, args: Any, kwargs: Any) -> Geometry | tuple[Geometry, ...]:
-    """Sizes and strides of a view, asked of torch once; torch's own errors for bad arguments."""
-    extent = base.offset + 1 + sum((n - 1) * s for n, s in zip(base.size, base.stride, strict=True))
+def geometry(op: Any, base: Geometry, args: Any, kwargs: Any) -> Any:
+    """The `Geometry` of a view, or those of several, asked of torch once; its own errors too."""
     with torch.utils._python_dispatch._disable_current_modes():
-        memory = torch.empty(max(extent, 0), dtype=base.dtype, device="meta")
-        view = op(
-            memory.as_strided(base.size, base.stride, base.offset),
-            *thawed(args),
-            **dict(thawed(kwargs)),
-        )
+        memory = torch.empty(max(base.extent, base.offset), dtype=base.dtype, device="meta")
+        whole = memory.as_strided(base.size, base.stride, base.offset)
+        view = op(whole, *thawed(args), **dict(thawed(kwargs)))
     several = isinstance(view, (list, tuple))
     found = tuple(
         Geometry(tuple(v.shape), v.stride(), v.storage_offset(), v.dtype)
@@ -106,31 +147,75 @@ def geometry(op: Any, base: Geometry, args: Any, kwargs: Any) -> Geometry | tupl
     return found if several else found[0]
 
 
-_PLACES: dict[Any, Any] = {}
+def row_by_row(size: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a contiguous array, as torch counts them."""
+    strides = [1]
+    for n in reversed(size[1:]):
+        strides.append(strides[-1] * max(n, 1))
+    return tuple(reversed(strides)) if size else ()
 
 
-def places(get: Callable[[Any], Any], key: Any, shape: tuple[int, ...]) -> jax.Array:
-    """Where in the whole each entry of a part lies, for a `get` that only moves entries.
+def strided(storage: Place, like: Geometry) -> View:
+    """The part of a storage with these sizes, strides and offset."""
+    where = np.array([like.offset, *like.stride], np.int32)
+    get = functools.partial(gather, where=where, size=like.size)
+    put = functools.partial(_put_strided, like, where)
+    return View(storage, get, put, storage)
 
-    **Raises:** `AliasError` where several entries of the part are one of the whole.
-    """
-    found = _PLACES.get((key, shape))
-    if found is None:
-        with jax.ensure_compile_time_eval():
-            found = get(jnp.arange(int(np.prod(shape))).reshape(shape)).ravel()
-        if len(np.unique(found)) < found.size:
-            raise AliasError(
-                message(
-                    "cannot write in place: several entries of this view are one of its base.",
-                    hint="clone the expanded tensor before the write.",
-                )
+
+def _put_strided(like: Geometry, where: Any, base: jax.Array, part: jax.Array) -> jax.Array:
+    check_distinct(like)
+    return scatter(base, part, where, like.size)
+
+
+def put_by_places(like: Geometry, base: jax.Array, part: jax.Array) -> jax.Array:
+    """The whole with a part replaced, which `like` places in it."""
+    return _put_strided(like, np.array([like.offset, *like.stride], np.int32), base, part)
+
+
+@functools.lru_cache(1024)
+def check_distinct(like: Geometry) -> None:
+    """Refuse a write where entries share a place. **Raises:** `AliasError`."""
+    reach = 0
+    for stride, n in sorted((s, n) for n, s in zip(like.size, like.stride, strict=True) if n > 1):
+        if stride <= reach:
+            break
+        reach += stride * (n - 1)
+    else:
+        return
+    index = np.ravel(
+        sum(np.ix_(*[np.arange(n) * s for n, s in zip(like.size, like.stride, strict=True)]))
+    )
+    if np.unique(index).size < index.size:
+        raise AliasError(
+            message(
+                "cannot write in place: several entries of this view are one of its base.",
+                f"sizes {like.size} with strides {like.stride}",
+                hint="clone the expanded tensor before the write.",
             )
-        _PLACES[key, shape] = found
-    return found
+        )
 
 
-@jax.jit
-def scatter(base: jax.Array, part: jax.Array, index: jax.Array) -> jax.Array:
+def _index(where: Any, size: tuple[int, ...]) -> jax.Array:
+    index = where[0]
+    for axis in range(len(size)):
+        index = index + where[1 + axis] * lax.broadcasted_iota(where.dtype, size, axis)
+    return jnp.asarray(index)
+
+
+@functools.partial(jax.jit, static_argnames=("size",))
+def gather(base: jax.Array, where: Any, size: tuple[int, ...]) -> jax.Array:
+    """The part of an array, row by row, with `size` and, in `where`, an offset and strides."""
+    return base.ravel().at[_index(where, size)].get(mode="promise_in_bounds")
+
+
+@functools.partial(jax.jit, static_argnames=("size",))
+def scatter(base: jax.Array, part: jax.Array, where: Any, size: tuple[int, ...]) -> jax.Array:
     """The whole, with a part of it replaced."""
-    flat = base.ravel().at[index].set(part.ravel().astype(base.dtype), unique_indices=True)
+    index = _index(where, size)
+    flat = (
+        base.ravel()
+        .at[index]
+        .set(part.astype(base.dtype), mode="promise_in_bounds", unique_indices=True)
+    )
     return flat.reshape(base.shape)

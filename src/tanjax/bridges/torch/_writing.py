@@ -13,13 +13,14 @@ import jax
 import torch
 from torch._ops import OpOverload
 
-from tanjax._errors import MutationError, message
+from tanjax._errors import message
 
 from ._calls import call_of, structured_call_of
 from ._decompositions import definition
 from ._dtypes import torch_dtype
 from ._functional import functional_of
 from ._lift import named_payloads, payloads
+from ._plain import TensorError
 from ._registry import dense_entry, no_rule
 from ._tensor import Tensor, wrapped
 
@@ -79,11 +80,11 @@ class _Writing:
 def write(op: OpOverload, target: Any, value: Any) -> None:
     """Write a payload into a tensor of ours.
 
-    **Raises:** `MutationError` for a plain tensor; `RuntimeError` for sizes and dtypes that torch
+    **Raises:** `TensorError` for a plain tensor; `RuntimeError` for sizes and dtypes that torch
     refuses too.
     """
     if not isinstance(target, Tensor):
-        raise MutationError(
+        raise TensorError(
             message(
                 f"{op}: a plain torch tensor cannot be written from one of tanjax.",
                 hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is to be written.",

@@ -340,11 +340,6 @@ def view_as_complex(self: Array) -> Array:
     return lax.complex(self[..., 0], self[..., 1])
 
 
-@implements(aten._conj, aten._conj_physical)
+@implements(aten._conj)
 def conj(self: Array) -> Array:
     return jnp.conj(self) if jnp.iscomplexobj(self) else self
-
-
-@implements(aten._neg_view)
-def neg_view(self: Array) -> Array:
-    return -self

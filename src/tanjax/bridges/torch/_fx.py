@@ -1,0 +1,225 @@
+"""Graphs of torch, run on arrays.
+
+A graph of ATen operations that write nothing (`make_fx`, `torch.export`, what `torch.compile` hands
+on) is a program on payloads as it stands: each node is a lookup in the table of operations, with no
+tensor in between, so a structured array goes in and out as what it is.
+
+    f = tjt.Interpreter(make_fx(lambda d, x: d @ x)(torch.eye(3), torch.ones(3)))
+    jax.jit(f)(tj.Diagonal(d), x)  # matmul[Diagonal, Dense]
+
+Any other graph (in-place operations, calls of modules and of torch's functions) is run on tensors
+over the same arrays. Both are functions of arrays, under all transformations of JAX.
+
+Sharp edges. `aten.detach` in a graph cuts the gradient, as it does when torch runs the graph. Sizes
+are those of the arrays, numbers at trace time. An assertion on values is checked where these are
+known, which they are not under `jax.jit`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
+
+from tanjax._errors import MutationError, message
+from tanjax.arrays import is_structured, shape as shape_of
+
+from ._calls import call_of, structured_call_of
+from ._dtypes import exact_dtype
+from ._lift import copied
+from ._tensor import Tensor
+from ._tracing import as_arrays, as_tensors, purely, without_gradient
+
+aten = torch.ops.aten
+
+# Write their running statistics, which their schemas do not say.
+_WRITES = ("batch_norm", "instance_norm", "native_batch_norm", "_batch_norm_impl_index")
+_WITHOUT_TENSORS = (operator, "math", "builtins", "_operator", "torch.fx.experimental")
+
+
+def is_functional(graph: torch.fx.Graph) -> bool:
+    """Whether every node is an ATen operation that writes nothing, or arithmetic of sizes."""
+    return all(
+        node.op in ("placeholder", "output")
+        or (node.op == "get_attr" and not isinstance(_attribute(node), torch.nn.Module))
+        or (node.op == "call_function" and _is_pure(node.target))
+        for node in graph.nodes
+    )
+
+
+def _attribute(node: torch.fx.Node) -> Any:
+    found: Any = node.graph.owning_module
+    for name in str(node.target).split("."):
+        found = getattr(found, name)
+    return found
+
+
+def _is_pure(target: Any) -> bool:
+    if isinstance(target, OpOverload):
+        return not target._schema.is_mutable and target._opname not in _WRITES
+    home = getattr(target, "__module__", "") or ""
+    return home in ("_operator", "math", "builtins") or home.startswith("torch.fx.experimental") or target in (torch.sym_max, torch.sym_min, torch.sym_float, torch.sym_int, torch.sym_not, torch.sym_ite, torch.sym_sum)
+
+
+class Interpreter(torch.fx.Interpreter):
+    """A graph of torch as a function of arrays: `Interpreter(graph_module)(*args)`.
+
+    **Arguments:** `module`: a `torch.fx.GraphModule`. `state`: arrays by name, for parameters,
+    buffers and constants of the module; those that are not named here are constants with the
+    numbers that the module holds when a call begins.
+
+    **Returns:** a callable of payloads (`jax.Array`s, arrays of our types, quantities, and the
+    numbers that the graph takes), whose results are payloads.
+
+    **Raises:** `MutationError` if the graph writes into an argument, or into what it holds.
+    `NoRuleError` for an operation without entry and without decomposition, by name.
+
+    **Derivative:** JAX's, of the entries: the same rules as everywhere.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, state: Mapping[str, Any] | None = None) -> None:
+        super().__init__(module)
+        self.is_direct = is_functional(module.graph)
+        self._given = dict(state or {})
+        self.extra_traceback = False
+
+    def __call__(self, *args: Any) -> Any:
+        return self.run(*args)
+
+    def run(self, *args: Any, **options: Any) -> Any:
+        """The results of the graph for payloads."""
+        if self.is_direct:
+            with torch.utils._python_dispatch._disable_current_modes():
+                return super().run(*pytree.tree_map(_as_array, args), **options)
+        return on_tensors(self.module, self._state(), args)[0]
+
+    def _state(self) -> dict[str, Any]:
+        held = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        return {n: self._given.get(n, t) for n, t in held.items()}
+
+    def fetch_attr(self, target: str) -> Any:
+        """A parameter, buffer or constant of the module as an array."""
+        if target in self._given:
+            return self._given[target]
+        held = super().fetch_attr(target)
+        return _as_array(held)
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A node of the graph on payloads."""
+        if not isinstance(target, OpOverload):
+            return target(*args, **kwargs)
+        special = _SPECIAL.get(target)
+        if special is not None:
+            return special(*args, **kwargs)
+        leaves = pytree.tree_leaves((args, kwargs), is_leaf=is_structured)
+        call = structured_call_of if any(is_structured(a) for a in leaves) else call_of
+        return call(target)(*args, **kwargs)
+
+
+def _as_array(x: Any) -> Any:
+    if isinstance(x, Tensor):
+        return x.payload
+    if isinstance(x, torch.Tensor):
+        return copied(x)
+    if isinstance(x, (np.ndarray, np.generic)):
+        return copied(torch.from_numpy(np.array(x)))
+    if isinstance(x, jax.Array) and x.weak_type:
+        return jax.lax.convert_element_type(x, x.dtype)
+    return x
+
+
+def on_tensors(
+    module: Callable[..., Any],
+    state: Mapping[str, Any],
+    args: Any,
+    kwargs: Any = None,
+    key: Any = None,
+) -> tuple[Any, dict[str, Any]]:
+    """What a module gives for payloads, and what it has written into its state, by name.
+
+    **Raises:** `MutationError` if it writes into an argument.
+    """
+    given = {n: as_tensors(p) for n, p in state.items()}
+    held = dict(given)
+    args, kwargs = as_tensors(args), as_tensors(dict(kwargs or {}))
+    before = _payloads((args, kwargs))
+    payloads = {n: t.payload for n, t in given.items()}
+    with purely(key):
+        if isinstance(module, torch.nn.Module):
+            out = torch.func.functional_call(module, held, args, kwargs)
+        else:
+            out = module(*args, **kwargs)
+    for (path, old), (_, new) in zip(before, _payloads((args, kwargs)), strict=True):
+        if old is not new:
+            raise MutationError(
+                message(
+                    f"the program writes into its argument {path}, and arrays of JAX never change.",
+                    hint="write into a clone, and give that back.",
+                )
+            )
+    changed = {n: as_arrays(t) for n, t in held.items() if as_arrays(t) is not payloads[n]}
+    return as_arrays(out), changed
+
+
+def _payloads(tree: Any) -> list[tuple[str, Any]]:
+    leaves, _ = pytree.tree_flatten_with_path(tree)
+    return [(pytree.keystr(path), t.payload) for path, t in leaves if isinstance(t, Tensor)]
+
+
+def _size(x: Any, dim: int | None = None) -> Any:
+    shape = tuple(shape_of(x))
+    return shape if dim is None else shape[dim]
+
+
+def _strides(x: Any, dim: int | None = None) -> Any:
+    shape, strides, step = _size(x), [], 1
+    for n in reversed(shape):
+        strides.insert(0, step)
+        step *= max(n, 1)
+    return tuple(strides) if dim is None else strides[dim]
+
+
+def _holds(condition: Any, text: str = "an assertion of the graph does not hold.") -> None:
+    if not isinstance(condition, jax.core.Tracer) and not bool(condition):
+        raise RuntimeError(text)
+
+
+def _has_metadata(x: Any, size: Any = None, stride: Any = None, dtype: Any = None, **rest: Any) -> None:
+    if size is not None and tuple(size) != _size(x):
+        raise RuntimeError(f"Tensor sizes mismatch: the graph has {list(size)}, got {list(_size(x))}.")
+    if dtype is not None and np.dtype(x.dtype) != jax.dtypes.canonicalize_dtype(exact_dtype(dtype)):
+        raise RuntimeError(f"Tensor dtype mismatch: the graph has {dtype}, got {x.dtype}.")
+
+
+def _in_range(size: Any, min: Any = None, max: Any = None) -> None:
+    if (min is not None and size < min) or (max is not None and size > max):
+        raise RuntimeError(f"Invalid value range for {size} between [{min}, {max}].")
+
+
+def _same(x: Any, *args: Any, **kwargs: Any) -> Any:
+    return x
+
+
+_SPECIAL: dict[OpOverload, Callable[..., Any]] = {
+    aten.detach.default: without_gradient,
+    aten.alias.default: _same,
+    aten.lift_fresh.default: _same,
+    aten.sym_size.default: _size,
+    aten.sym_size.int: _size,
+    aten.sym_stride.default: _strides,
+    aten.sym_stride.int: _strides,
+    aten.sym_numel.default: lambda x: int(np.prod(_size(x))),
+    aten.sym_storage_offset.default: lambda x: 0,
+    aten._assert_scalar.default: _holds,
+    aten._assert_async.default: _holds,
+    aten._assert_async.msg: _holds,
+    aten._assert_tensor_metadata.default: _has_metadata,
+    aten.sym_constrain_range.default: _in_range,
+    aten.sym_constrain_range_for_size.default: _in_range,
+}

@@ -1,0 +1,110 @@
+"""Arrays of JAX and plain torch tensors with the same numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from tanjax._errors import message
+
+from ._dtypes import DtypeError, exact_dtype, jax_dtype
+
+
+class TensorError(RuntimeError):
+    """A tensor that is used or written as ours cannot be."""
+
+
+def copied(t: torch.Tensor) -> jax.Array:
+    """The numbers of a plain tensor as an array of its own.
+
+    **Raises:** `DtypeError` for float64 and complex128 without x64, for integers that do not fit,
+    and for tensors that are no arrays of numbers on the CPU.
+    """
+    check_plain(t)
+    wanted = jax_dtype(t.dtype)
+    numbers = t.detach().resolve_conj().resolve_neg()
+    if t.dtype is torch.bfloat16 or exact_dtype(t.dtype).kind == "V":
+        raw = numbers.contiguous().view(_bits(t.element_size())).numpy()
+        return jnp.array(raw.view(exact_dtype(t.dtype)))
+    values = numbers.numpy()
+    if wanted != values.dtype and values.size:
+        limits = np.iinfo(wanted)
+        if values.max() > limits.max or values.min() < limits.min:
+            raise DtypeError(
+                message(
+                    f"{t.dtype} holds numbers that {wanted} does not.",
+                    f"from {values.min()} to {values.max()}",
+                    hint='`jax.config.update("jax_enable_x64", True)` keeps all 64 bits.',
+                )
+            )
+    return jnp.array(values, wanted)
+
+
+def shared(t: torch.Tensor) -> jax.Array:
+    """An array of JAX in the memory of a plain tensor.
+
+    **Raises:** `DtypeError` where only a copy could have the numbers.
+    """
+    check_plain(t)
+    if jax_dtype(t.dtype) != exact_dtype(t.dtype) or t.is_conj() or t.is_neg():
+        raise DtypeError(
+            message(
+                f"JAX cannot read the memory of this {t.dtype} as it is.",
+                f"got: {t.dtype}, conjugate view {t.is_conj()}, negative view {t.is_neg()}",
+                hint="leave out `copy=False`.",
+            )
+        )
+    return jax.dlpack.from_dlpack(t.detach())
+
+
+def plain(x: Any, copy: bool = True) -> torch.Tensor:
+    """A plain tensor with the numbers of an array.
+
+    **Arguments:** `copy`: whether it has a memory of its own; if not, it must not be written.
+
+    **Raises:** `TensorError` under a trace of JAX, where arrays have no numbers.
+    """
+    if isinstance(x, jax.core.Tracer):
+        raise TensorError(
+            message(
+                "the numbers of this tensor are asked for while JAX traces.",
+                f"got: {x}",
+                hint="ask outside of `jax.jit`, or `jax.debug.print` the array.",
+            )
+        )
+    found: torch.Tensor = torch.from_dlpack(x)
+    return found.clone() if copy else found
+
+
+def on_the_host(x: Any) -> np.ndarray[Any, Any]:
+    """The numbers of an array for NumPy, which cannot write them."""
+    values: np.ndarray[Any, Any] = plain(x, copy=False).numpy()
+    values.flags.writeable = False
+    return values
+
+
+def check_plain(t: torch.Tensor) -> None:
+    """Refuse what is no dense array of numbers on the CPU. **Raises:** `DtypeError`."""
+    if t.layout is not torch.strided or t.is_nested or t.is_quantized:
+        raise DtypeError(
+            message(
+                "only dense tensors of numbers have an array of JAX.",
+                f"got: layout {t.layout}, nested {t.is_nested}, quantized {t.is_quantized}",
+                hint="`t.to_dense()`, or `tj.Sparse` for a fixed pattern.",
+            )
+        )
+    if t.device.type != "cpu":
+        raise DtypeError(
+            message(
+                f"a tensor on {t.device} cannot become ours.",
+                hint="`t.cpu()` first; where JAX computes is JAX's default device.",
+            )
+        )
+
+
+def _bits(size: int) -> torch.dtype:
+    return {1: torch.uint8, 2: torch.int16}[size]

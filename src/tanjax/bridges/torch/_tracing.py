@@ -1,0 +1,235 @@
+"""A program of torch as a function of arrays, for JAX to differentiate.
+
+Python code of a module is run on tensors of ours over JAX's tracers, and torch's autograd has no
+part in it. What it would have known must then be told to JAX:
+
+* `x.detach()`, `x.data` and all that is computed under `torch.no_grad()` have no gradient;
+* what is written under `torch.no_grad()` keeps the gradient of what it was written over;
+* a `torch.autograd.Function` has a backward of its own, which JAX does not see: its value is right,
+  and to differentiate it raises.
+
+Sharp edges. Numbers that a module makes from nothing (`torch.zeros`, also `torch.rand`) are ours,
+plain tensors that it holds outside of its parameters and buffers are constants, and to write such a
+tensor raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+from jax import lax
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tanjax._errors import MutationError, NoRuleError, message
+from tanjax.arrays import is_structured
+
+from ._calls import call_of
+from ._keys import random_key
+from ._lift import copied, quietly
+from ._tensor import Tensor, tensor
+from ._views import Place, Root
+
+aten = torch.ops.aten
+
+
+@contextlib.contextmanager
+def purely(key: Any = None) -> Iterator[None]:
+    """While it is active, operations on tensors are read as a function that JAX differentiates."""
+    with contextlib.ExitStack() as stack:
+        if key is not None:
+            stack.enter_context(random_key(key))
+        for context in (quietly(), torch.enable_grad(), _Detached(), _Cut()):
+            stack.enter_context(context)
+        yield
+
+
+def as_tensors(tree: Any) -> Any:
+    """Arrays in a tree of torch as new tensors; tensors as new ones over the same array."""
+    return pytree.tree_map(_as_tensor, tree)
+
+
+def _as_tensor(x: Any) -> Any:
+    if isinstance(x, Tensor):
+        return tensor(x.payload)
+    if isinstance(x, torch.Tensor):
+        return tensor(copied(x))
+    if isinstance(x, (np.ndarray, np.generic)):
+        return tensor(copied(torch.from_numpy(np.array(x))))
+    if isinstance(x, jax.Array) and x.weak_type:  # a Python number that JAX traces
+        return tensor(lax.convert_element_type(x, x.dtype))
+    return tensor(x) if isinstance(x, jax.Array) or is_structured(x) else x
+
+
+def as_arrays(tree: Any) -> Any:
+    """Tensors in a tree of torch as their payloads."""
+    return pytree.tree_map_only(
+        torch.Tensor, lambda t: t.payload if isinstance(t, Tensor) else copied(t), tree
+    )
+
+
+def without_gradient(payload: Any) -> Any:
+    """The same numbers, constant for JAX."""
+    return jax.tree.map(lax.stop_gradient, payload)
+
+
+class _Alias:
+    """The memory of a tensor, read without its gradient."""
+
+    __slots__ = ("_place", "_seen", "_value")
+
+    def __init__(self, place: Place) -> None:
+        self._place, self._seen, self._value = place, -1, None
+
+    @property
+    def root(self) -> Root:
+        return self._place.root
+
+    def read(self) -> Any:
+        if self._seen == self.root.version:  # written through this alias, with its own gradient
+            return self._value
+        return without_gradient(self._place.read())
+
+    def write(self, value: Any) -> None:
+        self._place.write(_written(self._place.read(), value))
+        self._value, self._seen = value, self.root.version
+
+
+@jax.custom_jvp
+def _over(old: Any, new: Any) -> Any:
+    return new
+
+
+@_over.defjvp
+def _over_jvp(primals: Any, tangents: Any) -> Any:
+    return primals[1], tangents[0]
+
+
+def _written(old: Any, new: Any) -> Any:
+    """`new` with the gradient of `old`: a write that torch does not record."""
+    return jax.tree.map(_over, old, new)
+
+
+def _refused(name: str, out: Any, inputs: list[Any]) -> Any:
+    @jax.custom_jvp
+    def run(out: Any, inputs: Any) -> Any:
+        return out
+
+    @run.defjvp
+    def run_jvp(primals: Any, tangents: Any) -> Any:
+        raise NoRuleError(
+            message(
+                f"{name} has a backward of its own, which JAX does not see.",
+                f"it is a torch.autograd.Function of {len(inputs)} tensors.",
+                hint="write it as a function of JAX with `jax.custom_vjp`, and use `tjt.wrap`.",
+            )
+        )
+
+    return run(out, inputs)
+
+
+_DETACHED = (
+    torch.Tensor.detach,
+    torch.detach,
+    torch.Tensor.data.__get__,  # type: ignore[attr-defined]
+    aten.detach.default,
+    aten.detach,
+)
+_DETACHED_IN_PLACE = (torch.Tensor.detach_, torch.detach_, aten.detach_.default, aten.detach_)
+
+
+class _Detached(TorchFunctionMode):
+    """What is detached in the program has no gradient; torch's own detaching is not seen here."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _DETACHED_IN_PLACE and isinstance(args[0], Tensor):
+            args[0]._place = _Alias(args[0]._place)  # type: ignore[assignment]
+            return args[0]
+        out = func(*args, **(kwargs or {}))
+        if func in _DETACHED and isinstance(out, Tensor):
+            out._place = _Alias(out._place)  # type: ignore[assignment]
+        return out
+
+
+class _Cut(TorchDispatchMode):
+    """Operations under `torch.no_grad()`, and those that make something from nothing."""
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunction():
+            if not _has_ours((args, kwargs)):
+                return _made(op, args, kwargs)
+            if torch.is_grad_enabled():
+                return pytree.tree_map_only(torch.Tensor, _as_ours, op(*args, **kwargs))
+            return _without_gradient(op, args, kwargs)
+
+
+def _has_ours(tree: Any) -> bool:
+    return any(isinstance(a, Tensor) for a in pytree.tree_leaves(tree))
+
+
+def _as_ours(t: torch.Tensor) -> torch.Tensor:
+    return t if isinstance(t, Tensor) or t.device.type == "meta" else tensor(copied(t))
+
+
+def _made(op: Any, args: Any, kwargs: Any) -> Any:
+    """What an operation makes without any tensor of ours."""
+    if op._schema.is_mutable:
+        raise MutationError(
+            message(
+                f"{op} writes into a tensor that is neither a parameter nor a buffer.",
+                hint='`self.register_buffer("name", t, persistent=False)` in the module.',
+            )
+        )
+    meta = "meta" in str(kwargs.get("device"))
+    if not meta and not any(isinstance(a, torch.Tensor) for a in pytree.tree_leaves(args)):
+        with contextlib.suppress(NoRuleError):
+            return as_tensors(call_of(op)(*args, **kwargs))
+    return pytree.tree_map_only(torch.Tensor, _as_ours, op(*args, **kwargs))
+
+
+def _without_gradient(op: Any, args: Any, kwargs: Any) -> Any:
+    targets = [t for t in _written_by(op, args, kwargs) if isinstance(t, Tensor)]
+    before = [t.payload for t in targets]
+    settle = _settling()
+    out = op(*args, **kwargs)
+    for t, old in zip(targets, before, strict=True):
+        t._place.write(_written(old, t.payload))
+    for t in pytree.tree_leaves(out):
+        if isinstance(t, torch.Tensor) and not any(t is other for other in targets):
+            if op.is_view and settle is without_gradient:
+                t._place = _Alias(t._place)  # type: ignore[attr-defined]
+            else:
+                t._place = Root(settle(t.payload))  # type: ignore[attr-defined]
+    return out
+
+
+def _written_by(op: Any, args: Any, kwargs: Any) -> Iterator[Any]:
+    given = dict(zip([a.name for a in op._schema.arguments], args, strict=False)) | kwargs
+    for argument in op._schema.arguments:
+        if argument.alias_info and argument.alias_info.is_write:
+            yield from pytree.tree_leaves(given.get(argument.name))
+
+
+_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
+
+
+def _settling() -> Callable[[Any], Any]:
+    """What to do to results without gradient: make them constants, or refuse to differentiate."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _APPLY:
+            cls, args = frame.f_locals["cls"], frame.f_locals["args"]
+            if cls.__module__.startswith("tanjax."):
+                return lambda out: out
+            inputs = [a.payload for a in pytree.tree_leaves(args) if isinstance(a, Tensor)]
+            return lambda out: _refused(cls.__qualname__, out, inputs)
+        frame = frame.f_back  # type: ignore[assignment]
+    return without_gradient
