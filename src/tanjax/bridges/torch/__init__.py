@@ -8,6 +8,7 @@ except ImportError as _error:
     raise _missing("torch", "torch") from _error
 
 from . import ops as ops
+from . import _functions as _functions
 from ._conversions import (
     from_jax as from_jax,
     from_torch as from_torch,

@@ -28,7 +28,7 @@ def from_torch(t: torch.Tensor) -> Tensor:
 
 def to_jax(t: Any) -> Any:
     """The array of a tensor."""
-    return payload_of(t)
+    return t.payload if isinstance(t, Tensor) else payload_of(t)
 
 
 def to_torch(t: Tensor) -> torch.Tensor:

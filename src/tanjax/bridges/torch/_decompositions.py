@@ -66,7 +66,9 @@ class ours(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        return torch.utils._pytree.tree_map_only(torch.Tensor, _as_ours, out)
+        return torch.utils._pytree.tree_map_only(
+            torch.Tensor, _as_ours, out, is_leaf=lambda x: isinstance(x, torch.Tensor)
+        )
 
 
 def _as_ours(t: torch.Tensor) -> torch.Tensor:

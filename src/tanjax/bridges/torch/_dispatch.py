@@ -22,22 +22,24 @@ from torch._ops import OpOverload
 
 from tanjax._errors import NoRuleError, message
 
-from ._calls import call_of, structured_call_of
+from ._calls import call_of
+from ._structured import structured_call_of
 from ._decompositions import is_composite
 from ._lift import named_payloads, payloads
 from ._registry import dense_entry, remembered
-from ._tensor import StructuredTensor, serve_by, wrapped
+from ._tensor import QuantityTensor, StructuredTensor, serve_by, wrapped
 from ._viewing import new_empty_strided, viewing
-from ._writing import writing
+from ._writing import one_by_one, writing
 
 Plan = Callable[..., Any]
+_STRUCTURED = {StructuredTensor, QuantityTensor}
 _REFUSED = tuple(getattr(torch.ops.aten, n) for n in ("resize_", "resize_as_", "set_"))
 
 
 @serve_by
 def dispatch(op: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
     """Answer a call of torch's dispatcher."""
-    return plan_of(op)(StructuredTensor in types, args, kwargs)
+    return plan_of(op)(not _STRUCTURED.isdisjoint(types), args, kwargs)
 
 
 @remembered
@@ -56,6 +58,8 @@ def plan_of(op: OpOverload) -> Plan:
 
 def _functional(op: OpOverload) -> Plan:
     def run(structured: bool, args: Any, kwargs: Any) -> Any:
+        if structured and op._opname.startswith("_foreach"):
+            return one_by_one(op, args, kwargs)
         call = structured_call_of(op) if structured else call_of(op)
         return wrapped(call(*payloads(args), **named_payloads(kwargs)))
 

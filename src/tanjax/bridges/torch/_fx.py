@@ -30,7 +30,8 @@ from torch.utils import _pytree as pytree
 from tanjax._errors import MutationError, message
 from tanjax.arrays import is_structured, shape as shape_of
 
-from ._calls import call_of, structured_call_of
+from ._calls import call_of
+from ._structured import structured_call_of
 from ._dtypes import exact_dtype
 from ._lift import copied
 from ._tensor import Tensor

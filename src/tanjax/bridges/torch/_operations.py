@@ -179,30 +179,32 @@ def inv_ex(a: Any, *, check_errors: bool = False) -> Any:
 @_is(aten._linalg_solve_ex)
 def solve_ex(a: Any, b: Any, *, left: bool = True, check_errors: bool = False) -> Any:
     """The solution; the factors are for those who ask for them, and cost nothing under a trace."""
+    return (solve(a, b, left=left), *_factors(a), _info(a))
+
+
+def solve(a: Any, b: Any, *, left: bool = True) -> Any:
+    """The solution alone."""
     if left:
-        x = dispatch.solve(a, b)
-    else:
-        x = dispatch.transpose(dispatch.solve(dispatch.transpose(a), dispatch.transpose(b)))
-    return (x, *_factors(a, 1), _info(a))
+        return dispatch.solve(a, b)
+    return dispatch.transpose(dispatch.solve(dispatch.transpose(a), dispatch.transpose(b)))
 
 
-def _factors(a: Any, last: int) -> Any:
+def _factors(a: Any) -> Any:
     value = a.stored if type(a) is Unitful else a
-    pivots, *factors = reversed(call_of(aten.linalg_lu_factor_ex.default)(_quietly_dense(value))[:2])
-    matrix = factors[0]
+    matrix, pivots = call_of(aten.linalg_lu_factor_ex.default)(_quietly_dense(value))[:2]
     return (unitful(matrix, a.label) if type(a) is Unitful else matrix), pivots
 
 
 @_is(aten._linalg_det)
 def det(a: Any) -> Any:
     """The determinant, and factors as above."""
-    return (dispatch.det(a), *_factors(a, 1))
+    return (dispatch.det(a), *_factors(a))
 
 
 @_is(aten._linalg_slogdet)
 def slogdet(a: Any) -> Any:
     """Sign and logarithm of the determinant, and factors as above."""
-    return (*dispatch.slogdet(a), *_factors(a, 1))
+    return (*dispatch.slogdet(a), *_factors(a))
 
 
 @_is(aten.linalg_solve_triangular)
@@ -222,10 +224,11 @@ def solve_triangular(
 def cholesky(a: Any, upper: bool = False) -> Any:
     """The lower factor, or its conjugate transpose."""
     factor = dispatch.cholesky(a)
-    return factor if not upper else _adjoint(factor)
+    return factor if not upper else adjoint(factor)
 
 
-def _adjoint(a: Any) -> Any:
+def adjoint(a: Any) -> Any:
+    """The conjugate transpose."""
     if jnp.issubdtype(a.dtype, jnp.complexfloating):
         a = a.conj() if is_structured(a) else jnp.conj(a)
     return dispatch.transpose(a)

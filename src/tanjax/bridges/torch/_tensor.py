@@ -81,17 +81,25 @@ class QuantityTensor(StructuredTensor):
 _FUNCTIONS: list[Callable[..., Any]] = []
 
 
+def serve_functions(*functions: Callable[..., Any]) -> None:
+    """Let functions answer torch's functions, `deepcopy` and `pickle` for structured tensors."""
+    _FUNCTIONS[:] = functions
+
+
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
 def _operators() -> None:
     """Operators of structured tensors, by torch's functions."""
     pairs = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide", "pow": "pow"}
     pairs |= {"matmul": "matmul", "floordiv": "floor_divide", "mod": "remainder"}
-    pairs |= {name: name for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+    pairs |= {name: name for name in _COMPARISONS}
     for name, function in pairs.items():
         f = getattr(torch, function)
         operator = lambda self, other, f=f: _FUNCTIONS[0](f, (type(self),), (self, other), {})
         swapped = lambda self, other, f=f: _FUNCTIONS[0](f, (type(self),), (other, self), {})
         setattr(StructuredTensor, f"__{name}__", operator)
-        if len(name) > 2:
+        if name not in _COMPARISONS:
             setattr(StructuredTensor, f"__r{name}__", swapped)
     StructuredTensor.__hash__ = torch.Tensor.__hash__  # type: ignore[method-assign]
 

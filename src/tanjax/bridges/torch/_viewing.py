@@ -21,7 +21,8 @@ from torch._ops import OpOverload
 
 from tanjax._errors import AliasError, message
 
-from ._calls import call_of, structured_call_of
+from ._calls import call_of
+from ._structured import structured_call_of
 from ._dtypes import exact_dtype, jax_dtype
 from ._lift import named_payloads, payload_of
 from ._static import frozen, thawed

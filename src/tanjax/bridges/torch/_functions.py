@@ -1,0 +1,305 @@
+"""Torch's functions on structured tensors: each call is one natural node.
+
+Torch asks a tensor's class first (`__torch_function__`) what a function is. Here it is a JAX
+function of the payloads: for products, sums and solves the operation of tanjax itself, and for
+every other function of torch that function, run once on tensors over JAX's tracers, where
+`__torch_dispatch__` finds our operations again. Compiled, and differentiated by JAX with our rules,
+it is one node of the graph (`_natural`).
+
+What is no function of numbers (`requires_grad_`, `size`, hooks) goes to torch as it is. What writes
+in place goes to the dispatcher if no gradient flows there; otherwise it is refused.
+
+Sharp edges. A function that needs values (`nonzero`, `item`) runs without compilation. Numbers that
+are no operands of `+ - * /` are part of what is compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import torch
+from torch.nn import functional as F
+
+from tanjax import dispatch
+from tanjax._errors import NoRuleError, UnitError, message
+from tanjax.arrays import densify_mode
+
+from . import _operations as operations
+from ._decompositions import ours
+from ._keys import random_key
+from ._leaves import deepcopy, project_at_leaf, reduced
+from ._lift import payload_of, quietly
+from ._natural import Call, apply, as_tensor
+from ._plain import TensorError
+from ._registry import remembered
+from ._tensor import serve_functions, tensor
+
+_T = torch.Tensor
+_DIRECT: dict[Any, Callable[..., Any]] = {}
+
+
+def _direct(function: Callable[..., Any], *names: str) -> None:
+    """Let torch's functions and methods of these names be one of ours, numbers being operands."""
+    for name in names:
+        for place in (torch, _T, torch.linalg, F):
+            known = getattr(place, name, None)
+            if known is not None:
+                _DIRECT[known] = function
+
+
+_direct(operations.add, "add")
+_direct(operations.sub, "sub", "subtract")
+_direct(operations.rsub, "rsub")
+_direct(dispatch.multiply, "mul", "multiply")
+_direct(dispatch.divide, "true_divide")
+_direct(operations.div, "div", "divide")
+_direct(dispatch.matmul, "matmul", "mm", "mv", "bmm")
+_direct(dispatch.negative, "neg", "negative")
+_direct(dispatch.trace, "trace")
+_direct(dispatch.kron, "kron")
+_direct(dispatch.inv, "inv", "inverse")
+_direct(dispatch.det, "det")
+_direct(dispatch.logdet, "logdet")
+_direct(operations.linear, "linear")
+_direct(operations.adjoint, "adjoint")
+_direct(dispatch.expm, "matrix_exp")
+_DIRECT |= {
+    torch.linalg.solve: operations.solve,
+    _T.T.__get__: dispatch.transpose,  # type: ignore[attr-defined]
+    _T.mT.__get__: dispatch.transpose,  # type: ignore[attr-defined]
+    _T.H.__get__: operations.adjoint,  # type: ignore[attr-defined]
+    _T.mH.__get__: operations.adjoint,  # type: ignore[attr-defined]
+    torch.transpose: operations.transpose,
+    _T.transpose: operations.transpose,
+    _T.t: dispatch.transpose,
+    torch.t: dispatch.transpose,
+}
+_ARITHMETIC = (operations.add, operations.sub, operations.rsub, dispatch.multiply)
+_ARITHMETIC += (dispatch.divide, operations.div)
+_AS_IT_IS = """requires_grad_ backward register_hook retain_grad size dim ndimension numel nelement
+stride storage_offset is_floating_point is_complex is_contiguous detach element_size get_device
+is_signed register_post_accumulate_grad_hook is_inference is_same_size is_shared grad has_names
+result_type can_cast is_tensor is_conj is_neg is_nonzero_ type_as_ handle_torch_function
+is_storage is_coalesced is_pinned _is_view is_leaf_ broadcast_tensors_ share_memory_ data_ptr""".split()
+_LIKE = ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like")
+_COMPUTED = {getattr(_T, n).__get__ for n in ("T", "mT", "H", "mH", "real", "imag")}
+_VALUES = ("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "__complex__")
+_ARRAYS = ("numpy", "__array__")
+
+
+def torch_function(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """Answer a call of one of torch's functions with a structured tensor among its arguments."""
+    direct = _DIRECT.get(func)
+    if direct is not None and not kwargs.keys() & {"out", "check_errors"}:
+        return _call_direct(direct, args, kwargs)
+    name = getattr(func, "__name__", "")
+    if name in ("__get__", "__set__", "__delete__"):
+        if func not in _COMPUTED:
+            return _by_torch(func, args, kwargs)
+    elif name in _AS_IT_IS or name in _LIKE:
+        out = _by_torch(func, args, kwargs)
+        return project_at_leaf(out) if name == "requires_grad_" else out
+    elif name in _VALUES:
+        return _value(func, name, args)
+    elif name in _ARRAYS:
+        return _array(name, args[0], *args[1:], **kwargs)
+    elif _writes(name, kwargs):
+        return _written(func, name, args, kwargs)
+    return _traced(func, name, args, kwargs)
+
+
+def _by_torch(func: Any, args: Any, kwargs: Any) -> Any:
+    with torch._C.DisableTorchFunctionSubclass():
+        return func(*args, **kwargs)
+
+
+def _writes(name: str, kwargs: Any) -> bool:
+    in_place = name.endswith("_") and not name.endswith("__")
+    return in_place or name == "__setitem__" or kwargs.get("out") is not None
+
+
+def _written(func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """In place: only where no gradient is to flow through what was there, or what is written."""
+    tensors = list(_tensors((args, kwargs)))
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        if tensors and tensors[0].requires_grad and tensors[0].is_leaf:
+            raise RuntimeError(
+                f"{name}: a leaf tensor that requires grad is being used in an in-place operation."
+            )
+        raise TensorError(
+            message(
+                f"{name}: in place where gradients of structured tensors flow.",
+                hint="use the function without the underscore, or `torch.no_grad()`.",
+            )
+        )
+    return _by_torch(func, args, kwargs)
+
+
+def _tensors(args: Any) -> Iterator[torch.Tensor]:
+    for a in jax.tree.leaves(args):
+        if isinstance(a, torch.Tensor):
+            yield a
+
+
+# -- operations of ours --------------------------------------------------------------------------
+
+
+class _Key:
+    """Arguments that are no tensors, as a key; numbers are no operands of what is not arithmetic."""
+
+    def __init__(self, leaves: Any, tree: Any) -> None:
+        self.leaves, self.tree = leaves, tree
+        self.key = tuple([_frozen(x) for x in leaves]), tree
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Key and self.key == other.key
+
+    def fill(self, payloads: Any) -> Any:
+        """The arguments, with payloads where tensors were."""
+        rest = iter(payloads)
+        return jax.tree.unflatten(self.tree, [next(rest) if x is _HOLE else x for x in self.leaves])
+
+
+_HOLE = object()
+
+
+def _frozen(x: Any) -> Any:
+    if isinstance(x, slice):  # cannot be hashed before Python 3.12
+        return slice, _frozen(x.start), _frozen(x.stop), _frozen(x.step)
+    return (type(x), x) if isinstance(x, (bool, int, float, complex)) else x
+
+
+def _cut(args: Any, kwargs: Any, is_operand: Callable[[Any], bool]) -> tuple[_Key, list[Any]]:
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    operands = [x for x in leaves if is_operand(x)]
+    return _Key([_HOLE if is_operand(x) else x for x in leaves], tree), operands
+
+
+def _is_operand(x: Any) -> bool:
+    return isinstance(x, (torch.Tensor, float, complex)) or type(x) is int
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, torch.Tensor)
+
+
+@remembered
+def _direct_call(function: Any, key: _Key, policy: str) -> Call:
+    def run(*payloads: Any) -> tuple[Any, ...]:
+        args, kwargs = key.fill(payloads)
+        return (function(*args, **kwargs),)
+
+    return Call(run)
+
+
+def _call_direct(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    key, operands = _cut(args, kwargs, _is_operand if function in _ARITHMETIC else _is_tensor)
+    out = apply(_direct_call(function, key, densify_mode()), [as_tensor(x) for x in operands])
+    return out[0]
+
+
+# -- any function of torch -----------------------------------------------------------------------
+
+
+class _Traced:
+    """A function of torch as one of payloads, and what its results are built like."""
+
+    def __init__(self, func: Any, key: _Key) -> None:
+        self.func, self.key = func, key
+        self.call = Call(self._run)
+        self.build: Any = None
+
+    def _run(self, *payloads: Any) -> tuple[Any, ...]:
+        args, kwargs = self.key.fill([tensor(x) for x in payloads])
+        with below(), quietly(), ours(), _no_keys():
+            out = self.func(*args, **kwargs)
+            found: list[Any] = []
+            self.build = _taken(out, found)
+            return tuple(found)
+
+
+@contextlib.contextmanager
+def below() -> Iterator[None]:
+    """Run torch's code on payloads alone: no autograd, no functions of ours."""
+    with torch._C._AutoDispatchBelowAutograd(), torch._C.DisableTorchFunctionSubclass():
+        yield
+
+
+class NeedsKey(Exception):
+    """Random numbers were asked for where a function is compiled."""
+
+
+class _NoKey:
+    def __getattr__(self, name: str) -> Any:
+        raise NeedsKey
+
+
+def _no_keys() -> Any:
+    return random_key(_NoKey())  # type: ignore[arg-type]
+
+
+def _taken(out: Any, found: list[Any]) -> Callable[[Any], Any]:
+    """Take the tensors out of a result; the function that puts others in their places."""
+    if isinstance(out, torch.Tensor):
+        found.append(payload_of(out) if not hasattr(out, "_place") else out._place.read())
+        return next
+    if isinstance(out, (list, tuple)):
+        parts = [_taken(x, found) for x in out]
+        kind = type(out)
+        if hasattr(out, "_fields"):
+            return lambda rest: kind(*[p(rest) for p in parts])
+        return lambda rest: kind([p(rest) for p in parts])
+    return lambda rest: out
+
+
+@remembered
+def _traced_call(func: Any, key: _Key, policy: str, dtype: Any) -> _Traced:
+    return _Traced(func, key)
+
+
+def _traced(func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    key, operands = _cut(args, kwargs, _is_tensor)
+    try:
+        traced = _traced_call(func, key, densify_mode(), torch.get_default_dtype())
+    except TypeError:  # an argument that cannot be hashed, such as an array
+        traced = _Traced(func, key)
+    try:
+        out = apply(traced.call, operands)
+    except (jax.errors.ConcretizationTypeError, NeedsKey):
+        return _by_torch(func, args, kwargs)
+    except NoRuleError as error:
+        if isinstance(error.__cause__, jax.errors.ConcretizationTypeError):
+            return _by_torch(func, args, kwargs)
+        raise
+    return traced.build(iter(out))
+
+
+def _value(func: Any, name: str, args: Any) -> Any:
+    (t,) = args
+    payload = t.payload
+    if getattr(payload, "has_unit", False) and not payload.label.is_dimensionless:
+        raise UnitError(
+            message(
+                f"{name}: a quantity in {payload.unit} is no plain number.",
+                hint="`t.payload.to_value(unit)` counts it in a unit.",
+            )
+        )
+    plain = payload.plain(name) if getattr(payload, "has_unit", False) else payload.to_dense()
+    return func(tensor(plain))
+
+
+def _array(name: str, t: Any, *args: Any, **kwargs: Any) -> Any:
+    if t.requires_grad and not kwargs.get("force"):
+        raise RuntimeError(
+            f"Can't call {name}() on Tensor that requires grad. Use tensor.detach().{name}() instead."
+        )
+    return t.payload.__array__(*args)
+
+
+serve_functions(torch_function, deepcopy, reduced)
