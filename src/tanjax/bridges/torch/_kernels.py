@@ -20,7 +20,7 @@ from torch._ops import OpOverload
 
 from tanjax._errors import NoRuleError, message
 
-from ._keys import next_key, random_key
+from ._keys import drawn_key, next_key
 from ._registry import Entry
 from ._static import frozen, thawed
 
@@ -44,6 +44,8 @@ class Kernel:
         if "Tensor" in kind:
             return "tensor"
         traced = kind in ("number", "float", "Optional[number]", "Optional[float]")
+        if kind == "List[number]" and argument.name not in self.entry.static:
+            return "numbers"
         return "number" if traced and argument.name not in self.entry.static else "static"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -58,7 +60,7 @@ class Kernel:
         else:
             key = key, ()
         if self._random:
-            dynamic.append(next_key(kwargs.get("generator")))
+            dynamic.append(next_key(_generator((*args, *kwargs.values()))))
         run = self._compiled.get(key)
         if run is None:
             run = self._compiled[key] = self._compile(*key)
@@ -71,7 +73,7 @@ class Kernel:
             kwargs = {n: next(given) if a is _HOLE else thawed(a) for n, a in named}
             if not self._random:
                 return settled(self.entry.function(*args, **kwargs))
-            with random_key(dynamic[-1]):
+            with drawn_key(dynamic[-1]):
                 return settled(self.entry.function(*args, **kwargs))
 
         run.__name__ = run.__qualname__ = str(self.op)
@@ -94,10 +96,16 @@ def _sorted(a: Any, kind: str, dynamic: list[Any]) -> Any:
     if kind == "tensor":
         if a is None:
             return None
+    elif kind == "numbers":
+        a = list(a)
     elif kind == "static" or a.__class__ not in _NUMBERS:
         return frozen(a)
     dynamic.append(a)
     return _HOLE
+
+
+def _generator(args: Any) -> torch.Generator | None:
+    return next((a for a in args if isinstance(a, torch.Generator)), None)
 
 
 def settled(out: Any) -> Any:

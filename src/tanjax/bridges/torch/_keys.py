@@ -1,4 +1,22 @@
-"""Keys of random numbers: each operation takes one from torch's generator, or from the context."""
+"""Where the numbers of torch's random operations come from: its generator, or a key of JAX.
+
+JAX draws from keys, torch from a generator with a state. Each random operation takes 64 bits from
+torch's generator as its key, so `torch.manual_seed` governs, a state saved and restored gives the
+same numbers again, and `generator=` means what it says. Numbers are JAX's: other than torch's.
+
+    torch.manual_seed(0)
+    F.dropout(t)  # the same at each run
+
+Under a trace of JAX (`jax.jit`) such a draw would happen once, while tracing, and the compiled
+program would repeat it at each call. So a key is asked for there:
+
+    with tjt.random_key(key):
+        torch.func.functional_call(model, params, x)
+
+Sharp edges. Within `random_key` torch's default generator is set to a fixed state, to count the
+draws, and set back afterwards: what is drawn follows from the key alone, and a block that is run
+again from a restored state (`torch.utils.checkpoint`) draws the same again.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +25,74 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 
 import jax
+import numpy as np
 import torch
 
-_KEY: ContextVar[list[jax.Array] | None] = ContextVar("key", default=None)
+from tanjax._compat import under_trace
+from tanjax._errors import NoRuleError, message
+
+_GIVEN: ContextVar[tuple[bool, list[jax.Array]] | None] = ContextVar("key", default=None)
+_HALF = 2**31
 
 
 @contextlib.contextmanager
 def random_key(key: jax.Array) -> Iterator[None]:
-    """Draw the keys of random operations from `key` in here."""
-    token = _KEY.set([key])
+    """Let random operations of torch draw from a key, also under a trace.
+
+    **Arguments:** `key`: of `jax.random.key`; traced, as a rule: an argument of the function that
+    is compiled.
+    """
+    before = torch.get_rng_state()
+    torch.manual_seed(0)
+    token = _GIVEN.set((True, [key]))
     try:
         yield
     finally:
-        _KEY.reset(token)
+        _GIVEN.reset(token)
+        torch.set_rng_state(before)
+
+
+@contextlib.contextmanager
+def drawn_key(key: jax.Array) -> Iterator[None]:
+    """Inside of a kernel: the key that its caller has drawn, split for each further draw."""
+    token = _GIVEN.set((False, [key]))
+    try:
+        yield
+    finally:
+        _GIVEN.reset(token)
 
 
 def next_key(generator: torch.Generator | None = None) -> jax.Array:
-    """A key that no other operation has."""
-    held = _KEY.get()
-    if held is None:
-        return jax.random.key(int(torch.randint(2**31 - 1, (), generator=generator)))
-    held[0], key = jax.random.split(held[0])
+    """A new key: two words of 32 bits, which `jax.random` takes as a key.
+
+    **Raises:** `NoRuleError` under a trace of JAX without `random_key`.
+    """
+    given = _GIVEN.get()
+    if given is None:
+        _refuse_a_trace()
+        return _bits(generator)
+    counted, box = given
+    if not counted:
+        box[0], key = jax.random.split(box[0])
+        return key
+    key = box[0]
+    for word in _bits(generator):
+        key = jax.random.fold_in(key, word)
     return key
+
+
+def _bits(generator: torch.Generator | None) -> np.ndarray:
+    with torch._C._DisableTorchDispatch():  # a mode of the caller's is not asked: 0.3 us
+        drawn = torch.randint(-_HALF, _HALF, (2,), dtype=torch.int32, generator=generator)
+        return drawn.numpy().view(np.uint32)
+
+
+def _refuse_a_trace() -> None:
+    if under_trace():
+        raise NoRuleError(
+            message(
+                "a random operation of torch under a trace of JAX would be drawn once, and give "
+                "the same numbers at each call.",
+                hint="`with tjt.random_key(key):` around it, with a key that is an argument.",
+            )
+        )

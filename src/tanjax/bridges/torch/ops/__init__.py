@@ -1,11 +1,15 @@
 """The operations of torch on our arrays, a family in each file."""
 
 from . import (
+    _activations as _activations,
     _arranging as _arranging,
     _binary as _binary,
     _convolution as _convolution,
+    _creation as _creation,
     _distances as _distances,
     _factorizations as _factorizations,
+    _foreach as _foreach,
+    _fused as _fused,
     _indexing as _indexing,
     _linalg as _linalg,
     _lookups as _lookups,
@@ -13,10 +17,15 @@ from . import (
     _padding as _padding,
     _pointwise as _pointwise,
     _pooling as _pooling,
+    _prims as _prims,
+    _random as _random,
+    _reductions as _reductions,
     _resampling as _resampling,
+    _scans as _scans,
     _scatters as _scatters,
     _shapes as _shapes,
     _sorting as _sorting,
     _special as _special,
+    _ternary as _ternary,
     _unique as _unique,
 )

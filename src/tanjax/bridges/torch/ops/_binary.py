@@ -15,7 +15,7 @@ from jax.scipy import special
 
 from .._promotion import category, is_number, promoted, result_dtype
 from .._registry import implements
-from ._special import zeta
+from ._special import add_exponents, zeta
 from ._tools import KINDS, aten, needs, no_meaning, number_kind, operations, prims, register
 
 Binary = Callable[[jax.Array, jax.Array], jax.Array]
@@ -309,9 +309,7 @@ def logaddexp(self: Any, other: Any) -> jax.Array:
     needs("logaddexp", (2, 3), self)
     if category(self.dtype) == 2:
         return jnp.logaddexp(self, other)
-    above = self.real >= other.real  # an imaginary part is not brought back into ±π
-    most, least = jnp.where(above, self, other), jnp.where(above, other, self)
-    return most + jnp.log1p(jnp.exp(least - most))
+    return add_exponents(self, other)
 
 
 @implements(aten.ldexp)

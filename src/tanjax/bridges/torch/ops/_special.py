@@ -25,6 +25,14 @@ def erfcx(x: jax.Array) -> jax.Array:
     return jnp.where(x < 5, jnp.exp(near * near) * special.erfc(near), tail)
 
 
+def add_exponents(a: jax.Array, b: jax.Array) -> jax.Array:
+    """`log(exp(a) + exp(b))` of complex numbers; imaginary parts are not brought back into ±π."""
+    above = a.real >= b.real
+    most, least = jnp.where(above, a, b), jnp.where(above, b, a)
+    apart = jnp.where(least.real == -jnp.inf, -jnp.inf, least - most)
+    return most + jnp.log1p(jnp.exp(apart))
+
+
 def zeta(x: jax.Array, q: jax.Array) -> jax.Array:
     """Hurwitz' zeta; left of 0, where its terms have a sign only for whole `x`, moved right."""
     x, q = jnp.broadcast_arrays(x, q)

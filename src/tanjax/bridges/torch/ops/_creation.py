@@ -1,0 +1,235 @@
+"""Tensors from nothing, from another's shape, and copies.
+
+What torch leaves empty holds zeros here. Strides are torch's affair: an array has none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from .._dtypes import default_float
+from .._promotion import category, jax_dtype
+from .._registry import implements
+from ._tools import aten, number_kind, prims
+
+Dtype = torch.dtype | None
+
+
+def _of(dtype: Dtype, otherwise: Any = None) -> Any:
+    """The dtype asked for, or another one, by default torch's default float."""
+    if dtype is not None:
+        return jax_dtype(dtype)
+    return default_float() if otherwise is None else otherwise
+
+
+def _natural(*numbers: Any) -> Any:
+    """The dtype that torch gives numbers: bool, int64, its default float, or complex."""
+    kind = max(number_kind(x) for x in numbers)
+    if kind == 2:
+        return default_float()
+    if kind == 3:
+        return jnp.promote_types(default_float(), jnp.complex64)
+    return jax_dtype((torch.bool, torch.int64)[kind])
+
+
+@implements(aten.zeros, aten.empty.memory_format, aten.empty_permuted, prims.empty_permuted)
+def zeros(size: Sequence[int], *_: Any, dtype: Dtype = None, **__: Any) -> jax.Array:
+    return jnp.zeros(size, _of(dtype))
+
+
+@implements(aten.empty_strided, prims.empty_strided)
+def empty_strided(
+    size: Sequence[int], stride: Sequence[int], *, dtype: Dtype = None, **_: Any
+) -> jax.Array:
+    return jnp.zeros(size, _of(dtype))
+
+
+implements(prims.empty)(zeros)
+
+
+@implements(aten.ones)
+def ones(size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return jnp.ones(size, _of(dtype))
+
+
+@implements(aten.full, prims.full)
+def full(size: Sequence[int], fill_value: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return jnp.full(size, fill_value, _of(dtype, _natural(fill_value)))
+
+
+@implements(aten.scalar_tensor, prims.scalar_tensor)
+def scalar_tensor(s: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return jnp.asarray(s, _of(dtype))
+
+
+@implements(aten.zeros_like, aten.empty_like)
+def zeros_like(self: jax.Array, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return jnp.zeros(self.shape, _of(dtype, self.dtype))
+
+
+@implements(aten.ones_like)
+def ones_like(self: jax.Array, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return jnp.ones(self.shape, _of(dtype, self.dtype))
+
+
+@implements(aten.full_like, prims.full_like)
+def full_like(self: jax.Array, fill_value: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return jnp.full(self.shape, fill_value, _of(dtype, self.dtype))
+
+
+@implements(aten.new_zeros, aten.new_empty)
+def new_zeros(self: jax.Array, size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return jnp.zeros(size, _of(dtype, self.dtype))
+
+
+@implements(aten.new_empty_strided)
+def new_empty_strided(
+    self: jax.Array, size: Sequence[int], stride: Any, *, dtype: Dtype = None, **_: Any
+) -> jax.Array:
+    return jnp.zeros(size, _of(dtype, self.dtype))
+
+
+@implements(aten.new_ones)
+def new_ones(self: jax.Array, size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return jnp.ones(size, _of(dtype, self.dtype))
+
+
+@implements(aten.new_full)
+def new_full(
+    self: jax.Array, size: Sequence[int], fill_value: Any, *, dtype: Dtype = None, **_: Any
+) -> jax.Array:
+    return jnp.full(size, fill_value, _of(dtype, self.dtype))
+
+
+@implements(aten._efficientzerotensor)
+def zero_tensor(size: Sequence[int], *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return jnp.zeros(size, _of(dtype))
+
+
+@implements(aten.eye)
+def eye(n: int, m: int | None = None, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return jnp.eye(n, m, dtype=_of(dtype))
+
+
+# Sequences.
+@implements(aten.arange.start_step, static=("start", "end", "step"))
+def arange(start: Any, end: Any, step: Any = 1, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    """`start + step * (0, 1, ...)`, below `end`."""
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if (end - start) * step < 0:
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    wanted = _of(dtype, _natural(start, end, step))
+    return _sequence(math.ceil((end - start) / step), start, step, wanted)
+
+
+@implements(aten.arange.default, static=("end",))
+def arange_to(end: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return arange(0, end, dtype=dtype)
+
+
+@implements(aten.arange.start, static=("start", "end"))
+def arange_from(start: Any, end: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return arange(start, end, dtype=dtype)
+
+
+@implements(prims.iota)
+def iota(length: int, *, start: int, step: int, dtype: torch.dtype, **_: Any) -> jax.Array:
+    return _sequence(length, start, step, jax_dtype(dtype))
+
+
+def _sequence(length: int, start: Any, step: Any, dtype: Any) -> jax.Array:
+    if category(dtype) < 2:
+        return (int(start) + int(step) * jnp.arange(length, dtype=jax_dtype(torch.int64))).astype(
+            dtype
+        )
+    return (start + step * jnp.arange(length, dtype=dtype)).astype(dtype)
+
+
+@implements(aten.linspace)
+def linspace(start: Any, end: Any, steps: int, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    """`steps` numbers from `start` to `end`, both included; each half from the nearer end."""
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    kinds = (number_kind(x) for x in (start, end))
+    wanted = _of(dtype, _natural(1j) if 3 in kinds else None)
+    inner = wanted if category(wanted) > 1 else default_float()
+    first, last = (jnp.asarray(x, inner).reshape(()) for x in (start, end))
+    if steps < 2:
+        return jnp.full((steps,), first).astype(wanted)
+    step = (last - first) / (steps - 1)
+    count = jnp.arange(steps, dtype=inner.type(0).real.dtype).astype(inner)
+    near = first + step * count
+    far = last - step * (steps - 1 - count)
+    return jnp.where(jnp.arange(steps) < steps // 2, near, far).astype(wanted)
+
+
+@implements(aten.logspace, static=("base",))
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Dtype = None, **_: Any
+) -> jax.Array:
+    """`base` to the powers of a `linspace`."""
+    kinds = (number_kind(x) for x in (start, end))
+    wanted = _of(dtype, _natural(1j) if 3 in kinds else None)
+    powers = linspace(start, end, steps, dtype=None if category(wanted) < 2 else dtype)
+    return jnp.power(jnp.asarray(base, powers.dtype), powers).astype(wanted)
+
+
+# Copies.
+@implements(aten._to_copy)
+def to_copy(self: jax.Array, *, dtype: Dtype = None, **_: Any) -> jax.Array:
+    return self if dtype is None else converted(self, dtype)
+
+
+@implements(prims.convert_element_type)
+def converted(a: jax.Array, dtype: torch.dtype) -> jax.Array:
+    """In another dtype; of complex numbers the real part, as torch does with a warning."""
+    wanted = jax_dtype(dtype)
+    if category(a.dtype) == 3 and category(wanted) in (1, 2):
+        a = a.real
+    if category(a.dtype) == 2 and wanted.kind == "u":
+        a = a.astype(jax_dtype(torch.int64))  # a negative number wraps
+    return a.astype(wanted)
+
+
+@implements(aten.clone, prims.clone)
+def clone(self: jax.Array, *, memory_format: Any = None) -> jax.Array:
+    return self
+
+
+@implements(aten.lift_fresh_copy)
+def lifted_copy(self: jax.Array) -> jax.Array:
+    return self
+
+
+@implements(aten.copy)
+def copy(self: jax.Array, src: jax.Array, non_blocking: bool = False) -> jax.Array:
+    """The numbers of `src` in the dtype and shape of `self`."""
+    if src.size == self.size and src.ndim > self.ndim:
+        src = src.reshape(src.shape[src.ndim - self.ndim :])
+    value = src if src.dtype == self.dtype else src.astype(self.dtype)
+    return jnp.broadcast_to(value, self.shape)
+
+
+@implements(aten.fill)
+def fill(self: jax.Array, value: Any) -> jax.Array:
+    if getattr(value, "ndim", 0):
+        raise RuntimeError(
+            "fill_ only supports 0-dimension value tensor but got tensor with "
+            f"{value.ndim} dimensions."
+        )
+    return jnp.broadcast_to(jnp.asarray(value).astype(self.dtype), self.shape)
+
+
+implements(prims.fill)(fill)
+
+
+@implements(aten.zero)
+def zero(self: jax.Array) -> jax.Array:
+    return jnp.zeros_like(self)

@@ -1,0 +1,136 @@
+"""One step of an optimiser over all parameters, which torch asks for by `fused=True`.
+
+The formulas are those of `torch.optim`; the learning rate and all other numbers are traced, so that
+a schedule does not compile anew. `found_inf`, from a gradient scaler, leaves all as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from .._registry import implements
+from ._tools import aten
+
+Arrays = Sequence[jax.Array]
+
+
+def _scaled(grad: jax.Array, grad_scale: Any) -> jax.Array:
+    return grad if grad_scale is None else grad / grad_scale.astype(grad.dtype)
+
+
+def _kept(old: Arrays, new: Arrays, found_inf: Any) -> list[jax.Array]:
+    """`new` in the dtypes of `old`, or `old` where an infinite gradient was found."""
+    cast = [n.astype(o.dtype) for o, n in zip(old, new, strict=True)]
+    if found_inf is None:
+        return cast
+    return [jnp.where(found_inf.reshape(()) != 0, o, n) for o, n in zip(old, cast, strict=True)]
+
+
+def _adam(decoupled: bool) -> Callable[..., Any]:
+    """Adam, or AdamW, whose decay of the weights does not enter the moments."""
+
+    def one(p: Any, g: Any, m: Any, v: Any, most: Any, step: Any, o: dict[str, Any]) -> Any:
+        decay, rate = o["weight_decay"], o["lr"]
+        g = -g if o["maximize"] else g
+        p, g = (p * (1 - rate * decay), g) if decoupled else (p, g + p * decay)
+        m = m + (1 - o["beta1"]) * (g - m)
+        v = o["beta2"] * v + (1 - o["beta2"]) * g * g
+        most = None if most is None else jnp.maximum(most, v)
+        size = jnp.sqrt(v if most is None else most) / jnp.sqrt(1 - o["beta2"] ** step)
+        p = p - rate / (1 - o["beta1"] ** step) * m / (size + o["eps"])
+        return p, m, v, most
+
+    def entry(
+        self: Arrays,
+        grads: Arrays,
+        exp_avgs: Arrays,
+        exp_avg_sqs: Arrays,
+        max_exp_avg_sqs: Arrays,
+        state_steps: Arrays,
+        *,
+        grad_scale: Any = None,
+        found_inf: Any = None,
+        amsgrad: bool,
+        **options: Any,
+    ) -> Any:
+        most = max_exp_avg_sqs if amsgrad else [None] * len(self)
+        seen = [_scaled(g, grad_scale) for g in grads]
+        rows = zip(self, seen, exp_avgs, exp_avg_sqs, most, state_steps, strict=True)
+        new = [one(*row, options) for row in rows]
+        old = (self, exp_avgs, exp_avg_sqs, max_exp_avg_sqs if amsgrad else [])
+        values = [list(column) for column in zip(*new, strict=True)] if new else [[], [], [], []]
+        if not amsgrad:
+            values[3] = []
+        p, m, v, largest = [_kept(o, n, found_inf) for o, n in zip(old, values, strict=True)]
+        return p, _kept(grads, seen, found_inf), m, v, largest if amsgrad else max_exp_avg_sqs
+
+    return entry
+
+
+implements(aten._fused_adam)(_adam(False))
+implements(aten._fused_adamw)(_adam(True))
+
+
+@implements(aten._fused_sgd)
+def fused_sgd(
+    self: Arrays,
+    grads: Arrays,
+    momentum_buffer_list: Arrays,
+    *,
+    weight_decay: Any,
+    momentum: Any,
+    lr: Any,
+    dampening: Any,
+    nesterov: bool,
+    maximize: bool,
+    is_first_step: bool,
+    grad_scale: Any = None,
+    found_inf: Any = None,
+) -> Any:
+    seen = [_scaled(g, grad_scale) for g in grads]
+    signed = [(-g if maximize else g) + p * weight_decay for p, g in zip(self, seen, strict=True)]
+    buffers: list[jax.Array] = []
+    if momentum_buffer_list:
+        for g, old in zip(signed, momentum_buffer_list, strict=True):
+            buffers.append(g if is_first_step else momentum * old + (1 - dampening) * g)
+        pairs = zip(signed, buffers, strict=True)
+        signed = [g + momentum * b if nesterov else b for g, b in pairs]
+    new = [p - lr * g for p, g in zip(self, signed, strict=True)]
+    return (
+        _kept(self, new, found_inf),
+        _kept(grads, seen, found_inf),
+        _kept(momentum_buffer_list, buffers, found_inf),
+    )
+
+
+@implements(aten._fused_adagrad)
+def fused_adagrad(
+    self: Arrays,
+    grads: Arrays,
+    state_sums: Arrays,
+    state_steps: Arrays,
+    *,
+    lr: Any,
+    lr_decay: Any,
+    weight_decay: Any,
+    eps: Any,
+    maximize: bool,
+    grad_scale: Any = None,
+    found_inf: Any = None,
+) -> Any:
+    seen = [_scaled(g, grad_scale) for g in grads]
+    new, sums = [], []
+    for p, g, total, step in zip(self, seen, state_sums, state_steps, strict=True):
+        g = (-g if maximize else g) + p * weight_decay
+        sums.append(total + g * g)
+        new.append(p - lr / (1 + (step - 1) * lr_decay) * g / (jnp.sqrt(sums[-1]) + eps))
+    return (
+        _kept(self, new, found_inf),
+        _kept(grads, seen, found_inf),
+        _kept(state_sums, sums, found_inf),
+        list(state_steps),
+    )

@@ -1,0 +1,98 @@
+"""Pointwise functions of three operands: choices, bounds, interpolation, products with a sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from .._promotion import category, is_number, promoted, result_dtype
+from .._registry import implements
+from ._tools import aten, needs, no_meaning, prims
+
+
+@implements(aten.where.self, prims.where)
+def where(condition: jax.Array, self: Any, other: Any) -> jax.Array:
+    if condition.dtype not in (jnp.bool_, jnp.uint8):
+        raise RuntimeError(
+            f"where expected condition to be a boolean tensor, but got {condition.dtype}"
+        )
+    return jnp.where(condition != 0, *promoted(self, other))
+
+
+def bounded(x: jax.Array, low: Any, high: Any) -> jax.Array:
+    """`x` within bounds, NaN if any of the three is; its derivative at a bound is 1."""
+    if low is not None:
+        x = jnp.where((x < low) | (low != low), low, x)
+    if high is not None:
+        x = jnp.where((x > high) | (high != high), high, x)
+    return x
+
+
+@implements(aten.clamp)
+def clamp(self: jax.Array, min: Any = None, max: Any = None) -> jax.Array:
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    self, min, max = promoted(self, min, max)
+    needs("clamp", (1, 2), self)
+    return bounded(self, min, max)
+
+
+@implements(aten.clamp_min)
+def clamp_min(self: jax.Array, min: Any) -> jax.Array:
+    return _one_bound(self, min, True)
+
+
+@implements(aten.clamp_max)
+def clamp_max(self: jax.Array, max: Any) -> jax.Array:
+    return _one_bound(self, max, False)
+
+
+def _one_bound(x: jax.Array, bound: Any, low: bool) -> jax.Array:
+    needs("clamp", (1, 2) if is_number(bound) else (0, 1, 2), x)
+    x, bound = promoted(x, bound)
+    return bounded(x, bound, None) if low else bounded(x, None, bound)
+
+
+def same_dtypes(name: str, *arrays: jax.Array) -> None:
+    """Refuse arrays of different dtypes where torch does not promote."""
+    for x in arrays[1:]:
+        if x.dtype != arrays[0].dtype:
+            raise RuntimeError(f"{name}: expected dtype {arrays[0].dtype} but got {x.dtype}")
+
+
+@implements(aten.lerp)
+def lerp(self: jax.Array, end: jax.Array, weight: Any) -> jax.Array:
+    """`self + weight (end - self)`, from the end that is nearer."""
+    arrays = (self, end) if getattr(weight, "weak_type", True) else (self, end, weight)
+    same_dtypes("lerp", *arrays)
+    needs("lerp", (2, 3), self)
+    weight = jnp.asarray(weight, self.dtype)
+    way = end - self
+    return jnp.where(jnp.abs(weight) < 0.5, self + weight * way, end - way * (1 - weight))
+
+
+@implements(aten.addcmul)
+def addcmul(
+    self: jax.Array, tensor1: jax.Array, tensor2: jax.Array, *, value: Any = 1
+) -> jax.Array:
+    self, tensor1, tensor2 = promoted(self, tensor1, tensor2)
+    needs("addcmul", (1, 2, 3), self)
+    return self + _factor("addcmul", value, self) * tensor1 * tensor2
+
+
+@implements(aten.addcdiv)
+def addcdiv(
+    self: jax.Array, tensor1: jax.Array, tensor2: jax.Array, *, value: Any = 1
+) -> jax.Array:
+    if category(result_dtype(tensor1, tensor2)) < 2:
+        raise no_meaning("addcdiv", tensor1.dtype, "divide first, in floats or rounding.")
+    self, tensor1, tensor2 = promoted(self, tensor1, tensor2)
+    return self + _factor("addcdiv", value, self) * (tensor1 / tensor2)
+
+
+def _factor(name: str, value: Any, like: jax.Array) -> jax.Array:
+    if category(result_dtype(like, value)) > category(like.dtype):
+        raise no_meaning(f"{name} with a value of a higher kind than the tensors", like.dtype)
+    return jnp.asarray(value, like.dtype)
