@@ -27,12 +27,12 @@ from ._structured import structured_call_of
 from ._decompositions import is_composite
 from ._lift import named_payloads, payloads
 from ._registry import dense_entry, remembered
-from ._tensor import QuantityTensor, StructuredTensor, serve_by, wrapped
+from ._tensor import InnerTensor, QuantityTensor, StructuredTensor, serve_by, wrapped
 from ._viewing import new_empty_strided, viewing
 from ._writing import one_by_one, writing
 
 Plan = Callable[..., Any]
-_STRUCTURED = {StructuredTensor, QuantityTensor}
+_STRUCTURED = {StructuredTensor, QuantityTensor, InnerTensor}
 _REFUSED = tuple(getattr(torch.ops.aten, n) for n in ("resize_", "resize_as_", "set_"))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils import _pytree as pytree
 
 from tanjax.arrays import Unitful, is_inexact, is_structured, pullback_of_destructure
@@ -134,7 +135,8 @@ _FIELDS = Call(_fields, by_matrix=False)
 
 
 def _flatten(t: StructuredTensor) -> tuple[list[Any], _Tree]:
-    return list(apply(_FIELDS, [t])), _Tree(t._place.read())
+    with temporarily_clear_interpreter_stack():  # it is no tensor of any transform that runs
+        return list(apply(_FIELDS, [t])), _Tree(t._place.read())
 
 
 def _unflatten(children: Any, tree: _Tree) -> Any:

@@ -36,7 +36,7 @@ from ._cotangents import (
 from ._kernels import settled
 from ._lift import lifted, payload_of
 from ._structural import Structural
-from ._tensor import Tensor, tensor
+from ._tensor import StructuredTensor, Tensor, tensor
 
 Payloads = tuple[Any, ...]
 
@@ -138,20 +138,42 @@ class _Run:
 
     def __init__(self, call: Call, moving: tuple[int, ...] = (), keeps: bool = False) -> None:
         self.call, self.moving, self.keeps = call, moving, keeps
+        self.inner = _transforming()
         self.kept: Any = None
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> tuple[Tensor, ...]:
-        payloads = [payload_of(t) for t in tensors]
+        payloads = [payload_of(_shown(t)) for t in tensors]
         if not self.keeps:
-            return tuple([tensor(x) for x in self.call.run(*payloads)])
+            return tuple([tensor(x, self.inner) for x in self.call.run(*payloads)])
         outs, pullback = self.call.with_pullback(self.moving)(*payloads)
         leaves, tree = jax.tree.flatten((pullback, tuple(map(outline, outs))))
         self.kept = [tensor(x) for x in leaves], tree
         return tuple([tensor(x) for x in outs])
 
 
+class _Held:
+    """A structured tensor that `torch.func` must not look into: it is a tree for torch."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+def _hidden(t: Any) -> Any:
+    return _Held(t) if isinstance(t, StructuredTensor) else t
+
+
+def _shown(t: Any) -> Any:
+    return t.tensor if type(t) is _Held else t
+
+
 class Node(torch.autograd.Function):
     """The function as torch sees it."""
+
+    @classmethod
+    def apply(cls, run: _Run, *tensors: Any) -> Any:
+        """Outside of `torch.func`, which ends here, every tensor is one of the graph."""
+        change = _hidden if _transforming() else _shown
+        return super().apply(run, *map(change, tensors))
 
     @staticmethod
     def forward(run: _Run, *tensors: torch.Tensor) -> Any:
@@ -160,20 +182,22 @@ class Node(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         run, *tensors = inputs
-        ctx.run, ctx.count, ctx.outputs = run, len(tensors), len(output)
+        ctx.run = run
+        ctx.held = {i: t.tensor for i, t in enumerate(tensors) if type(t) is _Held}
+        tensors = [t for t in tensors if type(t) is not _Held]
+        ctx.count = len(tensors) + len(ctx.held)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*[t for t in output if not _is_inexact(t)])
         kept, ctx.tree = run.kept or ([], None)
         run.kept = None
         ctx.save_for_backward(*tensors, *kept)
         ctx.save_for_forward(*tensors)
-        ctx.inexact = tuple([i for i, t in enumerate(tensors) if _is_inexact(t)])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        saved = ctx.saved_tensors
-        tensors, kept = saved[: ctx.count], saved[ctx.count :]
-        needed = [i for i in ctx.inexact if ctx.needs_input_grad[1 + i]]
+        tensors, kept = _inputs(ctx)
+        needs = ctx.needs_input_grad[1:]
+        needed = [i for i, t in enumerate(tensors) if needs[i] and _is_inexact(t)]
         result: list[Any] = [None] * (1 + ctx.count)
         if all(g is None for g in gradients) or not needed:
             return tuple(result)
@@ -188,21 +212,29 @@ class Node(torch.autograd.Function):
             back = ctx.run.call.backward(moving, given, ctx.count)
             found = apply(back, [*tensors, *[gradients[k] for k in given]])
         for i, bar in zip(moving, found, strict=True):
-            result[1 + i] = bar if ctx.needs_input_grad[1 + i] else None
+            result[1 + i] = bar if needs[i] else None
             _remember_point(bar, tensors[i])
         return tuple(result)
 
     @staticmethod
-    def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
-        tensors = ctx.saved_tensors
+    def jvp(ctx: Any, run: Any, *tangents: Any) -> Any:
+        tensors, _ = _inputs(ctx)
         moving = tuple([i for i, t in enumerate(tangents) if t is not None])
         push = ctx.run.call.pushed(moving, ctx.count)
         return tuple(apply(push, [*tensors, *[tangents[i] for i in moving]]))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, run: _Run, *tensors: Any) -> Any:
-        outs = apply(run.call.batched(tuple(in_dims[1:])), tensors)
+        outs = apply(run.call.batched(tuple(in_dims[1:])), [_shown(t) for t in tensors])
         return tuple(outs), tuple([0] * len(outs))
+
+
+def _inputs(ctx: Any) -> tuple[list[Any], Sequence[Any]]:
+    """The tensors of a call, and what else was saved."""
+    saved = ctx.saved_tensors
+    rest = iter(saved)
+    tensors = [ctx.held[i] if i in ctx.held else next(rest) for i in range(ctx.count)]
+    return tensors, saved[ctx.count - len(ctx.held) :]
 
 
 def _remember_point(bar: Any, primal: Any) -> None:

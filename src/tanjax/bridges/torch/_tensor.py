@@ -78,6 +78,10 @@ class QuantityTensor(StructuredTensor):
     """A tensor over a dense quantity: numbers and a unit."""
 
 
+class InnerTensor(StructuredTensor):
+    """A structured tensor that `torch.func` made on its way: for it, no tree but one tensor."""
+
+
 _FUNCTIONS: list[Callable[..., Any]] = []
 
 
@@ -110,20 +114,20 @@ _operators()
 _make = torch.Tensor._make_wrapper_subclass
 
 
-def tensor(payload: Any) -> Tensor:
-    """A tensor with a memory of its own."""
+def tensor(payload: Any, inner: bool = False) -> Tensor:
+    """A tensor with a memory of its own; `inner`: for `torch.func`, which looks into others."""
     if isinstance(payload, jax.Array):
         made = _make(Tensor, payload.shape, dtype=torch_dtype(payload.dtype))
     else:
-        made = _make(_class(payload), shape_of(payload), dtype=torch_dtype(payload.dtype))
+        made = _make(_class(payload, inner), shape_of(payload), dtype=torch_dtype(payload.dtype))
     made._place = Root(payload)
     return made
 
 
-def _class(payload: Any) -> type[Tensor]:
+def _class(payload: Any, inner: bool = False) -> type[Tensor]:
     if type(payload) is Unitful and not is_structured(payload.stored):
         return QuantityTensor
-    return StructuredTensor
+    return InnerTensor if inner else StructuredTensor
 
 
 def placed(place: Place, like: Geometry, structured: bool = False) -> Tensor:
