@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
-from jax.extend.core import get_opaque_trace_state as trace_state  # equal while one trace runs
+from jax.extend.core import get_opaque_trace_state as get_opaque_trace_state
 
 from ._errors import LoweringWarning
 

@@ -2,35 +2,169 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
-import jax.numpy as jnp
-import numpy as np
 import torch
+from torch import nn
+from torch.utils import _pytree as pytree
 
-from ._lift import payload_of
-from ._plain import copied
+from tanjax._errors import message
+
+from ._plain import TensorError, array_of, copied, plain, shared
 from ._tensor import Tensor, tensor
+
+T = TypeVar("T")
 
 
 def from_jax(x: Any, requires_grad: bool = False) -> Tensor:
-    """A tensor over an array."""
-    if isinstance(x, (np.ndarray, np.generic, bool, int, float, complex)):
-        x = jnp.asarray(x)
-    t = tensor(x)
-    return t.requires_grad_() if requires_grad else t
+    """A tensor over an array, which it shares.
+
+    **Arguments:** `x`: an array of JAX (its dtype is the tensor's), any of our array types,
+    quantities included, or numbers of NumPy or Python, which are copied. `requires_grad`: whether
+    autograd records what is done with it.
+
+    **Returns:** a leaf of autograd; a `Tensor` is its own device-less "cpu" tensor in torch, while
+    the numbers are where JAX has them.
+
+    **Raises:** `DtypeError` for numbers that JAX, as it is set up, does not hold: float64 without
+    x64, integers beyond int32. Python's floats have torch's default dtype, its integers the widest
+    that JAX holds.
+    """
+    return tensor(array_of(x)).requires_grad_(requires_grad)
 
 
-def from_torch(t: torch.Tensor) -> Tensor:
-    """A tensor of ours with the numbers of a plain one."""
-    return tensor(copied(t)).requires_grad_(t.requires_grad)
+def to_jax(t: Any, copy: bool = True) -> Any:
+    """The array of a tensor.
+
+    **Arguments:** `t`: a tensor of ours, which gives the array it holds now (no copy: arrays never
+    change); or a plain one, whose numbers are copied. `copy=False` shares the memory of a plain
+    tensor by dlpack: then torch must not write it as long as JAX reads it.
+
+    **Returns:** a `jax.Array`, or an array of our types. Autograd does not follow.
+
+    **Raises:** `DtypeError` for a plain tensor with numbers that JAX, as it is set up, does not
+    hold, for one that is sparse, nested or quantized, and for one on another device; `TensorError`
+    for what is no tensor.
+    """
+    if isinstance(t, Tensor):
+        return t.payload
+    return (copied if copy else shared)(_tensor_of_torch(t, "to_jax"))
 
 
-def to_jax(t: Any) -> Any:
-    """The array of a tensor."""
-    return t.payload if isinstance(t, Tensor) else payload_of(t)
+def from_torch(t: torch.Tensor, copy: bool = True) -> Tensor:
+    """A tensor of ours with the numbers of a plain one, which autograd connects.
+
+    **Arguments:** `t`: a plain tensor; one of ours is returned as it is. `copy=False` shares its
+    memory: see `to_jax`.
+
+    **Returns:** a tensor; if `t` requires a gradient, gradients flow through it into `t`, as plain
+    tensors. For a new leaf: `from_torch(t.detach()).requires_grad_()`.
+
+    **Raises:** as `to_jax`.
+    """
+    if isinstance(t, Tensor):
+        return t
+    if _tensor_of_torch(t, "from_torch").requires_grad and torch.is_grad_enabled():
+        out: Tensor = _FromTorch.apply(t, copy)
+        return out
+    return tensor(to_jax(t, copy))
 
 
-def to_torch(t: Tensor) -> torch.Tensor:
-    """A plain tensor with the numbers of ours."""
-    return torch.from_numpy(np.array(t.payload))
+def to_torch(t: torch.Tensor, copy: bool = True) -> torch.Tensor:
+    """A plain tensor with the numbers of ours, which autograd connects.
+
+    **Arguments:** `t`: a tensor of ours; a plain one is returned as it is. `copy=False` shares the
+    memory by dlpack: then it must not be written, since arrays of JAX never change.
+
+    **Returns:** a plain tensor, dense where the array is structured (as loudly as `tj.densify`
+    says); gradients flow through it into `t`.
+
+    **Raises:** `UnitError` for a quantity, whose unit would be lost; `TensorError` under a trace
+    of JAX.
+    """
+    if not isinstance(t, Tensor):
+        return _tensor_of_torch(t, "to_torch")
+    if t.requires_grad and torch.is_grad_enabled():
+        out: torch.Tensor = _ToTorch.apply(t, copy)
+        return out
+    return plain(t._dense(), copy)
+
+
+class _FromTorch(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, t: torch.Tensor, copy: bool) -> Tensor:
+        return tensor(to_jax(t, copy))
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return to_torch(g), None
+
+
+class _ToTorch(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, t: Tensor, copy: bool) -> torch.Tensor:
+        return plain(t._dense(), copy)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return from_torch(g), None
+
+
+def convert(what: T) -> T:
+    """Every plain tensor in a module or a tree as a tensor of ours.
+
+    **Arguments:** `what`: an `nn.Module`, whose parameters and buffers are replaced in place; or a
+    tree (dicts, lists, tuples) of tensors and anything else.
+
+    **Returns:** the module itself; a tree of the same kind. What is one tensor stays one, however
+    often it occurs; `requires_grad` and gradients are kept. Optimisers hold parameters: make them
+    afterwards.
+
+    **Raises:** as `to_jax`; `TensorError` for a lazy module without sizes.
+    """
+    known: dict[int, tuple[torch.Tensor, Any]] = {}
+
+    def leaf(t: torch.Tensor) -> Any:
+        if id(t) not in known:
+            known[id(t)] = t, _leaf(t)  # with `t`, so that no other one gets its id
+        return known[id(t)][1]
+
+    if not isinstance(what, nn.Module):
+        return pytree.tree_map_only(torch.Tensor, leaf, what)
+    for module in what.modules():
+        for held in (module._parameters, module._buffers):
+            for name, t in list(held.items()):
+                if t is not None:
+                    setattr(module, name, leaf(t))
+    return what
+
+
+def _leaf(t: torch.Tensor) -> Tensor:
+    if isinstance(t, Tensor):
+        return t
+    if isinstance(t, nn.parameter.UninitializedTensorMixin):
+        raise TensorError(
+            message(
+                "a parameter of a lazy module has no sizes yet.",
+                hint="call the module once on a plain tensor, then convert it.",
+            )
+        )
+    made: Any = tensor(copied(t))
+    if isinstance(t, nn.Parameter):
+        made = nn.Parameter(made, t.requires_grad)
+    made.requires_grad_(t.requires_grad)
+    if t.is_leaf and t.grad is not None:
+        made.grad = tensor(copied(t.grad))
+    return made
+
+
+def _tensor_of_torch(t: Any, what: str) -> torch.Tensor:
+    if isinstance(t, torch.Tensor):
+        return t
+    raise TensorError(
+        message(
+            f"{what}: this is no tensor of torch.",
+            f"got: {type(t).__name__}",
+            hint="`tjt.from_jax(x)` makes a tensor of an array.",
+        )
+    )

@@ -57,10 +57,15 @@ def plan_of(op: OpOverload) -> Plan:
 
 
 def _functional(op: OpOverload) -> Plan:
+    entry = dense_entry(op)
+    asks_layout = entry is not None and entry.layout
+
     def run(structured: bool, args: Any, kwargs: Any) -> Any:
         if structured and op._opname.startswith("_foreach"):
             return one_by_one(op, args, kwargs)
         call = structured_call_of(op) if structured else call_of(op)
+        if asks_layout:
+            kwargs = {**kwargs, "contiguous": args[0].is_contiguous()}
         return wrapped(call(*payloads(args), **named_payloads(kwargs)))
 
     return run

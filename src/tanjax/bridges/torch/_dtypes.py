@@ -77,7 +77,7 @@ def jax_dtype(dtype: torch.dtype) -> np.dtype[Any]:
     **Raises:** `DtypeError` for float64 and complex128 without x64.
     """
     wanted = exact_dtype(dtype)
-    if jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+    if jax.dtypes.canonicalize_dtype(np.int64) == np.int64:  # also within `jax.enable_x64(True)`
         return wanted
     if wanted in _NEEDS_X64:
         raise DtypeError(

@@ -30,7 +30,7 @@ from tanjax.arrays import densify_mode
 from . import _operations as operations
 from ._decompositions import ours
 from ._keys import random_key
-from ._leaves import deepcopy, project_at_leaf, reduced
+from ._leaves import assembled, project_at_leaf
 from ._lift import payload_of, quietly
 from ._natural import Call, apply, as_tensor
 from ._plain import TensorError
@@ -90,8 +90,11 @@ _VALUES = ("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "_
 _ARRAYS = ("numpy", "__array__")
 
 
+@serve_functions
 def torch_function(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Answer a call of one of torch's functions with a structured tensor among its arguments."""
+    if torch._C._are_functorch_transforms_active():
+        args, kwargs = jax.tree.map(assembled, (args, kwargs))
     direct = _DIRECT.get(func)
     if direct is not None and not kwargs.keys() & {"out", "check_errors"}:
         return _call_direct(direct, args, kwargs)
@@ -300,6 +303,3 @@ def _array(name: str, t: Any, *args: Any, **kwargs: Any) -> Any:
             f"Can't call {name}() on Tensor that requires grad. Use tensor.detach().{name}() instead."
         )
     return t.payload.__array__(*args)
-
-
-serve_functions(torch_function, deepcopy, reduced)

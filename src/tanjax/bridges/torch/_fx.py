@@ -17,7 +17,7 @@ known, which they are not under `jax.jit`.
 
 from __future__ import annotations
 
-import operator
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -41,7 +41,7 @@ aten = torch.ops.aten
 
 # Write their running statistics, which their schemas do not say.
 _WRITES = ("batch_norm", "instance_norm", "native_batch_norm", "_batch_norm_impl_index")
-_WITHOUT_TENSORS = (operator, "math", "builtins", "_operator", "torch.fx.experimental")
+_ARITHMETIC = ("_operator", "math", "builtins")  # of sizes, in graphs of nothing but ATen
 
 
 def is_functional(graph: torch.fx.Graph) -> bool:
@@ -49,7 +49,7 @@ def is_functional(graph: torch.fx.Graph) -> bool:
     return all(
         node.op in ("placeholder", "output")
         or (node.op == "get_attr" and not isinstance(_attribute(node), torch.nn.Module))
-        or (node.op == "call_function" and _is_pure(node.target))
+        or (node.op == "call_function" and is_pure(node.target))
         for node in graph.nodes
     )
 
@@ -61,11 +61,13 @@ def _attribute(node: torch.fx.Node) -> Any:
     return found
 
 
-def _is_pure(target: Any) -> bool:
+def is_pure(target: Any) -> bool:
+    """Whether what a node calls writes nothing, and is an ATen operation or of sizes."""
     if isinstance(target, OpOverload):
         return not target._schema.is_mutable and target._opname not in _WRITES
-    home = getattr(target, "__module__", "") or ""
-    return home in ("_operator", "math", "builtins") or home.startswith("torch.fx.experimental") or target in (torch.sym_max, torch.sym_min, torch.sym_float, torch.sym_int, torch.sym_not, torch.sym_ite, torch.sym_sum)
+    home = getattr(target, "__module__", None) or ""
+    of_sizes = home == "torch" and target.__name__.startswith("sym_")
+    return of_sizes or home in _ARITHMETIC or home.startswith("torch.utils._sympy")
 
 
 class Interpreter(torch.fx.Interpreter):
@@ -84,7 +86,9 @@ class Interpreter(torch.fx.Interpreter):
     **Derivative:** JAX's, of the entries: the same rules as everywhere.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, state: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, module: torch.fx.GraphModule, state: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(module)
         self.is_direct = is_functional(module.graph)
         self._given = dict(state or {})
@@ -96,20 +100,24 @@ class Interpreter(torch.fx.Interpreter):
     def run(self, *args: Any, **options: Any) -> Any:
         """The results of the graph for payloads."""
         if self.is_direct:
-            with torch.utils._python_dispatch._disable_current_modes():
-                return super().run(*pytree.tree_map(_as_array, args), **options)
-        return on_tensors(self.module, self._state(), args)[0]
+            return super().run(*pytree.tree_map(as_array, args), **options)
+        out, changed = self.on_tensors(args)
+        if changed:
+            raise written("the graph", changed)
+        return out
 
-    def _state(self) -> dict[str, Any]:
-        held = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
-        return {n: self._given.get(n, t) for n, t in held.items()}
+    def on_tensors(self, args: Any, kwargs: Any = None, key: Any = None) -> tuple[Any, Any]:
+        """The results of the module's code on tensors over payloads, and what it wrote."""
+        call = functools.partial(torch.func.functional_call, self.module)
+        held = state_of(self.module) | self._given
+        return on_tensors(lambda held, *a, **k: call(held, a, k), held, args, kwargs or {}, key)
 
     def fetch_attr(self, target: str) -> Any:
         """A parameter, buffer or constant of the module as an array."""
         if target in self._given:
             return self._given[target]
         held = super().fetch_attr(target)
-        return _as_array(held)
+        return as_array(held)
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A node of the graph on payloads."""
@@ -123,7 +131,8 @@ class Interpreter(torch.fx.Interpreter):
         return call(target)(*args, **kwargs)
 
 
-def _as_array(x: Any) -> Any:
+def as_array(x: Any) -> Any:
+    """Numbers of any kind as a payload; other values as they are."""
     if isinstance(x, Tensor):
         return x.payload
     if isinstance(x, torch.Tensor):
@@ -136,26 +145,18 @@ def _as_array(x: Any) -> Any:
 
 
 def on_tensors(
-    module: Callable[..., Any],
-    state: Mapping[str, Any],
-    args: Any,
-    kwargs: Any = None,
-    key: Any = None,
+    call: Callable[..., Any], state: Mapping[str, Any], args: Any, kwargs: Any, key: Any = None
 ) -> tuple[Any, dict[str, Any]]:
-    """What a module gives for payloads, and what it has written into its state, by name.
+    """What `call(tensors by name, *args, **kwargs)` gives, and what it wrote into the state.
 
     **Raises:** `MutationError` if it writes into an argument.
     """
-    given = {n: as_tensors(p) for n, p in state.items()}
-    held = dict(given)
-    args, kwargs = as_tensors(args), as_tensors(dict(kwargs or {}))
+    held = {n: as_tensors(p) for n, p in state.items()}
+    payloads = {n: t.payload for n, t in held.items()}
+    args, kwargs = as_tensors(args), as_tensors(kwargs)
     before = _payloads((args, kwargs))
-    payloads = {n: t.payload for n, t in given.items()}
     with purely(key):
-        if isinstance(module, torch.nn.Module):
-            out = torch.func.functional_call(module, held, args, kwargs)
-        else:
-            out = module(*args, **kwargs)
+        out = call(held, *args, **kwargs)
     for (path, old), (_, new) in zip(before, _payloads((args, kwargs)), strict=True):
         if old is not new:
             raise MutationError(
@@ -164,8 +165,8 @@ def on_tensors(
                     hint="write into a clone, and give that back.",
                 )
             )
-    changed = {n: as_arrays(t) for n, t in held.items() if as_arrays(t) is not payloads[n]}
-    return as_arrays(out), changed
+    now = {n: as_arrays(t) for n, t in held.items()}
+    return as_arrays(out), {n: p for n, p in now.items() if p is not payloads[n]}
 
 
 def _payloads(tree: Any) -> list[tuple[str, Any]]:
@@ -191,9 +192,13 @@ def _holds(condition: Any, text: str = "an assertion of the graph does not hold.
         raise RuntimeError(text)
 
 
-def _has_metadata(x: Any, size: Any = None, stride: Any = None, dtype: Any = None, **rest: Any) -> None:
+def _has_metadata(
+    x: Any, size: Any = None, stride: Any = None, dtype: Any = None, **rest: Any
+) -> None:
     if size is not None and tuple(size) != _size(x):
-        raise RuntimeError(f"Tensor sizes mismatch: the graph has {list(size)}, got {list(_size(x))}.")
+        raise RuntimeError(
+            f"Tensor sizes mismatch: the graph has {list(size)}, got {list(_size(x))}."
+        )
     if dtype is not None and np.dtype(x.dtype) != jax.dtypes.canonicalize_dtype(exact_dtype(dtype)):
         raise RuntimeError(f"Tensor dtype mismatch: the graph has {dtype}, got {x.dtype}.")
 
@@ -201,6 +206,22 @@ def _has_metadata(x: Any, size: Any = None, stride: Any = None, dtype: Any = Non
 def _in_range(size: Any, min: Any = None, max: Any = None) -> None:
     if (min is not None and size < min) or (max is not None and size > max):
         raise RuntimeError(f"Invalid value range for {size} between [{min}, {max}].")
+
+
+def state_of(module: torch.nn.Module) -> dict[str, Any]:
+    """The parameters of a module, then its buffers, by name, as payloads of their own."""
+    held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return {n: as_array(t) for n, t in held.items()}
+
+
+def written(what: str, names: Any) -> MutationError:
+    """The error for a program that changed its state, where the state is not given back."""
+    return MutationError(
+        message(
+            f"{what} writes into {', '.join(map(repr, names))}.",
+            hint="`out, params = f.with_state(params, ...)` gives it back; or `module.eval()`.",
+        )
+    )
 
 
 def _same(x: Any, *args: Any, **kwargs: Any) -> Any:

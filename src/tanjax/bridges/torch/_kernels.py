@@ -35,7 +35,7 @@ class Kernel:
         self.op, self.entry = op, entry
         arguments = op._schema.arguments
         self._kinds = tuple(self._kind(a) for a in arguments if not a.kwarg_only)
-        self._named = {a.name: self._kind(a) for a in arguments}
+        self._named = {a.name: self._kind(a) for a in arguments} | {"contiguous": "static"}
         self._random = torch.Tag.nondeterministic_seeded in op.tags
         self._compiled: dict[Any, Callable[..., Any]] = {}
 

@@ -2,36 +2,45 @@
 
 * A leaf gets a hook that turns a matrix that arrives as its gradient into a structural one
   (`tj.pullback_of_destructure`), whichever way the leaf began to require a gradient.
-* `copy.deepcopy`, `pickle` and `torch.save` keep the type, the hook and what else a leaf has.
 * For `torch.func` a structured tensor is a tree: what it stores. So `torch.func.grad` gives what
   `jax.grad` does, and `torch.func.vmap` maps over the leading axes of all fields.
 """
 
 from __future__ import annotations
 
-import copy
 import weakref
 from typing import Any
 
 import jax
-import numpy as np
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakIdKeyDictionary
 
-from tanjax.arrays import Unitful, is_inexact, is_structured, pullback_of_destructure
+from tanjax._errors import NoRuleError, message
+from tanjax.arrays import (
+    Unitful,
+    is_inexact,
+    is_structured,
+    pullback_of_destructure,
+    shape as shape_of,
+)
 
+from ._dtypes import exact_dtype
 from ._natural import Call, apply
 from ._structural import Structural
-from ._tensor import StructuredTensor, tensor
+from ._tensor import StructuredTensor
+
+
+_HOOKED = WeakIdKeyDictionary()  # leaves that have their hook
 
 
 def project_at_leaf(t: Any) -> Any:
     """Give a leaf the hook that makes its gradient structural."""
     if isinstance(t, StructuredTensor) and t.requires_grad and t.is_leaf and not _is_dense(t):
-        if not hasattr(t, "_projects"):
+        if t not in _HOOKED:
             point = weakref.ref(t)
-            t._projects = t.register_hook(lambda g: _projected(point(), g))
+            _HOOKED[t] = t.register_hook(lambda g: _projected(point(), g))
     return t
 
 
@@ -61,49 +70,6 @@ def _project(x: Any, gradient: Any) -> tuple[Any, ...]:
 _PROJECTION = Call(_project)
 
 
-def deepcopy(t: StructuredTensor, memo: Any) -> Any:
-    """A leaf of its own, with the same gradient and attributes."""
-    if id(t) in memo:
-        return memo[id(t)]
-    if not t.is_leaf:
-        raise RuntimeError(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
-            "protocol at the moment."
-        )
-    made = tensor(t._place.read())
-    memo[id(t)] = made
-    made.requires_grad_(t.requires_grad)
-    if t.grad is not None:
-        made.grad = copy.deepcopy(t.grad, memo)
-    if getattr(t, "_is_param", False):
-        made._is_param = True  # type: ignore[attr-defined]
-    return made
-
-
-def reduced(t: StructuredTensor) -> Any:
-    """What a file keeps: numbers and the type."""
-    held = t._place.read()
-    step = type(held) is Structural
-    leaves, tree = jax.tree.flatten(held.public if step else held)
-    numbers = [np.asarray(x) if is_inexact(x) or not step else None for x in leaves]
-    parameter = getattr(t, "_is_param", False)
-    empty = jax.tree.unflatten(tree, numbers)
-    return rebuilt, (empty, step, t.requires_grad, parameter)
-
-
-def rebuilt(array: Any, step: bool, requires_grad: bool, parameter: bool) -> Any:
-    """The tensor of a file."""
-    on_device = jax.tree.map(jax.numpy.asarray, array)
-    if step:
-        value, unit = _value(on_device), getattr(on_device, "label", None)
-        held = Structural.of(value) if unit is None else Structural.of(value, unit)
-        return tensor(held).requires_grad_(requires_grad)
-    made = tensor(on_device).requires_grad_(requires_grad)
-    if parameter:
-        made._is_param = True  # type: ignore[attr-defined]
-    return made
-
-
 # -- as trees of torch ---------------------------------------------------------------------------
 
 
@@ -113,6 +79,7 @@ class _Tree:
     def __init__(self, payload: Any) -> None:
         leaves, self.tree = jax.tree.flatten(payload)
         self.moving = tuple([is_inexact(x) for x in leaves])
+        self.make = Call(lambda *numbers: (self.join(numbers),))
         self.fixed = [None if m else x for x, m in zip(leaves, self.moving, strict=True)]
 
     def __eq__(self, other: object) -> bool:
@@ -135,6 +102,8 @@ _FIELDS = Call(_fields, by_matrix=False)
 
 
 def _flatten(t: StructuredTensor) -> tuple[list[Any], _Tree]:
+    if type(t._place) is _Assembly:
+        return t._place.children, t._place.tree
     with temporarily_clear_interpreter_stack():  # it is no tensor of any transform that runs
         return list(apply(_FIELDS, [t])), _Tree(t._place.read())
 
@@ -143,7 +112,47 @@ def _unflatten(children: Any, tree: _Tree) -> Any:
     children = list(children)
     if not children or not all(isinstance(c, torch.Tensor) for c in children):
         return tree.join(children)
-    return apply(Call(lambda *numbers: (tree.join(numbers),)), children)[0]
+    if any(map(torch._C._functorch.is_functorch_wrapped_tensor, children)):
+        return _assembled(children, tree)
+    with temporarily_clear_interpreter_stack():
+        return apply(tree.make, children)[0]
+
+
+class _Assembly:
+    """The memory of a structured tensor whose numbers are tensors of a transform that runs."""
+
+    def __init__(self, children: list[torch.Tensor], tree: _Tree) -> None:
+        self.children, self.tree, self._made = children, tree, None
+
+    def read(self) -> Any:
+        raise NoRuleError(
+            message(
+                "a structured tensor of `torch.func` has no array while the transform runs.",
+                hint="use functions of torch, or `tjt.wrap` of a JAX function.",
+            )
+        )
+
+    def made(self) -> torch.Tensor:
+        """The tensor that the transform follows."""
+        if self._made is None:
+            self._made = apply(self.tree.make, self.children)[0]
+        return self._made
+
+
+def _assembled(children: list[torch.Tensor], tree: _Tree) -> StructuredTensor:
+    like = [jax.ShapeDtypeStruct(c.shape, exact_dtype(c.dtype)) for c in children]
+    whole = tree.join(like)
+    shell: Any = StructuredTensor._make_wrapper_subclass(
+        StructuredTensor, shape_of(whole), dtype=children[0].dtype
+    )
+    shell._place = _Assembly(children, tree)
+    return shell
+
+
+def assembled(t: Any) -> Any:
+    """A tensor as the transform of `torch.func` that runs follows it."""
+    place = getattr(t, "_place", None)
+    return place.made() if type(place) is _Assembly else t
 
 
 pytree.register_pytree_node(StructuredTensor, _flatten, _unflatten)

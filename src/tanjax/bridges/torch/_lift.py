@@ -74,7 +74,22 @@ def payloads(args: Any) -> list[Any]:
 
 def named_payloads(kwargs: dict[str, Any]) -> dict[str, Any]:
     """The same for arguments by name."""
-    return {n: payload_of(a) for n, a in kwargs.items()} if kwargs else kwargs
+    if not kwargs:
+        return kwargs
+    _check_place(kwargs.get("device"), kwargs.get("layout"), kwargs.get("pin_memory"))
+    return {n: payload_of(a) for n, a in kwargs.items()}
+
+
+def _check_place(device: Any, layout: Any, pinned: Any) -> None:
+    elsewhere = device is not None and torch.device(device).type != "cpu"
+    if elsewhere or pinned or (layout is not None and layout is not torch.strided):
+        raise TensorError(
+            message(
+                "a tensor of tanjax is on no other device of torch, in no other layout.",
+                f"asked for: device {device}, layout {layout}, pinned {bool(pinned)}",
+                hint="JAX places its arrays: `jax.device_put(t.payload, device)`.",
+            )
+        )
 
 
 def payload_of(a: Any) -> Any:

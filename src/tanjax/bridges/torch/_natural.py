@@ -136,9 +136,10 @@ def _settled(function: Callable[..., Payloads]) -> Callable[..., Payloads]:
 class _Run:
     """One call on its way through torch: the function, and the pullback if there is one."""
 
-    def __init__(self, call: Call, moving: tuple[int, ...] = (), keeps: bool = False) -> None:
-        self.call, self.moving, self.keeps = call, moving, keeps
-        self.inner = _transforming()
+    def __init__(
+        self, call: Call, moving: tuple[int, ...] = (), keeps: bool = False, inner: bool = False
+    ) -> None:
+        self.call, self.moving, self.keeps, self.inner = call, moving, keeps, inner
         self.kept: Any = None
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> tuple[Tensor, ...]:
@@ -210,7 +211,7 @@ class Node(torch.autograd.Function):
             moving = tuple(needed)
             given = tuple([k for k, g in enumerate(gradients) if g is not None])
             back = ctx.run.call.backward(moving, given, ctx.count)
-            found = apply(back, [*tensors, *[gradients[k] for k in given]])
+            found = apply(back, [*tensors, *[gradients[k] for k in given]], ctx.run.inner)
         for i, bar in zip(moving, found, strict=True):
             result[1 + i] = bar if needs[i] else None
             _remember_point(bar, tensors[i])
@@ -221,11 +222,11 @@ class Node(torch.autograd.Function):
         tensors, _ = _inputs(ctx)
         moving = tuple([i for i, t in enumerate(tangents) if t is not None])
         push = ctx.run.call.pushed(moving, ctx.count)
-        return tuple(apply(push, [*tensors, *[tangents[i] for i in moving]]))
+        return tuple(apply(push, [*tensors, *[tangents[i] for i in moving]], ctx.run.inner))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, run: _Run, *tensors: Any) -> Any:
-        outs = apply(run.call.batched(tuple(in_dims[1:])), [_shown(t) for t in tensors])
+        outs = apply(run.call.batched(tuple(in_dims[1:])), [_shown(t) for t in tensors], True)
         return tuple(outs), tuple([0] * len(outs))
 
 
@@ -251,19 +252,22 @@ def _transforming() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
-def apply(call: Call, tensors: Sequence[Any]) -> Sequence[Tensor]:
-    """The outputs of a call, as tensors; a node of torch's graph where one is wanted."""
+def apply(call: Call, tensors: Sequence[Any], inner: bool = False) -> Sequence[Tensor]:
+    """The outputs of a call, as tensors; a node of torch's graph where one is wanted.
+
+    **Arguments:** `inner`: they go to `torch.func`, which must not look into them.
+    """
     if _transforming():
-        return Node.apply(_Run(call), *tensors)
+        return Node.apply(_Run(call, inner=True), *tensors)
     if not torch.is_grad_enabled():
-        return _Run(call).forward(tensors)
+        return _Run(call, inner=inner).forward(tensors)
     moving = tuple([i for i, t in enumerate(tensors) if t.requires_grad])
     for i in moving:
         if not isinstance(tensors[i], Tensor):
             lifted(tensors[i])  # a plain tensor that requires a gradient is refused
     if not moving and torch.autograd.forward_ad._current_level < 0:
-        return _Run(call).forward(tensors)
-    return Node.apply(_Run(call, moving, bool(moving)), *tensors)
+        return _Run(call, inner=inner).forward(tensors)
+    return Node.apply(_Run(call, moving, bool(moving), inner), *tensors)
 
 
 def as_tensor(x: Any) -> torch.Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from tanjax._errors import message
+from tanjax.arrays import is_structured
 
 from ._dtypes import DtypeError, exact_dtype, jax_dtype
 
@@ -42,6 +43,27 @@ def copied(t: torch.Tensor) -> jax.Array:
                 )
             )
     return jnp.array(values, wanted)
+
+
+def array_of(x: Any) -> Any:
+    """An array, a structured one as it is, or numbers of NumPy or Python as an array.
+
+    **Raises:** `DtypeError` for numbers that JAX, as it is set up, does not hold; `TensorError` for
+    what is no array.
+    """
+    if isinstance(x, jax.Array) or is_structured(x):
+        return x
+    if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind == "V":
+        return jnp.asarray(x)
+    if isinstance(x, (np.ndarray, np.generic, bool, int, float, complex, list, tuple)):
+        return copied(torch.as_tensor(x))
+    raise TensorError(
+        message(
+            "a tensor is made of an array of JAX or NumPy, an array of tanjax, or numbers.",
+            f"got: {type(x).__name__}",
+            hint="`tjt.from_torch(t)` for a tensor of torch.",
+        )
+    )
 
 
 def shared(t: torch.Tensor) -> jax.Array:

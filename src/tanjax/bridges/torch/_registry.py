@@ -34,6 +34,7 @@ class Entry(NamedTuple):
     function: Callable[..., Any]
     static: frozenset[str] = frozenset()  # names of numbers to be known while tracing
     eager: bool = False  # the shapes of its results depend on values: never compiled
+    layout: bool = False  # told, as `contiguous`, how torch has its first tensor in memory
 
 
 DENSE: dict[Op, Entry] = {}
@@ -41,7 +42,7 @@ STRUCTURED: dict[Op, dict[tuple[type, ...], Entry]] = {}
 
 
 def implements(
-    *what: Any, static: tuple[str, ...] = (), eager: bool = False
+    *what: Any, static: tuple[str, ...] = (), eager: bool = False, layout: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Say what an operation of torch is on payloads.
 
@@ -49,6 +50,8 @@ def implements(
     `torch.ops.aten.mm.default`), then the types of its tensors in order, `tj.Dense` for any dense
     array; no types mean that all are dense. `static`: names of `Scalar` or `float` arguments that
     the function must know as Python numbers. `eager`: the function needs values, not only shapes.
+    `layout`: it takes `contiguous`, whether torch has its first tensor in order in memory: what
+    torch saves for the derivative of a few operations depends on it.
 
     **Returns:** a decorator. The function takes payloads and the arguments of the schema.
 
@@ -67,7 +70,7 @@ def implements(
         )
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        entry = Entry(function, frozenset(static), eager)
+        entry = Entry(function, frozenset(static), eager, layout)
         for op in ops:
             _check(op, types)
             (STRUCTURED.setdefault(op, {}) if types else DENSE)[types if types else op] = entry

@@ -2,23 +2,30 @@
 
 Torch's C++ sees sizes, strides, a dtype and "cpu"; the numbers are in `_place`. Autograd, version
 counters, hooks and the type rules of `nn.Parameter` are torch's own, above `__torch_dispatch__`.
+What torch does with the address of the numbers (NumPy, dlpack, pickle, printing) is done here.
 
 Sharp edges. An array of our types is a `StructuredTensor`, whose size is the logical one. The class
-for dense arrays has no `__torch_function__`: two microseconds less for each operation.
+for dense arrays has no `__torch_function__`: two microseconds less for each operation. Results are
+contiguous, whatever the strides of the operands were: only views have other strides.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 import torch
 
-from tanjax.arrays import Unitful, is_structured, shape as shape_of
+from tanjax._errors import message
+from tanjax.arrays import Unitful, densified, is_structured, shape as shape_of
 
 from ._dtypes import torch_dtype
-from ._views import Geometry, Place, Root
+from ._plain import TensorError, array_of, copied, on_the_host, plain
+from ._printing import printed
+from ._views import Geometry, Place, Root, memory_of, strided
 
 _SERVING: list[Callable[..., Any]] = []
 
@@ -30,10 +37,20 @@ def serve_by(dispatch: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Tensor(torch.Tensor):
-    """A torch tensor over a `jax.Array`, or over an array of our types."""
+    """A torch tensor over a `jax.Array`, or over an array of our types.
+
+    **Arguments:** of `tjt.from_jax`, which it is: an array, and `requires_grad`.
+    """
 
     _place: Place
     __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls: Any, x: Any, requires_grad: bool = False) -> Any:
+        return tensor(array_of(x)).requires_grad_(requires_grad)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -43,6 +60,140 @@ class Tensor(torch.Tensor):
     def payload(self) -> Any:
         """The array that this tensor holds now."""
         return self._place.read()
+
+    @property
+    def data(self) -> Any:
+        """The same memory without autograd; assigned, this tensor has the memory of the other."""
+        return _DATA.__get__(self)
+
+    @data.setter
+    def data(self, other: torch.Tensor) -> None:
+        mine = other if isinstance(other, Tensor) else tensor(copied(other))
+        _DATA.__set__(self, mine)
+        self._place = mine._place
+
+    @property
+    def grad(self) -> Any:
+        """The gradient that backward passes have left; assigned, a plain one is lifted."""
+        return _GRAD.__get__(self)
+
+    @grad.setter
+    def grad(self, g: torch.Tensor | None) -> None:
+        plain_one = isinstance(g, torch.Tensor) and not isinstance(g, Tensor)
+        _GRAD.__set__(self, tensor(copied(g)) if plain_one else g)
+
+    @grad.deleter
+    def grad(self) -> None:
+        _GRAD.__delete__(self)
+
+    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
+        """The numbers for NumPy, in the same memory where JAX has it; they cannot be written.
+
+        **Raises:** `RuntimeError` for a tensor that requires a gradient, without `force`.
+        """
+        if not force:
+            self._refuse_grad("numpy()")
+        return on_the_host(self._dense())
+
+    def tolist(self) -> Any:
+        """The numbers as nested lists of Python."""
+        return plain(self._dense(), copy=False).tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return tensor(array_of(array))
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        self._refuse_grad("__dlpack__()")
+        return self._dense().__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> Any:
+        return self._dense().__dlpack_device__()
+
+    def __repr__(self, *, tensor_contents: str | None = None) -> str:
+        return printed(self, self._place.read())
+
+    def __format__(self, spec: str) -> str:
+        if self.dim() == 0 and spec:
+            return self.item().__format__(spec)
+        return object.__format__(self, spec)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) in memo:
+            return memo[id(self)]
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+                "protocol at the moment."
+            )
+        memo[id(self)] = made = restored(*copy.deepcopy(self._parts(), memo))
+        if self.grad is not None:
+            made.grad = copy.deepcopy(self.grad, memo)
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        torch.utils.hooks.warn_if_has_hooks(self)
+        return restored, self._parts()
+
+    def data_ptr(self) -> int:
+        """Refused: the numbers are an array of JAX, whose address says nothing to torch."""
+        raise self._without_storage("data_ptr()")
+
+    def untyped_storage(self) -> Any:
+        """Refused: see `data_ptr`."""
+        raise self._without_storage("untyped_storage()")
+
+    def storage(self) -> Any:
+        """Refused: see `data_ptr`."""
+        raise self._without_storage("storage()")
+
+    def share_memory_(self) -> Any:
+        """Refused: an array of JAX lives in one process."""
+        raise self._without_storage("share_memory_()")
+
+    def pin_memory(self, *args: Any, **kwargs: Any) -> Any:
+        """Refused: JAX places its arrays itself."""
+        raise self._without_storage("pin_memory()")
+
+    def is_pinned(self, *args: Any, **kwargs: Any) -> bool:
+        """Whether the memory is pinned for a GPU: no."""
+        return False
+
+    def is_shared(self) -> bool:
+        """Whether other processes share the memory: no."""
+        return False
+
+    def _parts(self) -> tuple[Any, ...]:
+        """What makes an equal tensor: its memory and where it lies there, what else it carries."""
+        place = self._place
+        carried = {n: a for n, a in self.__dict__.items() if n != "_place"}
+        if isinstance(place, Root) and self.is_contiguous():
+            return place, None, self.requires_grad, carried
+        if isinstance(place.storage, Root):
+            return place.root, tuple(geometry_of(self)), self.requires_grad, carried
+        return Root(place.read()), None, self.requires_grad, carried
+
+    def _dense(self) -> Any:
+        payload = self._place.read()
+        return densified(payload, "torch", "") if is_structured(payload) else payload
+
+    def _refuse_grad(self, what: str) -> None:
+        if self.requires_grad:
+            raise RuntimeError(
+                f"Can't call {what} on Tensor that requires grad. "
+                f"Use tensor.detach() first, or `tjt.to_torch(t)`."
+            )
+
+    def _without_storage(self, what: str) -> TensorError:
+        return TensorError(
+            message(
+                f"{what}: a tensor of tanjax has no storage of torch's: JAX has the numbers.",
+                f"got: {self.dtype} of size {list(self.shape)}",
+                hint="`tjt.to_torch(t)` is a plain tensor, `t.payload` JAX's array.",
+            )
+        )
 
 
 class StructuredTensor(Tensor):
@@ -62,17 +213,6 @@ class StructuredTensor(Tensor):
         payload = self._place.read()
         return getattr(payload, "public", payload)
 
-    def __repr__(self) -> str:  # type: ignore[override]
-        graph = f", grad_fn=<{self.grad_fn.name()}>" if self.grad_fn is not None else ""
-        graph = graph or (", requires_grad=True" if self.requires_grad else "")
-        return f"{type(self).__name__}({self.payload!r}{graph})"
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        return _FUNCTIONS[1](self, memo)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return _FUNCTIONS[2](self)
-
 
 class QuantityTensor(StructuredTensor):
     """A tensor over a dense quantity: numbers and a unit."""
@@ -85,9 +225,10 @@ class InnerTensor(StructuredTensor):
 _FUNCTIONS: list[Callable[..., Any]] = []
 
 
-def serve_functions(*functions: Callable[..., Any]) -> None:
-    """Let functions answer torch's functions, `deepcopy` and `pickle` for structured tensors."""
-    _FUNCTIONS[:] = functions
+def serve_functions(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function answer torch's functions for structured tensors."""
+    _FUNCTIONS[:] = [function]
+    return function
 
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -111,16 +252,23 @@ def _operators() -> None:
 _operators()
 
 
+_DATA: Any = torch.Tensor.data
+_GRAD: Any = torch.Tensor.grad
 _make = torch.Tensor._make_wrapper_subclass
 
 
 def tensor(payload: Any, inner: bool = False) -> Tensor:
     """A tensor with a memory of its own; `inner`: for `torch.func`, which looks into others."""
+    return _over(Root(payload), inner)
+
+
+def _over(memory: Root, inner: bool = False) -> Tensor:
+    payload = memory.read()
     if isinstance(payload, jax.Array):
         made = _make(Tensor, payload.shape, dtype=torch_dtype(payload.dtype))
     else:
         made = _make(_class(payload, inner), shape_of(payload), dtype=torch_dtype(payload.dtype))
-    made._place = Root(payload)
+    made._place = memory
     return made
 
 
@@ -136,6 +284,17 @@ def placed(place: Place, like: Geometry, structured: bool = False) -> Tensor:
     made = _make(cls, like.size, strides=like.stride, storage_offset=like.offset, dtype=like.dtype)
     made._place = place
     return made
+
+
+def restored(memory: Root, where: Any, requires_grad: bool, carried: dict[str, Any]) -> Tensor:
+    """A tensor from its `_parts`: for pickle and copies."""
+    if where is None:
+        made = _over(memory)
+    else:
+        like = Geometry(*where)
+        made = placed(strided(memory, like), like)
+    made.__dict__.update(carried)
+    return made.requires_grad_(requires_grad)
 
 
 def geometry_of(t: Tensor) -> Geometry:
@@ -159,3 +318,6 @@ def unwrapped(out: Any) -> Any:
     if isinstance(out, (list, tuple)):
         return type(out)([unwrapped(x) for x in out])
     return out
+
+
+torch.serialization.add_safe_globals([restored, memory_of])

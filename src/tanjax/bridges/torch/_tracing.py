@@ -33,7 +33,8 @@ from tanjax.arrays import is_structured
 
 from ._calls import call_of
 from ._keys import random_key
-from ._lift import copied, quietly
+from ._lift import quietly
+from ._plain import copied
 from ._tensor import Tensor, tensor
 from ._views import Place, Root
 
@@ -84,6 +85,7 @@ class _Alias:
     """The memory of a tensor, read without its gradient."""
 
     __slots__ = ("_place", "_seen", "_value")
+    depth, storage = 0, None  # of no memory in which strides count
 
     def __init__(self, place: Place) -> None:
         self._place, self._seen, self._value = place, -1, None
@@ -138,7 +140,7 @@ def _refused(name: str, out: Any, inputs: list[Any]) -> Any:
 _DETACHED = (
     torch.Tensor.detach,
     torch.detach,
-    torch.Tensor.data.__get__,  # type: ignore[attr-defined]
+    torch.Tensor.data.__get__,
     aten.detach.default,
     aten.detach,
 )
@@ -205,9 +207,9 @@ def _without_gradient(op: Any, args: Any, kwargs: Any) -> Any:
     for t in pytree.tree_leaves(out):
         if isinstance(t, torch.Tensor) and not any(t is other for other in targets):
             if op.is_view and settle is without_gradient:
-                t._place = _Alias(t._place)  # type: ignore[attr-defined]
+                t._place = _Alias(t._place)
             else:
-                t._place = Root(settle(t.payload))  # type: ignore[attr-defined]
+                t._place = Root(settle(t.payload))
     return out
 
 
@@ -218,7 +220,7 @@ def _written_by(op: Any, args: Any, kwargs: Any) -> Iterator[Any]:
             yield from pytree.tree_leaves(given.get(argument.name))
 
 
-_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
+_APPLY = torch.autograd.Function.apply.__func__.__code__
 
 
 def _settling() -> Callable[[Any], Any]:

@@ -25,7 +25,7 @@ from ._calls import call_of
 from ._structured import structured_call_of
 from ._dtypes import exact_dtype, jax_dtype
 from ._lift import named_payloads, payload_of
-from ._static import frozen, thawed
+from ._static import frozen
 from ._tensor import Tensor, geometry_of, placed, tensor
 from ._views import (
     Geometry,
@@ -34,6 +34,7 @@ from ._views import (
     View,
     gather,
     geometry,
+    is_distinct,
     put_by_places,
     row_by_row,
     strided,
@@ -89,6 +90,8 @@ def _view(
         if storage is parent and packet not in (aten._conj, aten._neg_view):
             view.storage = view  # rows of a memory are rows of this view of it
         return view
+    if storage not in (None, parent) and not is_distinct(here):  # what is written is in the memory itself
+        return strided(storage, shape)
     view = View(parent, *_ways(op, here, shape, given), storage)
     view.depth = 1 + parent.depth
     return view if view.depth < _DEEP or storage is None else strided(storage, shape)
@@ -222,8 +225,8 @@ def _as_strided(base: Tensor, size: Any, stride: Any, storage_offset: int | None
         )
     if shape.extent > storage.read().size:
         raise RuntimeError(
-            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} are out of "
-            f"bounds for storage of {storage.read().size} entries"
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} are "
+            f"out of bounds for storage of {storage.read().size} entries"
         )
     return placed(strided(storage, shape), shape)
 

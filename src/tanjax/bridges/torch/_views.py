@@ -23,10 +23,11 @@ import numpy as np
 import torch
 from jax import lax
 
-from tanjax._compat import trace_state
+from tanjax._compat import get_opaque_trace_state
 from tanjax._errors import AliasError, message
 
 from ._plain import TensorError
+from ._saving import loaded, saved
 from ._static import thawed
 
 _WRITING = threading.RLock()  # two threads may write two parts of one memory
@@ -39,7 +40,7 @@ class Root:
 
     def __init__(self, value: Any, fixed: str = "") -> None:
         self._value, self.version, self.fixed = value, 0, fixed
-        self._made = trace_state()
+        self._made = get_opaque_trace_state()
 
     depth = 0  # of the chain of views
 
@@ -52,9 +53,15 @@ class Root:
         """The place whose array, row by row, is what torch calls the storage."""
         return self
 
+    def __reduce__(self) -> Any:
+        return memory_of, (saved(self._value), self.fixed)
+
+    def __deepcopy__(self, memo: Any) -> Root:
+        return Root(self._value, self.fixed)  # arrays never change: no numbers are copied
+
     def is_here(self) -> bool:
         """Whether the memory was made in the trace that runs now."""
-        return bool(self._made == trace_state())
+        return bool(self._made == get_opaque_trace_state())
 
     def read(self) -> Any:
         return self._value
@@ -72,6 +79,11 @@ class Root:
             )
         self._value = value
         self.version += 1
+
+
+def memory_of(numbers: Any, fixed: str) -> Root:
+    """A memory from what pickle keeps of one."""
+    return Root(loaded(numbers), fixed)
 
 
 class View:
@@ -173,20 +185,9 @@ def put_by_places(like: Geometry, base: jax.Array, part: jax.Array) -> jax.Array
     return _put_strided(like, np.array([like.offset, *like.stride], np.int32), base, part)
 
 
-@functools.lru_cache(1024)
 def check_distinct(like: Geometry) -> None:
     """Refuse a write where entries share a place. **Raises:** `AliasError`."""
-    reach = 0
-    for stride, n in sorted((s, n) for n, s in zip(like.size, like.stride, strict=True) if n > 1):
-        if stride <= reach:
-            break
-        reach += stride * (n - 1)
-    else:
-        return
-    index = np.ravel(
-        sum(np.ix_(*[np.arange(n) * s for n, s in zip(like.size, like.stride, strict=True)]))
-    )
-    if np.unique(index).size < index.size:
+    if not is_distinct(like):
         raise AliasError(
             message(
                 "cannot write in place: several entries of this view are one of its base.",
@@ -194,6 +195,23 @@ def check_distinct(like: Geometry) -> None:
                 hint="clone the expanded tensor before the write.",
             )
         )
+
+
+@functools.lru_cache(1024)
+def is_distinct(like: Geometry) -> bool:
+    """Whether each entry has a place of its own."""
+    steps = sorted((s, n) for n, s in zip(like.size, like.stride, strict=True) if n > 1)
+    reach = 0
+    for stride, n in steps:
+        if stride <= reach:
+            break
+        reach += stride * (n - 1)
+    else:
+        return True
+    if 0 in like.size or steps[0][0] == 0:
+        return 0 in like.size
+    places = functools.reduce(np.add.outer, [np.arange(n) * s for s, n in steps])
+    return bool(np.unique(places).size == places.size)
 
 
 def _index(where: Any, size: tuple[int, ...]) -> jax.Array:

@@ -34,18 +34,14 @@ def _convolved(
     reach = [d * (k - 1) for d, k in zip(holes, weight.shape[2:], strict=True)]
     options: dict[str, Any] = {"feature_group_count": groups, "rhs_dilation": holes}
     if not transposed:
-        return lax.conv_general_dilated(
-            input, weight, steps, [(p, p) for p in pads], **options
-        )
+        return lax.conv_general_dilated(input, weight, steps, [(p, p) for p in pads], **options)
     # The transpose of a convolution: one over the input spread out, with the kernel turned round.
     i, o = weight.shape[:2]
     kernel = weight.reshape(groups, i // groups, o, *weight.shape[2:])
     kernel = jnp.swapaxes(kernel, 1, 2).reshape(groups * o, i // groups, *weight.shape[2:])
     kernel = jnp.flip(kernel, tuple(range(2, 2 + n)))
     borders = [(r - p, r - p + e) for r, p, e in zip(reach, pads, extra, strict=True)]
-    return lax.conv_general_dilated(
-        input, kernel, (1,) * n, borders, lhs_dilation=steps, **options
-    )
+    return lax.conv_general_dilated(input, kernel, (1,) * n, borders, lhs_dilation=steps, **options)
 
 
 def _check(input: Array, weight: Array, transposed: bool, groups: int) -> None:

@@ -52,7 +52,9 @@ def lu_factors(a: Array) -> tuple[Array, Array, Array]:
     n = min(a.shape[-2:])
     lu, pivots, _ = lax.linalg.lu(a)
     zero = jnp.diagonal(lu, 0, -2, -1) == 0
-    info = jnp.where(jnp.any(zero, -1), jnp.argmax(zero, -1) + 1, 0) if n else jnp.zeros(a.shape[:-2])
+    info = (
+        jnp.where(jnp.any(zero, -1), jnp.argmax(zero, -1) + 1, 0) if n else jnp.zeros(a.shape[:-2])
+    )
     return lu, pivots.astype(jnp.int32) + 1, info.astype(jnp.int32)
 
 
@@ -67,8 +69,7 @@ def linalg_lu_factor_ex(
 
 def permutation_of(pivots: Array, m: int) -> Array:
     """Which row of A is where in L U."""
-    order = lax.linalg.lu_pivots_to_permutation(pivots.astype(jnp.int32) - 1, m)
-    return order
+    return lax.linalg.lu_pivots_to_permutation(pivots.astype(jnp.int32) - 1, m)
 
 
 @implements(aten.lu_unpack)
@@ -118,6 +119,8 @@ def linalg_cholesky_ex(
     matrix("linalg.cholesky", self)
     a = adjoint(self) if upper else self
     lower = jnp.tril(lax.linalg.cholesky(a, symmetrize_input=False))
+    if not lower.size:
+        return self, jnp.zeros(self.shape[:-2], jnp.int32)
     failed = jnp.any(jnp.isnan(lower), (-2, -1))
     minor = lax.cond(
         jnp.any(failed), _failing_minor, lambda a: jnp.zeros(a.shape[:-2], jnp.int32), a

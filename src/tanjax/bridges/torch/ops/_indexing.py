@@ -40,7 +40,9 @@ def _is_mask(index: Array | None) -> bool:
     return index is not None and index.dtype in (jnp.bool_, jnp.uint8)
 
 
-def _integral(self: Array, indices: Sequence[Array | None]) -> tuple[tuple[Array | None, ...], bool]:
+def _integral(
+    self: Array, indices: Sequence[Array | None]
+) -> tuple[tuple[Array | None, ...], bool]:
     """Indices without masks, and whether all are known to be in bounds.
 
     **Raises:** `IndexError` for an index out of bounds, or a mask that does not fit.
@@ -118,7 +120,9 @@ def index(self: Array, indices: Sequence[Array | None]) -> Array:
         # How many there are differs from call to call: compiled, each count would compile anew.
         found, _ = _integral(self, indices)
         _same_shape(found)
-        return jnp.asarray(np.asarray(self)[_slices([i if i is None else np.asarray(i) for i in found])])
+        return jnp.asarray(
+            np.asarray(self)[_slices([i if i is None else np.asarray(i) for i in found])]
+        )
     found, known = _integral(self, indices)
     _same_shape(found)
     return _get(self, found, known)
@@ -143,7 +147,8 @@ def index_put(
         f"destination and {values.dtype} for the source.",
     )
     mask = indices[0] if len(indices) == 1 else None
-    if _is_mask(mask) and values.size == 1 and mask.shape == self.shape[: mask.ndim]:
+    fills = mask is not None and _is_mask(mask) and values.size == 1
+    if fills and mask is not None and mask.shape == self.shape[: mask.ndim]:
         # One number for all of a mask: no shape depends on values.
         return _fill_mask(self, mask, values.reshape(()), bool(accumulate))
     found, known = _integral(self, indices)

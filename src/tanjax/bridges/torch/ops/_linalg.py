@@ -118,10 +118,8 @@ def linalg_solve_ex(
     b = B[..., None] if vector else B
     fits = b.shape[-2 if left else -1] == A.shape[-1]
     require(fits, f"linalg.solve: Incompatible shapes of A and B: {A.shape} and {B.shape}")
-    # Torch factorizes the transpose of a real matrix, and its derivative formula knows it.
-    real = category(A.dtype) < 3
-    lu, pivots, info = lu_factors(jnp.swapaxes(A, -1, -2) if real else A)
-    x = linalg_lu_solve(lu, pivots, b, left=left, adjoint=real)
+    lu, pivots, info = lu_factors(A)
+    x = linalg_lu_solve(lu, pivots, b, left=left)
     return (x[..., 0] if vector else x), lu, pivots, info
 
 
@@ -139,19 +137,24 @@ def _sign_of_order(pivots: Array) -> Array:
     return 1 - 2 * (jnp.sum(pivots != rows, -1, dtype=jnp.int32) % 2)
 
 
-@implements(aten._linalg_det.default)
-def linalg_det(A: Array) -> tuple[Array, Array, Array]:
+def _factorized(a: Array, contiguous: bool) -> tuple[Array, Array, Array]:
+    """LU of a matrix as torch saves it: of the transpose, for a real one in order in memory."""
+    return lu_factors(jnp.swapaxes(a, -1, -2) if contiguous and category(a.dtype) < 3 else a)
+
+
+@implements(aten._linalg_det.default, layout=True)
+def linalg_det(A: Array, *, contiguous: bool = True) -> tuple[Array, Array, Array]:
     matrix("linalg.det", A)
-    lu, pivots, _ = lu_factors(jnp.swapaxes(A, -1, -2) if category(A.dtype) < 3 else A)
+    lu, pivots, _ = _factorized(A, contiguous)
     diagonal = jnp.diagonal(lu, 0, -2, -1)
     sign = _sign_of_order(pivots).astype(A.dtype)
     return sign * jnp.prod(diagonal, -1), lu, pivots
 
 
-@implements(aten._linalg_slogdet.default)
-def linalg_slogdet(A: Array) -> tuple[Array, Array, Array, Array]:
+@implements(aten._linalg_slogdet.default, layout=True)
+def linalg_slogdet(A: Array, *, contiguous: bool = True) -> tuple[Array, Array, Array, Array]:
     matrix("linalg.slogdet", A)
-    lu, pivots, _ = lu_factors(jnp.swapaxes(A, -1, -2) if category(A.dtype) < 3 else A)
+    lu, pivots, _ = _factorized(A, contiguous)
     diagonal = jnp.diagonal(lu, 0, -2, -1)
     sign = _sign_of_order(pivots).astype(A.dtype) * jnp.prod(jnp.sign(diagonal), -1)
     return sign, jnp.sum(jnp.log(jnp.abs(diagonal)), -1), lu, pivots
@@ -231,7 +234,7 @@ def linalg_lstsq(
     x = jnp.matmul(adjoint(vh), scaled)
     rank = jnp.sum(kept, -1)
     residuals = none_of(real_dtype(a.dtype))
-    if m > n and bool(jnp.all(rank == n)):
+    if m > n and driver not in (None, "gelsy") and bool(jnp.all(rank == n)):
         residuals = jnp.sum(jnp.abs(jnp.matmul(a, x) - right) ** 2, -2)
     return (
         x[..., 0] if vector else x,

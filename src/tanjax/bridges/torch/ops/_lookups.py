@@ -11,7 +11,7 @@ import torch
 
 from .._promotion import promoted
 from .._registry import implements
-from ._support import Array, in_bounds, integers, is_traced, require
+from ._support import Array, in_bounds, integers, require
 
 aten = torch.ops.aten
 _MODES = {True: "promise_in_bounds", False: "fill"}

@@ -28,7 +28,7 @@ def _product(what: str, a: Array, b: Array, ranks: tuple[int, int]) -> Array:
     )
     same_dtype(what, a, b)
     if a.dtype == jnp.bool_:
-        require(False, f'"{what}" not implemented for \'Bool\'')
+        require(False, f"\"{what}\" not implemented for 'Bool'")
     return jnp.matmul(a, b)
 
 

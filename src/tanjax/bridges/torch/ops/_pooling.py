@@ -196,9 +196,7 @@ def _register(op: Any, function: Any, n: int) -> None:
 
 for _n in (2, 3):
     _register(getattr(aten, f"max_pool{_n}d_with_indices").default, _max_pool, _n)
-    _register(
-        getattr(aten, f"max_pool{_n}d_with_indices_backward").default, _max_pool_backward, _n
-    )
+    _register(getattr(aten, f"max_pool{_n}d_with_indices_backward").default, _max_pool_backward, _n)
     _register(
         getattr(aten, f"adaptive_max_pool{_n}d_backward").default, _adaptive_max_pool_backward, _n
     )

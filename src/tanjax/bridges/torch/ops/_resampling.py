@@ -19,7 +19,9 @@ from ._support import Array, require, transposed
 
 aten = torch.ops.aten
 _SCALES = ("scales", "scales_d", "scales_h", "scales_w")
-Stencil = Callable[[int, int, bool, float | None], tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]
+Stencil = Callable[
+    [int, int, bool, float | None], tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
+]
 
 
 def _source(n: int, m: int, align_corners: bool, scale: float | None, cubic: bool) -> Any:

@@ -128,9 +128,7 @@ def scatter_src_reduce(self: Array, dim: int, index: Array, src: Array, *, reduc
 
 
 @implements(aten.scatter.value_reduce, eager=True)
-def scatter_value_reduce(
-    self: Array, dim: int, index: Array, value: Any, *, reduce: str
-) -> Array:
+def scatter_value_reduce(self: Array, dim: int, index: Array, value: Any, *, reduce: str) -> Array:
     return scatter_src_reduce(self, dim, index, number(value, self.dtype), reduce=reduce)
 
 
@@ -161,6 +159,4 @@ def index_reduce(
     shape = [1] * max(self.ndim, 1)
     shape[axis] = index.size
     places = jnp.broadcast_to(index.reshape(shape), _lined(source).shape)
-    return _scatter(
-        "index_reduce", self, dim, places, source, _REDUCTIONS[reduce], include_self
-    )
+    return _scatter("index_reduce", self, dim, places, source, _REDUCTIONS[reduce], include_self)

@@ -23,12 +23,12 @@ from ._support import (
 aten = torch.ops.aten
 
 
-@implements(aten.alias, aten.detach, aten.lift, aten.resolve_conj, aten.resolve_neg)
+@implements(aten.alias, aten.detach, aten.lift)
 def same(self: Array) -> Array:
     return self
 
 
-@implements(aten.view.default, aten._unsafe_view, aten.reshape)
+@implements(aten.view.default, aten._unsafe_view)
 def view(self: Array, size: Sequence[int]) -> Array:
     known = product([n for n in size if n != -1])
     fits = self.size == known if -1 not in size else known > 0 and self.size % known == 0
@@ -203,7 +203,7 @@ def _strided(
     size, start = tuple(size), offset or 0
     reach = start + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     require(
-        not product(size) or (0 <= start and reach < self.size and min(stride, default=0) >= 0),
+        not product(size) or (start >= 0 and reach < self.size and min(stride, default=0) >= 0),
         f"as_strided: size {size}, stride {tuple(stride)}, storage_offset {start} are out of "
         f"bounds for storage of {self.size} numbers",
     )
@@ -246,7 +246,7 @@ def as_strided_scatter(
 def slice_backward(
     grad_output: Array, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int
 ) -> Array:
-    axis, low, high = _bounds(input_sizes, dim, start, end, step)
+    axis, low, _high = _bounds(input_sizes, dim, start, end, step)
     n = grad_output.shape[axis]
     last = low + (n - 1) * step + 1 if n else low
     pads = [(0, 0, 0)] * grad_output.ndim
@@ -260,9 +260,7 @@ def select_backward(grad_output: Array, input_sizes: Sequence[int], dim: int, in
     place = _place(index, input_sizes[axis], dim)
     pads = [(0, 0, 0)] * len(input_sizes)
     pads[axis] = (place, input_sizes[axis] - place - 1, 0)
-    return lax.pad(
-        jnp.expand_dims(grad_output, axis), jnp.zeros((), grad_output.dtype), pads
-    )
+    return lax.pad(jnp.expand_dims(grad_output, axis), jnp.zeros((), grad_output.dtype), pads)
 
 
 @implements(aten.diagonal_backward)

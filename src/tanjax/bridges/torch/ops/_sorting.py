@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from typing import Any
 
-import jax
 import jax.numpy as jnp
+import torch
 from jax import lax
 
 from .._promotion import category
@@ -54,9 +53,7 @@ def topk(
     return values, integers(indices)
 
 
-def _picked(
-    x: Array, rank: Any, axis: int, keepdim: bool, ndim: int
-) -> tuple[Array, Array]:
+def _picked(x: Array, rank: Any, axis: int, keepdim: bool, ndim: int) -> tuple[Array, Array]:
     """The number of a rank along an axis and its place; ranks keep the axis, with size one."""
     values, indices = _sorted(x, axis)
     rank = jnp.broadcast_to(rank, (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
@@ -73,9 +70,7 @@ def _line(self: Array, dim: int, what: str) -> tuple[Array, int]:
 
 
 @implements(aten.kthvalue)
-def kthvalue(
-    self: Array, k: int, dim: int = -1, keepdim: bool = False
-) -> tuple[Array, Array]:
+def kthvalue(self: Array, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
     x, axis = _line(self, dim, "kthvalue")
     require(1 <= k <= x.shape[axis], "kthvalue(): selected number k out of range for dimension")
     return _picked(x, k - 1, axis, keepdim, self.ndim)
@@ -123,8 +118,7 @@ def mode(self: Array, dim: int = -1, keepdim: bool = False) -> tuple[Array, Arra
     new = jnp.concatenate(
         [
             jnp.ones((*x.shape[:axis], 1, *x.shape[axis + 1 :]), bool),
-            lax.slice_in_dim(values, 1, None, 1, axis)
-            != lax.slice_in_dim(values, 0, -1, 1, axis),
+            lax.slice_in_dim(values, 1, None, 1, axis) != lax.slice_in_dim(values, 0, -1, 1, axis),
         ],
         axis,
     )

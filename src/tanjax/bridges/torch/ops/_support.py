@@ -74,13 +74,11 @@ def is_traced(*arrays: Any) -> bool:
 def values_of(what: str, *arrays: Array) -> tuple[np.ndarray[Any, Any], ...]:
     """The numbers of arrays, where the shape of a result depends on them.
 
-    **Raises:** `RuntimeError` for an array whose numbers are not known yet.
+    **Raises:** `ConcretizationTypeError` for an array whose numbers are not known yet.
     """
-    require(
-        not is_traced(*arrays),
-        f"{what}: the shape of the result depends on values, which a function under "
-        "jax.jit, jax.vmap or torch.compile does not have. Mask with torch.where instead.",
-    )
+    for x in arrays:
+        if isinstance(x, jax.core.Tracer):
+            raise jax.errors.ConcretizationTypeError(x, f"the shape of {what} depends on values.")
     return tuple(np.asarray(x) for x in arrays)
 
 
@@ -155,3 +153,8 @@ def real_dtype(dtype: Any) -> Any:
 def product(xs: Sequence[int]) -> int:
     """How many numbers a shape has."""
     return math.prod(xs)
+
+
+def none_like(x: Array) -> Array:
+    """What torch gives in place of a result that was not asked for: no numbers."""
+    return jnp.zeros(0, x.dtype)

@@ -51,20 +51,16 @@ def unique2(
     self: Array, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Array, Array, Array]:
     (x,) = values_of("unique", self)
-    values, inverse, counts = np.unique(
-        x, return_inverse=True, return_counts=True, equal_nan=False
-    )
-    # Torch's own habit: with counts, or for bools, the inverse comes unasked.
-    given = return_inverse or return_counts or x.dtype == np.bool_
+    values, inverse, counts = np.unique(x, return_inverse=True, return_counts=True, equal_nan=False)
     return _results(
-        values, inverse.reshape(x.shape) if given else None, counts if return_counts else None
+        values,
+        inverse.reshape(x.shape) if return_inverse else None,
+        counts if return_counts else None,
     )
 
 
 @implements(aten._unique, eager=True)
-def unique(
-    self: Array, sorted: bool = True, return_inverse: bool = False
-) -> tuple[Array, Array]:
+def unique(self: Array, sorted: bool = True, return_inverse: bool = False) -> tuple[Array, Array]:
     values, inverse, _ = unique2(self, sorted, return_inverse)
     return values, inverse
 

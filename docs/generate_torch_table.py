@@ -1,0 +1,127 @@
+"""Write the page of torch's operations from a run of its OpInfo database through the bridge.
+
+    python tests/support/torch_opinfo.py --samples 6 --json docs/torch_operations.json
+    python docs/generate_torch_table.py           # write docs/pages/torch_operations.md
+    python docs/generate_torch_table.py --check   # fail if the page is not what would be written
+"""
+
+import json
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PAGE = HERE / "pages" / "torch_operations.md"
+DATA = HERE / "torch_operations.json"
+GROUPS = {
+    "core": "Names of core ATen",
+    "reach": "Functions that reach core ATen",
+    "more": "Everything else",
+}
+REFUSED = ("refused", "raises", "too slow")
+WRONG = ("not raised", "wrong type", "wrong value", "wrong gradient", "cut gradient")
+"""What was answered, from best to worst, after `right`."""
+
+HEAD = """# Torch's operations, measured
+
+Torch tests itself with a database of operations and sample inputs, OpInfo. Here every operation of
+it runs twice, on plain torch tensors and on [`tjt.Tensor`s](torch.md) of the same numbers, and the
+results are compared: values, dtypes, sizes, and the gradients of a random cotangent.
+
+- **right**: all are torch's. For an input that torch refuses: ours is refused too.
+- **refused**: an error of tanjax says by name what is not there; **raises**: another error.
+- **wrong**: a value, dtype, size or gradient differs, or an input is not refused; **cut**: a
+  gradient that torch has is missing.
+
+A case is one sample input in one dtype: float32 and float64 forward and backward, int64, bool and
+complex64 forward, the in-place and the `out=` variant of the first sample, and each of the
+database's error inputs. The numbers may differ by 2e-5 in float32 and 1e-9 in float64, of the entry
+or of the largest one; where float32 differs by more, torch in float64 judges. Of random and
+undefined results, dtypes and sizes are compared.
+
+*Names of core ATen* are the operations that torch tags so. *Functions that reach core ATen* have
+other names, and are made of core ATen and of what `torch.export` lowers to it. The rest of the
+database is measured too: {more}.
+
+torch {torch}, JAX {jax}, Python {python}, on a CPU:
+
+```text
+python tests/support/torch_opinfo.py --samples {samples} --json docs/torch_operations.json
+python docs/generate_torch_table.py
+```
+"""
+
+
+def counted(op):
+    """How many cases of an operation have each answer."""
+    sums = {}
+    for counts in op["counts"].values():
+        for answer, n in counts.items():
+            sums[answer] = sums.get(answer, 0) + n
+    return sums
+
+
+def total(ops):
+    """The same over operations."""
+    sums = {}
+    for op in ops:
+        for answer, n in counted(op).items():
+            sums[answer] = sums.get(answer, 0) + n
+    return sums
+
+
+def cells(sums):
+    """Cases, right, refused, raises, wrong and cut, as cells of a row."""
+    wrong = sum(sums.get(a, 0) for a in WRONG[:-1])
+    raises = sums.get("raises", 0) + sums.get("too slow", 0)
+    numbers = [sums.get("right", 0), sums.get("refused", 0), raises, wrong, sums.get("cut gradient", 0)]
+    return [str(sum(numbers)), *(str(n) if n else "" for n in numbers)]
+
+
+def remark(op):
+    """What is not right, in the words of the worst case."""
+    order = (*REFUSED, *WRONG)
+    found = sorted(op["wrong"], key=lambda w: order.index(w[2]))
+    if not found:
+        return ""
+    mode, _, answer, words = found[-1]
+    return f"{mode}: {answer}: {words}".replace("|", "\\|").replace("\n", " ")[:160]
+
+
+def row(columns):
+    """A line of a table."""
+    return "| " + " | ".join(columns) + " |"
+
+
+def page(data):
+    """The text of the page."""
+    ops = data["ops"]
+    more = ", ".join(GROUPS["more"].split())[:0] or "special functions, linear algebra and others"
+    lines = [HEAD.format(more=more, samples=data["options"]["samples"], **data["versions"])]
+    lines += ["## Totals", "", row(["", "operations", "cases", "right", "refused", "raises", "wrong", "cut", "right, %"])]
+    lines += [row(["---"] + ["---:"] * 8)]
+    for group, words in GROUPS.items():
+        here = [op for op in ops if op["group"] == group]
+        sums = total(here)
+        share = 100 * sums.get("right", 0) / max(1, sum(sums.values()))
+        lines.append(row([words, str(len(here)), *cells(sums), f"{share:.2f}"]))
+    for group, words in GROUPS.items():
+        lines += ["", f"## {words}", "", row(["operation", "cases", "right", "refused", "raises", "wrong", "cut", "what"])]
+        lines.append(row(["---"] + ["---:"] * 6 + ["---"]))
+        for op in ops:
+            if op["group"] == group:
+                name = f"`{op['op']}`" + (f" ({op['variant']})" if op["variant"] else "")
+                lines.append(row([name, *cells(counted(op)), remark(op)]))
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    """Write the page, or compare it."""
+    text = page(json.loads(DATA.read_text()))
+    if "--check" not in sys.argv:
+        PAGE.write_text(text)
+    elif PAGE.read_text() != text:
+        sys.exit(f"{PAGE} is not what docs/generate_torch_table.py writes from {DATA}.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+"""A module of torch as a pure function: `params, f = tjt.as_jax(module)`.
+
+A module holds its parameters, and its code reads and writes them. JAX wants a function of them. So
+the code is run on tensors over the arrays that it is given, and what it writes is collected:
+
+    params, f = tjt.as_jax(model)
+    loss = jax.jit(jax.grad(lambda params, x: f(params, x).sum()))
+    out, params = f.with_state(params, x)  # batch norm in training writes its statistics
+
+Sharp edges. The code of a module runs when JAX traces: what it does besides (prints, counters)
+happens then. A tensor that it would keep in an attribute raises, since it may be a tracer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tanjax._errors import MutationError, NoRuleError, ShapeError, message
+
+from ._exported import exported
+from ._fx import Interpreter, on_tensors, state_of, written
+from ._keys import random_key
+from ._tensor import Tensor
+
+Run = Callable[[dict[str, Any], Any, Any, Any], tuple[Any, dict[str, Any]]]
+
+
+class PureFunction:
+    """A program of torch as a function of arrays: `f(params, *args, key=None, **kwargs)`.
+
+    `params` has an array for each name; arguments and results are arrays, in lists, tuples and
+    dicts. `key` is a key of JAX, for dropout and other random operations, which need one under a
+    trace of JAX; a program that has an argument `key` of its own gets that, and its random numbers
+    by `with tjt.random_key(key):`.
+
+    **Raises:** `ShapeError` for names that do not match. `MutationError` if the program writes into
+    its parameters, its buffers, its arguments or its attributes.
+
+    **Derivative:** JAX's, in every mode; what torch's program detaches is constant.
+    """
+
+    def __init__(self, name: str, names: Any, run: Run, has_key: bool = False) -> None:
+        self.__name__ = self.__qualname__ = name
+        self._names, self._run, self._has_key = frozenset(names), run, has_key
+
+    def __call__(self, params: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        out, changed = self._result(params, args, kwargs)
+        if changed:
+            raise written(self.__name__, changed)
+        return out
+
+    def with_state(
+        self, params: Mapping[str, Any], *args: Any, **kwargs: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        """The result, and `params` with what the program wrote into them."""
+        out, changed = self._result(params, args, kwargs)
+        return out, {**params, **changed}
+
+    def _result(self, params: Mapping[str, Any], args: Any, kwargs: Any) -> Any:
+        given, key = dict(params), None
+        if given.keys() != self._names:
+            raise ShapeError(
+                message(
+                    f"{self.__name__}: the names of `params` are not those of the program.",
+                    f"missing: {sorted(self._names - given.keys()) or 'none'}",
+                    f"unknown: {sorted(given.keys() - self._names) or 'none'}",
+                    hint="give all that `as_jax` gave, also the buffers: `{**params, **trained}`.",
+                )
+            )
+        if not self._has_key:
+            key = kwargs.pop("key", None)
+        return self._run(given, args, kwargs, key)
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__} as a function of {len(self._names)} arrays and its arguments>"
+
+
+def as_jax(program: Any) -> tuple[dict[str, Any], PureFunction]:
+    """A program of torch as a pure function of its parameters, buffers and arguments.
+
+    **Arguments:** `program`: an `nn.Module`, an exported program, a graph module of `make_fx` or
+    `symbolic_trace`, or a function of tensors.
+
+    **Returns:** `(params, f)`. `params`: a dict by name of all parameters, then all buffers, as
+    arrays (or what of ours a `tjt.Tensor` holds); numbers of plain tensors are copied. `f`: see
+    `PureFunction`.
+
+    **Raises:** `DtypeError` for float64 without x64. `NoRuleError` for TorchScript, and for a lazy
+    module that has not been run.
+    """
+    program = getattr(program, "_orig_mod", program)  # what torch.compile wraps
+    if isinstance(program, torch.export.ExportedProgram):
+        params, run, name = exported(program)
+        return params, PureFunction(name, params, run, "key" in _keywords(program))
+    if isinstance(program, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+        raise NoRuleError(
+            message(
+                "as_jax: TorchScript runs its own code, which tensors of ours do not reach.",
+                hint="give the module that it was made from, or `torch.export.export` of it.",
+            )
+        )
+    if isinstance(program, torch.nn.Module):
+        params = _params(program)
+        name = type(program).__name__
+        return params, PureFunction(name, params, _of_module(program), _takes_key(program.forward))
+    if not callable(program):
+        raise ShapeError(
+            message(
+                "as_jax: give a module, an exported program, a graph module or a function.",
+                f"got: {type(program).__name__}",
+            )
+        )
+
+    def run(params: Any, args: Any, kwargs: Any, key: Any) -> Any:
+        return on_tensors(lambda _, *a, **k: program(*a, **k), params, args, kwargs, key)
+
+    name = getattr(program, "__name__", type(program).__name__)
+    return {}, PureFunction(name, (), run, _takes_key(program))
+
+
+def functional_call(
+    module: torch.nn.Module,
+    params: Mapping[str, Any],
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> Any:
+    """`torch.func.functional_call` on arrays, or on tensors of ours.
+
+    **Arguments:** `params`: arrays or tensors by name; those that are missing are the module's own,
+    as constants. `args`: one argument, or a tuple of all.
+
+    **Returns:** arrays, for `jax.jit` and `jax.grad`; tensors if a tensor was among `params` or
+    arguments, and then torch's autograd is at work.
+
+    **Raises:** `MutationError` if arrays are given and the module writes into its state, which
+    `tjt.as_jax` gives back.
+    """
+    args = args if isinstance(args, tuple) else (args,)
+    kwargs = dict(kwargs or {})
+    leaves = pytree.tree_leaves((dict(params), args, kwargs))
+    if any(isinstance(a, torch.Tensor) for a in leaves):
+        return torch.func.functional_call(module, _tensors_of(params), args, kwargs)
+    given = _params(module) | dict(params)
+    out, changed = _of_module(module)(given, args, kwargs, None)
+    if changed:
+        raise written(type(module).__name__, changed)
+    return out
+
+
+def _tensors_of(params: Mapping[str, Any]) -> dict[str, Any]:
+    from ._conversions import from_jax
+
+    return {n: p if isinstance(p, torch.Tensor) else from_jax(p) for n, p in params.items()}
+
+
+def _params(module: torch.nn.Module) -> dict[str, Any]:
+    for name, p in module.named_parameters():
+        if isinstance(p, torch.nn.parameter.UninitializedTensorMixin):
+            raise NoRuleError(
+                message(
+                    f"as_jax: the parameter {name!r} has no size yet.",
+                    hint="run the lazy module once on plain tensors first.",
+                )
+            )
+    return state_of(module)
+
+
+def _of_module(module: torch.nn.Module) -> Run:
+    if isinstance(module, torch.fx.GraphModule) and Interpreter(module).is_direct:
+        return functools.partial(_of_graph, module)
+    call = functools.partial(torch.func.functional_call, module)
+
+    def run(params: Any, args: Any, kwargs: Any, key: Any) -> Any:
+        with _keeping(module):
+            return on_tensors(lambda held, *a, **k: call(held, a, k), params, args, kwargs, key)
+
+    return run
+
+
+def _of_graph(module: torch.fx.GraphModule, params: Any, args: Any, kwargs: Any, key: Any) -> Any:
+    if kwargs:
+        args = inspect.signature(module.forward).bind(*args, **kwargs).args
+    with contextlib.nullcontext() if key is None else random_key(key):
+        return Interpreter(module, params).run(*args), {}
+
+
+def _takes_key(function: Any) -> bool:
+    try:
+        return "key" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _keywords(program: torch.export.ExportedProgram) -> Any:
+    return program.call_spec.in_spec.child(1).context
+
+
+@contextlib.contextmanager
+def _keeping(module: torch.nn.Module) -> Iterator[None]:
+    """Leave a module as it was.
+
+    **Raises:** `MutationError` if tensors of this call were kept in it.
+    """
+    before = {id(m): (m, _contents(m)) for m in module.modules()}
+    failed = True
+    try:
+        yield
+        failed = False
+    finally:
+        kept = [name for n, m in module.named_modules() for name in _restored(n, m, before)]
+        if kept and not failed:
+            raise MutationError(
+                message(
+                    f"{type(module).__name__} keeps tensors of this call in {', '.join(kept)}.",
+                    "under a trace of JAX they have no values, and they are no result.",
+                    hint="return them, or `self.register_buffer(name, t)` and `f.with_state`.",
+                )
+            )
+
+
+def _contents(module: torch.nn.Module) -> dict[str, Any]:
+    return {n: (v, v.copy() if type(v) in (list, dict) else v) for n, v in vars(module).items()}
+
+
+def _restored(path: str, module: torch.nn.Module, before: Any) -> list[str]:
+    """Take out of a module what is kept in it; the names of that."""
+    _, old = before.get(id(module), (None, {}))
+    kept = []
+    for name, value in list(vars(module).items()):
+        was, contents = old.get(name, (None, None))
+        if value is was and type(value) not in (list, dict):
+            continue
+        known = {id(t) for t in pytree.tree_leaves(contents)}
+        if all(id(t) in known or not isinstance(t, Tensor) for t in pytree.tree_leaves(value)):
+            continue
+        kept.append(f"{path}.{name}".removeprefix("."))
+        if name not in old:
+            vars(module).pop(name)
+            continue
+        if type(was) is list:
+            was[:] = contents
+        elif type(was) is dict:
+            was.clear()
+            was.update(contents)
+        vars(module)[name] = was
+    return kept

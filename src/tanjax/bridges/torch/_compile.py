@@ -1,0 +1,230 @@
+"""`torch.compile(model, backend=tjt.backend)`: torch's graphs, forward and backward, by JAX's compiler.
+
+Torch traces the program, guards what it assumed, makes the backward graph and handles what is
+written; each graph of ATen operations is then run by the interpreter under `jax.jit`.
+
+    model = torch.compile(model, backend=tjt.backend)
+    model(x).sum().backward()
+    optimizer.step()
+
+Tensors cross without a copy and without a cache: `jax.jit` reads torch's memory where it lies, and
+its results are handed over by dlpack. Since torch may write into that memory as soon as a call has
+returned, a call ends when JAX has computed. The graphs run in JAX's 64-bit mode, whatever is set
+outside, for torch's dtypes are exact.
+
+Sharp edges. JAX compiles for each size, also where torch has one graph for all. Random numbers
+are JAX's, seeded by torch's generator at each call. Structured arrays have no memory that torch
+could read: export such a model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._ops import OpOverload
+
+from tanjax._errors import NoRuleError, message
+
+from ._dtypes import DtypeError, exact_dtype, torch_dtype
+from ._fx import Interpreter, is_pure
+from ._keys import random_key
+from ._registry import no_rule
+
+aten = torch.ops.aten
+_SAME = (aten.detach.default, aten.alias.default)
+
+
+def backend(
+    graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any
+) -> Any:
+    """JAX's compiler as a backend of torch: `torch.compile(model, backend=tjt.backend)`.
+
+    Works on plain tensors and on `tjt.Tensor`s that hold a `jax.Array`, forward and backward.
+
+    **Raises:** `NoRuleError` for an operation without entry, by name, and for structured arrays.
+    `DtypeError` for tensors that are not dense numbers on the CPU. `ValueError` for options.
+
+    **Derivative:** torch's, of its graph.
+    """
+    if options:
+        raise ValueError(message(f"tjt.backend takes no options, got: {sorted(options)}."))
+    return aot_autograd(fw_compiler=compiled, bw_compiler=compiled)(graph_module, example_inputs)
+
+
+def compiled(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
+    """A graph of ATen operations as a function of a list of torch tensors, by `jax.jit`."""
+    return make_boxed_func(_Compiled(graph_module))
+
+
+class _Compiled:
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        self.run = Interpreter(module).run
+        nodes = list(module.graph.nodes)
+        _check(nodes)
+        inputs = [n for n in nodes if n.op == "placeholder"]
+        self.arrays = [n for n, x in enumerate(inputs) if _is_tensor(x)]
+        self.numbers = [n for n, x in enumerate(inputs) if not _is_tensor(x)]
+        self.outputs = list(nodes[-1].args[0])
+        self.random = any(_is_random(n.target) for n in nodes)
+        places = {node: n for n, node in enumerate(inputs)}
+        self._passed = {
+            n: p for n, o in enumerate(self.outputs) if (p := _source(o, places)) is not None
+        }
+        self._first = [
+            self.outputs.index(o) if isinstance(o, torch.fx.Node) else n
+            for n, o in enumerate(self.outputs)
+        ]
+        self._programs: dict[Any, _Program] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        numbers = tuple([args[n] for n in self.numbers])
+        program = self._programs.get(numbers)
+        if program is None:
+            program = self._programs[numbers] = _Program(self, numbers)
+        made = program(_seed() if self.random else None, [_numpy(args[n]) for n in self.arrays])
+        for n, place in self._passed.items():
+            same = self.outputs[n].op == "placeholder"
+            made[n] = args[place] if same else args[place].detach()
+        return [made[n] for n in self._first]
+
+    def computed(self) -> list[int]:
+        """Which outputs are computed, and not an argument or an earlier output."""
+        return [n for n, first in enumerate(self._first) if n == first and n not in self._passed]
+
+
+class _Program:
+    """A graph, for some numbers where these are arguments of it."""
+
+    def __init__(self, owner: _Compiled, numbers: tuple[Any, ...]) -> None:
+        self._owner, self._numbers = owner, numbers
+        self._computed = owner.computed()
+        self._made: list[Any] = [None] * len(owner.outputs)  # what is known while tracing
+        self._arrays: list[tuple[int, Any]] = []  # which outputs are arrays, and how they lie
+        self._run = jax.jit(self._trace)
+
+    def __call__(self, seed: Any, arrays: list[Any]) -> list[Any]:
+        with jax.enable_x64(True):
+            results = self._run(seed, arrays)
+        jax.block_until_ready(results)  # torch may write into what it has read
+        made = self._made.copy()
+        for (n, order), x in zip(self._arrays, results, strict=True):
+            made[n] = as_torch(x) if order is None else _laid(as_torch(x), order)
+        return made
+
+    def _trace(self, seed: Any, arrays: list[Any]) -> list[Any]:
+        owner = self._owner
+        args: list[Any] = [None] * (len(arrays) + len(self._numbers))
+        for n, x in (*zip(owner.arrays, arrays), *zip(owner.numbers, self._numbers)):
+            args[n] = x
+        with contextlib.nullcontext() if seed is None else random_key(jax.random.key(seed)):
+            out = owner.run(*args)
+        results, self._arrays = [], []
+        for n in self._computed:
+            if isinstance(out[n], jax.Array):
+                _check_result(owner.outputs[n], out[n])
+                self._arrays.append((n, _order(owner.outputs[n])))
+                results.append(out[n])
+            else:
+                self._made[n] = out[n]
+        return results
+
+
+def _source(node: Any, places: dict[Any, int]) -> int | None:
+    """The number of the argument that a result is; `None` for one that is computed."""
+    while isinstance(node, torch.fx.Node) and node.target in _SAME:
+        node = node.args[0]
+    return places.get(node) if isinstance(node, torch.fx.Node) else None
+
+
+def _is_tensor(node: torch.fx.Node) -> bool:
+    return isinstance(node.meta["val"], torch.Tensor)
+
+
+def _is_random(target: Any) -> bool:
+    return isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+
+
+def _seed() -> Any:
+    return torch.randint(2**63 - 1, ()).numpy()
+
+
+def _check(nodes: list[torch.fx.Node]) -> None:
+    for node in nodes:
+        if node.op == "call_function" and not is_pure(node.target):
+            raise no_rule(node.target)
+        if node.op == "placeholder" and _is_tensor(node):
+            t = node.meta["val"]
+            if t.device.type != "cpu" or t.layout is not torch.strided:
+                raise DtypeError(
+                    message(
+                        "tjt.backend compiles programs on dense tensors on the CPU.",
+                        f"got: {node.name} on {t.device}, layout {t.layout}",
+                        hint="`t.cpu()`, `t.to_dense()`; where JAX computes is JAX's default device.",
+                    )
+                )
+
+
+def _check_result(node: torch.fx.Node, x: jax.Array) -> None:
+    expected = node.meta["val"]
+    sizes = [n for n in expected.shape if isinstance(n, int)]
+    if x.dtype != exact_dtype(expected.dtype) or (
+        len(sizes) == expected.ndim and tuple(sizes) != x.shape
+    ):
+        raise NoRuleError(
+            message(
+                f"{node.target} gives {x.dtype}{list(x.shape)}, where torch has "
+                f"{expected.dtype}{list(expected.shape)}.",
+                hint="the entry of this operation is wrong: please report it.",
+            )
+        )
+
+
+def _numpy(t: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The memory of a tensor for JAX to read, a copy where it is not numpy's."""
+    t = t.detach()
+    if t.dtype in _NOT_NUMPY:
+        t = t.contiguous()
+        return t.view(_NOT_NUMPY[t.dtype]).numpy().view(exact_dtype(t.dtype))
+    return t.numpy(force=True)
+
+
+_NOT_NUMPY = {
+    torch.bfloat16: torch.int16,
+    torch.float8_e4m3fn: torch.int8,
+    torch.float8_e5m2: torch.int8,
+}
+
+
+def as_torch(x: jax.Array) -> torch.Tensor:
+    """An array that nobody else has, as a tensor over its memory."""
+    if x.dtype.itemsize == 1 and x.dtype.kind == "V":
+        return torch.from_numpy(np.array(x).view(np.int8)).view(torch_dtype(x.dtype))
+    if x.platform() != "cpu":
+        x = jax.device_put(x, jax.devices("cpu")[0])
+    return torch.from_dlpack(x)
+
+
+def _order(node: torch.fx.Node) -> tuple[int, ...] | None:
+    """The axes from the slowest to the fastest as torch lays them; `None` for C order."""
+    t = node.meta["val"]
+    strides = [_hint(s) for s in t.stride()]
+    sizes = [_hint(n) for n in t.shape]
+    order = sorted(range(t.ndim), key=lambda d: (-strides[d], d))
+    kept = [d for d in order if sizes[d] != 1 and strides[d]]
+    return None if kept == sorted(kept) or 0 in sizes else tuple(order)
+
+
+def _hint(n: Any) -> int:
+    return n if isinstance(n, int) else int(n.node.hint)
+
+
+def _laid(t: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return t.permute(order).contiguous().permute(back)

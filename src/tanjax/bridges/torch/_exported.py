@@ -1,0 +1,173 @@
+"""Programs of `torch.export` as functions of arrays.
+
+An exported program takes its parameters, its buffers and its lifted constants before the arguments,
+and gives what it writes into buffers before its results. Its graph has the sizes of the example,
+or symbols for those that were declared dynamic; arrays have sizes, so it is one program for each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import jax
+import numpy as np
+import sympy
+import torch
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.utils import _pytree as pytree
+
+from tanjax._errors import MutationError, NoRuleError, ShapeError, message
+from tanjax.arrays import shape as shape_of
+
+from ._dtypes import exact_dtype
+from ._fx import Interpreter, as_array, is_functional, on_tensors
+from ._keys import random_key
+
+
+def exported(program: torch.export.ExportedProgram) -> tuple[dict[str, Any], Any, str]:
+    """The state of an exported program, how it runs on payloads, and its name."""
+    made = _Exported(program)
+    return made.params, made, getattr(program.graph_module, "_name", None) or "exported"
+
+
+class _Exported:
+    def __init__(self, program: torch.export.ExportedProgram) -> None:
+        self.program = program
+        self.inputs = program.graph_signature.input_specs
+        self.outputs = program.graph_signature.output_specs
+        self.params: dict[str, Any] = {}
+        self.constants: dict[str, Any] = {}
+        for spec in self.inputs:
+            if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+                self.params[spec.target] = as_array(self._held(spec))
+            elif spec.kind is InputKind.CONSTANT_TENSOR:
+                self.constants[spec.target] = as_array(program.constants[spec.target])
+            elif spec.kind is not InputKind.USER_INPUT:
+                raise NoRuleError(
+                    message(
+                        f"as_jax: an exported program with an input of kind {spec.kind.name}.",
+                        hint="only parameters, buffers and tensors are arrays.",
+                    )
+                )
+
+    def _held(self, spec: Any) -> Any:
+        state = self.program.state_dict
+        return state[spec.target] if spec.target in state else self.program.constants[spec.target]
+
+    def __call__(self, params: Any, args: Any, kwargs: Any, key: Any) -> Any:
+        given = iter(self._flat(args, kwargs))
+        user = [
+            x for spec in self.inputs if spec.kind is InputKind.USER_INPUT for x in [next(given)]
+        ]
+        module = self.program.graph_module
+        if is_functional(module.graph):
+            with contextlib.nullcontext() if key is None else random_key(key):
+                out = Interpreter(module).run(*self._ordered({**params, **self.constants}, user))
+            written: dict[str, Any] = {}
+        else:
+            state = {**params, **self.constants}
+
+            def call(held: Any, *user: Any) -> Any:
+                return module(*self._ordered(held, user))
+
+            out, written = on_tensors(call, state, user, {}, key)
+        return self._results(out, written)
+
+    def _ordered(self, held: Any, user: Any) -> list[Any]:
+        rest = iter(user)
+        return [
+            next(rest) if s.kind is InputKind.USER_INPUT else held[s.target] for s in self.inputs
+        ]
+
+    def _results(self, out: Any, written: dict[str, Any]) -> Any:
+        results = []
+        for spec, value in zip(self.outputs, out, strict=True):
+            if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION):
+                written[spec.target] = value
+            elif spec.kind is OutputKind.USER_INPUT_MUTATION:
+                raise MutationError(
+                    message(
+                        f"the program writes into its argument {spec.target}.",
+                        hint="write into a clone, and give that back.",
+                    )
+                )
+            else:
+                results.append(value)
+        return pytree.tree_unflatten(results, self.program.call_spec.out_spec), written
+
+    def _flat(self, args: Any, kwargs: Any) -> list[Any]:
+        """The leaves of the arguments, of the structure, sizes and dtypes that were exported."""
+        in_spec = self.program.call_spec.in_spec
+        try:
+            flat = in_spec.flatten_up_to((tuple(args), dict(kwargs)))
+        except ValueError as error:
+            raise ShapeError(
+                message(
+                    f"the program was exported with other arguments: {error}", f"for: {in_spec}"
+                )
+            ) from None
+        specs = [s for s in self.inputs if s.kind is InputKind.USER_INPUT]
+        nodes = {n.name: n for n in self.program.graph.nodes if n.op == "placeholder"}
+        symbols: dict[Any, int] = {}
+        for spec, x in zip(specs, flat, strict=True):
+            if isinstance(spec.arg, TensorArgument):
+                _check(spec.arg.name, nodes[spec.arg.name].meta["val"], x, symbols)
+            elif isinstance(spec.arg, ConstantArgument) and not _is_same(spec.arg.value, x):
+                raise ShapeError(
+                    message(
+                        f"{spec.arg.name}: the program was exported for {spec.arg.value!r}.",
+                        f"got: {x!r}",
+                        hint="export again, or close over Python values outside of `jax.jit`.",
+                    )
+                )
+        self._check_ranges(symbols)
+        return flat
+
+    def _check_ranges(self, symbols: dict[Any, int]) -> None:
+        for symbol, size in symbols.items():
+            allowed = self.program.range_constraints.get(symbol)
+            if allowed is not None and not allowed.lower <= size <= allowed.upper:
+                raise ShapeError(
+                    message(
+                        f"a dynamic size is {size}, and was exported for "
+                        f"{allowed.lower} to {allowed.upper}.",
+                        hint="export with another range: `torch.export.Dim(name, min=, max=)`.",
+                    )
+                )
+
+
+def _is_same(constant: Any, x: Any) -> bool:
+    return not isinstance(x, jax.Array) and type(x) is type(constant) and bool(x == constant)
+
+
+def _check(name: str, example: torch.Tensor, x: Any, symbols: dict[Any, int]) -> None:
+    if not hasattr(x, "dtype"):
+        raise ShapeError(message(f"{name}: the program takes an array here.", f"got: {x!r}"))
+    shape = tuple(shape_of(x))
+    fits = len(shape) == example.ndim and all(
+        _matches(e, n, symbols) for e, n in zip(example.shape, shape, strict=True)
+    )
+    wanted = exact_dtype(example.dtype)
+    if not fits:
+        raise ShapeError(
+            message(
+                f"{name}: the program was exported for size {list(example.shape)}.",
+                f"got: {list(shape)}",
+                hint="declare what varies: `torch.export.export(..., dynamic_shapes=...)`.",
+            )
+        )
+    if jax.dtypes.canonicalize_dtype(wanted) != np.dtype(x.dtype) != wanted:
+        raise ShapeError(
+            message(f"{name}: the program was exported for {example.dtype}.", f"got: {x.dtype}")
+        )
+
+
+def _matches(expected: Any, size: int, symbols: dict[Any, int]) -> bool:
+    if isinstance(expected, int):
+        return expected == size
+    expr = expected.node.expr
+    if isinstance(expr, sympy.Symbol):
+        return symbols.setdefault(expr, size) == size
+    known = expr.subs(symbols)
+    return not known.is_number or int(known) == size

@@ -1,0 +1,86 @@
+"""Scaled dot product attention, by its formula."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from .._registry import implements
+from ._support import Array, pullback, require, wide
+
+aten = torch.ops.aten
+
+
+def _scores(
+    query: Array, key: Array, is_causal: bool, attn_mask: Array | None, scale: Any
+) -> Array:
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = jnp.matmul(query, jnp.swapaxes(key, -1, -2))
+    scores = scores * jnp.asarray(factor).astype(scores.dtype)
+    if is_causal:
+        allowed = jnp.tril(jnp.ones(scores.shape[-2:], bool))
+        scores = jnp.where(allowed, scores, -jnp.inf)
+    if attn_mask is None:
+        return scores
+    if attn_mask.dtype == jnp.bool_:
+        return jnp.where(attn_mask, scores, -jnp.inf)
+    return scores + attn_mask.astype(scores.dtype)
+
+
+def _attended(
+    query: Array,
+    key: Array,
+    value: Array,
+    is_causal: bool,
+    attn_mask: Array | None,
+    scale: Any,
+) -> tuple[Array, Array]:
+    """The result and the logarithm of the sum of exponentials of each row of scores."""
+    scores = _scores(query, key, is_causal, attn_mask, scale)
+    total = jax.nn.logsumexp(scores, -1, keepdims=True)
+    # A row of which all is masked attends to nothing.
+    weights = jnp.where(
+        jnp.isneginf(total), 0, jnp.exp(scores - jnp.where(jnp.isneginf(total), 0, total))
+    )
+    return jnp.matmul(weights, value), total[..., 0]
+
+
+@implements(aten._scaled_dot_product_flash_attention_for_cpu, static=("dropout_p",))
+def flash_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Array | None = None,
+    scale: Any = None,
+) -> tuple[Array, Array]:
+    require(dropout_p == 0, "flash_attention: Currently do not support dropout > 0")
+    out, total = _attended(wide(query), wide(key), wide(value), is_causal, attn_mask, scale)
+    return out.astype(query.dtype), total
+
+
+@implements(aten._scaled_dot_product_flash_attention_for_cpu_backward, static=("dropout_p",))
+def flash_attention_backward(
+    grad_out: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    out: Array,
+    logsumexp: Array,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Array | None = None,
+    scale: Any = None,
+) -> tuple[Array, Array, Array]:
+    def attend(q: Array, k: Array, v: Array) -> Array:
+        return _attended(wide(q), wide(k), wide(v), is_causal, attn_mask, scale)[0]
+
+    to_query, to_key, to_value = pullback(attend, (query, key, value), grad_out)
+    return to_query, to_key, to_value

@@ -1,0 +1,144 @@
+"""Losses that pick by a target class, and the backwards that torch has no definition of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from .._registry import implements
+from ._support import Array, in_bounds, number, pullback, require
+
+aten = torch.ops.aten
+_NONE, _MEAN, _SUM = 0, 1, 2
+
+
+def _last(x: Array) -> Array:
+    """Classes as the last axis."""
+    return x if x.ndim == 1 else jnp.moveaxis(x, 1, -1)
+
+
+def _checked(self: Array, target: Array, weight: Array | None, ignore_index: int) -> None:
+    """**Raises:** `IndexError` for a class that there is not."""
+    classes = self.shape[0 if self.ndim == 1 else 1]
+    require(self.ndim > 0, "input tensor should be 1D or more")
+    shape = self.shape[:1] if self.ndim == 2 else (*self.shape[:1], *self.shape[2:])
+    require(
+        self.ndim == 1 or target.shape == shape,
+        f"size mismatch (got input: {list(self.shape)}, target: {list(target.shape)})",
+    )
+    require(
+        weight is None or weight.shape == (classes,),
+        f"weight tensor should be defined either for all {classes} classes or no classes",
+    )
+    if not isinstance(target, jax.core.Tracer):
+        kept = jnp.where(target == ignore_index, 0, target)
+        in_bounds(kept, classes, text="Target {} is out of bounds.")
+
+
+def _weights(target: Array, weight: Array | None, ignore_index: int, like: Array) -> Array:
+    kept = target != ignore_index
+    if weight is None:
+        return kept.astype(like.dtype)
+    return jnp.where(kept, weight[jnp.where(kept, target, 0)], 0).astype(like.dtype)
+
+
+def _nll(
+    self: Array, target: Array, weight: Array | None, reduction: int, ignore_index: int
+) -> tuple[Array, Array]:
+    classes = _last(self)
+    target = target.reshape(classes.shape[:-1])
+    each = _weights(target, weight, ignore_index, self)
+    place = jnp.where(target == ignore_index, 0, target)[..., None]
+    picked = jnp.take_along_axis(classes, place, -1, mode="fill")[..., 0]
+    losses = jnp.where(each == 0, 0, -picked * each)
+    total = jnp.sum(each)
+    if reduction == _NONE:
+        return losses, total if self.ndim == 1 else jnp.zeros((), self.dtype)
+    if reduction == _SUM:
+        return jnp.sum(losses), total
+    return jnp.sum(losses) / total, total
+
+
+_nll_compiled = jax.jit(_nll, static_argnames=("reduction", "ignore_index"))
+
+
+@implements(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default, eager=True)
+def nll_loss_forward(
+    self: Array, target: Array, weight: Array | None, reduction: int, ignore_index: int
+) -> tuple[Array, Array]:
+    _checked(self, target, weight, ignore_index)
+    out: tuple[Array, Array] = _nll_compiled(self, target, weight, reduction, ignore_index)
+    return out
+
+
+@implements(aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
+def nll_loss_backward(
+    grad_output: Array,
+    self: Array,
+    target: Array,
+    weight: Array | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Array,
+) -> Array:
+    classes = _last(self)
+    target = target.reshape(classes.shape[:-1])
+    each = _weights(target, weight, ignore_index, grad_output)
+    grad = grad_output / total_weight if reduction == _MEAN else grad_output
+    here = jnp.arange(classes.shape[-1], dtype=target.dtype) == target[..., None]
+    out = jnp.where(here & (each != 0)[..., None], (-grad * each)[..., None], 0)
+    return out if self.ndim == 1 else jnp.moveaxis(out, -1, 1)
+
+
+def _width(x: Array) -> int:
+    return x.shape[-1] if x.ndim else 1
+
+
+def _reduced(losses: Array, reduction: int) -> Array:
+    if reduction == _NONE:
+        return losses
+    return jnp.mean(losses) if reduction == _MEAN else jnp.sum(losses)
+
+
+@implements(aten.multi_margin_loss_backward.default, static=("p",))
+def multi_margin_loss_backward(
+    grad_output: Array,
+    self: Array,
+    target: Array,
+    p: Any,
+    margin: Any,
+    weight: Array | None = None,
+    reduction: int = _MEAN,
+) -> Array:
+    def loss(x: Array) -> Array:
+        rows = x.reshape(-1, _width(x))
+        place = target.reshape(-1, 1)
+        z = number(margin, x.dtype) - jnp.take_along_axis(rows, place, 1) + rows
+        each = jnp.where(z > 0, z if p == 1 else z * z, 0)
+        if weight is not None:
+            each = each * weight[place]
+        here = jnp.arange(_width(x), dtype=place.dtype) == place
+        losses = jnp.sum(jnp.where(here, 0, each), 1) / _width(x)
+        return _reduced(losses if x.ndim > 1 else losses[0], reduction)
+
+    return pullback(loss, (self,), grad_output)[0]
+
+
+@implements(aten.multilabel_margin_loss_backward.default)
+def multilabel_margin_loss_backward(
+    grad_output: Array, self: Array, target: Array, reduction: int, is_target: Array
+) -> Array:
+    def loss(x: Array) -> Array:
+        rows, wanted = x.reshape(-1, _width(x)), target.reshape(-1, _width(x))
+        marked = is_target.reshape(rows.shape) != 0
+        valid = jnp.cumprod(wanted >= 0, 1, dtype=jnp.int32) > 0  # up to the first -1
+        picked = jnp.take_along_axis(rows, jnp.where(valid, wanted, 0), 1)
+        z = 1 - picked[:, :, None] + rows[:, None, :]
+        kept = valid[:, :, None] & ~marked[:, None, :] & (z > 0)
+        losses = jnp.sum(jnp.where(kept, z, 0), (1, 2)) / _width(x)
+        return _reduced(losses if x.ndim > 1 else losses[0], reduction)
+
+    return pullback(loss, (self,), grad_output)[0]
