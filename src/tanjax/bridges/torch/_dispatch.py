@@ -35,6 +35,11 @@ Plan = Callable[..., Any]
 _STRUCTURED = {StructuredTensor, QuantityTensor, InnerTensor}
 _REFUSED = tuple(getattr(torch.ops.aten, n) for n in ("resize_", "resize_as_", "set_"))
 
+_QUESTIONS = {  # which forward mode asks before it gives a tensor a tangent
+    torch.ops.aten.is_same_size: lambda a, b: a.shape == b.shape,
+    torch.ops.aten._has_same_storage_numel: lambda a, b: a.numel() == b.numel(),
+}
+
 
 @serve_by
 def dispatch(op: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
@@ -47,6 +52,9 @@ def plan_of(op: OpOverload) -> Plan:
     """How an overload runs, from its schema."""
     if torch.Tag.inplace_view in op.tags or op.overloadpacket in _REFUSED:
         return _refused(op)
+    if op.overloadpacket in _QUESTIONS:
+        answer = _QUESTIONS[op.overloadpacket]
+        return lambda structured, args, kwargs: answer(*args)
     if op.overloadpacket is torch.ops.aten.new_empty_strided:
         return new_empty_strided
     if dense_entry(op) is None and is_composite(op):

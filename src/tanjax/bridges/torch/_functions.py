@@ -35,7 +35,8 @@ from ._lift import payload_of, quietly
 from ._natural import Call, apply, as_tensor
 from ._plain import TensorError
 from ._registry import remembered
-from ._tensor import serve_functions, tensor
+from ._structural import Structural
+from ._tensor import Tensor, serve_functions, tensor
 
 _T = torch.Tensor
 _DIRECT: dict[Any, Callable[..., Any]] = {}
@@ -84,6 +85,7 @@ stride storage_offset is_floating_point is_complex is_contiguous detach element_
 is_signed register_post_accumulate_grad_hook is_inference is_same_size is_shared grad has_names
 result_type can_cast is_tensor is_conj is_neg is_nonzero_ type_as_ handle_torch_function
 is_storage is_coalesced is_pinned _is_view is_leaf_ broadcast_tensors_ share_memory_ data_ptr""".split()
+_UNUSUAL = {"out", "check_errors"}
 _LIKE = ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like")
 _COMPUTED = {getattr(_T, n).__get__ for n in ("T", "mT", "H", "mH", "real", "imag")}
 _VALUES = ("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "__complex__")
@@ -96,7 +98,7 @@ def torch_function(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     if torch._C._are_functorch_transforms_active():
         args, kwargs = jax.tree.map(assembled, (args, kwargs))
     direct = _DIRECT.get(func)
-    if direct is not None and not kwargs.keys() & {"out", "check_errors"}:
+    if direct is not None and not kwargs.keys() & _UNUSUAL and not _has_steps(args):
         return _call_direct(direct, args, kwargs)
     name = getattr(func, "__name__", "")
     if name in ("__get__", "__set__", "__delete__"):
@@ -112,6 +114,10 @@ def torch_function(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     elif _writes(name, kwargs):
         return _written(func, name, args, kwargs)
     return _traced(func, name, args, kwargs)
+
+
+def _has_steps(args: Any) -> bool:
+    return any(isinstance(a, Tensor) and type(a._place.read()) is Structural for a in args)
 
 
 def _by_torch(func: Any, args: Any, kwargs: Any) -> Any:
