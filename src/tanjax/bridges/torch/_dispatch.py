@@ -35,6 +35,7 @@ Plan = Callable[..., Any]
 _STRUCTURED = {StructuredTensor, QuantityTensor, InnerTensor}
 _REFUSED = tuple(getattr(torch.ops.aten, n) for n in ("resize_", "resize_as_", "set_"))
 
+_TO_COPY = torch.ops.aten._to_copy.default
 _QUESTIONS = {  # which forward mode asks before it gives a tensor a tangent
     torch.ops.aten.is_same_size: lambda a, b: a.shape == b.shape,
     torch.ops.aten._has_same_storage_numel: lambda a, b: a.numel() == b.numel(),
@@ -71,8 +72,10 @@ def _functional(op: OpOverload) -> Plan:
     def run(structured: bool, args: Any, kwargs: Any) -> Any:
         if structured and op._opname.startswith("_foreach"):
             return one_by_one(op, args, kwargs)
+        if op is _TO_COPY and str(kwargs.get("device")) == "meta":  # forward mode asks for sizes
+            return torch.empty_strided(args[0].shape, args[0].stride(), dtype=args[0].dtype, device="meta")
         call = structured_call_of(op) if structured else call_of(op)
-        if asks_layout:
+        if asks_layout and not structured:
             kwargs = {**kwargs, "contiguous": args[0].is_contiguous()}
         return wrapped(call(*payloads(args), **named_payloads(kwargs)))
 
