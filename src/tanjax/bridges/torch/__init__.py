@@ -23,6 +23,7 @@ from ._lift import LiftWarning as LiftWarning
 from ._plain import TensorError as TensorError
 from ._registry import implements as implements
 from ._tensor import Tensor as Tensor
+from ._wrap import make as make, wrap as wrap
 from ._as_jax import (
     PureFunction as PureFunction,
     as_jax as as_jax,

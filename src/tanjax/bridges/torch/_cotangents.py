@@ -201,12 +201,13 @@ def _tangent(x: Any, t: Any, by_matrix: bool) -> Any:
     return arrays.pushforward_of_restructure(x)(t)
 
 
-def torch_tangents(outs: Sequence[Any], tangents: Sequence[Any], rate: Unit) -> tuple[Any, ...]:
+def torch_tangents(
+    values: Sequence[Any], labels: Sequence[Unit], tangents: Sequence[Any], rate: Unit
+) -> tuple[Any, ...]:
     """The tangents of outputs as torch has them: matrices, in their unit by the rate's."""
     done = []
-    for o, t in zip(outs, tangents, strict=True):
-        value = number_of(o)
+    for value, label, t in zip(values, labels, tangents, strict=True):
         if is_structured(value):
             t = arrays.pushforward_of_destructure(value)(t)
-        done.append(in_label(t, rate * label_of(o)))
+        done.append(in_label(t, rate * label))
     return tuple(done)

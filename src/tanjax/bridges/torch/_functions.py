@@ -32,10 +32,11 @@ from ._decompositions import ours
 from ._keys import random_key
 from ._leaves import assembled, project_at_leaf
 from ._lift import payload_of, quietly
-from ._natural import Call, apply, as_tensor
+from ._natural import Built, Call, apply, as_tensor, built
 from ._plain import TensorError
 from ._registry import remembered
 from ._structural import Structural
+from ._static import Arguments, cut
 from ._tensor import Tensor, serve_functions, tensor
 
 _T = torch.Tensor
@@ -156,40 +157,6 @@ def _tensors(args: Any) -> Iterator[torch.Tensor]:
 # -- operations of ours --------------------------------------------------------------------------
 
 
-class _Key:
-    """Arguments that are no tensors, as a key; numbers are no operands of what is not arithmetic."""
-
-    def __init__(self, leaves: Any, tree: Any) -> None:
-        self.leaves, self.tree = leaves, tree
-        self.key = tuple([_frozen(x) for x in leaves]), tree
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is _Key and self.key == other.key
-
-    def fill(self, payloads: Any) -> Any:
-        """The arguments, with payloads where tensors were."""
-        rest = iter(payloads)
-        return jax.tree.unflatten(self.tree, [next(rest) if x is _HOLE else x for x in self.leaves])
-
-
-_HOLE = object()
-
-
-def _frozen(x: Any) -> Any:
-    if isinstance(x, slice):  # cannot be hashed before Python 3.12
-        return slice, _frozen(x.start), _frozen(x.stop), _frozen(x.step)
-    return (type(x), x) if isinstance(x, (bool, int, float, complex)) else x
-
-
-def _cut(args: Any, kwargs: Any, is_operand: Callable[[Any], bool]) -> tuple[_Key, list[Any]]:
-    leaves, tree = jax.tree.flatten((args, kwargs))
-    operands = [x for x in leaves if is_operand(x)]
-    return _Key([_HOLE if is_operand(x) else x for x in leaves], tree), operands
-
-
 def _is_operand(x: Any) -> bool:
     return isinstance(x, (torch.Tensor, float, complex)) or type(x) is int
 
@@ -199,7 +166,7 @@ def _is_tensor(x: Any) -> bool:
 
 
 @remembered
-def _direct_call(function: Any, key: _Key, policy: str) -> Call:
+def _direct_call(function: Any, key: Arguments, policy: str) -> Call:
     def run(*payloads: Any) -> tuple[Any, ...]:
         args, kwargs = key.fill(payloads)
         return (function(*args, **kwargs),)
@@ -208,7 +175,7 @@ def _direct_call(function: Any, key: _Key, policy: str) -> Call:
 
 
 def _call_direct(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    key, operands = _cut(args, kwargs, _is_operand if function in _ARITHMETIC else _is_tensor)
+    key, operands = cut(args, kwargs, _is_operand if function in _ARITHMETIC else _is_tensor)
     out = apply(_direct_call(function, key, densify_mode()), [as_tensor(x) for x in operands])
     return out[0]
 
@@ -216,21 +183,17 @@ def _call_direct(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 # -- any function of torch -----------------------------------------------------------------------
 
 
-class _Traced:
-    """A function of torch as one of payloads, and what its results are built like."""
+def _as_call(func: Any, key: Arguments) -> Call:
+    """A function of torch as one of payloads, which says how its results are built."""
 
-    def __init__(self, func: Any, key: _Key) -> None:
-        self.func, self.key = func, key
-        self.call = Call(self._run)
-        self.build: Any = None
-
-    def _run(self, *payloads: Any) -> tuple[Any, ...]:
-        args, kwargs = self.key.fill([tensor(x) for x in payloads])
+    def run(*payloads: Any) -> Any:
+        args, kwargs = key.fill([tensor(x) for x in payloads])
         with below(), quietly(), ours(), _no_keys():
-            out = self.func(*args, **kwargs)
             found: list[Any] = []
-            self.build = _taken(out, found)
-            return tuple(found)
+            build = _taken(func(*args, **kwargs), found)
+            return tuple(found), Built(build)
+
+    return Call(run, builds=True)
 
 
 @contextlib.contextmanager
@@ -268,25 +231,24 @@ def _taken(out: Any, found: list[Any]) -> Callable[[Any], Any]:
 
 
 @remembered
-def _traced_call(func: Any, key: _Key, policy: str, dtype: Any) -> _Traced:
-    return _Traced(func, key)
+def _traced_call(func: Any, key: Arguments, policy: str, dtype: Any) -> Call:
+    return _as_call(func, key)
 
 
 def _traced(func: Any, name: str, args: Any, kwargs: Any) -> Any:
-    key, operands = _cut(args, kwargs, _is_tensor)
+    key, operands = cut(args, kwargs, _is_tensor)
     try:
-        traced = _traced_call(func, key, densify_mode(), torch.get_default_dtype())
+        call = _traced_call(func, key, densify_mode(), torch.get_default_dtype())
     except TypeError:  # an argument that cannot be hashed, such as an array
-        traced = _Traced(func, key)
+        call = _as_call(func, key)
     try:
-        out = apply(traced.call, operands)
+        return built(call, operands)
     except (jax.errors.ConcretizationTypeError, NeedsKey):
         return _by_torch(func, args, kwargs)
     except NoRuleError as error:
         if isinstance(error.__cause__, jax.errors.ConcretizationTypeError):
             return _by_torch(func, args, kwargs)
         raise
-    return traced.build(iter(out))
 
 
 def _value(func: Any, name: str, args: Any) -> Any:

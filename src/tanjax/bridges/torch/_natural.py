@@ -21,7 +21,6 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from tanjax.arrays import Unitful
 from tanjax.transforms import vjp_in_fields
 
 from ._cotangents import (
@@ -53,11 +52,15 @@ class Call:
     """A JAX function of payloads, with what is derived from it, each compiled once.
 
     **Arguments:** `function`, from payloads to a tuple of payloads; `by_matrix`: it uses structured
-    arrays as the matrices that they stand for, and does not read their fields.
+    arrays as the matrices that they stand for, and does not read their fields; `builds`: it returns
+    such a tuple and, for shapes of these sizes, how a result is built from it (a `Built`).
     """
 
-    def __init__(self, function: Callable[..., Payloads], by_matrix: bool = True) -> None:
-        self.function, self.by_matrix = _settled(function), by_matrix
+    def __init__(
+        self, function: Callable[..., Any], by_matrix: bool = True, builds: bool = False
+    ) -> None:
+        self.function = _settled(function, builds)
+        self.by_matrix = by_matrix
         self.run = jax.jit(self.function)
         self._derived: dict[Any, Any] = {}
 
@@ -66,8 +69,8 @@ class Call:
             self._derived[key] = make()
         return self._derived[key]
 
-    def _of(self, moving: tuple[int, ...], payloads: Sequence[Any]) -> Callable[..., Payloads]:
-        def of_moving(*values: Any) -> Payloads:
+    def _of(self, moving: tuple[int, ...], payloads: Sequence[Any]) -> Callable[..., Any]:
+        def of_moving(*values: Any) -> Any:
             full = list(payloads)
             for i, x in zip(moving, values, strict=True):
                 full[i] = x
@@ -76,10 +79,11 @@ class Call:
         return of_moving
 
     def with_pullback(self, moving: tuple[int, ...]) -> Callable[..., Any]:
-        """Outputs and JAX's pullback, a pytree of residuals."""
+        """Outputs, JAX's pullback (a pytree of residuals), and how the result is built."""
 
         def forward(*payloads: Any) -> Any:
-            return vjp_in_fields(self._of(moving, payloads), *[payloads[i] for i in moving])
+            primals = [payloads[i] for i in moving]
+            return vjp_in_fields(self._of(moving, payloads), *primals, has_aux=True)
 
         return self._made(("vjp", moving), lambda: jax.jit(forward))
 
@@ -88,7 +92,8 @@ class Call:
 
         def cotangents(*payloads: Any) -> Payloads:
             inputs, bars = payloads[:count], payloads[count:]
-            outs, pullback = vjp_in_fields(self._of(moving, inputs), *[inputs[i] for i in moving])
+            primals = [inputs[i] for i in moving]
+            outs, pullback, _ = vjp_in_fields(self._of(moving, inputs), *primals, has_aux=True)
             gradients: list[Any] = [None] * len(outs)
             for k, g in zip(given, bars, strict=True):
                 gradients[k] = g
@@ -101,52 +106,62 @@ class Call:
 
         def tangents(*payloads: Any) -> Payloads:
             inputs, given = payloads[:count], payloads[count:]
-            primals, labels = [inputs[i] for i in moving], []
+            primals = tuple([inputs[i] for i in moving])
             moved, rate = structural_tangents(primals, given, self.by_matrix)
+            outs: list[Any] = []
 
             def numbers(*values: Any) -> Payloads:
-                outs = self._of(moving, inputs)(*values)
-                labels[:] = outs
+                outs[:] = self._of(moving, inputs)(*values)[0]
                 return tuple(map(number_of, outs))
 
-            values, out = jax.jvp(numbers, tuple(primals), moved)
-            units = [label_of(o) for o in labels]
-            outs = [v if type(v) is Structural else _labelled(v, u) for v, u in zip(values, units)]
-            return torch_tangents(outs, out, rate)
+            values, pushed = jax.jvp(numbers, primals, moved)
+            return torch_tangents(values, list(map(label_of, outs)), pushed, rate)
 
         return self._made(("push", moving), lambda: Call(tangents, self.by_matrix))
 
     def batched(self, axes: tuple[int | None, ...]) -> Call:
         """The same for every element of a batch."""
 
-        def of_all(*payloads: Any) -> Payloads:
+        def of_all(*payloads: Any) -> Any:
             return jax.vmap(self.function, axes)(*payloads)
 
-        return self._made(("vmap", axes), lambda: Call(of_all, self.by_matrix))
+        return self._made(("vmap", axes), lambda: Call(of_all, self.by_matrix, builds=True))
 
 
-def _labelled(value: Any, unit: Any) -> Any:
-    return value if unit.is_one else Unitful(value, unit)
+@jax.tree_util.register_static
+class Built:
+    """How a result is built from its tensors: a function, which JAX carries as it is."""
+
+    def __init__(self, build: Callable[[Any], Any]) -> None:
+        self.build = build
 
 
-def _settled(function: Callable[..., Payloads]) -> Callable[..., Payloads]:
-    return lambda *payloads: tuple(jax.tree.map(settled, function(*payloads)))
+def _settled(function: Callable[..., Any], builds: bool) -> Callable[..., Any]:
+    """Results without weak types, and how they are built."""
+
+    def run(*payloads: Any) -> Any:
+        outs, build = function(*payloads) if builds else (function(*payloads), None)
+        return tuple(jax.tree.map(settled, outs)), build
+
+    return run
 
 
 class _Run:
     """One call on its way through torch: the function, and the pullback if there is one."""
 
-    def __init__(
-        self, call: Call, moving: tuple[int, ...] = (), keeps: bool = False, inner: bool = False
-    ) -> None:
-        self.call, self.moving, self.keeps, self.inner = call, moving, keeps, inner
+    def __init__(self, call: Call, inner: bool = False) -> None:
+        self.call, self.inner = call, inner
+        self.moving: tuple[int, ...] = ()
+        self.keeps = False
         self.kept: Any = None
+        self.built: Built | None = None
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> tuple[Tensor, ...]:
         payloads = [payload_of(_shown(t)) for t in tensors]
         if not self.keeps:
-            return tuple([tensor(x, self.inner) for x in self.call.run(*payloads)])
-        outs, pullback = self.call.with_pullback(self.moving)(*payloads)
+            outs, self.built = self.call.run(*payloads)
+            return tuple([tensor(x, self.inner) for x in outs])
+        outs, pullback, self.built = self.call.with_pullback(self.moving)(*payloads)
         leaves, tree = jax.tree.flatten((pullback, tuple(map(outline, outs))))
         self.kept = [tensor(x) for x in leaves], tree
         return tuple([tensor(x) for x in outs])
@@ -226,7 +241,9 @@ class Node(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, run: _Run, *tensors: Any) -> Any:
-        outs = apply(run.call.batched(tuple(in_dims[1:])), [_shown(t) for t in tensors], True)
+        batched = _Run(run.call.batched(tuple(in_dims[1:])), inner=True)
+        outs = _applied(batched, [_shown(t) for t in tensors])
+        run.built = batched.built
         return tuple(outs), tuple([0] * len(outs))
 
 
@@ -257,17 +274,31 @@ def apply(call: Call, tensors: Sequence[Any], inner: bool = False) -> Sequence[T
 
     **Arguments:** `inner`: they go to `torch.func`, which must not look into them.
     """
+    return _applied(_Run(call, inner), tensors)
+
+
+def built(call: Call, tensors: Sequence[Any]) -> Any:
+    """The result of a call that says how it is built from its outputs."""
+    run = _Run(call)
+    outs = _applied(run, tensors)
+    assert run.built is not None
+    return run.built.build(iter(outs))
+
+
+def _applied(run: _Run, tensors: Sequence[Any]) -> Sequence[Tensor]:
     if _transforming():
-        return Node.apply(_Run(call, inner=True), *tensors)
+        run.inner = True
+        return Node.apply(run, *tensors)
     if not torch.is_grad_enabled():
-        return _Run(call, inner=inner).forward(tensors)
-    moving = tuple([i for i, t in enumerate(tensors) if t.requires_grad])
-    for i in moving:
+        return run.forward(tensors)
+    run.moving = tuple([i for i, t in enumerate(tensors) if t.requires_grad])
+    run.keeps = bool(run.moving)
+    for i in run.moving:
         if not isinstance(tensors[i], Tensor):
             lifted(tensors[i])  # a plain tensor that requires a gradient is refused
-    if not moving and torch.autograd.forward_ad._current_level < 0:
-        return _Run(call, inner=inner).forward(tensors)
-    return Node.apply(_Run(call, moving, bool(moving), inner), *tensors)
+    if not run.keeps and torch.autograd.forward_ad._current_level < 0:
+        return run.forward(tensors)
+    return Node.apply(run, *tensors)
 
 
 def as_tensor(x: Any) -> torch.Tensor:
