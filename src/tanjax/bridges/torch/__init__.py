@@ -7,6 +7,7 @@ try:
 except ImportError as _error:
     raise _missing("torch", "torch") from _error
 
+from . import nn as nn
 from . import ops as ops
 from . import _functions as _functions
 from ._conversions import (
@@ -23,6 +24,7 @@ from ._lift import LiftWarning as LiftWarning
 from ._plain import TensorError as TensorError
 from ._registry import implements as implements
 from ._tensor import Tensor as Tensor
+from ._callback import callback as callback
 from ._wrap import make as make, wrap as wrap
 from ._as_jax import (
     PureFunction as PureFunction,

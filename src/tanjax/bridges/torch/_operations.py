@@ -331,7 +331,7 @@ def copy(a: Any, b: Any, non_blocking: bool = False) -> Any:
 def zeros_like(a: Any, *, dtype: Any = None, **_: Any) -> Any:
     """A step of nothing, in stored coordinates; of a quantity, zero in its unit."""
     if type(a) is Unitful and not is_structured(a.stored):
-        return unitful(_of_dense(aten.zeros_like, a, dtype), a.label)
+        return unitful(jnp.zeros(a.shape, a.dtype if dtype is None else jax_dtype(dtype)), a.label)
     value = a.stored if type(a) is Unitful else a
     step = Structural.of(value)
     made = jnp.dtype(a.dtype) if dtype is None else jax_dtype(dtype)
@@ -345,11 +345,17 @@ def ones_like(a: Any, *, dtype: Any = None, **_: Any) -> Any:
     return jnp.ones(a.shape, a.dtype if dtype is None else jax_dtype(dtype))
 
 
+@_is(aten.full_like)
+def full_like(a: Any, fill_value: Any, *, dtype: Any = None, **_: Any) -> Any:
+    """A state of an optimiser: the number in every stored coordinate."""
+    if type(a) is Unitful:
+        return NotImplemented
+    step = zeros_like(a, dtype=dtype)
+    return Structural([x + fill_value for x in step.leaves], step.model, step.unit, a)
+
+
 @_is(aten.empty_like)
 def empty_like(a: Any, *, dtype: Any = None, **options: Any) -> Any:
     """As `zeros_like`."""
     return zeros_like(a, dtype=dtype)
 
-
-def _of_dense(op: Any, a: Any, dtype: Any) -> Any:
-    return jnp.zeros(a.shape, a.dtype if dtype is None else jax_dtype(dtype))
