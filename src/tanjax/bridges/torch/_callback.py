@@ -32,8 +32,8 @@ def callback(function: Callable[..., Any], result: Any) -> Callable[..., Any]:
     **Derivative:** torch's, in a callback of its own: reverse mode, of first order.
 
     **Raises:** `NoRuleError` for structured arrays, for forward mode (under `jax.jit` it is JAX's
-    `TypeError`) and for derivatives of second order; `UnitError` for quantities. What `function` raises, and results of other shapes than promised,
-    come as an error of JAX's runtime.
+    `TypeError`) and for derivatives of second order; `UnitError` for quantities. What `function`
+    raises, and results of other shapes than promised, come as an error of JAX's runtime.
     """
 
     @functools.wraps(function)

@@ -12,11 +12,11 @@ from typing import Any
 import jax
 from torch._ops import OpOverload
 
-from tanjax.arrays import Dense, densified, is_structured
+from tanjax._errors import NoRuleError
 
 from ._decompositions import decomposed
 from ._kernels import Kernel
-from ._registry import Entry, dense_entry, no_rule, remembered, structured_entries
+from ._registry import Entry, dense_entry, no_rule, remembered
 
 
 @remembered
@@ -43,7 +43,10 @@ class _Decomposed:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return self._kernel(*args, **kwargs)
-        except jax.errors.ConcretizationTypeError:
+        except (jax.errors.ConcretizationTypeError, NoRuleError) as error:
+            needs_values = (error, error.__cause__)  # its own code, or an entry that it calls
+            if not any(isinstance(e, jax.errors.ConcretizationTypeError) for e in needs_values):
+                raise
             self._kernel = self._eager
             return self._kernel(*args, **kwargs)
         except RecursionError:  # torch defines it, in the end, by itself: its kernel is in C++

@@ -23,13 +23,13 @@ from torch._ops import OpOverload
 from tanjax._errors import NoRuleError, message
 
 from ._calls import call_of
-from ._structured import structured_call_of
 from ._decompositions import is_composite
 from ._lift import named_payloads, payloads
 from ._registry import dense_entry, remembered
+from ._structured import structured_call_of
 from ._tensor import InnerTensor, QuantityTensor, StructuredTensor, serve_by, wrapped
 from ._viewing import new_empty_strided, viewing
-from ._writing import one_by_one, writing
+from ._writing import one_by_one, writing, written_by
 
 Plan = Callable[..., Any]
 _STRUCTURED = {StructuredTensor, QuantityTensor, InnerTensor}
@@ -60,24 +60,29 @@ def plan_of(op: OpOverload) -> Plan:
         return new_empty_strided
     if dense_entry(op) is None and is_composite(op):
         return lambda structured, args, kwargs: op.decompose(*args, **kwargs)
-    if any(a.alias_info and a.alias_info.is_write for a in op._schema.arguments):
+    if written_by(op):
         return writing(op)
     return viewing(op) if op.is_view else _functional(op)
 
 
 def _functional(op: OpOverload) -> Plan:
-    entry = dense_entry(op)
+    entry, count = dense_entry(op), len(op._schema.returns)
     asks_layout = entry is not None and entry.layout
 
     def run(structured: bool, args: Any, kwargs: Any) -> Any:
         if structured and op._opname.startswith("_foreach"):
             return one_by_one(op, args, kwargs)
         if op is _TO_COPY and str(kwargs.get("device")) == "meta":  # forward mode asks for sizes
-            return torch.empty_strided(args[0].shape, args[0].stride(), dtype=args[0].dtype, device="meta")
+            return torch.empty_strided(
+                args[0].shape, args[0].stride(), dtype=args[0].dtype, device="meta"
+            )
         call = structured_call_of(op) if structured else call_of(op)
         if asks_layout and not structured:
             kwargs = {**kwargs, "contiguous": args[0].is_contiguous()}
-        return wrapped(call(*payloads(args), **named_payloads(kwargs)))
+        out = call(*payloads(args), **named_payloads(kwargs))
+        if count > 1 and len(out) != count:  # torch would read what is not there
+            raise RuntimeError(f"{op}: its entry gives {len(out)} results, and it has {count}.")
+        return wrapped(out)
 
     return run
 

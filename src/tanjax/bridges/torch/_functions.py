@@ -35,8 +35,8 @@ from ._lift import payload_of, quietly
 from ._natural import Built, Call, apply, as_tensor, built
 from ._plain import TensorError
 from ._registry import remembered
-from ._structural import Structural
 from ._static import Arguments, cut
+from ._structural import Structural
 from ._tensor import Tensor, serve_functions, tensor
 
 _T = torch.Tensor
@@ -70,27 +70,55 @@ _direct(operations.adjoint, "adjoint")
 _direct(dispatch.expm, "matrix_exp")
 _DIRECT |= {
     torch.linalg.solve: operations.solve,
-    _T.T.__get__: dispatch.transpose,  # type: ignore[attr-defined]
-    _T.mT.__get__: dispatch.transpose,  # type: ignore[attr-defined]
-    _T.H.__get__: operations.adjoint,  # type: ignore[attr-defined]
-    _T.mH.__get__: operations.adjoint,  # type: ignore[attr-defined]
+    _T.T.__get__: dispatch.transpose,
+    _T.mT.__get__: dispatch.transpose,
+    _T.H.__get__: operations.adjoint,
+    _T.mH.__get__: operations.adjoint,
     torch.transpose: operations.transpose,
     _T.transpose: operations.transpose,
     _T.t: dispatch.transpose,
     torch.t: dispatch.transpose,
 }
-_ARITHMETIC = (operations.add, operations.sub, operations.rsub, dispatch.multiply)
-_ARITHMETIC += (dispatch.divide, operations.div)
-_AS_IT_IS = """requires_grad_ backward register_hook retain_grad size dim ndimension numel nelement
-stride storage_offset is_floating_point is_complex is_contiguous detach element_size get_device
-is_signed register_post_accumulate_grad_hook is_inference is_same_size is_shared grad has_names
-result_type can_cast is_tensor is_conj is_neg is_nonzero_ type_as_ handle_torch_function
-is_storage is_coalesced is_pinned _is_view is_leaf_ broadcast_tensors_ share_memory_ data_ptr""".split()
+_ARITHMETIC: tuple[Any, ...] = (operations.add, operations.sub, operations.rsub)
+_ARITHMETIC += (dispatch.multiply, dispatch.divide, operations.div)
+_AS_IT_IS = frozenset(
+    [
+        "_is_view",
+        "backward",
+        "can_cast",
+        "detach",
+        "dim",
+        "element_size",
+        "get_device",
+        "grad",
+        "has_names",
+        "is_coalesced",
+        "is_complex",
+        "is_conj",
+        "is_contiguous",
+        "is_floating_point",
+        "is_inference",
+        "is_neg",
+        "is_same_size",
+        "is_signed",
+        "is_tensor",
+        "ndimension",
+        "nelement",
+        "numel",
+        "register_hook",
+        "register_post_accumulate_grad_hook",
+        "requires_grad_",
+        "result_type",
+        "retain_grad",
+        "size",
+        "storage_offset",
+        "stride",
+    ]
+)
 _UNUSUAL = {"out", "check_errors"}
 _LIKE = ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like")
 _COMPUTED = {getattr(_T, n).__get__ for n in ("T", "mT", "H", "mH", "real", "imag")}
-_VALUES = ("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "__complex__")
-_ARRAYS = ("numpy", "__array__")
+_VALUES = ("item", "__bool__", "__float__", "__int__", "__index__", "__complex__")
 
 
 @serve_functions
@@ -110,8 +138,6 @@ def torch_function(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return project_at_leaf(out) if name == "requires_grad_" else out
     elif name in _VALUES:
         return _value(func, name, args)
-    elif name in _ARRAYS:
-        return _array(name, args[0], *args[1:], **kwargs)
     elif _writes(name, kwargs):
         return _written(func, name, args, kwargs)
     return _traced(func, name, args, kwargs)
@@ -263,11 +289,3 @@ def _value(func: Any, name: str, args: Any) -> Any:
         )
     plain = payload.plain(name) if getattr(payload, "has_unit", False) else payload.to_dense()
     return func(tensor(plain))
-
-
-def _array(name: str, t: Any, *args: Any, **kwargs: Any) -> Any:
-    if t.requires_grad and not kwargs.get("force"):
-        raise RuntimeError(
-            f"Can't call {name}() on Tensor that requires grad. Use tensor.detach().{name}() instead."
-        )
-    return t.payload.__array__(*args)

@@ -31,9 +31,10 @@ from tanjax._errors import MutationError, message
 from tanjax.arrays import is_structured, shape as shape_of
 
 from ._calls import call_of
-from ._structured import structured_call_of
 from ._dtypes import exact_dtype
 from ._lift import copied
+from ._plain import is_tensor
+from ._structured import structured_call_of
 from ._tensor import Tensor
 from ._tracing import as_arrays, as_tensors, purely, without_gradient
 
@@ -100,7 +101,7 @@ class Interpreter(torch.fx.Interpreter):
     def run(self, *args: Any, **options: Any) -> Any:
         """The results of the graph for payloads."""
         if self.is_direct:
-            return super().run(*pytree.tree_map(as_array, args), **options)
+            return super().run(*pytree.tree_map(as_array, args, is_leaf=is_tensor), **options)
         out, changed = self.on_tensors(args)
         if changed:
             raise written("the graph", changed)
@@ -170,7 +171,7 @@ def on_tensors(
 
 
 def _payloads(tree: Any) -> list[tuple[str, Any]]:
-    leaves, _ = pytree.tree_flatten_with_path(tree)
+    leaves, _ = pytree.tree_flatten_with_path(tree, is_leaf=is_tensor)
     return [(pytree.keystr(path), t.payload) for path, t in leaves if isinstance(t, Tensor)]
 
 

@@ -110,8 +110,9 @@ def _generator(args: Any) -> torch.Generator | None:
 
 def settled(out: Any) -> Any:
     """Results without weak types."""
-    if isinstance(out, (list, tuple)):
-        return type(out)([settled(x) for x in out])
+    if isinstance(out, (list, tuple)):  # also one with names, which takes no list
+        found = [settled(x) for x in out]
+        return found if isinstance(out, list) else tuple(found)
     if getattr(out, "weak_type", False):
         return jax.lax.convert_element_type(out, jnp.result_type(out))
     return out

@@ -31,7 +31,6 @@ from ._natural import Call, apply
 from ._structural import Structural
 from ._tensor import StructuredTensor
 
-
 _HOOKED = WeakIdKeyDictionary()  # leaves that have their hook
 
 
@@ -102,10 +101,11 @@ _FIELDS = Call(_fields, by_matrix=False)
 
 
 def _flatten(t: StructuredTensor) -> tuple[list[Any], _Tree]:
-    if type(t._place) is _Assembly:
-        return t._place.children, t._place.tree
+    place: Any = t._place
+    if type(place) is _Assembly:
+        return place.children, place.tree
     with temporarily_clear_interpreter_stack():  # it is no tensor of any transform that runs
-        return list(apply(_FIELDS, [t])), _Tree(t._place.read())
+        return list(apply(_FIELDS, [t])), _Tree(place.read())
 
 
 def _unflatten(children: Any, tree: _Tree) -> Any:
@@ -122,7 +122,8 @@ class _Assembly:
     """The memory of a structured tensor whose numbers are tensors of a transform that runs."""
 
     def __init__(self, children: list[torch.Tensor], tree: _Tree) -> None:
-        self.children, self.tree, self._made = children, tree, None
+        self.children, self.tree = children, tree
+        self._made: Any = None
 
     def read(self) -> Any:
         raise NoRuleError(
@@ -132,7 +133,7 @@ class _Assembly:
             )
         )
 
-    def made(self) -> torch.Tensor:
+    def made(self) -> Any:
         """The tensor that the transform follows."""
         if self._made is None:
             self._made = apply(self.tree.make, self.children)[0]

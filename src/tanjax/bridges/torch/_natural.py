@@ -88,7 +88,7 @@ class Call:
         return self._made(("vjp", moving), lambda: jax.jit(forward))
 
     def backward(self, moving: tuple[int, ...], given: tuple[int, ...], count: int) -> Call:
-        """Gradients of some inputs as a function of all inputs, and of gradients of some outputs."""
+        """Gradients of some inputs, from all inputs and the gradients of some outputs."""
 
         def cotangents(*payloads: Any) -> Payloads:
             inputs, bars = payloads[:count], payloads[count:]
@@ -219,7 +219,9 @@ class Node(torch.autograd.Function):
             return tuple(result)
         if ctx.tree is not None and not torch.is_grad_enabled() and not _transforming():
             pullback, outs = jax.tree.unflatten(ctx.tree, [t.payload for t in kept])
-            bars = _pull(pullback, outs, tuple([None if g is None else payload_of(g) for g in gradients]))
+            bars = _pull(
+                pullback, outs, tuple([None if g is None else payload_of(g) for g in gradients])
+            )
             moving = ctx.run.moving
             found: Any = [tensor(x) for x in bars]
         else:

@@ -138,8 +138,10 @@ def sum(a: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) ->
         return total.reshape((1,) * a.ndim) if keepdim else total
     axes = tuple(sorted(d % a.ndim for d in ([dim] if isinstance(dim, int) else dim)))
     total = dispatch.sum(a, axis=axes[0] if len(axes) == 1 else axes)
-    return jnp.expand_dims(total, axes) if keepdim and isinstance(total, jax.Array) else (
-        NotImplemented if keepdim else total
+    return (
+        jnp.expand_dims(total, axes)
+        if keepdim and isinstance(total, jax.Array)
+        else (NotImplemented if keepdim else total)
     )
 
 
@@ -156,7 +158,11 @@ def vector_norm(
 ) -> Any:
     """The root of the sum of squares of all entries."""
     of_all = dim is None or sorted(d % a.ndim for d in dim) == list(range(a.ndim))
-    return dispatch.norm(a) if ord == 2 and of_all and not keepdim and dtype is None else NotImplemented
+    return (
+        dispatch.norm(a)
+        if ord == 2 and of_all and not keepdim and dtype is None
+        else NotImplemented
+    )
 
 
 # -- solves and factorisations -------------------------------------------------------------------
@@ -323,7 +329,7 @@ def to_copy(a: Any, *, dtype: Any = None, **_: Any) -> Any:
 
 @_is(aten.copy)
 def copy(a: Any, b: Any, non_blocking: bool = False) -> Any:
-    """What a write of `b` into `a` leaves there; whether it fits is looked at where it is written."""
+    """What a write of `b` into `a` leaves there, if it fits."""
     return b
 
 
@@ -358,4 +364,3 @@ def full_like(a: Any, fill_value: Any, *, dtype: Any = None, **_: Any) -> Any:
 def empty_like(a: Any, *, dtype: Any = None, **options: Any) -> Any:
     """As `zeros_like`."""
     return zeros_like(a, dtype=dtype)
-

@@ -56,9 +56,7 @@ def _hashable(x: Any) -> Any:
     return (type(x), x) if isinstance(x, (bool, int, float, complex)) else x
 
 
-def cut(
-    args: Any, kwargs: Any, is_operand: Callable[[Any], bool]
-) -> tuple[Arguments, list[Any]]:
+def cut(args: Any, kwargs: Any, is_operand: Callable[[Any], bool]) -> tuple[Arguments, list[Any]]:
     """The operands of a call, and the rest of its arguments."""
     leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_structured)
     operands = [x for x in leaves if is_operand(x)]

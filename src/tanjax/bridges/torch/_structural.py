@@ -53,7 +53,9 @@ class Structural:
 
     __slots__ = ("at", "leaves", "model", "unit")
 
-    def __init__(self, leaves: Sequence[Any], model: Model, unit: Unit = one, at: Any = None) -> None:
+    def __init__(
+        self, leaves: Sequence[Any], model: Model, unit: Unit = one, at: Any = None
+    ) -> None:
         self.leaves, self.model, self.unit = list(leaves), model, unit
         self.at = at  # the point, where it is known: no part of the pytree
 
@@ -123,7 +125,11 @@ def structural_call(op: OpOverload, args: Any, kwargs: Any) -> Any:
     """
     if is_by_field(op) or op.overloadpacket in _LIKE:
         return by_field(op, args, kwargs)
-    if op.overloadpacket in _OVER_ALL and type(args[0]) is Structural and _is_over_all(args, kwargs):
+    if (
+        op.overloadpacket in _OVER_ALL
+        and type(args[0]) is Structural
+        and _is_over_all(args, kwargs)
+    ):
         step = args[0]
         numbers = jnp.concatenate([jnp.ravel(leaf) for leaf in step.leaves])
         total = call_of(op)(numbers, *args[1:], **kwargs)
@@ -186,7 +192,8 @@ def _common_unit(op: OpOverload, operands: list[Any]) -> Unit:
     units = [a.unit if type(a) is Structural else getattr(a, "label", one) for a in operands]
     first = units[0]
     if all(u.is_one for u in units) or (
-        all(u is first for u in units) and (op.overloadpacket in _LINEAR or op.overloadpacket in _LIKE)
+        all(u is first for u in units)
+        and (op.overloadpacket in _LINEAR or op.overloadpacket in _LIKE)
     ):
         return first
     raise UnitError(

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import torch
 from torch._ops import OpOverload
 
 import tanjax.dispatch as tj
@@ -57,7 +56,9 @@ def structured_call_of(op: OpOverload) -> Callable[..., Any]:
                 return out
         if any(type(a) is Unitful for a in arrays):
             return _with_units(op, args, kwargs)
-        return call_of(op)(*[_dense(op, a) for a in args], **{n: _dense(op, a) for n, a in kwargs.items()})
+        return call_of(op)(
+            *[_dense(op, a) for a in args], **{n: _dense(op, a) for n, a in kwargs.items()}
+        )
 
     return call
 

@@ -306,8 +306,9 @@ def wrapped(out: Any) -> Any:
     """Payloads among results as tensors."""
     if isinstance(out, jax.Array):
         return tensor(out)
-    if isinstance(out, (list, tuple)):
-        return type(out)([wrapped(x) for x in out])
+    if isinstance(out, (list, tuple)):  # also one with names, which takes no list
+        found = [wrapped(x) for x in out]
+        return found if isinstance(out, list) else tuple(found)
     return tensor(out) if is_structured(out) or hasattr(out, "public") else out
 
 
@@ -315,8 +316,9 @@ def unwrapped(out: Any) -> Any:
     """Tensors among results as their payloads."""
     if isinstance(out, Tensor):
         return out._place.read()
-    if isinstance(out, (list, tuple)):
-        return type(out)([unwrapped(x) for x in out])
+    if isinstance(out, (list, tuple)):  # also one with names, which takes no list
+        found = [unwrapped(x) for x in out]
+        return found if isinstance(out, list) else tuple(found)
     return out
 
 

@@ -22,10 +22,10 @@ from torch._ops import OpOverload
 from tanjax._errors import AliasError, message
 
 from ._calls import call_of
-from ._structured import structured_call_of
 from ._dtypes import exact_dtype, jax_dtype
 from ._lift import named_payloads, payload_of
 from ._static import frozen
+from ._structured import structured_call_of
 from ._tensor import Tensor, geometry_of, placed, tensor
 from ._views import (
     Geometry,
@@ -90,7 +90,9 @@ def _view(
         if storage is parent and packet not in (aten._conj, aten._neg_view):
             view.storage = view  # rows of a memory are rows of this view of it
         return view
-    if storage not in (None, parent) and not is_distinct(here):  # what is written is in the memory itself
+    if storage not in (None, parent) and not is_distinct(
+        here
+    ):  # what is written is in the memory itself
         return strided(storage, shape)
     view = View(parent, *_ways(op, here, shape, given), storage)
     view.depth = 1 + parent.depth

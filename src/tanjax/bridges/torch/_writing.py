@@ -16,15 +16,24 @@ from torch._ops import OpOverload
 from tanjax._errors import message
 
 from ._calls import call_of
-from ._structured import structured_call_of
 from ._decompositions import definition
 from ._dtypes import torch_dtype
 from ._functional import functional_of
 from ._lift import named_payloads, payloads
 from ._plain import TensorError
-from ._stepping import stepped
 from ._registry import dense_entry, no_rule
+from ._stepping import stepped
+from ._structured import structured_call_of
 from ._tensor import Tensor, wrapped
+
+# Its schema does not say that it writes.
+_UNSAID = {torch.ops.aten.native_batch_norm.default: ("running_mean", "running_var")}
+
+
+def written_by(op: OpOverload) -> tuple[str, ...]:
+    """The names of the arguments that an operation writes into."""
+    named = (a.name for a in op._schema.arguments if a.alias_info and a.alias_info.is_write)
+    return tuple(named) or _UNSAID.get(op, ())
 
 
 def writing(op: OpOverload) -> Callable[..., Any]:
@@ -54,7 +63,7 @@ class _Writing:
         self.op, self.functional, self.out, self.also = op, functional, out, also
         arguments = op._schema.arguments
         self.names = [a.name for a in arguments]
-        self.written = [a.name for a in arguments if a.alias_info and a.alias_info.is_write]
+        self.written = written_by(op)
 
     def __call__(self, structured: bool, args: Any, kwargs: Any) -> Any:
         if structured and self.op._opname.startswith("_foreach"):

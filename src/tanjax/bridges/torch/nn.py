@@ -37,7 +37,9 @@ class StructuredLinear(nn.Module):
         super().__init__()
         start = weight.detach() if isinstance(weight, Tensor) else from_jax(weight)
         if start.dim() != 2:
-            raise ShapeError(f"StructuredLinear: the weight must be a matrix, got {describe(weight)}.")
+            raise ShapeError(
+                f"StructuredLinear: the weight must be a matrix, got {describe(weight)}."
+            )
         if getattr(start.payload, "has_unit", False):
             raise UnitError(
                 message(

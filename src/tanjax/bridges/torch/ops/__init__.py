@@ -9,10 +9,12 @@ from . import (
     _convolution as _convolution,
     _creation as _creation,
     _distances as _distances,
+    _embedding_bag as _embedding_bag,
     _factorizations as _factorizations,
     _fft as _fft,
     _foreach as _foreach,
     _fused as _fused,
+    _grids as _grids,
     _indexing as _indexing,
     _linalg as _linalg,
     _lookups as _lookups,
@@ -35,4 +37,5 @@ from . import (
     _ternary as _ternary,
     _transformer as _transformer,
     _unique as _unique,
+    _weights as _weights,
 )

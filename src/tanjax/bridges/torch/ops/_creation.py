@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from .._promotion import category, jax_dtype
 from .._registry import implements
 from ._tools import aten, number_kind, prims
 
-Dtype = torch.dtype | None
+Dtype: TypeAlias = "torch.dtype | None"
 
 
 def _of(dtype: Dtype, otherwise: Any = None) -> Any:
@@ -233,3 +233,9 @@ implements(prims.fill)(fill)
 @implements(aten.zero)
 def zero(self: jax.Array) -> jax.Array:
     return jnp.zeros_like(self)
+
+
+@implements(aten._local_scalar_dense, prims.item, eager=True)
+def item(self: jax.Array) -> Any:
+    """The number of a tensor with one element, for Python."""
+    return self.reshape(()).item()

@@ -1,11 +1,12 @@
 """One step of an optimiser over all parameters, which torch asks for by `fused=True`.
 
-The formulas are those of `torch.optim`; the learning rate and all other numbers are traced, so that
-a schedule does not compile anew. `found_inf`, from a gradient scaler, leaves all as it was.
+The formulas are those of `torch.optim`; the learning rate and the decay are traced, so that a
+schedule does not compile anew. `found_inf`, from a gradient scaler, leaves all as it was.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,18 +31,24 @@ def _kept(old: Arrays, new: Arrays, found_inf: Any) -> list[jax.Array]:
     return [jnp.where(found_inf.reshape(()) != 0, o, n) for o, n in zip(old, cast, strict=True)]
 
 
+def _summed(beta: float, step: jax.Array) -> jax.Array:
+    """`1 - beta**step`, which the difference would round: in float32 by 1e-4 for 0.999."""
+    return -jnp.expm1(step * math.log(beta)) if beta > 0 else jnp.ones_like(step)
+
+
 def _adam(decoupled: bool) -> Callable[..., Any]:
     """Adam, or AdamW, whose decay of the weights does not enter the moments."""
 
-    def one(p: Any, g: Any, m: Any, v: Any, most: Any, step: Any, o: dict[str, Any]) -> Any:
+    def one(row: Sequence[Any], o: dict[str, Any]) -> Any:
+        p, g, m, v, most, step = row
         decay, rate = o["weight_decay"], o["lr"]
         g = -g if o["maximize"] else g
         p, g = (p * (1 - rate * decay), g) if decoupled else (p, g + p * decay)
         m = m + (1 - o["beta1"]) * (g - m)
         v = o["beta2"] * v + (1 - o["beta2"]) * g * g
         most = None if most is None else jnp.maximum(most, v)
-        size = jnp.sqrt(v if most is None else most) / jnp.sqrt(1 - o["beta2"] ** step)
-        p = p - rate / (1 - o["beta1"] ** step) * m / (size + o["eps"])
+        size = jnp.sqrt(v if most is None else most) / jnp.sqrt(_summed(o["beta2"], step))
+        p = p - rate / _summed(o["beta1"], step) * m / (size + o["eps"])
         return p, m, v, most
 
     def entry(
@@ -60,7 +67,7 @@ def _adam(decoupled: bool) -> Callable[..., Any]:
         most = max_exp_avg_sqs if amsgrad else [None] * len(self)
         seen = [_scaled(g, grad_scale) for g in grads]
         rows = zip(self, seen, exp_avgs, exp_avg_sqs, most, state_steps, strict=True)
-        new = [one(*row, options) for row in rows]
+        new = [one(row, options) for row in rows]
         old = (self, exp_avgs, exp_avg_sqs, max_exp_avg_sqs if amsgrad else [])
         values = [list(column) for column in zip(*new, strict=True)] if new else [[], [], [], []]
         if not amsgrad:
@@ -71,8 +78,9 @@ def _adam(decoupled: bool) -> Callable[..., Any]:
     return entry
 
 
-implements(aten._fused_adam)(_adam(False))
-implements(aten._fused_adamw)(_adam(True))
+_BETAS = ("beta1", "beta2")
+implements(aten._fused_adam, static=_BETAS)(_adam(False))
+implements(aten._fused_adamw, static=_BETAS)(_adam(True))
 
 
 @implements(aten._fused_sgd)

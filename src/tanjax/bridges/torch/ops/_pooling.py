@@ -134,7 +134,7 @@ def _average(
 ) -> Array:
     require(divisor_override != 0, "divisor must be not zero")
     frame, counts = _frame(self, n, kernel_size, stride, padding, 1, ceil_mode)
-    total = lax.reduce_window(self, jnp.zeros((), self.dtype), lax.add, **frame)
+    total = lax.reduce_window(self, np.zeros((), self.dtype), lax.add, **frame)  # 0 is known: a sum
     divisor: Any = divisor_override
     if divisor is None:
         divisor = _divisor(self.shape[-n:], counts, frame, repeated(padding, n), count_include_pad)

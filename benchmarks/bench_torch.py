@@ -1,0 +1,297 @@
+"""PyTorch on our arrays against plain torch, JAX and torchax: operations, models, compiled steps.
+
+    python benchmarks/bench_torch.py [--quick] [--check] [--write PAGE]
+
+Contenders run in turn in one process, with one thread. Ratios are medians of ratios within rounds;
+times are the best of the rounds. Torchax takes part where it is installed.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["XLA_FLAGS"] = (
+    "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1 "
+    + os.environ.get("XLA_FLAGS", "")
+)
+for _library in ("OPENBLAS", "OMP", "MKL"):
+    os.environ[f"{_library}_NUM_THREADS"] = "1"
+
+import argparse  # noqa: E402
+import copy  # noqa: E402
+import dataclasses  # noqa: E402
+import gc  # noqa: E402
+import pathlib  # noqa: E402
+import platform  # noqa: E402
+import sys  # noqa: E402
+import tomllib  # noqa: E402
+import warnings  # noqa: E402
+from collections.abc import Callable, Iterator  # noqa: E402
+from typing import Any  # noqa: E402
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import torch  # noqa: E402
+import torch_peers as peers  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.table import Table  # noqa: E402
+from timing import Times, interleave  # noqa: E402
+
+import tanjax as tj  # noqa: E402
+from tanjax.bridges import torch as tjt  # noqa: E402
+
+HERE = pathlib.Path(__file__).parent
+OURS, PLAIN = "tanjax", "torch"
+METHOD = """\
+Times are the best of calls in turn in one process; ratios are medians of ratios within a round. A
+step is a loss and the gradients of all parameters, none kept from the step before. `as_jax,
+jax.jit` is the function that `tjt.as_jax` makes of the module, under `jax.jit`. `torch.compile,
+tjt.backend` is called on plain torch tensors and fills their `.grad`: it carries torch's own cost
+of guards and autograd, which the small model shows and the large one hides, so budgets are judged
+on the large one.
+"""
+Calls = dict[str, Callable[[], Any]]
+
+
+@dataclasses.dataclass
+class Row:
+    """Contenders at one task; `most` is the budget of ours, in microseconds or as a ratio."""
+
+    name: str
+    times: Times
+    base: str
+    ours: str = OURS
+    most_us: float = 0.0
+    most_ratio: float = 0.0
+
+    def over(self) -> str:
+        """What exceeds the budget; nothing if nothing does."""
+        us = min(self.times.rounds[self.ours]) * 1e6
+        ratio = min(
+            self.times.ratio(self.ours, self.base), self.times.ratio_of_minima(self.ours, self.base)
+        )
+        if 0 < self.most_us < us:
+            return f"{self.name}: {us:.1f} us, budget {self.most_us:g}"
+        if 0 < self.most_ratio < ratio:
+            return f"{self.name}: {ratio:.2f} × {self.base}, budget {self.most_ratio:g}"
+        return ""
+
+    def lines(self) -> Iterator[list[str]]:
+        """A line for each contender."""
+        for name, rounds in self.times.rounds.items():
+            budget = ""
+            if name == self.ours and self.most_us:
+                budget = f"≤ {self.most_us:,g} us"
+            if name == self.ours and self.most_ratio:
+                budget = f"≤ {self.most_ratio:g} ×"
+            ratio = f"{self.times.ratio(name, self.base):.2f}"
+            yield [self.name, name, f"{min(rounds) * 1e6:,.1f}", ratio, budget]
+
+
+def main() -> int:
+    """Measure, print, optionally write the page; 1 if `--check` finds a budget exceeded."""
+    options = parse()
+    budget = tomllib.loads((HERE / "budgets.toml").read_text())["torch"]
+    torchax, said = peers.torchax()
+    groups = {
+        "Eager: an operation on 16×16 numbers": list(operations(torchax, options, budget)),
+        f"Eager: an MLP of {_sizes(peers.SMALL)}": list(models(torchax, options, budget)),
+        "Compiled: loss and gradients of an MLP": list(steps(torchax, options, budget)),
+    }
+    kept = conversions()
+    console = Console(width=120)
+    for title, found in groups.items():
+        table = Table("what", "who", "time, us", f"× {found[0].base}", "budget", title=title)
+        for row in found:
+            for line in row.lines():
+                table.add_row(*line)
+            table.add_section()
+        console.print(table)
+    console.print(f"{said}\nlive objects more after 1,000 conversions each way: {kept}")
+    over = [row.over() for found in groups.values() for row in found if row.over()]
+    if kept > budget["live_objects"]:
+        over.append(
+            f"{kept} objects are kept by 1,000 conversions, budget {budget['live_objects']}"
+        )
+    for line in over:
+        console.print(f"[red]over budget:[/red] {line}")
+    if options.write:
+        options.write.write_text(page(groups, said, kept), encoding="utf-8")
+    return int(options.check and bool(over))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few rounds")
+    parser.add_argument("--write", type=pathlib.Path, help="write a Markdown page")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if over budget")
+    options = parser.parse_args()
+    options.rounds = 5 if options.quick else 25
+    return options
+
+
+def operations(
+    torchax: Any, options: argparse.Namespace, budget: dict[str, float]
+) -> Iterator[Row]:
+    """Single operations, nothing to differentiate."""
+    plain = torch.randn(16, 16)
+    array = jnp.asarray(plain.numpy())
+    ours = tjt.from_jax(array)
+    theirs = _torchax_tensor(torchax, plain)
+    named: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+        "add": (lambda x: x + x, lambda x: x + x),
+        "mm": (lambda x: x @ x, lambda x: x @ x),
+        "sin": (torch.sin, jnp.sin),
+    }
+    for name, (f, g) in named.items():
+        calls: Calls = {
+            PLAIN: lambda f=f: f(plain),
+            "JAX": lambda g=g: g(array),
+            OURS: lambda f=f: f(ours),
+        }
+        if torchax:
+            calls["torchax"] = _in(torchax, lambda f=f: f(theirs))
+        times = interleave(calls, options.rounds)
+        yield Row(name, times, "JAX", most_us=budget["operation_us"])
+
+
+def models(torchax: Any, options: argparse.Namespace, budget: dict[str, float]) -> Iterator[Row]:
+    """A small model, operation by operation: what Python costs."""
+    model, x = peers.mlp(peers.SMALL[1]), peers.rows(peers.SMALL)
+    ours, mine = tjt.convert(copy.deepcopy(model)), tjt.from_torch(x)
+    forward: Calls = {PLAIN: lambda: model(x), OURS: lambda: ours(mine)}
+    if torchax:
+        with torchax.default_env():
+            theirs, given = copy.deepcopy(model).to("jax"), x.to("jax")
+        forward["torchax"] = _in(torchax, lambda: theirs(given))
+    yield Row("forward", interleave(forward, options.rounds), PLAIN)
+    both: Calls = {PLAIN: peers.backward(model, x), OURS: peers.backward(ours, mine)}
+    times = interleave(both, options.rounds)
+    yield Row("forward and backward", times, PLAIN, most_us=budget["model_us"])
+
+
+def steps(torchax: Any, options: argparse.Namespace, budget: dict[str, float]) -> Iterator[Row]:
+    """Compiled loss and gradients; the base is the same model written in JAX under `jax.jit`."""
+    for size in (peers.SMALL, peers.LARGE):
+        yield from _step(size, torchax, options, budget)
+
+
+def _step(
+    size: Any, torchax: Any, options: argparse.Namespace, budget: dict[str, float]
+) -> Iterator[Row]:
+    model, x = peers.mlp(size[1]), peers.rows(size)
+    params, f = tjt.as_jax(tjt.convert(copy.deepcopy(model)))
+    given = jnp.asarray(x.numpy())
+    compiled = lambda g: jax.jit(jax.value_and_grad(lambda p, x: peers.loss_of(g(p, x))))
+    in_jax, exported = compiled(peers.jax_mlp), compiled(f)
+    by_us = torch.compile(copy.deepcopy(model), backend=tjt.backend)
+    calls: Calls = {
+        "jax.jit": lambda: in_jax(params, given),
+        "as_jax, jax.jit": lambda: exported(params, given),
+        "torch.compile, tjt.backend": peers.backward(by_us, x),
+        "torch eager": peers.backward(model, x),
+    }
+    calls |= _inductor(model, x)
+    if torchax:
+        calls |= _torchax_step(torchax, model, x)
+    rounds = options.rounds if size is peers.SMALL else max(5, options.rounds // 2)
+    times, judged = interleave(calls, rounds, 20e-3), size is peers.LARGE
+    for n, ours in enumerate(("as_jax, jax.jit", "torch.compile, tjt.backend")):
+        shown = times if n == 0 else Times({k: times.rounds[k] for k in ("jax.jit", ours)})
+        most = budget["step_ratio"] if judged else 0.0
+        yield Row(_sizes(size), shown, "jax.jit", ours, most_ratio=most)
+
+
+def _inductor(model: torch.nn.Module, x: torch.Tensor) -> Calls:
+    """Torch's own compiler, where it finds one for C++."""
+    step = peers.backward(torch.compile(copy.deepcopy(model)), x)
+    try:
+        step()
+    except Exception as error:
+        print(f"torch.compile by inductor does not run here: {type(error).__name__}")
+        return {}
+    return {"torch.compile, inductor": step}
+
+
+def _torchax_tensor(torchax: Any, x: torch.Tensor) -> Any:
+    if not torchax:
+        return None
+    with torchax.default_env():
+        return x.to("jax")
+
+
+def _in(torchax: Any, call: Callable[[], Any]) -> Callable[[], Any]:
+    """A call within torchax's modes, entered outside of what is timed as far as it allows."""
+
+    def within() -> Any:
+        with torchax.default_env():
+            return call()
+
+    return within
+
+
+def _torchax_step(torchax: Any, model: torch.nn.Module, x: torch.Tensor) -> Calls:
+    with torchax.default_env():
+        theirs, given = copy.deepcopy(model).to("jax"), x.to("jax")
+        weights = dict(theirs.named_parameters())
+
+        def loss(weights: Any, x: Any) -> Any:
+            return peers.loss_of(torch.func.functional_call(theirs, weights, (x,)))
+
+        step = torchax.interop.jax_jit(torchax.interop.jax_value_and_grad(loss))
+        step(weights, given)
+    return {"torchax, jax_jit": _in(torchax, lambda: step(weights, given))}
+
+
+def conversions(count: int = 1000) -> int:
+    """How many objects more are alive after conversions both ways, whose results are dropped."""
+
+    def convert() -> None:
+        t = tjt.from_torch(torch.ones(4, 4))
+        tjt.to_torch(t)
+        tjt.from_jax(tjt.to_jax(t + 1.0))
+
+    for _ in range(10):
+        convert()
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(count):
+        convert()
+    gc.collect()
+    return max(0, len(gc.get_objects()) - before)
+
+
+def _sizes(size: tuple[int, tuple[int, ...]]) -> str:
+    return f"{' → '.join(map(str, size[1]))}, {size[0]} rows"
+
+
+def page(groups: dict[str, list[Row]], said: str, kept: int) -> str:
+    """The page of the documentation."""
+    lines = [
+        "# Benchmarks of PyTorch",
+        "",
+        "Written by `python benchmarks/bench_torch.py --write docs/pages/benchmarks_torch.md`.",
+        f"tanjax {tj.__version__}, JAX {jax.__version__}, torch {torch.__version__}, Python "
+        f"{platform.python_version()}, one thread of a CPU. {said}",
+        "",
+        METHOD,
+        "",
+    ]
+    for title, found in groups.items():
+        lines += [f"## {title}", "", f"| what | who | time, us | × {found[0].base} | budget |"]
+        lines.append("| --- | --- | ---: | ---: | ---: |")
+        lines += ["| " + " | ".join(line) + " |" for row in found for line in row.lines()]
+        lines.append("")
+    lines += [
+        "## What is kept",
+        "",
+        f"After 1,000 conversions each way whose results are dropped, "
+        f"{kept} objects more are alive than before.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")  # peers warn of themselves
+    sys.exit(main())

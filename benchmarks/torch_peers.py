@@ -1,0 +1,90 @@
+"""Models for `bench_torch.py` in torch and JAX, and torchax, where it imports."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import itertools
+import pathlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from torch import nn
+
+SMALL = (16, (16, 64, 16))  # rows, widths
+LARGE = (256, (784, 512, 512, 10))
+
+
+def mlp(widths: tuple[int, ...]) -> nn.Module:
+    """Linear layers with tanh between them, the same numbers in every call."""
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for n, m in itertools.pairwise(widths):
+        layers += [nn.Linear(n, m), nn.Tanh()]
+    return nn.Sequential(*layers[:-1])
+
+
+def rows(size: tuple[int, tuple[int, ...]]) -> torch.Tensor:
+    """What a model of that size is called on."""
+    return torch.randn(size[0], size[1][0], generator=torch.Generator().manual_seed(1))
+
+
+def loss_of(y: Any) -> Any:
+    """The mean of squares, in torch and in JAX."""
+    return (y * y).mean()
+
+
+def jax_mlp(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+    """The same model as one writes it in JAX."""
+    layers = sorted({int(name.split(".")[0]) for name in params})
+    for n in layers:
+        x = x @ params[f"{n}.weight"].T + params[f"{n}.bias"]
+        x = x if n == layers[-1] else jnp.tanh(x)
+    return x
+
+
+def torchax() -> tuple[Any, str]:
+    """The library, or `None`, and what there is to say of it.
+
+    Its release names overloads that torch 2.13 has no more, and looks them up when it is imported;
+    each is given another overload of the same packet first. None of them is timed.
+    """
+    spec = importlib.util.find_spec("torchax")
+    if spec is None or spec.origin is None:
+        return None, "torchax is not installed."
+    version = importlib.metadata.version("torchax")
+    texts = (path.read_text() for path in pathlib.Path(spec.origin).parent.rglob("*.py"))
+    lacking = 0
+    for name, overload in {
+        n for t in texts for n in re.findall(r"ops\.aten\.(\w+)\.([a-zA-Z]\w*)", t)
+    }:
+        packet = getattr(torch.ops.aten, name)
+        if overload not in packet.overloads():
+            setattr(packet, overload, getattr(packet, packet.overloads()[0]))
+            lacking += 1
+    try:
+        import torchax  # type: ignore[import-not-found]
+        import torchax.interop  # type: ignore[import-not-found]
+
+        torchax.default_env()
+    except Exception as error:
+        return None, f"torchax {version} does not import: {error!r}."
+    return torchax, f"torchax {version}, {lacking} names that torch lacks filled in"
+
+
+def backward(model: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
+    """Forward and backward, gradients dropped first, as in a step of training."""
+    parameters = list(model.parameters())
+
+    def step() -> Any:
+        for p in parameters:
+            p.grad = None
+        loss = loss_of(model(x))
+        loss.backward()
+        return loss
+
+    return step
