@@ -27,7 +27,6 @@ from ._structured import structured_call_of
 from ._tensor import Tensor, tensor, wrapped
 from ._views import Root
 
-
 # Its schema does not say that it writes.
 _UNSAID = {torch.ops.aten.native_batch_norm.default: ("running_mean", "running_var")}
 
@@ -111,7 +110,8 @@ def write(op: OpOverload, target: Any, value: Any) -> None:
         raise TensorError(
             message(
                 f"{op}: a plain torch tensor cannot be written from one of tanjax.",
-                hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is to be written.",
+                hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is to be written; if torch"
+                " made it (`vander`, `pad_packed_sequence`): `with tjt.factories():`.",
             )
         )
     held = exact_dtype(target.dtype)

@@ -21,6 +21,7 @@ from . import (
     _losses as _losses,
     _matmul as _matmul,
     _norms as _norms,
+    _packed as _packed,
     _padding as _padding,
     _pointwise as _pointwise,
     _pooling as _pooling,
