@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import OpOverload, OpOverloadPacket
 
 aten = torch.ops.aten
 
@@ -22,7 +22,7 @@ def functional_of(op: OpOverload) -> OpOverload | None:
     packet, name = op.overloadpacket, op._overloadname
     short = packet.__name__
     if torch.Tag.out in op.tags:
-        return _without_out(op)
+        return _with(packet, _arguments(op))
     if not short.endswith("_") or short.endswith("__"):
         return None
     known = _BY_NAME.get(f"{short}.{name}") or _BY_NAME.get(short)
@@ -31,14 +31,23 @@ def functional_of(op: OpOverload) -> OpOverload | None:
     functional = getattr(torch.ops.aten, short[:-1], None)
     if functional is None:
         return None
-    names = functional.overloads()
-    return getattr(functional, name) if name in names else None
+    return _with(functional, _arguments(op)) or _same_name(functional, op)
 
 
-def _without_out(op: OpOverload) -> OpOverload | None:
-    wanted = [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
-    for name in op.overloadpacket.overloads():
-        other = getattr(op.overloadpacket, name)
-        if [(a.name, str(a.type)) for a in other._schema.arguments] == wanted:
-            return other
-    return None
+def _same_name(functional: OpOverloadPacket, op: OpOverload) -> OpOverload | None:
+    """The overload of the same name, if it takes the same: `pow_.Scalar` is no `pow.Scalar`."""
+    if op._overloadname not in functional.overloads():
+        return None
+    found = getattr(functional, op._overloadname)
+    same = [kind for _, kind in _arguments(found)] == [kind for _, kind in _arguments(op)]
+    return found if same else None
+
+
+def _arguments(op: OpOverload) -> list[tuple[str, str]]:
+    return [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
+
+
+def _with(packet: OpOverloadPacket, wanted: list[tuple[str, str]]) -> OpOverload | None:
+    overloads = (getattr(packet, name) for name in packet.overloads())
+    functional = (op for op in overloads if torch.Tag.out not in op.tags)
+    return next((op for op in functional if _arguments(op) == wanted), None)

@@ -53,7 +53,7 @@ def lifted(t: torch.Tensor) -> jax.Array:
             )
         )
     numbers = t.is_floating_point() or t.is_complex()
-    if t.ndim and numbers and not _SAID[0] and not _QUIET.get():
+    if t.ndim and numbers and not (_SAID[0] or _QUIET.get() or _in_a_formula_of_torch()):
         _SAID[0] = True
         warnings.warn(
             message(
