@@ -67,6 +67,11 @@ def lifted(t: torch.Tensor) -> jax.Array:
     return copied(t)
 
 
+def _in_a_formula_of_torch() -> bool:
+    """Whether torch's engine computes a derivative, whose formula makes tensors from nothing."""
+    return torch._C._current_autograd_node() is not None
+
+
 def payloads(args: Any) -> list[Any]:
     """The payloads of the tensors among arguments, other arguments as they are."""
     return [payload_of(a) for a in args]
