@@ -10,10 +10,12 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 aten = torch.ops.aten
 
+_TENSOR = ("dtype", "layout", "device", "pin_memory", "memory_format")
 _BY_NAME = {
     "normal_": aten.normal_functional.default,
     "bernoulli_.float": aten.bernoulli.p,
     "copy_": aten.copy.default,
+    "transpose_": aten.transpose.int,
 }
 
 
@@ -22,7 +24,7 @@ def functional_of(op: OpOverload) -> OpOverload | None:
     packet, name = op.overloadpacket, op._overloadname
     short = packet.__name__
     if torch.Tag.out in op.tags:
-        return _with(packet, _arguments(op))
+        return _with(packet, _arguments(op)) or _making(packet, _arguments(op))
     if not short.endswith("_") or short.endswith("__"):
         return None
     known = _BY_NAME.get(f"{short}.{name}") or _BY_NAME.get(short)
@@ -51,3 +53,12 @@ def _with(packet: OpOverloadPacket, wanted: list[tuple[str, str]]) -> OpOverload
     overloads = (getattr(packet, name) for name in packet.overloads())
     functional = (op for op in overloads if torch.Tag.out not in op.tags)
     return next((op for op in functional if _arguments(op) == wanted), None)
+
+
+def _making(packet: OpOverloadPacket, wanted: list[tuple[str, str]]) -> OpOverload | None:
+    """`zeros` for `zeros.out`: it takes a dtype and a device as well, which `out` has."""
+    for name in packet.overloads():
+        given = _arguments(getattr(packet, name))
+        if given[: len(wanted)] == wanted and all(n in _TENSOR for n, _ in given[len(wanted) :]):
+            return getattr(packet, name)
+    return None

@@ -256,7 +256,7 @@ implements(aten.silu_backward)(gradient_of(silu))
 implements(aten.mish_backward)(gradient_of(mish))
 implements(aten.softplus_backward)(gradient_of(softplus))
 implements(aten.hardswish_backward)(gradient_of(hardswish))
-implements(aten.glu_backward)(gradient_of(glu))
+implements(aten.glu_backward)(gradient_of(glu, pointwise=False))
 
 
 # From the result.

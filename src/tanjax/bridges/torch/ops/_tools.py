@@ -97,10 +97,14 @@ def _cast(x: Any, dtype: Any, wanted: Any) -> Any:
     return x.astype(wanted) if isinstance(x, jax.Array) and x.dtype == dtype else x
 
 
-def gradient_of(forward: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+def gradient_of(
+    forward: Callable[..., jax.Array], pointwise: bool = True
+) -> Callable[..., jax.Array]:
     """The entry of `f_backward(grad_output, self, ...)`: the pullback of `forward`."""
 
     def backward(grad_output: jax.Array, self: jax.Array, *args: Any, **kwargs: Any) -> jax.Array:
+        if pointwise:  # under torch's vmap their sizes may differ
+            grad_output, self = jnp.broadcast_arrays(grad_output, self)
         _, pullback = jax.vjp(lambda x: forward(x, *args, **kwargs), self)
         (gradient,) = pullback(grad_output.astype(self.dtype))
         return gradient
