@@ -65,6 +65,8 @@ class _Writing:
         arguments = op._schema.arguments
         self.names = [a.name for a in arguments]
         self.written = written_by(op)
+        taken = [a.name for a in functional._schema.arguments]
+        self.makes = "dtype" in taken and "dtype" not in self.names  # `zeros.out`: that of `out`
 
     def __call__(self, structured: bool, args: Any, kwargs: Any) -> Any:
         if structured and self.op._opname.startswith("_foreach"):
@@ -72,6 +74,8 @@ class _Writing:
         given = dict(zip(self.names, args, strict=False)) | kwargs
         targets = [given.get(name) for name in self.written]
         inputs = {n: v for n, v in kwargs.items() if n not in self.written} if self.out else kwargs
+        if self.makes:
+            inputs = inputs | {"dtype": targets[0].dtype}
         call = structured_call_of(self.functional) if structured else call_of(self.functional)
         if structured and len(targets) == 1 and not self.also:
             inputs, values = named_payloads(inputs), payloads(args)
