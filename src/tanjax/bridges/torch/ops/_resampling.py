@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from .._registry import implements
-from ._support import Array, require, transposed
+from ._support import Array, require, transposed, wide
 
 aten = torch.ops.aten
 _SCALES = ("scales", "scales_d", "scales_h", "scales_w")
@@ -73,7 +73,8 @@ def _upsampled(
     align_corners: bool,
     scales: Sequence[float | None],
 ) -> Array:
-    n = len(output_size)
+    n, dtype = len(output_size), x.dtype
+    x = wide(x)
     for k, (size, scale) in enumerate(zip(output_size, scales, strict=True)):
         axis = x.ndim - n + k
         places, weights = stencil(x.shape[axis], size, align_corners, scale)
@@ -86,7 +87,7 @@ def _upsampled(
             for j in range(places.shape[1])
         ]
         x = sum(parts[1:], parts[0])
-    return x
+    return x.astype(dtype)
 
 
 def _register(name: str, n: int, stencil: Stencil, corners: bool) -> None:
