@@ -38,6 +38,7 @@ from ._lift import quietly
 from ._plain import copied
 from ._tensor import Tensor, tensor
 from ._views import Place, Root, View
+from ._writing import written_by
 
 aten = torch.ops.aten
 
@@ -176,11 +177,18 @@ def _made(op: Any, args: Any, kwargs: Any) -> Any:
                 hint='`self.register_buffer("name", t, persistent=False)` in the module.',
             )
         )
-    meta = "meta" in str(kwargs.get("device"))
-    if not meta and not any(isinstance(a, torch.Tensor) for a in pytree.tree_leaves(args)):
-        with contextlib.suppress(NoRuleError):
-            return as_tensors(call_of(op)(*args, **kwargs))
-    return pytree.tree_map_only(torch.Tensor, _as_ours, op(*args, **kwargs))
+    plain = any(isinstance(a, torch.Tensor) for a in pytree.tree_leaves((args, kwargs)))
+    call = None if plain or "meta" in str(kwargs.get("device")) else _call(op)
+    if call is None:
+        return pytree.tree_map_only(torch.Tensor, _as_ours, op(*args, **kwargs))
+    return as_tensors(call(*args, **kwargs))
+
+
+def _call(op: Any) -> Callable[..., Any] | None:
+    try:
+        return call_of(op)
+    except NoRuleError:
+        return None
 
 
 def _without_gradient(op: Any, args: Any, kwargs: Any) -> Any:
@@ -201,9 +209,8 @@ def _without_gradient(op: Any, args: Any, kwargs: Any) -> Any:
 
 def _written_by(op: Any, args: Any, kwargs: Any) -> Iterator[Any]:
     given = dict(zip([a.name for a in op._schema.arguments], args, strict=False)) | kwargs
-    for argument in op._schema.arguments:
-        if argument.alias_info and argument.alias_info.is_write:
-            yield from pytree.tree_leaves(given.get(argument.name))
+    for name in written_by(op):
+        yield from pytree.tree_leaves(given.get(name))
 
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__
