@@ -27,6 +27,7 @@ from tanjax._errors import MutationError, NoRuleError, ShapeError, message
 from ._exported import exported
 from ._fx import Interpreter, on_tensors, state_of, written
 from ._keys import random_key
+from ._plain import is_tensor
 from ._tensor import Tensor
 
 Run = Callable[[dict[str, Any], Any, Any, Any], tuple[Any, dict[str, Any]]]
@@ -141,7 +142,7 @@ def functional_call(
     """
     args = args if isinstance(args, tuple) else (args,)
     kwargs = dict(kwargs or {})
-    leaves = pytree.tree_leaves((dict(params), args, kwargs))
+    leaves = pytree.tree_leaves((dict(params), args, kwargs), is_leaf=is_tensor)
     if any(isinstance(a, torch.Tensor) for a in leaves):
         return torch.func.functional_call(module, _tensors_of(params), args, kwargs)
     given = _params(module) | dict(params)
@@ -241,9 +242,9 @@ def _restored(path: str, module: torch.nn.Module, before: Any, own: set[int]) ->
         was, contents = old.get(name, (None, None))
         if value is was and type(value) not in (list, dict):
             continue
-        known = {id(t) for t in pytree.tree_leaves(contents)}
-        leaves = [t for t in pytree.tree_leaves(value) if isinstance(t, Tensor)]
-        found = [t for t in leaves if id(t) not in known]
+        known = {id(t) for t in pytree.tree_leaves(contents, is_leaf=is_tensor)}
+        leaves = pytree.tree_leaves(value, is_leaf=is_tensor)
+        found = [t for t in leaves if isinstance(t, Tensor) and id(t) not in known]
         if not found:
             continue
         if any(id(t) not in own for t in found):

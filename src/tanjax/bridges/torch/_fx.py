@@ -31,9 +31,10 @@ from torch.utils import _pytree as pytree
 from tanjax._errors import MutationError, ShapeError, message
 from tanjax.arrays import is_structured, shape as shape_of
 
-from ._calls import call_of, structured_call_of
+from ._calls import call_of
 from ._dtypes import exact_dtype
-from ._plain import copied
+from ._plain import copied, is_tensor
+from ._structured import structured_call_of
 from ._tensor import Tensor
 from ._tracing import as_arrays, as_tensors, purely, without_gradient
 from .ops._asserts import holds
@@ -199,7 +200,7 @@ def on_tensors(
 
 
 def _payloads(tree: Any) -> list[tuple[str, Any]]:
-    leaves, _ = pytree.tree_flatten_with_path(tree)
+    leaves, _ = pytree.tree_flatten_with_path(tree, is_leaf=is_tensor)
     return [(pytree.keystr(path), t.payload) for path, t in leaves if isinstance(t, Tensor)]
 
 
