@@ -85,7 +85,8 @@ class _Writing:
             out = call(*payloads(args), **named_payloads(inputs))
         if self.also:  # results, then what is written
             results, new = out[: len(out) - len(targets)], out[len(out) - len(targets) :]
-            self._write(targets, new)
+            if given.get("training", True):  # else statistics are read
+                self._write(targets, new)
             return wrapped(results if len(results) > 1 else results[0])
         self._write(targets, (out,) if len(targets) == 1 else out)
         if not self.op._schema.returns:

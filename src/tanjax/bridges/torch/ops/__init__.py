@@ -4,6 +4,7 @@ from . import (
     _activations as _activations,
     _alignments as _alignments,
     _arranging as _arranging,
+    _asserts as _asserts,
     _attention as _attention,
     _binary as _binary,
     _convolution as _convolution,
