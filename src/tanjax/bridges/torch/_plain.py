@@ -34,6 +34,8 @@ def copied(t: torch.Tensor) -> jax.Array:
     check_plain(t)
     wanted = jax_dtype(t.dtype)
     numbers = _constant(t).detach().resolve_conj().resolve_neg()
+    if numbers._is_zerotensor():  # a gradient of zeros that torch has not made yet
+        numbers = numbers.clone()
     if t.dtype is torch.bfloat16 or exact_dtype(t.dtype).kind == "V":
         raw = numbers.contiguous().view(_bits(t.element_size())).numpy()
         return jnp.array(raw.view(exact_dtype(t.dtype)))
