@@ -55,7 +55,8 @@ def lifted(t: torch.Tensor) -> jax.Array:
             )
         )
     numbers = t.is_floating_point() or t.is_complex()
-    if t.ndim and numbers and not _SAID[0] and not (_QUIET.get() or _in_backward()):
+    silent = _QUIET.get() or _in_backward() or t._is_zerotensor()
+    if t.ndim and numbers and not _SAID[0] and not silent:
         _SAID[0] = True
         warnings.warn(
             message(
