@@ -10,8 +10,14 @@ from torch._ops import OpOverload
 
 aten = torch.ops.aten
 
+_MADE = ("dtype", "layout", "device", "pin_memory")  # `out=` says them by itself
 _BY_NAME = {
     "normal_": aten.normal_functional.default,
+    "pow_.Scalar": aten.pow.Tensor_Scalar,
+    "pow_.Tensor": aten.pow.Tensor_Tensor,
+    "float_power_.Scalar": aten.float_power.Tensor_Scalar,
+    "float_power_.Tensor": aten.float_power.Tensor_Tensor,
+    "floor_divide_.Tensor": aten.floor_divide.default,
     "bernoulli_.float": aten.bernoulli.p,
     "copy_": aten.copy.default,
     "transpose_": aten.transpose.int,
@@ -32,14 +38,26 @@ def functional_of(op: OpOverload) -> OpOverload | None:
     functional = getattr(torch.ops.aten, short[:-1], None)
     if functional is None:
         return None
-    names = functional.overloads()
-    return getattr(functional, name) if name in names else None
+    wanted = _types(op)
+    named = [getattr(functional, n) for n in functional.overloads()]
+    named.sort(key=lambda other: other._overloadname != name)
+    return next((o for o in named if torch.Tag.out not in o.tags and _types(o) == wanted), None)
 
 
 def _without_out(op: OpOverload) -> OpOverload | None:
-    wanted = [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
-    for name in op.overloadpacket.overloads():
-        other = getattr(op.overloadpacket, name)
-        if [(a.name, str(a.type)) for a in other._schema.arguments] == wanted:
-            return other
+    named = [getattr(op.overloadpacket, n) for n in op.overloadpacket.overloads()]
+    for leaving in ((), _MADE):
+        for other in named:
+            given = _arguments(other, leaving)
+            if torch.Tag.out not in other.tags and given == _arguments(op, leaving):
+                return other
     return None
+
+
+def _types(op: OpOverload) -> list[str]:
+    return [str(a.type) for a in op._schema.arguments]
+
+
+def _arguments(op: OpOverload, leaving: tuple[str, ...]) -> list[tuple[str, str]]:
+    given = [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
+    return [a for a in given if a[0] not in leaving]

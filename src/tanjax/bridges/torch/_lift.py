@@ -53,7 +53,7 @@ def lifted(t: torch.Tensor) -> jax.Array:
             )
         )
     numbers = t.is_floating_point() or t.is_complex()
-    if t.ndim and numbers and not _SAID[0] and not _QUIET.get():
+    if t.ndim and numbers and not (_SAID[0] or _QUIET.get() or _in_a_backward_pass()):
         _SAID[0] = True
         warnings.warn(
             message(
@@ -65,6 +65,11 @@ def lifted(t: torch.Tensor) -> jax.Array:
             stacklevel=outside(),
         )
     return copied(t)
+
+
+def _in_a_backward_pass() -> bool:
+    """Torch's formulas make constants by themselves: nothing that a user could convert."""
+    return torch._C._current_graph_task_id() >= 0
 
 
 def payloads(args: Any) -> list[Any]:

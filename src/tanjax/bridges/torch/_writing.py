@@ -44,7 +44,7 @@ def writing(op: OpOverload) -> Callable[..., Any]:
         and definition(functional) is None
     ):
         functional = None
-    if functional is None and dense_entry(op) is None:
+    if functional is None and (dense_entry(op) is None or torch.Tag.out in op.tags):
         return _defined(op)
     return _Writing(op, functional or op, torch.Tag.out in op.tags, functional is None)
 
@@ -63,11 +63,15 @@ class _Writing:
         arguments = op._schema.arguments
         self.names = [a.name for a in arguments]
         self.written = written_by(op)
+        made = [a.name for a in functional._schema.arguments]
+        self.typed = out and "dtype" in made and "dtype" not in self.names
 
     def __call__(self, structured: bool, args: Any, kwargs: Any) -> Any:
         given = dict(zip(self.names, args, strict=False)) | kwargs
         targets = [given.get(name) for name in self.written]
         inputs = {n: v for n, v in kwargs.items() if n not in self.written} if self.out else kwargs
+        if self.typed:
+            inputs["dtype"] = targets[0].dtype
         call = structured_call_of(self.functional) if structured else call_of(self.functional)
         out = call(*payloads(args), **named_payloads(inputs))
         if self.also:  # results, then what is written
