@@ -127,4 +127,4 @@ def samples_of(op, dtype, requires_grad, seed):
 
 def is_random(op):
     """Whether an OpInfo draws random numbers."""
-    return any(torch.Tag.nondeterministic_seeded in r.tags for r in reached(op))
+    return any(torch.Tag.nondeterministic_seeded in r.tags for r in reached(op, 10))

@@ -22,22 +22,29 @@ from torch._ops import OpOverload
 
 from tanjax._errors import NoRuleError, message
 
-from ._calls import call_of, structured_call_of
+from ._calls import call_of
 from ._decompositions import is_composite
 from ._lift import named_payloads, payloads
 from ._registry import dense_entry, remembered
-from ._tensor import StructuredTensor, serve_by, wrapped
+from ._structured import structured_call_of
+from ._tensor import InnerTensor, QuantityTensor, StructuredTensor, serve_by, wrapped
 from ._viewing import new_empty_strided, viewing, viewing_in_place
-from ._writing import writing, written_by
+from ._writing import one_by_one, writing, written_by
 
 Plan = Callable[..., Any]
+_STRUCTURED = {StructuredTensor, QuantityTensor, InnerTensor}
 _REFUSED = tuple(getattr(torch.ops.aten, n) for n in ("resize_", "resize_as_", "set_"))
+
+_QUESTIONS = {  # which forward mode asks before it gives a tensor a tangent
+    torch.ops.aten.is_same_size: lambda a, b: a.shape == b.shape,
+    torch.ops.aten._has_same_storage_numel: lambda a, b: a.numel() == b.numel(),
+}
 
 
 @serve_by
 def dispatch(op: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
     """Answer a call of torch's dispatcher."""
-    return plan_of(op)(StructuredTensor in types, args, kwargs)
+    return plan_of(op)(not _STRUCTURED.isdisjoint(types), args, kwargs)
 
 
 @remembered
@@ -47,6 +54,9 @@ def plan_of(op: OpOverload) -> Plan:
         return _refused(op)
     if torch.Tag.inplace_view in op.tags:
         return viewing_in_place(op)
+    if op.overloadpacket in _QUESTIONS:
+        answer = _QUESTIONS[op.overloadpacket]
+        return lambda structured, args, kwargs: answer(*args)
     if op.overloadpacket is torch.ops.aten.new_empty_strided:
         return new_empty_strided
     if dense_entry(op) is None and is_composite(op):
@@ -61,10 +71,12 @@ def _functional(op: OpOverload) -> Plan:
     asks_layout = entry is not None and entry.layout
 
     def run(structured: bool, args: Any, kwargs: Any) -> Any:
-        call = structured_call_of(op) if structured else call_of(op)
+        if structured and op._opname.startswith("_foreach"):
+            return one_by_one(op, args, kwargs)
         if "device" in kwargs and _is_meta(kwargs["device"]):
             return op(*_in_meta(args), **_in_meta(kwargs))
-        if asks_layout:
+        call = structured_call_of(op) if structured else call_of(op)
+        if asks_layout and not structured:
             kwargs = {**kwargs, "contiguous": args[0].is_contiguous()}
         out = call(*payloads(args), **named_payloads(kwargs))
         if count > 1 and len(out) != count:  # torch would read what is not there

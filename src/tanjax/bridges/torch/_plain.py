@@ -23,6 +23,11 @@ class TensorError(RuntimeError):
     """A tensor that is used or written as ours cannot be."""
 
 
+def is_tensor(x: Any) -> bool:
+    """Whether a value is a tensor: the leaves of trees, also where torch sees a tree in one."""
+    return isinstance(x, torch.Tensor)
+
+
 def copied(t: torch.Tensor) -> jax.Array:
     """The numbers of a plain tensor as an array of its own.
 

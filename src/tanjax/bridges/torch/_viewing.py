@@ -21,12 +21,13 @@ from torch._ops import OpOverload
 
 from tanjax._errors import AliasError, message
 
-from ._calls import call_of, structured_call_of
+from ._calls import call_of
 from ._dtypes import exact_dtype, jax_dtype
 from ._functional import functional_of
 from ._lift import named_payloads, payload_of
 from ._registry import no_rule
 from ._static import frozen
+from ._structured import structured_call_of
 from ._tensor import Tensor, geometry_of, placed, tensor
 from ._views import (
     Geometry,

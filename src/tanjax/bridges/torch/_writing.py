@@ -15,14 +15,17 @@ from torch._ops import OpOverload
 
 from tanjax._errors import message
 
-from ._calls import call_of, structured_call_of
+from ._calls import call_of
 from ._decompositions import definition
-from ._dtypes import torch_dtype
+from ._dtypes import exact_dtype, torch_dtype
 from ._functional import functional_of
 from ._lift import named_payloads, payloads
 from ._plain import TensorError
 from ._registry import dense_entry, no_rule
-from ._tensor import Tensor, wrapped
+from ._stepping import stepped
+from ._structured import structured_call_of
+from ._tensor import Tensor, tensor, wrapped
+from ._views import Root
 
 
 # Its schema does not say that it writes.
@@ -67,13 +70,19 @@ class _Writing:
         self.typed = out and "dtype" in made and "dtype" not in self.names
 
     def __call__(self, structured: bool, args: Any, kwargs: Any) -> Any:
+        if structured and self.op._opname.startswith("_foreach"):
+            return one_by_one(self.op, args, kwargs)
         given = dict(zip(self.names, args, strict=False)) | kwargs
         targets = [given.get(name) for name in self.written]
         inputs = {n: v for n, v in kwargs.items() if n not in self.written} if self.out else kwargs
         if self.typed:
             inputs["dtype"] = targets[0].dtype
         call = structured_call_of(self.functional) if structured else call_of(self.functional)
-        out = call(*payloads(args), **named_payloads(inputs))
+        if structured and len(targets) == 1 and not self.also:
+            inputs, values = named_payloads(inputs), payloads(args)
+            out = stepped(self.functional, call, targets[0], values, inputs)
+        else:
+            out = call(*payloads(args), **named_payloads(inputs))
         if self.also:  # results, then what is written
             results, new = out[: len(out) - len(targets)], out[len(out) - len(targets) :]
             self._write(targets, new)
@@ -91,6 +100,11 @@ class _Writing:
                 write(self.op, target, value)
 
 
+def one_by_one(op: OpOverload, args: Any, kwargs: Any) -> Any:
+    """An operation on lists of tensors, tensor by tensor, by torch's own definition."""
+    return op._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+
+
 def write(op: OpOverload, target: Any, value: Any) -> None:
     """Write a payload into a tensor of ours.
 
@@ -104,17 +118,20 @@ def write(op: OpOverload, target: Any, value: Any) -> None:
                 hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is to be written.",
             )
         )
-    place = target._place
-    if value.shape != target.shape:
-        raise RuntimeError(
-            f"{op}: output with shape {list(target.shape)} doesn't match the broadcast shape "
-            f"{list(value.shape)}"
-        )
-    if isinstance(value, jax.Array) and value.dtype != place.read().dtype:
+    held = exact_dtype(target.dtype)
+    if isinstance(value, jax.Array) and value.dtype != held:
         if not torch.can_cast(torch_dtype(value.dtype), target.dtype):
             raise RuntimeError(
                 f"{op}: result type {torch_dtype(value.dtype)} can't be cast to the desired "
                 f"output type {target.dtype}"
             )
-        value = value.astype(place.read().dtype)
-    place.write(value)
+        value = value.astype(held)
+    if value.shape != target.shape:
+        if torch.Tag.out in op.tags and target.numel() == 0 and isinstance(target._place, Root):
+            target.data = tensor(value)  # `out=torch.empty(0)` takes the sizes of the result
+            return
+        raise RuntimeError(
+            f"{op}: output with shape {list(target.shape)} doesn't match the broadcast shape "
+            f"{list(value.shape)}"
+        )
+    target._place.write(value)
