@@ -6,18 +6,13 @@
 from __future__ import annotations
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import OpOverload, OpOverloadPacket
 
 aten = torch.ops.aten
 
-_MADE = ("dtype", "layout", "device", "pin_memory")  # `out=` says them by itself
+_TENSOR = ("dtype", "layout", "device", "pin_memory", "memory_format")
 _BY_NAME = {
     "normal_": aten.normal_functional.default,
-    "pow_.Scalar": aten.pow.Tensor_Scalar,
-    "pow_.Tensor": aten.pow.Tensor_Tensor,
-    "float_power_.Scalar": aten.float_power.Tensor_Scalar,
-    "float_power_.Tensor": aten.float_power.Tensor_Tensor,
-    "floor_divide_.Tensor": aten.floor_divide.default,
     "bernoulli_.float": aten.bernoulli.p,
     "copy_": aten.copy.default,
     "transpose_": aten.transpose.int,
@@ -29,7 +24,7 @@ def functional_of(op: OpOverload) -> OpOverload | None:
     packet, name = op.overloadpacket, op._overloadname
     short = packet.__name__
     if torch.Tag.out in op.tags:
-        return _without_out(op)
+        return _with(packet, _arguments(op)) or _making(packet, _arguments(op))
     if not short.endswith("_") or short.endswith("__"):
         return None
     known = _BY_NAME.get(f"{short}.{name}") or _BY_NAME.get(short)
@@ -38,26 +33,32 @@ def functional_of(op: OpOverload) -> OpOverload | None:
     functional = getattr(torch.ops.aten, short[:-1], None)
     if functional is None:
         return None
-    wanted = _types(op)
-    named = [getattr(functional, n) for n in functional.overloads()]
-    named.sort(key=lambda other: other._overloadname != name)
-    return next((o for o in named if torch.Tag.out not in o.tags and _types(o) == wanted), None)
+    return _with(functional, _arguments(op)) or _same_name(functional, op)
 
 
-def _without_out(op: OpOverload) -> OpOverload | None:
-    named = [getattr(op.overloadpacket, n) for n in op.overloadpacket.overloads()]
-    for leaving in ((), _MADE):
-        for other in named:
-            given = _arguments(other, leaving)
-            if torch.Tag.out not in other.tags and given == _arguments(op, leaving):
-                return other
+def _same_name(functional: OpOverloadPacket, op: OpOverload) -> OpOverload | None:
+    """The overload of the same name, if it takes the same: `pow_.Scalar` is no `pow.Scalar`."""
+    if op._overloadname not in functional.overloads():
+        return None
+    found = getattr(functional, op._overloadname)
+    same = [kind for _, kind in _arguments(found)] == [kind for _, kind in _arguments(op)]
+    return found if same else None
+
+
+def _arguments(op: OpOverload) -> list[tuple[str, str]]:
+    return [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
+
+
+def _with(packet: OpOverloadPacket, wanted: list[tuple[str, str]]) -> OpOverload | None:
+    overloads = (getattr(packet, name) for name in packet.overloads())
+    functional = (op for op in overloads if torch.Tag.out not in op.tags)
+    return next((op for op in functional if _arguments(op) == wanted), None)
+
+
+def _making(packet: OpOverloadPacket, wanted: list[tuple[str, str]]) -> OpOverload | None:
+    """`zeros` for `zeros.out`: it takes a dtype and a device as well, which `out` has."""
+    for name in packet.overloads():
+        given = _arguments(getattr(packet, name))
+        if given[: len(wanted)] == wanted and all(n in _TENSOR for n, _ in given[len(wanted) :]):
+            return getattr(packet, name)
     return None
-
-
-def _types(op: OpOverload) -> list[str]:
-    return [str(a.type) for a in op._schema.arguments]
-
-
-def _arguments(op: OpOverload, leaving: tuple[str, ...]) -> list[tuple[str, str]]:
-    given = [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
-    return [a for a in given if a[0] not in leaving]

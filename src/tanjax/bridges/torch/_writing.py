@@ -47,7 +47,7 @@ def writing(op: OpOverload) -> Callable[..., Any]:
         and definition(functional) is None
     ):
         functional = None
-    if functional is None and (dense_entry(op) is None or torch.Tag.out in op.tags):
+    if functional is None and dense_entry(op) is None:
         return _defined(op)
     return _Writing(op, functional or op, torch.Tag.out in op.tags, functional is None)
 
@@ -66,8 +66,8 @@ class _Writing:
         arguments = op._schema.arguments
         self.names = [a.name for a in arguments]
         self.written = written_by(op)
-        made = [a.name for a in functional._schema.arguments]
-        self.typed = out and "dtype" in made and "dtype" not in self.names
+        taken = [a.name for a in functional._schema.arguments]
+        self.makes = "dtype" in taken and "dtype" not in self.names  # `zeros.out`: that of `out`
 
     def __call__(self, structured: bool, args: Any, kwargs: Any) -> Any:
         if structured and self.op._opname.startswith("_foreach"):
@@ -75,8 +75,8 @@ class _Writing:
         given = dict(zip(self.names, args, strict=False)) | kwargs
         targets = [given.get(name) for name in self.written]
         inputs = {n: v for n, v in kwargs.items() if n not in self.written} if self.out else kwargs
-        if self.typed:
-            inputs["dtype"] = targets[0].dtype
+        if self.makes:
+            inputs = inputs | {"dtype": targets[0].dtype}
         call = structured_call_of(self.functional) if structured else call_of(self.functional)
         if structured and len(targets) == 1 and not self.also:
             inputs, values = named_payloads(inputs), payloads(args)
