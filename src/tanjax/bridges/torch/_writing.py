@@ -33,9 +33,10 @@ _UNSAID = {torch.ops.aten.native_batch_norm.default: ("running_mean", "running_v
 
 
 def written_by(op: OpOverload) -> tuple[str, ...]:
-    """The names of the arguments that an operation writes into."""
-    named = (a.name for a in op._schema.arguments if a.alias_info and a.alias_info.is_write)
-    return tuple(named) or _UNSAID.get(op, ())
+    """The names of the arguments that an operation writes into, those of `out=` first."""
+    written = [a for a in op._schema.arguments if a.alias_info and a.alias_info.is_write]
+    named = tuple(a.name for a in sorted(written, key=lambda a: not a.is_out))
+    return named or _UNSAID.get(op, ())
 
 
 def writing(op: OpOverload) -> Callable[..., Any]:
