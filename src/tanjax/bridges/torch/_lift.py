@@ -18,7 +18,7 @@ import torch
 
 from tanjax._errors import message, outside
 
-from ._plain import TensorError, copied
+from ._plain import TensorError, check_plain, copied
 from ._tensor import Tensor
 
 _SAID = [False]
@@ -52,6 +52,7 @@ def lifted(t: torch.Tensor) -> jax.Array:
                 hint="`tjt.from_torch(t)` first: gradients flow through it.",
             )
         )
+    check_plain(t)
     numbers = t.is_floating_point() or t.is_complex()
     if t.ndim and numbers and not _SAID[0] and not (_QUIET.get() or _in_backward()):
         _SAID[0] = True

@@ -28,7 +28,7 @@ def copied(t: torch.Tensor) -> jax.Array:
     check_plain(t)
     wanted = jax_dtype(t.dtype)
     numbers = t.detach().resolve_conj().resolve_neg()
-    if t.dtype is torch.bfloat16 or exact_dtype(t.dtype).kind == "V":
+    if exact_dtype(t.dtype).isbuiltin != 1:  # bfloat16, float8: NumPy has them from `ml_dtypes`
         raw = numbers.contiguous().view(_bits(t.element_size())).numpy()
         return jnp.array(raw.view(exact_dtype(t.dtype)))
     values = numbers.numpy()
@@ -53,7 +53,7 @@ def array_of(x: Any) -> Any:
     """
     if isinstance(x, jax.Array) or is_structured(x):
         return x
-    if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind == "V":
+    if isinstance(x, (np.ndarray, np.generic)) and x.dtype.isbuiltin == 2:
         return jnp.asarray(x)
     if isinstance(x, (np.ndarray, np.generic, bool, int, float, complex, list, tuple)):
         return copied(torch.as_tensor(x))

@@ -68,6 +68,7 @@ class _Writing:
     def __call__(self, structured: bool, args: Any, kwargs: Any) -> Any:
         given = dict(zip(self.names, args, strict=False)) | kwargs
         targets = [given.get(name) for name in self.written]
+        _check_ours(self.op, targets)
         inputs = {n: v for n, v in kwargs.items() if n not in self.written} if self.out else kwargs
         call = structured_call_of(self.functional) if structured else call_of(self.functional)
         out = call(*payloads(args), **named_payloads(inputs))
@@ -88,19 +89,21 @@ class _Writing:
                 write(self.op, target, value)
 
 
-def write(op: OpOverload, target: Any, value: Any) -> None:
-    """Write a payload into a tensor of ours.
-
-    **Raises:** `TensorError` for a plain tensor; `RuntimeError` for sizes and dtypes that torch
-    refuses too.
-    """
-    if not isinstance(target, Tensor):
-        raise TensorError(
-            message(
-                f"{op}: a plain torch tensor cannot be written from one of tanjax.",
-                hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is to be written.",
+def _check_ours(op: OpOverload, targets: Any) -> None:
+    for target in targets:
+        if isinstance(target, (list, tuple)):
+            _check_ours(op, target)
+        elif not isinstance(target, Tensor) and target is not None:
+            raise TensorError(
+                message(
+                    f"{op}: a plain torch tensor cannot be written from one of tanjax.",
+                    hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is to be written.",
+                )
             )
-        )
+
+
+def write(op: OpOverload, target: Any, value: Any) -> None:
+    """Write a payload into a tensor of ours. **Raises:** `RuntimeError` where torch does."""
     held = exact_dtype(target.dtype)
     if isinstance(value, jax.Array) and value.dtype != held:
         if not torch.can_cast(torch_dtype(value.dtype), target.dtype):

@@ -147,7 +147,7 @@ def sgn(self: jax.Array) -> jax.Array:
     if category(self.dtype) < 3:
         return sign(self)
     size = jnp.abs(self)
-    return jnp.where(size == 0, 0, self / jnp.where(size == 0, 1, size))
+    return jnp.where(size == 0, 0, self / jnp.where(size == 0, 1, size).astype(self.dtype))
 
 
 @implements(*operations("signbit"))
