@@ -201,7 +201,8 @@ def test_numbers_never_become_narrower(float32: None) -> None:
         with pytest.raises(tjt.DtypeError):
             tjt.to_jax(share, copy=False)
     assert tjt.from_torch(torch.tensor([1, 2])).dtype == torch.int32
-    assert tjt.from_jax([1, 2]).dtype == torch.int32 and tjt.from_jax(0.5).dtype == torch.float32
+    assert tjt.from_jax([1, 2]).dtype == torch.int32
+    assert tjt.from_jax(0.5).dtype == torch.float32
     assert ours().argmax().dtype == torch.int32
     x = tjt.from_jax(jnp.array([2.0**20, 1e9]))
     assert (x.to(torch.int64)).dtype == torch.int32

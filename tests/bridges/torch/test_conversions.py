@@ -1,4 +1,4 @@
-"""Into the bridge, out of it, and what passes through files: numbers, gradients, memories, types."""
+"""Into the bridge, out of it, and through files: numbers, gradients, memories, types."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def test_dtypes(dtype: torch.dtype, shared: bool) -> None:
     assert ours.dtype == dtype
     back = tjt.to_torch(ours, copy=not shared)
     assert (back.data_ptr() == x.unsafe_buffer_pointer()) == shared
-    assert back.dtype == dtype and bytes(back.view(torch.uint8)) == bytes(t.view(torch.uint8))
+    assert back.dtype == dtype
+    assert bytes(back.view(torch.uint8)) == bytes(t.view(torch.uint8))
 
 
 def test_layouts() -> None:
@@ -59,7 +60,8 @@ def test_constructor() -> None:
     assert tjt.Tensor(2.5).dtype == torch.float32
     assert tjt.Tensor(np.ones(2, ml_dtypes.bfloat16)).dtype == torch.bfloat16
     d = tj.Diagonal(x)
-    assert tjt.from_jax(d).payload is d and tuple(tjt.from_jax(d).shape) == (3, 3)
+    assert tjt.from_jax(d).payload is d
+    assert tuple(tjt.from_jax(d).shape) == (3, 3)
 
 
 def test_gradients_flow_through_both_ways() -> None:
@@ -82,14 +84,16 @@ def test_gradients_flow_through_both_ways() -> None:
     assert type(ours.grad) is tjt.Tensor
     np.testing.assert_allclose(ours.grad, np.sin(2 * ours.numpy(force=True)), 1e-6)
     with torch.no_grad():
-        assert not tjt.from_torch(leaf).requires_grad and not tjt.to_torch(ours).requires_grad
+        assert not tjt.from_torch(leaf).requires_grad
+        assert not tjt.to_torch(ours).requires_grad
 
 
 def test_numpy_and_dlpack() -> None:
     """NumPy reads without a copy and cannot write; a tensor that requires a gradient is refused."""
     x = tjt.from_jax(jnp.arange(6.0).reshape(2, 3))
     a = x.numpy()
-    assert a.ctypes.data == x.payload.unsafe_buffer_pointer() and not a.flags.writeable
+    assert a.ctypes.data == x.payload.unsafe_buffer_pointer()
+    assert not a.flags.writeable
     assert x.tolist() == a.tolist() == [list(r) for r in np.asarray(x)]
     assert np.array(x, dtype=np.float32).dtype == np.float32
     np.testing.assert_array_equal(np.sin(x), np.sin(a))
@@ -115,23 +119,29 @@ def test_convert_a_module() -> None:
     tjt.convert(ours)
     assert all(isinstance(t, tjt.Tensor) for t in ours.state_dict().values())
     assert all(isinstance(p, nn.Parameter) for p in ours.parameters())
-    assert ours[2].weight is ours[0].weight and ours[3]._flat_weights[0] is ours[3].weight_ih_l0
-    assert not ours[0].bias.requires_grad and ours[0].weight.grad.tolist() == [[1.0] * 3] * 3
+    assert ours[2].weight is ours[0].weight
+    assert ours[3]._flat_weights[0] is ours[3].weight_ih_l0
+    assert not ours[0].bias.requires_grad
+    assert ours[0].weight.grad.tolist() == [[1.0] * 3] * 3
     assert tjt.convert(ours) is ours
     x = torch.linspace(0, 1, 6).view(2, 3)
     torch.testing.assert_close(tjt.to_torch(ours[:3](tjt.from_torch(x))), plain[:3](x))
     half = ours[0].to(torch.float16)
-    assert half.weight.dtype == torch.float16 and half.weight.payload.dtype == jnp.float16
-    assert isinstance(half.weight, nn.Parameter) and ours[0].double().weight.dtype == torch.float64
+    assert half.weight.dtype == torch.float16
+    assert half.weight.payload.dtype == jnp.float16
+    assert isinstance(half.weight, nn.Parameter)
+    assert ours[0].double().weight.dtype == torch.float64
 
 
 def test_convert_a_tree() -> None:
     """Tensors in dicts and lists; one that occurs twice is one."""
     t = torch.ones(2)
     tree = tjt.convert({"a": [t, 3], "b": (t, None)})
-    assert tree["a"][0] is tree["b"][0] and tree["a"][1] == 3
+    assert tree["a"][0] is tree["b"][0]
+    assert tree["a"][1] == 3
     leaf = tjt.convert([torch.ones(2, requires_grad=True)])[0]
-    assert leaf.is_leaf and leaf.requires_grad
+    assert leaf.is_leaf
+    assert leaf.requires_grad
 
 
 def through_a_file(x: Any) -> Any:
@@ -145,7 +155,7 @@ def through_a_file(x: Any) -> Any:
     "again", [through_a_file, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
 )
 def test_copies_keep(again: Any) -> None:
-    """Files of weights, pickle and deepcopy keep numbers, leaves, types, units and shared memory."""
+    """Files, pickle and deepcopy keep numbers, leaves, types, units and shared memory."""
     base = tjt.from_jax(jnp.arange(6.0).reshape(2, 3))
     parameter = nn.Parameter(tjt.from_jax(jnp.ones(2)))
     parameter.note = "kept"
@@ -153,10 +163,13 @@ def test_copies_keep(again: Any) -> None:
     kinds = [tj.Diagonal(jnp.ones(3)), tj.Kronecker(tj.Diagonal(jnp.ones(2)), jnp.eye(2))]
     saved = {"base": base, "row": base.t()[1], "parameter": parameter, "metres": metres}
     loaded = again(saved | {"kinds": [tjt.from_jax(k) for k in kinds], "conj": base + 1j})
-    assert loaded["row"].tolist() == [1.0, 4.0] and loaded["row"].stride() == (3,)
+    assert loaded["row"].tolist() == [1.0, 4.0]
+    assert loaded["row"].stride() == (3,)
     loaded["base"].mul_(2)
-    assert loaded["row"].tolist() == [2.0, 8.0] and base[0, 1].item() == 1.0
-    assert isinstance(loaded["parameter"], nn.Parameter) and loaded["parameter"].note == "kept"
+    assert loaded["row"].tolist() == [2.0, 8.0]
+    assert base[0, 1].item() == 1.0
+    assert isinstance(loaded["parameter"], nn.Parameter)
+    assert loaded["parameter"].note == "kept"
     assert loaded["metres"].payload.unit == metres.payload.unit
     for kind, found in zip(kinds, loaded["kinds"], strict=True):
         assert type(found.payload) is type(kind)
@@ -168,10 +181,13 @@ def test_copies_of_one_tensor() -> None:
     x = tjt.from_jax(jnp.zeros(2), requires_grad=True)
     (x * 2).sum().backward()
     shallow, deep = copy.copy(x), copy.deepcopy(x)
-    assert deep.grad.tolist() == [2.0, 2.0] and deep.is_leaf and deep.requires_grad
+    assert deep.grad.tolist() == [2.0, 2.0]
+    assert deep.is_leaf
+    assert deep.requires_grad
     with torch.no_grad():
         x.add_(1)
-    assert shallow.tolist() == [1.0, 1.0] and deep.tolist() == [0.0, 0.0]
+    assert shallow.tolist() == [1.0, 1.0]
+    assert deep.tolist() == [0.0, 0.0]
     with pytest.raises(RuntimeError, match="graph leaves"):
         copy.deepcopy(x * 2)
 

@@ -32,7 +32,7 @@ from tanjax.arrays import is_structured, shape as shape_of
 
 from ._calls import call_of, structured_call_of
 from ._dtypes import exact_dtype
-from ._lift import copied
+from ._plain import copied
 from ._tensor import Tensor
 from ._tracing import as_arrays, as_tensors, purely, without_gradient
 

@@ -1,8 +1,8 @@
 """A plain torch tensor among ours: it is lifted, and said to be.
 
-The rule, once: a plain tensor without axes is a number, one of integers or bools an index or a mask:
-they join in silence. Any other is copied into an array of JAX, with a `LiftWarning` the first time;
-one that requires a gradient, or that would be written, is refused (`TensorError`).
+The rule, once: a plain tensor without axes is a number, one of integers or bools is an index or a
+mask: they join in silence. Any other is copied into an array of JAX, with a `LiftWarning` the first
+time; one that requires a gradient, or that would be written, is refused (`TensorError`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 from tanjax._errors import message, outside
 
-from ._plain import TensorError, check_plain, copied
+from ._plain import TensorError, copied
 from ._tensor import Tensor
 
 _SAID = [False]
@@ -52,7 +52,7 @@ def lifted(t: torch.Tensor) -> jax.Array:
                 hint="`tjt.from_torch(t)` first: gradients flow through it.",
             )
         )
-    check_plain(t)
+    made = copied(t)
     numbers = t.is_floating_point() or t.is_complex()
     if t.ndim and numbers and not _SAID[0] and not (_QUIET.get() or _in_backward()):
         _SAID[0] = True
@@ -65,7 +65,7 @@ def lifted(t: torch.Tensor) -> jax.Array:
             LiftWarning,
             stacklevel=outside(),
         )
-    return copied(t)
+    return made
 
 
 def _in_backward() -> bool:

@@ -25,7 +25,6 @@ from ._registry import dense_entry, no_rule
 from ._tensor import Tensor, tensor, wrapped
 from ._views import Root
 
-
 # Its schema does not say that it writes.
 _UNSAID = {torch.ops.aten.native_batch_norm.default: ("running_mean", "running_var")}
 
