@@ -119,6 +119,9 @@ WRITES = (
     "x.unsqueeze(1).squeeze(1)[1] = 0",
 )
 OTHERS = (
+    "v = x.view(-1); x.t_(); x[0] = 7; x, v, list(x.stride())",
+    "v = x[1:]; v.unsqueeze_(0).squeeze_().transpose_(0, 1); v[1] = 5; x, v, list(v.stride())",
+    "v = x.t(); x.swapaxes_(0, 1).mul_(v.clone()); x, v",
     "c.conj().mul_(2j); c",
     "torch.view_as_real(c)[0, 1] = 7; c",
     "torch.view_as_real(c)[1:].zero_(); c",
@@ -149,6 +152,9 @@ OTHERS = (
     "v = x[0]; x.add_(1); x._version == v._version",
 )
 GRADIENTS = (
+    "z = x * 1; v = z[0]; z.t_(); z[0].mul_(v.detach().clone()); (z * z).sum().backward()",
+    "z = x * 1; z.unsqueeze_(0); z[0, 1:].mul_(2); z.squeeze_(0).sum().backward()",
+    "x.t_()",
     "x.add_(1)",
     "x[0] = 1",
     "x.view(-1).add_(1)",

@@ -27,6 +27,7 @@ from tanjax._errors import MutationError, NoRuleError, ShapeError, message
 from ._exported import exported
 from ._fx import Interpreter, on_tensors, state_of, written
 from ._keys import random_key
+from ._plain import is_tensor
 from ._tensor import Tensor
 
 Run = Callable[[dict[str, Any], Any, Any, Any], tuple[Any, dict[str, Any]]]
@@ -118,11 +119,8 @@ def as_jax(program: Any) -> tuple[dict[str, Any], PureFunction]:
             )
         )
 
-    def run(params: Any, args: Any, kwargs: Any, key: Any) -> Any:
-        return on_tensors(lambda _, *a, **k: program(*a, **k), params, args, kwargs, key)
-
     name = getattr(program, "__name__", type(program).__name__)
-    return {}, PureFunction(name, (), run, _takes_key(program))
+    return {}, PureFunction(name, (), functools.partial(_of_function, program), _takes_key(program))
 
 
 def functional_call(
@@ -144,7 +142,7 @@ def functional_call(
     """
     args = args if isinstance(args, tuple) else (args,)
     kwargs = dict(kwargs or {})
-    leaves = pytree.tree_leaves((dict(params), args, kwargs))
+    leaves = pytree.tree_leaves((dict(params), args, kwargs), is_leaf=is_tensor)
     if any(isinstance(a, torch.Tensor) for a in leaves):
         return torch.func.functional_call(module, _tensors_of(params), args, kwargs)
     given = _params(module) | dict(params)
@@ -184,11 +182,13 @@ def _of_module(module: torch.nn.Module) -> Run:
     return run
 
 
+def _of_function(function: Any, params: Any, args: Any, kwargs: Any, key: Any) -> Any:
+    return on_tensors(lambda _, *a, **k: function(*a, **k), params, args, kwargs, key)
+
+
 def _of_graph(module: torch.fx.GraphModule, params: Any, args: Any, kwargs: Any, key: Any) -> Any:
-    if kwargs:
-        args = inspect.signature(module.forward).bind(*args, **kwargs).args
     with contextlib.nullcontext() if key is None else random_key(key):
-        return Interpreter(module, params).run(*args), {}
+        return Interpreter(module, params)(*args, **kwargs), {}
 
 
 def _takes_key(function: Any) -> bool:
@@ -237,8 +237,11 @@ def _restored(path: str, module: torch.nn.Module, before: Any) -> list[str]:
         was, contents = old.get(name, (None, None))
         if value is was and type(value) not in (list, dict):
             continue
-        known = {id(t) for t in pytree.tree_leaves(contents)}
-        if all(id(t) in known or not isinstance(t, Tensor) for t in pytree.tree_leaves(value)):
+        known = {id(t) for t in pytree.tree_leaves(contents, is_leaf=is_tensor)}
+        if all(
+            id(t) in known or not isinstance(t, Tensor)
+            for t in pytree.tree_leaves(value, is_leaf=is_tensor)
+        ):
             continue
         kept.append(f"{path}.{name}".removeprefix("."))
         if name not in old:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,9 +35,9 @@ from tanjax.arrays import is_structured
 from ._calls import call_of
 from ._keys import random_key
 from ._lift import quietly
-from ._plain import copied
+from ._plain import copied, is_tensor
 from ._tensor import Tensor, tensor
-from ._views import Place, Root
+from ._views import Place, Root, View
 
 aten = torch.ops.aten
 
@@ -54,7 +55,7 @@ def purely(key: Any = None) -> Iterator[None]:
 
 def as_tensors(tree: Any) -> Any:
     """Arrays in a tree of torch as new tensors; tensors as new ones over the same array."""
-    return pytree.tree_map(_as_tensor, tree)
+    return pytree.tree_map(_as_tensor, tree, is_leaf=is_tensor)
 
 
 def _as_tensor(x: Any) -> Any:
@@ -72,7 +73,10 @@ def _as_tensor(x: Any) -> Any:
 def as_arrays(tree: Any) -> Any:
     """Tensors in a tree of torch as their payloads."""
     return pytree.tree_map_only(
-        torch.Tensor, lambda t: t.payload if isinstance(t, Tensor) else copied(t), tree
+        torch.Tensor,
+        lambda t: t.payload if isinstance(t, Tensor) else copied(t),
+        tree,
+        is_leaf=is_tensor,
     )
 
 
@@ -81,27 +85,12 @@ def without_gradient(payload: Any) -> Any:
     return jax.tree.map(lax.stop_gradient, payload)
 
 
-class _Alias:
-    """The memory of a tensor, read without its gradient."""
-
-    __slots__ = ("_place", "_seen", "_value")
-    depth, storage = 0, None  # of no memory in which strides count
-
-    def __init__(self, place: Place) -> None:
-        self._place, self._seen, self._value = place, -1, None
-
-    @property
-    def root(self) -> Root:
-        return self._place.root
-
-    def read(self) -> Any:
-        if self._seen == self.root.version:  # written through this alias, with its own gradient
-            return self._value
-        return without_gradient(self._place.read())
-
-    def write(self, value: Any) -> None:
-        self._place.write(_written(self._place.read(), value))
-        self._value, self._seen = value, self.root.version
+def _alias(place: Place) -> View:
+    """The same memory, read without its gradient; what is written here has one of its own."""
+    alias = View(place, without_gradient, _written)
+    if place.storage is place:
+        alias.storage = alias
+    return alias
 
 
 @jax.custom_jvp
@@ -152,11 +141,11 @@ class _Detached(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _DETACHED_IN_PLACE and isinstance(args[0], Tensor):
-            args[0]._place = _Alias(args[0]._place)  # type: ignore[assignment]
+            args[0]._place = _alias(args[0]._place)
             return args[0]
         out = func(*args, **(kwargs or {}))
         if func in _DETACHED and isinstance(out, Tensor):
-            out._place = _Alias(out._place)  # type: ignore[assignment]
+            out._place = _alias(out._place)
         return out
 
 
@@ -169,12 +158,14 @@ class _Cut(TorchDispatchMode):
             if not _has_ours((args, kwargs)):
                 return _made(op, args, kwargs)
             if torch.is_grad_enabled():
-                return pytree.tree_map_only(torch.Tensor, _as_ours, op(*args, **kwargs))
+                return pytree.tree_map_only(
+                    torch.Tensor, _as_ours, op(*args, **kwargs), is_leaf=is_tensor
+                )
             return _without_gradient(op, args, kwargs)
 
 
 def _has_ours(tree: Any) -> bool:
-    return any(isinstance(a, Tensor) for a in pytree.tree_leaves(tree))
+    return any(isinstance(a, Tensor) for a in pytree.tree_leaves(tree, is_leaf=is_tensor))
 
 
 def _as_ours(t: torch.Tensor) -> torch.Tensor:
@@ -191,10 +182,12 @@ def _made(op: Any, args: Any, kwargs: Any) -> Any:
             )
         )
     meta = "meta" in str(kwargs.get("device"))
-    if not meta and not any(isinstance(a, torch.Tensor) for a in pytree.tree_leaves(args)):
+    if not meta and not any(
+        isinstance(a, torch.Tensor) for a in pytree.tree_leaves(args, is_leaf=is_tensor)
+    ):
         with contextlib.suppress(NoRuleError):
             return as_tensors(call_of(op)(*args, **kwargs))
-    return pytree.tree_map_only(torch.Tensor, _as_ours, op(*args, **kwargs))
+    return pytree.tree_map_only(torch.Tensor, _as_ours, op(*args, **kwargs), is_leaf=is_tensor)
 
 
 def _without_gradient(op: Any, args: Any, kwargs: Any) -> Any:
@@ -204,10 +197,10 @@ def _without_gradient(op: Any, args: Any, kwargs: Any) -> Any:
     out = op(*args, **kwargs)
     for t, old in zip(targets, before, strict=True):
         t._place.write(_written(old, t.payload))
-    for t in pytree.tree_leaves(out):
+    for t in pytree.tree_leaves(out, is_leaf=is_tensor):
         if isinstance(t, torch.Tensor) and not any(t is other for other in targets):
             if op.is_view and settle is without_gradient:
-                t._place = _Alias(t._place)
+                t._place = _alias(t._place)
             else:
                 t._place = Root(settle(t.payload))
     return out
@@ -217,7 +210,7 @@ def _written_by(op: Any, args: Any, kwargs: Any) -> Iterator[Any]:
     given = dict(zip([a.name for a in op._schema.arguments], args, strict=False)) | kwargs
     for argument in op._schema.arguments:
         if argument.alias_info and argument.alias_info.is_write:
-            yield from pytree.tree_leaves(given.get(argument.name))
+            yield from pytree.tree_leaves(given.get(argument.name), is_leaf=is_tensor)
 
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__
@@ -225,13 +218,17 @@ _APPLY = torch.autograd.Function.apply.__func__.__code__
 
 def _settling() -> Callable[[Any], Any]:
     """What to do to results without gradient: make them constants, or refuse to differentiate."""
-    frame = sys._getframe(1)
+    frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is _APPLY:
             cls, args = frame.f_locals["cls"], frame.f_locals["args"]
             if cls.__module__.startswith("tanjax."):
                 return lambda out: out
-            inputs = [a.payload for a in pytree.tree_leaves(args) if isinstance(a, Tensor)]
+            inputs = [
+                a.payload
+                for a in pytree.tree_leaves(args, is_leaf=is_tensor)
+                if isinstance(a, Tensor)
+            ]
             return lambda out: _refused(cls.__qualname__, out, inputs)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return without_gradient
