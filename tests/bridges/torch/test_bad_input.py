@@ -62,7 +62,16 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
         "torch has no dtype int4",
         lambda: tjt.from_jax(jnp.ones(2, jnp.int4)),
     ),
-    "another device": (tjt.TensorError, "device mkldnn", lambda: ours().to("mkldnn")),
+    "another device": (
+        tjt.TensorError,
+        "device cuda",
+        lambda: torch.ops.aten._to_copy(ours(), device="cuda"),
+    ),
+    "pinned memory": (
+        tjt.TensorError,
+        "pinned True",
+        lambda: torch.ops.aten.zeros_like(ours(), pin_memory=True),
+    ),
     "a tensor on another device": (
         tjt.DtypeError,
         "on meta cannot become ours",
