@@ -48,7 +48,7 @@ def copied(t: torch.Tensor) -> jax.Array:
                     hint='`jax.config.update("jax_enable_x64", True)` keeps all 64 bits.',
                 )
             )
-    return jnp.array(values, wanted)
+    return jnp.asarray(np.array(values, wanted))
 
 
 def array_of(x: Any) -> Any:
