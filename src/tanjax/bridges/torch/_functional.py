@@ -10,6 +10,9 @@ from torch._ops import OpOverload
 
 aten = torch.ops.aten
 
+# What says how a new tensor is made: `out=` has all of it.
+MAKES = ("dtype", "layout", "device", "pin_memory")
+
 _BY_NAME = {
     "normal_": aten.normal_functional.default,
     "bernoulli_.float": aten.bernoulli.p,
@@ -39,6 +42,7 @@ def _without_out(op: OpOverload) -> OpOverload | None:
     wanted = [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
     for name in op.overloadpacket.overloads():
         other = getattr(op.overloadpacket, name)
-        if [(a.name, str(a.type)) for a in other._schema.arguments] == wanted:
+        found = [(a.name, str(a.type)) for a in other._schema.arguments]
+        if found == wanted or [f for f in found if f[0] not in MAKES] == wanted:
             return other
     return None

@@ -63,11 +63,15 @@ class _Writing:
         arguments = op._schema.arguments
         self.names = [a.name for a in arguments]
         self.written = written_by(op)
+        of_functional = [a.name for a in self.functional._schema.arguments]
+        self.makes = out and "dtype" in of_functional and "dtype" not in self.names
 
     def __call__(self, structured: bool, args: Any, kwargs: Any) -> Any:
         given = dict(zip(self.names, args, strict=False)) | kwargs
         targets = [given.get(name) for name in self.written]
         inputs = {n: v for n, v in kwargs.items() if n not in self.written} if self.out else kwargs
+        if self.makes:  # numbers from nothing, in the dtype of where they go
+            inputs = {**inputs, "dtype": targets[0].dtype}
         call = structured_call_of(self.functional) if structured else call_of(self.functional)
         out = call(*payloads(args), **named_payloads(inputs))
         if self.also:  # results, then what is written

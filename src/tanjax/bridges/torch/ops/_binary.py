@@ -193,7 +193,7 @@ register({"fmax": jnp.fmax, "fmin": jnp.fmin}, _comparison((0, 1, 2)))
 
 def _logical(name: str, function: Binary) -> Callable[..., jax.Array]:
     def entry(self: Any, other: Any) -> jax.Array:
-        return function(*(jnp.asarray(x) != 0 for x in (self, other)))
+        return function(*(jnp.asarray(x).astype(bool) for x in (self, other)))
 
     return entry
 

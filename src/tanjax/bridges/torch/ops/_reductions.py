@@ -151,7 +151,7 @@ def _truth(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
 
     def entry(self: jax.Array, dim: Dims = None, keepdim: bool = False) -> jax.Array:
         axes = () if dim == [] or dim == () else axes_of(dim, self.ndim)
-        found = function(self != 0, axis=axes, keepdims=keepdim)
+        found = function(self.astype(bool), axis=axes, keepdims=keepdim)
         return found.astype(jnp.uint8) if self.dtype == jnp.uint8 else found
 
     return entry
@@ -166,7 +166,7 @@ implements(aten._is_all_true)(all_)
 
 @implements(aten.count_nonzero)
 def count_nonzero(self: jax.Array, dim: Dims = None) -> jax.Array:
-    return sum_(self != 0, dim)
+    return sum_(self.astype(bool), dim)
 
 
 @implements(aten.equal, eager=True)
@@ -250,7 +250,7 @@ def vector_norm(
     if abs(ord) == jnp.inf or ord < 0:
         _not_empty("linalg_vector_norm", x, axes, False)
     if ord == 0:
-        return jnp.sum(x != 0, axis=axes, keepdims=keepdim, dtype=x.real.dtype)
+        return jnp.sum(x.astype(bool), axis=axes, keepdims=keepdim, dtype=x.real.dtype)
     if ord == 2:
         squares = x * x if category(x.dtype) == 2 else x.real**2 + x.imag**2
         return _root(jnp.sum(squares, axis=axes, keepdims=keepdim), 2)
