@@ -52,7 +52,7 @@ WRITES: tuple[Callable[[Any, Any, int], Any], ...] = (
     lambda x, y, i: x.fill_(0.5),
     lambda x, y, i: x.sin_(),
     lambda x, y, i: x.tanh_(),
-    lambda x, y, i: x.detach_(),
+    lambda x, y, i: x.mul_(1) if x.is_leaf else x.detach_(),
     lambda x, y, i: x.requires_grad_(),
     lambda x, y, i: x.__setitem__(i % x.shape[0], 1.5),
     lambda x, y, i: x.__setitem__(i % x.shape[0], y[0]),
@@ -120,6 +120,7 @@ def differences(seed: int, make: Callable[[np.ndarray[Any, Any]], Any], length: 
     for kind, which, first, second, number in program(seed, length):
         other = partner(theirs, first, second)
         operands = [(p[first % len(p)], None if other is None else p[other]) for p in (theirs, ours)]
+        expanded = 0 in operands[0][0].stride()
         raised = []
         for tensors, (x, y) in zip((theirs, ours), operands, strict=True):
             try:
@@ -131,6 +132,8 @@ def differences(seed: int, make: Callable[[np.ndarray[Any, Any]], Any], length: 
         done.append(f"{kind} {which} of {first % len(theirs)} with {other}, {number % 4}: {raised[0][:80]}")
         if OVERLAP in raised[0] or "IndexError" in raised[0]:  # a half of it may be written
             return ""
+        if "AliasError" in raised[1] and expanded:  # torch lets some writes through, ours none
+            return ""
         found = f"{raised}" if bool(raised[0]) != bool(raised[1]) else _unequal(theirs, ours)
         if found:
             return "\n".join([f"seed {seed}", *done, found])
@@ -139,11 +142,13 @@ def differences(seed: int, make: Callable[[np.ndarray[Any, Any]], Any], length: 
 
 def _unequal(theirs: list[Any], ours: list[Any]) -> str:
     for n, (t, o) in enumerate(zip(theirs, ours, strict=True)):
+        unknown = False
         for what in ("_version", "shape", "is_leaf", "requires_grad"):
             one, other = _asked(t, what), _asked(o, what)
             if one != other:
                 return f"{n}: {what} is {other}, not {one}"
-        if "raised" in one:
+            unknown |= "raised" in one
+        if unknown:
             continue
         if _steps(t) != _steps(o) or t.storage_offset() != o.storage_offset():
             return f"{n}: strides are {o.stride()}, not {t.stride()}"

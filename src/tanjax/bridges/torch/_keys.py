@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -62,7 +63,7 @@ def drawn_key(key: jax.Array) -> Iterator[None]:
         _GIVEN.reset(token)
 
 
-def next_key(generator: torch.Generator | None = None) -> jax.Array:
+def next_key(generator: torch.Generator | None = None) -> Any:
     """A new key: two words of 32 bits, which `jax.random` takes as a key.
 
     **Raises:** `NoRuleError` under a trace of JAX without `random_key`.
@@ -81,7 +82,7 @@ def next_key(generator: torch.Generator | None = None) -> jax.Array:
     return key
 
 
-def _bits(generator: torch.Generator | None) -> np.ndarray:
+def _bits(generator: torch.Generator | None) -> np.ndarray[Any, Any]:
     with torch._C._DisableTorchDispatch():  # a mode of the caller's is not asked: 0.3 us
         drawn = torch.randint(-_HALF, _HALF, (2,), dtype=torch.int32, generator=generator)
         return drawn.numpy().view(np.uint32)

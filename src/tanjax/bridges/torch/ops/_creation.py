@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from .._promotion import category, jax_dtype
 from .._registry import implements
 from ._tools import aten, number_kind, prims
 
-Dtype = torch.dtype | None
+Dtype: TypeAlias = "torch.dtype | None"
 
 
 def _of(dtype: Dtype, otherwise: Any = None) -> Any:

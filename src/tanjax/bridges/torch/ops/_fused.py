@@ -39,7 +39,8 @@ def _summed(beta: float, step: jax.Array) -> jax.Array:
 def _adam(decoupled: bool) -> Callable[..., Any]:
     """Adam, or AdamW, whose decay of the weights does not enter the moments."""
 
-    def one(p: Any, g: Any, m: Any, v: Any, most: Any, step: Any, o: dict[str, Any]) -> Any:
+    def one(row: Sequence[Any], o: dict[str, Any]) -> Any:
+        p, g, m, v, most, step = row
         decay, rate = o["weight_decay"], o["lr"]
         g = -g if o["maximize"] else g
         p, g = (p * (1 - rate * decay), g) if decoupled else (p, g + p * decay)
@@ -66,7 +67,7 @@ def _adam(decoupled: bool) -> Callable[..., Any]:
         most = max_exp_avg_sqs if amsgrad else [None] * len(self)
         seen = [_scaled(g, grad_scale) for g in grads]
         rows = zip(self, seen, exp_avgs, exp_avg_sqs, most, state_steps, strict=True)
-        new = [one(*row, options) for row in rows]
+        new = [one(row, options) for row in rows]
         old = (self, exp_avgs, exp_avg_sqs, max_exp_avg_sqs if amsgrad else [])
         values = [list(column) for column in zip(*new, strict=True)] if new else [[], [], [], []]
         if not amsgrad:

@@ -6,7 +6,7 @@ Distributions are torch's, numbers are JAX's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from .._promotion import category, jax_dtype
 from .._registry import implements
 from ._tools import aten, needs, prims
 
-Dtype = torch.dtype | None
+Dtype: TypeAlias = "torch.dtype | None"
 
 
 def _float(dtype: Dtype, otherwise: Any = None) -> Any:

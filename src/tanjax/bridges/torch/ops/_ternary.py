@@ -18,7 +18,8 @@ def where(condition: jax.Array, self: Any, other: Any) -> jax.Array:
         raise RuntimeError(
             f"where expected condition to be a boolean tensor, but got {condition.dtype}"
         )
-    return jnp.where(condition.astype(bool), *promoted(self, other))
+    self, other = promoted(self, other)
+    return jnp.where(condition.astype(bool), self, other)
 
 
 def bounded(x: jax.Array, low: Any, high: Any) -> jax.Array:
