@@ -66,7 +66,9 @@ WRITES: tuple[Callable[[Any, Any, int], Any], ...] = (
     lambda x, y, i: x[0].add_(1),
     lambda x, y, i: x.__setitem__(0, x[0] + 1),
 )
-OVERLAP = "single memory location"  # torch refuses some writes that read what they write; ours read first
+OVERLAP = (
+    "single memory location"  # torch refuses some writes that read what they write; ours read first
+)
 
 
 def program(seed: int, length: int = 12) -> list[tuple[str, int, int, int, int]]:
@@ -119,7 +121,9 @@ def differences(seed: int, make: Callable[[np.ndarray[Any, Any]], Any], length: 
     done = []
     for kind, which, first, second, number in program(seed, length):
         other = partner(theirs, first, second)
-        operands = [(p[first % len(p)], None if other is None else p[other]) for p in (theirs, ours)]
+        operands = [
+            (p[first % len(p)], None if other is None else p[other]) for p in (theirs, ours)
+        ]
         expanded = 0 in operands[0][0].stride()
         raised = []
         for tensors, (x, y) in zip((theirs, ours), operands, strict=True):
@@ -129,7 +133,9 @@ def differences(seed: int, make: Callable[[np.ndarray[Any, Any]], Any], length: 
             except (RuntimeError, ValueError, IndexError) as error:
                 raised.append(f"{type(error).__name__}: {str(error)[:300]}")
         del operands, x, y
-        done.append(f"{kind} {which} of {first % len(theirs)} with {other}, {number % 4}: {raised[0][:80]}")
+        done.append(
+            f"{kind} {which} of {first % len(theirs)} with {other}, {number % 4}: {raised[0][:80]}"
+        )
         if OVERLAP in raised[0] or "IndexError" in raised[0]:  # a half of it may be written
             return ""
         if "AliasError" in raised[1] and expanded:  # torch lets some writes through, ours none

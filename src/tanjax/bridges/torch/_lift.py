@@ -53,7 +53,7 @@ def lifted(t: torch.Tensor) -> jax.Array:
             )
         )
     numbers = t.is_floating_point() or t.is_complex()
-    if t.ndim and numbers and not _SAID[0] and not _QUIET.get():
+    if t.ndim and numbers and not _SAID[0] and not (_QUIET.get() or _in_backward()):
         _SAID[0] = True
         warnings.warn(
             message(
@@ -65,6 +65,11 @@ def lifted(t: torch.Tensor) -> jax.Array:
             stacklevel=outside(),
         )
     return copied(t)
+
+
+def _in_backward() -> bool:
+    """Whether autograd's engine runs: torch's formulas make plain zeros of their own."""
+    return torch._C._current_graph_task_id() != -1
 
 
 def payloads(args: Any) -> list[Any]:
