@@ -8,6 +8,12 @@ except ImportError as _error:
     raise _missing("torch", "torch") from _error
 
 from . import ops as ops
+from ._as_jax import (
+    PureFunction as PureFunction,
+    as_jax as as_jax,
+    functional_call as functional_call,
+)
+from ._compile import backend as backend
 from ._conversions import (
     convert as convert,
     from_jax as from_jax,
@@ -17,15 +23,9 @@ from ._conversions import (
 )
 from ._dispatch import dispatch as dispatch
 from ._dtypes import DtypeError as DtypeError
+from ._fx import Interpreter as Interpreter
 from ._keys import random_key as random_key
 from ._lift import LiftWarning as LiftWarning
 from ._plain import TensorError as TensorError
 from ._registry import implements as implements
 from ._tensor import Tensor as Tensor
-from ._as_jax import (
-    PureFunction as PureFunction,
-    as_jax as as_jax,
-    functional_call as functional_call,
-)
-from ._fx import Interpreter as Interpreter
-from ._compile import backend as backend

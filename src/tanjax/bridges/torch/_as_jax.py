@@ -118,11 +118,8 @@ def as_jax(program: Any) -> tuple[dict[str, Any], PureFunction]:
             )
         )
 
-    def run(params: Any, args: Any, kwargs: Any, key: Any) -> Any:
-        return on_tensors(lambda _, *a, **k: program(*a, **k), params, args, kwargs, key)
-
     name = getattr(program, "__name__", type(program).__name__)
-    return {}, PureFunction(name, (), run, _takes_key(program))
+    return {}, PureFunction(name, (), functools.partial(_of_function, program), _takes_key(program))
 
 
 def functional_call(
@@ -184,11 +181,13 @@ def _of_module(module: torch.nn.Module) -> Run:
     return run
 
 
+def _of_function(function: Any, params: Any, args: Any, kwargs: Any, key: Any) -> Any:
+    return on_tensors(lambda _, *a, **k: function(*a, **k), params, args, kwargs, key)
+
+
 def _of_graph(module: torch.fx.GraphModule, params: Any, args: Any, kwargs: Any, key: Any) -> Any:
-    if kwargs:
-        args = inspect.signature(module.forward).bind(*args, **kwargs).args
     with contextlib.nullcontext() if key is None else random_key(key):
-        return Interpreter(module, params).run(*args), {}
+        return Interpreter(module, params)(*args, **kwargs), {}
 
 
 def _takes_key(function: Any) -> bool:

@@ -1,4 +1,4 @@
-"""`torch.compile(model, backend=tjt.backend)`: torch's graphs, forward and backward, by JAX's compiler.
+"""`torch.compile(model, backend=tjt.backend)`: torch's graphs by JAX's compiler.
 
 Torch traces the program, guards what it assumed, makes the backward graph and handles what is
 written; each graph of ATen operations is then run by the interpreter under `jax.jit`.
@@ -121,10 +121,11 @@ class _Program:
     def _trace(self, seed: Any, arrays: list[Any]) -> list[Any]:
         owner = self._owner
         args: list[Any] = [None] * (len(arrays) + len(self._numbers))
-        for n, x in (*zip(owner.arrays, arrays), *zip(owner.numbers, self._numbers)):
-            args[n] = x
+        for places, values in ((owner.arrays, arrays), (owner.numbers, self._numbers)):
+            for n, x in zip(places, values, strict=True):
+                args[n] = x
         with contextlib.nullcontext() if seed is None else random_key(jax.random.key(seed)):
-            out = owner.run(*args)
+            out = owner.run(*args, enable_io_processing=False)
         results, self._arrays = [], []
         for n in self._computed:
             if isinstance(out[n], jax.Array):
@@ -166,7 +167,7 @@ def _check(nodes: list[torch.fx.Node]) -> None:
                     message(
                         "tjt.backend compiles programs on dense tensors on the CPU.",
                         f"got: {node.name} on {t.device}, layout {t.layout}",
-                        hint="`t.cpu()`, `t.to_dense()`; where JAX computes is JAX's default device.",
+                        hint="`t.cpu()`, `t.to_dense()`; JAX computes on its default device.",
                     )
                 )
 

@@ -3,6 +3,9 @@
 An exported program takes its parameters, its buffers and its lifted constants before the arguments,
 and gives what it writes into buffers before its results. Its graph has the sizes of the example,
 or symbols for those that were declared dynamic; arrays have sizes, so it is one program for each.
+
+Sharp edges. `ExportedProgram.run_decompositions` makes a program for inference: what the module did
+under `torch.no_grad()` is not marked there. Take gradients of the program as it was exported.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
-import sympy
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
@@ -21,8 +24,9 @@ from tanjax._errors import MutationError, NoRuleError, ShapeError, message
 from tanjax.arrays import shape as shape_of
 
 from ._dtypes import exact_dtype
-from ._fx import Interpreter, as_array, is_functional, on_tensors
+from ._fx import Interpreter, as_array, flattened, is_functional, on_tensors
 from ._keys import random_key
+from ._tensor import Tensor
 
 
 def exported(program: torch.export.ExportedProgram) -> tuple[dict[str, Any], Any, str]:
@@ -38,9 +42,14 @@ class _Exported:
         self.outputs = program.graph_signature.output_specs
         self.params: dict[str, Any] = {}
         self.constants: dict[str, Any] = {}
+        self._named: dict[str, str] = {}  # tied weights are one array, by the first of their names
+        memories: dict[Any, str] = {}
         for spec in self.inputs:
             if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
-                self.params[spec.target] = as_array(self._held(spec))
+                held = self._held(spec)
+                name = self._named[spec.target] = memories.setdefault(_memory(held), spec.target)
+                if name == spec.target:
+                    self.params[name] = as_array(held)
             elif spec.kind is InputKind.CONSTANT_TENSOR:
                 self.constants[spec.target] = as_array(program.constants[spec.target])
             elif spec.kind is not InputKind.USER_INPUT:
@@ -60,13 +69,12 @@ class _Exported:
         user = [
             x for spec in self.inputs if spec.kind is InputKind.USER_INPUT for x in [next(given)]
         ]
-        module = self.program.graph_module
+        module, state = self.program.graph_module, {**params, **self.constants}
         if is_functional(module.graph):
             with contextlib.nullcontext() if key is None else random_key(key):
-                out = Interpreter(module).run(*self._ordered({**params, **self.constants}, user))
+                out = Interpreter(module).run(*map(as_array, self._ordered(state, user)))
             written: dict[str, Any] = {}
         else:
-            state = {**params, **self.constants}
 
             def call(held: Any, *user: Any) -> Any:
                 return module(*self._ordered(held, user))
@@ -77,14 +85,17 @@ class _Exported:
     def _ordered(self, held: Any, user: Any) -> list[Any]:
         rest = iter(user)
         return [
-            next(rest) if s.kind is InputKind.USER_INPUT else held[s.target] for s in self.inputs
+            next(rest)
+            if s.kind is InputKind.USER_INPUT
+            else held[self._named.get(s.target, s.target)]
+            for s in self.inputs
         ]
 
     def _results(self, out: Any, written: dict[str, Any]) -> Any:
         results = []
         for spec, value in zip(self.outputs, out, strict=True):
             if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION):
-                written[spec.target] = value
+                written[self._named[spec.target]] = value
             elif spec.kind is OutputKind.USER_INPUT_MUTATION:
                 raise MutationError(
                     message(
@@ -98,15 +109,7 @@ class _Exported:
 
     def _flat(self, args: Any, kwargs: Any) -> list[Any]:
         """The leaves of the arguments, of the structure, sizes and dtypes that were exported."""
-        in_spec = self.program.call_spec.in_spec
-        try:
-            flat = in_spec.flatten_up_to((tuple(args), dict(kwargs)))
-        except ValueError as error:
-            raise ShapeError(
-                message(
-                    f"the program was exported with other arguments: {error}", f"for: {in_spec}"
-                )
-            ) from None
+        flat = flattened(self.program.call_spec.in_spec, tuple(args), dict(kwargs))
         specs = [s for s in self.inputs if s.kind is InputKind.USER_INPUT]
         nodes = {n.name: n for n in self.program.graph.nodes if n.op == "placeholder"}
         symbols: dict[Any, int] = {}
@@ -135,6 +138,18 @@ class _Exported:
                         hint="export with another range: `torch.export.Dim(name, min=, max=)`.",
                     )
                 )
+
+
+def _memory(t: torch.Tensor) -> Any:
+    if isinstance(t, Tensor):
+        return id(t._place)
+    return (
+        t.untyped_storage().data_ptr(),
+        t.storage_offset(),
+        t.shape,
+        t.stride(),
+        t.numel() or id(t),
+    )
 
 
 def _is_same(constant: Any, x: Any) -> bool:

@@ -18,6 +18,7 @@ known, which they are not under `jax.jit`.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,12 +28,12 @@ import torch
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
-from tanjax._errors import MutationError, message
+from tanjax._errors import MutationError, ShapeError, message
 from tanjax.arrays import is_structured, shape as shape_of
 
 from ._calls import call_of, structured_call_of
 from ._dtypes import exact_dtype
-from ._lift import copied
+from ._plain import copied
 from ._tensor import Tensor
 from ._tracing import as_arrays, as_tensors, purely, without_gradient
 
@@ -93,23 +94,27 @@ class Interpreter(torch.fx.Interpreter):
         self._given = dict(state or {})
         self.extra_traceback = False
 
-    def __call__(self, *args: Any) -> Any:
-        return self.run(*args)
-
-    def run(self, *args: Any, **options: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results of the graph for payloads."""
         if self.is_direct:
-            return super().run(*pytree.tree_map(as_array, args), **options)
-        out, changed = self.on_tensors(args)
+            flat = [as_array(x) for x in self._flat(args, kwargs)]
+            return self.graph.process_outputs(self.run(*flat, enable_io_processing=False))
+        out, changed = self._on_tensors(args, kwargs)
         if changed:
             raise written("the graph", changed)
         return out
 
-    def on_tensors(self, args: Any, kwargs: Any = None, key: Any = None) -> tuple[Any, Any]:
-        """The results of the module's code on tensors over payloads, and what it wrote."""
+    def _on_tensors(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         call = functools.partial(torch.func.functional_call, self.module)
         held = state_of(self.module) | self._given
-        return on_tensors(lambda held, *a, **k: call(held, a, k), held, args, kwargs or {}, key)
+        return on_tensors(lambda held, *a, **k: call(held, a, k), held, args, kwargs)
+
+    def _flat(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Arguments in the order of the graph, which is not that of a dict's keys under JAX."""
+        info = getattr(self.graph._codegen, "pytree_info", None)
+        if info is None or info.in_spec is None:
+            return inspect.signature(self.module.forward).bind(*args, **kwargs).args
+        return flattened(info.in_spec, args, kwargs)
 
     def fetch_attr(self, target: str) -> Any:
         """A parameter, buffer or constant of the module as an array."""
@@ -127,7 +132,22 @@ class Interpreter(torch.fx.Interpreter):
             return special(*args, **kwargs)
         leaves = pytree.tree_leaves((args, kwargs), is_leaf=is_structured)
         call = structured_call_of if any(is_structured(a) for a in leaves) else call_of
-        return call(target)(*args, **kwargs)
+        return call(target)(*[_plain(a) for a in args], **{n: _plain(a) for n, a in kwargs.items()})
+
+
+def _plain(a: Any) -> Any:
+    return [_plain(x) for x in a] if isinstance(a, (list, tuple)) else a
+
+
+def flattened(spec: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The leaves of arguments, for a program that was traced with arguments of a structure."""
+    named = spec.num_children == 2 and spec.child(0).type is tuple and spec.child(1).type is dict
+    try:
+        return spec.flatten_up_to((args, kwargs) if named else args)
+    except ValueError as error:
+        raise ShapeError(
+            message(f"the program was made for other arguments: {error}", f"for: {spec}")
+        ) from None
 
 
 def as_array(x: Any) -> Any:
@@ -179,7 +199,9 @@ def _size(x: Any, dim: int | None = None) -> Any:
 
 
 def _strides(x: Any, dim: int | None = None) -> Any:
-    shape, strides, step = _size(x), [], 1
+    shape = _size(x)
+    strides: list[int] = []
+    step = 1
     for n in reversed(shape):
         strides.insert(0, step)
         step *= max(n, 1)

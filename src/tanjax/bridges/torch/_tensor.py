@@ -27,12 +27,12 @@ from ._plain import TensorError, array_of, copied, on_the_host, plain
 from ._printing import printed
 from ._views import Geometry, Place, Root, memory_of, strided
 
-_SERVING: list[Callable[..., Any]] = []
+SERVING: list[Callable[..., Any]] = []
 
 
 def serve_by(dispatch: Callable[..., Any]) -> Callable[..., Any]:
     """Let a function answer operations on tensors of ours: `(op, types, args, kwargs)`."""
-    _SERVING[:] = [dispatch]
+    SERVING[:] = [dispatch]
     return dispatch
 
 
@@ -54,7 +54,7 @@ class Tensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _SERVING[0](func, types, args, kwargs or {})
+        return SERVING[0](func, types, args, kwargs or {})
 
     @property
     def payload(self) -> Any:
@@ -137,16 +137,29 @@ class Tensor(torch.Tensor):
         torch.utils.hooks.warn_if_has_hooks(self)
         return restored, self._parts()
 
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        self._numbers  # noqa: B018  (what has no plain tensor says so here)
+        return ["_numbers"], None
+
+    @staticmethod
+    def __tensor_unflatten__(parts: Any, context: None, size: Any, stride: Any) -> Tensor:
+        from ._traced import made_of
+
+        return made_of(parts["_numbers"], size, stride)
+
+    @property
+    def _numbers(self) -> torch.Tensor:
+        """The plain tensor that torch traces in our place."""
+        from ._traced import numbers_of
+
+        return numbers_of(self)
+
     def data_ptr(self) -> int:
         """Refused: the numbers are an array of JAX, whose address says nothing to torch."""
         raise self._without_storage("data_ptr()")
 
-    def untyped_storage(self) -> Any:
-        """Refused: see `data_ptr`."""
-        raise self._without_storage("untyped_storage()")
-
     def storage(self) -> Any:
-        """Refused: see `data_ptr`."""
+        """Refused: see `data_ptr`; `untyped_storage()` has a size, and no numbers to read."""
         raise self._without_storage("storage()")
 
     def share_memory_(self) -> Any:
@@ -168,7 +181,7 @@ class Tensor(torch.Tensor):
     def _parts(self) -> tuple[Any, ...]:
         """What makes an equal tensor: its memory and where it lies there, what else it carries."""
         place = self._place
-        carried = {n: a for n, a in self.__dict__.items() if n != "_place"}
+        carried = {n: a for n, a in self.__dict__.items() if n not in ("_place", "_plain")}
         if isinstance(place, Root) and self.is_contiguous():
             return place, None, self.requires_grad, carried
         if isinstance(place.storage, Root):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -36,7 +37,7 @@ from ._keys import random_key
 from ._lift import quietly
 from ._plain import copied
 from ._tensor import Tensor, tensor
-from ._views import Place, Root
+from ._views import Place, Root, View
 
 aten = torch.ops.aten
 
@@ -81,27 +82,12 @@ def without_gradient(payload: Any) -> Any:
     return jax.tree.map(lax.stop_gradient, payload)
 
 
-class _Alias:
-    """The memory of a tensor, read without its gradient."""
-
-    __slots__ = ("_place", "_seen", "_value")
-    depth, storage = 0, None  # of no memory in which strides count
-
-    def __init__(self, place: Place) -> None:
-        self._place, self._seen, self._value = place, -1, None
-
-    @property
-    def root(self) -> Root:
-        return self._place.root
-
-    def read(self) -> Any:
-        if self._seen == self.root.version:  # written through this alias, with its own gradient
-            return self._value
-        return without_gradient(self._place.read())
-
-    def write(self, value: Any) -> None:
-        self._place.write(_written(self._place.read(), value))
-        self._value, self._seen = value, self.root.version
+def _alias(place: Place) -> View:
+    """The same memory, read without its gradient; what is written here has one of its own."""
+    alias = View(place, without_gradient, _written)
+    if place.storage is place:
+        alias.storage = alias
+    return alias
 
 
 @jax.custom_jvp
@@ -152,11 +138,11 @@ class _Detached(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _DETACHED_IN_PLACE and isinstance(args[0], Tensor):
-            args[0]._place = _Alias(args[0]._place)  # type: ignore[assignment]
+            args[0]._place = _alias(args[0]._place)
             return args[0]
         out = func(*args, **(kwargs or {}))
         if func in _DETACHED and isinstance(out, Tensor):
-            out._place = _Alias(out._place)  # type: ignore[assignment]
+            out._place = _alias(out._place)
         return out
 
 
@@ -207,7 +193,7 @@ def _without_gradient(op: Any, args: Any, kwargs: Any) -> Any:
     for t in pytree.tree_leaves(out):
         if isinstance(t, torch.Tensor) and not any(t is other for other in targets):
             if op.is_view and settle is without_gradient:
-                t._place = _Alias(t._place)
+                t._place = _alias(t._place)
             else:
                 t._place = Root(settle(t.payload))
     return out
@@ -225,7 +211,7 @@ _APPLY = torch.autograd.Function.apply.__func__.__code__
 
 def _settling() -> Callable[[Any], Any]:
     """What to do to results without gradient: make them constants, or refuse to differentiate."""
-    frame = sys._getframe(1)
+    frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is _APPLY:
             cls, args = frame.f_locals["cls"], frame.f_locals["args"]
@@ -233,5 +219,5 @@ def _settling() -> Callable[[Any], Any]:
                 return lambda out: out
             inputs = [a.payload for a in pytree.tree_leaves(args) if isinstance(a, Tensor)]
             return lambda out: _refused(cls.__qualname__, out, inputs)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return without_gradient

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -90,8 +91,22 @@ def _max_pool(
         return jnp.where(takes, b[0], a[0]), jnp.where(takes, b[1], a[1])
 
     start = (_lowest(self.dtype), jnp.asarray(jnp.iinfo(jnp.int32).max, jnp.int32))
-    values, indices = lax.reduce_window((self, places), start, larger, **frame)
-    return values, integers(indices)
+    values, indices = lax.reduce_window((lax.stop_gradient(self), places), start, larger, **frame)
+    return _taken(n, values, self, indices), integers(indices)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _taken(n: int, values: Array, self: Array, indices: Array) -> Array:
+    """The largest numbers, for JAX to differentiate: it does not, a window of pairs."""
+    return values
+
+
+@_taken.defjvp
+def _taken_jvp(n: int, primals: Any, tangents: Any) -> Any:
+    values, self, indices = primals
+    rows = product(self.shape[:-n])
+    flat = tangents[1].reshape(rows, -1)
+    return values, jnp.take_along_axis(flat, indices.reshape(rows, -1), 1).reshape(values.shape)
 
 
 def _at_places(grad_output: Array, self: Array, indices: Array, n: int) -> Array:

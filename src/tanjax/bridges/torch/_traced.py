@@ -1,0 +1,101 @@
+"""A tensor of ours while torch traces it for a graph: `torch.compile`, `torch.export`, `make_fx`.
+
+Torch traces a tensor subclass through the plain tensors that it is made of. Ours is made of one, in
+the memory that JAX has, and is made again of what a compiled graph gives.
+
+Sharp edges. The plain tensor is one for each array: torch takes two for two inputs.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import return_and_correct_aliasing
+
+from tanjax._errors import NoRuleError, message
+
+from ._dtypes import exact_dtype, jax_dtype
+from ._plain import copied, plain, shared
+from ._tensor import SERVING, Tensor, serve_by, tensor
+
+
+def traced(numbers: torch.Tensor, size: Any = None, stride: Any = None) -> Tensor:
+    """A tensor that stands for one of ours while torch traces; operations go to `numbers`."""
+    made = torch.Tensor._make_wrapper_subclass(
+        Tensor,
+        numbers.size() if size is None else size,
+        strides=numbers.stride() if stride is None else stride,
+        storage_offset=numbers.storage_offset(),
+        dtype=numbers.dtype,
+        device=numbers.device,
+        requires_grad=numbers.requires_grad,
+    )
+    made._inner = numbers
+    _serve()
+    return made
+
+
+@functools.cache
+def _serve() -> None:
+    """From the first trace on, look whether a tensor stands for one: until then nobody pays."""
+    usual = SERVING[0]
+
+    def dispatch(op: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if any(map(_is_traced, args)) or any(map(_is_traced, kwargs.values())):
+            return _through(op, args, kwargs)
+        return usual(op, types, args, kwargs)
+
+    serve_by(dispatch)
+
+
+def _is_traced(a: Any) -> bool:
+    if isinstance(a, (list, tuple)):
+        return any(map(_is_traced, a))
+    return isinstance(a, Tensor) and "_inner" in a.__dict__
+
+
+def _through(op: Any, args: Any, kwargs: Any) -> Any:
+    numbers = pytree.tree_map_only(Tensor, numbers_of, (args, kwargs))
+    out = op(*numbers[0], **numbers[1])
+    return return_and_correct_aliasing(
+        op, args, kwargs, pytree.tree_map_only(torch.Tensor, traced, out)
+    )
+
+
+def numbers_of(t: Tensor) -> torch.Tensor:
+    """The plain tensor in the memory of one of ours, the same one while that has the same array.
+
+    **Raises:** `NoRuleError` for a structured array, which has no such memory.
+    """
+    inner = t.__dict__.get("_inner")
+    if inner is not None:
+        return inner
+    payload = t.payload
+    if not isinstance(payload, jax.Array):
+        raise NoRuleError(
+            message(
+                f"torch cannot trace a tensor over a {type(payload).__name__}.",
+                hint="`tjt.as_jax(torch.export.export(module, ...))` or `tjt.as_jax(module)`, and "
+                "`jax.jit`: the structured array is an argument there.",
+            )
+        )
+    kept = t.__dict__.get("_plain")
+    if kept is None or kept[0] is not payload:
+        t._plain = kept = (payload, plain(payload, copy=False))
+    return kept[1]
+
+
+def made_of(numbers: torch.Tensor, size: Any, stride: Any) -> Tensor:
+    """A tensor of ours of what torch gives: of a fake one while it traces, else of its numbers."""
+    if type(numbers) is not torch.Tensor:  # fake, functional or a proxy
+        return traced(numbers, size, stride)
+    order = sorted(range(numbers.ndim), key=lambda d: (-numbers.stride(d), d))
+    back = sorted(range(len(order)), key=order.__getitem__)
+    rows = numbers.permute(order)
+    exact = jax_dtype(numbers.dtype) == exact_dtype(numbers.dtype)
+    t = tensor(shared(rows.contiguous()) if exact else copied(rows))
+    return t if back == order == sorted(order) else t.permute(back)
