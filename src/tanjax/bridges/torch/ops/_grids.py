@@ -28,10 +28,9 @@ def _unnormalized(x: Array, size: int, align_corners: bool) -> Array:
 
 
 def _reflected(x: Array, size: int, align_corners: bool) -> Array:
-    low, high = (0, 2 * (size - 1)) if align_corners else (-1, 2 * size - 1)
-    if low == high:
+    low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
+    if span == 0:
         return jnp.zeros_like(x)
-    low, span = low / 2, (high - low) / 2
     away = jnp.abs(x - low)
     flips = jnp.floor(away / span)
     rest = away - flips * span

@@ -15,7 +15,7 @@ from jax import lax
 
 from .._promotion import category
 from .._registry import implements
-from ._support import Array, integers, product, pullback, repeated, require, transposed
+from ._support import Array, integers, product, pullback, repeated, require, transposed, wide
 
 aten = torch.ops.aten
 Ints = int | Sequence[int]
@@ -149,13 +149,15 @@ def _average(
 ) -> Array:
     require(divisor_override != 0, "divisor must be not zero")
     frame, counts = _frame(self, n, kernel_size, stride, padding, 1, ceil_mode)
-    total = lax.reduce_window(self, np.zeros((), self.dtype), lax.add, **frame)  # 0 is known: a sum
+    x = wide(self)
+    total = lax.reduce_window(x, np.zeros((), x.dtype), lax.add, **frame)  # 0 is known: a sum
     divisor: Any = divisor_override
     if divisor is None:
         divisor = _divisor(self.shape[-n:], counts, frame, repeated(padding, n), count_include_pad)
     if category(self.dtype) < 2:
-        return total // jnp.asarray(divisor, self.dtype)
-    return total / jnp.asarray(divisor, self.dtype)
+        whole = jnp.broadcast_to(jnp.asarray(divisor, x.dtype), total.shape)
+        return lax.div(total, whole)  # towards zero, as torch divides here
+    return (total / jnp.asarray(divisor, x.dtype)).astype(self.dtype)
 
 
 def _divisor(
@@ -182,22 +184,56 @@ def _average_backward(n: int, grad_output: Array, self: Array, *window: Any) -> 
     return pullback(lambda x: function(x, *window), (self,), grad_output)[0]
 
 
+def _adaptive_max(n: int, self: Array, output_size: Ints) -> tuple[Array, Array]:
+    require(self.ndim in (n + 1, n + 2), f"adaptive_max_pool{n}d: input {list(self.shape)}")
+    sizes, counts = self.shape[-n:], repeated(output_size, n)
+    require(product(self.shape[1:]) > 0, f"adaptive_max_pool{n}d: input {list(self.shape)}")
+    places, valid = np.zeros((), np.int32), np.ones((), bool)
+    for size, count in zip(sizes, counts, strict=True):
+        start, end = _adaptive_bounds(size, count)
+        taps = np.arange(int((end - start).max(initial=0)))
+        at = start[:, None] + taps
+        # Grows by the windows of an axis and their taps: (o1, k1, o2, k2, ...).
+        places = places[..., None, None] * size + np.minimum(at, size - 1)
+        valid = valid[..., None, None] & (at < end[:, None])
+    order = (*range(0, 2 * n, 2), *range(1, 2 * n, 2))
+    flat = product(places.shape[1::2])
+    places = places.transpose(order).reshape(*counts, flat)
+    valid = valid.transpose(order).reshape(*counts, flat)
+    x = self.reshape(*self.shape[:-n], -1)[..., places]
+    x = jnp.where(valid, x, _lowest(self.dtype))
+    nan = valid & (x != x)
+    # The first of equal ones, but the last NaN: so torch's loop has it.
+    last_nan = flat - 1 - jnp.argmax(jnp.flip(nan, -1), -1)
+    first = jnp.argmax(jnp.where(nan, _lowest(self.dtype), x), -1)
+    tap = jnp.where(jnp.any(nan, -1), last_nan, first)[..., None]
+    values = jnp.take_along_axis(x, tap, -1)[..., 0]
+    indices = jnp.take_along_axis(jnp.broadcast_to(places, x.shape), tap, -1)[..., 0]
+    return values, integers(indices)
+
+
+def _adaptive_bounds(size: int, count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Where the windows begin and end that cut an axis into a number of parts."""
+    at = np.arange(count)
+    return at * size // max(count, 1), -(-(at + 1) * size // max(count, 1))
+
+
 def _adaptive(n: int, self: Array, output_size: Ints) -> Array:
     require(self.ndim in (n + 1, n + 2), f"adaptive_avg_pool{n}d: input {list(self.shape)}")
     require(category(self.dtype) >= 2, "adaptive_avg_pool: only for floating numbers")
+    x = wide(self)
     for k, count in enumerate(repeated(output_size, n)):
-        axis = self.ndim - n + k
-        size = self.shape[axis]
+        axis = x.ndim - n + k
+        size = x.shape[axis]
         if count and size % count == 0:
-            split = (*self.shape[:axis], count, size // count, *self.shape[axis + 1 :])
-            self = jnp.mean(self.reshape(split), axis + 1)
+            split = (*x.shape[:axis], count, size // count, *x.shape[axis + 1 :])
+            x = jnp.mean(x.reshape(split), axis + 1)
             continue
-        start = np.arange(count) * size // max(count, 1)
-        end = -(-(np.arange(count) + 1) * size // max(count, 1))
+        start, end = _adaptive_bounds(size, count)
         inside = (np.arange(size) >= start[:, None]) & (np.arange(size) < end[:, None])
-        weights = jnp.asarray(inside / inside.sum(1, keepdims=True), self.dtype)
-        self = jnp.moveaxis(jnp.tensordot(self, weights, ((axis,), (1,))), -1, axis)
-    return self
+        weights = jnp.asarray(inside / inside.sum(1, keepdims=True), x.dtype)
+        x = jnp.moveaxis(jnp.tensordot(x, weights, ((axis,), (1,))), -1, axis)
+    return x.astype(self.dtype)
 
 
 def _adaptive_backward(n: int, grad_output: Array, self: Array) -> Array:
@@ -215,6 +251,7 @@ for _n in (2, 3):
     _register(
         getattr(aten, f"adaptive_max_pool{_n}d_backward").default, _adaptive_max_pool_backward, _n
     )
+    _register(getattr(aten, f"adaptive_max_pool{_n}d").default, _adaptive_max, _n)
     _register(getattr(aten, f"avg_pool{_n}d").default, _average, _n)
     _register(getattr(aten, f"avg_pool{_n}d_backward").default, _average_backward, _n)
     _register(getattr(aten, f"_adaptive_avg_pool{_n}d").default, _adaptive, _n)
