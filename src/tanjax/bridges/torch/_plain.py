@@ -30,7 +30,7 @@ def copied(t: torch.Tensor) -> jax.Array:
     numbers = t.detach().resolve_conj().resolve_neg()
     if t.dtype is torch.bfloat16 or exact_dtype(t.dtype).kind == "V":
         raw = numbers.contiguous().view(_bits(t.element_size())).numpy()
-        return jnp.array(raw.view(exact_dtype(t.dtype)))
+        return jnp.asarray(np.array(raw.view(exact_dtype(t.dtype))))
     values = numbers.numpy()
     if wanted != values.dtype and values.size:
         limits = np.iinfo(wanted)
@@ -42,7 +42,8 @@ def copied(t: torch.Tensor) -> jax.Array:
                     hint='`jax.config.update("jax_enable_x64", True)` keeps all 64 bits.',
                 )
             )
-    return jnp.array(values, wanted)
+    # NumPy's copy is made now; JAX's own reads the memory later, when torch may have written it.
+    return jnp.asarray(np.array(values, wanted))
 
 
 def array_of(x: Any) -> Any:
@@ -54,7 +55,7 @@ def array_of(x: Any) -> Any:
     if isinstance(x, jax.Array) or is_structured(x):
         return x
     if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind == "V":
-        return jnp.asarray(x)
+        return jnp.asarray(np.array(x))
     if isinstance(x, (np.ndarray, np.generic, bool, int, float, complex, list, tuple)):
         return copied(torch.as_tensor(x))
     raise TensorError(

@@ -89,7 +89,9 @@ def _view(
         if storage is parent and packet not in (aten._conj, aten._neg_view):
             view.storage = view  # rows of a memory are rows of this view of it
         return view
-    if storage not in (None, parent) and not is_distinct(here):  # what is written is in the memory itself
+    if storage not in (None, parent) and not is_distinct(
+        here
+    ):  # what is written is in the memory itself
         return strided(storage, shape)
     view = View(parent, *_ways(op, here, shape, given), storage)
     view.depth = 1 + parent.depth

@@ -30,6 +30,10 @@ from ._views import Root
 _UNSAID = {torch.ops.aten.native_batch_norm.default: ("running_mean", "running_var")}
 
 
+# Said to be written, and left as they are.
+_LEFT = {torch.ops.aten._fused_adagrad_.default: ("state_steps",)}
+
+
 def written_by(op: OpOverload) -> tuple[str, ...]:
     """The names of the arguments that an operation writes into."""
     named = (a.name for a in op._schema.arguments if a.alias_info and a.alias_info.is_write)
@@ -69,7 +73,8 @@ class _Writing:
 
     def __call__(self, structured: bool, args: Any, kwargs: Any) -> Any:
         given = dict(zip(self.names, args, strict=False)) | kwargs
-        targets = [given.get(name) for name in self.written]
+        left = _LEFT.get(self.op, ())
+        targets = [None if name in left else given.get(name) for name in self.written]
         inputs = {n: v for n, v in kwargs.items() if n not in self.written} if self.out else kwargs
         if self.makes:  # numbers from nothing, in the dtype of where they go
             inputs = {**inputs, "dtype": targets[0].dtype}
