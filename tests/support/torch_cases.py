@@ -76,6 +76,11 @@ def plain(t):
     return t.detach().clone().requires_grad_(t.requires_grad)
 
 
+def ours(t):
+    """A leaf of ours with the same numbers."""
+    return tjt.from_torch(t.detach()).requires_grad_(t.requires_grad)
+
+
 def wide(t):
     """The same numbers with twice the bits."""
     dtype = WIDER.get(t.dtype, t.dtype)
@@ -207,7 +212,7 @@ def check(call, sample, process=None, backward=False, values=True, seed=0):
     except Exception:
         return None
     seeded(seed)
-    ours = Run(call, tjt.from_torch, sample, process)
+    found = Run(call, ours, sample, process)
     wider = []
 
     def exact():
@@ -218,15 +223,15 @@ def check(call, sample, process=None, backward=False, values=True, seed=0):
                 wider.append(None)
         return wider[0]
 
-    _compare_results(ours.out, theirs.out, exact, values)
+    _compare_results(found.out, theirs.out, exact, values)
     results = differentiable(theirs.out)
-    if backward and results and not len(differentiable(ours.out)) == len(results):
+    if backward and results and not len(differentiable(found.out)) == len(results):
         raise Mismatch(
-            CUT, f"{len(differentiable(ours.out))} results carry a gradient, torch's {len(results)}"
+            CUT, f"{len(differentiable(found.out))} results carry a gradient, torch's {len(results)}"
         )
     if backward and results and values:
         cts = cotangents(results, seed)
-        _compare_gradients(ours, theirs, exact, cts)
+        _compare_gradients(found, theirs, exact, cts)
     return RIGHT
 
 
@@ -282,7 +287,7 @@ def check_error(call, sample):
     else:
         return None
     try:
-        Run(call, tjt.from_torch, sample)
+        Run(call, ours, sample)
     except Mismatch:
         raise
     except Exception:

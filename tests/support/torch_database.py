@@ -103,8 +103,12 @@ def group_of(op):
     if {op.aten_name, op.name} & core_names():
         return CORE
     names = {_functional_name(r) for r in reached(op) if r.namespace == "aten"} - set(_NEUTRAL)
-    lowered = {r.overloadpacket.__name__ for r in torch._decomp.core_aten_decompositions()}
-    return REACH if names and names <= core_names() | lowered else MORE
+    return REACH if names and names <= core_names() | _lowered() else MORE
+
+
+@functools.cache
+def _lowered():
+    return {op.overloadpacket.__name__ for op in torch._decomp.core_aten_decompositions()}
 
 
 def _functional_name(op):

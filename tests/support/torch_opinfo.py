@@ -190,7 +190,9 @@ def _work(args):
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what torch prints does not mix with the answers
     for line in sys.stdin:
-        found = Measured(ops[int(line)], args.samples, args.seed, args.limit).run()
+        op, found = ops[int(line)], {}
+        if not args.group or group_of(op) in args.group.split(","):
+            found = Measured(op, args.samples, args.seed, args.limit).run()
         answers.write(json.dumps(found) + "\n")
         answers.flush()
 
@@ -199,6 +201,7 @@ class _Worker:
     def __init__(self, args):
         command = [sys.executable, __file__, "--worker", "--samples", args.samples]
         command += ["--seed", args.seed, "--limit", args.limit]
+        command += ["--group", args.group]
         self.process = subprocess.Popen(
             [str(c) for c in command],
             stdin=subprocess.PIPE,
@@ -212,7 +215,6 @@ class _Worker:
         """The answer, or `None` where the worker hangs or died."""
         self.process.stdin.write(f"{n}\n")
         self.process.stdin.flush()
-        self.done += 1
         if not select.select([self.process.stdout], [], [], limit)[0]:
             return None
         line = self.process.stdout.readline()
@@ -227,8 +229,6 @@ def measure(args):
     """Run the chosen operations. **Returns:** the results as they are written."""
     ops, worker, found = database(), None, []
     chosen = [n for n, op in enumerate(ops) if not args.only or op.name in args.only.split(",")]
-    if args.group:
-        chosen = [n for n in chosen if group_of(ops[n]) in args.group.split(",")]
     for n in chosen:
         worker = worker or _Worker(args)
         answer = worker.ask(n, 3 * args.limit + 30)
@@ -241,6 +241,9 @@ def measure(args):
                 "counts": {"process": {"too slow": 1}},
                 "wrong": [["process", -1, "too slow", words]],
             }
+        if not answer:
+            continue
+        worker.done += 1
         found.append(answer)
         if args.verbose:
             print(

@@ -10,6 +10,9 @@ from torch.utils.checkpoint import checkpoint
 
 from tanjax.bridges import torch as tjt
 
+# Torch compiles its formulas for forward mode with a tool that it has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
+
 DATA = torch.linspace(-1.3, 1.7, 12, dtype=torch.float64).reshape(3, 4).sin() + 0.1
 SQUARE = DATA[:, :3]
 KERNEL = torch.tensor([[[0.3, -0.7]]], dtype=torch.float64)
@@ -67,18 +70,22 @@ FUNCTIONS = {
 every = pytest.mark.parametrize("name", FUNCTIONS)
 
 
-def ours(**kwargs):
-    return tjt.from_torch(DATA.clone().requires_grad_(**kwargs) if kwargs else DATA)
+def ours(requires_grad=False):
+    return tjt.from_torch(DATA).requires_grad_(requires_grad)
 
 
 def same(a, b):
     torch.testing.assert_close(tjt.to_torch(a.detach()), b.detach(), rtol=1e-9, atol=1e-11)
 
 
+def on_plain(f):
+    """A function of ours between plain tensors: the only ones that `gradcheck` perturbs."""
+    return lambda x: tjt.to_torch(f(tjt.from_torch(x)))
+
+
 @every
 def test_gradients_of_second_order_agree_with_differences(name):
-    f = FUNCTIONS[name]
-    x = ours(requires_grad=True)
+    f, x = on_plain(FUNCTIONS[name]), DATA.clone().requires_grad_()
     assert torch.autograd.gradcheck(f, (x,), fast_mode=True)
     assert torch.autograd.gradgradcheck(f, (x,), fast_mode=True)
 
@@ -133,7 +140,9 @@ def leaves():
 
 def both():
     """Weights and data on plain torch, and on ours."""
-    return leaves(), tuple(tjt.from_torch(t) for t in leaves())
+    return leaves(), tuple(
+        tjt.from_torch(t.detach()).requires_grad_(t.requires_grad) for t in leaves()
+    )
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -221,8 +230,10 @@ def test_inference_mode():
         z = y.mul_(2)[0]
         assert y.is_inference()
         assert not y.requires_grad
-    with pytest.raises(RuntimeError, match="[Ii]nference"):
-        w * y.mT[:, :4].sum() + (w * z[0]).mul_(y.sum())
+    with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
+        (w[:, :3] * y[:, :1]).sum()
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
+        z.add_(1)
 
 
 def test_a_tensor_changed_after_it_was_saved():
@@ -247,15 +258,18 @@ def test_a_function_of_the_users():
             (x,) = ctx.saved_tensors
             return 3 * g * x * x
 
-    x = ours(requires_grad=True)
-    assert torch.autograd.gradgradcheck(Cube.apply, (x,), fast_mode=True)
+    x = DATA.clone().requires_grad_()
+    assert torch.autograd.gradgradcheck(on_plain(Cube.apply), (x,), fast_mode=True)
 
 
 def test_anomalies_are_named():
     x = ours(requires_grad=True)
-    with pytest.warns(UserWarning, match="Anomaly"), torch.autograd.detect_anomaly():
+    with torch.autograd.set_detect_anomaly(True):
         y = (x * 0).sqrt() * 0
-        with pytest.raises(RuntimeError, match="returned nan values"):
+        with (
+            pytest.warns(UserWarning, match="Error detected in SqrtBackward0"),
+            pytest.raises(RuntimeError, match="returned nan values"),
+        ):
             y.sum().backward()
 
 

@@ -7,12 +7,13 @@ try:
 except ImportError as _error:
     raise _missing("torch", "torch") from _error
 
-from . import ops as ops
+from . import _functions as _functions, nn as nn, ops as ops
 from ._as_jax import (
     PureFunction as PureFunction,
     as_jax as as_jax,
     functional_call as functional_call,
 )
+from ._callback import callback as callback
 from ._compile import backend as backend
 from ._conversions import (
     convert as convert,
@@ -29,3 +30,4 @@ from ._lift import LiftWarning as LiftWarning
 from ._plain import TensorError as TensorError
 from ._registry import implements as implements
 from ._tensor import Tensor as Tensor
+from ._wrap import make as make, wrap as wrap

@@ -27,6 +27,7 @@ from tanjax._errors import MutationError, NoRuleError, ShapeError, message
 from ._exported import exported
 from ._fx import Interpreter, on_tensors, state_of, written
 from ._keys import random_key
+from ._plain import is_tensor
 from ._tensor import Tensor
 
 Run = Callable[[dict[str, Any], Any, Any, Any], tuple[Any, dict[str, Any]]]
@@ -141,7 +142,7 @@ def functional_call(
     """
     args = args if isinstance(args, tuple) else (args,)
     kwargs = dict(kwargs or {})
-    leaves = pytree.tree_leaves((dict(params), args, kwargs))
+    leaves = pytree.tree_leaves((dict(params), args, kwargs), is_leaf=is_tensor)
     if any(isinstance(a, torch.Tensor) for a in leaves):
         return torch.func.functional_call(module, _tensors_of(params), args, kwargs)
     given = _params(module) | dict(params)
@@ -236,8 +237,11 @@ def _restored(path: str, module: torch.nn.Module, before: Any) -> list[str]:
         was, contents = old.get(name, (None, None))
         if value is was and type(value) not in (list, dict):
             continue
-        known = {id(t) for t in pytree.tree_leaves(contents)}
-        if all(id(t) in known or not isinstance(t, Tensor) for t in pytree.tree_leaves(value)):
+        known = {id(t) for t in pytree.tree_leaves(contents, is_leaf=is_tensor)}
+        if all(
+            id(t) in known or not isinstance(t, Tensor)
+            for t in pytree.tree_leaves(value, is_leaf=is_tensor)
+        ):
             continue
         kept.append(f"{path}.{name}".removeprefix("."))
         if name not in old:

@@ -13,11 +13,10 @@ import jax
 from torch._ops import OpOverload
 
 from tanjax._errors import NoRuleError
-from tanjax.arrays import Dense, densified, is_structured
 
 from ._decompositions import decomposed
 from ._kernels import Kernel
-from ._registry import Entry, dense_entry, no_rule, remembered, structured_entries
+from ._registry import Entry, dense_entry, no_rule, remembered
 
 
 @remembered
@@ -52,28 +51,3 @@ class _Decomposed:
             return self._kernel(*args, **kwargs)
         except RecursionError:  # torch defines it, in the end, by itself: its kernel is in C++
             raise no_rule(self._kernel.op) from None
-
-
-@remembered
-def structured_call_of(op: OpOverload) -> Callable[..., Any]:
-    """The operation on arrays of which some are structured."""
-    kernels = {types: Kernel(op, entry) for types, entry in structured_entries(op)}
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        arrays = [
-            a for a in (*args, *kwargs.values()) if isinstance(a, jax.Array) or is_structured(a)
-        ]
-        kernel = kernels.get(tuple(type(a) if is_structured(a) else Dense for a in arrays))
-        if kernel is not None:
-            return kernel(*args, **kwargs)
-        return call_of(op)(
-            *[_dense(op, a) for a in args], **{n: _dense(op, a) for n, a in kwargs.items()}
-        )
-
-    return call
-
-
-def _dense(op: OpOverload, a: Any) -> Any:
-    if isinstance(a, (list, tuple)):
-        return [_dense(op, x) for x in a]
-    return densified(a, str(op), "") if is_structured(a) else a

@@ -36,9 +36,7 @@ from ._dtypes import DtypeError, exact_dtype, torch_dtype
 from ._fx import Interpreter, is_pure
 from ._keys import random_key
 from ._registry import no_rule
-
-aten = torch.ops.aten
-_SAME = (aten.detach.default, aten.alias.default)
+from ._results import Results
 
 
 def backend(
@@ -65,38 +63,30 @@ def compiled(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) 
 
 class _Compiled:
     def __init__(self, module: torch.fx.GraphModule) -> None:
-        self.run = Interpreter(module).run
+        self.interpreter = Interpreter(module)
         nodes = list(module.graph.nodes)
         _check(nodes)
-        inputs = [n for n in nodes if n.op == "placeholder"]
-        self.arrays = [n for n, x in enumerate(inputs) if _is_tensor(x)]
-        self.numbers = [n for n, x in enumerate(inputs) if not _is_tensor(x)]
-        self.outputs = list(nodes[-1].args[0])
+        self._inputs = [n for n in nodes if n.op == "placeholder"]
+        self._is_array = [_is_tensor(x) for x in self._inputs]
+        self.arrays = [x for x in self._inputs if _is_tensor(x)]
+        self.numbers = [x for x in self._inputs if not _is_tensor(x)]
+        self.results = Results(module.graph)
         self.random = any(_is_random(n.target) for n in nodes)
-        places = {node: n for n, node in enumerate(inputs)}
-        self._passed = {
-            n: p for n, o in enumerate(self.outputs) if (p := _source(o, places)) is not None
-        }
-        self._first = [
-            self.outputs.index(o) if isinstance(o, torch.fx.Node) else n
-            for n, o in enumerate(self.outputs)
-        ]
         self._programs: dict[Any, _Program] = {}
 
     def __call__(self, *args: Any) -> Any:
-        numbers = tuple([args[n] for n in self.numbers])
+        tensors = [a for a, is_array in zip(args, self._is_array, strict=True) if is_array]
+        numbers = ()
+        if self.numbers:
+            numbers = tuple(
+                [a for a, is_array in zip(args, self._is_array, strict=True) if not is_array]
+            )
         program = self._programs.get(numbers)
         if program is None:
             program = self._programs[numbers] = _Program(self, numbers)
-        made = program(_seed() if self.random else None, [_numpy(args[n]) for n in self.arrays])
-        for n, place in self._passed.items():
-            same = self.outputs[n].op == "placeholder"
-            made[n] = args[place] if same else args[place].detach()
-        return [made[n] for n in self._first]
-
-    def computed(self) -> list[int]:
-        """Which outputs are computed, and not an argument or an earlier output."""
-        return [n for n, first in enumerate(self._first) if n == first and n not in self._passed]
+        known = program(_seed() if self.random else None, [_numpy(t) for t in tensors])
+        known.update(zip(self._inputs, args, strict=True))
+        return self.results.given(known)
 
 
 class _Program:
@@ -104,44 +94,32 @@ class _Program:
 
     def __init__(self, owner: _Compiled, numbers: tuple[Any, ...]) -> None:
         self._owner, self._numbers = owner, numbers
-        self._computed = owner.computed()
-        self._made: list[Any] = [None] * len(owner.outputs)  # what is known while tracing
-        self._arrays: list[tuple[int, Any]] = []  # which outputs are arrays, and how they lie
+        self._known: dict[Any, Any] = {}  # what has a value while JAX traces: sizes
+        self._arrays: list[tuple[Any, Any]] = []  # what is computed, and how it lies in memory
         self._run = jax.jit(self._trace)
 
-    def __call__(self, seed: Any, arrays: list[Any]) -> list[Any]:
+    def __call__(self, seed: Any, arrays: list[Any]) -> dict[Any, Any]:
         with jax.enable_x64(True):
             results = self._run(seed, arrays)
         jax.block_until_ready(results)  # torch may write into what it has read
-        made = self._made.copy()
-        for (n, order), x in zip(self._arrays, results, strict=True):
-            made[n] = as_torch(x) if order is None else _laid(as_torch(x), order)
-        return made
+        known = self._known.copy()
+        for (node, order), x in zip(self._arrays, results, strict=True):
+            known[node] = as_torch(x) if order is None else _laid(as_torch(x), order)
+        return known
 
     def _trace(self, seed: Any, arrays: list[Any]) -> list[Any]:
         owner = self._owner
-        args: list[Any] = [None] * (len(arrays) + len(self._numbers))
-        for places, values in ((owner.arrays, arrays), (owner.numbers, self._numbers)):
-            for n, x in zip(places, values, strict=True):
-                args[n] = x
+        given = dict(zip(owner.arrays, arrays, strict=True))
+        given |= zip(owner.numbers, self._numbers, strict=True)
+        wanted = {*owner.results.computed, *owner.results.sizes}
         with contextlib.nullcontext() if seed is None else random_key(jax.random.key(seed)):
-            out = owner.run(*args, enable_io_processing=False)
-        results, self._arrays = [], []
-        for n in self._computed:
-            if isinstance(out[n], jax.Array):
-                _check_result(owner.outputs[n], out[n])
-                self._arrays.append((n, _order(owner.outputs[n])))
-                results.append(out[n])
-            else:
-                self._made[n] = out[n]
-        return results
-
-
-def _source(node: Any, places: dict[Any, int]) -> int | None:
-    """The number of the argument that a result is; `None` for one that is computed."""
-    while isinstance(node, torch.fx.Node) and node.target in _SAME:
-        node = node.args[0]
-    return places.get(node) if isinstance(node, torch.fx.Node) else None
+            found = owner.interpreter.values(given, wanted)
+        self._known = {n: x for n, x in found.items() if not isinstance(x, jax.Array)}
+        computed = [n for n in owner.results.computed if n not in self._known]
+        for node in computed:
+            _check_result(node, found[node])
+        self._arrays = [(node, _order(node)) for node in computed]
+        return [found[node] for node in computed]
 
 
 def _is_tensor(node: torch.fx.Node) -> bool:

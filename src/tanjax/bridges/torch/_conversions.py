@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from tanjax._errors import message
 
-from ._plain import TensorError, array_of, copied, plain, shared
+from ._plain import TensorError, array_of, copied, is_tensor, plain, shared
 from ._tensor import Tensor, tensor
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ def convert(what: T) -> T:
         return known[id(t)][1]
 
     if not isinstance(what, nn.Module):
-        return pytree.tree_map_only(torch.Tensor, leaf, what)
+        return pytree.tree_map_only(torch.Tensor, leaf, what, is_leaf=is_tensor)
     for module in what.modules():
         for held in (module._parameters, module._buffers):
             for name, t in list(held.items()):

@@ -17,7 +17,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ._lift import quietly
-from ._plain import copied
+from ._plain import copied, is_tensor
 from ._registry import Entry
 from ._tensor import Tensor, tensor, unwrapped
 
@@ -66,7 +66,7 @@ class ours(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        return torch.utils._pytree.tree_map_only(torch.Tensor, _as_ours, out)
+        return torch.utils._pytree.tree_map_only(torch.Tensor, _as_ours, out, is_leaf=is_tensor)
 
 
 def _as_ours(t: torch.Tensor) -> torch.Tensor:

@@ -22,29 +22,41 @@ from torch._ops import OpOverload
 
 from tanjax._errors import NoRuleError, message
 
-from ._calls import call_of, structured_call_of
+from ._calls import call_of
 from ._decompositions import is_composite
 from ._lift import named_payloads, payloads
 from ._registry import dense_entry, remembered
-from ._tensor import StructuredTensor, serve_by, wrapped
-from ._viewing import new_empty_strided, viewing
-from ._writing import writing, written_by
+from ._structured import structured_call_of
+from ._tensor import InnerTensor, QuantityTensor, StructuredTensor, serve_by, wrapped
+from ._viewing import new_empty_strided, viewing, viewing_in_place
+from ._writing import one_by_one, writing, written_by
 
 Plan = Callable[..., Any]
+_STRUCTURED = {StructuredTensor, QuantityTensor, InnerTensor}
 _REFUSED = tuple(getattr(torch.ops.aten, n) for n in ("resize_", "resize_as_", "set_"))
+
+_QUESTIONS = {  # which forward mode asks before it gives a tensor a tangent
+    torch.ops.aten.is_same_size: lambda a, b: a.shape == b.shape,
+    torch.ops.aten._has_same_storage_numel: lambda a, b: a.numel() == b.numel(),
+}
 
 
 @serve_by
 def dispatch(op: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
     """Answer a call of torch's dispatcher."""
-    return plan_of(op)(StructuredTensor in types, args, kwargs)
+    return plan_of(op)(not _STRUCTURED.isdisjoint(types), args, kwargs)
 
 
 @remembered
 def plan_of(op: OpOverload) -> Plan:
     """How an overload runs, from its schema."""
-    if torch.Tag.inplace_view in op.tags or op.overloadpacket in _REFUSED:
+    if op.overloadpacket in _REFUSED:
         return _refused(op)
+    if torch.Tag.inplace_view in op.tags:
+        return viewing_in_place(op)
+    if op.overloadpacket in _QUESTIONS:
+        answer = _QUESTIONS[op.overloadpacket]
+        return lambda structured, args, kwargs: answer(*args)
     if op.overloadpacket is torch.ops.aten.new_empty_strided:
         return new_empty_strided
     if dense_entry(op) is None and is_composite(op):
@@ -59,8 +71,12 @@ def _functional(op: OpOverload) -> Plan:
     asks_layout = entry is not None and entry.layout
 
     def run(structured: bool, args: Any, kwargs: Any) -> Any:
+        if structured and op._opname.startswith("_foreach"):
+            return one_by_one(op, args, kwargs)
+        if "device" in kwargs and _is_meta(kwargs["device"]):
+            return op(*_in_meta(args), **_in_meta(kwargs))
         call = structured_call_of(op) if structured else call_of(op)
-        if asks_layout:
+        if asks_layout and not structured:
             kwargs = {**kwargs, "contiguous": args[0].is_contiguous()}
         out = call(*payloads(args), **named_payloads(kwargs))
         if count > 1 and len(out) != count:  # torch would read what is not there
@@ -68,6 +84,19 @@ def _functional(op: OpOverload) -> Plan:
         return wrapped(out)
 
     return run
+
+
+def _is_meta(device: Any) -> bool:
+    return device is not None and torch.device(device).type == "meta"
+
+
+def _in_meta(tree: Any) -> Any:
+    """Tensors with sizes and strides, and no numbers: what torch asks for when it compares two."""
+
+    def sizes_of(t: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
+
+    return torch.utils._pytree.tree_map_only(torch.Tensor, sizes_of, tree)
 
 
 def _refused(op: OpOverload) -> Plan:

@@ -17,6 +17,7 @@ _BY_NAME = {
     "normal_": aten.normal_functional.default,
     "bernoulli_.float": aten.bernoulli.p,
     "copy_": aten.copy.default,
+    "transpose_": aten.transpose.int,
 }
 
 

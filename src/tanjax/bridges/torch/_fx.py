@@ -31,9 +31,10 @@ from torch.utils import _pytree as pytree
 from tanjax._errors import MutationError, ShapeError, message
 from tanjax.arrays import is_structured, shape as shape_of
 
-from ._calls import call_of, structured_call_of
+from ._calls import call_of
 from ._dtypes import exact_dtype
-from ._plain import copied
+from ._plain import copied, is_tensor
+from ._structured import structured_call_of
 from ._tensor import Tensor
 from ._tracing import as_arrays, as_tensors, purely, without_gradient
 
@@ -116,6 +117,15 @@ class Interpreter(torch.fx.Interpreter):
             return inspect.signature(self.module.forward).bind(*args, **kwargs).args
         return flattened(info.in_spec, args, kwargs)
 
+    def values(self, given: Mapping[torch.fx.Node, Any], wanted: Any) -> dict[torch.fx.Node, Any]:
+        """The values of some nodes, from those of the placeholders."""
+        env = dict(given)
+        for node in self.graph.nodes:
+            if node.op in ("call_function", "get_attr"):
+                self.env = env
+                env[node] = self.run_node(node)
+        return {node: env[node] for node in wanted}
+
     def fetch_attr(self, target: str) -> Any:
         """A parameter, buffer or constant of the module as an array."""
         if target in self._given:
@@ -189,7 +199,7 @@ def on_tensors(
 
 
 def _payloads(tree: Any) -> list[tuple[str, Any]]:
-    leaves, _ = pytree.tree_flatten_with_path(tree)
+    leaves, _ = pytree.tree_flatten_with_path(tree, is_leaf=is_tensor)
     return [(pytree.keystr(path), t.payload) for path, t in leaves if isinstance(t, Tensor)]
 
 

@@ -10,7 +10,8 @@ become arrays with weak types inside, and no weak type comes out: torch has none
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -24,6 +25,7 @@ from ._keys import drawn_key, next_key
 from ._registry import Entry
 from ._static import frozen, thawed
 
+_default = torch.get_default_dtype  # what integers become: another one, another function
 _HOLE = object()  # in a key: here goes an argument that is traced
 _NUMBERS = (float, int, complex)
 
@@ -56,9 +58,9 @@ class Kernel:
         if kwargs:
             named = self._named
             pairs = sorted(kwargs.items())
-            key = key, tuple([(n, _sorted(a, named[n], dynamic)) for n, a in pairs])
+            key = key, tuple([(n, _sorted(a, named[n], dynamic)) for n, a in pairs]), _default()
         else:
-            key = key, ()
+            key = key, (), _default()
         if self._random:
             dynamic.append(next_key(_generator((*args, *kwargs.values()))))
         run = self._compiled.get(key)
@@ -66,22 +68,24 @@ class Kernel:
             run = self._compiled[key] = self._compile(*key)
         return run(*dynamic)
 
-    def _compile(self, positional: Any, named: Any) -> Callable[..., Any]:
+    def _compile(self, positional: Any, named: Any, default: torch.dtype) -> Callable[..., Any]:
         def run(*dynamic: Any) -> Any:
             given = iter(dynamic[: len(dynamic) - self._random])
             args = [next(given) if a is _HOLE else thawed(a) for a in positional]
             kwargs = {n: next(given) if a is _HOLE else thawed(a) for n, a in named}
-            if not self._random:
-                return settled(self.entry.function(*args, **kwargs))
-            with drawn_key(dynamic[-1]):
-                return settled(self.entry.function(*args, **kwargs))
+            with _promotion_of_torch():
+                if not self._random:
+                    return settled(self.entry.function(*args, **kwargs))
+                with drawn_key(dynamic[-1]):
+                    return settled(self.entry.function(*args, **kwargs))
 
         run.__name__ = run.__qualname__ = str(self.op)
         return jax.jit(run, inline=True)
 
     def _eagerly(self, args: Any, kwargs: Any) -> Any:
         try:
-            return settled(self.entry.function(*args, **kwargs))
+            with _promotion_of_torch():
+                return settled(self.entry.function(*args, **kwargs))
         except jax.errors.ConcretizationTypeError as error:
             raise NoRuleError(
                 message(
@@ -102,6 +106,13 @@ def _sorted(a: Any, kind: str, dynamic: list[Any]) -> Any:
         return frozen(a)
     dynamic.append(a)
     return _HOLE
+
+
+@contextlib.contextmanager
+def _promotion_of_torch() -> Iterator[None]:
+    """Entries promote by torch's rules, however strict JAX is set up to be."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
 
 
 def _generator(args: Any) -> torch.Generator | None:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 
 from tanjax._errors import message
 from tanjax.arrays import is_structured
@@ -19,6 +20,11 @@ class TensorError(RuntimeError):
     """A tensor that is used or written as ours cannot be."""
 
 
+def is_tensor(x: Any) -> bool:
+    """Whether a value is a tensor: the leaves of trees, also where torch sees a tree in one."""
+    return isinstance(x, torch.Tensor)
+
+
 def copied(t: torch.Tensor) -> jax.Array:
     """The numbers of a plain tensor as an array of its own.
 
@@ -27,7 +33,7 @@ def copied(t: torch.Tensor) -> jax.Array:
     """
     check_plain(t)
     wanted = jax_dtype(t.dtype)
-    numbers = t.detach().resolve_conj().resolve_neg()
+    numbers = _constant(t).detach().resolve_conj().resolve_neg()
     if t.dtype is torch.bfloat16 or exact_dtype(t.dtype).kind == "V":
         raw = numbers.contiguous().view(_bits(t.element_size())).numpy()
         return jnp.asarray(np.array(raw.view(exact_dtype(t.dtype))))
@@ -65,6 +71,26 @@ def array_of(x: Any) -> Any:
             hint="`tjt.from_torch(t)` for a tensor of torch.",
         )
     )
+
+
+def _constant(t: torch.Tensor) -> torch.Tensor:
+    """The tensor inside of what `torch.func` wraps.
+
+    **Raises:** `TensorError` where a batch or a tangent would be lost.
+    """
+    functorch = torch._C._functorch
+    tangent = forward_ad._current_level >= 0 and forward_ad.unpack_dual(t).tangent is not None
+    while functorch.is_functorch_wrapped_tensor(t) and not functorch.is_batchedtensor(t):
+        t = functorch.get_unwrapped(t)
+    if tangent or functorch.is_batchedtensor(t):
+        raise TensorError(
+            message(
+                "a plain tensor with a tangent, or under `torch.func.vmap`, cannot become ours.",
+                f"got: {'a dual tensor' if tangent else 'a batch'} of {t.dtype}",
+                hint="`tjt.from_torch(t)` before the transformation.",
+            )
+        )
+    return t
 
 
 def shared(t: torch.Tensor) -> jax.Array:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import torch
+
+from tanjax.arrays import is_structured
 
 
 def frozen(a: Any) -> Any:
@@ -22,3 +26,38 @@ def thawed(a: Any) -> Any:
         typed = len(a) == 2 and isinstance(a[0], type)
         return a[1] if typed else [thawed(x) for x in a]
     return a
+
+
+class Arguments:
+    """The arguments of a call as a key: its tree, and the leaves that are no operands."""
+
+    def __init__(self, leaves: Any, tree: Any) -> None:
+        self.leaves, self.tree = leaves, tree
+        self.key = tuple([_hashable(x) for x in leaves]), tree
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Arguments and self.key == other.key
+
+    def fill(self, payloads: Any) -> Any:
+        """The arguments, with payloads where tensors were."""
+        rest = iter(payloads)
+        return jax.tree.unflatten(self.tree, [next(rest) if x is HOLE else x for x in self.leaves])
+
+
+HOLE = object()
+
+
+def _hashable(x: Any) -> Any:
+    if isinstance(x, slice):  # cannot be hashed before Python 3.12
+        return slice, _hashable(x.start), _hashable(x.stop), _hashable(x.step)
+    return (type(x), x) if isinstance(x, (bool, int, float, complex)) else x
+
+
+def cut(args: Any, kwargs: Any, is_operand: Callable[[Any], bool]) -> tuple[Arguments, list[Any]]:
+    """The operands of a call, and the rest of its arguments."""
+    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_structured)
+    operands = [x for x in leaves if is_operand(x)]
+    return Arguments([HOLE if is_operand(x) else x for x in leaves], tree), operands

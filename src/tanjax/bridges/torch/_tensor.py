@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from tanjax._errors import message
-from tanjax.arrays import densified, is_structured, shape as shape_of
+from tanjax.arrays import Unitful, densified, is_structured, shape as shape_of
 
 from ._dtypes import torch_dtype
 from ._plain import TensorError, array_of, copied, on_the_host, plain
@@ -181,7 +181,9 @@ class Tensor(torch.Tensor):
     def _parts(self) -> tuple[Any, ...]:
         """What makes an equal tensor: its memory and where it lies there, what else it carries."""
         place = self._place
-        carried = {n: a for n, a in self.__dict__.items() if n not in ("_place", "_plain")}
+        carried = {
+            n: a for n, a in self.__dict__.items() if n not in ("_place", "_plain", "_owner")
+        }
         if isinstance(place, Root) and self.is_contiguous():
             return place, None, self.requires_grad, carried
         if isinstance(place.storage, Root):
@@ -210,7 +212,59 @@ class Tensor(torch.Tensor):
 
 
 class StructuredTensor(Tensor):
-    """A tensor over an array of our types; what it is in torch is its logical matrix."""
+    """A tensor over an array of our types; what it is in torch is its logical matrix.
+
+    Operations on it are natural nodes (`_functions`). Its operators are methods of Python: those of
+    torch turn a `TypeError`, such as our `UnitError`, into "unsupported operand".
+    """
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _FUNCTIONS[0](func, types, args, kwargs or {})
+
+    @property
+    def payload(self) -> Any:
+        """The array that this tensor holds now; of a gradient, the one that `jax.grad` gives."""
+        payload = self._place.read()
+        return getattr(payload, "public", payload)
+
+
+class QuantityTensor(StructuredTensor):
+    """A tensor over a dense quantity: numbers and a unit."""
+
+
+class InnerTensor(StructuredTensor):
+    """A structured tensor that `torch.func` made on its way: for it, no tree but one tensor."""
+
+
+_FUNCTIONS: list[Callable[..., Any]] = []
+
+
+def serve_functions(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function answer torch's functions for structured tensors."""
+    _FUNCTIONS[:] = [function]
+    return function
+
+
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def _operators() -> None:
+    """Operators of structured tensors, by torch's functions."""
+    pairs = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide", "pow": "pow"}
+    pairs |= {"matmul": "matmul", "floordiv": "floor_divide", "mod": "remainder"}
+    pairs |= {name: name for name in _COMPARISONS}
+    for name, function in pairs.items():
+        f = getattr(torch, function)
+        operator = lambda self, other, f=f: _FUNCTIONS[0](f, (type(self),), (self, other), {})
+        swapped = lambda self, other, f=f: _FUNCTIONS[0](f, (type(self),), (other, self), {})
+        setattr(StructuredTensor, f"__{name}__", operator)
+        if name not in _COMPARISONS:
+            setattr(StructuredTensor, f"__r{name}__", swapped)
+    StructuredTensor.__hash__ = torch.Tensor.__hash__  # type: ignore[method-assign]
+
+
+_operators()
 
 
 _DATA: Any = torch.Tensor.data
@@ -218,24 +272,30 @@ _GRAD: Any = torch.Tensor.grad
 _make = torch.Tensor._make_wrapper_subclass
 
 
-def tensor(payload: Any) -> Tensor:
-    """A tensor with a memory of its own."""
-    return _over(Root(payload))
+def tensor(payload: Any, inner: bool = False) -> Tensor:
+    """A tensor with a memory of its own; `inner`: for `torch.func`, which looks into others."""
+    return _over(Root(payload), inner)
 
 
-def _over(memory: Root) -> Tensor:
+def _over(memory: Root, inner: bool = False) -> Tensor:
     payload = memory.read()
     if isinstance(payload, jax.Array):
         made = _make(Tensor, payload.shape, dtype=torch_dtype(payload.dtype))
     else:
-        made = _make(StructuredTensor, shape_of(payload), dtype=torch_dtype(payload.dtype))
+        made = _make(_class(payload, inner), shape_of(payload), dtype=torch_dtype(payload.dtype))
     made._place = memory
     return made
 
 
+def _class(payload: Any, inner: bool = False) -> type[Tensor]:
+    if type(payload) is Unitful and not is_structured(payload.stored):
+        return QuantityTensor
+    return InnerTensor if inner else StructuredTensor
+
+
 def placed(place: Place, like: Geometry, structured: bool = False) -> Tensor:
     """A tensor that reads and writes at a place, with the sizes and strides that torch gives it."""
-    cls = StructuredTensor if structured else Tensor
+    cls = _class(place.read()) if structured else Tensor
     made = _make(cls, like.size, strides=like.stride, storage_offset=like.offset, dtype=like.dtype)
     made._place = place
     return made
@@ -264,7 +324,7 @@ def wrapped(out: Any) -> Any:
     if isinstance(out, (list, tuple)):  # also one with names, which takes no list
         found = [wrapped(x) for x in out]
         return found if isinstance(out, list) else tuple(found)
-    return tensor(out) if is_structured(out) else out
+    return tensor(out) if is_structured(out) or hasattr(out, "public") else out
 
 
 def unwrapped(out: Any) -> Any:

@@ -9,6 +9,7 @@ Sharp edges. The plain tensor is one for each array: torch takes two for two inp
 from __future__ import annotations
 
 import functools
+import weakref
 from typing import Any
 
 import jax
@@ -20,7 +21,8 @@ from tanjax._errors import NoRuleError, message
 
 from ._dtypes import exact_dtype, jax_dtype
 from ._plain import copied, plain, shared
-from ._tensor import SERVING, Tensor, serve_by, tensor
+from ._tensor import SERVING, Tensor, placed, serve_by, tensor
+from ._views import Geometry, strided
 
 
 def traced(numbers: torch.Tensor, size: Any = None, stride: Any = None) -> Tensor:
@@ -86,16 +88,37 @@ def numbers_of(t: Tensor) -> torch.Tensor:
     kept = t.__dict__.get("_plain")
     if kept is None or kept[0] is not payload:
         t._plain = kept = (payload, plain(payload, copy=False))
+        _OWNERS[kept[1].untyped_storage().data_ptr()] = t
     return kept[1]
+
+
+_OWNERS: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
 
 
 def made_of(numbers: torch.Tensor, size: Any, stride: Any) -> Tensor:
     """A tensor of ours of what torch gives: of a fake one while it traces, else of its numbers."""
     if type(numbers) is not torch.Tensor:  # fake, functional or a proxy
         return traced(numbers, size, stride)
-    order = sorted(range(numbers.ndim), key=lambda d: (-numbers.stride(d), d))
-    back = sorted(range(len(order)), key=order.__getitem__)
-    rows = numbers.permute(order)
-    exact = jax_dtype(numbers.dtype) == exact_dtype(numbers.dtype)
-    t = tensor(shared(rows.contiguous()) if exact else copied(rows))
-    return t if back == order == sorted(order) else t.permute(back)
+    like = Geometry(tuple(numbers.shape), numbers.stride(), numbers.storage_offset(), numbers.dtype)
+    owner = _OWNERS.get(numbers.untyped_storage().data_ptr())
+    if owner is not None and _has(owner, like):
+        return placed(strided(owner._place, like), like)
+    if jax_dtype(numbers.dtype) != exact_dtype(numbers.dtype):
+        return tensor(copied(numbers))
+    whole = numbers.as_strided((numbers.untyped_storage().nbytes() // numbers.itemsize,), (1,), 0)
+    rows = numbers if numbers.is_contiguous() else whole
+    made = tensor(shared(rows))
+    made._plain = made.payload, rows
+    _OWNERS[numbers.untyped_storage().data_ptr()] = made
+    if rows is numbers:
+        return made
+    view = placed(strided(made._place, like), like)
+    view._owner = made  # lives as long: other views of this memory find it
+    return view
+
+
+def _has(owner: Tensor, like: Geometry) -> bool:
+    """Whether a tensor still has the memory that torch knows, row by row."""
+    payload, rows = owner.__dict__["_plain"]
+    fits = payload is owner.payload and rows.storage_offset() == 0 and rows.is_contiguous()
+    return fits and like.dtype is rows.dtype and like.extent <= rows.numel()

@@ -35,7 +35,7 @@ from tanjax.arrays import is_structured
 from ._calls import call_of
 from ._keys import random_key
 from ._lift import quietly
-from ._plain import copied
+from ._plain import copied, is_tensor
 from ._tensor import Tensor, tensor
 from ._views import Place, Root, View
 
@@ -55,7 +55,7 @@ def purely(key: Any = None) -> Iterator[None]:
 
 def as_tensors(tree: Any) -> Any:
     """Arrays in a tree of torch as new tensors; tensors as new ones over the same array."""
-    return pytree.tree_map(_as_tensor, tree)
+    return pytree.tree_map(_as_tensor, tree, is_leaf=is_tensor)
 
 
 def _as_tensor(x: Any) -> Any:
@@ -73,7 +73,10 @@ def _as_tensor(x: Any) -> Any:
 def as_arrays(tree: Any) -> Any:
     """Tensors in a tree of torch as their payloads."""
     return pytree.tree_map_only(
-        torch.Tensor, lambda t: t.payload if isinstance(t, Tensor) else copied(t), tree
+        torch.Tensor,
+        lambda t: t.payload if isinstance(t, Tensor) else copied(t),
+        tree,
+        is_leaf=is_tensor,
     )
 
 
@@ -155,12 +158,14 @@ class _Cut(TorchDispatchMode):
             if not _has_ours((args, kwargs)):
                 return _made(op, args, kwargs)
             if torch.is_grad_enabled():
-                return pytree.tree_map_only(torch.Tensor, _as_ours, op(*args, **kwargs))
+                return pytree.tree_map_only(
+                    torch.Tensor, _as_ours, op(*args, **kwargs), is_leaf=is_tensor
+                )
             return _without_gradient(op, args, kwargs)
 
 
 def _has_ours(tree: Any) -> bool:
-    return any(isinstance(a, Tensor) for a in pytree.tree_leaves(tree))
+    return any(isinstance(a, Tensor) for a in pytree.tree_leaves(tree, is_leaf=is_tensor))
 
 
 def _as_ours(t: torch.Tensor) -> torch.Tensor:
@@ -177,10 +182,12 @@ def _made(op: Any, args: Any, kwargs: Any) -> Any:
             )
         )
     meta = "meta" in str(kwargs.get("device"))
-    if not meta and not any(isinstance(a, torch.Tensor) for a in pytree.tree_leaves(args)):
+    if not meta and not any(
+        isinstance(a, torch.Tensor) for a in pytree.tree_leaves(args, is_leaf=is_tensor)
+    ):
         with contextlib.suppress(NoRuleError):
             return as_tensors(call_of(op)(*args, **kwargs))
-    return pytree.tree_map_only(torch.Tensor, _as_ours, op(*args, **kwargs))
+    return pytree.tree_map_only(torch.Tensor, _as_ours, op(*args, **kwargs), is_leaf=is_tensor)
 
 
 def _without_gradient(op: Any, args: Any, kwargs: Any) -> Any:
@@ -190,7 +197,7 @@ def _without_gradient(op: Any, args: Any, kwargs: Any) -> Any:
     out = op(*args, **kwargs)
     for t, old in zip(targets, before, strict=True):
         t._place.write(_written(old, t.payload))
-    for t in pytree.tree_leaves(out):
+    for t in pytree.tree_leaves(out, is_leaf=is_tensor):
         if isinstance(t, torch.Tensor) and not any(t is other for other in targets):
             if op.is_view and settle is without_gradient:
                 t._place = _alias(t._place)
@@ -203,7 +210,7 @@ def _written_by(op: Any, args: Any, kwargs: Any) -> Iterator[Any]:
     given = dict(zip([a.name for a in op._schema.arguments], args, strict=False)) | kwargs
     for argument in op._schema.arguments:
         if argument.alias_info and argument.alias_info.is_write:
-            yield from pytree.tree_leaves(given.get(argument.name))
+            yield from pytree.tree_leaves(given.get(argument.name), is_leaf=is_tensor)
 
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__
@@ -217,7 +224,11 @@ def _settling() -> Callable[[Any], Any]:
             cls, args = frame.f_locals["cls"], frame.f_locals["args"]
             if cls.__module__.startswith("tanjax."):
                 return lambda out: out
-            inputs = [a.payload for a in pytree.tree_leaves(args) if isinstance(a, Tensor)]
+            inputs = [
+                a.payload
+                for a in pytree.tree_leaves(args, is_leaf=is_tensor)
+                if isinstance(a, Tensor)
+            ]
             return lambda out: _refused(cls.__qualname__, out, inputs)
         frame = frame.f_back
     return without_gradient

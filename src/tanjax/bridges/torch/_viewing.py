@@ -21,10 +21,13 @@ from torch._ops import OpOverload
 
 from tanjax._errors import AliasError, message
 
-from ._calls import call_of, structured_call_of
+from ._calls import call_of
 from ._dtypes import exact_dtype, jax_dtype
+from ._functional import functional_of
 from ._lift import named_payloads, payload_of
+from ._registry import no_rule
 from ._static import frozen
+from ._structured import structured_call_of
 from ._tensor import Tensor, geometry_of, placed, tensor
 from ._views import (
     Geometry,
@@ -70,6 +73,30 @@ def viewing(op: OpOverload) -> Callable[..., Any]:
             placed(View(base._place, *way, base._place.storage, p), s)
             for way, p, s in zip(ways, parts, shape, strict=True)
         ]
+
+    return run
+
+
+def viewing_in_place(op: OpOverload) -> Callable[..., Any]:
+    """The plan of an operation that makes a tensor a view of itself: `squeeze_`, `t_`."""
+    functional = functional_of(op)
+    if functional is None:
+        raise no_rule(op)
+    view = viewing(functional)
+
+    def run(structured: bool, args: Any, kwargs: Any) -> Any:
+        t = args[0]
+        if structured or not isinstance(t, Tensor):
+            raise AliasError(
+                message(
+                    f"{op} changes the sizes of a structured tensor or of a plain one in place.",
+                    hint="use the operation without the underscore at the end of its name.",
+                )
+            )
+        t._place = view(structured, args, kwargs)._place
+        with torch._C._DisableTorchDispatch():  # sizes and strides are in torch's C++
+            op(*args, **kwargs)
+        return t
 
     return run
 

@@ -15,13 +15,15 @@ from torch._ops import OpOverload
 
 from tanjax._errors import message
 
-from ._calls import call_of, structured_call_of
+from ._calls import call_of
 from ._decompositions import definition
 from ._dtypes import exact_dtype, torch_dtype
 from ._functional import functional_of
 from ._lift import named_payloads, payloads
 from ._plain import TensorError
 from ._registry import dense_entry, no_rule
+from ._stepping import stepped
+from ._structured import structured_call_of
 from ._tensor import Tensor, tensor, wrapped
 from ._views import Root
 
@@ -72,6 +74,8 @@ class _Writing:
         self.makes = out and "dtype" in of_functional and "dtype" not in self.names
 
     def __call__(self, structured: bool, args: Any, kwargs: Any) -> Any:
+        if structured and self.op._opname.startswith("_foreach"):
+            return one_by_one(self.op, args, kwargs)
         given = dict(zip(self.names, args, strict=False)) | kwargs
         left = _LEFT.get(self.op, ())
         targets = [None if name in left else given.get(name) for name in self.written]
@@ -79,7 +83,11 @@ class _Writing:
         if self.makes:  # numbers from nothing, in the dtype of where they go
             inputs = {**inputs, "dtype": targets[0].dtype}
         call = structured_call_of(self.functional) if structured else call_of(self.functional)
-        out = call(*payloads(args), **named_payloads(inputs))
+        if structured and len(targets) == 1 and not self.also:
+            inputs, values = named_payloads(inputs), payloads(args)
+            out = stepped(self.functional, call, targets[0], values, inputs)
+        else:
+            out = call(*payloads(args), **named_payloads(inputs))
         if self.also:  # results, then what is written
             results, new = out[: len(out) - len(targets)], out[len(out) - len(targets) :]
             self._write(targets, new)
@@ -95,6 +103,11 @@ class _Writing:
                 self._write(target, value)
             elif target is not None:
                 write(self.op, target, value)
+
+
+def one_by_one(op: OpOverload, args: Any, kwargs: Any) -> Any:
+    """An operation on lists of tensors, tensor by tensor, by torch's own definition."""
+    return op._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
 
 
 def write(op: OpOverload, target: Any, value: Any) -> None:

@@ -38,9 +38,11 @@ def threshold_backward(grad_output: jax.Array, self: jax.Array, threshold: Any) 
     return jnp.where(below, jnp.zeros((), grad_output.dtype), grad_output)
 
 
-@implements(aten.hardtanh)
+@implements(aten.hardtanh, static=("min_val", "max_val"))
 def hardtanh(self: jax.Array, min_val: Any = -1, max_val: Any = 1) -> jax.Array:
     needs("hardtanh", (1, 2), self)
+    if self.dtype.kind == "u" and min(min_val, max_val) < 0:
+        raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
     low, high = (jnp.asarray(x, self.dtype) for x in (min_val, max_val))
     return _flat_at(self, low, high)
 
@@ -180,7 +182,8 @@ def hardsigmoid_backward(grad_output: jax.Array, self: jax.Array) -> jax.Array:
 @implements(aten.hardswish)
 def hardswish(self: jax.Array) -> jax.Array:
     needs("hardswish", (2,), self)
-    return jnp.where(self <= -3, 0, jnp.where(self >= 3, self, self * (self + 3) / 6))
+    zero, six = (jnp.full((), x, self.dtype) for x in (0, 6))
+    return self * (_flat_at(self + 3, zero, six) / 6)
 
 
 @implements(aten.hardshrink)
@@ -228,7 +231,7 @@ implements(aten.silu_backward)(gradient_of(silu))
 implements(aten.mish_backward)(gradient_of(mish))
 implements(aten.softplus_backward)(gradient_of(softplus))
 implements(aten.hardswish_backward)(gradient_of(hardswish))
-implements(aten.glu_backward)(gradient_of(glu))
+implements(aten.glu_backward)(gradient_of(glu, pointwise=False))
 
 
 # From the result.

@@ -11,11 +11,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy import special
+import torch
 
-from .._promotion import category, is_number, promoted, result_dtype
+from .._promotion import category, is_number, jax_dtype, promoted, result_dtype
 from .._registry import implements
-from ._special import add_exponents, zeta
+from ._special import add_exponents, igamma, igammac, zeta
+from ._ternary import same_dtypes
 from ._tools import KINDS, aten, needs, no_meaning, number_kind, operations, prims, register
 
 Binary = Callable[[jax.Array, jax.Array], jax.Array]
@@ -144,9 +145,14 @@ def pow_(self: Any, exponent: Any) -> jax.Array:
         known = float(exponent)
         if known == 0.5:
             return jnp.sqrt(base)
+        if known == -0.5:
+            return 1 / jnp.sqrt(base)
         if known.is_integer() and abs(known) <= 4:
             return jax.lax.integer_pow(base, int(known))
-    return jnp.power(base, power)
+    if category(base.dtype) < 3:
+        return jnp.power(base, power)
+    vanishes = (base == 0) & (power.real > 0)
+    return jnp.where(vanishes, 0, jnp.power(jnp.where(vanishes, 1, base), power))
 
 
 def _is_whole(x: Any) -> bool:
@@ -155,7 +161,7 @@ def _is_whole(x: Any) -> bool:
 
 def _integer_power(base: jax.Array, power: jax.Array) -> jax.Array:
     """By squaring; to a negative power 1, -1 or 0."""
-    result = jnp.power(base, jnp.where(power < 0, 0, power) if power.dtype.kind == "i" else power)
+    result = _by_squaring(base, power if power.dtype.kind == "u" else jnp.maximum(power, 0))
     if power.dtype.kind == "u":
         return result
     odd = power % 2 != 0
@@ -166,8 +172,22 @@ def _integer_power(base: jax.Array, power: jax.Array) -> jax.Array:
 @implements(aten.float_power, static=("exponent",))
 def float_power(self: Any, exponent: Any) -> jax.Array:
     """In float64 or complex128, whatever the operands have."""
-    wide = jnp.complex128 if 3 in (number_kind(self), number_kind(exponent)) else jnp.float64
-    return jnp.power(jnp.asarray(self, wide), jnp.asarray(exponent, wide))
+    kind = max(number_kind(self), number_kind(exponent))
+    wide = jax_dtype(torch.complex128 if kind == 3 else torch.float64)
+    return pow_(jnp.asarray(self, wide), jnp.asarray(exponent, wide))
+
+
+def _by_squaring(base: jax.Array, power: jax.Array) -> jax.Array:
+    """What wraps, wraps as in torch: modulo 2 to the number of bits."""
+
+    def step(state: Any) -> Any:
+        base, power, result = state
+        factor = jnp.where(power % 2 != 0, base, jnp.ones_like(base))
+        return base * base, power // 2, result * factor
+
+    base, power = jnp.broadcast_arrays(base, power)
+    start = (base, power, jnp.ones_like(base))
+    return jax.lax.while_loop(lambda s: (s[1] != 0).any(), step, start)[2]
 
 
 # Comparisons.
@@ -193,7 +213,7 @@ register({"fmax": jnp.fmax, "fmin": jnp.fmin}, _comparison((0, 1, 2)))
 
 def _logical(name: str, function: Binary) -> Callable[..., jax.Array]:
     def entry(self: Any, other: Any) -> jax.Array:
-        return function(*(jnp.asarray(x).astype(bool) for x in (self, other)))
+        return function(*(jnp.asarray(x).astype(jnp.bool_) for x in (self, other)))
 
     return entry
 
@@ -294,8 +314,8 @@ register(
 register(
     {
         "hypot": jnp.hypot,
-        "igamma": special.gammainc,
-        "igammac": special.gammaincc,
+        "igamma": igamma,
+        "igammac": igammac,
         "logaddexp2": jnp.logaddexp2,
         "nextafter": jnp.nextafter,
     },
@@ -315,30 +335,31 @@ def logaddexp(self: Any, other: Any) -> jax.Array:
 @implements(aten.ldexp)
 def ldexp(self: Any, other: Any) -> jax.Array:
     """`self * 2**other`."""
-    self, other = promoted(self, other, floating=True)
-    return self * jnp.exp2(other)
+    return mul(self, pow_(2.0, other))
 
 
 @implements(aten.heaviside)
 def heaviside(self: jax.Array, values: jax.Array) -> jax.Array:
     """0, `values` or 1: below, at, and above 0."""
-    if self.dtype != values.dtype or category(self.dtype) == 3:
-        raise no_meaning("heaviside of tensors with different dtypes, or complex ones", self.dtype)
-    above = jnp.where(self > 0, 1, 0).astype(self.dtype)
-    return jnp.where(self == 0, values, jnp.where(jnp.isnan(self), 0, above).astype(self.dtype))
+    same_dtypes("heaviside", self, values)
+    needs("heaviside", (0, 1, 2), self)
+    zero = jnp.zeros((), self.dtype)
+    return jnp.where(self == zero, values, (self > zero).astype(self.dtype))
 
 
 @implements(aten.complex)
 def complex_(real: jax.Array, imag: jax.Array) -> jax.Array:
     needs("complex", (2,), real, imag)
-    real, imag = jnp.broadcast_arrays(*promoted(real, imag))
+    same_dtypes("complex", real, imag)
+    real, imag = jnp.broadcast_arrays(real, imag)
     return jax.lax.complex(real, imag)
 
 
 @implements(aten.polar)
 def polar(abs: jax.Array, angle: jax.Array) -> jax.Array:
     needs("polar", (2,), abs, angle)
-    abs, angle = jnp.broadcast_arrays(*promoted(abs, angle))
+    same_dtypes("polar", abs, angle)
+    abs, angle = jnp.broadcast_arrays(abs, angle)
     return jax.lax.complex(abs * jnp.cos(angle), abs * jnp.sin(angle))
 
 

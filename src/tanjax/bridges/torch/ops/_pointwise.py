@@ -16,7 +16,7 @@ from jax.scipy import special
 
 from .._promotion import category, floating
 from .._registry import implements
-from ._special import erfcx
+from ._special import digamma, erfcx
 from ._tools import aten, needs, operations, prims, register
 
 Unary = Callable[[jax.Array], jax.Array]
@@ -65,7 +65,7 @@ ANALYTIC: dict[str, Unary] = {
 
 REAL: dict[str, Unary] = {
     "deg2rad": jnp.deg2rad,
-    "digamma": special.digamma,
+    "digamma": digamma,
     "erf": special.erf,
     "erfc": special.erfc,
     "erfinv": special.erfinv,
@@ -126,7 +126,7 @@ def abs_(self: jax.Array) -> jax.Array:
     return jnp.abs(self)
 
 
-@implements(*operations("neg"), aten._neg_view)
+@implements(*operations("neg"))
 def neg(self: jax.Array) -> jax.Array:
     needs("neg", (1, 2, 3), self)
     return jnp.negative(self)
@@ -147,7 +147,7 @@ def sgn(self: jax.Array) -> jax.Array:
     if category(self.dtype) < 3:
         return sign(self)
     size = jnp.abs(self)
-    return jnp.where(size == 0, 0, self / jnp.where(size == 0, 1, size))
+    return jnp.where(size == 0, 0, self / jnp.where(size == 0, 1, size).astype(self.dtype))
 
 
 @implements(*operations("signbit"))

@@ -32,7 +32,8 @@ def counted(x: jax.Array, dtype: torch.dtype | None) -> jax.Array:
 def sum_(
     self: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> jax.Array:
-    return jnp.sum(counted(self, dtype), axis=axes_of(dim, self.ndim), keepdims=keepdim)
+    x = counted(self, dtype)
+    return jnp.sum(x, axis=axes_of(dim, self.ndim), keepdims=keepdim, dtype=x.dtype)
 
 
 @implements(aten.nansum)
@@ -65,7 +66,8 @@ def prod(
     *,
     dtype: torch.dtype | None = None,
 ) -> jax.Array:
-    return jnp.prod(counted(self, dtype), axis=axes_of(dim, self.ndim), keepdims=keepdim)
+    x = counted(self, dtype)
+    return jnp.prod(x, axis=axes_of(dim, self.ndim), keepdims=keepdim, dtype=x.dtype)
 
 
 # Extremes.
@@ -151,7 +153,7 @@ def _truth(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
 
     def entry(self: jax.Array, dim: Dims = None, keepdim: bool = False) -> jax.Array:
         axes = () if dim == [] or dim == () else axes_of(dim, self.ndim)
-        found = function(self.astype(bool), axis=axes, keepdims=keepdim)
+        found = function(self.astype(jnp.bool_), axis=axes, keepdims=keepdim)
         return found.astype(jnp.uint8) if self.dtype == jnp.uint8 else found
 
     return entry
@@ -166,7 +168,7 @@ implements(aten._is_all_true)(all_)
 
 @implements(aten.count_nonzero)
 def count_nonzero(self: jax.Array, dim: Dims = None) -> jax.Array:
-    return sum_(self.astype(bool), dim)
+    return sum_(self.astype(jnp.bool_), dim)
 
 
 @implements(aten.equal, eager=True)
@@ -228,7 +230,7 @@ def logsumexp(self: jax.Array, dim: Dims, keepdim: bool = False) -> jax.Array:
     axes = axes_of(dim, x.ndim)
     if category(x.dtype) == 3:
         most = jnp.max(x.real, axis=axes, keepdims=True, initial=-jnp.inf)
-        most = jnp.where(jnp.isfinite(most), most, 0)
+        most = jnp.where(jnp.isfinite(most), most, 0).astype(x.dtype)
         total = jnp.log(jnp.sum(jnp.exp(x - most), axis=axes, keepdims=True)) + most
         return total if keepdim else total.squeeze(axes)
     return jax.nn.logsumexp(x, axis=axes, keepdims=keepdim)
@@ -250,7 +252,7 @@ def vector_norm(
     if abs(ord) == jnp.inf or ord < 0:
         _not_empty("linalg_vector_norm", x, axes, False)
     if ord == 0:
-        return jnp.sum(x.astype(bool), axis=axes, keepdims=keepdim, dtype=x.real.dtype)
+        return jnp.sum(x.astype(jnp.bool_), axis=axes, keepdims=keepdim, dtype=x.real.dtype)
     if ord == 2:
         squares = x * x if category(x.dtype) == 2 else x.real**2 + x.imag**2
         return _root(jnp.sum(squares, axis=axes, keepdims=keepdim), 2)

@@ -18,7 +18,11 @@ def _cumulative(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     def entry(self: jax.Array, dim: int, *, dtype: torch.dtype | None = None) -> jax.Array:
         axis = axis_of(dim, self.ndim)
         x = counted(self, dtype)
-        return function(x, axis=axis) if x.ndim else x
+        if not x.ndim:
+            return x
+        if x.dtype == jnp.bool_:
+            return function(x.astype(jnp.int32), axis=axis).astype(jnp.bool_)
+        return function(x, axis=axis)
 
     return entry
 

@@ -48,9 +48,33 @@ def zeta(x: jax.Array, q: jax.Array) -> jax.Array:
         return at + below.astype(at.dtype), total + term
 
     right, head = jax.lax.while_loop(unfinished, step, (q, jnp.zeros_like(q)))
-    value = head + special.zeta(x, jnp.where(right > 0, right, 1))
+    value = head + special.zeta(x, jnp.where(right <= 0, 1, right))
     value = jnp.where((q <= 0) & ~moved, jnp.where(q == jnp.floor(q), jnp.inf, jnp.nan), value)
-    return jnp.where(x < 1, jnp.nan, jnp.where(x == 1, jnp.inf, value))
+    value = jnp.where((x == jnp.inf) & (q == 1), 1, value)
+    value = jnp.where((x == 1) | ((x == jnp.inf) & (q < 1)), jnp.inf, value)
+    return jnp.where(x < 1, jnp.nan, value)
+
+
+def digamma(x: jax.Array) -> jax.Array:
+    """At 0 infinite, by the sign of the zero."""
+    pole = jnp.copysign(jnp.asarray(jnp.inf, x.dtype), -x)
+    return jnp.where(x == 0, pole, special.digamma(jnp.where(x == 0, 1, x)))
+
+
+def igamma(a: jax.Array, x: jax.Array) -> jax.Array:
+    """The lower incomplete gamma function, 1 from `a = 0` on and 0 up to `a = inf`."""
+    return _limits(a, x, special.gammainc(a, x), 1, 0)
+
+
+def igammac(a: jax.Array, x: jax.Array) -> jax.Array:
+    """The upper incomplete gamma function."""
+    return _limits(a, x, special.gammaincc(a, x), 0, 1)
+
+
+def _limits(a: jax.Array, x: jax.Array, value: jax.Array, low: int, high: int) -> jax.Array:
+    value = jnp.where((a == 0) & (x > 0), low, value)
+    at_end = jnp.where(x == jnp.inf, jnp.nan, high)
+    return jnp.where((a == jnp.inf) & (x >= 0), at_end, value).astype(x.dtype)
 
 
 @implements(aten.polygamma)
@@ -65,7 +89,7 @@ def polygamma(n: int, self: jax.Array) -> jax.Array:
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _polygamma(n: int, x: jax.Array) -> jax.Array:
     if n == 0:
-        return special.digamma(x)
+        return digamma(x)
     if n > 1:
         return (-1) ** (n + 1) * math.factorial(n) * zeta(jnp.full_like(x, n + 1), x)
     # By reflection on the left half.

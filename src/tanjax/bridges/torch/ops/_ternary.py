@@ -19,7 +19,7 @@ def where(condition: jax.Array, self: Any, other: Any) -> jax.Array:
             f"where expected condition to be a boolean tensor, but got {condition.dtype}"
         )
     self, other = promoted(self, other)
-    return jnp.where(condition.astype(bool), self, other)
+    return jnp.where(condition.astype(jnp.bool_), self, other)
 
 
 def bounded(x: jax.Array, low: Any, high: Any) -> jax.Array:

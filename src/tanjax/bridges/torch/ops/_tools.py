@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import torch
 
 from tanjax._errors import NoRuleError, message
@@ -75,10 +76,14 @@ def axes_of(dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
     return tuple(axes) if ndim else ()
 
 
-def gradient_of(forward: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+def gradient_of(
+    forward: Callable[..., jax.Array], pointwise: bool = True
+) -> Callable[..., jax.Array]:
     """The entry of `f_backward(grad_output, self, ...)`: the pullback of `forward`."""
 
     def backward(grad_output: jax.Array, self: jax.Array, *args: Any, **kwargs: Any) -> jax.Array:
+        if pointwise:  # under torch's vmap their sizes may differ
+            grad_output, self = jnp.broadcast_arrays(grad_output, self)
         _, pullback = jax.vjp(lambda x: forward(x, *args, **kwargs), self)
         (gradient,) = pullback(grad_output.astype(self.dtype))
         return gradient

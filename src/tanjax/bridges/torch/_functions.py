@@ -1,0 +1,291 @@
+"""Torch's functions on structured tensors: each call is one natural node.
+
+Torch asks a tensor's class first (`__torch_function__`) what a function is. Here it is a JAX
+function of the payloads: for products, sums and solves the operation of tanjax itself, and for
+every other function of torch that function, run once on tensors over JAX's tracers, where
+`__torch_dispatch__` finds our operations again. Compiled, and differentiated by JAX with our rules,
+it is one node of the graph (`_natural`).
+
+What is no function of numbers (`requires_grad_`, `size`, hooks) goes to torch as it is. What writes
+in place goes to the dispatcher if no gradient flows there; otherwise it is refused.
+
+Sharp edges. A function that needs values (`nonzero`, `item`) runs without compilation. Numbers that
+are no operands of `+ - * /` are part of what is compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import torch
+from torch.nn import functional as F
+
+from tanjax import dispatch
+from tanjax._errors import NoRuleError, UnitError, message
+from tanjax.arrays import densify_mode
+
+from . import _operations as operations
+from ._decompositions import ours
+from ._keys import random_key
+from ._leaves import assembled, project_at_leaf
+from ._lift import payload_of, quietly
+from ._natural import Built, Call, apply, as_tensor, built
+from ._plain import TensorError
+from ._registry import remembered
+from ._static import Arguments, cut
+from ._structural import Structural
+from ._tensor import Tensor, serve_functions, tensor
+
+_T = torch.Tensor
+_DIRECT: dict[Any, Callable[..., Any]] = {}
+
+
+def _direct(function: Callable[..., Any], *names: str) -> None:
+    """Let torch's functions and methods of these names be one of ours, numbers being operands."""
+    for name in names:
+        for place in (torch, _T, torch.linalg, F):
+            known = getattr(place, name, None)
+            if known is not None:
+                _DIRECT[known] = function
+
+
+_direct(operations.add, "add")
+_direct(operations.sub, "sub", "subtract")
+_direct(operations.rsub, "rsub")
+_direct(dispatch.multiply, "mul", "multiply")
+_direct(dispatch.divide, "true_divide")
+_direct(operations.div, "div", "divide")
+_direct(dispatch.matmul, "matmul", "mm", "mv", "bmm")
+_direct(dispatch.negative, "neg", "negative")
+_direct(dispatch.trace, "trace")
+_direct(dispatch.kron, "kron")
+_direct(dispatch.inv, "inv", "inverse")
+_direct(dispatch.det, "det")
+_direct(dispatch.logdet, "logdet")
+_direct(operations.linear, "linear")
+_direct(operations.adjoint, "adjoint")
+_direct(dispatch.expm, "matrix_exp")
+_DIRECT |= {
+    torch.linalg.solve: operations.solve,
+    _T.T.__get__: dispatch.transpose,
+    _T.mT.__get__: dispatch.transpose,
+    _T.H.__get__: operations.adjoint,
+    _T.mH.__get__: operations.adjoint,
+    torch.transpose: operations.transpose,
+    _T.transpose: operations.transpose,
+    _T.t: dispatch.transpose,
+    torch.t: dispatch.transpose,
+}
+_ARITHMETIC: tuple[Any, ...] = (operations.add, operations.sub, operations.rsub)
+_ARITHMETIC += (dispatch.multiply, dispatch.divide, operations.div)
+_AS_IT_IS = frozenset(
+    [
+        "_is_view",
+        "backward",
+        "can_cast",
+        "detach",
+        "dim",
+        "element_size",
+        "get_device",
+        "grad",
+        "has_names",
+        "is_coalesced",
+        "is_complex",
+        "is_conj",
+        "is_contiguous",
+        "is_floating_point",
+        "is_inference",
+        "is_neg",
+        "is_same_size",
+        "is_signed",
+        "is_tensor",
+        "ndimension",
+        "nelement",
+        "numel",
+        "register_hook",
+        "register_post_accumulate_grad_hook",
+        "requires_grad_",
+        "result_type",
+        "retain_grad",
+        "size",
+        "storage_offset",
+        "stride",
+    ]
+)
+_UNUSUAL = {"out", "check_errors"}
+_LIKE = ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like")
+_COMPUTED = {getattr(_T, n).__get__ for n in ("T", "mT", "H", "mH", "real", "imag")}
+_VALUES = ("item", "__bool__", "__float__", "__int__", "__index__", "__complex__")
+
+
+@serve_functions
+def torch_function(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """Answer a call of one of torch's functions with a structured tensor among its arguments."""
+    if torch._C._are_functorch_transforms_active():
+        args, kwargs = jax.tree.map(assembled, (args, kwargs))
+    direct = _DIRECT.get(func)
+    if direct is not None and not kwargs.keys() & _UNUSUAL and not _has_steps(args):
+        return _call_direct(direct, args, kwargs)
+    name = getattr(func, "__name__", "")
+    if name in ("__get__", "__set__", "__delete__"):
+        if func not in _COMPUTED:
+            return _by_torch(func, args, kwargs)
+    elif name in _AS_IT_IS or name in _LIKE:
+        out = _by_torch(func, args, kwargs)
+        return project_at_leaf(out) if name == "requires_grad_" else out
+    elif name in _VALUES:
+        return _value(func, name, args)
+    elif _writes(name, kwargs):
+        return _written(func, name, args, kwargs)
+    return _traced(func, name, args, kwargs)
+
+
+def _has_steps(args: Any) -> bool:
+    return any(isinstance(a, Tensor) and type(a._place.read()) is Structural for a in args)
+
+
+def _by_torch(func: Any, args: Any, kwargs: Any) -> Any:
+    with torch._C.DisableTorchFunctionSubclass():
+        return func(*args, **kwargs)
+
+
+def _writes(name: str, kwargs: Any) -> bool:
+    in_place = name.endswith("_") and not name.endswith("__")
+    return in_place or name == "__setitem__" or kwargs.get("out") is not None
+
+
+def _written(func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """In place: only where no gradient is to flow through what was there, or what is written."""
+    tensors = list(_tensors((args, kwargs)))
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        if tensors and tensors[0].requires_grad and tensors[0].is_leaf:
+            raise RuntimeError(
+                f"{name}: a leaf tensor that requires grad is being used in an in-place operation."
+            )
+        raise TensorError(
+            message(
+                f"{name}: in place where gradients of structured tensors flow.",
+                hint="use the function without the underscore, or `torch.no_grad()`.",
+            )
+        )
+    return _by_torch(func, args, kwargs)
+
+
+def _tensors(args: Any) -> Iterator[torch.Tensor]:
+    for a in jax.tree.leaves(args):
+        if isinstance(a, torch.Tensor):
+            yield a
+
+
+# -- operations of ours --------------------------------------------------------------------------
+
+
+def _is_operand(x: Any) -> bool:
+    return isinstance(x, (torch.Tensor, float, complex)) or type(x) is int
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, torch.Tensor)
+
+
+@remembered
+def _direct_call(function: Any, key: Arguments, policy: str) -> Call:
+    def run(*payloads: Any) -> tuple[Any, ...]:
+        args, kwargs = key.fill(payloads)
+        return (function(*args, **kwargs),)
+
+    return Call(run)
+
+
+def _call_direct(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    key, operands = cut(args, kwargs, _is_operand if function in _ARITHMETIC else _is_tensor)
+    out = apply(_direct_call(function, key, densify_mode()), [as_tensor(x) for x in operands])
+    return out[0]
+
+
+# -- any function of torch -----------------------------------------------------------------------
+
+
+def _as_call(func: Any, key: Arguments) -> Call:
+    """A function of torch as one of payloads, which says how its results are built."""
+
+    def run(*payloads: Any) -> Any:
+        args, kwargs = key.fill([tensor(x) for x in payloads])
+        with below(), quietly(), ours(), _no_keys():
+            found: list[Any] = []
+            build = _taken(func(*args, **kwargs), found)
+            return tuple(found), Built(build)
+
+    return Call(run, builds=True)
+
+
+@contextlib.contextmanager
+def below() -> Iterator[None]:
+    """Run torch's code on payloads alone: no autograd, no functions of ours."""
+    with torch._C._AutoDispatchBelowAutograd(), torch._C.DisableTorchFunctionSubclass():
+        yield
+
+
+class NeedsKey(Exception):
+    """Random numbers were asked for where a function is compiled."""
+
+
+class _NoKey:
+    def __getattr__(self, name: str) -> Any:
+        raise NeedsKey
+
+
+def _no_keys() -> Any:
+    return random_key(_NoKey())  # type: ignore[arg-type]
+
+
+def _taken(out: Any, found: list[Any]) -> Callable[[Any], Any]:
+    """Take the tensors out of a result; the function that puts others in their places."""
+    if isinstance(out, torch.Tensor):
+        found.append(payload_of(out) if not hasattr(out, "_place") else out._place.read())
+        return next
+    if isinstance(out, (list, tuple)):
+        parts = [_taken(x, found) for x in out]
+        kind = type(out)
+        if hasattr(out, "_fields"):
+            return lambda rest: kind(*[p(rest) for p in parts])
+        return lambda rest: kind([p(rest) for p in parts])
+    return lambda rest: out
+
+
+@remembered
+def _traced_call(func: Any, key: Arguments, policy: str, dtype: Any) -> Call:
+    return _as_call(func, key)
+
+
+def _traced(func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    key, operands = cut(args, kwargs, _is_tensor)
+    try:
+        call = _traced_call(func, key, densify_mode(), torch.get_default_dtype())
+    except TypeError:  # an argument that cannot be hashed, such as an array
+        call = _as_call(func, key)
+    try:
+        return built(call, operands)
+    except (jax.errors.ConcretizationTypeError, NeedsKey):
+        return _by_torch(func, args, kwargs)
+    except NoRuleError as error:
+        if isinstance(error.__cause__, jax.errors.ConcretizationTypeError):
+            return _by_torch(func, args, kwargs)
+        raise
+
+
+def _value(func: Any, name: str, args: Any) -> Any:
+    (t,) = args
+    payload = t.payload
+    if getattr(payload, "has_unit", False) and not payload.label.is_dimensionless:
+        raise UnitError(
+            message(
+                f"{name}: a quantity in {payload.unit} is no plain number.",
+                hint="`t.payload.to_value(unit)` counts it in a unit.",
+            )
+        )
+    plain = payload.plain(name) if getattr(payload, "has_unit", False) else payload.to_dense()
+    return func(tensor(plain))

@@ -1,0 +1,159 @@
+"""Structured tensors as torch keeps them: leaves, copies, files, trees.
+
+* A leaf gets a hook that turns a matrix that arrives as its gradient into a structural one
+  (`tj.pullback_of_destructure`), whichever way the leaf began to require a gradient.
+* For `torch.func` a structured tensor is a tree: what it stores. So `torch.func.grad` gives what
+  `jax.grad` does, and `torch.func.vmap` maps over the leading axes of all fields.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import jax
+import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakIdKeyDictionary
+
+from tanjax._errors import NoRuleError, message
+from tanjax.arrays import (
+    Unitful,
+    is_inexact,
+    is_structured,
+    pullback_of_destructure,
+    shape as shape_of,
+)
+
+from ._dtypes import exact_dtype
+from ._natural import Call, apply
+from ._structural import Structural
+from ._tensor import StructuredTensor
+
+_HOOKED = WeakIdKeyDictionary()  # leaves that have their hook
+
+
+def project_at_leaf(t: Any) -> Any:
+    """Give a leaf the hook that makes its gradient structural."""
+    if isinstance(t, StructuredTensor) and t.requires_grad and t.is_leaf and not _is_dense(t):
+        if t not in _HOOKED:
+            point = weakref.ref(t)
+            _HOOKED[t] = t.register_hook(lambda g: _projected(point(), g))
+    return t
+
+
+def _is_dense(t: StructuredTensor) -> bool:
+    value = _value(t._place.read())
+    return not is_structured(value)
+
+
+def _value(payload: Any) -> Any:
+    return payload.stored if type(payload) is Unitful else payload
+
+
+def _projected(point: Any, gradient: torch.Tensor) -> Any:
+    held = gradient._place.read() if isinstance(gradient, StructuredTensor) else None
+    if point is None or type(held) is Structural:
+        return None
+    return apply(_PROJECTION, [point, gradient])[0]
+
+
+def _project(x: Any, gradient: Any) -> tuple[Any, ...]:
+    unit = gradient.label if type(gradient) is Unitful else None
+    value = _value(x)
+    step = Structural.of(pullback_of_destructure(value)(_value(gradient)))
+    return (step if unit is None else Structural(step.leaves, step.model, unit),)
+
+
+_PROJECTION = Call(_project)
+
+
+# -- as trees of torch ---------------------------------------------------------------------------
+
+
+class _Tree:
+    """How a structured tensor is built from what it stores."""
+
+    def __init__(self, payload: Any) -> None:
+        leaves, self.tree = jax.tree.flatten(payload)
+        self.moving = tuple([is_inexact(x) for x in leaves])
+        self.make = Call(lambda *numbers: (self.join(numbers),))
+        self.fixed = [None if m else x for x, m in zip(leaves, self.moving, strict=True)]
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Tree and (self.tree, self.moving) == (other.tree, other.moving)
+
+    def __hash__(self) -> int:
+        return hash((self.tree, self.moving))
+
+    def join(self, numbers: Any) -> Any:
+        rest = iter(numbers)
+        full = [next(rest) if m else x for m, x in zip(self.moving, self.fixed, strict=True)]
+        return jax.tree.unflatten(self.tree, full)
+
+
+def _fields(x: Any) -> tuple[Any, ...]:
+    return tuple([leaf for leaf in jax.tree.leaves(x) if is_inexact(leaf)])
+
+
+_FIELDS = Call(_fields, by_matrix=False)
+
+
+def _flatten(t: StructuredTensor) -> tuple[list[Any], _Tree]:
+    place: Any = t._place
+    if type(place) is _Assembly:
+        return place.children, place.tree
+    with temporarily_clear_interpreter_stack():  # it is no tensor of any transform that runs
+        return list(apply(_FIELDS, [t])), _Tree(place.read())
+
+
+def _unflatten(children: Any, tree: _Tree) -> Any:
+    children = list(children)
+    if not children or not all(isinstance(c, torch.Tensor) for c in children):
+        return tree.join(children)
+    if any(map(torch._C._functorch.is_functorch_wrapped_tensor, children)):
+        return _assembled(children, tree)
+    with temporarily_clear_interpreter_stack():
+        return apply(tree.make, children)[0]
+
+
+class _Assembly:
+    """The memory of a structured tensor whose numbers are tensors of a transform that runs."""
+
+    def __init__(self, children: list[torch.Tensor], tree: _Tree) -> None:
+        self.children, self.tree = children, tree
+        self._made: Any = None
+
+    def read(self) -> Any:
+        raise NoRuleError(
+            message(
+                "a structured tensor of `torch.func` has no array while the transform runs.",
+                hint="use functions of torch, or `tjt.wrap` of a JAX function.",
+            )
+        )
+
+    def made(self) -> Any:
+        """The tensor that the transform follows."""
+        if self._made is None:
+            self._made = apply(self.tree.make, self.children)[0]
+        return self._made
+
+
+def _assembled(children: list[torch.Tensor], tree: _Tree) -> StructuredTensor:
+    like = [jax.ShapeDtypeStruct(c.shape, exact_dtype(c.dtype)) for c in children]
+    whole = tree.join(like)
+    shell: Any = StructuredTensor._make_wrapper_subclass(
+        StructuredTensor, shape_of(whole), dtype=children[0].dtype
+    )
+    shell._place = _Assembly(children, tree)
+    return shell
+
+
+def assembled(t: Any) -> Any:
+    """A tensor as the transform of `torch.func` that runs follows it."""
+    place = getattr(t, "_place", None)
+    return place.made() if type(place) is _Assembly else t
+
+
+pytree.register_pytree_node(StructuredTensor, _flatten, _unflatten)

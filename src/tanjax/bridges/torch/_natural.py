@@ -1,0 +1,308 @@
+"""A JAX function as one node of torch's graph, with derivatives of any order.
+
+Torch differentiates operation by operation, and its formulas know no structure. A node here is a
+whole JAX function: its output is the function, its backward is JAX's pullback (our natural rules,
+our units), which is a node again. So double backward, `torch.func` and hooks need nothing more.
+
+What a backward pass keeps. If nobody asks for second derivatives, the residuals of JAX's pullback,
+saved as torch saves tensors (`checkpoint` and hooks on saved tensors see them). With
+`create_graph=True` and under `torch.func`, the inputs, and the function is computed again.
+
+A gradient of a structured tensor is structural everywhere (`_structural`): at a leaf it is
+`jax.grad`'s, in the middle of a graph it goes into the next pullback without a matrix being made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from tanjax.transforms import vjp_in_fields
+
+from ._cotangents import (
+    label_of,
+    number_of,
+    outline,
+    structural_bars,
+    structural_tangents,
+    torch_bars,
+    torch_tangents,
+)
+from ._kernels import settled
+from ._lift import lifted, payload_of
+from ._structural import Structural
+from ._tensor import StructuredTensor, Tensor, tensor
+
+Payloads = tuple[Any, ...]
+
+
+def _through(pullback: Any, outs: Any, gradients: Any) -> Payloads:
+    bars, rate = structural_bars(outs, gradients)
+    return torch_bars(pullback(bars), rate)
+
+
+_pull = jax.jit(_through)
+
+
+class Call:
+    """A JAX function of payloads, with what is derived from it, each compiled once.
+
+    **Arguments:** `function`, from payloads to a tuple of payloads; `by_matrix`: it uses structured
+    arrays as the matrices that they stand for, and does not read their fields; `builds`: it returns
+    such a tuple and, for shapes of these sizes, how a result is built from it (a `Built`).
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], by_matrix: bool = True, builds: bool = False
+    ) -> None:
+        self.function = _settled(function, builds)
+        self.by_matrix = by_matrix
+        self.run = jax.jit(self.function)
+        self._derived: dict[Any, Any] = {}
+
+    def _made(self, key: Any, make: Callable[[], Any]) -> Any:
+        if key not in self._derived:
+            self._derived[key] = make()
+        return self._derived[key]
+
+    def _of(self, moving: tuple[int, ...], payloads: Sequence[Any]) -> Callable[..., Any]:
+        def of_moving(*values: Any) -> Any:
+            full = list(payloads)
+            for i, x in zip(moving, values, strict=True):
+                full[i] = x
+            return self.function(*full)
+
+        return of_moving
+
+    def with_pullback(self, moving: tuple[int, ...]) -> Callable[..., Any]:
+        """Outputs, JAX's pullback (a pytree of residuals), and how the result is built."""
+
+        def forward(*payloads: Any) -> Any:
+            primals = [payloads[i] for i in moving]
+            return vjp_in_fields(self._of(moving, payloads), *primals, has_aux=True)
+
+        return self._made(("vjp", moving), lambda: jax.jit(forward))
+
+    def backward(self, moving: tuple[int, ...], given: tuple[int, ...], count: int) -> Call:
+        """Gradients of some inputs, from all inputs and the gradients of some outputs."""
+
+        def cotangents(*payloads: Any) -> Payloads:
+            inputs, bars = payloads[:count], payloads[count:]
+            primals = [inputs[i] for i in moving]
+            outs, pullback, _ = vjp_in_fields(self._of(moving, inputs), *primals, has_aux=True)
+            gradients: list[Any] = [None] * len(outs)
+            for k, g in zip(given, bars, strict=True):
+                gradients[k] = g
+            return _through(pullback, outs, gradients)
+
+        return self._made(("back", moving, given), lambda: Call(cotangents, False))
+
+    def pushed(self, moving: tuple[int, ...], count: int) -> Call:
+        """Tangents of the outputs as a function of inputs and tangents of some of them."""
+
+        def tangents(*payloads: Any) -> Payloads:
+            inputs, given = payloads[:count], payloads[count:]
+            primals = tuple([inputs[i] for i in moving])
+            moved, rate = structural_tangents(primals, given, self.by_matrix)
+            outs: list[Any] = []
+
+            def numbers(*values: Any) -> Payloads:
+                outs[:] = self._of(moving, inputs)(*values)[0]
+                return tuple(map(number_of, outs))
+
+            values, pushed = jax.jvp(numbers, primals, moved)
+            return torch_tangents(values, list(map(label_of, outs)), pushed, rate)
+
+        return self._made(("push", moving), lambda: Call(tangents, self.by_matrix))
+
+    def batched(self, axes: tuple[int | None, ...]) -> Call:
+        """The same for every element of a batch."""
+
+        def of_all(*payloads: Any) -> Any:
+            return jax.vmap(self.function, axes)(*payloads)
+
+        return self._made(("vmap", axes), lambda: Call(of_all, self.by_matrix, builds=True))
+
+
+@jax.tree_util.register_static
+class Built:
+    """How a result is built from its tensors: a function, which JAX carries as it is."""
+
+    def __init__(self, build: Callable[[Any], Any]) -> None:
+        self.build = build
+
+
+def _settled(function: Callable[..., Any], builds: bool) -> Callable[..., Any]:
+    """Results without weak types, and how they are built."""
+
+    def run(*payloads: Any) -> Any:
+        outs, build = function(*payloads) if builds else (function(*payloads), None)
+        return tuple(jax.tree.map(settled, outs)), build
+
+    return run
+
+
+class _Run:
+    """One call on its way through torch: the function, and the pullback if there is one."""
+
+    def __init__(self, call: Call, inner: bool = False) -> None:
+        self.call, self.inner = call, inner
+        self.moving: tuple[int, ...] = ()
+        self.keeps = False
+        self.kept: Any = None
+        self.built: Built | None = None
+
+    def forward(self, tensors: Sequence[torch.Tensor]) -> tuple[Tensor, ...]:
+        payloads = [payload_of(_shown(t)) for t in tensors]
+        if not self.keeps:
+            outs, self.built = self.call.run(*payloads)
+            return tuple([tensor(x, self.inner) for x in outs])
+        outs, pullback, self.built = self.call.with_pullback(self.moving)(*payloads)
+        leaves, tree = jax.tree.flatten((pullback, tuple(map(outline, outs))))
+        self.kept = [tensor(x) for x in leaves], tree
+        return tuple([tensor(x) for x in outs])
+
+
+class _Held:
+    """A structured tensor that `torch.func` must not look into: it is a tree for torch."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+def _hidden(t: Any) -> Any:
+    return _Held(t) if isinstance(t, StructuredTensor) else t
+
+
+def _shown(t: Any) -> Any:
+    return t.tensor if type(t) is _Held else t
+
+
+class Node(torch.autograd.Function):
+    """The function as torch sees it."""
+
+    @classmethod
+    def apply(cls, run: _Run, *tensors: Any) -> Any:
+        """Outside of `torch.func`, which ends here, every tensor is one of the graph."""
+        change = _hidden if _transforming() else _shown
+        return super().apply(run, *map(change, tensors))
+
+    @staticmethod
+    def forward(run: _Run, *tensors: torch.Tensor) -> Any:
+        return run.forward(tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        run, *tensors = inputs
+        ctx.run = run
+        ctx.held = {i: t.tensor for i, t in enumerate(tensors) if type(t) is _Held}
+        tensors = [t for t in tensors if type(t) is not _Held]
+        ctx.count = len(tensors) + len(ctx.held)
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*[t for t in output if not _is_inexact(t)])
+        kept, ctx.tree = run.kept or ([], None)
+        run.kept = None
+        ctx.save_for_backward(*tensors, *kept)
+        ctx.save_for_forward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        tensors, kept = _inputs(ctx)
+        needs = ctx.needs_input_grad[1:]
+        needed = [i for i, t in enumerate(tensors) if needs[i] and _is_inexact(t)]
+        result: list[Any] = [None] * (1 + ctx.count)
+        if all(g is None for g in gradients) or not needed:
+            return tuple(result)
+        if ctx.tree is not None and not torch.is_grad_enabled() and not _transforming():
+            pullback, outs = jax.tree.unflatten(ctx.tree, [t.payload for t in kept])
+            bars = _pull(
+                pullback, outs, tuple([None if g is None else payload_of(g) for g in gradients])
+            )
+            moving = ctx.run.moving
+            found: Any = [tensor(x) for x in bars]
+        else:
+            moving = tuple(needed)
+            given = tuple([k for k, g in enumerate(gradients) if g is not None])
+            back = ctx.run.call.backward(moving, given, ctx.count)
+            found = apply(back, [*tensors, *[gradients[k] for k in given]], ctx.run.inner)
+        for i, bar in zip(moving, found, strict=True):
+            result[1 + i] = bar if needs[i] else None
+            _remember_point(bar, tensors[i])
+        return tuple(result)
+
+    @staticmethod
+    def jvp(ctx: Any, run: Any, *tangents: Any) -> Any:
+        tensors, _ = _inputs(ctx)
+        moving = tuple([i for i, t in enumerate(tangents) if t is not None])
+        push = ctx.run.call.pushed(moving, ctx.count)
+        return tuple(apply(push, [*tensors, *[tangents[i] for i in moving]], ctx.run.inner))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, run: _Run, *tensors: Any) -> Any:
+        batched = _Run(run.call.batched(tuple(in_dims[1:])), inner=True)
+        outs = _applied(batched, [_shown(t) for t in tensors])
+        run.built = batched.built
+        return tuple(outs), tuple([0] * len(outs))
+
+
+def _inputs(ctx: Any) -> tuple[list[Any], Sequence[Any]]:
+    """The tensors of a call, and what else was saved."""
+    saved = ctx.saved_tensors
+    rest = iter(saved)
+    tensors = [ctx.held[i] if i in ctx.held else next(rest) for i in range(ctx.count)]
+    return tensors, saved[ctx.count - len(ctx.held) :]
+
+
+def _remember_point(bar: Any, primal: Any) -> None:
+    step = bar._place.read() if isinstance(bar, Tensor) else None
+    if type(step) is Structural and isinstance(primal, Tensor):
+        step.at = number_of(primal._place.read())
+
+
+def _is_inexact(t: torch.Tensor) -> bool:
+    return t.is_floating_point() or t.is_complex()
+
+
+def _transforming() -> bool:
+    return torch._C._are_functorch_transforms_active()
+
+
+def apply(call: Call, tensors: Sequence[Any], inner: bool = False) -> Sequence[Tensor]:
+    """The outputs of a call, as tensors; a node of torch's graph where one is wanted.
+
+    **Arguments:** `inner`: they go to `torch.func`, which must not look into them.
+    """
+    return _applied(_Run(call, inner), tensors)
+
+
+def built(call: Call, tensors: Sequence[Any]) -> Any:
+    """The result of a call that says how it is built from its outputs."""
+    run = _Run(call)
+    outs = _applied(run, tensors)
+    assert run.built is not None
+    return run.built.build(iter(outs))
+
+
+def _applied(run: _Run, tensors: Sequence[Any]) -> Sequence[Tensor]:
+    if _transforming():
+        run.inner = True
+        return Node.apply(run, *tensors)
+    if not torch.is_grad_enabled():
+        return run.forward(tensors)
+    run.moving = tuple([i for i, t in enumerate(tensors) if t.requires_grad])
+    run.keeps = bool(run.moving)
+    for i in run.moving:
+        if not isinstance(tensors[i], Tensor):
+            lifted(tensors[i])  # a plain tensor that requires a gradient is refused
+    if not run.keeps and torch.autograd.forward_ad._current_level < 0:
+        return run.forward(tensors)
+    return Node.apply(run, *tensors)
+
+
+def as_tensor(x: Any) -> torch.Tensor:
+    """An operand as a tensor: a number stays weak, it takes the dtype of what it meets."""
+    return x if isinstance(x, torch.Tensor) else tensor(jnp.asarray(x))

@@ -1,0 +1,105 @@
+"""Writes into structured tensors: what an optimiser does to a parameter.
+
+A parameter (a leaf that requires a gradient) is a point, and moves in its stored coordinates: what
+is done to it in place, with `torch.no_grad()`, is done field by field, and so is everything that is
+done with a gradient. So `torch.optim` gives the numbers that optax gives on trees. Any other
+structured tensor is the matrix that it stands for: in place it takes the result of the operation,
+if that has its structure.
+
+Sharp edges. `w.mul_(0.5)` halves every factor of a parameter that is a `Kronecker`, as weight decay
+does in optax, and halves the matrix where it is no parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from torch._ops import OpOverload
+
+from tanjax._errors import UnitError, describe, message
+from tanjax.arrays import Unitful, convert, densified, is_structured, unitful
+from tanjax.units import one
+
+from ._lift import payload_of
+from ._plain import TensorError
+from ._structural import Structural, by_field, is_by_field
+from ._tensor import Tensor
+
+_COORDINATES = (torch.ops.aten.copy, torch.ops.aten.zero)
+
+
+def stepped(
+    functional: OpOverload, call: Callable[..., Any], target: Any, args: Any, kwargs: Any
+) -> Any:
+    """What an operation leaves in a tensor, where some of its operands are structured.
+
+    **Raises:** `CotangentError`, `UnitError`, `TensorError` for what does not fit.
+    """
+    held = payload_of(target) if isinstance(target, Tensor) else None
+    inner = held.stored if type(held) is Unitful else held
+    others = [a for a in (*args, *kwargs.values()) if type(a) is Structural]
+    point = is_structured(inner) and (_is_parameter(target) or others)
+    if functional.overloadpacket is torch.ops.aten.zero and not isinstance(inner, jax.Array):
+        return _zero(held, inner)
+    if (point or type(held) is Structural) and is_by_field(functional):
+        if functional.overloadpacket is torch.ops.aten.copy and args[1:] and _is_number(args[1]):
+            args = [args[0], jnp.asarray(args[1])]
+        return by_field(functional, args, kwargs)
+    return _fitted(functional, held, call(*args, **kwargs))
+
+
+def _is_parameter(target: torch.Tensor) -> bool:
+    return target.requires_grad and target.is_leaf
+
+
+def _is_number(a: Any) -> bool:
+    return isinstance(a, (int, float)) or (isinstance(a, jax.Array) and not a.ndim)
+
+
+def _zero(held: Any, inner: Any) -> Any:
+    step = inner if type(inner) is Structural else Structural.of(inner)
+    zero = Structural([jnp.zeros_like(x) for x in step.leaves], step.model, step.unit, step.at)
+    if type(held) is Structural:
+        return zero
+    value = by_field(torch.ops.aten.copy.default, [inner, zero], {})
+    return unitful(value, held.label) if type(held) is Unitful else value
+
+
+def _fitted(op: OpOverload, held: Any, out: Any) -> Any:
+    """A result in the type and the unit of what it is written into."""
+    if isinstance(out, (list, tuple)) or held is None:
+        return out
+    label = held.label if type(held) is Unitful else one
+    unit = out.label if type(out) is Unitful else one
+    if label is not unit:
+        if label.dimension is not unit.dimension:
+            raise UnitError(
+                message(
+                    f"{op}: a tensor in {label} cannot hold a value in {unit}.",
+                    hint="units are kept: use the operation that is not in place.",
+                )
+            )
+        value = out.stored if type(out) is Unitful else out
+        out = convert(value, unit, label)
+        out = unitful(out, label) if type(held) is Unitful else out
+    if isinstance(held, jax.Array):
+        return densified(out, str(op), "") if is_structured(out) else out
+    if type(held) is Unitful and not is_structured(held.stored):
+        dense = densified(out.stored, str(op), "") if is_structured(out.stored) else out.stored
+        return unitful(jnp.asarray(dense, held.stored.dtype), label)
+    if _layout(out) != _layout(held):
+        raise TensorError(
+            message(
+                f"{op}: {describe(held)} cannot hold {describe(out)} in place.",
+                hint="use the operation that is not in place, or `tj.project` first.",
+            )
+        )
+    return jax.tree.map(lambda h, x: jnp.asarray(x, h.dtype), held, out)
+
+
+def _layout(x: Any) -> Any:
+    return jax.tree.structure(x), [jnp.shape(leaf) for leaf in jax.tree.leaves(x)]

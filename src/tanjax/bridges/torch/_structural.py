@@ -1,0 +1,223 @@
+"""What a structured tensor has for a gradient: numbers by field, in stored coordinates.
+
+`D.grad` of a `Kronecker` is a pair of factor cotangents. It has the class of a `Kronecker` and its
+shape, as `jax.grad` gives it, but it is no matrix: its Kronecker product means nothing. So inside
+of the bridge it is held as `Structural`, which knows that its fields are coordinates. The state of
+an optimiser is made of such, too (`torch.zeros_like(p)`).
+
+What torch's optimisers do is entry by entry, and means here: field by field, as optax does on trees
+of parameters. `grad.mul_(0.5)` halves the cotangent of every factor; `p.add_(grad, alpha=-rate)`
+moves every field; norms and sums are those of all stored numbers. Products of matrices, solves and
+the like have no meaning for coordinates and are refused.
+
+Sharp edges. The first operand decides what comes out: a point plus a step is a point, a step plus a
+point (weight decay) is a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from torch._ops import OpOverload
+
+from tanjax._errors import CotangentError, NoRuleError, UnitError, describe, message
+from tanjax.arrays import Unitful, convert, is_inexact, is_structured, shape as shape_of, unitful
+from tanjax.units import Unit, one
+
+from ._calls import call_of
+
+aten = torch.ops.aten
+
+
+class Model(NamedTuple):
+    """The tree of an array, and the shapes of its leaves that have no tangents."""
+
+    tree: Any
+    fixed: tuple[tuple[int, ...] | None, ...]
+
+    def join(self, leaves: Sequence[Any]) -> Any:
+        """The array with these leaves, and with JAX's zero of integers elsewhere."""
+        rest = iter(leaves)
+        full = [next(rest) if s is None else np.zeros(s, jax.dtypes.float0) for s in self.fixed]
+        return jax.tree.unflatten(self.tree, full)
+
+
+@jax.tree_util.register_pytree_node_class
+class Structural:
+    """A structural cotangent or tangent: the leaves that have one, and in which unit they are."""
+
+    __slots__ = ("at", "leaves", "model", "unit")
+
+    def __init__(
+        self, leaves: Sequence[Any], model: Model, unit: Unit = one, at: Any = None
+    ) -> None:
+        self.leaves, self.model, self.unit = list(leaves), model, unit
+        self.at = at  # the point, where it is known: no part of the pytree
+
+    @classmethod
+    def of(cls, tree: Any, unit: Unit = one, at: Any = None) -> Structural:
+        """The fields of an array as coordinates."""
+        leaves, treedef = jax.tree.flatten(tree)
+        fixed = tuple([None if is_inexact(leaf) else np.shape(leaf) for leaf in leaves])
+        moving = [leaf for leaf, s in zip(leaves, fixed, strict=True) if s is None]
+        return cls(moving, Model(treedef, fixed), unit, at)
+
+    @property
+    def tree(self) -> Any:
+        """The (co)tangent as JAX has it: an instance of the primal's class."""
+        return self.model.join(self.leaves)
+
+    @property
+    def public(self) -> Any:
+        """The same with its unit."""
+        return self.tree if self.unit.is_one else unitful(self.tree, self.unit)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return shape_of(self.tree)
+
+    @property
+    def dtype(self) -> Any:
+        return jnp.result_type(*self.leaves) if self.leaves else np.dtype(np.float32)
+
+    def in_unit(self, unit: Unit) -> Structural:
+        """The same (co)tangent, its numbers in another unit. **Raises:** `UnitError`."""
+        leaves = [convert(leaf, self.unit, unit) for leaf in self.leaves]
+        return Structural(leaves, self.model, unit, self.at)
+
+    def tree_flatten(self) -> tuple[list[Any], Any]:
+        return self.leaves, (self.model, self.unit)
+
+    @classmethod
+    def tree_unflatten(cls, static: Any, leaves: Any) -> Structural:
+        return cls(leaves, *static)
+
+    def __repr__(self) -> str:
+        return repr(self.public)
+
+
+def moved(point: Any, leaves: Sequence[Any]) -> Any:
+    """The array at other coordinates, with its integers as they are."""
+    flat, treedef = jax.tree.flatten(point)
+    rest = iter(leaves)
+    return jax.tree.unflatten(treedef, [next(rest) if is_inexact(x) else x for x in flat])
+
+
+def is_by_field(op: OpOverload) -> bool:
+    """Whether an operation has a meaning for coordinates, entry by entry."""
+    return torch.Tag.pointwise in op.tags or op.overloadpacket in _BY_FIELD
+
+
+_BY_FIELD = (aten.copy, aten.clone, aten._to_copy, aten.zero, aten.fill)
+_LIKE = (aten.zeros_like, aten.ones_like, aten.full_like, aten.empty_like)
+_OVER_ALL = (aten.linalg_vector_norm, aten.norm, aten.sum, aten.max, aten.min)
+
+
+def structural_call(op: OpOverload, args: Any, kwargs: Any) -> Any:
+    """An operation of which an operand is a `Structural`.
+
+    **Raises:** `CotangentError` for one that coordinates do not have.
+    """
+    if is_by_field(op) or op.overloadpacket in _LIKE:
+        return by_field(op, args, kwargs)
+    if (
+        op.overloadpacket in _OVER_ALL
+        and type(args[0]) is Structural
+        and _is_over_all(args, kwargs)
+    ):
+        step = args[0]
+        numbers = jnp.concatenate([jnp.ravel(leaf) for leaf in step.leaves])
+        total = call_of(op)(numbers, *args[1:], **kwargs)
+        return total if step.unit.is_one else unitful(total, step.unit)
+    raise CotangentError(
+        message(
+            f"{op}: a gradient of {_name(args)} is in stored coordinates, and is no matrix.",
+            hint="`tj.natural(x, gradient)` on the arrays (`tensor.payload`) gives its matrix.",
+        )
+    )
+
+
+def _is_over_all(args: Any, kwargs: Any) -> bool:
+    return not any(isinstance(a, (list, tuple)) and a for a in (*args[1:], *kwargs.values()))
+
+
+def _name(args: Any) -> str:
+    kinds = [type(a.tree).__name__ for a in args if type(a) is Structural]
+    return kinds[0] if kinds else "a structured tensor"
+
+
+def by_field(op: OpOverload, args: Any, kwargs: Any) -> Any:
+    """An operation field by field; a point or a step, as its first operand is.
+
+    **Raises:** `CotangentError` for operands of different structure; `UnitError` for units.
+    """
+    operands = [a for a in (*args, *kwargs.values()) if type(a) is Structural or is_structured(a)]
+    first = operands[0]
+    unit = _common_unit(op, operands)
+    steps = [a if type(a) is Structural else Structural.of(_number(a)) for a in operands]
+    model = steps[0].model
+    for step in steps[1:]:
+        _check_alike(op, steps[0], step)
+    for a in (*args, *kwargs.values()):
+        if isinstance(a, jax.Array) and a.ndim:
+            raise _not_alike(op, steps[0], a)
+    call, done = call_of(op), []
+    for i in range(len(steps[0].leaves)):
+        pick = lambda a, i=i: _leaf(a, i)
+        done.append(call(*map(pick, args), **{n: pick(a) for n, a in kwargs.items()}))
+    if any(not is_inexact(x) for x in done):
+        raise NoRuleError(f"{op}: stored coordinates have no entry for it.")
+    if type(first) is Structural or op.overloadpacket in _LIKE:
+        at = first.at if type(first) is Structural else _number(first)
+        return Structural(done, model, unit, at)
+    return moved(first, done)
+
+
+def _number(a: Any) -> Any:
+    return a.stored if type(a) is Unitful else a
+
+
+def _leaf(a: Any, i: int) -> Any:
+    if type(a) is Structural:
+        return a.leaves[i]
+    return Structural.of(_number(a)).leaves[i] if is_structured(a) else a
+
+
+def _common_unit(op: OpOverload, operands: list[Any]) -> Unit:
+    units = [a.unit if type(a) is Structural else getattr(a, "label", one) for a in operands]
+    first = units[0]
+    if all(u.is_one for u in units) or (
+        all(u is first for u in units)
+        and (op.overloadpacket in _LINEAR or op.overloadpacket in _LIKE)
+    ):
+        return first
+    raise UnitError(
+        message(
+            f"{op}: a step by field with units: {', '.join(map(str, units))}.",
+            "why: torch's optimisers know no units, and a gradient is in [loss]/[parameter].",
+            hint="keep a pure number as the parameter, and make the quantity in the loss.",
+        )
+    )
+
+
+_LINEAR = (aten.add, aten.sub, aten.neg, aten.copy, aten.clone, aten._to_copy, aten.lerp, aten.zero)
+
+
+def _check_alike(op: OpOverload, a: Structural, b: Structural) -> None:
+    if a.model != b.model or [jnp.shape(x) for x in a.leaves] != [jnp.shape(x) for x in b.leaves]:
+        raise _not_alike(op, a, b.tree)
+
+
+def _not_alike(op: OpOverload, a: Structural, b: Any) -> CotangentError:
+    return CotangentError(
+        message(
+            f"{op}: in stored coordinates only arrays of one structure meet.",
+            f"got: {describe(a.tree)} and {describe(b)}",
+            hint="a gradient has the structure of its parameter; a number fits all.",
+        )
+    )

@@ -1,0 +1,133 @@
+"""Operations of torch on arrays of our types: which function of ours each of them is.
+
+The lookup, in this order: an entry for the types (`tjt.implements`), the nearest by class where
+there is none for them exactly; the table here, by which ATen's operations are those of tanjax; for
+quantities the dense entry itself, whose units follow from what it computes (`tj.lift`); a visible
+densify, and the dense entry.
+
+Sharp edges. A function that returns `NotImplemented` leaves a case to what comes after it: the
+diagonal above the main one is nobody's structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from torch._ops import OpOverload
+
+import tanjax.dispatch as tj
+from tanjax._errors import NoRuleError, UnitError, message
+from tanjax.arrays import Dense, Unitful, array_type, densified, is_structured
+
+from ._calls import call_of
+from ._decompositions import decomposed
+from ._kernels import Kernel
+from ._operations import OPERATIONS
+from ._registry import Entry, dense_entry, no_rule, remembered, structured_entries
+from ._structural import Structural, structural_call
+
+
+@remembered
+def structured_call_of(op: OpOverload) -> Callable[..., Any]:
+    """The operation on arrays of which some are structured.
+
+    **Raises:** `NoRuleError`, also where two entries are equally near; `UnitError` where units do
+    not fit; `CotangentError` for a gradient in stored coordinates that is used as a matrix.
+    """
+    kernels = {types: Kernel(op, entry) for types, entry in structured_entries(op)}
+    nearest: dict[tuple[type, ...], Kernel | None] = {}
+    operation = OPERATIONS.get(op) or OPERATIONS.get(op.overloadpacket)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        arrays = list(_arrays((*args, *kwargs.values())))
+        types = tuple([type(a) if is_structured(a) else Dense for a in arrays])
+        if any(type(a) is Structural for a in arrays):
+            return structural_call(op, args, kwargs)
+        if types not in nearest:
+            nearest[types] = _nearest(op, kernels, types)
+        kernel = nearest[types]
+        if kernel is not None:
+            return kernel(*args, **kwargs)
+        if operation is not None:
+            out = operation(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
+        if any(type(a) is Unitful for a in arrays):
+            return _with_units(op, args, kwargs)
+        return call_of(op)(
+            *[_dense(op, a) for a in args], **{n: _dense(op, a) for n, a in kwargs.items()}
+        )
+
+    return call
+
+
+def _arrays(args: Any) -> Any:
+    for a in args:
+        if isinstance(a, (list, tuple)):
+            yield from _arrays(a)
+        elif isinstance(a, (jax.Array, Structural)) or is_structured(a):
+            yield a
+
+
+def _nearest(op: OpOverload, kernels: dict[Any, Kernel], types: tuple[type, ...]) -> Kernel | None:
+    """The entry for some types, or the one for classes of theirs that is nearer than all others."""
+    if types in kernels or not kernels:
+        return kernels.get(types)
+    fits = [known for known in kernels if _is_below(types, known)]
+    best = [known for known in fits if not any(k != known and _is_below(k, known) for k in fits)]
+    if len(best) > 1:
+        raise NoRuleError(
+            message(
+                f"{op}: two entries are equally near to {', '.join(t.__name__ for t in types)}.",
+                *[f"entry: {', '.join(t.__name__ for t in known)}" for known in best],
+                hint="register one for exactly these types.",
+            )
+        )
+    return kernels[best[0]] if best else None
+
+
+def _is_below(types: tuple[type, ...], known: tuple[type, ...]) -> bool:
+    return len(types) == len(known) and all(map(issubclass, types, known))
+
+
+def _with_units(op: OpOverload, args: Any, kwargs: Any) -> Any:
+    """By the dense entry, interpreted for units."""
+    entry: Entry | None = dense_entry(op) or decomposed(op)
+    if entry is None:
+        raise no_rule(op, (Unitful,))
+    leaves, treedef = jax.tree.flatten((args, kwargs), is_leaf=is_structured)
+    moving = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array) or is_structured(x)]
+
+    def run(*arrays: Any) -> Any:
+        full = list(leaves)
+        for i, x in zip(moving, arrays, strict=True):
+            full[i] = x
+        args, kwargs = jax.tree.unflatten(treedef, full)
+        return entry.function(*args, **kwargs)
+
+    try:
+        return tj.lift(run)(*[leaves[i] for i in moving])
+    except UnitError as error:
+        raise UnitError(f"{op}: {error}") from None
+    except jax.errors.ConcretizationTypeError as error:
+        raise NoRuleError(
+            message(
+                f"{op} needs values, and has no entry for a quantity.",
+                hint="give it the number: `tj.quantity` and `.to_value(unit)` of the payload.",
+            )
+        ) from error
+
+
+def _dense(op: OpOverload, a: Any) -> Any:
+    if isinstance(a, (list, tuple)):
+        return [_dense(op, x) for x in a]
+    if not is_structured(a):
+        return a
+    kind = array_type(a)
+    assert kind is not None
+    return densified(a, str(op), "")
+
+
+__all__ = ["structured_call_of"]

@@ -1,0 +1,89 @@
+"""A JAX function as a function of torch, with its gradient."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from tanjax._errors import message
+from tanjax.arrays import densify_mode, is_structured
+
+from ._natural import Built, Call, as_tensor, built
+from ._plain import TensorError
+from ._static import Arguments, cut
+
+_MOST = 256  # compiled forms of one wrapped function: for its arguments that are no arrays
+
+
+def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A JAX function as a function of torch tensors.
+
+    **Arguments:** `function`: any function that JAX can trace, of arrays, structured arrays and
+    quantities in pytrees. It may use our operations and `jax.custom_vjp`.
+
+    **Returns:** a function of the same arguments with tensors in the places of arrays, which
+    returns the same tree of tensors. Floats and arrays of JAX or NumPy are operands too; integers,
+    texts, `None` and functions are what they are, and another one compiles anew. Compiled once for
+    each structure, shapes and units.
+
+    **Derivative:** JAX's, of any order: `backward`, `create_graph`, `torch.func` (`grad`, `vmap`,
+    `jvp` and their products), `torch.autograd.forward_ad`. Gradients of structured tensors are
+    structural, those of quantities in `[loss]/[x]`. Integers have none.
+
+    **Raises:** `TensorError` for an argument that cannot be hashed, and for a plain torch tensor
+    that requires a gradient.
+
+    >>> area = tjt.wrap(lambda r: jnp.pi * r**2)
+    """
+
+    @functools.lru_cache(_MOST)
+    def call_for(arguments: Arguments, policy: str) -> Call:
+        def run(*payloads: Any) -> Any:
+            args, kwargs = arguments.fill(payloads)
+            out = function(*args, **kwargs)
+            leaves, tree = jax.tree.flatten(out, is_leaf=is_structured)
+            payloads = tuple([x if is_structured(x) else jnp.asarray(x) for x in leaves])
+            return payloads, Built(lambda rest: jax.tree.unflatten(tree, list(rest)))
+
+        return Call(run, by_matrix=False, builds=True)
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        arguments, operands = cut(args, kwargs, _is_operand)
+        try:
+            call = call_for(arguments, densify_mode())
+        except TypeError as error:
+            raise TensorError(
+                message(
+                    f"wrap: an argument cannot be hashed: {error}.",
+                    hint="pass arrays as tensors, and other data as tuples.",
+                )
+            ) from None
+        return built(call, [as_tensor(x) for x in operands])
+
+    return wrapped
+
+
+def make(kind: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+    """A structured tensor made of tensors, differentiable: `tjt.make(tj.Diagonal, x)`.
+
+    **Arguments:** `kind`: an array type, or any function that returns an array; then its own.
+    **Returns:** a tensor. **Derivative:** gradients flow into the tensors that it is made of.
+    """
+    out: torch.Tensor = _maker(kind)(*args, **kwargs)
+    return out
+
+
+_maker = functools.lru_cache(_MOST)(wrap)
+
+
+def _is_operand(x: Any) -> bool:
+    if isinstance(x, (torch.Tensor, jax.Array, np.ndarray, np.floating, complex)):
+        return True
+    return isinstance(x, float) or is_structured(x)

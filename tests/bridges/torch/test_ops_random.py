@@ -1,0 +1,146 @@
+"""Random numbers: torch's generator governs, JAX's keys under a trace, and the distributions."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tanjax._errors import NoRuleError  # noqa: E402
+from tanjax.bridges import torch as tjt  # noqa: E402
+
+
+def base(n=3):
+    return tjt.from_torch(torch.ones(n))
+
+
+def numbers(t):
+    return tjt.to_torch(t).tolist()
+
+
+def test_the_seed_governs():
+    drawn = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        drawn.append([numbers(torch.rand_like(base())), numbers(torch.randn_like(base()))])
+    assert drawn[0] == drawn[1]
+    assert drawn[0][0] != drawn[0][1]
+    assert numbers(torch.rand_like(base())) != drawn[0][0]
+
+
+def test_a_state_is_restored():
+    state = torch.get_rng_state()
+    first = numbers(base().uniform_())
+    torch.set_rng_state(state)
+    assert numbers(base().uniform_()) == first
+
+
+def test_a_generator_of_its_own():
+    """It is drawn from, and the default one is not; also where it is no keyword in C++."""
+    before = torch.get_rng_state()
+    generators = [torch.Generator().manual_seed(7) for _ in range(2)]
+    first, second = (
+        [numbers(base().normal_(generator=g)), numbers(torch.poisson(base() * 20, g))]
+        for g in generators
+    )
+    assert first == second
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_under_a_trace_a_key_is_asked_for():
+    def noisy(x):
+        return tjt.to_jax(torch.rand_like(tjt.from_jax(x)))
+
+    x = jnp.ones(3)
+    with pytest.raises(NoRuleError, match="random_key"):
+        jax.jit(noisy)(x)
+
+    def keyed(key, x):
+        with tjt.random_key(key):
+            return noisy(x), noisy(x)
+
+    a, b = jax.random.key(0), jax.random.key(1)
+    compiled = jax.jit(keyed)
+    state = torch.get_rng_state()
+    assert not jnp.array_equal(*compiled(a, x))
+    assert jnp.array_equal(compiled(a, x)[0], keyed(a, x)[0])
+    assert not jnp.array_equal(compiled(a, x)[0], compiled(b, x)[0])
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_block_run_again_draws_the_same():
+    """What gradient checkpointing rests on, with a key as without."""
+    for context in (None, jax.random.key(5)):
+        drawn = []
+
+        def run(drawn=drawn):
+            state = torch.get_rng_state()
+            drawn.append(numbers(torch.rand_like(base())))
+            torch.set_rng_state(state)
+            drawn.append(numbers(torch.rand_like(base())))
+
+        if context is None:
+            run()
+        else:
+            with tjt.random_key(context):
+                run()
+        assert drawn[0] == drawn[1]
+
+
+N = 4000
+MOMENTS = {  # mean and standard deviation
+    "uniform": (lambda x: x.uniform_(1, 3), 2, 2 / 12**0.5),
+    "normal": (lambda x: x.normal_(2, 0.5), 2, 0.5),
+    "exponential": (lambda x: x.exponential_(2.0), 0.5, 0.5),
+    "log_normal": (lambda x: x.log_normal_(0.0, 0.5), 1.1331, 0.6039),
+    "geometric": (lambda x: x.geometric_(0.25), 4, 12**0.5),
+    "bernoulli": (lambda x: x.bernoulli_(0.3), 0.3, 0.21**0.5),
+    "bernoulli_of": (lambda x: torch.bernoulli(x * 0.3), 0.3, 0.21**0.5),
+    "random": (lambda x: x.random_(0, 4), 1.5, 1.25**0.5),
+    "poisson": (lambda x: torch.poisson(x * 3), 3, 3**0.5),
+    "randint_like": (lambda x: torch.randint_like(x, 1, 5), 2.5, 1.25**0.5),
+    "dropout": (lambda x: torch.nn.functional.dropout(x, 0.2), 1, 0.5),
+    "normal_of": (lambda x: torch.normal(x * 2, 0.5), 2, 0.5),
+    "rand_like": (lambda x: torch.rand_like(x), 0.5, 1 / 12**0.5),
+    "gamma": (lambda x: torch._standard_gamma(x * 2), 2, 2**0.5),
+    "binomial": (lambda x: torch.binomial(x * 10, x * 0.3), 3, 2.1**0.5),
+    "multinomial": (lambda x: torch.multinomial(x[:4], N, True).to(torch.float32), 1.5, 1.25**0.5),
+}
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+def test_moments(name):
+    """Within five standard errors."""
+    draw, mean, deviation = MOMENTS[name]
+    torch.manual_seed(11)
+    x = tjt.to_torch(draw(base(N))).double()
+    error = 5 * deviation / N**0.5
+    assert abs(x.mean().item() - mean) < error
+    assert abs(x.std().item() / deviation - 1) < 0.15
+
+
+def test_dropout_and_its_gradient_agree():
+    torch.manual_seed(0)
+    x = base(20).requires_grad_()
+    y = torch.nn.functional.dropout(x, 0.5)
+    y.sum().backward()
+    assert numbers(x.grad) == numbers(y.detach())
+    assert set(numbers(x.grad)) == {0.0, 2.0}
+
+
+def test_without_replacement_no_index_is_drawn_twice():
+    drawn = numbers(torch.multinomial(base(9), 9))
+    assert sorted(drawn) == list(range(9))
+    weighted = tjt.from_torch(torch.tensor([[0.0, 1.0, 1.0], [1.0, 0.0, 1.0]]))
+    assert [sorted(row) for row in numbers(torch.multinomial(weighted, 2))] == [[1, 2], [0, 2]]
+
+
+def test_bad_parameters():
+    for call in (
+        lambda x: x.normal_(0, -1),
+        lambda x: x.random_(4, 4),
+        lambda x: torch.multinomial(x, 5),
+        lambda x: x.to(torch.int64).normal_(),
+    ):
+        with pytest.raises(RuntimeError):
+            call(base())
