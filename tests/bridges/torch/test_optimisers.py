@@ -20,6 +20,7 @@ from tanjax.bridges import torch as tjt  # noqa: E402
 
 RNG = np.random.default_rng(0)
 X = torch.from_numpy(RNG.normal(size=(16, 4)))
+FACTOR = jnp.array([[1.0, 0.5], [-0.5, 1.0]])
 Y = torch.sin(X).sum(1, keepdim=True)
 
 
@@ -150,27 +151,33 @@ def compilations():
         jax.monitoring.unregister_event_duration_listener(listen)
 
 
-@pytest.mark.parametrize("options", [{"foreach": False}, {"foreach": True}, {"fused": True}])
-def test_a_step_compiles_nothing_anew(options):
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("dense", {"foreach": False}),
+        ("dense", {"foreach": True}),
+        ("dense", {"fused": True}),
+        ("structured", {}),
+    ],
+)
+def test_a_step_compiles_nothing_anew(kind, options):
     """Neither the count of steps nor a rate that a schedule moves is part of a program."""
     _, ours = pair()
+    if kind == "structured":
+        layer = tjt.nn.StructuredLinear(tj.Kronecker(FACTOR, FACTOR))
+        ours = (nn.Sequential(layer, ours[0]), *ours[1:])
     optimiser = optim.AdamW(ours[0].parameters(), 0.02, **options)
     scheduler = optim.lr_scheduler.ExponentialLR(optimiser, 0.9)
     train(ours, optimiser, 2, lambda step: scheduler.step())
     with compilations() as found:
-        jax.jit(lambda x: x + len(options) + 41)(1)  # the count counts
+        jax.jit(lambda x: x + 1)(1)  # what counts, counts
         assert len(found) == 1
         train(ours, optimiser, 4, lambda step: scheduler.step())
     assert len(found) == 1
 
 
-def test_optax_on_the_same_model():
-    """As a function of its parameters, the model learns by optax what it learns by torch."""
-    (plain, x, y), ours = pair()
-    by_torch = train((plain, x, y), optim.Adam(plain.parameters(), 0.02))
-    params, f = tjt.as_jax(ours[0])
-    before = numbers(ours[0])
-    x, y = tjt.to_jax(ours[1]), tjt.to_jax(ours[2])
+def losses_by_optax(params, f, x, y, steps=6):
+    """Of a model as a function; and its parameters after the last step."""
     optimiser = optax.adam(0.02)
     state, losses = optimiser.init(params), []
 
@@ -181,14 +188,49 @@ def test_optax_on_the_same_model():
             updates, state = optimiser.update(grads, state)
         return optax.apply_updates(params, updates), state, loss
 
-    for _ in by_torch:
+    for _ in range(steps):
         params, state, loss = step(params, state)
         losses.append(loss.item())
+    return losses, params
+
+
+def test_optax_on_the_same_model():
+    """As a function of its parameters, the model learns by optax what it learns by torch."""
+    (plain, x, y), ours = pair()
+    by_torch = train((plain, x, y), optim.Adam(plain.parameters(), 0.02))
+    before = numbers(ours[0])
+    params, f = tjt.as_jax(ours[0])
+    losses, params = losses_by_optax(params, f, tjt.to_jax(ours[1]), tjt.to_jax(ours[2]))
     np.testing.assert_allclose(losses, by_torch, 1e-9)
     for name, p in plain.named_parameters():
         np.testing.assert_allclose(params[name], p.detach(), 1e-9, 1e-12)
     for old, now in zip(before, numbers(ours[0]), strict=True):
         np.testing.assert_array_equal(old, now)  # the module itself was left alone
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [
+        lambda: tj.Kronecker(FACTOR, FACTOR),
+        lambda: tj.Diagonal(jnp.arange(1.0, 5.0)),
+        lambda: tj.Symmetric(jnp.eye(4) + 0.1),
+        lambda: tj.LowRankUpdate(tj.Diagonal(jnp.ones(4)), 0.1 + jnp.eye(4, 1)),
+    ],
+    ids=["Kronecker", "Diagonal", "Symmetric", "LowRankUpdate"],
+)
+def test_a_structured_layer_in_both_worlds(weight):
+    """By torch's Adam and by optax: the same losses, in stored numbers, and the same type."""
+    _, (net, x, y) = pair()
+    net = nn.Sequential(tjt.nn.StructuredLinear(weight()), net)
+    params, f = tjt.as_jax(copy.deepcopy(net))
+    by_torch = train((net, x, y), optim.Adam(net.parameters(), 0.02))
+    losses, params = losses_by_optax(params, f, tjt.to_jax(x), tjt.to_jax(y))
+    np.testing.assert_allclose(by_torch, losses, 1e-8)
+    assert by_torch[-1] < by_torch[0]
+    learnt = net[0].weight.payload
+    assert type(learnt) is type(params["0.weight"]) is type(weight())
+    for expected, got in zip(*map(jax.tree.leaves, (params["0.weight"], learnt)), strict=True):
+        np.testing.assert_allclose(got, expected, 1e-8, 1e-12)
 
 
 def revived(kind, net, optimiser):
