@@ -104,9 +104,15 @@ def back(t):
     return found
 
 
+def array_of(t):
+    """The numbers of a plain tensor, also of one whose zeros torch has not made yet."""
+    t = t.clone().resolve_conj().resolve_neg()
+    return (t.float() if t.dtype is torch.bfloat16 else t).numpy()
+
+
 def far(ours, theirs):
     """The largest difference in tolerances, where it is more than one; else 0."""
-    a, b = (x.resolve_conj().resolve_neg().numpy() for x in (ours, theirs))
+    a, b = (array_of(x) for x in (ours, theirs))
     if not (theirs.is_floating_point() or theirs.is_complex()):
         return 0.0 if np.array_equal(a, b) else np.inf
     tolerance = TOLERANCE.get(theirs.dtype, 1e-9)
@@ -151,9 +157,7 @@ def compare(ours, theirs, exact, answer, what):
 
 
 def _as_near(ours, theirs, judge):
-    a, b, c = (
-        x.resolve_conj().resolve_neg().numpy().astype(np.complex128) for x in (ours, theirs, judge)
-    )
+    a, b, c = (array_of(x).astype(np.complex128) for x in (ours, theirs, judge))
     finite = np.isfinite(c)
     if not (np.array_equal(np.isfinite(a), finite) and np.array_equal(np.isfinite(b), finite)):
         return False
@@ -227,7 +231,8 @@ def check(call, sample, process=None, backward=False, values=True, seed=0):
     results = differentiable(theirs.out)
     if backward and results and not len(differentiable(found.out)) == len(results):
         raise Mismatch(
-            CUT, f"{len(differentiable(found.out))} results carry a gradient, torch's {len(results)}"
+            CUT,
+            f"{len(differentiable(found.out))} results carry a gradient, torch's {len(results)}",
         )
     if backward and results and values:
         cts = cotangents(results, seed)

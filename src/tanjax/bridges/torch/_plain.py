@@ -34,6 +34,8 @@ def copied(t: torch.Tensor) -> jax.Array:
     check_plain(t)
     wanted = jax_dtype(t.dtype)
     numbers = _constant(t).detach().resolve_conj().resolve_neg()
+    if numbers._is_zerotensor():  # of forward mode, without a memory
+        return jnp.zeros(t.shape, wanted)
     if t.dtype is torch.bfloat16 or exact_dtype(t.dtype).kind == "V":
         raw = numbers.contiguous().view(_bits(t.element_size())).numpy()
         return jnp.asarray(np.array(raw.view(exact_dtype(t.dtype))))
@@ -79,7 +81,7 @@ def _constant(t: torch.Tensor) -> torch.Tensor:
     **Raises:** `TensorError` where a batch or a tangent would be lost.
     """
     functorch = torch._C._functorch
-    tangent = forward_ad._current_level >= 0 and forward_ad.unpack_dual(t).tangent is not None
+    tangent = forward_ad._current_level >= 0 and _has_tangent(t)
     while functorch.is_functorch_wrapped_tensor(t) and not functorch.is_batchedtensor(t):
         t = functorch.get_unwrapped(t)
     if tangent or functorch.is_batchedtensor(t):
@@ -91,6 +93,14 @@ def _constant(t: torch.Tensor) -> torch.Tensor:
             )
         )
     return t
+
+
+def _has_tangent(t: torch.Tensor) -> bool:
+    """Asked as from above autograd, which answers nothing from below."""
+    included = torch._C._dispatch_tls_local_include_set()
+    none = torch._C.DispatchKeySet(torch._C.DispatchKey.Undefined)
+    with torch._C._ForceDispatchKeyGuard(included, none):
+        return forward_ad.unpack_dual(t).tangent is not None
 
 
 def shared(t: torch.Tensor) -> jax.Array:
