@@ -19,7 +19,7 @@ import torch
 
 from tanjax._errors import message, outside
 
-from ._plain import TensorError, copied
+from ._plain import TensorError, copied, is_followed
 from ._tensor import Tensor
 
 _NUMBERS = (torch.float64, torch.complex128)
@@ -46,7 +46,7 @@ def lifted(t: torch.Tensor) -> jax.Array:
 
     **Raises:** `TensorError` if it requires a gradient, which would be lost.
     """
-    if t.requires_grad and torch.is_grad_enabled():
+    if is_followed(t):
         raise TensorError(
             message(
                 "a plain torch tensor that requires a gradient meets one of tanjax.",
