@@ -39,7 +39,7 @@ def copied(t: torch.Tensor) -> jax.Array:
         return jnp.zeros(t.shape, wanted)
     values = _numbers(unwrapped(t))
     if values.dtype.isbuiltin != 1:  # bfloat16, float8: NumPy has them from `ml_dtypes`
-        return jnp.array(values)
+        return jnp.asarray(np.array(values))
     if wanted != values.dtype and values.size:
         limits = np.iinfo(wanted)
         if values.max() > limits.max or values.min() < limits.min:
@@ -50,6 +50,7 @@ def copied(t: torch.Tensor) -> jax.Array:
                     hint='`jax.config.update("jax_enable_x64", True)` keeps all 64 bits.',
                 )
             )
+    # NumPy's copy is made now; JAX's own reads the memory later, when torch may have written it.
     return jnp.asarray(np.array(values, wanted))
 
 
@@ -71,7 +72,7 @@ def array_of(x: Any) -> Any:
     if isinstance(x, jax.Array) or is_structured(x):
         return x
     if isinstance(x, (np.ndarray, np.generic)) and x.dtype.isbuiltin == 2:
-        return jnp.asarray(x)
+        return jnp.asarray(np.array(x))
     if isinstance(x, (np.ndarray, np.generic, bool, int, float, complex, list, tuple)):
         return copied(torch.as_tensor(x))
     raise TensorError(
