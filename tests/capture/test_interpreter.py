@@ -158,6 +158,22 @@ def test_transformations_of_a_transformed_function():
     np.testing.assert_allclose(natural.diag, -X / D**2 / 2)
 
 
+def test_passes_are_applied_once():
+    """And arguments are compared with a program that was given."""
+    applied = []
+
+    def rewrite(g):
+        applied.append(g)
+        return Half()(g)
+
+    jitted = tj.jit(f, passes=[rewrite])
+    program = tj.capture(jitted)(D, X)
+    assert applied == [f]
+    np.testing.assert_array_equal(program(D, X), X / (2 * D) / 2)
+    with pytest.raises(tj.CaptureError, match="argument"):
+        Half()(program)(D, X[:2])
+
+
 def test_a_state_per_run_and_inner_program():
     class Depth(tj.Interpreter):
         def __init__(self):
