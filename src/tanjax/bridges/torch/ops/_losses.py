@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import torch
 
 from .._registry import implements
-from ._support import Array, in_bounds, number, pullback, require
+from ._support import Array, in_bounds, number, pullback, require, same_dtype
 
 aten = torch.ops.aten
 _NONE, _MEAN, _SUM = 0, 1, 2
@@ -91,6 +91,16 @@ def nll_loss_backward(
     here = jnp.arange(classes.shape[-1], dtype=target.dtype) == target[..., None]
     out = jnp.where(here & (each != 0)[..., None], (-grad * each)[..., None], 0)
     return out if self.ndim == 1 else jnp.moveaxis(out, -1, 1)
+
+
+# Torch's own definition by others subtracts from one what is near it.
+@implements(aten.soft_margin_loss_backward.default)
+def soft_margin_loss_backward(
+    grad_output: Array, self: Array, target: Array, reduction: int
+) -> Array:
+    same_dtype("soft_margin_loss", self, target)
+    slope = -target * jax.nn.sigmoid(-target * self)
+    return grad_output * (slope / max(self.size, 1) if reduction == _MEAN else slope)
 
 
 def _width(x: Array) -> int:

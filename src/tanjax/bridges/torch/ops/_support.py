@@ -112,7 +112,9 @@ def number(x: Any, dtype: Any) -> Array:
 
 
 def fits(x: Any, dtype: Any) -> None:
-    """**Raises:** `RuntimeError` for a Python number that a dtype cannot hold."""
+    """**Raises:** `RuntimeError` for a number that a dtype cannot hold, as far as it is known."""
+    if isinstance(x, jax.Array) and not is_traced(x):
+        x = x.item()
     if isinstance(x, complex) and category(dtype) < 3:
         require(False, f"value cannot be converted to type {dtype} without overflow")
     if isinstance(x, (int, float)) and category(dtype) == 1:
