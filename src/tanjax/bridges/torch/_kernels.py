@@ -62,7 +62,7 @@ class Kernel:
         else:
             key = key, (), _default()
         if self._random:
-            dynamic.append(next_key(_generator((*args, *kwargs.values()))))
+            dynamic.append(_key(_generator((*args, *kwargs.values()))))
         run = self._compiled.get(key)
         if run is None:
             run = self._compiled[key] = self._compile(*key)
@@ -74,7 +74,7 @@ class Kernel:
             args = [next(given) if a is _HOLE else thawed(a) for a in positional]
             kwargs = {n: next(given) if a is _HOLE else thawed(a) for n, a in named}
             with _promotion_of_torch():
-                if not self._random:
+                if not self._random or dynamic[-1] is None:
                     return settled(self.entry.function(*args, **kwargs))
                 with drawn_key(dynamic[-1]):
                     return settled(self.entry.function(*args, **kwargs))
@@ -113,6 +113,14 @@ def _promotion_of_torch() -> Iterator[None]:
     """Entries promote by torch's rules, however strict JAX is set up to be."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
+
+
+def _key(generator: torch.Generator | None) -> Any:
+    """A key; `None` where only a draw is to raise: attention has a dropout, often of 0."""
+    try:
+        return next_key(generator)
+    except NoRuleError:
+        return None
 
 
 def _generator(args: Any) -> torch.Generator | None:

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import torch
 
 from tanjax._errors import message, outside
@@ -21,6 +22,7 @@ from tanjax._errors import message, outside
 from ._plain import TensorError, copied
 from ._tensor import Tensor
 
+_NUMBERS = (torch.float64, torch.complex128)
 _SAID = [False]
 _QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 
@@ -52,9 +54,11 @@ def lifted(t: torch.Tensor) -> jax.Array:
                 hint="`tjt.from_torch(t)` first: gradients flow through it.",
             )
         )
+    if not t.ndim and t.dtype in _NUMBERS and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        return jnp.asarray(t.item())  # torch holds a Python number in 64 bits: it stays weak
     made = copied(t)
     numbers = t.is_floating_point() or t.is_complex()
-    if t.ndim and numbers and not _SAID[0] and not (_QUIET.get() or _in_backward()):
+    if t.ndim and numbers and not _SAID[0] and not (_QUIET.get() or _in_formulas()):
         _SAID[0] = True
         warnings.warn(
             message(
@@ -68,9 +72,11 @@ def lifted(t: torch.Tensor) -> jax.Array:
     return made
 
 
-def _in_backward() -> bool:
-    """Whether autograd's engine runs: torch's formulas make plain zeros of their own."""
-    return torch._C._current_graph_task_id() != -1
+def _in_formulas() -> bool:
+    """Whether autograd is at work, in either mode: torch's formulas make plain zeros of their own."""
+    backward = torch._C._current_graph_task_id() != -1
+    forward = torch.autograd.forward_ad._current_level >= 0
+    return backward or forward or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def payloads(args: Any) -> list[Any]:

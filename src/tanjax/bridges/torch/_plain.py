@@ -33,11 +33,18 @@ def copied(t: torch.Tensor) -> jax.Array:
     """
     check_plain(t)
     wanted = jax_dtype(t.dtype)
-    numbers = _constant(t).detach().resolve_conj().resolve_neg()
+    t = _constant(t)
+    with torch._C._DisableFuncTorch():  # whose levels would wrap what is read here
+        return _copied(t.detach().resolve_conj().resolve_neg(), wanted)
+
+
+def _copied(t: torch.Tensor, wanted: np.dtype[Any]) -> jax.Array:
+    if t._is_zerotensor():  # of forward mode, without a memory
+        return jnp.zeros(t.shape, wanted)
     if exact_dtype(t.dtype).isbuiltin != 1:  # bfloat16, float8: NumPy has them from `ml_dtypes`
-        raw = numbers.contiguous().view(_bits(t.element_size())).numpy()
+        raw = t.contiguous().view(_bits(t.element_size())).numpy()
         return jnp.array(raw.view(exact_dtype(t.dtype)))
-    values = numbers.numpy()
+    values = t.numpy()
     if wanted != values.dtype and values.size:
         limits = np.iinfo(wanted)
         if values.max() > limits.max or values.min() < limits.min:
@@ -78,7 +85,7 @@ def _constant(t: torch.Tensor) -> torch.Tensor:
     **Raises:** `TensorError` where a batch or a tangent would be lost.
     """
     functorch = torch._C._functorch
-    tangent = forward_ad._current_level >= 0 and forward_ad.unpack_dual(t).tangent is not None
+    tangent = forward_ad._current_level >= 0 and _has_tangent(t)
     while functorch.is_functorch_wrapped_tensor(t) and not functorch.is_batchedtensor(t):
         t = functorch.get_unwrapped(t)
     if tangent or functorch.is_batchedtensor(t):
@@ -90,6 +97,14 @@ def _constant(t: torch.Tensor) -> torch.Tensor:
             )
         )
     return t
+
+
+def _has_tangent(t: torch.Tensor) -> bool:
+    """Asked as from above autograd, which answers nothing from below."""
+    included = torch._C._dispatch_tls_local_include_set()
+    none = torch._C.DispatchKeySet(torch._C.DispatchKey.Undefined)
+    with torch._C._ForceDispatchKeyGuard(included, none):
+        return forward_ad.unpack_dual(t).tangent is not None
 
 
 def shared(t: torch.Tensor) -> jax.Array:
