@@ -19,7 +19,7 @@ import torch
 
 from tanjax._errors import message, outside
 
-from ._plain import TensorError, copied
+from ._plain import TensorError, copied, is_followed
 from ._tensor import Tensor
 
 _NUMBERS = (torch.float64, torch.complex128)
@@ -46,7 +46,7 @@ def lifted(t: torch.Tensor) -> jax.Array:
 
     **Raises:** `TensorError` if it requires a gradient, which would be lost.
     """
-    if t.requires_grad and torch.is_grad_enabled():
+    if is_followed(t):
         raise TensorError(
             message(
                 "a plain torch tensor that requires a gradient meets one of tanjax.",
@@ -58,7 +58,8 @@ def lifted(t: torch.Tensor) -> jax.Array:
         return jnp.asarray(t.item())  # torch holds a Python number in 64 bits: it stays weak
     made = copied(t)
     numbers = t.is_floating_point() or t.is_complex()
-    if t.ndim and numbers and not _SAID[0] and not (_QUIET.get() or _in_formulas()):
+    silent = _QUIET.get() or _in_backward() or t._is_zerotensor()
+    if t.ndim and numbers and not _SAID[0] and not silent:
         _SAID[0] = True
         warnings.warn(
             message(
@@ -72,11 +73,9 @@ def lifted(t: torch.Tensor) -> jax.Array:
     return made
 
 
-def _in_formulas() -> bool:
-    """Whether autograd is at work, in either mode: torch's formulas make plain zeros of their own."""
-    backward = torch._C._current_graph_task_id() != -1
-    forward = torch.autograd.forward_ad._current_level >= 0
-    return backward or forward or torch._C._functorch.peek_interpreter_stack() is not None
+def _in_backward() -> bool:
+    """Whether autograd's engine runs: torch's formulas make plain zeros of their own."""
+    return torch._C._current_graph_task_id() != -1
 
 
 def payloads(args: Any) -> list[Any]:

@@ -15,6 +15,8 @@ from tanjax.arrays import is_structured
 
 from ._dtypes import DtypeError, exact_dtype, jax_dtype
 
+_FUNCTORCH: Any = torch._C._functorch
+
 
 class TensorError(RuntimeError):
     """A tensor that is used or written as ours cannot be."""
@@ -33,18 +35,11 @@ def copied(t: torch.Tensor) -> jax.Array:
     """
     check_plain(t)
     wanted = jax_dtype(t.dtype)
-    t = _constant(t)
-    with torch._C._DisableFuncTorch():  # whose levels would wrap what is read here
-        return _copied(t.detach().resolve_conj().resolve_neg(), wanted)
-
-
-def _copied(t: torch.Tensor, wanted: np.dtype[Any]) -> jax.Array:
-    if t._is_zerotensor():  # of forward mode, without a memory
+    if t._is_zerotensor():
         return jnp.zeros(t.shape, wanted)
-    if exact_dtype(t.dtype).isbuiltin != 1:  # bfloat16, float8: NumPy has them from `ml_dtypes`
-        raw = t.contiguous().view(_bits(t.element_size())).numpy()
-        return jnp.array(raw.view(exact_dtype(t.dtype)))
-    values = t.numpy()
+    values = _numbers(unwrapped(t))
+    if values.dtype.isbuiltin != 1:  # bfloat16, float8: NumPy has them from `ml_dtypes`
+        return jnp.asarray(np.array(values))
     if wanted != values.dtype and values.size:
         limits = np.iinfo(wanted)
         if values.max() > limits.max or values.min() < limits.min:
@@ -55,7 +50,17 @@ def _copied(t: torch.Tensor, wanted: np.dtype[Any]) -> jax.Array:
                     hint='`jax.config.update("jax_enable_x64", True)` keeps all 64 bits.',
                 )
             )
+    # NumPy's copy is made now; JAX's own reads the memory later, when torch may have written it.
     return jnp.asarray(np.array(values, wanted))
+
+
+def _numbers(t: torch.Tensor) -> np.ndarray[Any, Any]:
+    with torch._C._DisableFuncTorch():  # it would wrap what is made here
+        t = t.detach().resolve_conj().resolve_neg()
+        if exact_dtype(t.dtype).isbuiltin != 1:
+            raw = t.contiguous().view(_bits(t.element_size())).numpy()
+            return raw.view(exact_dtype(t.dtype))
+        return t.numpy()
 
 
 def array_of(x: Any) -> Any:
@@ -67,7 +72,7 @@ def array_of(x: Any) -> Any:
     if isinstance(x, jax.Array) or is_structured(x):
         return x
     if isinstance(x, (np.ndarray, np.generic)) and x.dtype.isbuiltin == 2:
-        return jnp.asarray(x)
+        return jnp.asarray(np.array(x))
     if isinstance(x, (np.ndarray, np.generic, bool, int, float, complex, list, tuple)):
         return copied(torch.as_tensor(x))
     raise TensorError(
@@ -79,24 +84,29 @@ def array_of(x: Any) -> Any:
     )
 
 
-def _constant(t: torch.Tensor) -> torch.Tensor:
+def unwrapped(t: torch.Tensor) -> torch.Tensor:
     """The tensor inside of what `torch.func` wraps.
 
-    **Raises:** `TensorError` where a batch or a tangent would be lost.
+    **Raises:** `TensorError` for a batch: its axis would appear.
     """
-    functorch = torch._C._functorch
-    tangent = forward_ad._current_level >= 0 and _has_tangent(t)
-    while functorch.is_functorch_wrapped_tensor(t) and not functorch.is_batchedtensor(t):
-        t = functorch.get_unwrapped(t)
-    if tangent or functorch.is_batchedtensor(t):
-        raise TensorError(
-            message(
-                "a plain tensor with a tangent, or under `torch.func.vmap`, cannot become ours.",
-                f"got: {'a dual tensor' if tangent else 'a batch'} of {t.dtype}",
-                hint="`tjt.from_torch(t)` before the transformation.",
+    while _FUNCTORCH.is_functorch_wrapped_tensor(t):
+        if _FUNCTORCH.is_batchedtensor(t):
+            raise TensorError(
+                message(
+                    "the array of a tensor under `torch.func.vmap` would be the whole batch.",
+                    f"got: a batch of {t.dtype}",
+                    hint="convert before the transformation.",
+                )
             )
-        )
+        t = _FUNCTORCH.get_unwrapped(t)
     return t
+
+
+def is_followed(t: torch.Tensor) -> bool:
+    """Whether autograd, backward or forward, follows a tensor."""
+    if t.requires_grad and torch.is_grad_enabled():
+        return True
+    return forward_ad._current_level >= 0 and _has_tangent(t)
 
 
 def _has_tangent(t: torch.Tensor) -> bool:
