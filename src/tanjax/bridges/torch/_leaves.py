@@ -39,7 +39,7 @@ def project_at_leaf(t: Any) -> Any:
             place = t._place  # not the tensor: a hook that holds it would keep it forever
             project = lambda g: _projected(place, g)
             t.register_hook(unserializable_hook(project))  # a leaf from a file has its own
-            t._projects = True  # type: ignore[attr-defined]
+            t._projects = True
     return t
 
 

@@ -32,9 +32,10 @@ _UNSAID = {torch.ops.aten.native_batch_norm.default: ("running_mean", "running_v
 
 
 def written_by(op: OpOverload) -> tuple[str, ...]:
-    """The names of the arguments that an operation writes into."""
-    named = (a.name for a in op._schema.arguments if a.alias_info and a.alias_info.is_write)
-    return tuple(named) or _UNSAID.get(op, ())
+    """The names of the arguments that an operation writes into, those of `out=` first."""
+    written = [a for a in op._schema.arguments if a.alias_info and a.alias_info.is_write]
+    named = tuple(a.name for a in sorted(written, key=lambda a: not a.is_out))
+    return named or _UNSAID.get(op, ())
 
 
 def writing(op: OpOverload) -> Callable[..., Any]:
@@ -65,6 +66,8 @@ class _Writing:
         arguments = op._schema.arguments
         self.names = [a.name for a in arguments]
         self.written = written_by(op)
+        taken = [a.name for a in functional._schema.arguments]
+        self.makes = "dtype" in taken and "dtype" not in self.names  # `zeros.out`: that of `out`
 
     def __call__(self, structured: bool, args: Any, kwargs: Any) -> Any:
         if structured and self.op._opname.startswith("_foreach"):
@@ -72,6 +75,8 @@ class _Writing:
         given = dict(zip(self.names, args, strict=False)) | kwargs
         targets = [given.get(name) for name in self.written]
         inputs = {n: v for n, v in kwargs.items() if n not in self.written} if self.out else kwargs
+        if self.makes:
+            inputs = inputs | {"dtype": targets[0].dtype}
         call = structured_call_of(self.functional) if structured else call_of(self.functional)
         if structured and len(targets) == 1 and not self.also:
             inputs, values = named_payloads(inputs), payloads(args)
@@ -80,7 +85,8 @@ class _Writing:
             out = call(*payloads(args), **named_payloads(inputs))
         if self.also:  # results, then what is written
             results, new = out[: len(out) - len(targets)], out[len(out) - len(targets) :]
-            self._write(targets, new)
+            if given.get("training", True):  # else statistics are read
+                self._write(targets, new)
             return wrapped(results if len(results) > 1 else results[0])
         self._write(targets, (out,) if len(targets) == 1 else out)
         if not self.op._schema.returns:
@@ -110,7 +116,8 @@ def write(op: OpOverload, target: Any, value: Any) -> None:
         raise TensorError(
             message(
                 f"{op}: a plain torch tensor cannot be written from one of tanjax.",
-                hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is to be written.",
+                hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is to be written; if torch"
+                " made it (`vander`, `pad_packed_sequence`): `with tjt.factories():`.",
             )
         )
     held = exact_dtype(target.dtype)

@@ -15,16 +15,18 @@ import jax.numpy as jnp
 from .._promotion import jax_dtype, promoted
 from .._registry import implements
 from ._ternary import same_dtypes
-from ._tools import aten, axis_of, gradient_of, needs
+from ._tools import aten, axis_of, gradient_of, needs, wide
 
 
 @implements(aten.relu)
+@wide
 def relu(self: jax.Array) -> jax.Array:
     needs("relu", (1, 2), self)
     return jnp.where(self <= 0, jnp.zeros((), self.dtype), self)
 
 
 @implements(aten.threshold)
+@wide
 def threshold(self: jax.Array, threshold: Any, value: Any) -> jax.Array:
     needs("threshold", (1, 2), self)
     limit, value = (jnp.asarray(x, self.dtype) for x in (threshold, value))
@@ -32,6 +34,7 @@ def threshold(self: jax.Array, threshold: Any, value: Any) -> jax.Array:
 
 
 @implements(aten.threshold_backward)
+@wide
 def threshold_backward(grad_output: jax.Array, self: jax.Array, threshold: Any) -> jax.Array:
     grad_output, self = promoted(grad_output, self)
     below = self <= jnp.asarray(threshold, self.dtype)
@@ -39,6 +42,7 @@ def threshold_backward(grad_output: jax.Array, self: jax.Array, threshold: Any) 
 
 
 @implements(aten.hardtanh, static=("min_val", "max_val"))
+@wide
 def hardtanh(self: jax.Array, min_val: Any = -1, max_val: Any = 1) -> jax.Array:
     needs("hardtanh", (1, 2), self)
     if self.dtype.kind == "u" and min(min_val, max_val) < 0:
@@ -53,6 +57,7 @@ def _flat_at(x: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
 
 
 @implements(aten.hardtanh_backward)
+@wide
 def hardtanh_backward(
     grad_output: jax.Array, self: jax.Array, min_val: Any, max_val: Any
 ) -> jax.Array:
@@ -62,12 +67,14 @@ def hardtanh_backward(
 
 
 @implements(aten.leaky_relu)
+@wide
 def leaky_relu(self: jax.Array, negative_slope: Any = 0.01) -> jax.Array:
     needs("leaky_relu", (2,), self)
     return jnp.where(self > 0, self, self * jnp.asarray(negative_slope, self.dtype))
 
 
 @implements(aten.leaky_relu_backward)
+@wide
 def leaky_relu_backward(
     grad_output: jax.Array, self: jax.Array, negative_slope: Any, self_is_result: bool
 ) -> jax.Array:
@@ -76,6 +83,7 @@ def leaky_relu_backward(
 
 
 @implements(aten._prelu_kernel)
+@wide
 def prelu(self: jax.Array, weight: jax.Array) -> jax.Array:
     same_dtypes("prelu", self, weight)
     needs("prelu", (2,), self)
@@ -83,6 +91,7 @@ def prelu(self: jax.Array, weight: jax.Array) -> jax.Array:
 
 
 @implements(aten._prelu_kernel_backward)
+@wide
 def prelu_backward(
     grad_output: jax.Array, self: jax.Array, weight: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -97,6 +106,7 @@ def _negative(x: jax.Array, change: Any) -> jax.Array:
 
 
 @implements(aten.elu)
+@wide
 def elu(self: jax.Array, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> jax.Array:
     needs("elu", (2,), self)
     alpha, scale, inner = (jnp.asarray(x, self.dtype) for x in (alpha, scale, input_scale))
@@ -104,6 +114,7 @@ def elu(self: jax.Array, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -
 
 
 @implements(aten.elu_backward)
+@wide
 def elu_backward(
     grad_output: jax.Array,
     alpha: Any,
@@ -122,6 +133,7 @@ def elu_backward(
 
 
 @implements(aten.celu)
+@wide
 def celu(self: jax.Array, alpha: Any = 1.0) -> jax.Array:
     needs("celu", (2,), self)
     alpha = jnp.asarray(alpha, self.dtype)
@@ -129,6 +141,7 @@ def celu(self: jax.Array, alpha: Any = 1.0) -> jax.Array:
 
 
 @implements(aten.gelu)
+@wide
 def gelu(self: jax.Array, *, approximate: str = "none") -> jax.Array:
     needs("gelu", (2,), self)
     if approximate not in ("none", "tanh"):
@@ -137,18 +150,21 @@ def gelu(self: jax.Array, *, approximate: str = "none") -> jax.Array:
 
 
 @implements(aten.silu)
+@wide
 def silu(self: jax.Array) -> jax.Array:
     needs("silu", (2, 3), self)
     return self * jax.nn.sigmoid(self)
 
 
 @implements(aten.mish)
+@wide
 def mish(self: jax.Array) -> jax.Array:
     needs("mish", (2,), self)
     return self * jnp.tanh(jax.nn.softplus(self))
 
 
 @implements(aten.softplus)
+@wide
 def softplus(self: jax.Array, beta: Any = 1, threshold: Any = 20) -> jax.Array:
     needs("softplus", (2,), self)
     beta = jnp.asarray(beta, self.dtype)
@@ -157,6 +173,7 @@ def softplus(self: jax.Array, beta: Any = 1, threshold: Any = 20) -> jax.Array:
 
 
 @implements(aten.log_sigmoid_forward)
+@wide
 def log_sigmoid(self: jax.Array) -> tuple[jax.Array, jax.Array]:
     """And the buffer that its derivative starts from."""
     needs("log_sigmoid", (2,), self)
@@ -164,22 +181,26 @@ def log_sigmoid(self: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 @implements(aten.log_sigmoid_backward)
+@wide
 def log_sigmoid_backward(grad_output: jax.Array, self: jax.Array, buffer: jax.Array) -> jax.Array:
     return grad_output * jax.nn.sigmoid(-self)
 
 
 @implements(aten.hardsigmoid)
+@wide
 def hardsigmoid(self: jax.Array) -> jax.Array:
     needs("hardsigmoid", (2,), self)
     return _flat_at(self + 3, jnp.zeros((), self.dtype), jnp.full((), 6, self.dtype)) / 6
 
 
 @implements(aten.hardsigmoid_backward)
+@wide
 def hardsigmoid_backward(grad_output: jax.Array, self: jax.Array) -> jax.Array:
     return jnp.where((self > -3) & (self < 3), grad_output / 6, 0)
 
 
 @implements(aten.hardswish)
+@wide
 def hardswish(self: jax.Array) -> jax.Array:
     needs("hardswish", (2,), self)
     zero, six = (jnp.full((), x, self.dtype) for x in (0, 6))
@@ -187,6 +208,7 @@ def hardswish(self: jax.Array) -> jax.Array:
 
 
 @implements(aten.hardshrink)
+@wide
 def hardshrink(self: jax.Array, lambd: Any = 0.5) -> jax.Array:
     needs("hardshrink", (2,), self)
     limit = jnp.asarray(lambd, self.dtype)
@@ -194,6 +216,7 @@ def hardshrink(self: jax.Array, lambd: Any = 0.5) -> jax.Array:
 
 
 @implements(aten.softshrink, static=("lambd",))
+@wide
 def softshrink(self: jax.Array, lambd: float = 0.5) -> jax.Array:
     needs("softshrink", (2,), self)
     if not lambd >= 0:
@@ -203,6 +226,7 @@ def softshrink(self: jax.Array, lambd: float = 0.5) -> jax.Array:
 
 
 @implements(aten.hardshrink_backward)
+@wide
 def hardshrink_backward(grad_out: jax.Array, self: jax.Array, lambd: Any) -> jax.Array:
     limit = jnp.asarray(lambd, self.dtype)
     return jnp.where((self >= -limit) & (self <= limit), 0, grad_out)
@@ -212,6 +236,7 @@ implements(aten.softshrink_backward)(hardshrink_backward)
 
 
 @implements(aten.glu)
+@wide
 def glu(self: jax.Array, dim: int = -1) -> jax.Array:
     needs("glu", (2,), self)
     if self.ndim == 0:
@@ -236,17 +261,20 @@ implements(aten.glu_backward)(gradient_of(glu, pointwise=False))
 
 # From the result.
 @implements(aten.sigmoid_backward)
+@wide
 def sigmoid_backward(grad_output: jax.Array, output: jax.Array) -> jax.Array:
     return grad_output * jnp.conj((1 - output) * output)
 
 
 @implements(aten.tanh_backward)
+@wide
 def tanh_backward(grad_output: jax.Array, output: jax.Array) -> jax.Array:
     return grad_output * jnp.conj(1 - output * output)
 
 
 # Softmax.
 @implements(aten._softmax)
+@wide
 def softmax(self: jax.Array, dim: int, half_to_float: bool) -> jax.Array:
     needs("softmax", (2,), self)
     axis = axis_of(dim, self.ndim)
@@ -254,6 +282,7 @@ def softmax(self: jax.Array, dim: int, half_to_float: bool) -> jax.Array:
 
 
 @implements(aten._safe_softmax)
+@wide
 def safe_softmax(self: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
     """Softmax, 0 where all are -∞."""
     needs("softmax", (2,), self)
@@ -264,6 +293,7 @@ def safe_softmax(self: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
 
 
 @implements(aten._log_softmax)
+@wide
 def log_softmax(self: jax.Array, dim: int, half_to_float: bool) -> jax.Array:
     needs("log_softmax", (2,), self)
     axis = axis_of(dim, self.ndim)
@@ -271,6 +301,7 @@ def log_softmax(self: jax.Array, dim: int, half_to_float: bool) -> jax.Array:
 
 
 @implements(aten._softmax_backward_data)
+@wide
 def softmax_backward(
     grad_output: jax.Array, output: jax.Array, dim: int, input_dtype: Any
 ) -> jax.Array:
@@ -281,6 +312,7 @@ def softmax_backward(
 
 
 @implements(aten._log_softmax_backward_data)
+@wide
 def log_softmax_backward(
     grad_output: jax.Array, output: jax.Array, dim: int, input_dtype: Any
 ) -> jax.Array:

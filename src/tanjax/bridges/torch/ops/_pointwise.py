@@ -108,10 +108,10 @@ register({"ceil": jnp.ceil, "floor": jnp.floor, "trunc": jnp.trunc}, _rounding)
 
 
 @implements(*operations("round"))
-def round_(self: jax.Array, *, decimals: int = 0) -> jax.Array:
+def round_(self: jax.Array, *, decimals: int | None = None) -> jax.Array:
     """To the nearest, halves to even; of `10**decimals * self` where decimals are asked for."""
-    needs("round", (2,) if decimals else (1, 2), self)
-    if decimals == 0:
+    needs("round", (1, 2) if decimals is None else (2,), self)
+    if not decimals:
         return jnp.round(self) if category(self.dtype) == 2 else self
     scale = 10.0 ** abs(decimals)
     if decimals > 0:

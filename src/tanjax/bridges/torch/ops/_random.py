@@ -16,6 +16,7 @@ from .._dtypes import default_float
 from .._keys import next_key
 from .._promotion import category, jax_dtype
 from .._registry import implements
+from ._binary import mul
 from ._tools import aten, needs, prims
 
 Dtype: TypeAlias = "torch.dtype | None"
@@ -178,7 +179,7 @@ def native_dropout(input: jax.Array, p: float, train: bool | None) -> tuple[jax.
 
 @implements(aten.native_dropout_backward)
 def native_dropout_backward(grad_output: jax.Array, mask: jax.Array, scale: Any) -> jax.Array:
-    return grad_output * (mask.astype(grad_output.dtype) * jnp.asarray(scale, grad_output.dtype))
+    return mul(grad_output, mul(mask, scale))
 
 
 @implements(aten.multinomial)

@@ -6,6 +6,7 @@ dims shares its derivative among ties; with an index beside it, the element at t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 
 from .._promotion import category, floating, jax_dtype
 from .._registry import implements
-from ._tools import aten, axes_of, axis_of, needs
+from ._tools import aten, axes_of, axis_of, needs, wide
 
 Dims = int | Sequence[int] | None
 
@@ -28,12 +29,17 @@ def counted(x: jax.Array, dtype: torch.dtype | None) -> jax.Array:
     return x if category(x.dtype) > 1 else x.astype(jax_dtype(torch.int64))
 
 
+def _whole(function: Callable[..., jax.Array], x: jax.Array) -> Callable[..., jax.Array]:
+    """Of integers in their own dtype; of half precision JAX sums in float32, if not told."""
+    return functools.partial(function, dtype=x.dtype) if category(x.dtype) < 2 else function
+
+
 @implements(aten.sum)
 def sum_(
     self: jax.Array, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> jax.Array:
     x = counted(self, dtype)
-    return jnp.sum(x, axis=axes_of(dim, self.ndim), keepdims=keepdim, dtype=x.dtype)
+    return _whole(jnp.sum, x)(x, axis=axes_of(dim, self.ndim), keepdims=keepdim)
 
 
 @implements(aten.nansum)
@@ -67,7 +73,7 @@ def prod(
     dtype: torch.dtype | None = None,
 ) -> jax.Array:
     x = counted(self, dtype)
-    return jnp.prod(x, axis=axes_of(dim, self.ndim), keepdims=keepdim, dtype=x.dtype)
+    return _whole(jnp.prod, x)(x, axis=axes_of(dim, self.ndim), keepdims=keepdim)
 
 
 # Extremes.
@@ -179,6 +185,7 @@ def equal(self: jax.Array, other: jax.Array) -> bool:
 
 
 # Moments.
+@wide
 def _moments(
     self: jax.Array, dim: Dims, correction: Any, keepdim: bool
 ) -> tuple[jax.Array, jax.Array]:
@@ -225,6 +232,7 @@ def std_mean(
 
 # Sums of functions.
 @implements(aten.logsumexp)
+@wide
 def logsumexp(self: jax.Array, dim: Dims, keepdim: bool = False) -> jax.Array:
     x = floating(self)
     axes = axes_of(dim, x.ndim)
@@ -237,6 +245,7 @@ def logsumexp(self: jax.Array, dim: Dims, keepdim: bool = False) -> jax.Array:
 
 
 @implements(aten.linalg_vector_norm, static=("ord",))
+@wide
 def vector_norm(
     self: jax.Array,
     ord: float = 2,

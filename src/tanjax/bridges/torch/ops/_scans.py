@@ -11,18 +11,19 @@ import torch
 from .._registry import implements
 from ._reductions import counted
 from ._special import add_exponents
-from ._tools import aten, axis_of, needs
+from ._tools import aten, axis_of, needs, wide
 
 
 def _cumulative(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    @wide
+    def scan(x: jax.Array, axis: int) -> jax.Array:
+        return function(x, axis=axis)
+
     def entry(self: jax.Array, dim: int, *, dtype: torch.dtype | None = None) -> jax.Array:
         axis = axis_of(dim, self.ndim)
         x = counted(self, dtype)
-        if not x.ndim:
-            return x
-        if x.dtype == jnp.bool_:
-            return function(x.astype(jnp.int32), axis=axis).astype(jnp.bool_)
-        return function(x, axis=axis)
+        needs("a cumulative sum or product", (1, 2, 3), x)
+        return scan(x, axis) if x.ndim else x
 
     return entry
 
@@ -32,6 +33,7 @@ implements(aten.cumprod)(_cumulative(jax.lax.cumprod))
 
 
 @implements(aten.logcumsumexp, aten._logcumsumexp)
+@wide
 def logcumsumexp(self: jax.Array, dim: int) -> jax.Array:
     needs("logcumsumexp", (2, 3), self)
     axis = axis_of(dim, self.ndim)

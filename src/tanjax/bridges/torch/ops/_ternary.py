@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from .._promotion import category, is_number, promoted, result_dtype
 from .._registry import implements
-from ._tools import aten, needs, no_meaning, prims
+from ._tools import aten, needs, no_meaning, prims, wide
 
 
 @implements(aten.where.self, prims.where)
@@ -64,6 +64,7 @@ def same_dtypes(name: str, *arrays: jax.Array) -> None:
 
 
 @implements(aten.lerp)
+@wide
 def lerp(self: jax.Array, end: jax.Array, weight: Any) -> jax.Array:
     """`self + weight (end - self)`, from the end that is nearer."""
     arrays = (self, end) if getattr(weight, "weak_type", True) else (self, end, weight)
@@ -75,6 +76,7 @@ def lerp(self: jax.Array, end: jax.Array, weight: Any) -> jax.Array:
 
 
 @implements(aten.addcmul)
+@wide
 def addcmul(
     self: jax.Array, tensor1: jax.Array, tensor2: jax.Array, *, value: Any = 1
 ) -> jax.Array:
@@ -84,6 +86,7 @@ def addcmul(
 
 
 @implements(aten.addcdiv)
+@wide
 def addcdiv(
     self: jax.Array, tensor1: jax.Array, tensor2: jax.Array, *, value: Any = 1
 ) -> jax.Array:

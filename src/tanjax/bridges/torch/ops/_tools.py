@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -74,6 +75,26 @@ def axes_of(dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
         if axes.count(axis) > 1:
             raise RuntimeError(f"dim {axis} appears multiple times in the list of dims")
     return tuple(axes) if ndim else ()
+
+
+def wide(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compute half precision in float32 and round once, as torch does."""
+
+    @functools.wraps(function)
+    def entry(*args: Any, **kwargs: Any) -> Any:
+        dtypes = {x.dtype for x in args if isinstance(x, jax.Array) and category(x.dtype) > 1}
+        if len(dtypes) != 1 or not dtypes <= {jnp.dtype("float16"), jnp.dtype("bfloat16")}:
+            return function(*args, **kwargs)
+        (half,) = dtypes
+        widened = [_cast(x, half, jnp.float32) for x in args]
+        out = function(*widened, **kwargs)
+        return jax.tree.map(lambda x: _cast(x, jnp.float32, half), out)
+
+    return entry
+
+
+def _cast(x: Any, dtype: Any, wanted: Any) -> Any:
+    return x.astype(wanted) if isinstance(x, jax.Array) and x.dtype == dtype else x
 
 
 def gradient_of(
