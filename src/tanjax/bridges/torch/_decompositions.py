@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ._lift import quietly
 from ._plain import copied, is_tensor
 from ._registry import Entry
-from ._tensor import Tensor, tensor, unwrapped
+from ._tensor import SERVING, Tensor, tensor, unwrapped
 
 _EXPLICIT = (
     torch._C.DispatchKey.CompositeExplicitAutograd,
@@ -65,8 +65,14 @@ class ours(TorchDispatchMode):
     """While it is active, what torch makes from nothing is a tensor of ours."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags and not _any_tensor(args):
+            return SERVING[0](func, (), args, kwargs or {})  # or its numbers would be constants
         out = func(*args, **(kwargs or {}))
         return torch.utils._pytree.tree_map_only(torch.Tensor, _as_ours, out, is_leaf=is_tensor)
+
+
+def _any_tensor(args: Any) -> bool:
+    return any(isinstance(a, torch.Tensor) for a in torch.utils._pytree.tree_leaves(args))
 
 
 def _as_ours(t: torch.Tensor) -> torch.Tensor:

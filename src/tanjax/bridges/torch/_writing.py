@@ -27,7 +27,6 @@ from ._structured import structured_call_of
 from ._tensor import Tensor, tensor, wrapped
 from ._views import Root
 
-
 # Its schema does not say that it writes.
 _UNSAID = {torch.ops.aten.native_batch_norm.default: ("running_mean", "running_var")}
 
