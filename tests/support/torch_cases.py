@@ -10,9 +10,9 @@ of these, the worst that happened:
 * `refused`: an error of ours says by name what is not there; `raises`: another error;
 * `not raised` (of error inputs): torch refuses the arguments, and ours gives a result.
 
-Numbers agree when they differ by less than 2e-5 (float32), 1e-9 (float64) of the entry, of the
-largest entry of the array, or of 0.01, where a result is what rounding leaves of 0. Where float32 differs by more, torch in float64 judges: ours may be four
-times as far from it as torch in float32 is, no farther.
+Numbers agree when they differ by less than 2e-5 (float32), 1e-9 (float64) of the largest entry of
+the array, or of 0.01, where a result is what rounding leaves of 0. Where float32 differs by more,
+torch in float64 judges: ours may be four times as far from it as torch in float32 is, no farther.
 """
 
 import inspect

@@ -62,7 +62,7 @@ class Kernel:
         else:
             key = key, (), _default()
         if self._random:
-            dynamic.append(next_key(_generator((*args, *kwargs.values()))))
+            dynamic.append(_key(_generator((*args, *kwargs.values()))))
         run = self._compiled.get(key)
         if run is None:
             run = self._compiled[key] = self._compile(*key)
@@ -74,7 +74,7 @@ class Kernel:
             args = [next(given) if a is _HOLE else thawed(a) for a in positional]
             kwargs = {n: next(given) if a is _HOLE else thawed(a) for n, a in named}
             with _as_torch(self.op):
-                if not self._random:
+                if not self._random or dynamic[-1] is None:
                     return settled(self.entry.function(*args, **kwargs))
                 with drawn_key(dynamic[-1]):
                     return settled(self.entry.function(*args, **kwargs))
@@ -121,6 +121,14 @@ def _as_torch(op: OpOverload) -> Iterator[None]:
         if type(error) is not TypeError:
             raise
         raise RuntimeError(f"{op}: {error}") from error
+
+
+def _key(generator: torch.Generator | None) -> Any:
+    """A key; `None` where only a draw is to raise: attention has a dropout, often of 0."""
+    try:
+        return next_key(generator)
+    except NoRuleError:
+        return None
 
 
 def _generator(args: Any) -> torch.Generator | None:

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import torch
 
 from tanjax._errors import message, outside
@@ -21,6 +22,7 @@ from tanjax._errors import message, outside
 from ._plain import TensorError, copied
 from ._tensor import Tensor
 
+_NUMBERS = (torch.float64, torch.complex128)
 _SAID = [False]
 _QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 
@@ -53,7 +55,8 @@ def lifted(t: torch.Tensor) -> jax.Array:
             )
         )
     numbers = t.is_floating_point() or t.is_complex()
-    if t.ndim and numbers and not _SAID[0] and not (_QUIET.get() or _in_backward()):
+    silent = _QUIET.get() or _in_backward() or t._is_zerotensor()
+    if t.ndim and numbers and not _SAID[0] and not silent:
         _SAID[0] = True
         warnings.warn(
             message(
@@ -64,6 +67,8 @@ def lifted(t: torch.Tensor) -> jax.Array:
             LiftWarning,
             stacklevel=outside(),
         )
+    if not t.ndim and t.dtype in _NUMBERS and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        return jnp.asarray(t.item())  # torch holds a Python number in 64 bits: it stays weak
     return copied(t)
 
 
