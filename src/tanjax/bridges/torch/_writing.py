@@ -89,9 +89,8 @@ class _Writing:
                 self._write(targets, new)
             return wrapped(results if len(results) > 1 else results[0])
         self._write(targets, (out,) if len(targets) == 1 else out)
-        if not self.op._schema.returns:
-            return None
-        return targets[0] if len(targets) == 1 else tuple(targets)
+        count = len(self.op._schema.returns)  # torch would read what is not there, and end
+        return targets[0] if count == 1 else tuple(targets[:count]) if count else None
 
     def _write(self, targets: Any, values: Any) -> None:
         for target, value in zip(targets, values, strict=True):
