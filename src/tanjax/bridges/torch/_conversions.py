@@ -1,4 +1,11 @@
-"""Into the bridge and out of it."""
+"""Into the bridge and out of it.
+
+What crosses keeps its dtype: torch's and JAX's have the same names, and numbers that JAX, as it is
+set up, does not hold are refused (`_dtypes`). Autograd crosses in `from_torch` and `to_torch`.
+
+Sharp edges. `plain.data = ours` is torch's own, checks nothing that is ours to check, and leaves a
+plain tensor without memory: reading it ends the process. `convert` the module that holds it.
+"""
 
 from __future__ import annotations
 

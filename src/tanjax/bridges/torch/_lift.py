@@ -1,8 +1,8 @@
 """A plain torch tensor among ours: it is lifted, and said to be.
 
-The rule, once: a plain tensor without axes is a number, one of integers or bools an index or a mask:
-they join in silence. Any other is copied into an array of JAX, with a `LiftWarning` the first time;
-one that requires a gradient, or that would be written, is refused (`TensorError`).
+The rule, once: a plain tensor without axes is a number, one of integers or bools is an index or a
+mask: they join in silence. Any other is copied into an array of JAX, with a `LiftWarning` the first
+time; one that requires a gradient, or that would be written, is refused (`TensorError`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 
 from tanjax._errors import message, outside
 
-from ._plain import TensorError, copied
+from ._plain import TensorError, copied, is_followed
 from ._tensor import Tensor
 
 _NUMBERS = (torch.float64, torch.complex128)
@@ -46,7 +46,7 @@ def lifted(t: torch.Tensor) -> jax.Array:
 
     **Raises:** `TensorError` if it requires a gradient, which would be lost.
     """
-    if t.requires_grad and torch.is_grad_enabled():
+    if is_followed(t):
         raise TensorError(
             message(
                 "a plain torch tensor that requires a gradient meets one of tanjax.",
@@ -54,6 +54,9 @@ def lifted(t: torch.Tensor) -> jax.Array:
                 hint="`tjt.from_torch(t)` first: gradients flow through it.",
             )
         )
+    if not t.ndim and t.dtype in _NUMBERS and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        return jnp.asarray(t.item())  # torch holds a Python number in 64 bits: it stays weak
+    made = copied(t)
     numbers = t.is_floating_point() or t.is_complex()
     silent = _QUIET.get() or _in_backward() or t._is_zerotensor()
     if t.ndim and numbers and not _SAID[0] and not silent:
@@ -67,9 +70,7 @@ def lifted(t: torch.Tensor) -> jax.Array:
             LiftWarning,
             stacklevel=outside(),
         )
-    if not t.ndim and t.dtype in _NUMBERS and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
-        return jnp.asarray(t.item())  # torch holds a Python number in 64 bits: it stays weak
-    return copied(t)
+    return made
 
 
 def _in_backward() -> bool:

@@ -129,7 +129,7 @@ class Tensor(torch.Tensor):
                 "protocol at the moment."
             )
         memo[id(self)] = made = restored(*copy.deepcopy(self._parts(), memo))
-        if self.grad is not None:
+        if self.grad is not None and not isinstance(self, torch.nn.Parameter):  # as torch's
             made.grad = copy.deepcopy(self.grad, memo)
         return made
 

@@ -67,13 +67,8 @@ def viewing(op: OpOverload) -> Callable[..., Any]:
         shape = geometry(op, here, frozen(rest), frozen(sorted(kwargs.items())))
         if isinstance(shape, Geometry):
             return placed(_view(op, base._place, here, shape, given), shape)
-        inner = geometry(op, _dense(here), frozen(rest), frozen(sorted(kwargs.items())))
         parts = call_of(op)(base._place.read(), *rest, **kwargs)
-        ways = map(_by_places, inner)
-        return [
-            placed(View(base._place, *way, base._place.storage, p), s)
-            for way, p, s in zip(ways, parts, shape, strict=True)
-        ]
+        return _several(op, base._place, here, shape, given, parts)
 
     return run
 
@@ -105,6 +100,18 @@ def viewing_in_place(op: OpOverload) -> Callable[..., Any]:
 def _same(structured: bool, args: Any, kwargs: Any) -> Any:
     (t,) = args
     return placed(t._place, geometry_of(t), structured)
+
+
+def _several(
+    op: OpOverload, parent: Place, here: Geometry, shapes: Any, given: dict[str, Any], parts: Any
+) -> list[Tensor]:
+    """Several views, whose numbers one call has given."""
+    if parent.storage is not None:
+        views = [strided(parent.storage, s, p) for s, p in zip(shapes, parts, strict=True)]
+    else:
+        inner = geometry(op, _dense(here), frozen(list(given.values())), ())
+        views = [View(parent, *_by_places(i), None, p) for i, p in zip(inner, parts, strict=True)]
+    return list(map(placed, views, shapes))
 
 
 def _view(

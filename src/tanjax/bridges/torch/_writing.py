@@ -31,6 +31,10 @@ from ._views import Root
 _UNSAID = {torch.ops.aten.native_batch_norm.default: ("running_mean", "running_var")}
 
 
+# Said to be written, and left as they are.
+_LEFT = {torch.ops.aten._fused_adagrad_.default: ("state_steps",)}
+
+
 def written_by(op: OpOverload) -> tuple[str, ...]:
     """The names of the arguments that an operation writes into, those of `out=` first."""
     written = [a for a in op._schema.arguments if a.alias_info and a.alias_info.is_write]
@@ -73,7 +77,9 @@ class _Writing:
         if structured and self.op._opname.startswith("_foreach"):
             return one_by_one(self.op, args, kwargs)
         given = dict(zip(self.names, args, strict=False)) | kwargs
-        targets = [given.get(name) for name in self.written]
+        left = _LEFT.get(self.op, ())
+        targets = [None if name in left else given.get(name) for name in self.written]
+        _check_ours(self.op, targets)
         inputs = {n: v for n, v in kwargs.items() if n not in self.written} if self.out else kwargs
         if self.makes:
             inputs = inputs | {"dtype": targets[0].dtype}
@@ -105,20 +111,22 @@ def one_by_one(op: OpOverload, args: Any, kwargs: Any) -> Any:
     return op._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
 
 
-def write(op: OpOverload, target: Any, value: Any) -> None:
-    """Write a payload into a tensor of ours.
-
-    **Raises:** `TensorError` for a plain tensor; `RuntimeError` for sizes and dtypes that torch
-    refuses too.
-    """
-    if not isinstance(target, Tensor):
-        raise TensorError(
-            message(
-                f"{op}: a plain torch tensor cannot be written from one of tanjax.",
-                hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is to be written; if torch"
-                " made it (`vander`, `pad_packed_sequence`): `with tjt.factories():`.",
+def _check_ours(op: OpOverload, targets: Any) -> None:
+    for target in targets:
+        if isinstance(target, (list, tuple)):
+            _check_ours(op, target)
+        elif not isinstance(target, Tensor) and target is not None:
+            raise TensorError(
+                message(
+                    f"{op}: a plain torch tensor cannot be written from one of tanjax.",
+                    hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is written; if torch"
+                    " made it (`vander`, `pad_packed_sequence`): `with tjt.factories():`.",
+                )
             )
-        )
+
+
+def write(op: OpOverload, target: Any, value: Any) -> None:
+    """Write a payload into a tensor of ours. **Raises:** `RuntimeError` where torch does."""
     held = exact_dtype(target.dtype)
     if isinstance(value, jax.Array) and value.dtype != held:
         if not torch.can_cast(torch_dtype(value.dtype), target.dtype):
