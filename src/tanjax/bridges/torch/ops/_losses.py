@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 
 from .._registry import implements
@@ -34,8 +35,8 @@ def _checked(self: Array, target: Array, weight: Array | None, ignore_index: int
         f"weight tensor should be defined either for all {classes} classes or no classes",
     )
     if not isinstance(target, jax.core.Tracer):
-        kept = jnp.where(target == ignore_index, 0, target)
-        in_bounds(kept, classes, text="Target {} is out of bounds.")
+        known = np.asarray(target)
+        in_bounds(known[known != ignore_index], classes, text="Target {} is out of bounds.")
 
 
 def _weights(target: Array, weight: Array | None, ignore_index: int, like: Array) -> Array:
