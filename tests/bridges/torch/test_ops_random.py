@@ -6,10 +6,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tanjax._errors import NoRuleError  # noqa: E402
-from tanjax.bridges import torch as tjt  # noqa: E402
-from tanjax.bridges.torch import _decompositions  # noqa: E402
-from tanjax.bridges.torch._kernels import Kernel  # noqa: E402
+from tanjax._errors import NoRuleError
+from tanjax.bridges import torch as tjt
+from tanjax.bridges.torch import _decompositions
+from tanjax.bridges.torch._kernels import Kernel
 
 
 def base(n=3):
