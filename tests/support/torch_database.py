@@ -35,6 +35,8 @@ UNDEFINED = (
     "new_empty",
     "new_empty_strided",
 )
+# Torch leaves open which of equal entries an index means.
+TIES = ("topk", "sort", "argsort", "kthvalue", "median", "nanmedian", "mode")
 _NEUTRAL = ("detach", "lift_fresh", "lift")  # copies of a reference: torch tags them nothing
 
 
@@ -125,4 +127,4 @@ def samples_of(op, dtype, requires_grad, seed):
 
 def is_random(op):
     """Whether an OpInfo draws random numbers."""
-    return any(torch.Tag.nondeterministic_seeded in r.tags for r in reached(op))
+    return any(torch.Tag.nondeterministic_seeded in r.tags for r in reached(op, 10))

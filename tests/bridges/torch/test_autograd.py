@@ -1,4 +1,4 @@
-"""Torch's autograd on our tensors: orders, transformations, modes and hooks, against plain torch."""
+"""Torch's autograd on our tensors against plain torch: orders, transformations, modes, hooks."""
 
 import pytest
 
@@ -53,7 +53,7 @@ FUNCTIONS = {
     "var": lambda x: x.var(1),
     "norm": lambda x: x.norm(dim=0),
     "prod": lambda x: x.prod(1),
-    "cumsum": lambda x: (x.cumsum(1) * x),
+    "cumsum": lambda x: x.cumsum(1) * x,
     "amax": lambda x: x.amax(0) * x.sum(),
     "where": lambda x: torch.where(x > 0.2, x * x, x.exp()),
     "matmul": lambda x: x @ x.mT,
@@ -231,7 +231,7 @@ def test_inference_mode():
         assert y.is_inference()
         assert not y.requires_grad
     with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
-        (w[:, :3] * y[:, :1]).sum()
+        w[:3] * y
     with pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
         z.add_(1)
 

@@ -22,6 +22,7 @@ from ._conversions import (
     to_jax as to_jax,
     to_torch as to_torch,
 )
+from ._decompositions import factories as factories
 from ._dispatch import dispatch as dispatch
 from ._dtypes import DtypeError as DtypeError
 from ._fx import Interpreter as Interpreter

@@ -173,11 +173,15 @@ def _params(module: torch.nn.Module) -> dict[str, Any]:
 def _of_module(module: torch.nn.Module) -> Run:
     if isinstance(module, torch.fx.GraphModule) and Interpreter(module).is_direct:
         return functools.partial(_of_graph, module)
-    call = functools.partial(torch.func.functional_call, module)
 
     def run(params: Any, args: Any, kwargs: Any, key: Any) -> Any:
-        with _keeping(module):
-            return on_tensors(lambda held, *a, **k: call(held, a, k), params, args, kwargs, key)
+        with _keeping(module) as own:
+
+            def call(held: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+                own.extend(held.values())
+                return torch.func.functional_call(module, held, args, kwargs)
+
+            return on_tensors(call, params, args, kwargs, key)
 
     return run
 
@@ -203,18 +207,19 @@ def _keywords(program: torch.export.ExportedProgram) -> Any:
 
 
 @contextlib.contextmanager
-def _keeping(module: torch.nn.Module) -> Iterator[None]:
-    """Leave a module as it was.
+def _keeping(module: torch.nn.Module) -> Iterator[list[Any]]:
+    """Leave a module as it was; the list takes tensors that stand for its parameters.
 
     **Raises:** `MutationError` if tensors of this call were kept in it.
     """
     before = {id(m): (m, _contents(m)) for m in module.modules()}
-    failed = True
+    failed, own = True, list[Any]()
     try:
-        yield
+        yield own
         failed = False
     finally:
-        kept = [name for n, m in module.named_modules() for name in _restored(n, m, before)]
+        modules = list(module.named_modules())
+        kept = [name for n, m in modules for name in _restored(n, m, before, set(map(id, own)))]
         if kept and not failed:
             raise MutationError(
                 message(
@@ -229,8 +234,8 @@ def _contents(module: torch.nn.Module) -> dict[str, Any]:
     return {n: (v, v.copy() if type(v) in (list, dict) else v) for n, v in vars(module).items()}
 
 
-def _restored(path: str, module: torch.nn.Module, before: Any) -> list[str]:
-    """Take out of a module what is kept in it; the names of that."""
+def _restored(path: str, module: torch.nn.Module, before: Any, own: set[int]) -> list[str]:
+    """Take tensors out of a module; the names of those that are not `own`."""
     _, old = before.get(id(module), (None, {}))
     kept = []
     for name, value in list(vars(module).items()):
@@ -238,12 +243,12 @@ def _restored(path: str, module: torch.nn.Module, before: Any) -> list[str]:
         if value is was and type(value) not in (list, dict):
             continue
         known = {id(t) for t in pytree.tree_leaves(contents, is_leaf=is_tensor)}
-        if all(
-            id(t) in known or not isinstance(t, Tensor)
-            for t in pytree.tree_leaves(value, is_leaf=is_tensor)
-        ):
+        leaves = pytree.tree_leaves(value, is_leaf=is_tensor)
+        found = [t for t in leaves if isinstance(t, Tensor) and id(t) not in known]
+        if not found:
             continue
-        kept.append(f"{path}.{name}".removeprefix("."))
+        if any(id(t) not in own for t in found):
+            kept.append(f"{path}.{name}".removeprefix("."))
         if name not in old:
             vars(module).pop(name)
             continue

@@ -10,7 +10,16 @@ from torch.utils import _pytree as pytree
 
 from tanjax._errors import message
 
-from ._plain import TensorError, array_of, copied, is_tensor, plain, shared
+from ._plain import (
+    TensorError,
+    array_of,
+    copied,
+    is_followed,
+    is_tensor,
+    plain,
+    shared,
+    unwrapped,
+)
 from ._tensor import Tensor, tensor
 
 T = TypeVar("T")
@@ -48,6 +57,13 @@ def to_jax(t: Any, copy: bool = True) -> Any:
     """
     if isinstance(t, Tensor):
         return t.payload
+    if isinstance(t, torch.Tensor) and isinstance(unwrapped(t), Tensor):
+        raise TensorError(
+            message(
+                "to_jax of a tensor that `torch.func` follows: its gradient would be cut.",
+                hint="`t.detach()` first, or `tjt.wrap` for a function of arrays.",
+            )
+        )
     return (copied if copy else shared)(_tensor_of_torch(t, "to_jax"))
 
 
@@ -64,7 +80,7 @@ def from_torch(t: torch.Tensor, copy: bool = True) -> Tensor:
     """
     if isinstance(t, Tensor):
         return t
-    if _tensor_of_torch(t, "from_torch").requires_grad and torch.is_grad_enabled():
+    if is_followed(_tensor_of_torch(t, "from_torch")):
         out: Tensor = _FromTorch.apply(t, copy)
         return out
     return tensor(to_jax(t, copy))
@@ -82,18 +98,26 @@ def to_torch(t: torch.Tensor, copy: bool = True) -> torch.Tensor:
     **Raises:** `UnitError` for a quantity, whose unit would be lost; `TensorError` under a trace
     of JAX.
     """
-    if not isinstance(t, Tensor):
-        return _tensor_of_torch(t, "to_torch")
-    if t.requires_grad and torch.is_grad_enabled():
+    if not isinstance(unwrapped(_tensor_of_torch(t, "to_torch")), Tensor):
+        return t
+    if is_followed(t):
         out: torch.Tensor = _ToTorch.apply(t, copy)
         return out
-    return plain(t._dense(), copy)
+    return plain(unwrapped(t)._dense(), copy)  # type: ignore[attr-defined]
 
 
 class _FromTorch(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, t: torch.Tensor, copy: bool) -> Tensor:
+    def forward(t: torch.Tensor, copy: bool) -> Tensor:  # type: ignore[override]
         return tensor(to_jax(t, copy))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept; `torch.func` wants it apart from `forward`."""
+
+    @staticmethod
+    def jvp(ctx: Any, g: Any, _: Any) -> Any:  # type: ignore[override]
+        return from_torch(g)
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
@@ -102,8 +126,16 @@ class _FromTorch(torch.autograd.Function):
 
 class _ToTorch(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, t: Tensor, copy: bool) -> torch.Tensor:
+    def forward(t: Tensor, copy: bool) -> torch.Tensor:  # type: ignore[override]
         return plain(t._dense(), copy)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept."""
+
+    @staticmethod
+    def jvp(ctx: Any, g: Any, _: Any) -> Any:  # type: ignore[override]
+        return to_torch(g)
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:

@@ -7,6 +7,7 @@ makes from nothing (`torch.zeros`) becomes ours too.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,8 @@ import torch
 from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from tanjax._compat import under_trace
 
 from ._lift import quietly
 from ._plain import copied, is_tensor
@@ -54,29 +57,49 @@ def decomposed(op: OpOverload) -> Entry | None:
     names = frozenset(a.name for a in op._schema.arguments if "Tensor" not in str(a.type))
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd(), quietly(), ours():
+        with torch._C._AutoDispatchBelowAutograd(), quietly(), factories(integers=True):
             named = {n: _tensor(a) for n, a in kwargs.items()}
             return unwrapped(define(*[_tensor(a) for a in args], **named))
 
     return Entry(run, names)
 
 
-class ours(TorchDispatchMode):
-    """While it is active, what torch makes from nothing is a tensor of ours."""
+class factories(TorchDispatchMode):
+    """While it is active, what torch makes from nothing is a tensor of ours.
+
+        with tjt.factories():
+            model = nn.Linear(3, 2)  # parameters over arrays of JAX
+            padded, lengths = pad_packed_sequence(packed)  # makes zeros, and writes into them
+
+    **Arguments:** `integers`: integers too. They stay plain if not, since torch's own code reads
+    some of them from memory, and plain ones join ours as indices.
+    """
+
+    def __init__(self, integers: bool = False) -> None:
+        super().__init__()
+        self._integers = integers
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if torch.Tag.nondeterministic_seeded in func.tags and not _any_tensor(args):
-            return SERVING[0](func, (), args, kwargs or {})  # or its numbers would be constants
+        if _drawn(func, args):
+            return SERVING[0](func, (), args, kwargs or {})
         out = func(*args, **(kwargs or {}))
-        return torch.utils._pytree.tree_map_only(torch.Tensor, _as_ours, out, is_leaf=is_tensor)
+        if any(issubclass(t, Tensor) for t in types):  # what an entry leaves plain is to be plain
+            return out
+        change = functools.partial(self._as_ours, "empty" in func.name())
+        return torch.utils._pytree.tree_map_only(torch.Tensor, change, out, is_leaf=is_tensor)
+
+    def _as_ours(self, empty: bool, t: torch.Tensor) -> torch.Tensor:
+        number = t.is_floating_point() or t.is_complex()
+        if isinstance(t, Tensor) or t.device.type == "meta" or not (number or self._integers):
+            return t
+        return tensor(copied(t.zero_() if empty else t))
 
 
-def _any_tensor(args: Any) -> bool:
-    return any(isinstance(a, torch.Tensor) for a in torch.utils._pytree.tree_leaves(args))
-
-
-def _as_ours(t: torch.Tensor) -> torch.Tensor:
-    return t if isinstance(t, Tensor) or t.device.type == "meta" else tensor(copied(t))
+def _drawn(func: OpOverload, args: Any) -> bool:
+    """Whether numbers are drawn while tracing, from nothing: torch's would be constants."""
+    seeded = torch.Tag.nondeterministic_seeded in func.tags and under_trace()
+    leaves = torch.utils._pytree.tree_leaves(args) if seeded else ()
+    return seeded and not any(isinstance(a, torch.Tensor) for a in leaves)
 
 
 def _tensor(a: Any) -> Any:

@@ -28,7 +28,7 @@ from tanjax._errors import NoRuleError, UnitError, message
 from tanjax.arrays import densify_mode
 
 from . import _operations as operations
-from ._decompositions import ours
+from ._decompositions import factories
 from ._keys import random_key
 from ._leaves import assembled, project_at_leaf
 from ._lift import payload_of, quietly
@@ -214,7 +214,7 @@ def _as_call(func: Any, key: Arguments) -> Call:
 
     def run(*payloads: Any) -> Any:
         args, kwargs = key.fill([tensor(x) for x in payloads])
-        with below(), quietly(), ours(), _no_keys():
+        with below(), quietly(), factories(integers=True), _no_keys():
             found: list[Any] = []
             build = _taken(func(*args, **kwargs), found)
             return tuple(found), Built(build)

@@ -37,6 +37,7 @@ from ._plain import copied, is_tensor
 from ._structured import structured_call_of
 from ._tensor import Tensor
 from ._tracing import as_arrays, as_tensors, purely, without_gradient
+from .ops._asserts import holds
 
 aten = torch.ops.aten
 
@@ -218,11 +219,6 @@ def _strides(x: Any, dim: int | None = None) -> Any:
     return tuple(strides) if dim is None else strides[dim]
 
 
-def _holds(condition: Any, text: str = "an assertion of the graph does not hold.") -> None:
-    if not isinstance(condition, jax.core.Tracer) and not bool(condition):
-        raise RuntimeError(text)
-
-
 def _has_metadata(
     x: Any, size: Any = None, stride: Any = None, dtype: Any = None, **rest: Any
 ) -> None:
@@ -269,9 +265,7 @@ _SPECIAL: dict[OpOverload, Callable[..., Any]] = {
     aten.sym_stride.int: _strides,
     aten.sym_numel.default: lambda x: int(np.prod(_size(x))),
     aten.sym_storage_offset.default: lambda x: 0,
-    aten._assert_scalar.default: _holds,
-    aten._assert_async.default: _holds,
-    aten._assert_async.msg: _holds,
+    aten._assert_scalar.default: holds,
     aten._assert_tensor_metadata.default: _has_metadata,
     aten.sym_constrain_range.default: _in_range,
     aten.sym_constrain_range_for_size.default: _in_range,

@@ -62,7 +62,7 @@ class Kernel:
         else:
             key = key, (), _default()
         if self._random:
-            dynamic.append(next_key(_generator((*args, *kwargs.values()))))
+            dynamic.append(_key(_generator((*args, *kwargs.values()))))
         run = self._compiled.get(key)
         if run is None:
             run = self._compiled[key] = self._compile(*key)
@@ -73,8 +73,8 @@ class Kernel:
             given = iter(dynamic[: len(dynamic) - self._random])
             args = [next(given) if a is _HOLE else thawed(a) for a in positional]
             kwargs = {n: next(given) if a is _HOLE else thawed(a) for n, a in named}
-            with _promotion_of_torch():
-                if not self._random:
+            with _as_torch(self.op):
+                if not self._random or dynamic[-1] is None:
                     return settled(self.entry.function(*args, **kwargs))
                 with drawn_key(dynamic[-1]):
                     return settled(self.entry.function(*args, **kwargs))
@@ -84,7 +84,7 @@ class Kernel:
 
     def _eagerly(self, args: Any, kwargs: Any) -> Any:
         try:
-            with _promotion_of_torch():
+            with _as_torch(self.op):
                 return settled(self.entry.function(*args, **kwargs))
         except jax.errors.ConcretizationTypeError as error:
             raise NoRuleError(
@@ -109,10 +109,26 @@ def _sorted(a: Any, kind: str, dynamic: list[Any]) -> Any:
 
 
 @contextlib.contextmanager
-def _promotion_of_torch() -> Iterator[None]:
-    """Entries promote by torch's rules, however strict JAX is set up to be."""
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
+def _as_torch(op: OpOverload) -> Iterator[None]:
+    """Entries promote by torch's rules, however strict JAX is set up to be, and raise its errors.
+
+    A `TypeError` of JAX would become Python's "unsupported operand type(s)", without its words.
+    """
+    try:
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            yield
+    except TypeError as error:
+        if type(error) is not TypeError:
+            raise
+        raise RuntimeError(f"{op}: {error}") from error
+
+
+def _key(generator: torch.Generator | None) -> Any:
+    """A key; `None` where only a draw is to raise: attention has a dropout, often of 0."""
+    try:
+        return next_key(generator)
+    except NoRuleError:
+        return None
 
 
 def _generator(args: Any) -> torch.Generator | None:

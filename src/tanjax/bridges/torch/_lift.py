@@ -14,13 +14,15 @@ from contextvars import ContextVar
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import torch
 
 from tanjax._errors import message, outside
 
-from ._plain import TensorError, copied
+from ._plain import TensorError, copied, is_followed
 from ._tensor import Tensor
 
+_NUMBERS = (torch.float64, torch.complex128)
 _SAID = [False]
 _QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 
@@ -44,7 +46,7 @@ def lifted(t: torch.Tensor) -> jax.Array:
 
     **Raises:** `TensorError` if it requires a gradient, which would be lost.
     """
-    if t.requires_grad and torch.is_grad_enabled():
+    if is_followed(t):
         raise TensorError(
             message(
                 "a plain torch tensor that requires a gradient meets one of tanjax.",
@@ -65,6 +67,8 @@ def lifted(t: torch.Tensor) -> jax.Array:
             LiftWarning,
             stacklevel=outside(),
         )
+    if not t.ndim and t.dtype in _NUMBERS and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        return jnp.asarray(t.item())  # torch holds a Python number in 64 bits: it stays weak
     return copied(t)
 
 

@@ -61,7 +61,7 @@ class Call:
     ) -> None:
         self.function = _settled(function, builds)
         self.by_matrix = by_matrix
-        self.run = jax.jit(self.function)
+        self.run = jax.jit(self.function, inline=True)  # a program shows what it does
         self._derived: dict[Any, Any] = {}
 
     def _made(self, key: Any, make: Callable[[], Any]) -> Any:

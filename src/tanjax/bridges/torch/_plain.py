@@ -16,6 +16,9 @@ from tanjax.arrays import is_structured
 from ._dtypes import DtypeError, exact_dtype, jax_dtype
 
 
+_FUNCTORCH: Any = torch._C._functorch
+
+
 class TensorError(RuntimeError):
     """A tensor that is used or written as ours cannot be."""
 
@@ -33,13 +36,11 @@ def copied(t: torch.Tensor) -> jax.Array:
     """
     check_plain(t)
     wanted = jax_dtype(t.dtype)
-    numbers = _constant(t).detach().resolve_conj().resolve_neg()
-    if numbers._is_zerotensor():  # a gradient of zeros that torch has not made yet
-        numbers = numbers.clone()
-    if t.dtype is torch.bfloat16 or exact_dtype(t.dtype).kind == "V":
-        raw = numbers.contiguous().view(_bits(t.element_size())).numpy()
-        return jnp.array(raw.view(exact_dtype(t.dtype)))
-    values = numbers.numpy()
+    if t._is_zerotensor():
+        return jnp.zeros(t.shape, wanted)
+    values = _numbers(unwrapped(t))
+    if values.dtype.kind == "V":
+        return jnp.array(values)
     if wanted != values.dtype and values.size:
         limits = np.iinfo(wanted)
         if values.max() > limits.max or values.min() < limits.min:
@@ -51,6 +52,15 @@ def copied(t: torch.Tensor) -> jax.Array:
                 )
             )
     return jnp.array(values, wanted)
+
+
+def _numbers(t: torch.Tensor) -> np.ndarray[Any, Any]:
+    with torch._C._DisableFuncTorch():  # it would wrap what is made here
+        t = t.detach().resolve_conj().resolve_neg()
+        if t.dtype is torch.bfloat16 or exact_dtype(t.dtype).kind == "V":
+            raw = t.contiguous().view(_bits(t.element_size())).numpy()
+            return raw.view(exact_dtype(t.dtype))
+        return t.numpy()
 
 
 def array_of(x: Any) -> Any:
@@ -74,24 +84,37 @@ def array_of(x: Any) -> Any:
     )
 
 
-def _constant(t: torch.Tensor) -> torch.Tensor:
+def unwrapped(t: torch.Tensor) -> torch.Tensor:
     """The tensor inside of what `torch.func` wraps.
 
-    **Raises:** `TensorError` where a batch or a tangent would be lost.
+    **Raises:** `TensorError` for a batch: its axis would appear.
     """
-    functorch = torch._C._functorch
-    tangent = forward_ad._current_level >= 0 and forward_ad.unpack_dual(t).tangent is not None
-    while functorch.is_functorch_wrapped_tensor(t) and not functorch.is_batchedtensor(t):
-        t = functorch.get_unwrapped(t)
-    if tangent or functorch.is_batchedtensor(t):
-        raise TensorError(
-            message(
-                "a plain tensor with a tangent, or under `torch.func.vmap`, cannot become ours.",
-                f"got: {'a dual tensor' if tangent else 'a batch'} of {t.dtype}",
-                hint="`tjt.from_torch(t)` before the transformation.",
+    while _FUNCTORCH.is_functorch_wrapped_tensor(t):
+        if _FUNCTORCH.is_batchedtensor(t):
+            raise TensorError(
+                message(
+                    "the array of a tensor under `torch.func.vmap` would be the whole batch.",
+                    f"got: a batch of {t.dtype}",
+                    hint="convert before the transformation.",
+                )
             )
-        )
+        t = _FUNCTORCH.get_unwrapped(t)
     return t
+
+
+def is_followed(t: torch.Tensor) -> bool:
+    """Whether autograd, backward or forward, follows a tensor."""
+    if t.requires_grad and torch.is_grad_enabled():
+        return True
+    return forward_ad._current_level >= 0 and _has_tangent(t)
+
+
+def _has_tangent(t: torch.Tensor) -> bool:
+    """Asked as from above autograd, which answers nothing from below."""
+    included = torch._C._dispatch_tls_local_include_set()
+    none = torch._C.DispatchKeySet(torch._C.DispatchKey.Undefined)
+    with torch._C._ForceDispatchKeyGuard(included, none):
+        return forward_ad.unpack_dual(t).tangent is not None
 
 
 def shared(t: torch.Tensor) -> jax.Array:

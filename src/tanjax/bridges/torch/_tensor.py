@@ -249,6 +249,13 @@ def serve_functions(function: Callable[..., Any]) -> Callable[..., Any]:
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
+def _called(f: Any, cls: type, a: Any, b: Any) -> Any:
+    """A function of torch on a structured tensor and anything; modes are asked first, as ever."""
+    if torch._C._len_torch_function_stack():
+        return torch.overrides.handle_torch_function(f, (a, b), a, b)
+    return _FUNCTIONS[0](f, (cls,), (a, b), {})
+
+
 def _operators() -> None:
     """Operators of structured tensors, by torch's functions."""
     pairs = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide", "pow": "pow"}
@@ -256,8 +263,8 @@ def _operators() -> None:
     pairs |= {name: name for name in _COMPARISONS}
     for name, function in pairs.items():
         f = getattr(torch, function)
-        operator = lambda self, other, f=f: _FUNCTIONS[0](f, (type(self),), (self, other), {})
-        swapped = lambda self, other, f=f: _FUNCTIONS[0](f, (type(self),), (other, self), {})
+        operator = lambda self, other, f=f: _called(f, type(self), self, other)
+        swapped = lambda self, other, f=f: _called(f, type(self), other, self)
         setattr(StructuredTensor, f"__{name}__", operator)
         if name not in _COMPARISONS:
             setattr(StructuredTensor, f"__r{name}__", swapped)

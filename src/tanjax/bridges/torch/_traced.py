@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from tanjax._errors import NoRuleError, message
 
 from ._dtypes import exact_dtype, jax_dtype
-from ._plain import copied, plain, shared
+from ._plain import copied, is_tensor, plain, shared
 from ._tensor import SERVING, Tensor, placed, serve_by, tensor
 from ._views import Geometry, strided
 
@@ -61,7 +61,7 @@ def _is_traced(a: Any) -> bool:
 
 
 def _through(op: Any, args: Any, kwargs: Any) -> Any:
-    numbers = pytree.tree_map_only(Tensor, numbers_of, (args, kwargs))
+    numbers = pytree.tree_map_only(Tensor, numbers_of, (args, kwargs), is_leaf=is_tensor)
     out = op(*numbers[0], **numbers[1])
     return return_and_correct_aliasing(
         op, args, kwargs, pytree.tree_map_only(torch.Tensor, traced, out)

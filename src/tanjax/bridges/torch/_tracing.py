@@ -27,17 +27,19 @@ import torch
 from jax import lax
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from tanjax._errors import MutationError, NoRuleError, message
 from tanjax.arrays import is_structured
 
+from ._branches import branched
 from ._calls import call_of
 from ._keys import random_key
 from ._lift import quietly
 from ._plain import copied, is_tensor
-from ._tensor import Tensor, tensor
+from ._tensor import StructuredTensor, Tensor, tensor
 from ._views import Place, Root, View
+from ._writing import written_by
 
 aten = torch.ops.aten
 
@@ -143,17 +145,31 @@ class _Detached(TorchFunctionMode):
         if func in _DETACHED_IN_PLACE and isinstance(args[0], Tensor):
             args[0]._place = _alias(args[0]._place)
             return args[0]
-        out = func(*args, **(kwargs or {}))
+        given = pytree.tree_leaves((args, kwargs), is_leaf=is_tensor)
+        structured = any(isinstance(a, StructuredTensor) for a in given)
+        # What a function is on structured arrays is kept: it must not depend on this program.
+        with _disable_current_modes() if structured else contextlib.nullcontext():
+            out = func(*args, **(kwargs or {}))
         if func in _DETACHED and isinstance(out, Tensor):
             out._place = _alias(out._place)
+        elif structured and not torch.is_grad_enabled():
+            settle = _settling()
+            for t in pytree.tree_leaves(out, is_leaf=is_tensor):
+                if isinstance(t, Tensor) and not any(t is a for a in given):
+                    t._place = Root(settle(t.payload))
         return out
 
 
 class _Cut(TorchDispatchMode):
     """Operations under `torch.no_grad()`, and those that make something from nothing."""
 
+    supports_higher_order_operators = True
+
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if isinstance(op, torch._ops.HigherOrderOperator):
+            out = branched(op, as_arrays(args), _run)
+            return as_tensors(out if torch.is_grad_enabled() else without_gradient(out))
         with torch._C.DisableTorchFunction():
             if not _has_ours((args, kwargs)):
                 return _made(op, args, kwargs)
@@ -162,6 +178,11 @@ class _Cut(TorchDispatchMode):
                     torch.Tensor, _as_ours, op(*args, **kwargs), is_leaf=is_tensor
                 )
             return _without_gradient(op, args, kwargs)
+
+
+def _run(function: Callable[..., Any], args: Any) -> Any:
+    with purely():
+        return as_arrays(function(*as_tensors(args)))
 
 
 def _has_ours(tree: Any) -> bool:
@@ -181,13 +202,20 @@ def _made(op: Any, args: Any, kwargs: Any) -> Any:
                 hint='`self.register_buffer("name", t, persistent=False)` in the module.',
             )
         )
-    meta = "meta" in str(kwargs.get("device"))
-    if not meta and not any(
-        isinstance(a, torch.Tensor) for a in pytree.tree_leaves(args, is_leaf=is_tensor)
-    ):
-        with contextlib.suppress(NoRuleError):
-            return as_tensors(call_of(op)(*args, **kwargs))
-    return pytree.tree_map_only(torch.Tensor, _as_ours, op(*args, **kwargs), is_leaf=is_tensor)
+    plain = any(
+        isinstance(a, torch.Tensor) for a in pytree.tree_leaves((args, kwargs), is_leaf=is_tensor)
+    )
+    call = None if plain or "meta" in str(kwargs.get("device")) else _call(op)
+    if call is None:
+        return pytree.tree_map_only(torch.Tensor, _as_ours, op(*args, **kwargs), is_leaf=is_tensor)
+    return as_tensors(call(*args, **kwargs))
+
+
+def _call(op: Any) -> Callable[..., Any] | None:
+    try:
+        return call_of(op)
+    except NoRuleError:
+        return None
 
 
 def _without_gradient(op: Any, args: Any, kwargs: Any) -> Any:
@@ -208,9 +236,8 @@ def _without_gradient(op: Any, args: Any, kwargs: Any) -> Any:
 
 def _written_by(op: Any, args: Any, kwargs: Any) -> Iterator[Any]:
     given = dict(zip([a.name for a in op._schema.arguments], args, strict=False)) | kwargs
-    for argument in op._schema.arguments:
-        if argument.alias_info and argument.alias_info.is_write:
-            yield from pytree.tree_leaves(given.get(argument.name), is_leaf=is_tensor)
+    for name in written_by(op):
+        yield from pytree.tree_leaves(given.get(name), is_leaf=is_tensor)
 
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__

@@ -165,14 +165,14 @@ def _window(
     return partial(_take, start=first, **kind), partial(_give, start=first, **kind)
 
 
-@partial(jax.jit, static_argnames=("axis", "count", "step", "drop"))
+@partial(jax.jit, static_argnames=("axis", "count", "step", "drop"), inline=True)
 def _take(base: jax.Array, start: Any, axis: int, count: int, step: int, drop: bool) -> jax.Array:
     part = lax.dynamic_slice_in_dim(base, start, (count - 1) * step + 1 if count else 0, axis)
     part = lax.slice_in_dim(part, 0, None, step, axis)
     return lax.squeeze(part, [axis]) if drop else part
 
 
-@partial(jax.jit, static_argnames=("axis", "count", "step", "drop"))
+@partial(jax.jit, static_argnames=("axis", "count", "step", "drop"), inline=True)
 def _give(
     base: jax.Array, part: jax.Array, start: Any, axis: int, count: int, step: int, drop: bool
 ) -> jax.Array:
@@ -183,7 +183,7 @@ def _give(
     return lax.dynamic_update_slice_in_dim(base, part, start, axis)
 
 
-@partial(jax.jit, static_argnames=("size",))
+@partial(jax.jit, static_argnames=("size",), inline=True)
 def _reshaped(base: jax.Array, size: tuple[int, ...]) -> jax.Array:
     return base.reshape(size)
 
@@ -192,7 +192,7 @@ def _put_reshaped(base: jax.Array, part: jax.Array, size: tuple[int, ...]) -> ja
     return _reshaped(part, size)
 
 
-@partial(jax.jit, static_argnames=("order",))
+@partial(jax.jit, static_argnames=("order",), inline=True)
 def _permuted(base: jax.Array, order: tuple[int, ...]) -> jax.Array:
     return base.transpose(order)
 
@@ -207,7 +207,7 @@ def _swapped(rank: int, first: int, second: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-@partial(jax.jit, static_argnames=("dtype", "size"))
+@partial(jax.jit, static_argnames=("dtype", "size"), inline=True)
 def _cast_bits(x: jax.Array, dtype: Any, size: tuple[int, ...]) -> jax.Array:
     old, new = x.dtype.itemsize, np.dtype(dtype).itemsize
     if new > old:
@@ -221,12 +221,12 @@ def _bits(here: Geometry, shape: Geometry) -> Ways:
     return partial(_cast_bits, **there), lambda base, part: _cast_bits(part, **back)
 
 
-@jax.jit
+@partial(jax.jit, inline=True)
 def _real(x: jax.Array) -> jax.Array:
     return jnp.stack([x.real, x.imag], -1)
 
 
-@jax.jit
+@partial(jax.jit, inline=True)
 def _complex(x: jax.Array) -> jax.Array:
     return lax.complex(x[..., 0], x[..., 1])
 

@@ -221,13 +221,13 @@ def _index(where: Any, size: tuple[int, ...]) -> jax.Array:
     return jnp.asarray(index)
 
 
-@functools.partial(jax.jit, static_argnames=("size",))
+@functools.partial(jax.jit, static_argnames=("size",), inline=True)
 def gather(base: jax.Array, where: Any, size: tuple[int, ...]) -> jax.Array:
     """The part of an array, row by row, with `size` and, in `where`, an offset and strides."""
     return base.ravel().at[_index(where, size)].get(mode="promise_in_bounds")
 
 
-@functools.partial(jax.jit, static_argnames=("size",))
+@functools.partial(jax.jit, static_argnames=("size",), inline=True)
 def scatter(base: jax.Array, part: jax.Array, where: Any, size: tuple[int, ...]) -> jax.Array:
     """The whole, with a part of it replaced."""
     index = _index(where, size)

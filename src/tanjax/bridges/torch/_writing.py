@@ -32,9 +32,10 @@ _UNSAID = {torch.ops.aten.native_batch_norm.default: ("running_mean", "running_v
 
 
 def written_by(op: OpOverload) -> tuple[str, ...]:
-    """The names of the arguments that an operation writes into."""
-    named = (a.name for a in op._schema.arguments if a.alias_info and a.alias_info.is_write)
-    return tuple(named) or _UNSAID.get(op, ())
+    """The names of the arguments that an operation writes into, those of `out=` first."""
+    written = [a for a in op._schema.arguments if a.alias_info and a.alias_info.is_write]
+    named = tuple(a.name for a in sorted(written, key=lambda a: not a.is_out))
+    return named or _UNSAID.get(op, ())
 
 
 def writing(op: OpOverload) -> Callable[..., Any]:
@@ -84,7 +85,8 @@ class _Writing:
             out = call(*payloads(args), **named_payloads(inputs))
         if self.also:  # results, then what is written
             results, new = out[: len(out) - len(targets)], out[len(out) - len(targets) :]
-            self._write(targets, new)
+            if given.get("training", True):  # else statistics are read
+                self._write(targets, new)
             return wrapped(results if len(results) > 1 else results[0])
         self._write(targets, (out,) if len(targets) == 1 else out)
         if not self.op._schema.returns:
@@ -114,7 +116,8 @@ def write(op: OpOverload, target: Any, value: Any) -> None:
         raise TensorError(
             message(
                 f"{op}: a plain torch tensor cannot be written from one of tanjax.",
-                hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is to be written.",
+                hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is to be written; if torch"
+                " made it (`vander`, `pad_packed_sequence`): `with tjt.factories():`.",
             )
         )
     held = exact_dtype(target.dtype)

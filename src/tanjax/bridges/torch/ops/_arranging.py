@@ -46,6 +46,8 @@ def flip(self: Array, dims: Sequence[int]) -> Array:
 @implements(aten.roll)
 def roll(self: Array, shifts: int | Sequence[int], dims: int | Sequence[int] = ()) -> Array:
     shifts = repeated(shifts, 1)
+    if dims != () and dims != [] and not self.ndim:
+        raise IndexError("roll: a dimension is named, but the tensor has no dimensions")
     axes = [one_axis(d, self.ndim) for d in ((dims,) if isinstance(dims, int) else dims)]
     if not axes:
         require(len(shifts) == 1, "roll: `shifts` required, one of them where no dims are given")

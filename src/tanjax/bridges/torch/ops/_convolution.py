@@ -44,7 +44,15 @@ def _convolved(
     return lax.conv_general_dilated(input, kernel, (1,) * n, borders, lhs_dilation=steps, **options)
 
 
-def _check(input: Array, weight: Array, transposed: bool, groups: int) -> None:
+def _check(
+    input: Array,
+    weight: Array,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    groups: int,
+) -> None:
     same_dtype("convolution", input, weight)
     require(
         input.ndim == weight.ndim and 3 <= input.ndim <= 5,
@@ -53,6 +61,9 @@ def _check(input: Array, weight: Array, transposed: bool, groups: int) -> None:
     )
     channels = weight.shape[0] if transposed else weight.shape[1] * groups
     require(groups > 0, "non-positive groups is not supported")
+    require(min(padding, default=0) >= 0, "negative padding is not supported")
+    require(min(stride, default=1) > 0, "non-positive stride is not supported")
+    require(min(dilation, default=1) > 0, "dilation should be greater than zero")
     require(
         input.shape[1] == channels and weight.shape[0] % groups == 0,
         f"Given groups={groups}, weight of size {list(weight.shape)}, expected input "
@@ -74,7 +85,7 @@ def convolution(
     groups: int,
     *unused: bool,
 ) -> Array:
-    _check(input, weight, transposed, groups)
+    _check(input, weight, stride, padding, dilation, transposed, groups)
     out = _convolved(
         input,
         weight,

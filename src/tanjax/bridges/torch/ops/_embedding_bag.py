@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import torch
 
 from .._registry import implements
-from ._support import Array, in_bounds, require, same_dtype
+from ._support import Array, in_bounds, require, same_dtype, wide
 
 aten = torch.ops.aten
 _SUM, _MEAN, _MAX = 0, 1, 2
@@ -34,18 +34,18 @@ def _bagged(
 ) -> tuple[Array, Array, Array, Array]:
     bag, count = _bags(indices, offsets, include_last_offset)
     kept = indices != padding_idx
-    rows = weight.at[indices].get(mode="fill")
+    rows = wide(weight).at[indices].get(mode="fill")
     if per_sample_weights is not None:
-        rows = rows * per_sample_weights[:, None]
+        rows = rows * wide(per_sample_weights)[:, None]
     sizes = jnp.zeros(count, indices.dtype).at[bag].add(kept.astype(indices.dtype))
     if mode != _MAX:
         rows = jnp.where(kept[:, None], rows, 0)
-        out = jnp.zeros((count, weight.shape[1]), weight.dtype).at[bag].add(rows)
+        out = jnp.zeros((count, weight.shape[1]), rows.dtype).at[bag].add(rows)
         if mode == _MEAN:
             out = out / jnp.maximum(sizes, 1)[:, None].astype(out.dtype)
-        return out, bag, sizes, sizes
+        return out.astype(weight.dtype), bag, sizes, sizes
     rows = jnp.where(kept[:, None], rows, -jnp.inf)
-    largest = jnp.full((count, weight.shape[1]), -jnp.inf, weight.dtype).at[bag].max(rows)
+    largest = jnp.full((count, weight.shape[1]), -jnp.inf, rows.dtype).at[bag].max(rows)
     # The first row of a bag that has the largest number.
     place = jnp.arange(indices.shape[0], dtype=indices.dtype)[:, None]
     ours = kept[:, None] & (rows == largest[bag])
@@ -53,7 +53,7 @@ def _bagged(
     first = first.at[bag].min(jnp.where(ours, place, indices.shape[0]))
     empty = (sizes == 0)[:, None]
     chosen = jnp.where(empty, -1, indices.at[first].get(mode="clip"))
-    return jnp.where(empty, 0, largest), bag, sizes, chosen
+    return jnp.where(empty, 0, largest).astype(weight.dtype), bag, sizes, chosen
 
 
 @implements(aten._embedding_bag.default, aten._embedding_bag_forward_only.default, eager=True)

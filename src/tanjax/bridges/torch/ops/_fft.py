@@ -10,7 +10,7 @@ import torch
 
 from .._promotion import category
 from .._registry import implements
-from ._support import Array, one_axis, real_dtype, require
+from ._support import Array, one_axis, require
 
 aten = torch.ops.aten
 
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 def _normalized(x: Array, sizes: Sequence[int], normalization: int) -> Array:
     """`x` times 1, one by the root of the number of points, or one by it."""
     factor = math.prod(sizes) ** {0: 0.0, 1: -0.5, 2: -1.0}[normalization]
-    return x if normalization == 0 else x * jnp.asarray(factor, real_dtype(x.dtype))
+    return x if normalization == 0 else x * jnp.asarray(factor, x.dtype)
 
 
 def _all_axes(x: Array, axes: Sequence[int], forward: bool) -> Array:

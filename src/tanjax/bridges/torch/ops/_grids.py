@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import torch
 
 from .._registry import implements
-from ._support import Array, pullback, require, same_dtype
+from ._support import Array, pullback, require, same_dtype, wide
 
 aten = torch.ops.aten
 _BILINEAR, _NEAREST, _BICUBIC = 0, 1, 2
@@ -78,8 +78,8 @@ def _cubic_weights(t: Array) -> list[Array]:
 def _sampled(
     input: Array, grid: Array, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Array:
-    sizes = input.shape[2:]
-    n = len(sizes)
+    sizes, dtype = input.shape[2:], input.dtype
+    n, input, grid = len(sizes), wide(input), wide(grid)
     # The last coordinate of a grid is that of the first axis.
     at = [_unnormalized(grid[..., n - 1 - k], sizes[k], align_corners) for k in range(n)]
     if interpolation_mode == _BICUBIC:
@@ -89,13 +89,13 @@ def _sampled(
             [_bordered(f + j, s, padding_mode, align_corners) for j in (-1, 0, 1, 2)]
             for f, s in zip(low, sizes, strict=True)
         ]
-        return _summed(input, neighbours, weights, padding_mode)
+        return _summed(input, neighbours, weights, padding_mode).astype(dtype)
     at = [_bordered(x, s, padding_mode, align_corners) for x, s in zip(at, sizes, strict=True)]
     if interpolation_mode == _NEAREST:
-        return _read(input, [jnp.round(x) for x in at], padding_mode)
+        return _read(input, [jnp.round(x) for x in at], padding_mode).astype(dtype)
     low = [jnp.floor(x) for x in at]
     weights = [[f + 1 - x, x - f] for x, f in zip(at, low, strict=True)]
-    return _summed(input, [[f, f + 1] for f in low], weights, padding_mode)
+    return _summed(input, [[f, f + 1] for f in low], weights, padding_mode).astype(dtype)
 
 
 def _summed(

@@ -20,6 +20,7 @@ import torch
 from .._registry import implements
 from ._support import (
     Array,
+    fits,
     in_bounds,
     is_traced,
     number,
@@ -282,7 +283,7 @@ def put(self: Array, index: Array, source: Array, accumulate: bool = False) -> A
     return _put_flat(self, index, source, known, accumulate)
 
 
-@implements(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+@implements(aten.masked_fill.Scalar, aten.masked_fill.Tensor, eager=True)
 def masked_fill(self: Array, mask: Array, value: Any) -> Array:
     require(mask.dtype == jnp.bool_, f"masked_fill only supports boolean masks, got {mask.dtype}")
     require(
@@ -290,6 +291,12 @@ def masked_fill(self: Array, mask: Array, value: Any) -> Array:
         "masked_fill only supports a 0-dimensional value tensor, but got one with "
         f"{jnp.ndim(value)} dimension(s).",
     )
+    fits(value, self.dtype)
+    return _filled(self, mask, value)
+
+
+@jax.jit
+def _filled(self: Array, mask: Array, value: Any) -> Array:
     return jnp.where(mask, number(value, self.dtype), self)
 
 

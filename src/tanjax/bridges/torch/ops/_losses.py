@@ -127,18 +127,40 @@ def multi_margin_loss_backward(
     return pullback(loss, (self,), grad_output)[0]
 
 
+def _marked(target: Array) -> tuple[Array, Array]:
+    """Which targets count, up to the first -1, and which classes they name."""
+    valid = jnp.cumprod(target >= 0, 1, dtype=jnp.int32) > 0
+    classes = jnp.arange(target.shape[1], dtype=target.dtype)
+    named = (target[:, :, None] == classes) & valid[:, :, None]
+    return valid, jnp.any(named, 1)
+
+
+def _multilabel(self: Array, target: Array, reduction: int) -> Array:
+    rows, wanted = self.reshape(-1, _width(self)), target.reshape(-1, _width(self))
+    valid, marked = _marked(wanted)
+    picked = jnp.take_along_axis(rows, jnp.where(valid, wanted, 0), 1)
+    z = 1 - picked[:, :, None] + rows[:, None, :]
+    kept = valid[:, :, None] & ~marked[:, None, :] & (z > 0)
+    losses = jnp.sum(jnp.where(kept, z, 0), (1, 2)) / _width(self)
+    return _reduced(losses if self.ndim > 1 else losses[0], reduction)
+
+
+# Torch's own definition by others counts a class for each target after the first -1.
+@implements(aten.multilabel_margin_loss_forward.default)
+def multilabel_margin_loss_forward(
+    self: Array, target: Array, reduction: int
+) -> tuple[Array, Array]:
+    require(
+        self.ndim <= 2 and self.shape == target.shape and _width(self) > 0,
+        f"inconsistent target size: {list(target.shape)} for input of size: {list(self.shape)}",
+    )
+    _, marked = _marked(target.reshape(-1, _width(self)))
+    loss = _multilabel(self, target, reduction)
+    return loss, marked.astype(self.dtype).reshape(target.shape)
+
+
 @implements(aten.multilabel_margin_loss_backward.default)
 def multilabel_margin_loss_backward(
     grad_output: Array, self: Array, target: Array, reduction: int, is_target: Array
 ) -> Array:
-    def loss(x: Array) -> Array:
-        rows, wanted = x.reshape(-1, _width(x)), target.reshape(-1, _width(x))
-        marked = is_target.reshape(rows.shape) != 0
-        valid = jnp.cumprod(wanted >= 0, 1, dtype=jnp.int32) > 0  # up to the first -1
-        picked = jnp.take_along_axis(rows, jnp.where(valid, wanted, 0), 1)
-        z = 1 - picked[:, :, None] + rows[:, None, :]
-        kept = valid[:, :, None] & ~marked[:, None, :] & (z > 0)
-        losses = jnp.sum(jnp.where(kept, z, 0), (1, 2)) / _width(x)
-        return _reduced(losses if x.ndim > 1 else losses[0], reduction)
-
-    return pullback(loss, (self,), grad_output)[0]
+    return pullback(lambda x: _multilabel(x, target, reduction), (self,), grad_output)[0]

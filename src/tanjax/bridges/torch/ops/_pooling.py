@@ -33,7 +33,8 @@ def _windows(
     counts = []
     for n, k, s, p, d in zip(sizes, kernel, stride, padding, dilation, strict=True):
         require(k > 0 and s > 0 and d > 0, "pool: kernel, stride and dilation must be positive")
-        require(0 <= 2 * p <= k * d, "pad should be at most half of effective kernel size")
+        reach = d * (k - 1) + 1
+        require(0 <= 2 * p <= reach, "pad should be at most half of effective kernel size")
         rest = n + 2 * p - d * (k - 1) - 1
         count = (math.ceil(rest / s) if ceil_mode else rest // s) + 1
         if ceil_mode and (count - 1) * s >= n + p:
@@ -48,7 +49,11 @@ def _frame(
 ) -> tuple[dict[str, Any], list[int]]:
     """What `lax.reduce_window` is told, and how many windows there are along each axis."""
     sizes = x.shape[-n:]
-    require(product(x.shape[1:]) > 0 and x.ndim in (n + 1, n + 2), f"pool: input {x.shape}")
+    require(
+        x.ndim in (n + 1, n + 2) and product(x.shape[-n - 1 :]) > 0,
+        f"pool: expected an input of {n + 1} or {n + 2} dimensions of positive size apart from "
+        f"the batch, got {list(x.shape)}",
+    )
     kernel, padding, dilation = (repeated(k, n) for k in (kernel, padding, dilation))
     stride = kernel if not isinstance(stride, int) and not len(stride) else repeated(stride, n)
     counts = _windows(sizes, kernel, stride, padding, dilation, ceil_mode)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from .._registry import implements
-from ._support import Array, require, transposed
+from ._support import Array, require, transposed, wide
 
 aten = torch.ops.aten
 _SCALES = ("scales", "scales_d", "scales_h", "scales_w")
@@ -66,6 +66,36 @@ def _cubic(n: int, m: int, align_corners: bool, scale: float | None) -> Any:
     return places, np.where(d <= 1, near, far)
 
 
+def _smoothed(filtered: Callable[[Any], Any], reach: float) -> Stencil:
+    """A stencil that widens where an axis shrinks, so that every number counts."""
+
+    def stencil(n: int, m: int, align_corners: bool, scale: float | None) -> Any:
+        if align_corners:
+            step = (n - 1) / (m - 1) if m > 1 else 0.0
+        else:
+            step = 1 / scale if scale is not None and scale > 0 else n / m
+        wide_step = max(step, 1.0)
+        middle = step * (np.arange(m) + 0.5)
+        low = np.maximum((middle - reach * wide_step + 0.5).astype(int), 0)
+        high = np.minimum((middle + reach * wide_step + 0.5).astype(int), n)
+        places = low[:, None] + np.arange(max(int((high - low).max()), 1))
+        weights = filtered(np.abs(places - middle[:, None] + 0.5) / wide_step)
+        weights = np.where(places < high[:, None], weights, 0)
+        return np.minimum(places, n - 1), weights / weights.sum(1, keepdims=True)
+
+    return stencil
+
+
+def _triangle(d: Any) -> Any:
+    return np.maximum(1 - d, 0)
+
+
+def _cubic_filter(d: Any) -> Any:
+    """Keys' cubic convolution with a = -0.5, as in Pillow."""
+    near, far = (1.5 * d - 2.5) * d * d + 1, ((-0.5 * d + 2.5) * d - 4) * d + 2
+    return np.where(d < 1, near, np.where(d < 2, far, 0))
+
+
 def _upsampled(
     x: Array,
     output_size: Sequence[int],
@@ -73,7 +103,8 @@ def _upsampled(
     align_corners: bool,
     scales: Sequence[float | None],
 ) -> Array:
-    n = len(output_size)
+    n, dtype = len(output_size), x.dtype
+    x = wide(x)
     for k, (size, scale) in enumerate(zip(output_size, scales, strict=True)):
         axis = x.ndim - n + k
         places, weights = stencil(x.shape[axis], size, align_corners, scale)
@@ -86,7 +117,7 @@ def _upsampled(
             for j in range(places.shape[1])
         ]
         x = sum(parts[1:], parts[0])
-    return x
+    return x.astype(dtype)
 
 
 def _register(name: str, n: int, stencil: Stencil, corners: bool) -> None:
@@ -130,3 +161,5 @@ _register("upsample_linear1d", 1, _linear, True)
 _register("upsample_bilinear2d", 2, _linear, True)
 _register("upsample_trilinear3d", 3, _linear, True)
 _register("upsample_bicubic2d", 2, _cubic, True)
+_register("_upsample_bilinear2d_aa", 2, _smoothed(_triangle, 1), True)
+_register("_upsample_bicubic2d_aa", 2, _smoothed(_cubic_filter, 2), True)

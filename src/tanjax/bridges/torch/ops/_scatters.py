@@ -70,7 +70,8 @@ def _scattered(
     if how != "set" and not include_self:
         x = x.at[grid].set(_neutral(how, x.dtype), mode=mode)
     if how != "mean":
-        how = "max" if how == "add" and x.dtype == jnp.bool_ else how
+        # A sum of truth values is "or", a product "and".
+        how = {"add": "max", "multiply": "min"}.get(how, how) if x.dtype == jnp.bool_ else how
         return getattr(x.at[grid], how)(source, mode=mode)
     total = x.at[grid].add(source, mode=mode)
     start = jnp.ones if include_self else jnp.zeros

@@ -111,6 +111,16 @@ def number(x: Any, dtype: Any) -> Array:
     return jnp.asarray(x).astype(dtype)
 
 
+def fits(x: Any, dtype: Any) -> None:
+    """**Raises:** `RuntimeError` for a Python number that a dtype cannot hold."""
+    if isinstance(x, complex) and category(dtype) < 3:
+        require(False, f"value cannot be converted to type {dtype} without overflow")
+    if isinstance(x, (int, float)) and category(dtype) == 1:
+        limits = jnp.iinfo(dtype)
+        inside = limits.min <= x <= limits.max
+        require(inside, f"value cannot be converted to type {dtype} without overflow")
+
+
 def times(x: Array, factor: Any) -> Array:
     """`factor * x` in the dtype of `x`; nothing for the number one."""
     if isinstance(factor, (int, float)) and factor == 1:
