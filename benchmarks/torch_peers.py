@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.metadata
 import importlib.util
 import itertools
@@ -88,3 +89,15 @@ def backward(model: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
         return loss
 
     return step
+
+
+def torchax_step(torchax: Any, model: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
+    """Value and gradients, compiled as torchax advises: its `backward` does not reach a layer."""
+    with torchax.default_env():
+        theirs, given = copy.deepcopy(model).to("jax"), x.to("jax")
+        weights = dict(theirs.named_parameters())
+        call = torch.func.functional_call
+        loss = lambda weights, x: loss_of(call(theirs, weights, (x,)))
+        step = torchax.interop.jax_jit(torchax.interop.jax_value_and_grad(loss))
+        step(weights, given)
+    return lambda: step(weights, given)
