@@ -1,4 +1,11 @@
-"""Into the bridge and out of it."""
+"""Into the bridge and out of it.
+
+What crosses keeps its dtype: torch's and JAX's have the same names, and numbers that JAX, as it is
+set up, does not hold are refused (`_dtypes`). Autograd crosses in `from_torch` and `to_torch`.
+
+Sharp edges. `plain.data = ours` is torch's own, checks nothing that is ours to check, and leaves a
+plain tensor without memory: reading it ends the process. `convert` the module that holds it.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +46,8 @@ def from_jax(x: Any, requires_grad: bool = False) -> Tensor:
     x64, integers beyond int32. Python's floats have torch's default dtype, its integers the widest
     that JAX holds.
     """
-    return tensor(array_of(x)).requires_grad_(requires_grad)
+    made = tensor(array_of(x))  # under `torch.func` no tensor may be asked to require nothing
+    return made.requires_grad_() if requires_grad else made
 
 
 def to_jax(t: Any, copy: bool = True) -> Any:
