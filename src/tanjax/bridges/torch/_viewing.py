@@ -44,6 +44,7 @@ from ._views import (
 
 aten = torch.ops.aten
 _SAME = (aten.detach, aten.alias, aten.lift_fresh, aten.lift)
+_RESHAPING = (aten.view, aten._unsafe_view, aten.unsqueeze, aten.squeeze, aten._reshape_alias)
 _DEEP = 32  # a longer chain of views is one view of the memory itself
 Ways = tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]
 
@@ -136,7 +137,7 @@ def _ways(op: OpOverload, here: Geometry, shape: Geometry, given: dict[str, Any]
     packet, rank = op.overloadpacket, len(here.size)
     if op in (aten.select.int, aten.slice.Tensor):
         return _window(here, shape, **given)
-    if packet in (aten.view, aten.unsqueeze, aten.squeeze, aten._reshape_alias):
+    if packet in _RESHAPING:
         return partial(_reshaped, size=shape.size), partial(_put_reshaped, size=here.size)
     if packet is aten.permute:
         order = tuple(d % rank for d in given["dims"])
