@@ -8,6 +8,8 @@ torch = pytest.importorskip("torch")
 
 from tanjax._errors import NoRuleError  # noqa: E402
 from tanjax.bridges import torch as tjt  # noqa: E402
+from tanjax.bridges.torch import _decompositions  # noqa: E402
+from tanjax.bridges.torch._kernels import Kernel  # noqa: E402
 
 
 def base(n=3):
@@ -144,3 +146,15 @@ def test_bad_parameters():
     ):
         with pytest.raises(RuntimeError):
             call(base())
+
+
+def test_what_a_definition_of_torch_draws_is_no_constant(monkeypatch):
+    """`torch.rand` inside of a decomposition, which is compiled once."""
+    aten = torch.ops.aten
+    monkeypatch.setattr(_decompositions, "definition", lambda op: lambda x: x + torch.rand(3))
+    kernel = Kernel(aten.rand_like.default, _decompositions.decomposed(aten.rand_like.default))
+    x = jnp.ones(3)
+    assert not jnp.array_equal(kernel(x), kernel(x))
+    unsaid = Kernel(aten.sin.default, _decompositions.decomposed(aten.sin.default))
+    with pytest.raises(NoRuleError, match="random_key"):
+        unsaid(x)

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ._lift import quietly
 from ._plain import copied, is_tensor
 from ._registry import Entry
-from ._tensor import Tensor, tensor, unwrapped
+from ._tensor import SERVING, Tensor, tensor, unwrapped
 
 _EXPLICIT = (
     torch._C.DispatchKey.CompositeExplicitAutograd,
@@ -78,6 +78,8 @@ class factories(TorchDispatchMode):
         self._integers = integers
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags and not _any_tensor(args):
+            return SERVING[0](func, (), args, kwargs or {})  # or its numbers would be constants
         out = func(*args, **(kwargs or {}))
         if any(issubclass(t, Tensor) for t in types):  # what an entry leaves plain is to be plain
             return out
@@ -89,6 +91,10 @@ class factories(TorchDispatchMode):
         if isinstance(t, Tensor) or t.device.type == "meta" or not (number or self._integers):
             return t
         return tensor(copied(t.zero_() if empty else t))
+
+
+def _any_tensor(args: Any) -> bool:
+    return any(isinstance(a, torch.Tensor) for a in torch.utils._pytree.tree_leaves(args))
 
 
 def _tensor(a: Any) -> Any:
