@@ -28,7 +28,7 @@ def ours(*size: int) -> Any:
 REFUSED: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
     "a plain tensor with a gradient": (
         tjt.TensorError,
-        "requires a gradient meets",
+        "with a gradient or a tangent meets",
         lambda: ours() + torch.ones(2, 3, requires_grad=True),
     ),
     "a write into a plain tensor": (

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
+from torch import nn
 
-import tanjax as tj  # noqa: E402
-from tanjax.bridges import torch as tjt  # noqa: E402
+import tanjax as tj
+from tanjax.bridges import torch as tjt
 
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
 

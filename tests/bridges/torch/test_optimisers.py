@@ -12,11 +12,11 @@ import optax
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch import nn, optim  # noqa: E402
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+from torch import nn, optim
+from torch.utils.data import DataLoader, TensorDataset
 
-import tanjax as tj  # noqa: E402
-from tanjax.bridges import torch as tjt  # noqa: E402
+import tanjax as tj
+from tanjax.bridges import torch as tjt
 
 RNG = np.random.default_rng(0)
 X = torch.from_numpy(RNG.normal(size=(16, 4)))
@@ -299,7 +299,7 @@ def test_scaled_gradients_are_refused():
     _, (net, x, y) = pair()
     optimiser, scaler = optim.SGD(net.parameters(), 0.1), torch.amp.GradScaler("cpu", 8.0)
     scaler.scale((net(x) - y).square().mean()).backward()
-    with pytest.raises(tj.NoRuleError, match="_amp_foreach_non_finite_check_and_unscale"):
+    with pytest.raises(tjt.TensorError, match="_amp_foreach_non_finite_check_and_unscale"):
         scaler.step(optimiser)
 
 

@@ -46,7 +46,8 @@ def from_jax(x: Any, requires_grad: bool = False) -> Tensor:
     x64, integers beyond int32. Python's floats have torch's default dtype, its integers the widest
     that JAX holds.
     """
-    return tensor(array_of(x)).requires_grad_(requires_grad)
+    made = tensor(array_of(x))  # under `torch.func` no tensor may be asked to require nothing
+    return made.requires_grad_() if requires_grad else made
 
 
 def to_jax(t: Any, copy: bool = True) -> Any:

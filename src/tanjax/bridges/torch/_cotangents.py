@@ -198,7 +198,8 @@ def _tangent(x: Any, t: Any, by_matrix: bool) -> Any:
                 hint="use reverse mode (`backward`), or JAX's own `jax.jvp`.",
             )
         )
-    return arrays.pushforward_of_restructure(x)(t)
+    moved = arrays.pushforward_of_restructure(arrays.without_promise(x))(t)
+    return jax.tree.unflatten(jax.tree.structure(x), jax.tree.leaves(moved))
 
 
 def torch_tangents(

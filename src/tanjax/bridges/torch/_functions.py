@@ -20,14 +20,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import numpy as np
 import torch
 from torch.nn import functional as F
 
 from tanjax import dispatch
 from tanjax._errors import NoRuleError, UnitError, message
-from tanjax.arrays import densify_mode
+from tanjax.arrays import Unitful, densified, densify_mode, is_structured, unitful
 
 from . import _operations as operations
+from ._cotangents import number_of
 from ._decompositions import factories
 from ._keys import random_key
 from ._leaves import assembled, project_at_leaf
@@ -37,7 +39,7 @@ from ._plain import TensorError
 from ._registry import remembered
 from ._static import Arguments, cut
 from ._structural import Structural
-from ._tensor import Tensor, serve_functions, tensor
+from ._tensor import QuantityTensor, StructuredTensor, Tensor, serve_functions, tensor
 
 _T = torch.Tensor
 _DIRECT: dict[Any, Callable[..., Any]] = {}
@@ -133,7 +135,10 @@ def torch_function(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     if name in ("__get__", "__set__", "__delete__"):
         if func not in _COMPUTED:
             return _by_torch(func, args, kwargs)
-    elif name in _AS_IT_IS or name in _LIKE:
+    elif name in _LIKE:
+        with operations.states():
+            return _by_torch(func, args, kwargs)
+    elif name in _AS_IT_IS:
         out = _by_torch(func, args, kwargs)
         return project_at_leaf(out) if name == "requires_grad_" else out
     elif name in _VALUES:
@@ -184,7 +189,8 @@ def _tensors(args: Any) -> Iterator[torch.Tensor]:
 
 
 def _is_operand(x: Any) -> bool:
-    return isinstance(x, (torch.Tensor, float, complex)) or type(x) is int
+    operands = (torch.Tensor, float, complex, jax.Array, np.ndarray, np.generic)
+    return isinstance(x, operands) or type(x) is int or is_structured(x)
 
 
 def _is_tensor(x: Any) -> bool:
@@ -272,11 +278,30 @@ def _traced(func: Any, name: str, args: Any, kwargs: Any) -> Any:
     try:
         return built(call, operands)
     except (jax.errors.ConcretizationTypeError, NeedsKey):
-        return _by_torch(func, args, kwargs)
+        pass
     except NoRuleError as error:
-        if isinstance(error.__cause__, jax.errors.ConcretizationTypeError):
-            return _by_torch(func, args, kwargs)
-        raise
+        if not isinstance(error.__cause__, jax.errors.ConcretizationTypeError):
+            raise
+    dense = [_dense(x, name) for x in operands]  # torch's formulas give no structural gradients
+    args, kwargs = key.fill(dense)
+    return _by_torch(func, args, kwargs)
+
+
+def _dense(t: Any, name: str) -> Any:
+    if not isinstance(t, StructuredTensor) or type(t._place.read()) is Structural:
+        return t
+    if isinstance(t, QuantityTensor):
+        return t
+    return apply(_dense_call(name, densify_mode()), [t])[0]
+
+
+@remembered
+def _dense_call(name: str, policy: str) -> Call:
+    def run(x: Any) -> tuple[Any, ...]:
+        value = densified(number_of(x), name, "")
+        return (unitful(value, x.label) if type(x) is Unitful else value,)
+
+    return Call(run)
 
 
 def _value(func: Any, name: str, args: Any) -> Any:

@@ -8,18 +8,18 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import jax
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils import _pytree as pytree
-from torch.utils.weak import WeakIdKeyDictionary
+from torch.utils.hooks import unserializable_hook
 
 from tanjax._errors import NoRuleError, message
 from tanjax.arrays import (
     Unitful,
+    array_type,
     is_inexact,
     is_structured,
     pullback_of_destructure,
@@ -29,17 +29,17 @@ from tanjax.arrays import (
 from ._dtypes import exact_dtype
 from ._natural import Call, apply
 from ._structural import Structural
-from ._tensor import StructuredTensor
-
-_HOOKED = WeakIdKeyDictionary()  # leaves that have their hook
+from ._tensor import StructuredTensor, tensor
 
 
 def project_at_leaf(t: Any) -> Any:
     """Give a leaf the hook that makes its gradient structural."""
     if isinstance(t, StructuredTensor) and t.requires_grad and t.is_leaf and not _is_dense(t):
-        if t not in _HOOKED:
-            point = weakref.ref(t)
-            _HOOKED[t] = t.register_hook(lambda g: _projected(point(), g))
+        if not hasattr(t, "_projects"):
+            place = t._place  # not the tensor: a hook that holds it would keep it forever
+            project = lambda g: _projected(place, g)
+            t.register_hook(unserializable_hook(project))  # a leaf from a file has its own
+            t._projects = True
     return t
 
 
@@ -52,11 +52,19 @@ def _value(payload: Any) -> Any:
     return payload.stored if type(payload) is Unitful else payload
 
 
-def _projected(point: Any, gradient: torch.Tensor) -> Any:
+def _projected(place: Any, gradient: torch.Tensor) -> Any:
     held = gradient._place.read() if isinstance(gradient, StructuredTensor) else None
-    if point is None or type(held) is Structural:
+    if type(held) is Structural:
         return None
-    return apply(_PROJECTION, [point, gradient])[0]
+    kind = array_type(_value(place.read()))
+    if torch.is_grad_enabled() and kind is not None and not kind.is_linear(_value(place.read())):
+        raise NoRuleError(
+            message(
+                f"a second derivative, and a gradient of {kind.cls.__name__} that is a matrix.",
+                hint="use functions of torch or `tjt.wrap`, whose gradients are structural.",
+            )
+        )
+    return apply(_PROJECTION, [tensor(place.read()), gradient])[0]
 
 
 def _project(x: Any, gradient: Any) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
+from tanjax.arrays import is_structured
 from tanjax.transforms import vjp_in_fields
 
 from ._cotangents import (
@@ -258,9 +259,16 @@ def _inputs(ctx: Any) -> tuple[list[Any], Sequence[Any]]:
 
 
 def _remember_point(bar: Any, primal: Any) -> None:
+    bar, primal = _bottom(bar), _bottom(primal)
     step = bar._place.read() if isinstance(bar, Tensor) else None
     if type(step) is Structural and isinstance(primal, Tensor):
         step.at = number_of(primal._place.read())
+
+
+def _bottom(t: Any) -> Any:
+    while torch._C._functorch.is_functorch_wrapped_tensor(t):
+        t = torch._C._functorch.get_unwrapped(t)
+    return t
 
 
 def _is_inexact(t: torch.Tensor) -> bool:
@@ -291,6 +299,7 @@ def _applied(run: _Run, tensors: Sequence[Any]) -> Sequence[Tensor]:
     if _transforming():
         run.inner = True
         return Node.apply(run, *tensors)
+    tensors = [_alive(t) for t in tensors]
     if not torch.is_grad_enabled():
         return run.forward(tensors)
     run.moving = tuple([i for i, t in enumerate(tensors) if t.requires_grad])
@@ -303,6 +312,13 @@ def _applied(run: _Run, tensors: Sequence[Any]) -> Sequence[Tensor]:
     return Node.apply(run, *tensors)
 
 
+def _alive(t: Any) -> Any:
+    """A tensor of a transform that has ended, as what it was outside of it."""
+    return torch._C._functorch.unwrap_if_dead(t) if type(t) is torch.Tensor else t
+
+
 def as_tensor(x: Any) -> torch.Tensor:
     """An operand as a tensor: a number stays weak, it takes the dtype of what it meets."""
-    return x if isinstance(x, torch.Tensor) else tensor(jnp.asarray(x))
+    if isinstance(x, torch.Tensor):
+        return x
+    return tensor(x if is_structured(x) else jnp.asarray(x))

@@ -7,7 +7,9 @@ descend, also where a structure has another order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -333,15 +335,31 @@ def copy(a: Any, b: Any, non_blocking: bool = False) -> Any:
     return b
 
 
+_STATES: ContextVar[bool] = ContextVar("states", default=False)
+
+
+@contextlib.contextmanager
+def states() -> Iterator[None]:
+    """While it is active, `zeros_like` and its kin make states of optimisers."""
+    token = _STATES.set(True)
+    try:
+        yield
+    finally:
+        _STATES.reset(token)
+
+
 @_is(aten.zeros_like)
 def zeros_like(a: Any, *, dtype: Any = None, **_: Any) -> Any:
     """A step of nothing, in stored coordinates; of a quantity, zero in its unit."""
     if type(a) is Unitful and not is_structured(a.stored):
         return unitful(jnp.zeros(a.shape, a.dtype if dtype is None else jax_dtype(dtype)), a.label)
+    if not _STATES.get():  # one of torch's own definitions asks, for a matrix
+        made = jnp.zeros(a.shape, a.dtype if dtype is None else jax_dtype(dtype))
+        return unitful(made, a.label) if type(a) is Unitful else made
     value = a.stored if type(a) is Unitful else a
     step = Structural.of(value)
-    made = jnp.dtype(a.dtype) if dtype is None else jax_dtype(dtype)
-    leaves = [jnp.zeros(jnp.shape(x), made) for x in step.leaves]
+    wanted = jnp.dtype(a.dtype) if dtype is None else jax_dtype(dtype)
+    leaves = [jnp.zeros(jnp.shape(x), wanted) for x in step.leaves]
     return Structural(leaves, step.model, a.label if type(a) is Unitful else step.unit, value)
 
 
@@ -356,6 +374,8 @@ def full_like(a: Any, fill_value: Any, *, dtype: Any = None, **_: Any) -> Any:
     """A state of an optimiser: the number in every stored coordinate."""
     if type(a) is Unitful:
         return NotImplemented
+    if not _STATES.get():
+        return zeros_like(a, dtype=dtype) + fill_value
     step = zeros_like(a, dtype=dtype)
     return Structural([x + fill_value for x in step.leaves], step.model, step.unit, a)
 

@@ -26,7 +26,16 @@ import torch
 from torch._ops import OpOverload
 
 from tanjax._errors import CotangentError, NoRuleError, UnitError, describe, message
-from tanjax.arrays import Unitful, convert, is_inexact, is_structured, shape as shape_of, unitful
+from tanjax.arrays import (
+    Unitful,
+    convert,
+    is_inexact,
+    is_structured,
+    pullback_of_destructure,
+    pullback_of_restructure,
+    shape as shape_of,
+    unitful,
+)
 from tanjax.units import Unit, one
 
 from ._calls import call_of
@@ -118,11 +127,35 @@ _LIKE = (aten.zeros_like, aten.ones_like, aten.full_like, aten.empty_like)
 _OVER_ALL = (aten.linalg_vector_norm, aten.norm, aten.sum, aten.max, aten.min)
 
 
+def as_matrices(op: OpOverload, args: Any, kwargs: Any) -> list[Any] | None:
+    """The operands of one of torch's derivative formulas, with its gradient as a matrix.
+
+    Torch's own formulas know no coordinates. Where one of them computes with a gradient, and it is
+    known where that was taken, the gradient becomes its matrix; `None` elsewhere.
+    """
+    in_backward = torch._C._current_graph_task_id() != -1
+    values = [*args, *kwargs.values()]
+    steps = [a for a in values if type(a) is Structural]
+    if not in_backward or any(s.at is None for s in steps) or op.overloadpacket is aten.add:
+        return None
+    with_arrays = any(is_structured(a) or (isinstance(a, jax.Array) and a.ndim) for a in values)
+    if is_by_field(op) and not with_arrays:
+        return None
+    return [_matrix(a) if type(a) is Structural else a for a in args]
+
+
+def _matrix(step: Structural) -> Any:
+    natural = pullback_of_restructure(step.at)(step.tree)
+    return natural if step.unit.is_one else unitful(natural, step.unit)
+
+
 def structural_call(op: OpOverload, args: Any, kwargs: Any) -> Any:
     """An operation of which an operand is a `Structural`.
 
     **Raises:** `CotangentError` for one that coordinates do not have.
     """
+    if op.overloadpacket is aten.add:
+        args = _in_coordinates(args)
     if is_by_field(op) or op.overloadpacket in _LIKE:
         return by_field(op, args, kwargs)
     if (
@@ -140,6 +173,18 @@ def structural_call(op: OpOverload, args: Any, kwargs: Any) -> Any:
             hint="`tj.natural(x, gradient)` on the arrays (`tensor.payload`) gives its matrix.",
         )
     )
+
+
+def _in_coordinates(args: Any) -> Any:
+    """Two gradients to be added, of which one is a matrix: it is pulled back where the other is."""
+    steps = [a for a in args[:2] if type(a) is Structural and a.at is not None]
+    dense = [a for a in args[:2] if isinstance(_number(a), jax.Array) and a.shape]
+    if not (steps and dense):
+        return args
+    (step, matrix) = steps[0], dense[0]
+    unit = matrix.label if type(matrix) is Unitful else one
+    pulled = Structural.of(pullback_of_destructure(step.at)(_number(matrix)), unit)
+    return [step, pulled if unit is step.unit else pulled.in_unit(step.unit), *args[2:]]
 
 
 def _is_over_all(args: Any, kwargs: Any) -> bool:

@@ -26,7 +26,7 @@ from ._decompositions import decomposed
 from ._kernels import Kernel
 from ._operations import OPERATIONS
 from ._registry import Entry, dense_entry, no_rule, remembered, structured_entries
-from ._structural import Structural, structural_call
+from ._structural import Structural, as_matrices, structural_call
 
 
 @remembered
@@ -44,7 +44,10 @@ def structured_call_of(op: OpOverload) -> Callable[..., Any]:
         arrays = list(_arrays((*args, *kwargs.values())))
         types = tuple([type(a) if is_structured(a) else Dense for a in arrays])
         if any(type(a) is Structural for a in arrays):
-            return structural_call(op, args, kwargs)
+            matrices = as_matrices(op, args, kwargs)
+            return (
+                structural_call(op, args, kwargs) if matrices is None else call(*matrices, **kwargs)
+            )
         if types not in nearest:
             nearest[types] = _nearest(op, kernels, types)
         kernel = nearest[types]

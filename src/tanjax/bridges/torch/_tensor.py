@@ -181,9 +181,7 @@ class Tensor(torch.Tensor):
     def _parts(self) -> tuple[Any, ...]:
         """What makes an equal tensor: its memory and where it lies there, what else it carries."""
         place = self._place
-        carried = {
-            n: a for n, a in self.__dict__.items() if n not in ("_place", "_plain", "_owner")
-        }
+        carried = {n: a for n, a in self.__dict__.items() if n not in _OWN}
         if isinstance(place, Root) and self.is_contiguous():
             return place, None, self.requires_grad, carried
         if isinstance(place.storage, Root):
@@ -191,7 +189,9 @@ class Tensor(torch.Tensor):
         return Root(place.read()), None, self.requires_grad, carried
 
     def _dense(self) -> Any:
-        payload = self._place.read()
+        payload = self.payload
+        if type(payload) is Unitful:
+            payload = payload.plain("torch")  # `UnitError` unless it is a pure number
         return densified(payload, "torch", "") if is_structured(payload) else payload
 
     def _refuse_grad(self, what: str) -> None:
@@ -274,6 +274,7 @@ def _operators() -> None:
 _operators()
 
 
+_OWN = ("_place", "_plain", "_owner", "_projects")  # attributes that no copy carries
 _DATA: Any = torch.Tensor.data
 _GRAD: Any = torch.Tensor.grad
 _make = torch.Tensor._make_wrapper_subclass

@@ -28,7 +28,10 @@ from ._tensor import Tensor, tensor, wrapped
 from ._views import Root
 
 # Its schema does not say that it writes.
-_UNSAID = {torch.ops.aten.native_batch_norm.default: ("running_mean", "running_var")}
+_UNSAID = dict.fromkeys(
+    (torch.ops.aten.native_batch_norm.default, torch.ops.aten.native_batch_norm.out),
+    ("running_mean", "running_var"),
+)
 
 
 # Said to be written, and left as they are.
@@ -39,7 +42,7 @@ def written_by(op: OpOverload) -> tuple[str, ...]:
     """The names of the arguments that an operation writes into, those of `out=` first."""
     written = [a for a in op._schema.arguments if a.alias_info and a.alias_info.is_write]
     named = tuple(a.name for a in sorted(written, key=lambda a: not a.is_out))
-    return named or _UNSAID.get(op, ())
+    return named + _UNSAID.get(op, ())
 
 
 def writing(op: OpOverload) -> Callable[..., Any]:
@@ -95,8 +98,10 @@ class _Writing:
                 self._write(targets, new)
             return wrapped(results if len(results) > 1 else results[0])
         self._write(targets, (out,) if len(targets) == 1 else out)
-        count = len(self.op._schema.returns)  # torch would read what is not there, and end
-        return targets[0] if count == 1 else tuple(targets[:count]) if count else None
+        count = len(self.op._schema.returns)  # what is written beside `out=` is not returned
+        if not count:
+            return None
+        return targets[0] if count == 1 else tuple(targets[:count])
 
     def _write(self, targets: Any, values: Any) -> None:
         for target, value in zip(targets, values, strict=True):
