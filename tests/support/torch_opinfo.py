@@ -264,7 +264,7 @@ def measure(args):
             worker.end()
             worker = None
         if args.json:
-            Path(args.json).write_text(json.dumps(results(args, found), indent=1) + "\n")
+            Path(args.json).write_text(written(results(args, found)))
     if worker:
         worker.end()
     return results(args, found)
@@ -280,6 +280,12 @@ def results(args, found):
     options = {"samples": args.samples, "seed": args.seed, "limit": args.limit}
     ops = sorted(found.values(), key=lambda op: (op["op"], op["variant"]))
     return {"versions": versions, "options": options, "ops": ops}
+
+
+def written(data):
+    """As JSON, an operation in each line."""
+    head = json.dumps({name: data[name] for name in ("versions", "options")})
+    return head[:-1] + ', "ops": [\n' + ",\n".join(map(json.dumps, data["ops"])) + "\n]}\n"
 
 
 def totals(found, group=None):
