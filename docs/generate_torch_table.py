@@ -24,7 +24,7 @@ WRONG = ("not raised", "wrong type", "wrong value", "wrong gradient", "cut gradi
 HEAD = """# Torch's operations, measured
 
 Torch tests itself with a database of operations and sample inputs, OpInfo. Here every operation of
-it runs twice, on plain torch tensors and on [`tjt.Tensor`s](torch.md) of the same numbers, and the
+it runs twice, on plain torch tensors and on `tjt.Tensor`s of the same numbers, and the
 results are compared: values, dtypes, sizes, and the gradients of a random cotangent.
 
 - **right**: all are torch's. For an input that torch refuses: ours is refused too.
@@ -40,7 +40,7 @@ undefined results, dtypes and sizes are compared.
 
 *Names of core ATen* are the operations that torch tags so. *Functions that reach core ATen* have
 other names, and are made of core ATen and of what `torch.export` lowers to it. The rest of the
-database is measured too: {more}.
+database is measured too.
 
 torch {torch}, JAX {jax}, Python {python}, on a CPU:
 
@@ -101,8 +101,7 @@ def row(columns):
 def page(data):
     """The text of the page."""
     ops = data["ops"]
-    more = ", ".join(GROUPS["more"].split())[:0] or "special functions, linear algebra and others"
-    lines = [HEAD.format(more=more, samples=data["options"]["samples"], **data["versions"])]
+    lines = [HEAD.format(samples=data["options"]["samples"], **data["versions"])]
     lines += [
         "## Totals",
         "",
