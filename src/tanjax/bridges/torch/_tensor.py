@@ -113,6 +113,8 @@ class Tensor(torch.Tensor):
         return self._dense().__dlpack_device__()
 
     def __repr__(self, *, tensor_contents: str | None = None) -> str:
+        if "_inner" in self.__dict__:  # torch traces
+            return f"Tensor({self._inner!r})"
         return printed(self, self._place.read())
 
     def __format__(self, spec: str) -> str:
