@@ -179,11 +179,11 @@ def steps(options: argparse.Namespace, budget: dict[str, float]) -> Iterator[Row
     """Compiled loss and gradients; the base is the same model written in JAX under `jax.jit`."""
     for size in (peers.SMALL, peers.LARGE):
         model, x = peers.mlp(size[1]), peers.rows(size)
-        by_us = torch.compile(copy.deepcopy(model), backend=tjt.backend)
+        by_us = functools.partial(torch.compile, backend=tjt.backend)
         calls = {
             JIT: _jax_step(model, x, peers.jax_mlp),
             EXPORTED: _jax_step(model, x, None),
-            COMPILED: peers.backward(by_us, x),
+            COMPILED: peers.backward(copy.deepcopy(model), x, by_us),
             "torch eager": peers.backward(model, x),
         }
         times = interleave(calls | _inductor(model, x), _rounds(size, options), 20e-3)
@@ -207,7 +207,7 @@ def _jax_step(model: torch.nn.Module, x: torch.Tensor, f: Any) -> Callable[[], A
 
 def _inductor(model: torch.nn.Module, x: torch.Tensor) -> Calls:
     """Torch's own compiler, where it finds one for C++."""
-    step = peers.backward(torch.compile(copy.deepcopy(model)), x)
+    step = peers.backward(copy.deepcopy(model), x, torch.compile)
     try:
         step()
     except Exception as error:

@@ -77,14 +77,19 @@ def torchax() -> tuple[Any, str]:
     return torchax, f"torchax {version}, {lacking} names that torch lacks filled in"
 
 
-def backward(model: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
+def backward(
+    model: nn.Module, x: torch.Tensor, compiler: Callable[..., Any] | None = None
+) -> Callable[[], Any]:
     """Forward and backward, gradients dropped first, as in a step of training."""
     parameters = list(model.parameters())
+    loss_at: Callable[[Any], Any] = lambda x: loss_of(model(x))
+    if compiler is not None:
+        loss_at = compiler(loss_at)
 
     def step() -> Any:
         for p in parameters:
             p.grad = None
-        loss = loss_of(model(x))
+        loss = loss_at(x)
         loss.backward()
         return loss
 

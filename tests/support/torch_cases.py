@@ -272,7 +272,7 @@ def _point_alike(x, ours, theirs):
     for dim in range(x.ndim):
         a, b = (i if i.ndim == x.ndim else i.unsqueeze(dim) for i in (ours, theirs))
         fits = all(a.shape[d] == x.shape[d] for d in range(x.ndim) if d != dim)
-        inside = a.numel() == 0 or int(a.max()) < x.shape[dim]
+        inside = a.numel() == 0 or 0 <= int(a.min()) <= int(a.max()) < x.shape[dim]
         distinct = (a.sort(dim).values.diff(dim=dim) > 0).all()
         if fits and inside and distinct:
             p, q = x.gather(dim, a), x.gather(dim, b)

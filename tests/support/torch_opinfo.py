@@ -231,7 +231,10 @@ class _Worker:
 
 def measure(args):
     """Run the chosen operations. **Returns:** the results as they are written."""
-    ops, worker, found = database(), None, []
+    ops, worker, found = database(), None, {}
+    if args.update:
+        before = json.loads(Path(args.json).read_text())["ops"]
+        found = {(op["op"], op["variant"]): op for op in before}
     chosen = [n for n, op in enumerate(ops) if not args.only or op.name in args.only.split(",")]
     for n in chosen:
         worker = worker or _Worker(args)
@@ -248,7 +251,7 @@ def measure(args):
         if not answer:
             continue
         worker.done += 1
-        found.append(answer)
+        found[answer["op"], answer["variant"]] = answer
         if args.verbose:
             print(
                 answer["op"],
@@ -261,7 +264,7 @@ def measure(args):
             worker.end()
             worker = None
         if args.json:
-            Path(args.json).write_text(json.dumps(results(args, found), indent=1))
+            Path(args.json).write_text(written(results(args, found)))
     if worker:
         worker.end()
     return results(args, found)
@@ -274,8 +277,15 @@ def results(args, found):
         "jax": jax.__version__,
         "python": platform.python_version(),
     }
-    options = {"samples": args.samples, "seed": args.seed, "limit": args.limit, "only": args.only}
-    return {"versions": versions, "options": options, "ops": found}
+    options = {"samples": args.samples, "seed": args.seed, "limit": args.limit}
+    ops = sorted(found.values(), key=lambda op: (op["op"], op["variant"]))
+    return {"versions": versions, "options": options, "ops": ops}
+
+
+def written(data):
+    """As JSON, an operation in each line."""
+    head = json.dumps({name: data[name] for name in ("versions", "options")})
+    return head[:-1] + ', "ops": [\n' + ",\n".join(map(json.dumps, data["ops"])) + "\n]}\n"
 
 
 def totals(found, group=None):
@@ -300,6 +310,7 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--group", default="")
     parser.add_argument("--json", default="")
+    parser.add_argument("--update", action="store_true", help="keep what --json has of others")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--loud", action="store_true")
     parser.add_argument("--worker", action="store_true")

@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tanjax.bridges import torch as tjt  # noqa: E402
+from tanjax.bridges import torch as tjt
 
 nan = float("nan")
 SOURCES = {

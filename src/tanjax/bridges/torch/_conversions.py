@@ -111,12 +111,12 @@ def to_torch(t: torch.Tensor, copy: bool = True) -> torch.Tensor:
     if is_followed(t):
         out: torch.Tensor = _ToTorch.apply(t, copy)
         return out
-    return plain(unwrapped(t)._dense(), copy)  # type: ignore[attr-defined]
+    return plain(unwrapped(t)._dense(), copy)
 
 
 class _FromTorch(torch.autograd.Function):
     @staticmethod
-    def forward(t: torch.Tensor, copy: bool) -> Tensor:  # type: ignore[override]
+    def forward(t: torch.Tensor, copy: bool) -> Tensor:
         return tensor(to_jax(t, copy))
 
     @staticmethod
@@ -124,7 +124,7 @@ class _FromTorch(torch.autograd.Function):
         """Nothing is kept; `torch.func` wants it apart from `forward`."""
 
     @staticmethod
-    def jvp(ctx: Any, g: Any, _: Any) -> Any:  # type: ignore[override]
+    def jvp(ctx: Any, g: Any, _: Any) -> Any:
         return from_torch(g)
 
     @staticmethod
@@ -134,7 +134,7 @@ class _FromTorch(torch.autograd.Function):
 
 class _ToTorch(torch.autograd.Function):
     @staticmethod
-    def forward(t: Tensor, copy: bool) -> torch.Tensor:  # type: ignore[override]
+    def forward(t: Tensor, copy: bool) -> torch.Tensor:
         return plain(t._dense(), copy)
 
     @staticmethod
@@ -142,7 +142,7 @@ class _ToTorch(torch.autograd.Function):
         """Nothing is kept."""
 
     @staticmethod
-    def jvp(ctx: Any, g: Any, _: Any) -> Any:  # type: ignore[override]
+    def jvp(ctx: Any, g: Any, _: Any) -> Any:
         return to_torch(g)
 
     @staticmethod

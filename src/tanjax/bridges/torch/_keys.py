@@ -29,11 +29,13 @@ import jax
 import numpy as np
 import torch
 
-from tanjax._compat import under_trace
+from tanjax._compat import get_opaque_trace_state
 from tanjax._errors import NoRuleError, message
 
 _GIVEN: ContextVar[tuple[bool, list[jax.Array]] | None] = ContextVar("key", default=None)
 _HALF = 2**31
+with jax.ensure_compile_time_eval():
+    _OUTSIDE = get_opaque_trace_state()
 
 
 @contextlib.contextmanager
@@ -89,7 +91,7 @@ def _bits(generator: torch.Generator | None) -> np.ndarray[Any, Any]:
 
 
 def _refuse_a_trace() -> None:
-    if under_trace():
+    if get_opaque_trace_state() != _OUTSIDE:
         raise NoRuleError(
             message(
                 "a random operation of torch under a trace of JAX would be drawn once, and give "

@@ -75,7 +75,7 @@ def lifted(t: torch.Tensor) -> jax.Array:
 
 
 def _differentiating() -> bool:
-    """Whether torch differentiates: its formulas, in either mode, make plain numbers of their own."""
+    """Whether torch differentiates: its formulas make plain numbers of their own."""
     forward = forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
     return forward or torch._C._current_graph_task_id() != -1
 

@@ -217,10 +217,7 @@ def _swapped(rank: int, first: int, second: int) -> tuple[int, ...]:
 
 @partial(jax.jit, static_argnames=("dtype", "size"), inline=True)
 def _cast_bits(x: jax.Array, dtype: Any, size: tuple[int, ...]) -> jax.Array:
-    old, new = x.dtype.itemsize, np.dtype(dtype).itemsize
-    if new > old:
-        x = x.reshape(*x.shape[:-1], -1, new // old)
-    return lax.bitcast_convert_type(x, dtype).reshape(size)
+    return x.reshape(x.shape or (1,)).view(dtype).reshape(size)
 
 
 def _bits(here: Geometry, shape: Geometry) -> Ways:

@@ -39,7 +39,12 @@ def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
     **Raises:** `TensorError` for an argument that cannot be hashed, and for a plain torch tensor
     that requires a gradient.
 
-    >>> area = tjt.wrap(lambda r: jnp.pi * r**2)
+    >>> from tanjax.bridges.torch import from_jax, wrap
+    >>> cube = wrap(lambda x: x**3)
+    >>> x = from_jax(2.0, requires_grad=True)
+    >>> cube(x).backward()
+    >>> x.grad
+    Tensor(12.)
     """
 
     @functools.lru_cache(_MOST)

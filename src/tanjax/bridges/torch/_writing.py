@@ -81,7 +81,7 @@ class _Writing:
             return one_by_one(self.op, args, kwargs)
         given = dict(zip(self.names, args, strict=False)) | kwargs
         left = _LEFT.get(self.op, ())
-        targets = [None if name in left else given.get(name) for name in self.written]
+        targets: list[Any] = [None if n in left else given.get(n) for n in self.written]
         _check_ours(self.op, targets)
         inputs = {n: v for n, v in kwargs.items() if n not in self.written} if self.out else kwargs
         if self.makes:
