@@ -15,7 +15,6 @@ from tanjax.arrays import is_structured
 
 from ._dtypes import DtypeError, exact_dtype, jax_dtype
 
-
 _FUNCTORCH: Any = torch._C._functorch
 
 
