@@ -105,4 +105,8 @@ def torchax_step(torchax: Any, model: nn.Module, x: torch.Tensor) -> Callable[[]
         loss = lambda weights, x: loss_of(call(theirs, weights, (x,)))
         step = torchax.interop.jax_jit(torchax.interop.jax_value_and_grad(loss))
         step(weights, given)
-    return lambda: step(weights, given)
+    return lambda: jax.block_until_ready(_arrays(step(weights, given)))
+
+
+def _arrays(out: Any) -> list[Any]:
+    return [t.jax() for t in torch.utils._pytree.tree_leaves(out)]
