@@ -150,7 +150,7 @@ def main() -> int:
     for (kind, optimiser, how), (losses, right, ms) in found.items():
         last = f"{np.mean(losses[-20:]):.5f}"
         table.add_row(kind, f"{sizes[kind]:,}", optimiser, how, last, f"{right:.1%}", f"{ms:.2f}")
-    Console(width=100).print(table)
+    Console(width=110).print(table)
     curves = [np.array(losses) for losses, *_ in found.values()]
     apart = [float(np.max(np.abs(a - b))) for a, b in (curves[:2], curves[2:])]
     print(f"losses apart, at most: Kronecker {apart[0]:.1e}, dense {apart[1]:.1e}")

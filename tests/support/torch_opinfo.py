@@ -39,11 +39,21 @@ from unittest import mock
 import jax
 import torch
 
-from torch_cases import Run, answer_of, check, check_error, compare_plain, plain, seeded
+from torch_cases import (
+    TOLERANCE,
+    Run,
+    answer_of,
+    check,
+    check_error,
+    compare_plain,
+    plain,
+    seeded,
+)
 from torch_database import (
     BACKWARD,
     CORE,
     DTYPES,
+    LESS_EXACT,
     MORE,
     REACH,
     TIES,
@@ -106,7 +116,8 @@ class Measured:
             values = self.comparable(self.call, sample)
             how = {"process": process, "backward": backward, "values": values, "seed": self.seed}
             how["ties"] = op.name in TIES
-            self.note(mode, n, *answer_of(check, self.call, sample, **how))
+            with mock.patch.dict(TOLERANCE, LESS_EXACT.get(op.name, {})):
+                self.note(mode, n, *answer_of(check, self.call, sample, **how))
             if n == 0 and dtype is torch.float32:
                 self.variants(sample, backward, values)
         return True

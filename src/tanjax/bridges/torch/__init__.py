@@ -7,7 +7,13 @@ try:
 except ImportError as _error:
     raise _missing("torch", "torch") from _error
 
-from . import _dispatch as _dispatch, _functions as _functions, nn as nn, ops as ops
+from . import (
+    _dispatch as _dispatch,
+    _functions as _functions,
+    _traced as _traced,
+    nn as nn,
+    ops as ops,
+)
 from ._as_jax import (
     PureFunction as PureFunction,
     as_jax as as_jax,

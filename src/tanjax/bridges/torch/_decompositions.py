@@ -17,8 +17,7 @@ from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tanjax._compat import under_trace
-
+from ._keys import under_trace
 from ._lift import quietly
 from ._plain import copied, is_tensor
 from ._registry import Entry

@@ -44,7 +44,10 @@ _QUESTIONS = {  # which forward mode asks before it gives a tensor a tangent
 @serve_by
 def dispatch(op: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
     """Answer a call of torch's dispatcher."""
-    return plan_of(op)(not _STRUCTURED.isdisjoint(types), args, kwargs)
+    if _STRUCTURED.isdisjoint(types):
+        return plan_of(op)(False, args, kwargs)
+    with torch._C.DisableTorchFunctionSubclass():  # a definition of torch's ends here again
+        return plan_of(op)(True, args, kwargs)
 
 
 @remembered

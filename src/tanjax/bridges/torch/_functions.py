@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from tanjax import dispatch
 from tanjax._errors import NoRuleError, UnitError, message
-from tanjax.arrays import Unitful, densified, densify_mode, is_structured, unitful
+from tanjax.arrays import Dense, Unitful, densified, densify_mode, is_structured, unitful
 
 from . import _operations as operations
 from ._cotangents import number_of
@@ -36,7 +36,7 @@ from ._leaves import assembled, project_at_leaf
 from ._lift import payload_of, quietly
 from ._natural import Built, Call, apply, as_tensor, built
 from ._plain import TensorError
-from ._registry import remembered
+from ._registry import STRUCTURED, remembered
 from ._static import Arguments, cut
 from ._structural import Structural
 from ._tensor import QuantityTensor, StructuredTensor, Tensor, serve_functions, tensor
@@ -129,7 +129,7 @@ def torch_function(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     if torch._C._are_functorch_transforms_active():
         args, kwargs = jax.tree.map(assembled, (args, kwargs))
     direct = _DIRECT.get(func)
-    if direct is not None and not kwargs.keys() & _UNUSUAL and not _has_steps(args):
+    if direct is not None and not kwargs.keys() & _UNUSUAL and not _needs_torch(args):
         return _call_direct(direct, args, kwargs)
     name = getattr(func, "__name__", "")
     if name in ("__get__", "__set__", "__delete__"):
@@ -138,7 +138,7 @@ def torch_function(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     elif name in _LIKE:
         with operations.states():
             return _by_torch(func, args, kwargs)
-    elif name in _AS_IT_IS:
+    elif name in _AS_IT_IS or _is_inner(name):
         out = _by_torch(func, args, kwargs)
         return project_at_leaf(out) if name == "requires_grad_" else out
     elif name in _VALUES:
@@ -148,8 +148,18 @@ def torch_function(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     return _traced(func, name, args, kwargs)
 
 
-def _has_steps(args: Any) -> bool:
-    return any(isinstance(a, Tensor) and type(a._place.read()) is Structural for a in args)
+def _needs_torch(args: Any) -> bool:
+    """Whether an operand is in stored coordinates, or of a type for which there are entries."""
+    held = [a._place.read() for a in args if isinstance(a, Tensor)]
+    if any(type(x) is Structural for x in held):
+        return True
+    claimed = {t for sigs in STRUCTURED.values() for types in sigs for t in types} - {Dense}
+    return any(isinstance(x, t) for t in claimed for x in held)
+
+
+def _is_inner(name: str) -> bool:
+    """Whether torch means a tensor and not its numbers: `_make_dual` gives it a tangent."""
+    return name.startswith("_") and not name.startswith(("__", "_foreach"))
 
 
 def _by_torch(func: Any, args: Any, kwargs: Any) -> Any:

@@ -38,6 +38,11 @@ with jax.ensure_compile_time_eval():
     _OUTSIDE = get_opaque_trace_state()
 
 
+def under_trace() -> bool:
+    """Whether JAX is tracing now, whatever the arguments at hand are."""
+    return bool(get_opaque_trace_state() != _OUTSIDE)
+
+
 @contextlib.contextmanager
 def random_key(key: jax.Array) -> Iterator[None]:
     """Let random operations of torch draw from a key, also under a trace.
@@ -91,7 +96,7 @@ def _bits(generator: torch.Generator | None) -> np.ndarray[Any, Any]:
 
 
 def _refuse_a_trace() -> None:
-    if get_opaque_trace_state() != _OUTSIDE:
+    if under_trace():
         raise NoRuleError(
             message(
                 "a random operation of torch under a trace of JAX would be drawn once, and give "

@@ -36,6 +36,9 @@ def serve_by(dispatch: Callable[..., Any]) -> Callable[..., Any]:
     return dispatch
 
 
+TRACING: dict[str, Callable[..., Any]] = {}  # what torch traces in our place: `_traced`
+
+
 class Tensor(torch.Tensor):
     """A torch tensor over a `jax.Array`, or over an array of our types.
 
@@ -145,16 +148,12 @@ class Tensor(torch.Tensor):
 
     @staticmethod
     def __tensor_unflatten__(parts: Any, context: None, size: Any, stride: Any) -> Tensor:
-        from ._traced import made_of
-
-        return made_of(parts["_numbers"], size, stride)
+        return TRACING["made_of"](parts["_numbers"], size, stride)
 
     @property
     def _numbers(self) -> torch.Tensor:
         """The plain tensor that torch traces in our place."""
-        from ._traced import numbers_of
-
-        return numbers_of(self)
+        return TRACING["numbers_of"](self)
 
     def data_ptr(self) -> int:
         """Refused: the numbers are an array of JAX, whose address says nothing to torch."""

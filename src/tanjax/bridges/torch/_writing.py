@@ -37,6 +37,8 @@ _UNSAID = dict.fromkeys(
 # Said to be written, and left as they are.
 _LEFT = {torch.ops.aten._fused_adagrad_.default: ("state_steps",)}
 
+_EXACT = ("aminmax", "complex", "gather", "multinomial")  # `out=` has the dtype of the result
+
 
 def written_by(op: OpOverload) -> tuple[str, ...]:
     """The names of the arguments that an operation writes into, those of `out=` first."""
@@ -134,7 +136,8 @@ def write(op: OpOverload, target: Any, value: Any) -> None:
     """Write a payload into a tensor of ours. **Raises:** `RuntimeError` where torch does."""
     held = exact_dtype(target.dtype)
     if isinstance(value, jax.Array) and value.dtype != held:
-        if not torch.can_cast(torch_dtype(value.dtype), target.dtype):
+        exact = op._opname in _EXACT and torch.Tag.out in op.tags
+        if exact or not torch.can_cast(torch_dtype(value.dtype), target.dtype):
             raise RuntimeError(
                 f"{op}: result type {torch_dtype(value.dtype)} can't be cast to the desired "
                 f"output type {target.dtype}"

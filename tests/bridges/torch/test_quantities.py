@@ -1,0 +1,209 @@
+"""Quantities in torch: no unit is lost, gradients are in [loss]/[x], and nonsense is refused."""
+
+import pickle
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from torch.nn import functional as F
+
+import tanjax as tj
+import tanjax.numpy as tnp
+from tanjax.bridges import torch as tjt
+from torch_structured import TYPES, VECTOR, N, agree, definite, differences_agree, normal
+
+with warnings.catch_warnings():  # torch compiles scripts when forward mode is used first
+    warnings.simplefilter("ignore")
+    import torch._decomp.decompositions_for_jvp
+
+LENGTH, OTHER = tj.quantity(normal(N), "m"), tj.quantity(normal(N), "m")
+TIME = tj.quantity(jnp.abs(normal(N)) + 1, "s")
+Q, T = tjt.from_jax(LENGTH), tjt.from_jax(TIME)
+PLAIN = tjt.from_jax(VECTOR)
+STIFFNESS = tj.quantity(3.0, "J/m2")
+SPRINGS = tj.Unitful(tj.Diagonal(jnp.abs(normal(N)) + 1), "N/m")
+DEFINITE = tj.Unitful(tj.Symmetric(definite(N), definite=True), "N/m")
+FORCE = tj.quantity(normal(N), "N")
+ZERO = tj.quantity(0.0, "m")
+
+
+def unit_of(x):
+    return x.unit if isinstance(x, tj.Unitful) else tj.units.one
+
+
+def number_of(x):
+    return x.stored if isinstance(x, tj.Unitful) else x
+
+
+PROGRAMS = {
+    "energy": (
+        lambda q: 0.5 * tjt.from_jax(STIFFNESS) * (q**2).sum(),
+        lambda q: 0.5 * STIFFNESS * tj.sum(q**2),
+        (LENGTH,),
+    ),
+    "speed": (
+        lambda q, t: ((q / t) ** 2).mean(),
+        lambda q, t: tnp.mean((q / t) ** 2),
+        (LENGTH, TIME),
+    ),
+    "decay": (
+        lambda q: torch.exp(-q / tjt.from_jax(tj.quantity(2.0, "m"))).sum(),
+        lambda q: tnp.sum(tnp.exp(-q / tj.quantity(2.0, "m"))),
+        (LENGTH,),
+    ),
+    "kilometres": (
+        lambda q: (q + tjt.from_jax(tj.quantity(1.0, "km"))).sum(),
+        lambda q: tj.sum(q + tj.quantity(1.0, "km")),
+        (LENGTH,),
+    ),
+    "differences": (
+        lambda q: (q[1:] - q[:-1]).pow(2).sum() * q[0],
+        lambda q: tj.sum((q[1:] - q[:-1]) ** 2) * q[0],
+        (LENGTH,),
+    ),
+    "branches": (
+        lambda q: torch.where(q > tjt.from_jax(ZERO), q, -2 * q).sum() + q.abs().sum(),
+        lambda q: tnp.where(q > ZERO, q, -2 * q).sum() + tj.sum(abs(q)),
+        (LENGTH,),
+    ),
+    "loss": (F.mse_loss, lambda q, r: tnp.mean((q - r) ** 2), (LENGTH, OTHER)),
+    "lists": (
+        lambda q, r: torch.cat([q, r]).pow(2).sum() + torch.stack([q, r]).norm() * q[0],
+        lambda q, r: tj.sum(q**2) + tj.sum(r**2) + (tj.sum(q**2) + tj.sum(r**2)) ** 0.5 * q[0],
+        (LENGTH, OTHER),
+    ),
+    "springs": (
+        lambda k, q: 0.5 * (q @ (k @ q)),
+        lambda k, q: 0.5 * tj.dot(q, k @ q),
+        (SPRINGS, LENGTH),
+    ),
+    "solve": (
+        lambda k, f: torch.linalg.solve(k, f).sum(),
+        lambda k, f: tj.sum(tj.solve(k, f)),
+        (DEFINITE, FORCE),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gradients_and_units(name):
+    in_torch, in_jax, arrays = PROGRAMS[name]
+    tensors = [tjt.from_jax(a, requires_grad=True) for a in arrays]
+    loss = in_torch(*tensors)
+    loss.backward()
+    value, expected = in_jax(*arrays), tj.grad(in_jax, tuple(range(len(arrays))))(*arrays)
+    got = [t.grad.payload for t in tensors]
+    for x, y in ((loss.detach().payload, value), *zip(got, expected, strict=True)):
+        assert unit_of(x) == unit_of(y)
+        agree(number_of(x), number_of(y))
+    differences_agree(in_torch, arrays, got)
+
+
+def test_a_structured_parameter_with_a_unit():
+    """In [loss]/[x], and structural: what `jax.grad` gives for the numbers."""
+    numbers = TYPES["Kronecker"]
+    k = tjt.from_jax(tj.Unitful(numbers, "N/m"), requires_grad=True)
+    (0.5 * (Q @ (k @ Q))).backward()
+    expected = jax.grad(lambda k: LENGTH.stored @ (k @ LENGTH.stored) / 2)(numbers)
+    agree(k.grad.payload.stored, expected)
+    assert k.grad.payload.unit == tj.unit("m2")
+
+
+REFUSED = {
+    "add": lambda: Q + T,
+    "a number": lambda: Q + 1.0,
+    "to a number": lambda: 1.0 + Q,
+    "dense": lambda: Q - PLAIN,
+    "from dense": lambda: PLAIN - Q,
+    "numpy": lambda: np.ones(N) + Q,
+    "less": lambda: Q < T,
+    "equal": lambda: Q == T,
+    "exp": lambda: torch.exp(Q),
+    "log": lambda: Q.log(),
+    "exponent": lambda: 2.0**Q,
+    "softmax": lambda: Q.softmax(0),
+    "cat": lambda: torch.cat([Q, T]),
+    "stack": lambda: torch.stack([Q, PLAIN]),
+    "in place": lambda: Q.clone().add_(T),
+    "into dense": lambda: PLAIN.clone().add_(Q),
+    "copied": lambda: Q.clone().copy_(PLAIN),
+    "filled": lambda: Q.clone().fill_(1.0),
+    "assigned": lambda: PLAIN.clone().__setitem__(0, Q[0]),
+    "loss": lambda: F.mse_loss(Q, T),
+    "lerp": lambda: torch.lerp(Q, T, 0.5),
+    "truth": lambda: bool(Q[0]),
+    "float": lambda: float(Q[0]),
+    "item": lambda: Q[0].item(),
+    "to numpy": lambda: Q.numpy(),
+    "to torch": lambda: tjt.to_torch(Q),
+    "maximum": lambda: torch.maximum(Q, T),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_nonsense_is_refused(name):
+    """By our error, and never by Python's "unsupported operand"."""
+    with pytest.raises(tj.UnitError):
+        REFUSED[name]()
+
+
+def test_plain_tensors_join_as_pure_numbers():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tjt.LiftWarning)
+        for add in (lambda x: x + Q, lambda x: Q + x):
+            with pytest.raises(tj.UnitError):
+                add(torch.ones(N, dtype=torch.float64))
+        agree((torch.full((N,), 2.0, dtype=torch.float64) * Q).payload, 2 * LENGTH)
+
+
+def test_gradients_that_do_not_fit():
+    q = tjt.from_jax(LENGTH, requires_grad=True)
+    (q * q).sum().backward()
+    with pytest.raises(tj.UnitError):
+        q.sum().backward()
+    with pytest.raises(tj.UnitError, match="disagree"):
+        p = tjt.from_jax(LENGTH, requires_grad=True)
+        bars = (tjt.from_jax(tj.quantity(1.0, "J")), tjt.from_jax(tj.quantity(1.0, "s")))
+        torch.autograd.backward(tjt.wrap(lambda p: (p[0], p[1]))(p), bars)
+
+
+def test_steps_whose_units_do_not_fit_are_refused():
+    speed = torch.nn.Parameter(tjt.from_jax(LENGTH))
+    (speed**3).sum().backward()
+    with pytest.raises(tj.UnitError):
+        torch.optim.SGD([speed], 0.1).step()
+
+
+def test_orders_and_transformations():
+    q = tjt.from_jax(LENGTH, requires_grad=True)
+    (g,) = torch.autograd.grad((q**3).sum(), q, create_graph=True)
+    g.sum().backward()
+    agree(q.grad.payload.stored, 6 * LENGTH.stored)
+    assert (unit_of(g.payload), unit_of(q.grad.payload)) == (tj.unit("m2"), tj.unit("m"))
+    tangent = tjt.from_jax(tj.quantity(jnp.ones(N), "m/s"))
+    moved = torch.func.jvp(lambda q: (q**2).sum(), (Q,), (tangent,))[1].payload
+    assert unit_of(moved) == tj.unit("m2/s")
+    agree(moved.stored, 2 * LENGTH.stored.sum())
+    hessian = torch.func.hessian(lambda q: (q**3).sum())(Q).payload
+    assert unit_of(hessian) == tj.unit("m")
+    agree(hessian.stored, jnp.diag(6 * LENGTH.stored))
+    squares = torch.func.vmap(lambda q: q * q)(Q).payload
+    assert unit_of(squares) == tj.unit("m2")
+    p = tjt.from_jax(LENGTH, requires_grad=True)
+    (p * p).backward(gradient=tjt.from_jax(tj.quantity(jnp.ones(N), "1/m2")))
+    assert unit_of(p.grad.payload) == tj.unit("1/m")
+
+
+def test_they_print_and_keep_their_unit():
+    assert "m" in repr(Q)
+    assert "requires_grad" in repr(tjt.from_jax(LENGTH, requires_grad=True))
+    again = pickle.loads(pickle.dumps(Q))
+    agree(again.payload, LENGTH)
+    assert unit_of(again.payload) == tj.unit("m")
+    agree(Q.clone().add_(tjt.from_jax(tj.quantity(1.0, "km"))).payload.stored, LENGTH.stored + 1000)
+    assert float(Q[0] / Q[0]) == 1.0

@@ -1,0 +1,473 @@
+"""Structured tensors in torch: values and gradients are those of JAX on the same arrays."""
+
+import copy
+import io
+import pickle
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import tanjax as tj
+from tanjax.bridges import torch as tjt
+from torch_structured import (
+    MATRIX,
+    TYPES,
+    VECTOR,
+    N,
+    agree,
+    floats,
+    gradients_agree,
+    normal,
+)
+
+with warnings.catch_warnings():  # torch compiles scripts when forward mode is used first
+    warnings.simplefilter("ignore")
+    import torch._decomp.decompositions_for_jvp
+
+X, XS = tjt.from_jax(VECTOR), tjt.from_jax(MATRIX)
+K, D, TOEPLITZ = TYPES["Kronecker"], TYPES["Diagonal"], TYPES["Toeplitz"]
+
+
+@pytest.fixture
+def allowed():
+    """Structured arrays become dense without a word."""
+    with tj.densify("allow"):
+        yield
+
+
+@pytest.fixture
+def promoting():
+    """Optax counts its steps in int32, and multiplies with them."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+# -- gradients -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_gradients(name):
+    """At a leaf, and in the middle of a graph, for the operations that a loss is made of."""
+
+    def in_torch(m, x):
+        y = torch.linalg.solve(m, x) + F.linear(x, m) + m.T @ x
+        return (y @ y) + torch.linalg.slogdet(m)[1] + torch.trace(2 * m - m / 3) + (m @ m @ x).sum()
+
+    def in_jax(m, x):
+        y = tj.solve(m, x) + m @ x + tj.transpose(m) @ x
+        return y @ y + tj.slogdet(m)[1] + tj.trace(2 * m - m / 3) + jnp.sum(m @ m @ x)
+
+    policy = "allow" if name == "Toeplitz" else "error"  # the product of two is none
+    gradients_agree(in_torch, in_jax, TYPES[name], VECTOR, densify=policy)
+
+
+@pytest.mark.parametrize(
+    ("in_torch", "in_jax", "arrays"),
+    [
+        (
+            lambda m, x: (torch.linalg.cholesky(m) @ x).sum() + torch.linalg.eigvalsh(m)[-1],
+            lambda m, x: jnp.sum(tj.cholesky(m) @ x) + tj.eigvalsh(m)[-1],
+            (TYPES["Symmetric"], VECTOR),
+        ),
+        (
+            lambda m, x: torch.linalg.solve_triangular(m, x, upper=False).pow(2).sum(),
+            lambda m, x: jnp.sum(tj.solve_triangular(m, x, lower=True) ** 2),
+            (TYPES["Triangular"], MATRIX),
+        ),
+        (
+            lambda m, b: torch.addmm(b, m, b, beta=0.5, alpha=2).sum() + m.norm() + m.sum(),
+            lambda m, b: jnp.sum(0.5 * b + 2 * (m @ b)) + tj.norm(m) + tj.sum(m),
+            (K, MATRIX),
+        ),
+        (
+            lambda m: (
+                torch.linalg.matrix_exp(m * 0.1).sum() + torch.linalg.matrix_power(m, 2).sum()
+            ),
+            lambda m: tj.sum(tj.expm(m * 0.1)) + tj.sum(tj.matrix_power(m, 2)),
+            (TYPES["Symmetric"],),
+        ),
+        (
+            lambda m, x: (
+                x @ m @ x + torch.det(m) + torch.kron(m, m).logdet() + (m.inverse() @ x)[0]
+            ),
+            lambda m, x: x @ (m @ x) + tj.det(m) + tj.logdet(tj.kron(m, m)) + tj.solve(m, x)[0],
+            (D, VECTOR),
+        ),
+        (
+            lambda x: (tjt.make(tj.Diagonal, x.exp()) @ tjt.make(tj.Diagonal, x * x)).logdet(),
+            lambda x: tj.logdet(tj.Diagonal(jnp.exp(x)) @ tj.Diagonal(x * x)),
+            (VECTOR,),
+        ),
+    ],
+    ids=["cholesky", "triangular", "addmm", "functions", "products", "made inside"],
+)
+def test_gradients_of_functions(in_torch, in_jax, arrays):
+    gradients_agree(in_torch, in_jax, *arrays, densify="allow")
+
+
+def test_functions_without_structure_become_dense_and_say_so():
+    def in_torch(m):
+        return torch.sin(m).sum() + m[1, 1] ** 2 + m.reshape(-1)[:3].sum() + torch.cat([m, m]).var()
+
+    def in_jax(m):
+        m = tj.destructure(m)
+        both = jnp.concatenate([m, m])
+        return jnp.sin(m).sum() + m[1, 1] ** 2 + m.ravel()[:3].sum() + jnp.var(both, ddof=1)
+
+    m = tjt.from_jax(K, requires_grad=True)
+    with tj.densify("allow"):
+        in_torch(m).backward()
+    agree(m.grad.payload, jax.grad(in_jax)(K))
+    with tj.densify("error"), pytest.raises(tj.NoRuleError, match="Kronecker"):
+        torch.sin(m)  # compiled under another policy, and yet refused
+    with tj.densify("warn"), pytest.warns(tj.DensifyWarning, match="cosh"):
+        torch.cosh(m)
+
+
+def test_torch_keeps_its_order_of_eigenvalues():
+    with tj.densify("allow"):
+        values, vectors = torch.linalg.eigh(tjt.from_jax(tj.Diagonal([3.0, 1.0, 2.0])))
+        singular = torch.linalg.svd(tjt.from_jax(tj.Diagonal([1.0, 3.0, 2.0])))
+    agree(values.payload, jnp.array([1.0, 2.0, 3.0]))
+    agree(abs(vectors.payload), jnp.eye(3)[jnp.array([2, 0, 1])])
+    agree(singular.S.payload, jnp.array([3.0, 2.0, 1.0]))
+    agree((singular.U * singular.S @ singular.Vh).payload, jnp.diag(jnp.array([1.0, 3.0, 2.0])))
+
+
+def test_the_natural_rule_runs():
+    """One run of the rule for each backward pass, also within other operations."""
+    runs = []
+
+    @tj.operation
+    def weighed(a, x):
+        return x @ (a @ x)
+
+    @weighed.natural_rule
+    def weighed_rule(a, x):
+        def weighed_pullback(y_bar):
+            runs.append(type(a).__name__)
+            return tj.Outer(y_bar * x, x), y_bar * (a @ x + tj.transpose(a) @ x)
+
+        return weighed.primal(a, x), weighed_pullback
+
+    in_torch = lambda m, x: tjt.wrap(weighed)(2 * m, x)
+    gradients_agree(in_torch, lambda m, x: x @ (2 * m @ x), K, VECTOR)
+    assert "Kronecker" in runs
+
+
+@pytest.mark.usefixtures("allowed")
+def test_a_matrix_that_arrives_at_a_leaf_is_projected():
+    """A function of the user with torch's formula: a dense gradient, alone and added to others."""
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, m, x):
+            ctx.save_for_backward(m, x)
+            return m.detach() @ x
+
+        @staticmethod
+        def backward(ctx, g):
+            m, x = ctx.saved_tensors
+            return torch.outer(g, x), m.detach().T @ g
+
+    for array in (TOEPLITZ, K):
+        expected = jax.grad(lambda m: jnp.sum((m @ VECTOR) ** 2) + jnp.sum(m @ VECTOR))(array)
+        m = tjt.from_jax(array, requires_grad=True)
+        (Product.apply(m, X).pow(2).sum() + (m @ X).sum()).backward()
+        agree(m.grad.payload, expected)
+        alone = tjt.from_jax(array).requires_grad_()
+        Product.apply(alone, X).pow(2).sum().backward()
+        agree(alone.grad.payload, jax.grad(lambda m: jnp.sum((m @ VECTOR) ** 2))(array))
+        middle = tjt.from_jax(array, requires_grad=True)
+        twice = middle @ middle
+        (Product.apply(twice, X).sum() + torch.logdet(twice)).backward()
+        in_jax = lambda m: jnp.sum(m @ m @ VECTOR) + tj.logdet(m @ m)
+        agree(middle.grad.payload, jax.grad(in_jax)(array))
+
+
+def test_formulas_of_torch_inside_of_a_graph():
+    """Where a C++ function of torch meets a structured tensor, gradients are matrices for it."""
+    m = tjt.from_jax(K, requires_grad=True)
+    other = tjt.from_jax(normal(N, N))
+    y = m @ m
+    with torch._C.DisableTorchFunctionSubclass(), tj.densify("allow"):
+        z, w = y.mm(other).mm(y.t()), y * y
+    with tj.densify("allow"):
+        ((z * z).sum() + (w @ other).sum() + torch.logdet(y)).backward()
+
+    def in_jax(m):
+        y = tj.destructure(m @ m)
+        z = y @ other.payload @ y.T
+        return jnp.sum(z * z) + jnp.sum((y * y) @ other.payload) + tj.logdet(m @ m)
+
+    agree(m.grad.payload, jax.grad(in_jax)(K), 1e-8)
+
+
+# -- orders and transformations ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["Kronecker", "Toeplitz"])
+def test_double_backward(name):
+    array = TYPES[name]
+    loss = lambda m: tj.logdet(m) * jnp.sum(m @ VECTOR)
+    m = tjt.from_jax(array, requires_grad=True)
+    (g,) = torch.autograd.grad(torch.logdet(m) * (m @ X).sum(), m, create_graph=True)
+    (g**2).sum().backward()
+    square = lambda m: sum(jnp.sum(x**2) for x in floats(jax.grad(loss)(m)))
+    agree(m.grad.payload, jax.grad(square)(array), 1e-7)
+
+
+@pytest.mark.parametrize("name", ["Diagonal", "Kronecker", "Symmetric", "Toeplitz"])
+def test_transformations_of_torch_func(name):
+    array = TYPES[name]
+    in_torch = lambda m: torch.logdet(m) + (m @ X).pow(2).sum()
+    in_jax = lambda m: tj.logdet(m) + jnp.sum((m @ VECTOR) ** 2)
+    m = tjt.from_jax(array)
+    leaves, tree = jax.tree.flatten(array)
+    tangent = jax.tree.unflatten(tree, [0.3 * x for x in leaves])
+    agree(torch.func.grad(in_torch)(m).payload, jax.grad(in_jax)(array))
+    pushed = torch.func.jvp(in_torch, (m,), (tjt.from_jax(tangent),))[1]
+    agree(pushed.payload, jax.jvp(in_jax, (array,), (tangent,))[1])
+
+
+def test_transformations_map_over_leading_axes():
+    batch = tj.Diagonal(jnp.abs(normal(3, N)) + 1)
+    squares = torch.func.vmap(lambda m: m @ m)(tjt.from_jax(batch))
+    agree(squares.payload, batch @ batch)
+    each = torch.func.vmap(torch.func.grad(lambda m, x: (m @ x).pow(2).sum()), in_dims=(0, None))
+    expected = jax.vmap(jax.grad(lambda m: jnp.sum((m @ VECTOR) ** 2)))(batch)
+    agree(each(tjt.from_jax(batch), X).payload, expected)
+    m = tjt.from_jax(K)
+    agree(torch.func.jacrev(lambda x: m @ x)(X).payload, K.to_dense())
+    agree(torch.func.jacfwd(lambda x: torch.linalg.solve(m, x))(X).payload, tj.inv(K).to_dense())
+    agree(torch.func.hessian(lambda x: x @ (m @ x))(X).payload, K.to_dense() + K.to_dense().T)
+
+
+def test_graphs_hooks_and_modes():
+    m = tjt.from_jax(K, requires_grad=True)
+    seen = []
+    m.register_hook(lambda g: seen.append(type(g.payload)))
+    m.register_hook(lambda g: g * 2)
+    y = m @ m
+    y.retain_grad()
+    torch.logdet(y).backward(retain_graph=True)
+    expected = jax.grad(lambda m: tj.logdet(m @ m))(K)
+    agree(m.grad.payload, jax.tree.map(lambda x: 2 * x, expected))
+    agree(y.grad.payload, jax.grad(tj.logdet)(K @ K))
+    assert seen == [tj.Kronecker]
+    torch.logdet(y).backward()
+    agree(m.grad.payload, jax.tree.map(lambda x: 4 * x, expected))
+    with torch.no_grad():
+        assert (m @ m).grad_fn is None
+    assert type(m.detach().payload) is tj.Kronecker
+    assert not m.detach().requires_grad
+    once = torch.linalg.solve(m, X).sum()
+    once.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        once.backward()
+    x = tjt.from_jax(VECTOR)
+    stale = (m @ x).sum()
+    x.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        stale.backward()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints(reentrant):
+    m = tjt.from_jax(K, requires_grad=True)
+    checkpoint(lambda m: (m @ m @ X).pow(2).sum(), m, use_reentrant=reentrant).backward()
+    agree(m.grad.payload, jax.grad(lambda m: jnp.sum((m @ m @ VECTOR) ** 2))(K))
+
+
+def test_under_transformations_of_jax():
+    f = lambda m, x: torch.linalg.solve(tjt.from_jax(m), tjt.from_jax(x)).sum().payload
+    g = lambda m, x: jnp.sum(tj.solve(m, x))
+    agree(jax.jit(f)(K, VECTOR), g(K, VECTOR))
+    agree(jax.grad(f)(K, VECTOR), jax.grad(g)(K, VECTOR))
+
+
+# -- optimisers, modules, files ------------------------------------------------------------------
+
+OPTIMISERS = {
+    "sgd": (lambda p: torch.optim.SGD(p, 0.01, momentum=0.9), optax.sgd(0.01, momentum=0.9)),
+    "decay": (
+        lambda p: torch.optim.SGD(p, 0.01, weight_decay=0.1, foreach=True),
+        optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.01)),
+    ),
+    "adam": (lambda p: torch.optim.Adam(p, 0.01), optax.adam(0.01)),
+    "foreach": (lambda p: torch.optim.Adam(p, 0.01, foreach=True), optax.adam(0.01)),
+    "adamw": (
+        lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1),
+        optax.adamw(0.01, weight_decay=0.1),
+    ),
+    "rmsprop": (
+        lambda p: torch.optim.RMSprop(p, 0.01, alpha=0.9),
+        optax.rmsprop(0.01, decay=0.9, eps_in_sqrt=False),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.usefixtures("promoting")
+def test_optimisers_step_in_stored_coordinates(name):
+    """The same curve as optax on the same tree."""
+    make, optimiser = OPTIMISERS[name]
+    array = TYPES["LowRankUpdate" if name == "adamw" else "Kronecker"]
+    p = torch.nn.Parameter(tjt.from_jax(array))
+    step, state = make([p]), optimiser.init(array)
+    loss = lambda m: jnp.mean((m @ VECTOR - 1) ** 2)
+    for _ in range(4):
+        step.zero_grad()
+        value = ((p @ X - 1) ** 2).mean()
+        value.backward()
+        expected, gradient = jax.value_and_grad(loss)(array)
+        agree(value.detach().payload, expected)
+        step.step()
+        updates, state = optimiser.update(gradient, state, array)
+        array = optax.apply_updates(array, updates)
+    agree(p.detach().payload, array)
+    step.load_state_dict(copy.deepcopy(step.state_dict()))
+
+
+def test_gradients_are_coordinates():
+    p = torch.nn.Parameter(tjt.from_jax(K))
+    torch.logdet(p).backward()
+    gradient = jax.grad(tj.logdet)(K)
+    norm = torch.nn.utils.clip_grad_norm_([p], 0.1)
+    agree(norm.payload, jnp.sqrt(sum(jnp.sum(x**2) for x in floats(gradient))))
+    agree(p.grad.payload, jax.tree.map(lambda x: 0.1 * x / (norm.payload + 1e-6), gradient))
+    with pytest.raises(tj.CotangentError, match="stored coordinates"):
+        p.grad @ X
+    with pytest.raises(tj.CotangentError, match="one structure"), torch.no_grad():
+        p.add_(tjt.from_jax(normal(N, N)) + p.grad)
+    p.grad.zero_()
+    torch.logdet(p).backward()
+    agree(p.grad.payload, gradient)
+
+
+def test_writes_mean_the_matrix_where_there_is_no_parameter():
+    a = tjt.from_jax(K)
+    a.mul_(2.0)
+    agree(a.payload.to_dense(), 2 * K.to_dense())
+    with pytest.raises(tjt.TensorError, match="cannot hold"):
+        a.add_(tjt.from_jax(D))
+    dense = tjt.from_jax(normal(N, N))
+    before = dense.payload
+    with tj.densify("allow"):
+        dense.add_(tjt.from_jax(D))
+    agree(dense.payload, before + D.to_dense())
+    p = tjt.from_jax(K, requires_grad=True)
+    with torch.no_grad():
+        p.mul_(2.0)  # a parameter is a point: every factor
+    agree(p.detach().payload, jax.tree.map(lambda x: 2 * x, K))
+    for write in (lambda: p.mul_(2), lambda: (p * 2).mul_(2)):
+        with pytest.raises(RuntimeError, match="in.place"):
+            write()
+
+
+@pytest.mark.usefixtures("promoting")
+def test_linear_layers():
+    torch.manual_seed(0)
+    layer = tjt.nn.StructuredLinear(K)
+    assert "weight=Kronecker" in repr(layer)
+    x = normal(5, N)
+    agree(layer(tjt.from_jax(x)).detach().payload, x @ K.to_dense().T + layer.bias.payload)
+    params, f = tjt.as_jax(layer)
+    net = torch.nn.Sequential(layer, torch.nn.Tanh(), torch.nn.Linear(N, 2).double())
+    tjt.convert(net)
+    params, f = tjt.as_jax(net)
+    loss = lambda params: jnp.mean(f(params, x) ** 2)
+    optimiser, step = optax.adam(0.05), torch.optim.Adam(net.parameters(), 0.05)
+    state, curves = optimiser.init(params), []
+    for _ in range(3):
+        expected, gradient = jax.value_and_grad(loss)(params)
+        updates, state = optimiser.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+        step.zero_grad()
+        value = net(tjt.from_jax(x)).pow(2).mean()
+        value.backward()
+        step.step()
+        curves.append((float(value), float(expected)))
+    np.testing.assert_allclose(*zip(*curves, strict=True), rtol=1e-9)
+    given = dict(net.named_parameters())
+    apply = lambda p: torch.func.functional_call(net, p, (tjt.from_jax(x),)).pow(2).mean()
+    weight = {n: p.detach() for n, p in given.items()}
+    got = torch.func.grad(apply)(weight)["0.weight"].payload
+    agree(got, jax.grad(loss)(params)["0.weight"], 1e-8)
+    assert type(net.float()[0].weight.payload) is tj.Kronecker
+    for wrong in (VECTOR, tj.Unitful(K, "m")):
+        with pytest.raises((tj.ShapeError, tj.UnitError), match="StructuredLinear"):
+            tjt.nn.StructuredLinear(wrong)
+
+
+def test_states_copies_and_files_keep_the_type():
+    layer = tjt.nn.StructuredLinear(K, bias=False)
+    state = layer.state_dict()
+    other = tjt.nn.StructuredLinear(tj.Kronecker(jnp.eye(2), jnp.eye(2)), bias=False)
+    other.load_state_dict(state)
+    agree(other.weight.detach().payload, K)
+    with pytest.raises(RuntimeError, match="one structure"):
+        tjt.nn.StructuredLinear(D, bias=False).load_state_dict(state)
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    agree(torch.load(file)["weight"].payload, K)
+    for made in (copy.deepcopy(layer.weight), pickle.loads(pickle.dumps(layer.weight))):
+        assert isinstance(made, torch.nn.Parameter) == isinstance(layer.weight, torch.nn.Parameter)
+        torch.logdet(made).backward()
+        agree(made.grad.payload, jax.grad(tj.logdet)(K))
+
+
+# -- entries -------------------------------------------------------------------------------------
+
+
+@tj.register_array_type
+class Halved(tj.AbstractArray):
+    """Half of a dense matrix, for entries of these tests."""
+
+    data: jax.Array
+
+    @property
+    def shape(self):
+        return self.data.shape
+
+    def to_dense(self):
+        return self.data / 2
+
+
+def test_entries_for_types_come_first():
+    aten, calls = torch.ops.aten, []
+
+    @tjt.implements(aten.mm, Halved, tj.Dense)
+    def exact(a, b):
+        calls.append("exact")
+        return a.data @ b / 2
+
+    @tjt.implements(aten.mv, tj.AbstractArray, tj.Dense)
+    def by_class(a, b):
+        calls.append("class")
+        return tj.matmul(a, b)
+
+    half = tjt.from_jax(Halved(normal(N, N)), requires_grad=True)
+    with tj.densify("allow"):
+        (half @ XS).pow(2).sum().backward()
+    agree(half.grad.payload, jax.grad(lambda h: jnp.sum((h.data @ MATRIX / 2) ** 2))(half.payload))
+    with tj.densify("allow"):
+        torch.mv(half, X)
+    assert {"exact", "class"} == set(calls)
+    with pytest.raises(Exception, match="already"):
+        tjt.implements(aten.mm, Halved, tj.Dense)(exact)
+
+    tjt.implements(aten.dist, Halved, tj.AbstractArray)(lambda a, b, p=2: None)
+    tjt.implements(aten.dist, tj.AbstractArray, Halved)(lambda a, b, p=2: None)
+    with pytest.raises(tj.NoRuleError, match="equally near"):
+        torch.dist(half.detach(), half.detach())
