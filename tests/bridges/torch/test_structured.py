@@ -396,7 +396,7 @@ def test_linear_layers():
         value = net(tjt.from_jax(x)).pow(2).mean()
         value.backward()
         step.step()
-        curves.append((float(value), float(expected)))
+        curves.append((float(value.detach()), float(expected)))
     np.testing.assert_allclose(*zip(*curves, strict=True), rtol=1e-9)
     given = dict(net.named_parameters())
     apply = lambda p: torch.func.functional_call(net, p, (tjt.from_jax(x),)).pow(2).mean()
