@@ -3,7 +3,8 @@
     python benchmarks/bench_torch.py [--quick] [--check] [--write PAGE]
 
 Contenders run in turn in one process, with one thread. Ratios are medians of ratios within rounds;
-times are the best of the rounds. Torchax takes part where it is installed.
+times are the best of the rounds. Torchax takes part where it is installed, last: once it is
+imported, torch's compiler does not run any more.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 import argparse  # noqa: E402
 import copy  # noqa: E402
 import dataclasses  # noqa: E402
+import functools  # noqa: E402
 import gc  # noqa: E402
 import pathlib  # noqa: E402
 import platform  # noqa: E402
@@ -41,7 +43,8 @@ import tanjax as tj  # noqa: E402
 from tanjax.bridges import torch as tjt  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
-OURS, PLAIN = "tanjax", "torch"
+OURS, PLAIN, FORWARD = "tanjax", "torch", "forward"
+JIT, EXPORTED, COMPILED = "jax.jit", "as_jax, jax.jit", "torch.compile, tjt.backend"
 METHOD = """\
 Times are the best of calls in turn in one process; ratios are medians of ratios within a round. A
 step is a loss and the gradients of all parameters, none kept from the step before. `as_jax,
@@ -63,9 +66,12 @@ class Row:
     ours: str = OURS
     most_us: float = 0.0
     most_ratio: float = 0.0
+    shown: tuple[str, ...] = ()  # all where none is named
 
     def over(self) -> str:
         """What exceeds the budget; nothing if nothing does."""
+        if self.ours not in self.times.rounds:
+            return ""
         us = min(self.times.rounds[self.ours]) * 1e6
         ratio = min(
             self.times.ratio(self.ours, self.base), self.times.ratio_of_minima(self.ours, self.base)
@@ -79,6 +85,8 @@ class Row:
     def lines(self) -> Iterator[list[str]]:
         """A line for each contender."""
         for name, rounds in self.times.rounds.items():
+            if self.shown and name not in self.shown:
+                continue
             budget = ""
             if name == self.ours and self.most_us:
                 budget = f"≤ {self.most_us:,g} us"
@@ -92,12 +100,16 @@ def main() -> int:
     """Measure, print, optionally write the page; 1 if `--check` finds a budget exceeded."""
     options = parse()
     budget = tomllib.loads((HERE / "budgets.toml").read_text())["torch"]
-    torchax, said = peers.torchax()
     groups = {
-        "Eager: an operation on 16×16 numbers": list(operations(torchax, options, budget)),
-        f"Eager: an MLP of {_sizes(peers.SMALL)}": list(models(torchax, options, budget)),
-        "Compiled: loss and gradients of an MLP": list(steps(torchax, options, budget)),
+        "Eager: an operation on 16×16 numbers": list(operations(options, budget)),
+        f"Eager: an MLP of {_sizes(peers.SMALL)}": list(models(options, budget)),
+        "Compiled: loss and gradients of an MLP": list(steps(options, budget)),
     }
+    torchax, said = peers.torchax()
+    if torchax:
+        for found, more in zip(groups.values(), torchax_rows(torchax, options), strict=True):
+            order = list(dict.fromkeys(row.name for row in found))
+            found[:] = sorted(found + more, key=lambda row: order.index(row.name))
     kept = conversions()
     console = Console(width=120)
     for title, found in groups.items():
@@ -130,81 +142,72 @@ def parse() -> argparse.Namespace:
     return options
 
 
-def operations(
-    torchax: Any, options: argparse.Namespace, budget: dict[str, float]
-) -> Iterator[Row]:
+OPERATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "add": (lambda x: x + x, lambda x: x + x),
+    "mm": (lambda x: x @ x, lambda x: x @ x),
+    "sin": (torch.sin, jnp.sin),
+}
+
+
+def operations(options: argparse.Namespace, budget: dict[str, float]) -> Iterator[Row]:
     """Single operations, nothing to differentiate."""
     plain = torch.randn(16, 16)
     array = jnp.asarray(plain.numpy())
     ours = tjt.from_jax(array)
-    theirs = _torchax_tensor(torchax, plain)
-    named: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-        "add": (lambda x: x + x, lambda x: x + x),
-        "mm": (lambda x: x @ x, lambda x: x @ x),
-        "sin": (torch.sin, jnp.sin),
-    }
-    for name, (f, g) in named.items():
+    for name, (f, g) in OPERATIONS.items():
         calls: Calls = {
-            PLAIN: lambda f=f: f(plain),
-            "JAX": lambda g=g: g(array),
-            OURS: lambda f=f: f(ours),
+            PLAIN: functools.partial(f, plain),
+            "JAX": functools.partial(g, array),
+            OURS: functools.partial(f, ours),
         }
-        if torchax:
-            calls["torchax"] = _in(torchax, lambda f=f: f(theirs))
         times = interleave(calls, options.rounds)
         yield Row(name, times, "JAX", most_us=budget["operation_us"])
 
 
-def models(torchax: Any, options: argparse.Namespace, budget: dict[str, float]) -> Iterator[Row]:
+def models(options: argparse.Namespace, budget: dict[str, float]) -> Iterator[Row]:
     """A small model, operation by operation: what Python costs."""
     model, x = peers.mlp(peers.SMALL[1]), peers.rows(peers.SMALL)
     ours, mine = tjt.convert(copy.deepcopy(model)), tjt.from_torch(x)
     forward: Calls = {PLAIN: lambda: model(x), OURS: lambda: ours(mine)}
-    if torchax:
-        with torchax.default_env():
-            theirs, given = copy.deepcopy(model).to("jax"), x.to("jax")
-        forward["torchax"] = _in(torchax, lambda: theirs(given))
-    yield Row("forward", interleave(forward, options.rounds), PLAIN)
+    yield Row(FORWARD, interleave(forward, options.rounds), PLAIN)
     both: Calls = {PLAIN: peers.backward(model, x), OURS: peers.backward(ours, mine)}
     times = interleave(both, options.rounds)
     yield Row("forward and backward", times, PLAIN, most_us=budget["model_us"])
 
 
-def steps(torchax: Any, options: argparse.Namespace, budget: dict[str, float]) -> Iterator[Row]:
+def steps(options: argparse.Namespace, budget: dict[str, float]) -> Iterator[Row]:
     """Compiled loss and gradients; the base is the same model written in JAX under `jax.jit`."""
     for size in (peers.SMALL, peers.LARGE):
-        yield from _step(size, torchax, options, budget)
+        model, x = peers.mlp(size[1]), peers.rows(size)
+        by_us = functools.partial(torch.compile, backend=tjt.backend)
+        calls = {
+            JIT: _jax_step(model, x, peers.jax_mlp),
+            EXPORTED: _jax_step(model, x, None),
+            COMPILED: peers.backward(copy.deepcopy(model), x, by_us),
+            "torch eager": peers.backward(model, x),
+        }
+        times = interleave(calls | _inductor(model, x), _rounds(size, options), 20e-3)
+        most = budget["step_ratio"] if size is peers.LARGE else 0.0
+        names = (*calls, "torch.compile, inductor")
+        yield Row(_sizes(size), times, JIT, EXPORTED, 0, most, names[:2])
+        yield Row(_sizes(size), times, JIT, COMPILED, 0, most, names[2:])
 
 
-def _step(
-    size: Any, torchax: Any, options: argparse.Namespace, budget: dict[str, float]
-) -> Iterator[Row]:
-    model, x = peers.mlp(size[1]), peers.rows(size)
-    params, f = tjt.as_jax(tjt.convert(copy.deepcopy(model)))
-    given = jnp.asarray(x.numpy())
-    compiled = lambda g: jax.jit(jax.value_and_grad(lambda p, x: peers.loss_of(g(p, x))))
-    in_jax, exported = compiled(peers.jax_mlp), compiled(f)
-    by_us = torch.compile(copy.deepcopy(model), backend=tjt.backend)
-    calls: Calls = {
-        "jax.jit": lambda: in_jax(params, given),
-        "as_jax, jax.jit": lambda: exported(params, given),
-        "torch.compile, tjt.backend": peers.backward(by_us, x),
-        "torch eager": peers.backward(model, x),
-    }
-    calls |= _inductor(model, x)
-    if torchax:
-        calls |= _torchax_step(torchax, model, x)
-    rounds = options.rounds if size is peers.SMALL else max(5, options.rounds // 2)
-    times, judged = interleave(calls, rounds, 20e-3), size is peers.LARGE
-    for n, ours in enumerate(("as_jax, jax.jit", "torch.compile, tjt.backend")):
-        shown = times if n == 0 else Times({k: times.rounds[k] for k in ("jax.jit", ours)})
-        most = budget["step_ratio"] if judged else 0.0
-        yield Row(_sizes(size), shown, "jax.jit", ours, most_ratio=most)
+def _rounds(size: Any, options: argparse.Namespace) -> int:
+    return options.rounds if size is peers.SMALL else max(5, options.rounds // 2)
+
+
+def _jax_step(model: torch.nn.Module, x: torch.Tensor, f: Any) -> Callable[[], Any]:
+    """Value and gradients under `jax.jit`, of a function or of what `as_jax` makes of the model."""
+    params, exported = tjt.as_jax(tjt.convert(copy.deepcopy(model)))
+    f, given = f or exported, jnp.asarray(x.numpy())
+    step = jax.jit(jax.value_and_grad(lambda p, x: peers.loss_of(f(p, x))))
+    return lambda: step(params, given)
 
 
 def _inductor(model: torch.nn.Module, x: torch.Tensor) -> Calls:
     """Torch's own compiler, where it finds one for C++."""
-    step = peers.backward(torch.compile(copy.deepcopy(model)), x)
+    step = peers.backward(copy.deepcopy(model), x, torch.compile)
     try:
         step()
     except Exception as error:
@@ -213,34 +216,39 @@ def _inductor(model: torch.nn.Module, x: torch.Tensor) -> Calls:
     return {"torch.compile, inductor": step}
 
 
-def _torchax_tensor(torchax: Any, x: torch.Tensor) -> Any:
-    if not torchax:
-        return None
+def torchax_rows(torchax: Any, options: argparse.Namespace) -> Iterator[list[Row]]:
+    """Torchax at the same tasks, each beside the base of its group."""
+    inside = lambda call: functools.partial(_inside, torchax, call)
+    plain, shown = torch.randn(16, 16), ("torchax",)
     with torchax.default_env():
-        return x.to("jax")
-
-
-def _in(torchax: Any, call: Callable[[], Any]) -> Callable[[], Any]:
-    """A call within torchax's modes, entered outside of what is timed as far as it allows."""
-
-    def within() -> Any:
-        with torchax.default_env():
-            return call()
-
-    return within
-
-
-def _torchax_step(torchax: Any, model: torch.nn.Module, x: torch.Tensor) -> Calls:
+        theirs = plain.to("jax")
+    array, rows = jnp.asarray(plain.numpy()), []
+    for name, (f, g) in OPERATIONS.items():
+        calls = {
+            "JAX": functools.partial(g, array),
+            "torchax": inside(functools.partial(f, theirs)),
+        }
+        rows.append(Row(name, interleave(calls, options.rounds), "JAX", shown=shown))
+    yield rows
+    model, x = peers.mlp(peers.SMALL[1]), peers.rows(peers.SMALL)
     with torchax.default_env():
-        theirs, given = copy.deepcopy(model).to("jax"), x.to("jax")
-        weights = dict(theirs.named_parameters())
+        other, given = copy.deepcopy(model).to("jax"), x.to("jax")
+    calls = {PLAIN: lambda: model(x), "torchax": inside(lambda: other(given))}
+    yield [Row(FORWARD, interleave(calls, options.rounds), PLAIN, shown=shown)]
+    rows = []
+    for size in (peers.SMALL, peers.LARGE):
+        model, x = peers.mlp(size[1]), peers.rows(size)
+        step = peers.torchax_step(torchax, model, x)
+        calls = {JIT: _jax_step(model, x, peers.jax_mlp), "torchax, jax_jit": inside(step)}
+        times = interleave(calls, _rounds(size, options), 20e-3)
+        rows.append(Row(_sizes(size), times, JIT, shown=("torchax, jax_jit",)))
+    yield rows
 
-        def loss(weights: Any, x: Any) -> Any:
-            return peers.loss_of(torch.func.functional_call(theirs, weights, (x,)))
 
-        step = torchax.interop.jax_jit(torchax.interop.jax_value_and_grad(loss))
-        step(weights, given)
-    return {"torchax, jax_jit": _in(torchax, lambda: step(weights, given))}
+def _inside(torchax: Any, call: Callable[[], Any]) -> Any:
+    """A call within torchax's modes, which it asks for."""
+    with torchax.default_env():
+        return call()
 
 
 def conversions(count: int = 1000) -> int:

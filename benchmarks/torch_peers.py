@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.metadata
 import importlib.util
 import itertools
@@ -76,15 +77,32 @@ def torchax() -> tuple[Any, str]:
     return torchax, f"torchax {version}, {lacking} names that torch lacks filled in"
 
 
-def backward(model: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
+def backward(
+    model: nn.Module, x: torch.Tensor, compiler: Callable[..., Any] | None = None
+) -> Callable[[], Any]:
     """Forward and backward, gradients dropped first, as in a step of training."""
     parameters = list(model.parameters())
+    loss_at: Callable[[Any], Any] = lambda x: loss_of(model(x))
+    if compiler is not None:
+        loss_at = compiler(loss_at)
 
     def step() -> Any:
         for p in parameters:
             p.grad = None
-        loss = loss_of(model(x))
+        loss = loss_at(x)
         loss.backward()
         return loss
 
     return step
+
+
+def torchax_step(torchax: Any, model: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
+    """Value and gradients, compiled as torchax advises: its `backward` does not reach a layer."""
+    with torchax.default_env():
+        theirs, given = copy.deepcopy(model).to("jax"), x.to("jax")
+        weights = dict(theirs.named_parameters())
+        call = torch.func.functional_call
+        loss = lambda weights, x: loss_of(call(theirs, weights, (x,)))
+        step = torchax.interop.jax_jit(torchax.interop.jax_value_and_grad(loss))
+        step(weights, given)
+    return lambda: step(weights, given)

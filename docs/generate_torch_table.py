@@ -1,8 +1,8 @@
 """Write the page of torch's operations from a run of its OpInfo database through the bridge.
 
-    python tests/support/torch_opinfo.py --samples 6 --json docs/torch_operations.json
-    python docs/generate_torch_table.py           # write docs/pages/torch_operations.md
-    python docs/generate_torch_table.py --check   # fail if the page is not what would be written
+python tests/support/torch_opinfo.py --samples 6 --json docs/torch_operations.json
+python docs/generate_torch_table.py           # write docs/pages/torch_operations.md
+python docs/generate_torch_table.py --check   # fail if the page is not what would be written
 """
 
 import json
@@ -24,7 +24,7 @@ WRONG = ("not raised", "wrong type", "wrong value", "wrong gradient", "cut gradi
 HEAD = """# Torch's operations, measured
 
 Torch tests itself with a database of operations and sample inputs, OpInfo. Here every operation of
-it runs twice, on plain torch tensors and on [`tjt.Tensor`s](torch.md) of the same numbers, and the
+it runs twice, on plain torch tensors and on `tjt.Tensor`s of the same numbers, and the
 results are compared: values, dtypes, sizes, and the gradients of a random cotangent.
 
 - **right**: all are torch's. For an input that torch refuses: ours is refused too.
@@ -40,7 +40,7 @@ undefined results, dtypes and sizes are compared.
 
 *Names of core ATen* are the operations that torch tags so. *Functions that reach core ATen* have
 other names, and are made of core ATen and of what `torch.export` lowers to it. The rest of the
-database is measured too: {more}.
+database is measured too.
 
 torch {torch}, JAX {jax}, Python {python}, on a CPU:
 
@@ -73,7 +73,13 @@ def cells(sums):
     """Cases, right, refused, raises, wrong and cut, as cells of a row."""
     wrong = sum(sums.get(a, 0) for a in WRONG[:-1])
     raises = sums.get("raises", 0) + sums.get("too slow", 0)
-    numbers = [sums.get("right", 0), sums.get("refused", 0), raises, wrong, sums.get("cut gradient", 0)]
+    numbers = [
+        sums.get("right", 0),
+        sums.get("refused", 0),
+        raises,
+        wrong,
+        sums.get("cut gradient", 0),
+    ]
     return [str(sum(numbers)), *(str(n) if n else "" for n in numbers)]
 
 
@@ -95,9 +101,12 @@ def row(columns):
 def page(data):
     """The text of the page."""
     ops = data["ops"]
-    more = ", ".join(GROUPS["more"].split())[:0] or "special functions, linear algebra and others"
-    lines = [HEAD.format(more=more, samples=data["options"]["samples"], **data["versions"])]
-    lines += ["## Totals", "", row(["", "operations", "cases", "right", "refused", "raises", "wrong", "cut", "right, %"])]
+    lines = [HEAD.format(samples=data["options"]["samples"], **data["versions"])]
+    lines += [
+        "## Totals",
+        "",
+        row(["", "operations", "cases", "right", "refused", "raises", "wrong", "cut", "right, %"]),
+    ]
     lines += [row(["---"] + ["---:"] * 8)]
     for group, words in GROUPS.items():
         here = [op for op in ops if op["group"] == group]
@@ -105,7 +114,12 @@ def page(data):
         share = 100 * sums.get("right", 0) / max(1, sum(sums.values()))
         lines.append(row([words, str(len(here)), *cells(sums), f"{share:.2f}"]))
     for group, words in GROUPS.items():
-        lines += ["", f"## {words}", "", row(["operation", "cases", "right", "refused", "raises", "wrong", "cut", "what"])]
+        lines += [
+            "",
+            f"## {words}",
+            "",
+            row(["operation", "cases", "right", "refused", "raises", "wrong", "cut", "what"]),
+        ]
         lines.append(row(["---"] + ["---:"] * 6 + ["---"]))
         for op in ops:
             if op["group"] == group:

@@ -353,16 +353,6 @@ def barrier_keeps_order() -> bool:
     return tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 12)
 
 
-def under_trace() -> bool:
-    """Whether JAX is tracing now, whatever the arguments at hand are.
-
-    Neither version says so in public: 0.10 has a deprecated `jax.core.trace_ctx`, 0.12 nothing.
-    """
-    from jax._src import core
-
-    return not core.trace_state_clean()
-
-
 # -- constants while tracing ------------------------------------------------------------------
 
 # Part of the key of JAX's caches of traces; nothing reads it. Under it helpers that were traced

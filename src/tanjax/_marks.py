@@ -155,7 +155,7 @@ def labelled(mark: Mark, function: Callable[..., Any]) -> Any:
 
 
 def of_operands(function: F) -> F:
-    """A function of nothing but `*operands`, which says so: JAX would ask, which takes 30 us."""
+    """A function of nothing but `*operands`, which says so: JAX would ask, 9 us of 140 a trace."""
     function.__signature__ = _OPERANDS  # type: ignore[attr-defined]
     return function
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from program_checks import body_of, is_same, names
+from program_checks import body_of, captured, is_same, names
 
 X = jnp.asarray([0.5, -1.0, 2.0])
 D = jnp.asarray([1.0, 2.0, 4.0])
@@ -111,6 +111,46 @@ def in_loops_of_products(d, x):
     return d * y + (d * y * y[:, None]).sum(0)
 
 
+def branches(d, x):
+    """Branches of JAX, of two and of three cases, one with what it closes over."""
+    a, table = tj.Diagonal(d), np.array([0.5, 0.25, 0.125])
+    y = jax.lax.cond(x[0] > 0, lambda y: tj.solve(a, y) * table, lambda y: y, x)
+    index = jnp.floor(y[2]).astype(jnp.int32)
+    cases = [lambda y: y, lambda y: jax.lax.cond(y[0] > 0, jnp.sin, lambda y: y * d, y), jnp.cos]
+    return jax.lax.switch(index, cases, y), table
+
+
+def test_branches_are_the_same_equations_again():
+    """No index is clamped twice: the text of a rewrite is that of the program."""
+    program = captured(branches, D, X)
+    assert is_same(jax.vmap(program)(D + jnp.zeros((2, 3)), jnp.stack([X, -X])),
+                   jax.vmap(branches)(D + jnp.zeros((2, 3)), jnp.stack([X, -X])))  # fmt: skip
+
+
+def test_branches_that_become_others_are_walked_once():
+    """What a handler closes over becomes an operand of the branch."""
+
+    class Outer(tj.Interpreter):
+        calls = 0
+
+        @tj.handles("cos")
+        def cos(self, equation, x):
+            self.found = x
+            return self.default(equation, x)
+
+        @tj.handles("sin")
+        def sin(self, equation, x):
+            Outer.calls += 1
+            return self.found * x
+
+    f = lambda x: (jnp.cos(x), jax.lax.cond(x[0] > 0, jnp.sin, lambda y: y, x))
+    program = Outer().rewrite(tj.capture(f)(X))
+    assert Outer.calls == 1
+    np.testing.assert_array_equal(program(X)[1], X * X)
+    np.testing.assert_array_equal(jax.jit(program)(-X)[1], -X)
+    assert is_same(jax.grad(lambda x: program(x)[1].sum())(X), 2 * X)
+
+
 def test_constants_made_in_a_body():
     def body(i, c):
         return tj.solve(tj.Diagonal(jnp.full(3, 2.0) + i), c) + np.arange(3.0)
@@ -156,6 +196,22 @@ def test_transformations_of_a_transformed_function():
     np.testing.assert_allclose(both, X / (4 * D) / 4)
     natural = tj.grad(lambda a: jnp.sum(Half()(lambda a: tj.solve(a, X))(a)))(tj.Diagonal(D))
     np.testing.assert_allclose(natural.diag, -X / D**2 / 2)
+
+
+def test_passes_are_applied_once():
+    """And arguments are compared with a program that was given."""
+    applied = []
+
+    def rewrite(g):
+        applied.append(g)
+        return Half()(g)
+
+    jitted = tj.jit(f, passes=[rewrite])
+    program = tj.capture(jitted)(D, X)
+    assert applied == [f]
+    np.testing.assert_array_equal(program(D, X), X / (2 * D) / 2)
+    with pytest.raises(tj.CaptureError, match="argument"):
+        Half()(program)(D, X[:2])
 
 
 def test_a_state_per_run_and_inner_program():

@@ -8,7 +8,7 @@ import pytest
 
 import tanjax as tj
 from captured_programs import check
-from tanjax import _marks
+from tanjax import _compat, _marks
 from tanjax._errors import CaptureError
 
 D, X = jnp.array([1.0, 2.0, 3.0]), jnp.array([3.0, 1.0, 2.0])
@@ -27,6 +27,17 @@ def test_a_program_is_a_sequence_of_equations():
     assert (solve.kind, solve.target, solve.types) == ("operation", tj.solve, ("Diagonal", "Dense"))
     assert [v.type for v in solve.inputs] == ["Diagonal<f64[3]>", "f64[3]"]
     assert "test_program.py" in solve.source
+
+
+def test_equations_keep_their_lines_in_another_program():
+    """Captured again, and without marks."""
+    inner = tj.capture(f)(D, X)
+    outer = tj.capture(lambda d, x: inner(d, x)[0]["y"])(D, X)
+    assert [e.source for e in outer if e.name == "solve"] == [
+        e.source for e in inner if e.name == "solve"
+    ]
+    sources = {_compat.source_of(eqn) for eqn in inner.jaxpr.eqns}
+    assert any(source.endswith("(f)") for source in sources)
 
 
 def test_it_knows_its_arguments_and_results():

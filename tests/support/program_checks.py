@@ -30,9 +30,8 @@ def total(f, *args):
 def captured(f, *args, derivative=True, ulps=0):
     """Capture, check replay, walk, rewrite and derivative against `f`; the program.
 
-    `ulps`: how far the derivative may be off, of what is a derivative itself: JAX 0.12 linearises
-    `jnp.sin` as one unit, in which it sums the cotangents of `sin` and `cos`; the program has two
-    equations.
+    `ulps`: how far the derivative may be off, of what is a derivative itself: in JAX 0.12 `jnp.sin`
+    is a call, in which it sums the cotangents of `sin` and `cos`; the program has two equations.
     """
     program = tj.capture(f)(*args)
     value = jax.jit(f)(*args)

@@ -37,7 +37,8 @@ from tanjax._typing import Function
 
 from ._notes import called_from, explain
 from ._program import Program
-from ._tracing import entered, trace
+from ._replay import Replay, as_it_is, is_of_functions
+from ._tracing import trace
 from ._types import is_typed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -60,7 +61,8 @@ class Slot:
             traced = trace(self.function, tree, shape, moving)
             name = getattr(self.function, "__name__", "f")
             program = self.programs[key] = Program(traced, name)
-        outs = entered(program.closed, moving)
+        # JAX sums cotangents in another order around a call than among the equations in it.
+        outs = Replay(program.closed, is_of_functions, as_it_is)(*moving)
         return join(program.out_tree, program.out_shape, outs)
 
     @property

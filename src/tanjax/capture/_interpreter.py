@@ -102,13 +102,13 @@ class Interpreter:
 
     def __call__(self, f: Callable[..., PyTree] | Program) -> Callable[..., PyTree]:
         """The function that runs `f`, or a program, with these meanings; JAX transforms it."""
-        of_program = isinstance(f, Program)
 
-        @functools.wraps(f if callable(f) and not of_program else Interpreter.run)
+        @functools.wraps(Interpreter.run if isinstance(f, Program) or not callable(f) else f)
         def interpreted(*args: PyTree, **kwargs: PyTree) -> PyTree:
-            program: Any = f if of_program else capture(f)(*args, **kwargs)
-            program.check(args, kwargs)
-            return self.run(program, args, kwargs)
+            if not isinstance(f, Program):
+                return self.run(capture(f)(*args, **kwargs), args, kwargs)
+            f.check(args, kwargs)
+            return self.run(f, args, kwargs)
 
         return interpreted
 

@@ -109,31 +109,22 @@ def _types(tree: PyTree) -> str:
     return ", ".join(type_text(x) for x in jax.tree.leaves(tree, is_leaf=is_typed))
 
 
-@functools.partial(higher_order, name="vjp")
-def _vjp(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
-    out, in_fields, *aux = transforms.vjp_in_fields(f, *primals, has_aux=has_aux)
-    return out, Pullback(primals, out, in_fields), *aux
+def _with_map(plain: Function, in_fields: Function, kind: type[LinearMap]) -> Function:
+    """`tj.vjp` or `tj.linearize`: as it is, and under capture an equation with a typed map."""
+
+    @functools.partial(higher_order, name=plain.__name__)
+    def equation(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
+        out, map_in_fields, *aux = in_fields(f, *primals, has_aux=has_aux)
+        return out, kind(primals, out, map_in_fields), *aux
+
+    @functools.wraps(plain)
+    def public(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
+        call = equation if ACTIVE[0] and capturing() else plain
+        return call(f, *primals, **({"has_aux": True} if has_aux else {}))
+
+    public.equation = equation  # type: ignore[attr-defined]  # what handlers of it handle
+    return public
 
 
-@functools.wraps(transforms.vjp)
-def vjp(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
-    call = _vjp if ACTIVE[0] and capturing() else transforms.vjp
-    return call(f, *primals, **({"has_aux": True} if has_aux else {}))
-
-
-vjp.equation = _vjp  # type: ignore[attr-defined]  # what handlers of it handle
-
-
-@functools.partial(higher_order, name="linearize")
-def _linearize(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
-    out, in_fields, *aux = transforms.linearize_in_fields(f, *primals, has_aux=has_aux)
-    return out, Pushforward(primals, out, in_fields), *aux
-
-
-@functools.wraps(transforms.linearize)
-def linearize(f: Function, *primals: PyTree, has_aux: bool = False) -> PyTree:
-    call = _linearize if ACTIVE[0] and capturing() else transforms.linearize
-    return call(f, *primals, **({"has_aux": True} if has_aux else {}))
-
-
-linearize.equation = _linearize  # type: ignore[attr-defined]
+vjp = _with_map(transforms.vjp, transforms.vjp_in_fields, Pullback)
+linearize = _with_map(transforms.linearize, transforms.linearize_in_fields, Pushforward)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,9 +45,18 @@ def _checkpoint(equation: Equation, walk: Walk, operands: Sequence[Any]) -> Any:
 
 
 def _cond(equation: Equation, walk: Walk, operands: Sequence[Any]) -> Any:
-    index, *rest = operands
+    eqn, (index, *rest) = equation.eqn, operands
     branches = [_flat(p, walk) for p in equation.programs.values()]
-    return jax.lax.switch(index, branches, *rest)
+    if list(map(jax.typeof, operands)) != [v.aval for v in eqn.invars]:
+        return jax.lax.switch(index, branches, *rest)
+    traced = [jax.make_jaxpr(f)(*rest) for f in branches]
+    wanted = [v.aval for v in eqn.outvars]
+    if any(t.consts or list(t.out_avals) != wanted for t in traced):
+        again = [functools.partial(jax.core.eval_jaxpr, t.jaxpr, t.consts) for t in traced]
+        return jax.lax.switch(index, again, *rest)
+    # The very equation: `switch` would clamp the index, which is in bounds, once more.
+    params = {**eqn.params, "branches": tuple(traced)}
+    return _compat.bind_again(eqn.replace(params=params), operands)
 
 
 def _scan(equation: Equation, walk: Walk, operands: Sequence[Any]) -> Any:

@@ -36,7 +36,7 @@ from tanjax.transforms import planned_if_lost
 from ._equations import Equation, Operand, Variable
 from ._mismatch import expected, operands_of, other
 from ._print import program_text
-from ._replay import Replay, is_no_call, is_no_unit, run
+from ._replay import Replay, as_it_is, compiled, inlined, is_no_call, is_no_unit
 from ._tracing import Traced, is_argument, trace
 from ._types import is_typed
 from ._view import View, skeleton
@@ -171,8 +171,8 @@ class Program:
     @property
     def jaxpr(self) -> PyTree:
         """JAX's closed jaxpr of the program, in which all marked calls are entered."""
-        entered = functools.partial(run, self.closed, enters=lambda mark: True)
-        return jax.make_jaxpr(entered)(self._avals())
+        entered = Replay(self.closed, lambda mark: True, as_it_is)
+        return jax.make_jaxpr(entered)(*self._avals())
 
     def example(self) -> PyTree:
         """`(args, kwargs)` as the program takes them, of `jax.ShapeDtypeStruct`."""
@@ -246,7 +246,7 @@ class Program:
             if varies(operands, self.closed.jaxpr.invars):
                 return _walk[0](self, args, kwargs)
             if _marks.ACTIVE[0] and _marks.capturing():  # its equations are among the others
-                return self._joined(run(self.closed, operands))
+                return self._joined(Replay(self.closed, lambda mark: False, as_it_is)(*operands))
             return self._joined(self._traced_again(*operands))
         result = self._joined(self._eagerly(*operands))
         if not self._holds_quantities:
@@ -265,12 +265,12 @@ class Program:
     @functools.cached_property
     def _eagerly(self) -> Replay:
         """Replay outside of a trace: operations are the compiled units that they were."""
-        return Replay(self.closed, enters=is_no_unit)
+        return Replay(self.closed, is_no_unit, compiled)
 
     @functools.cached_property
     def _traced_again(self) -> Replay:
         """Replay under a trace, with the equations that the function itself would trace."""
-        return Replay(self.closed, enters=is_no_call, units=False)
+        return Replay(self.closed, is_no_call, inlined)
 
 
 _walk: list[Callable[..., PyTree]] = []

@@ -9,7 +9,8 @@ and `tests/capture/test_eager_replay.py` compares bits.
 
 Under a trace operations are `jax.jit` functions, as they are by themselves, and nothing else is:
 a `jit` around a loop, or around everything, would add up cotangents in another order, and gradients
-would differ in their last bit.
+would differ in their last bit. While a function is captured calls stay the equations that they are,
+with their marks.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tanjax._marks import Mark, mark_of
 from tanjax.registry import Operation
 
 Step = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-
+Mode = Callable[[Any, Mark | None], Callable[..., Any]]  # of an equation and its mark: what runs it
 
 _PARTS = ("higher_order", "pullback", "class", "helper", "densify")
 
@@ -39,15 +40,16 @@ class Replay:
 
     __slots__ = ("_count", "_filled", "_inputs", "_outputs", "_steps")
 
-    def __init__(self, closed: Any, enters: Callable[[Mark], bool], units: bool = True) -> None:
-        """Prepare it; the calls for whose marks `enters` holds run equation by equation too.
+    def __init__(self, closed: Any, enters: Callable[[Mark], bool], mode: Mode) -> None:
+        """Prepare it.
 
-        `units`: the others are compiled functions; under a trace they need not be.
+        **Arguments:** `enters`: of which marks the calls run equation by equation too; `mode`: how
+        everything else runs: `compiled`, `inlined` or `as_it_is`.
         """
         jaxpr, places = closed.jaxpr, _Places()
         self._filled = list(zip(map(places, jaxpr.constvars), closed.consts, strict=True))
         self._inputs = tuple(map(places, jaxpr.invars))
-        self._steps = [_step(eqn, places, enters, units) for eqn in jaxpr.eqns]
+        self._steps = [_step(eqn, places, enters, mode) for eqn in jaxpr.eqns]
         self._outputs = tuple(map(places, jaxpr.outvars))
         self._filled += places.literals
         kept = {*self._outputs, *(place for place, _ in places.literals)}
@@ -77,6 +79,11 @@ def is_no_unit(mark: Mark) -> bool:
     return mark.kind in _PARTS and is_no_call(mark)
 
 
+def is_of_functions(mark: Mark) -> bool:
+    """Whether a call is of a function of functions: of no unit to JAX when the function ran."""
+    return mark.kind in ("higher_order", "pullback")
+
+
 def is_no_call(mark: Mark) -> bool:
     """Whether what a mark shows as one equation is no function of `jax.jit` by itself."""
     return not (isinstance(mark.target, Operation) or getattr(mark.target, "is_unit", False))
@@ -101,23 +108,64 @@ class _Places:
         return self._known[v]
 
 
-def _step(eqn: Any, places: _Places, enters: Callable[[Mark], bool], units: bool) -> Step:
-    call: Callable[..., Any]
+def _step(eqn: Any, places: _Places, enters: Callable[[Mark], bool], mode: Mode) -> Step:
     mark = mark_of(eqn)
     if mark is not None and enters(mark):
-        call = Replay(eqn.params["jaxpr"], enters, units)
-    elif mark is not None and mark.jaxpr is eqn.params["jaxpr"] and not eqn.effects:
-        call = _unit(mark, eqn) if units else _call(mark, eqn)
-    elif not units and inline_calls_dissolve() and _is_unary(eqn):
-        call = _kept(eqn)
+        call: Callable[..., Any] = Replay(eqn.params["jaxpr"], enters, mode)
     else:
-        call = functools.partial(_bound, eqn)
+        call = mode(eqn, mark)
     return call, tuple(map(places, eqn.invars)), tuple(map(places, eqn.outvars)), ()
+
+
+# -- modes -------------------------------------------------------------------------------------
+
+
+def compiled(eqn: Any, mark: Mark | None) -> Callable[..., Any]:
+    """Outside of a trace: a call is a compiled function, one for all equations of the mark."""
+    if mark is None or not _is_whole(eqn, mark):
+        return functools.partial(_bound, eqn)
+    if mark.compiled is None:
+        bound = functools.partial(_bound, eqn)
+        bound.__name__ = mark.name  # type: ignore[attr-defined]  # what profiles show
+        mark.compiled = jax.jit(bound)
+    return mark.compiled
+
+
+def inlined(eqn: Any, mark: Mark | None) -> Callable[..., Any]:
+    """Under a trace: a call as the operation makes it; `jax.jit` keeps what it derives of it."""
+    if mark is None or not _is_whole(eqn, mark):
+        keeps = mark is None and inline_calls_dissolve() and _is_unary(eqn)
+        return _kept(eqn) if keeps else functools.partial(_bound, eqn)
+    if mark.inlined is None:
+        closed = eqn.params["jaxpr"]
+        body = functools.partial(jax.core.eval_jaxpr, closed.jaxpr, closed.consts)
+        body.__name__ = mark.name  # type: ignore[attr-defined]
+        mark.inlined = jax.jit(body, inline=True)
+    return mark.inlined
+
+
+def as_it_is(eqn: Any, mark: Mark | None) -> Callable[..., Any]:
+    """While a function is captured: the equation again, from the line that it came from."""
+    return functools.partial(_placed, eqn)
+
+
+def _is_whole(eqn: Any, mark: Mark) -> bool:
+    """Whether a call is what was marked, the very jaxpr, and does nothing but return."""
+    return mark.jaxpr is eqn.params["jaxpr"] and not eqn.effects
+
+
+def _bound(eqn: Any, *operands: Any) -> Sequence[Any]:
+    return _compat.bind_again(eqn, operands)
+
+
+def _placed(eqn: Any, *operands: Any) -> Sequence[Any]:
+    with _compat.placed(eqn):
+        return _compat.bind_again(eqn, operands)
 
 
 @functools.cache
 def inline_calls_dissolve() -> bool:
-    """Whether a jaxpr shows nothing of `jax.jit(inline=True)`, as before JAX 0.11."""
+    """Whether a jaxpr shows nothing of `jax.jit(inline=True)`: so in JAX 0.10.2, not in 0.12."""
     closed = jax.make_jaxpr(jax.jit(lambda x: 2.0 * x, inline=True))(1.0)
     return not any(_compat.call_name(eqn) for eqn in closed.jaxpr.eqns)
 
@@ -146,60 +194,3 @@ def _kept(eqn: Any) -> Callable[..., Any]:
     except TypeError:  # a parameter or a literal that cannot be hashed
         return bound
     return _KEPT[key]
-
-
-def _unit(mark: Mark, eqn: Any) -> Callable[..., Any]:
-    """The call as a compiled function, one for all equations of the mark."""
-    if mark.compiled is None:
-        bound = functools.partial(_bound, eqn)
-        bound.__name__ = mark.name  # type: ignore[attr-defined]  # what profiles show
-        mark.compiled = jax.jit(bound)
-    return mark.compiled
-
-
-def _call(mark: Mark, eqn: Any) -> Callable[..., Any]:
-    """The call as the operation makes it under a trace: `jax.jit` keeps what it derives of it."""
-    if mark.inlined is None:
-        closed = eqn.params["jaxpr"]
-        body = functools.partial(jax.core.eval_jaxpr, closed.jaxpr, closed.consts)
-        body.__name__ = mark.name  # type: ignore[attr-defined]
-        mark.inlined = jax.jit(body, inline=True)
-    return mark.inlined
-
-
-def _bound(eqn: Any, *operands: Any) -> Sequence[Any]:
-    return _compat.bind_again(eqn, operands)
-
-
-def run(
-    closed: Any, operands: Sequence[Any], enters: Callable[[Mark], bool] | None = None
-) -> list[Any]:
-    """Evaluate a closed jaxpr; the calls for whose marks `enters` holds are entered."""
-    jaxpr = closed.jaxpr
-    env: dict[Any, Any] = {}
-    read = lambda v: v.val if _jaxprs.is_literal(v) else env[v]
-    env.update(zip(jaxpr.constvars, closed.consts, strict=True))
-    env.update(zip(jaxpr.invars, operands, strict=True))
-    last = _last_uses(jaxpr)
-    for i, eqn in enumerate(jaxpr.eqns):
-        values = [read(v) for v in eqn.invars]
-        mark = mark_of(eqn) if enters else None
-        if mark is not None and enters is not None and enters(mark):
-            outs = run(eqn.params["jaxpr"], values, enters)
-        else:
-            outs = _compat.bind_again(eqn, values)
-        env.update(zip(eqn.outvars, outs, strict=True))
-        for v in last[i]:
-            del env[v]
-    return [read(v) for v in jaxpr.outvars]
-
-
-def _last_uses(jaxpr: Any) -> list[list[Any]]:
-    """The variables that nobody needs after each equation."""
-    seen = {v for v in jaxpr.outvars if not _jaxprs.is_literal(v)}
-    last: list[list[Any]] = []
-    for eqn in reversed(jaxpr.eqns):
-        used = {v for v in (*eqn.invars, *eqn.outvars) if not _jaxprs.is_literal(v)}
-        last.append(list(used - seen))
-        seen |= used
-    return last[::-1]

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import PyTree
 
-from tanjax import _compat, _jaxprs
-from tanjax._marks import Shape, is_number, join, mark_of, of_operands, split
+from tanjax._marks import Shape, is_number, join, of_operands, split
 
 
 class Traced(NamedTuple):
@@ -46,23 +45,3 @@ def is_result(x: PyTree) -> bool:
 def is_argument(x: PyTree) -> bool:
     """Whether a leaf is an operand of a program: what JAX traces."""
     return is_result(x) or isinstance(x, jax.ShapeDtypeStruct)
-
-
-def entered(closed: Any, operands: Sequence[Any]) -> list[Any]:
-    """Evaluate what a function was traced to, with the equations of its functions of functions.
-
-    To JAX these calls were no units when the function ran: where they are differentiated, it sums
-    cotangents in another order around a call than among the equations that are in it.
-    """
-    jaxpr, env = closed.jaxpr, dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-    read = lambda v: v.val if _jaxprs.is_literal(v) else env[v]
-    env.update(zip(jaxpr.invars, operands, strict=True))
-    for eqn in jaxpr.eqns:
-        values, mark = [read(v) for v in eqn.invars], mark_of(eqn)
-        if mark is not None and mark.kind in ("higher_order", "pullback"):
-            outs = entered(eqn.params["jaxpr"], values)
-        else:
-            with _compat.placed(eqn):
-                outs = _compat.bind_again(eqn, values)
-        env.update(zip(eqn.outvars, outs, strict=True))
-    return [read(v) for v in jaxpr.outvars]

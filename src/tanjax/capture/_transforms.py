@@ -40,8 +40,7 @@ def jit(fun: Function | None = None, /, **options: Any) -> Any:
         return lambda f: jit(f, **options)
     compiled = transforms.jit(fun, **options)
     of_jax = {k: v for k, v in options.items() if k not in ("scale", "passes")}
-    function = functools.reduce(lambda f, rewrite: rewrite(f), options.get("passes", ()), fun)
-    compiled.captured = _jit(function, **of_jax)
+    compiled.captured = _jit(compiled.__wrapped__, **of_jax)  # rewritten by the passes
     return compiled
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
+from torch import nn
 
-import tanjax as tj  # noqa: E402
-from tanjax.bridges import torch as tjt  # noqa: E402
+import tanjax as tj
+from tanjax.bridges import torch as tjt
 
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
 
@@ -221,7 +221,7 @@ def test_loss(name):
     compare(make, *inputs)
 
 
-@pytest.mark.parametrize("layer", [nn.Dropout(0.25), nn.Dropout2d(0.25), nn.AlphaDropout(0.25)])
+@pytest.mark.parametrize("layer", [nn.Dropout(0.25), nn.Dropout2d(0.25)], ids=str)
 def test_dropout(layer):
     """The same seed gives the same mask, another call another one; the mean stays."""
     x = tjt.from_torch(torch.ones(20, 40, 5, 5)).requires_grad_()
@@ -230,7 +230,7 @@ def test_dropout(layer):
     torch.manual_seed(3)
     assert torch.equal(first, layer(x))
     assert not torch.equal(first, second)
-    assert abs(float(first.mean()) - 1.0) < 0.1
+    assert abs(first.mean().item() - 1.0) < 0.1
     first.sum().backward()
     if isinstance(layer, nn.Dropout):
         assert set(array(first).ravel().tolist()) == {0.0, np.float32(1 / 0.75)}

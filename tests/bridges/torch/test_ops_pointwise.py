@@ -13,10 +13,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tanjax.bridges import torch as tjt  # noqa: E402
-from tanjax.bridges.torch._dtypes import exact_dtype  # noqa: E402
-from tanjax.bridges.torch._promotion import result_dtype  # noqa: E402
-from tanjax.bridges.torch._registry import DENSE  # noqa: E402
+from tanjax.bridges import torch as tjt
+from tanjax.bridges.torch._dtypes import exact_dtype
+from tanjax.bridges.torch._promotion import result_dtype
+from tanjax.bridges.torch._registry import DENSE
 
 aten = torch.ops.aten
 FILES = tuple(f"ops.{name}" for name in ("_activations", "_binary", "_pointwise", "_special"))

@@ -6,8 +6,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tanjax._errors import NoRuleError  # noqa: E402
-from tanjax.bridges import torch as tjt  # noqa: E402
+from tanjax._errors import NoRuleError
+from tanjax.bridges import torch as tjt
+from tanjax.bridges.torch import _decompositions
+from tanjax.bridges.torch._kernels import Kernel
 
 
 def base(n=3):
@@ -61,9 +63,11 @@ def test_under_a_trace_a_key_is_asked_for():
 
     a, b = jax.random.key(0), jax.random.key(1)
     compiled = jax.jit(keyed)
-    state = torch.get_rng_state()
     assert not jnp.array_equal(*compiled(a, x))
-    assert jnp.array_equal(compiled(a, x)[0], keyed(a, x)[0])
+    first = compiled(a, x)[0]
+    torch.manual_seed(17)  # what is drawn follows from the key alone
+    assert jnp.array_equal(first, keyed(a, x)[0])
+    state = torch.get_rng_state()
     assert not jnp.array_equal(compiled(a, x)[0], compiled(b, x)[0])
     assert torch.equal(state, torch.get_rng_state())
 
@@ -100,6 +104,7 @@ MOMENTS = {  # mean and standard deviation
     "poisson": (lambda x: torch.poisson(x * 3), 3, 3**0.5),
     "randint_like": (lambda x: torch.randint_like(x, 1, 5), 2.5, 1.25**0.5),
     "dropout": (lambda x: torch.nn.functional.dropout(x, 0.2), 1, 0.5),
+    "native_dropout": (lambda x: torch.native_dropout(x, 0.2, True)[0], 1, 0.5),
     "normal_of": (lambda x: torch.normal(x * 2, 0.5), 2, 0.5),
     "rand_like": (lambda x: torch.rand_like(x), 0.5, 1 / 12**0.5),
     "gamma": (lambda x: torch._standard_gamma(x * 2), 2, 2**0.5),
@@ -144,3 +149,15 @@ def test_bad_parameters():
     ):
         with pytest.raises(RuntimeError):
             call(base())
+
+
+def test_what_a_definition_of_torch_draws_is_no_constant(monkeypatch):
+    """`torch.rand` inside of a decomposition, which is compiled once."""
+    aten = torch.ops.aten
+    monkeypatch.setattr(_decompositions, "definition", lambda op: lambda x: x + torch.rand(3))
+    kernel = Kernel(aten.rand_like.default, _decompositions.decomposed(aten.rand_like.default))
+    x = jnp.ones(3)
+    assert not jnp.array_equal(kernel(x), kernel(x))
+    unsaid = Kernel(aten.sin.default, _decompositions.decomposed(aten.sin.default))
+    with pytest.raises(NoRuleError, match="random_key"):
+        unsaid(x)

@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tanjax.bridges import torch as tjt  # noqa: E402
+from tanjax.bridges import torch as tjt
 
 nan = float("nan")
 SOURCES = {
@@ -140,6 +140,10 @@ FACTORIES = {
     "logspace": lambda: (torch.logspace(0, 2, 3), torch.logspace(0, 3, 4, base=2.0)),
     "eye": lambda: (torch.eye(3), torch.eye(2, 4, dtype=torch.int64)),
     "full": lambda: (torch.full((2,), 3), torch.full((2,), 0.5), torch.full((2,), True)),
+    "arange_of_integers": lambda: (
+        torch.arange(0.5, 5.9, 1.7, dtype=torch.int64),
+        torch.arange(5.0, -3.2, -1, dtype=torch.int32),
+    ),
     "zeros": lambda: (torch.zeros(2, 3), torch.ones(2, dtype=torch.bool), torch.tensor(3.5)),
 }
 
@@ -161,6 +165,18 @@ def test_factory(name):
 
     with Ours():
         FACTORIES[name]()
+
+
+def test_factories_write_into_ours():
+    """`out=` decides the dtype."""
+    for dtype in (torch.float32, torch.int64):
+        for make in (torch.ones, torch.zeros, torch.arange):
+            out = tjt.from_torch(torch.full((3,), 7, dtype=dtype))
+            make(3, out=out)
+            torch.testing.assert_close(tjt.to_torch(out), make(3, dtype=dtype))
+    out = tjt.from_torch(torch.zeros(3))
+    torch.linspace(0, 1, 3, out=out)
+    assert tjt.to_torch(out).tolist() == [0.0, 0.5, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,13 @@ try:
 except ImportError as _error:
     raise _missing("torch", "torch") from _error
 
-from . import _functions as _functions, nn as nn, ops as ops
+from . import (
+    _dispatch as _dispatch,
+    _functions as _functions,
+    _traced as _traced,
+    nn as nn,
+    ops as ops,
+)
 from ._as_jax import (
     PureFunction as PureFunction,
     as_jax as as_jax,
@@ -23,7 +29,6 @@ from ._conversions import (
     to_torch as to_torch,
 )
 from ._decompositions import factories as factories
-from ._dispatch import dispatch as dispatch
 from ._dtypes import DtypeError as DtypeError
 from ._fx import Interpreter as Interpreter
 from ._keys import random_key as random_key

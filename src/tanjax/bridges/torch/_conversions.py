@@ -1,4 +1,11 @@
-"""Into the bridge and out of it."""
+"""Into the bridge and out of it.
+
+What crosses keeps its dtype: torch's and JAX's have the same names, and numbers that JAX, as it is
+set up, does not hold are refused (`_dtypes`). Autograd crosses in `from_torch` and `to_torch`.
+
+Sharp edges. `plain.data = ours` is torch's own, checks nothing that is ours to check, and leaves a
+plain tensor without memory: reading it ends the process. `convert` the module that holds it.
+"""
 
 from __future__ import annotations
 
@@ -104,12 +111,12 @@ def to_torch(t: torch.Tensor, copy: bool = True) -> torch.Tensor:
     if is_followed(t):
         out: torch.Tensor = _ToTorch.apply(t, copy)
         return out
-    return plain(unwrapped(t)._dense(), copy)  # type: ignore[attr-defined]
+    return plain(unwrapped(t)._dense(), copy)
 
 
 class _FromTorch(torch.autograd.Function):
     @staticmethod
-    def forward(t: torch.Tensor, copy: bool) -> Tensor:  # type: ignore[override]
+    def forward(t: torch.Tensor, copy: bool) -> Tensor:
         return tensor(to_jax(t, copy))
 
     @staticmethod
@@ -117,7 +124,7 @@ class _FromTorch(torch.autograd.Function):
         """Nothing is kept; `torch.func` wants it apart from `forward`."""
 
     @staticmethod
-    def jvp(ctx: Any, g: Any, _: Any) -> Any:  # type: ignore[override]
+    def jvp(ctx: Any, g: Any, _: Any) -> Any:
         return from_torch(g)
 
     @staticmethod
@@ -127,7 +134,7 @@ class _FromTorch(torch.autograd.Function):
 
 class _ToTorch(torch.autograd.Function):
     @staticmethod
-    def forward(t: Tensor, copy: bool) -> torch.Tensor:  # type: ignore[override]
+    def forward(t: Tensor, copy: bool) -> torch.Tensor:
         return plain(t._dense(), copy)
 
     @staticmethod
@@ -135,7 +142,7 @@ class _ToTorch(torch.autograd.Function):
         """Nothing is kept."""
 
     @staticmethod
-    def jvp(ctx: Any, g: Any, _: Any) -> Any:  # type: ignore[override]
+    def jvp(ctx: Any, g: Any, _: Any) -> Any:
         return to_torch(g)
 
     @staticmethod

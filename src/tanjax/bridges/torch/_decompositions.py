@@ -17,10 +17,11 @@ from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ._keys import under_trace
 from ._lift import quietly
 from ._plain import copied, is_tensor
 from ._registry import Entry
-from ._tensor import Tensor, tensor, unwrapped
+from ._tensor import SERVING, Tensor, tensor, unwrapped
 
 _EXPLICIT = (
     torch._C.DispatchKey.CompositeExplicitAutograd,
@@ -78,6 +79,8 @@ class factories(TorchDispatchMode):
         self._integers = integers
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _drawn(func, args):
+            return SERVING[0](func, (), args, kwargs or {})
         out = func(*args, **(kwargs or {}))
         if any(issubclass(t, Tensor) for t in types):  # what an entry leaves plain is to be plain
             return out
@@ -89,6 +92,13 @@ class factories(TorchDispatchMode):
         if isinstance(t, Tensor) or t.device.type == "meta" or not (number or self._integers):
             return t
         return tensor(copied(t.zero_() if empty else t))
+
+
+def _drawn(func: OpOverload, args: Any) -> bool:
+    """Whether numbers are drawn while tracing, from nothing: torch's would be constants."""
+    seeded = torch.Tag.nondeterministic_seeded in func.tags and under_trace()
+    leaves = torch.utils._pytree.tree_leaves(args) if seeded else ()
+    return seeded and not any(isinstance(a, torch.Tensor) for a in leaves)
 
 
 def _tensor(a: Any) -> Any:

@@ -66,6 +66,9 @@ def plan_of(op: OpOverload) -> Plan:
         return lambda structured, args, kwargs: op.decompose(*args, **kwargs)
     if written_by(op):
         return writing(op)
+    if op.overloadpacket is torch.ops.aten._unsafe_view:  # a view that its schema does not name:
+        view, made = viewing(op), _functional(op)  # `kron(out=)` writes through it
+        return lambda structured, *given: (made if structured else view)(structured, *given)
     return viewing(op) if op.is_view else _functional(op)
 
 

@@ -278,6 +278,8 @@ def _traced_call(func: Any, key: Arguments, policy: str, dtype: Any) -> Call:
 
 
 def _traced(func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    if _has_steps(args) and not torch.is_grad_enabled():
+        return _by_torch(func, args, kwargs)  # an optimiser's: another number in every step
     key, operands = cut(args, kwargs, _is_tensor)
     try:
         call = _traced_call(func, key, densify_mode(), torch.get_default_dtype())

@@ -34,6 +34,7 @@ from tanjax.arrays import is_structured, shape as shape_of
 from ._calls import call_of
 from ._dtypes import exact_dtype
 from ._plain import copied, is_tensor
+from ._registry import dense_entry
 from ._structured import structured_call_of
 from ._tensor import Tensor
 from ._tracing import as_arrays, as_tensors, purely, without_gradient
@@ -142,8 +143,23 @@ class Interpreter(torch.fx.Interpreter):
         if special is not None:
             return special(*args, **kwargs)
         leaves = pytree.tree_leaves((args, kwargs), is_leaf=is_structured)
-        call = structured_call_of if any(is_structured(a) for a in leaves) else call_of
-        return call(target)(*[_plain(a) for a in args], **{n: _plain(a) for n, a in kwargs.items()})
+        args, kwargs = tuple(map(_plain, args)), {n: _plain(a) for n, a in kwargs.items()}
+        if any(is_structured(a) for a in leaves):
+            return structured_call_of(target)(*args, **kwargs)
+        entry = dense_entry(target)
+        if entry is not None and entry.layout:  # as torch had it in memory when it made the graph
+            kwargs["contiguous"] = _is_contiguous(self._node.args[0])
+        return call_of(target)(*args, **kwargs)
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """The value of a node."""
+        self._node = n
+        return super().run_node(n)
+
+
+def _is_contiguous(node: Any) -> bool:
+    known = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    return known is None or bool(known.is_contiguous())
 
 
 def _plain(a: Any) -> Any:

@@ -29,11 +29,18 @@ import jax
 import numpy as np
 import torch
 
-from tanjax._compat import under_trace
+from tanjax._compat import get_opaque_trace_state
 from tanjax._errors import NoRuleError, message
 
 _GIVEN: ContextVar[tuple[bool, list[jax.Array]] | None] = ContextVar("key", default=None)
 _HALF = 2**31
+with jax.ensure_compile_time_eval():
+    _OUTSIDE = get_opaque_trace_state()
+
+
+def under_trace() -> bool:
+    """Whether JAX is tracing now, whatever the arguments at hand are."""
+    return bool(get_opaque_trace_state() != _OUTSIDE)
 
 
 @contextlib.contextmanager

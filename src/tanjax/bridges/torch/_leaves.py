@@ -34,12 +34,12 @@ from ._tensor import StructuredTensor, tensor
 
 def project_at_leaf(t: Any) -> Any:
     """Give a leaf the hook that makes its gradient structural."""
-    if isinstance(t, StructuredTensor) and t.requires_grad and t.is_leaf and not _is_dense(t):
-        if not hasattr(t, "_projects"):
-            place = t._place  # not the tensor: a hook that holds it would keep it forever
-            project = lambda g: _projected(place, g)
-            t.register_hook(unserializable_hook(project))  # a leaf from a file has its own
-            t._projects = True
+    is_leaf = isinstance(t, StructuredTensor) and t.requires_grad and t.is_leaf
+    if is_leaf and not (_is_dense(t) or hasattr(t, "_projects")):
+        place = t._place  # not the tensor: a hook that holds it would keep it forever
+        project = lambda g: _projected(place, g)
+        t.register_hook(unserializable_hook(project))  # a leaf from a file has its own
+        t._projects = True
     return t
 
 

@@ -1,8 +1,8 @@
 """A plain torch tensor among ours: it is lifted, and said to be.
 
-The rule, once: a plain tensor without axes is a number, one of integers or bools an index or a mask:
-they join in silence. Any other is copied into an array of JAX, with a `LiftWarning` the first time;
-one that requires a gradient, or that would be written, is refused (`TensorError`).
+The rule, once: a plain tensor without axes is a number, one of integers or bools is an index or a
+mask: they join in silence. Any other is copied into an array of JAX, with a `LiftWarning` the first
+time; one that requires a gradient, or that would be written, is refused (`TensorError`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
+from torch.autograd import forward_ad
 
 from tanjax._errors import message, outside
 
@@ -49,13 +50,16 @@ def lifted(t: torch.Tensor) -> jax.Array:
     if is_followed(t):
         raise TensorError(
             message(
-                "a plain torch tensor that requires a gradient meets one of tanjax.",
+                "a plain torch tensor with a gradient or a tangent meets one of tanjax.",
                 f"got: {t.dtype} of size {list(t.shape)}",
                 hint="`tjt.from_torch(t)` first: gradients flow through it.",
             )
         )
+    if not t.ndim and t.dtype in _NUMBERS and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        return jnp.asarray(t.item())  # torch holds a Python number in 64 bits: it stays weak
+    made = copied(t)
     numbers = t.is_floating_point() or t.is_complex()
-    silent = _QUIET.get() or _in_backward() or t._is_zerotensor()
+    silent = _QUIET.get() or _differentiating() or t._is_zerotensor()
     if t.ndim and numbers and not _SAID[0] and not silent:
         _SAID[0] = True
         warnings.warn(
@@ -67,14 +71,13 @@ def lifted(t: torch.Tensor) -> jax.Array:
             LiftWarning,
             stacklevel=outside(),
         )
-    if not t.ndim and t.dtype in _NUMBERS and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
-        return jnp.asarray(t.item())  # torch holds a Python number in 64 bits: it stays weak
-    return copied(t)
+    return made
 
 
-def _in_backward() -> bool:
-    """Whether autograd's engine runs: torch's formulas make plain zeros of their own."""
-    return torch._C._current_graph_task_id() != -1
+def _differentiating() -> bool:
+    """Whether torch differentiates: its formulas make plain numbers of their own."""
+    forward = forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
+    return forward or torch._C._current_graph_task_id() != -1
 
 
 def payloads(args: Any) -> list[Any]:

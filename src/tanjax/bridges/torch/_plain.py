@@ -38,8 +38,8 @@ def copied(t: torch.Tensor) -> jax.Array:
     if t._is_zerotensor():
         return jnp.zeros(t.shape, wanted)
     values = _numbers(unwrapped(t))
-    if values.dtype.kind == "V":
-        return jnp.array(values)
+    if values.dtype.isbuiltin != 1:  # bfloat16, float8: NumPy has them from `ml_dtypes`
+        return jnp.asarray(np.array(values))
     if wanted != values.dtype and values.size:
         limits = np.iinfo(wanted)
         if values.max() > limits.max or values.min() < limits.min:
@@ -50,13 +50,14 @@ def copied(t: torch.Tensor) -> jax.Array:
                     hint='`jax.config.update("jax_enable_x64", True)` keeps all 64 bits.',
                 )
             )
-    return jnp.array(values, wanted)
+    # NumPy's copy is made now; JAX's own reads the memory later, when torch may have written it.
+    return jnp.asarray(np.array(values, wanted))
 
 
 def _numbers(t: torch.Tensor) -> np.ndarray[Any, Any]:
     with torch._C._DisableFuncTorch():  # it would wrap what is made here
         t = t.detach().resolve_conj().resolve_neg()
-        if t.dtype is torch.bfloat16 or exact_dtype(t.dtype).kind == "V":
+        if exact_dtype(t.dtype).isbuiltin != 1:
             raw = t.contiguous().view(_bits(t.element_size())).numpy()
             return raw.view(exact_dtype(t.dtype))
         return t.numpy()
@@ -70,8 +71,8 @@ def array_of(x: Any) -> Any:
     """
     if isinstance(x, jax.Array) or is_structured(x):
         return x
-    if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind == "V":
-        return jnp.asarray(x)
+    if isinstance(x, (np.ndarray, np.generic)) and x.dtype.isbuiltin == 2:
+        return jnp.asarray(np.array(x))
     if isinstance(x, (np.ndarray, np.generic, bool, int, float, complex, list, tuple)):
         return copied(torch.as_tensor(x))
     raise TensorError(

@@ -42,10 +42,17 @@ class Results:
 
     def given(self, known: dict[Node, Any]) -> list[Any]:
         """All results, from the values of arguments, computed nodes and sizes."""
-        made: dict[tuple[Node, ...], Any] = {}
-        return [self._made(r, known, made) if isinstance(r, Result) else r for r in self._of]
+        made: dict[Result, Any] = {}
+        return [
+            r
+            if not isinstance(r, Result)
+            else self._made(r, known, made)
+            if r.views
+            else known[r.base]
+            for r in self._of
+        ]
 
-    def _made(self, result: Result, known: dict[Node, Any], made: dict[Any, Any]) -> Any:
+    def _made(self, result: Result, known: dict[Node, Any], made: dict[Result, Any]) -> Any:
         found = made.get(result)
         if found is None:
             found = known[result.base]

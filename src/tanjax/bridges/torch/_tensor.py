@@ -36,6 +36,9 @@ def serve_by(dispatch: Callable[..., Any]) -> Callable[..., Any]:
     return dispatch
 
 
+TRACING: dict[str, Callable[..., Any]] = {}  # what torch traces in our place: `_traced`
+
+
 class Tensor(torch.Tensor):
     """A torch tensor over a `jax.Array`, or over an array of our types.
 
@@ -113,6 +116,8 @@ class Tensor(torch.Tensor):
         return self._dense().__dlpack_device__()
 
     def __repr__(self, *, tensor_contents: str | None = None) -> str:
+        if "_inner" in self.__dict__:  # torch traces
+            return f"Tensor({self._inner!r})"
         return printed(self, self._place.read())
 
     def __format__(self, spec: str) -> str:
@@ -129,7 +134,7 @@ class Tensor(torch.Tensor):
                 "protocol at the moment."
             )
         memo[id(self)] = made = restored(*copy.deepcopy(self._parts(), memo))
-        if self.grad is not None:
+        if self.grad is not None and not isinstance(self, torch.nn.Parameter):  # as torch's
             made.grad = copy.deepcopy(self.grad, memo)
         return made
 
@@ -143,16 +148,12 @@ class Tensor(torch.Tensor):
 
     @staticmethod
     def __tensor_unflatten__(parts: Any, context: None, size: Any, stride: Any) -> Tensor:
-        from ._traced import made_of
-
-        return made_of(parts["_numbers"], size, stride)
+        return TRACING["made_of"](parts["_numbers"], size, stride)
 
     @property
     def _numbers(self) -> torch.Tensor:
         """The plain tensor that torch traces in our place."""
-        from ._traced import numbers_of
-
-        return numbers_of(self)
+        return TRACING["numbers_of"](self)
 
     def data_ptr(self) -> int:
         """Refused: the numbers are an array of JAX, whose address says nothing to torch."""

@@ -21,7 +21,7 @@ from tanjax._errors import NoRuleError, message
 
 from ._dtypes import exact_dtype, jax_dtype
 from ._plain import copied, is_tensor, plain, shared
-from ._tensor import SERVING, Tensor, placed, serve_by, tensor
+from ._tensor import SERVING, TRACING, Tensor, placed, serve_by, tensor
 from ._views import Geometry, strided
 
 
@@ -122,3 +122,6 @@ def _has(owner: Tensor, like: Geometry) -> bool:
     payload, rows = owner.__dict__["_plain"]
     fits = payload is owner.payload and rows.storage_offset() == 0 and rows.is_contiguous()
     return fits and like.dtype is rows.dtype and like.extent <= rows.numel()
+
+
+TRACING.update(numbers_of=numbers_of, made_of=made_of)

@@ -44,6 +44,7 @@ from ._views import (
 
 aten = torch.ops.aten
 _SAME = (aten.detach, aten.alias, aten.lift_fresh, aten.lift)
+_RESHAPING = (aten.view, aten._unsafe_view, aten.unsqueeze, aten.squeeze, aten._reshape_alias)
 _DEEP = 32  # a longer chain of views is one view of the memory itself
 Ways = tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]
 
@@ -66,13 +67,8 @@ def viewing(op: OpOverload) -> Callable[..., Any]:
         shape = geometry(op, here, frozen(rest), frozen(sorted(kwargs.items())))
         if isinstance(shape, Geometry):
             return placed(_view(op, base._place, here, shape, given), shape)
-        inner = geometry(op, _dense(here), frozen(rest), frozen(sorted(kwargs.items())))
         parts = call_of(op)(base._place.read(), *rest, **kwargs)
-        ways = map(_by_places, inner)
-        return [
-            placed(View(base._place, *way, base._place.storage, p), s)
-            for way, p, s in zip(ways, parts, shape, strict=True)
-        ]
+        return _several(op, base._place, here, shape, given, parts)
 
     return run
 
@@ -106,6 +102,18 @@ def _same(structured: bool, args: Any, kwargs: Any) -> Any:
     return placed(t._place, geometry_of(t), structured)
 
 
+def _several(
+    op: OpOverload, parent: Place, here: Geometry, shapes: Any, given: dict[str, Any], parts: Any
+) -> list[Tensor]:
+    """Several views, whose numbers one call has given."""
+    if parent.storage is not None:
+        views = [strided(parent.storage, s, p) for s, p in zip(shapes, parts, strict=True)]
+    else:
+        inner = geometry(op, _dense(here), frozen(list(given.values())), ())
+        views = [View(parent, *_by_places(i), None, p) for i, p in zip(inner, parts, strict=True)]
+    return list(map(placed, views, shapes))
+
+
 def _view(
     op: OpOverload, parent: Place, here: Geometry, shape: Geometry, given: dict[str, Any]
 ) -> View:
@@ -129,7 +137,7 @@ def _ways(op: OpOverload, here: Geometry, shape: Geometry, given: dict[str, Any]
     packet, rank = op.overloadpacket, len(here.size)
     if op in (aten.select.int, aten.slice.Tensor):
         return _window(here, shape, **given)
-    if packet in (aten.view, aten.unsqueeze, aten.squeeze, aten._reshape_alias):
+    if packet in _RESHAPING:
         return partial(_reshaped, size=shape.size), partial(_put_reshaped, size=here.size)
     if packet is aten.permute:
         order = tuple(d % rank for d in given["dims"])
@@ -209,10 +217,7 @@ def _swapped(rank: int, first: int, second: int) -> tuple[int, ...]:
 
 @partial(jax.jit, static_argnames=("dtype", "size"), inline=True)
 def _cast_bits(x: jax.Array, dtype: Any, size: tuple[int, ...]) -> jax.Array:
-    old, new = x.dtype.itemsize, np.dtype(dtype).itemsize
-    if new > old:
-        x = x.reshape(*x.shape[:-1], -1, new // old)
-    return lax.bitcast_convert_type(x, dtype).reshape(size)
+    return x.reshape(x.shape or (1,)).view(dtype).reshape(size)
 
 
 def _bits(here: Geometry, shape: Geometry) -> Ways:

@@ -167,12 +167,12 @@ def row_by_row(size: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides)) if size else ()
 
 
-def strided(storage: Place, like: Geometry) -> View:
+def strided(storage: Place, like: Geometry, value: Any = None) -> View:
     """The part of a storage with these sizes, strides and offset."""
     where = np.array([like.offset, *like.stride], np.int32)
     get = functools.partial(gather, where=where, size=like.size)
     put = functools.partial(_put_strided, like, where)
-    return View(storage, get, put, storage)
+    return View(storage, get, put, storage, value)
 
 
 def _put_strided(like: Geometry, where: Any, base: jax.Array, part: jax.Array) -> jax.Array:

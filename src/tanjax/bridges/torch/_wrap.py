@@ -39,7 +39,9 @@ def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
     **Raises:** `TensorError` for an argument that cannot be hashed, and for a plain torch tensor
     that requires a gradient.
 
-    >>> area = tjt.wrap(lambda r: jnp.pi * r**2)
+    >>> from tanjax.bridges.torch import from_jax
+    >>> wrap(lambda x: x**3)(from_jax(2.0))
+    Tensor(8.)
     """
 
     @functools.lru_cache(_MOST)

@@ -28,14 +28,23 @@ from ._tensor import Tensor, tensor, wrapped
 from ._views import Root
 
 # Its schema does not say that it writes.
-_UNSAID = {torch.ops.aten.native_batch_norm.default: ("running_mean", "running_var")}
+_UNSAID = dict.fromkeys(
+    (torch.ops.aten.native_batch_norm.default, torch.ops.aten.native_batch_norm.out),
+    ("running_mean", "running_var"),
+)
+
+
+# Said to be written, and left as they are.
+_LEFT = {torch.ops.aten._fused_adagrad_.default: ("state_steps",)}
+
+_EXACT = ("aminmax", "complex", "gather", "multinomial")  # `out=` has the dtype of the result
 
 
 def written_by(op: OpOverload) -> tuple[str, ...]:
     """The names of the arguments that an operation writes into, those of `out=` first."""
     written = [a for a in op._schema.arguments if a.alias_info and a.alias_info.is_write]
     named = tuple(a.name for a in sorted(written, key=lambda a: not a.is_out))
-    return named or _UNSAID.get(op, ())
+    return named + _UNSAID.get(op, ())
 
 
 def writing(op: OpOverload) -> Callable[..., Any]:
@@ -73,7 +82,9 @@ class _Writing:
         if structured and self.op._opname.startswith("_foreach"):
             return one_by_one(self.op, args, kwargs)
         given = dict(zip(self.names, args, strict=False)) | kwargs
-        targets = [given.get(name) for name in self.written]
+        left = _LEFT.get(self.op, ())
+        targets: list[Any] = [None if n in left else given.get(n) for n in self.written]
+        _check_ours(self.op, targets)
         inputs = {n: v for n, v in kwargs.items() if n not in self.written} if self.out else kwargs
         if self.makes:
             inputs = inputs | {"dtype": targets[0].dtype}
@@ -89,9 +100,10 @@ class _Writing:
                 self._write(targets, new)
             return wrapped(results if len(results) > 1 else results[0])
         self._write(targets, (out,) if len(targets) == 1 else out)
-        if not self.op._schema.returns:
+        count = len(self.op._schema.returns)  # what is written beside `out=` is not returned
+        if not count:
             return None
-        return targets[0] if len(targets) == 1 else tuple(targets)
+        return targets[0] if count == 1 else tuple(targets[:count])
 
     def _write(self, targets: Any, values: Any) -> None:
         for target, value in zip(targets, values, strict=True):
@@ -106,23 +118,26 @@ def one_by_one(op: OpOverload, args: Any, kwargs: Any) -> Any:
     return op._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
 
 
-def write(op: OpOverload, target: Any, value: Any) -> None:
-    """Write a payload into a tensor of ours.
-
-    **Raises:** `TensorError` for a plain tensor; `RuntimeError` for sizes and dtypes that torch
-    refuses too.
-    """
-    if not isinstance(target, Tensor):
-        raise TensorError(
-            message(
-                f"{op}: a plain torch tensor cannot be written from one of tanjax.",
-                hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is to be written; if torch"
-                " made it (`vander`, `pad_packed_sequence`): `with tjt.factories():`.",
+def _check_ours(op: OpOverload, targets: Any) -> None:
+    for target in targets:
+        if isinstance(target, (list, tuple)):
+            _check_ours(op, target)
+        elif not isinstance(target, Tensor) and target is not None:
+            raise TensorError(
+                message(
+                    f"{op}: a plain torch tensor cannot be written from one of tanjax.",
+                    hint="`tjt.from_torch(t)` first, or `tjt.to_torch` of what is written; if torch"
+                    " made it (`vander`, `pad_packed_sequence`): `with tjt.factories():`.",
+                )
             )
-        )
+
+
+def write(op: OpOverload, target: Any, value: Any) -> None:
+    """Write a payload into a tensor of ours. **Raises:** `RuntimeError` where torch does."""
     held = exact_dtype(target.dtype)
     if isinstance(value, jax.Array) and value.dtype != held:
-        if not torch.can_cast(torch_dtype(value.dtype), target.dtype):
+        exact = op._opname in _EXACT and torch.Tag.out in op.tags
+        if exact or not torch.can_cast(torch_dtype(value.dtype), target.dtype):
             raise RuntimeError(
                 f"{op}: result type {torch_dtype(value.dtype)} can't be cast to the desired "
                 f"output type {target.dtype}"

@@ -30,7 +30,11 @@ class StructuredLinear(nn.Module):
 
     **Raises:** `ShapeError` for a weight that is no matrix; `UnitError` for one with a unit.
 
-    >>> layer = tjt.nn.StructuredLinear(tj.Kronecker(a, b))
+    >>> import jax.numpy as jnp
+    >>> import tanjax as tj
+    >>> layer = StructuredLinear(tj.Kronecker(jnp.eye(2), jnp.eye(3)))
+    >>> layer(from_torch(torch.ones(5, 6))).shape
+    torch.Size([5, 6])
     """
 
     def __init__(self, weight: Any, bias: Any = True) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -60,26 +60,13 @@ def _operands(equation: Equation) -> Iterator[Operand]:
 class Walker(Rewriter):
     """A rewriter whose handlers ask where their operands come from: `self.walk`."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._walks: list[Walk] = []
-
     @property
     def walk(self) -> Walk:
-        return self._walks[-1]
+        found: Walk = self.frame
+        return found
 
-    def run(
-        self,
-        program: Program,
-        args: Sequence[PyTree],
-        kwargs: dict[str, PyTree] | None = None,
-        consts: Sequence[PyTree] | None = None,
-    ) -> PyTree:
-        self._walks.append(Walk(program))
-        try:
-            return super().run(program, args, kwargs, consts)
-        finally:
-            self._walks.pop()
+    def frame_of(self, program: Program) -> Walk:
+        return Walk(program)
 
     def _step(self, equation: Equation, env: dict[Variable, Any]) -> None:
         self.walk.env = env

@@ -9,7 +9,7 @@ Sharp edge. A pass that is called on a function captures it at every call; `tj.j
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxtyping import PyTree
@@ -21,10 +21,35 @@ from .._program import Program
 
 
 class Rewriter(Interpreter):
-    """An interpreter that is made anew for every program, and counts what it changed."""
+    """An interpreter that is made anew for every program, and counts what it changed.
+
+    **Fields:** `changes`; `frame`: what `frame_of` made for the innermost program that runs.
+    """
 
     def __init__(self) -> None:
         self.changes = 0
+        self._frames: list[Any] = []
+
+    @property
+    def frame(self) -> Any:
+        return self._frames[-1]
+
+    def frame_of(self, program: Program) -> Any:
+        """The state of one run of a program, inner ones too; nothing unless a pass says what."""
+        return None
+
+    def run(
+        self,
+        program: Program,
+        args: Sequence[PyTree],
+        kwargs: dict[str, PyTree] | None = None,
+        consts: Sequence[PyTree] | None = None,
+    ) -> PyTree:
+        self._frames.append(self.frame_of(program))
+        try:
+            return super().run(program, args, kwargs, consts)
+        finally:
+            self._frames.pop()
 
 
 class Pass:

@@ -13,7 +13,7 @@ computation by itself: what is spared there is time to compile.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -52,26 +52,15 @@ class ShareFactorizations(Rewriter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._frames: list[Frame] = []
         self._given: dict[Program, dict[Key, Any]] = {}
         self._counts: dict[Program, Counter[Key]] = {}
 
-    def run(
-        self,
-        program: Program,
-        args: Sequence[PyTree],
-        kwargs: dict[str, PyTree] | None = None,
-        consts: Sequence[PyTree] | None = None,
-    ) -> PyTree:
+    def frame_of(self, program: Program) -> Frame:
         often = {key for key, count in self._uses(program).items() if count > 1}
-        self._frames.append(Frame(often, self._given.get(program, {})))
-        try:
-            return super().run(program, args, kwargs, consts)
-        finally:
-            self._frames.pop()
+        return Frame(often, self._given.get(program, {}))
 
     def _step(self, equation: Equation, env: dict[Variable, Any]) -> None:
-        before, frame = self._given, self._frames[-1]
+        before, frame = self._given, self.frame
         given = dict(before)
         for scope in scopes(equation):
             values: dict[Any, Any] | None = None
@@ -131,7 +120,7 @@ class ShareFactorizations(Rewriter):
 
     @handles(*_BY_FACTOR)
     def by_factor(self, equation: Equation, a: Natural, *args: Natural, **kwargs: Any) -> PyTree:
-        key, frame = key_of(equation.inputs[0]), self._frames[-1]
+        key, frame = key_of(equation.inputs[0]), self.frame
         if key is None or kwargs or not (key in frame.shared or key in frame.factors):
             return self.default(equation, a, *args, **kwargs)
         if not _can_share(equation):
@@ -146,7 +135,7 @@ class ShareFactorizations(Rewriter):
 
     @handles(tj.factorize)
     def factorize(self, equation: Equation, a: Natural) -> PyTree:
-        key, frame = key_of(equation.inputs[0]), self._frames[-1]
+        key, frame = key_of(equation.inputs[0]), self.frame
         if key is None or not (key in frame.shared or key in frame.factors):
             return self.default(equation, a)
         return self._factor(frame, key, lambda: a)

@@ -121,11 +121,15 @@ def eye(n: int, m: int | None = None, *, dtype: Dtype = None, **_: Any) -> jax.A
 @implements(aten.arange.start_step, static=("start", "end", "step"))
 def arange(start: Any, end: Any, step: Any = 1, *, dtype: Dtype = None, **_: Any) -> jax.Array:
     """`start + step * (0, 1, ...)`, below `end`."""
-    if step == 0:
+    if not all(math.isfinite(x) for x in (start, end)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
+    wanted = _of(dtype, _natural(start, end, step))
+    if step == 0 or (wanted == jnp.int64 and int(step) == 0):
         raise RuntimeError("step must be nonzero")
+    if wanted == jnp.int64:  # of other integers torch counts the steps before it rounds
+        start, end, step = int(start), int(end), int(step)
     if (end - start) * step < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
-    wanted = _of(dtype, _natural(start, end, step))
     return _sequence(math.ceil((end - start) / step), start, step, wanted)
 
 

@@ -41,7 +41,7 @@ def _adam(decoupled: bool) -> Callable[..., Any]:
 
     def one(row: Sequence[Any], o: dict[str, Any]) -> Any:
         p, g, m, v, most, step = row
-        decay, rate = o["weight_decay"], o["lr"]
+        decay, rate, step = o["weight_decay"], o["lr"], step.astype(p.dtype)
         g = -g if o["maximize"] else g
         p, g = (p * (1 - rate * decay), g) if decoupled else (p, g + p * decay)
         m = m + (1 - o["beta1"]) * (g - m)
@@ -135,7 +135,8 @@ def fused_adagrad(
     for p, g, total, step in zip(self, seen, state_sums, state_steps, strict=True):
         g = (-g if maximize else g) + p * weight_decay
         sums.append(total + g * g)
-        new.append(p - lr / (1 + (step - 1) * lr_decay) * g / (jnp.sqrt(sums[-1]) + eps))
+        past = step.astype(p.dtype) - 1
+        new.append(p - lr / (1 + past * lr_decay) * g / (jnp.sqrt(sums[-1]) + eps))
     return (
         _kept(self, new, found_inf),
         _kept(grads, seen, found_inf),

@@ -27,6 +27,7 @@ from ._support import (
     one_axis,
     require,
     same_dtype,
+    shaped,
     times,
     values_of,
 )
@@ -56,7 +57,7 @@ def _integral(
             found.append(None)
             continue
         require(
-            jnp.issubdtype(index.dtype, jnp.integer) or index.dtype == jnp.bool_,
+            index.dtype.kind in "iub",
             "tensors used as indices must be long, int, byte or bool tensors",
         )
         if _is_mask(index):
@@ -106,6 +107,8 @@ def _put(
 def _same_shape(indices: Sequence[Array | None]) -> None:
     """**Raises:** `IndexError` for indices that cannot be broadcast."""
     shapes = [i.shape for i in indices if i is not None]
+    if len(shapes) < 2:
+        return
     try:
         np.broadcast_shapes(*shapes)
     except ValueError:
@@ -204,9 +207,8 @@ def _select(x: Array, axis: int, index: Array, known: bool) -> Array:
 def index_select(self: Array, dim: int, index: Array) -> Array:
     x, axis = _along(self, dim)
     known = _vector("index_select", index, x.shape[axis])
-    return _select(x, axis, index.reshape(-1), known).reshape(
-        () if not self.ndim else (*x.shape[:axis], index.size, *x.shape[axis + 1 :])
-    )
+    shape = (*x.shape[:axis], index.size, *x.shape[axis + 1 :]) if self.ndim else ()
+    return shaped(_select(x, axis, shaped(index, (index.size,)), known), shape)
 
 
 @functools.partial(jax.jit, static_argnames=("axis", "known", "how"))
@@ -223,10 +225,11 @@ def _written(what: str, self: Array, dim: int, index: Array, source: Array, how:
         source.ndim == 0 or source.size == np.prod(shape),
         f"{what}(): source of shape {list(source.shape)} does not fit {list(shape)}",
     )
-    source = source.reshape(shape) if source.ndim else source
+    source = shaped(source, shape) if source.ndim else source
     if self.dtype == jnp.bool_ and how == "add":
         how = "max"
-    return _write(x, axis, index.reshape(-1), source, known, how).reshape(self.shape)
+    out = _write(x, axis, shaped(index, (index.size,)), source, known, how)
+    return shaped(out, self.shape)
 
 
 @implements(aten.index_add, eager=True)
@@ -287,7 +290,7 @@ def put(self: Array, index: Array, source: Array, accumulate: bool = False) -> A
 def masked_fill(self: Array, mask: Array, value: Any) -> Array:
     require(mask.dtype == jnp.bool_, f"masked_fill only supports boolean masks, got {mask.dtype}")
     require(
-        jnp.ndim(value) == 0,
+        getattr(value, "ndim", 0) == 0,
         "masked_fill only supports a 0-dimensional value tensor, but got one with "
         f"{jnp.ndim(value)} dimension(s).",
     )

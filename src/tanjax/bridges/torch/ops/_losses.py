@@ -6,10 +6,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 
 from .._registry import implements
-from ._support import Array, in_bounds, number, pullback, require
+from ._support import Array, in_bounds, number, pullback, require, same_dtype
 
 aten = torch.ops.aten
 _NONE, _MEAN, _SUM = 0, 1, 2
@@ -34,8 +35,8 @@ def _checked(self: Array, target: Array, weight: Array | None, ignore_index: int
         f"weight tensor should be defined either for all {classes} classes or no classes",
     )
     if not isinstance(target, jax.core.Tracer):
-        kept = jnp.where(target == ignore_index, 0, target)
-        in_bounds(kept, classes, text="Target {} is out of bounds.")
+        known = np.asarray(target)
+        in_bounds(known[known != ignore_index], classes, text="Target {} is out of bounds.")
 
 
 def _weights(target: Array, weight: Array | None, ignore_index: int, like: Array) -> Array:
@@ -91,6 +92,16 @@ def nll_loss_backward(
     here = jnp.arange(classes.shape[-1], dtype=target.dtype) == target[..., None]
     out = jnp.where(here & (each != 0)[..., None], (-grad * each)[..., None], 0)
     return out if self.ndim == 1 else jnp.moveaxis(out, -1, 1)
+
+
+# Torch's own definition by others subtracts from one what is near it.
+@implements(aten.soft_margin_loss_backward.default)
+def soft_margin_loss_backward(
+    grad_output: Array, self: Array, target: Array, reduction: int
+) -> Array:
+    same_dtype("soft_margin_loss", self, target)
+    slope = -target * jax.nn.sigmoid(-target * self)
+    return grad_output * (slope / max(self.size, 1) if reduction == _MEAN else slope)
 
 
 def _width(x: Array) -> int:

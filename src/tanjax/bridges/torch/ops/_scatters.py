@@ -11,7 +11,7 @@ import torch
 
 from .._promotion import category
 from .._registry import implements
-from ._support import Array, in_bounds, number, one_axis, require, same_dtype
+from ._support import Array, in_bounds, number, one_axis, require, same_dtype, shaped
 
 aten = torch.ops.aten
 _OUT = "index {} is out of bounds for dimension with size {}"
@@ -32,7 +32,7 @@ def _lined(x: Array) -> Array:
 
 def _checked(what: str, self: Array, axis: int, index: Array, others: bool = True) -> bool:
     require(
-        jnp.issubdtype(index.dtype, jnp.integer),
+        index.dtype.kind in "iu",
         f"{what}(): Expected dtype int32 or int64 for index",
     )
     require(index.ndim == self.ndim, f"{what}(): Index tensor must have the same number of dims")
@@ -56,7 +56,7 @@ def _gather(x: Array, axis: int, index: Array, known: bool) -> Array:
 def gather(self: Array, dim: int, index: Array, *, sparse_grad: bool = False) -> Array:
     x, places, axis = _lined(self), _lined(index), one_axis(dim, self.ndim)
     known = _checked("gather", x, axis, places)
-    return _gather(x, axis, places, known).reshape(index.shape)
+    return shaped(_gather(x, axis, places, known), index.shape)
 
 
 @functools.partial(jax.jit, static_argnames=("axis", "how", "include_self", "known"))
@@ -108,7 +108,7 @@ def _scatter(
     if source is not index and jnp.ndim(source):
         fits = all(n <= m for n, m in zip(places.shape, _lined(source).shape, strict=True))
         require(fits, f"{what}(): expected index to be no larger than src in any dimension")
-    return _scattered(x, axis, places, source, how, include_self, known).reshape(self.shape)
+    return shaped(_scattered(x, axis, places, source, how, include_self, known), self.shape)
 
 
 @implements(aten.scatter.src, eager=True)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -242,25 +245,28 @@ def as_strided_scatter(
     return flat.reshape(self.shape)
 
 
-@implements(aten.slice_backward)
+# Where a slice begins is traced in both: a loop over the rows of a tensor compiles once.
+@implements(aten.slice_backward, eager=True)
 def slice_backward(
     grad_output: Array, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int
 ) -> Array:
     axis, low, _high = _bounds(input_sizes, dim, start, end, step)
-    n = grad_output.shape[axis]
-    last = low + (n - 1) * step + 1 if n else low
-    pads = [(0, 0, 0)] * grad_output.ndim
-    pads[axis] = (low, input_sizes[axis] - last, step - 1)
-    return lax.pad(grad_output, jnp.zeros((), grad_output.dtype), pads)
+    return _amid_zeros(grad_output, low, tuple(input_sizes), axis, step)
 
 
-@implements(aten.select_backward)
+@implements(aten.select_backward, eager=True)
 def select_backward(grad_output: Array, input_sizes: Sequence[int], dim: int, index: int) -> Array:
     axis = one_axis(dim, len(input_sizes))
     place = _place(index, input_sizes[axis], dim)
-    pads = [(0, 0, 0)] * len(input_sizes)
-    pads[axis] = (place, input_sizes[axis] - place - 1, 0)
-    return lax.pad(jnp.expand_dims(grad_output, axis), jnp.zeros((), grad_output.dtype), pads)
+    return _amid_zeros(jnp.expand_dims(grad_output, axis), place, tuple(input_sizes), axis, 1)
+
+
+@partial(jax.jit, static_argnames=("sizes", "axis", "step"), inline=True)
+def _amid_zeros(part: Array, low: Any, sizes: tuple[int, ...], axis: int, step: int) -> Array:
+    if step > 1 and part.shape[axis]:
+        pads = [(0, 0, step - 1 if d == axis else 0) for d in range(part.ndim)]
+        part = lax.pad(part, jnp.zeros((), part.dtype), pads)
+    return lax.dynamic_update_slice_in_dim(jnp.zeros(sizes, part.dtype), part, low, axis)
 
 
 @implements(aten.diagonal_backward)

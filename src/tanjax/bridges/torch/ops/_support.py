@@ -83,7 +83,7 @@ def values_of(what: str, *arrays: Array) -> tuple[np.ndarray[Any, Any], ...]:
 
 
 def in_bounds(
-    index: Array,
+    index: Array | np.ndarray[Any, Any],
     size: int,
     *,
     negative: bool = False,
@@ -112,13 +112,20 @@ def number(x: Any, dtype: Any) -> Array:
 
 
 def fits(x: Any, dtype: Any) -> None:
-    """**Raises:** `RuntimeError` for a Python number that a dtype cannot hold."""
-    if isinstance(x, complex) and category(dtype) < 3:
+    """**Raises:** `RuntimeError` for a number that a dtype cannot hold, as far as it is known."""
+    if isinstance(x, jax.Array) and not is_traced(x):
+        x = x.item()
+    if isinstance(x, complex) and dtype.kind != "c":
         require(False, f"value cannot be converted to type {dtype} without overflow")
-    if isinstance(x, (int, float)) and category(dtype) == 1:
+    if dtype.kind in "iu" and isinstance(x, (int, float)):
         limits = jnp.iinfo(dtype)
         inside = limits.min <= x <= limits.max
         require(inside, f"value cannot be converted to type {dtype} without overflow")
+
+
+def shaped(x: Array, shape: tuple[int, ...]) -> Array:
+    """`x` in a shape; as it is where it has it, since a call of JAX takes ten microseconds."""
+    return x if x.shape == shape else x.reshape(shape)
 
 
 def times(x: Array, factor: Any) -> Array:

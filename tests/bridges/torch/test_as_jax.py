@@ -1,0 +1,393 @@
+"""Modules and exported programs as pure functions: values, gradients, state, randomness, leaks."""
+
+import copy
+import io
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from torch import nn
+from torch.utils import _pytree as pytree
+
+import tanjax as tj
+from tanjax._errors import MutationError, NoRuleError, ShapeError
+from tanjax.bridges import torch as tjt
+from torch_modules import modules
+
+X = torch.linspace(-1, 1, 12).reshape(4, 3)
+MODULES = modules()
+
+
+def array(t):
+    return jnp.asarray(t.detach().numpy()) if isinstance(t, torch.Tensor) else t
+
+
+def same(ours, theirs, tolerance=1e-5):
+    theirs = theirs.detach().numpy() if isinstance(theirs, torch.Tensor) else theirs
+    np.testing.assert_allclose(np.asarray(ours), theirs, rtol=tolerance, atol=tolerance)
+
+
+def weighed(leaves, xp):
+    """A number that sees every entry of a result."""
+    parts = [x.reshape(-1) for x in leaves]
+    weights = [np.cos(np.arange(p.shape[0])).astype(np.float32) for p in parts]
+    return sum((p * xp(w)).sum() for p, w in zip(parts, weights, strict=True))
+
+
+class Made(nn.Module):
+    """A linear layer and a function of the module."""
+
+    def __init__(self, run, **held):
+        super().__init__()
+        self.layer, self.run = nn.Linear(3, 3), run
+        for name, value in held.items():
+            setattr(self, name, value)
+
+    def forward(self, *args, **kwargs):
+        return self.run(self, *args, **kwargs)
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes self.cells")  # torch's, of an LSTM
+@pytest.mark.parametrize("way", ["module", "export"])
+@pytest.mark.parametrize("name", MODULES)
+def test_values_gradients_and_buffers_are_torchs(name, way):
+    module, args, kwargs = copy.deepcopy(MODULES[name])
+    theirs = copy.deepcopy(module)
+    out = theirs(*args, **kwargs)
+    weighed(pytree.tree_leaves(out), torch.as_tensor).backward()
+    program = module if way == "module" else torch.export.export(module, args, kwargs)
+    params, f = tjt.as_jax(program)
+    trained = {n: params[n] for n, _ in module.named_parameters()}
+    rest = {n: params[n] for n, _ in module.named_buffers()}
+    assert {*trained, *rest} == {*params}
+
+    def loss(trained, *args):
+        result, new = f.with_state({**trained, **rest}, *args, **kwargs)
+        return weighed(jax.tree.leaves(result), jnp.asarray), (result, new)
+
+    run = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    (_, (result, new)), gradients = run(trained, *pytree.tree_map(array, args))
+    jax.tree.map(same, result, pytree.tree_map(array, out))
+    for n, p in theirs.named_parameters():
+        same(gradients[n], torch.zeros_like(p) if p.grad is None else p.grad)
+    for n, b in theirs.named_buffers():
+        same(new[n], b)
+    for n, p in module.named_parameters():  # nothing of the trace is left in it
+        assert type(p) is nn.Parameter
+        assert torch.equal(p, MODULES[name][0].get_parameter(n))
+
+
+def test_what_training_writes_is_not_lost():
+    norm = nn.BatchNorm1d(3)
+    params, f = tjt.as_jax(norm)
+    with pytest.raises(MutationError, match=r"'running_mean'[\s\S]*with_state"):
+        jax.jit(f)(params, array(X))
+    _, params = jax.jit(f.with_state)(params, array(X))
+    theirs = copy.deepcopy(norm)
+    theirs(X)
+    same(params["running_var"], theirs.running_var)
+    assert norm.num_batches_tracked == 0
+    assert params["num_batches_tracked"] == 1
+    norm.eval()
+    same(f(params, array(X)), theirs.eval()(X))
+
+
+def test_a_buffer_assigned_anew_is_state_too():
+    def run(self, x):
+        self.total = self.total + x.sum()
+        return self.total
+
+    module = Made(run)
+    module.register_buffer("total", torch.ones(()))
+    params, f = tjt.as_jax(module)
+    same(f.with_state(params, array(X))[1]["total"], 1 + X.sum())
+    assert module.total == 1
+
+
+def test_random_numbers_need_a_key_under_a_trace():
+    params, f = tjt.as_jax(nn.Dropout(0.5))
+    x = jnp.ones(200, jnp.float32)
+    with pytest.raises(NoRuleError, match="random"):
+        jax.jit(f)(params, x)
+    run = jax.jit(lambda x, key: f(params, x, key=key))
+    one, two = run(x, jax.random.key(0)), run(x, jax.random.key(1))
+    assert not np.array_equal(one, two)
+    assert np.array_equal(one, f(params, x, key=jax.random.key(0)))
+    with tjt.random_key(jax.random.key(0)):
+        same(f(params, x), one)
+    assert set(np.unique(one)) == {0.0, 2.0}
+    attention = nn.MultiheadAttention(4, 2)  # `key` is an argument of its own; its dropout is 0
+    params, f = tjt.as_jax(attention)
+    q = torch.ones(2, 1, 4)
+    ours = jax.jit(lambda params, x: f(params, query=x, key=x, value=x))(params, array(q))
+    same(ours[0], attention(q, q, q)[0])
+
+
+def test_random_numbers_made_from_nothing_need_one_too():
+    params, f = tjt.as_jax(Made(lambda self, x: x + torch.rand(3)))
+    with pytest.raises(NoRuleError, match="random"):
+        jax.jit(f)(params, array(X))
+
+
+@pytest.mark.parametrize("kind", ["attribute", "list", "buffer"])
+def test_a_tensor_kept_in_the_module_raises_and_is_taken_out(kind):
+    def keep(self, x):
+        y = self.layer(x)
+        if kind == "attribute":
+            self.seen = y
+        elif kind == "list":
+            self.log.append(y)
+        else:
+            self.register_buffer("seen", y)
+        return y
+
+    module = Made(keep, log=[])
+    params, f = tjt.as_jax(module)
+    with pytest.raises(MutationError, match="keeps tensors of this call"):
+        jax.jit(f)(params, array(X))
+    assert not hasattr(module, "seen")
+    assert module.log == []
+
+
+def test_an_exception_leaves_the_module_as_it_was():
+    def fail(self, x):
+        self.seen = x
+        self.layer.weight.mul_(2)
+        raise KeyError("inside")
+
+    module = Made(fail)
+    weight, numbers = module.layer.weight, module.layer.weight.clone()
+    params, f = tjt.as_jax(module)
+    with pytest.raises(KeyError):
+        jax.jit(f)(params, array(X))
+    assert module.layer.weight is weight
+    assert torch.equal(weight, numbers)
+    assert not hasattr(module, "seen")
+
+
+def test_writes_outside_of_the_state_raise():
+    for run in (lambda self, x: self.layer(x.add_(1)), lambda self, x: x * self.held.add_(1)):
+        module = Made(run, held=torch.zeros(3))
+        params, f = tjt.as_jax(module)
+        with pytest.raises((MutationError, RuntimeError), match="writes into"):
+            f(params, array(X))
+        assert not module.held.any()
+
+
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient
+
+
+class Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.round(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+@pytest.mark.parametrize("function", [Reversed, Rounded])
+def test_a_backward_of_torch_is_not_passed_over(function):
+    """JAX would see the forward alone: its derivative is another one (of `round`, zero)."""
+    params, f = tjt.as_jax(Made(lambda self, x: function.apply(self.layer(x)).sum()))
+    jax.jit(jax.vmap(f, (None, 0)))(params, array(X))
+    with pytest.raises(NoRuleError, match=f"{function.__name__} has a backward of its own"):
+        jax.jit(jax.grad(f))(params, array(X))
+
+
+def written_without_gradient(self, x):
+    y, z = self.layer(x), self.layer(x)
+    with torch.no_grad():
+        y.mul_(2)  # torch differentiates what follows as if it were written from outside
+        first = z[0]
+    y.data.add_(1)
+    alias = y.detach()
+    alias.mul_(self.layer.bias)
+    return (y * y).sum() + (first * x).sum() + alias.sum()
+
+
+def forces(self, x):
+    x = x.detach().requires_grad_()
+    energy = torch.tanh(self.layer(x)).pow(2).sum()
+    (force,) = torch.autograd.grad(energy, x, create_graph=True)
+    return (force**2).sum()
+
+
+def by_functorch(self, x):
+    each = torch.func.grad(lambda row: torch.tanh(self.layer(row)).sum())
+    return torch.func.vmap(each)(x).pow(2).sum()
+
+
+@pytest.mark.parametrize("run", [written_without_gradient, forces, by_functorch])
+def test_gradients_within_and_around_a_module(run):
+    module = Made(run)
+    params, f = tjt.as_jax(module)
+    value, gradients = jax.jit(jax.value_and_grad(f))(params, array(X))
+    out = module(X)
+    out.backward()
+    same(value, out)
+    for name, p in module.named_parameters():
+        same(gradients[name], torch.zeros_like(p) if p.grad is None else p.grad)
+
+
+def test_what_is_cut_here_is_not_cut_elsewhere():
+    """Compiled operations are kept: they must not remember the gradient mode of a program."""
+
+    def product(self, x):
+        with torch.set_grad_enabled(not self.cut):
+            return (torch.linalg.inv(self.structured) @ x + torch.logsumexp(x, 0)).sum()
+
+    module = Made(product, cut=True)
+    module.structured = nn.Parameter(tjt.from_jax(tj.Diagonal(jnp.ones(4, jnp.float32))))
+    params, f = tjt.as_jax(module)
+    run = lambda x: f(params, x)
+    assert not np.any(jax.grad(run)(array(X)))
+    module.cut = False
+    assert np.all(jax.grad(run)(array(X)))
+
+
+def test_transformations_of_jax():
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    params, f = tjt.as_jax(net)
+    x = array(X)
+    pair = jax.tree.map(lambda p: jnp.stack([p, 2 * p]), params)
+    both = jax.jit(jax.vmap(f, (0, None)))(pair, x)
+    same(both[1], f(jax.tree.map(lambda p: 2 * p, params), x))
+    total = lambda x: f(params, x).sum()
+    same(jax.jacfwd(total)(x), jax.grad(total)(x))
+    theirs = torch.autograd.functional.hessian(lambda x: net(x).sum(), X[0])
+    same(jax.hessian(total)(x[0]), theirs, 1e-4)
+    program = tj.capture(f)(params, x)
+    same(program(params, x), net(X))
+
+
+def test_the_program_of_a_module_is_the_one_written_in_jax():
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh())
+    params, f = tjt.as_jax(net)
+    ours = jax.jit(f).lower(params, array(X)).compile().as_text()
+
+    def by_hand(params, x):
+        return jnp.tanh(x @ params["0.weight"].T + params["0.bias"])
+
+    theirs = jax.jit(by_hand).lower(params, array(X)).compile().as_text()
+    count = lambda text: [text.count(f" {op}(") for op in ("dot", "tanh", "add", "fusion", "call")]
+    assert count(ours) == count(theirs)
+
+
+def test_a_structured_parameter_stays_one():
+    module = Made(lambda self, x: torch.sin(self.structured @ x.t()).sum())
+    d = tj.Diagonal(jnp.arange(1.0, 4.0, dtype=jnp.float32))
+    module.structured = nn.Parameter(tjt.from_jax(d))
+    params, f = tjt.as_jax(module)
+    assert "matmul[Diagonal, Dense]" in str(tj.capture(f)(params, array(X)))
+    got = jax.jit(jax.grad(f))(params, array(X))["structured"]
+    dense = jax.grad(lambda m: jnp.sin(m @ array(X).T).sum())(jnp.diag(d.diag))
+    same(got.diag, jnp.diagonal(dense))
+
+
+def test_functional_call_on_arrays_and_on_tensors():
+    layer = nn.Linear(3, 2)
+    params = {n: array(p) for n, p in layer.named_parameters()}
+    loss = lambda params, x: tjt.functional_call(layer, params, (x,)).sum()
+    got = jax.jit(jax.grad(loss))(params, array(X))
+    layer(X).sum().backward()
+    same(got["weight"], layer.weight.grad)
+    half = tjt.functional_call(layer, {"weight": params["weight"] * 2}, array(X))
+    same(half, X @ (2 * layer.weight).t() + layer.bias)
+    tensors = {n: tjt.from_torch(p.detach()).requires_grad_() for n, p in layer.named_parameters()}
+    tjt.functional_call(layer, tensors, (tjt.from_torch(X),)).sum().backward()
+    same(tensors["weight"].grad.payload, layer.weight.grad)
+
+
+def test_what_is_no_program_is_refused():
+    layer = nn.Linear(3, 2)
+    params, f = tjt.as_jax(layer)
+    with pytest.raises(ShapeError, match=r"missing: \['bias'\]"):
+        f({"weight": params["weight"]}, array(X))
+    with pytest.raises(NoRuleError, match="has no size yet"):
+        tjt.as_jax(nn.LazyLinear(3))
+    with pytest.raises(ShapeError, match="got: int"):
+        tjt.as_jax(3)
+    with jax.enable_x64(False), pytest.raises(tjt.DtypeError, match="float64"):
+        tjt.as_jax(nn.Linear(2, 2).double())
+
+
+class Sized(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x, y, scale=2.0, *, flip=True):
+        torch._check(x.shape[0] >= 2)
+        return self.layer(x) * scale + y.sum() + x.shape[0] + torch.arange(3)
+
+
+def test_an_exported_program_has_the_sizes_it_was_exported_for():
+    module, n = Sized(), torch.export.Dim("n", min=2, max=10)
+    sizes = {"x": {0: n}, "y": {0: n}}
+    params, f = tjt.as_jax(torch.export.export(module, (X, X), dynamic_shapes=sizes))
+    for rows in (2, 5):
+        x = torch.ones(rows, 3)
+        same(jax.jit(f)(params, array(x), array(x)), module(x, x))
+    ones = lambda *size: jnp.ones(size, jnp.float32)
+    for args, words in (
+        ((ones(11, 3), ones(11, 3)), "exported for 2 to 10"),
+        ((ones(4, 3), ones(5, 3)), "y: the program was exported for size"),
+        ((ones(4, 2), ones(4, 2)), "dynamic_shapes"),
+        ((ones(4, 3),), "other arguments"),
+        ((ones(4, 3).astype(jnp.int32), ones(4, 3)), "exported for torch.float32"),
+    ):
+        with pytest.raises(ShapeError, match=words):
+            f(params, *args)
+
+
+def test_an_exported_program_has_its_constants_and_its_files():
+    module = Sized()
+    program = torch.export.export(module, (X, X, 3.0), {"flip": False})
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    for exported in (program, torch.export.load(file)):
+        params, f = tjt.as_jax(exported)
+        same(f(params, array(X), array(X), 3.0, flip=False), module(X, X, 3.0))
+        with pytest.raises(ShapeError, match=r"exported for 3\.0"):
+            f(params, array(X), array(X), 2.0, flip=False)
+    params, f = tjt.as_jax(program.module())
+    same(f(params, array(X), array(X), 3.0, flip=False), module(X, X, 3.0))
+
+
+def test_conditions_and_loops_of_an_exported_program():
+    from torch._higher_order_ops.while_loop import while_loop
+
+    class Branching(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, lambda x: self.layer(x) * 2, lambda x: x - 1, (x,))
+
+    class Looping(nn.Module):
+        def forward(self, x):
+            goes_on, body = lambda i, x: i < 3, lambda i, x: (i + 1, x * 2)
+            return while_loop(goes_on, body, (torch.tensor(0), x))[1]
+
+    for module in (Branching(), Looping()):
+        params, f = tjt.as_jax(torch.export.export(module, (X,)))
+        for x in (X + 1, X - 1):
+            same(jax.jit(f)(params, array(x)), module(x))
+    params, f = tjt.as_jax(torch.export.export(Branching(), (X,)))
+    got = jax.grad(lambda x: f(params, x).sum())(array(X - 1))
+    same(got, np.ones((4, 3)))

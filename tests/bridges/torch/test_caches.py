@@ -1,0 +1,70 @@
+"""Nothing is kept that nobody asked to keep: conversions, graphs, steps of training."""
+
+import gc
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn, optim
+
+import tanjax as tj
+from tanjax.bridges import torch as tjt
+
+
+def convert(weights):
+    t = tjt.from_torch(torch.ones(4, 4))
+    tjt.to_torch(t)
+    tjt.to_jax(tjt.from_jax(weights))
+    tjt.from_jax(tj.Diagonal(weights[0])).payload  # noqa: B018
+
+
+def differentiate(weights):
+    t = tjt.from_jax(weights, requires_grad=True)
+    ((t @ t).tanh()[0] * t[1]).sum().backward()
+
+
+def write(weights):
+    t = tjt.from_jax(weights)
+    t[1:].add_(1.0).select(1, 0).zero_()
+
+
+def alive():
+    gc.collect()
+    return len(jax.live_arrays()), len(gc.get_objects())
+
+
+@pytest.mark.parametrize("work", [convert, differentiate, write])
+def test_a_thousand_times(work):
+    """As many arrays are alive after as before, and hardly more objects."""
+    weights = jnp.ones((4, 4))
+    for _ in range(5):
+        work(weights)
+    arrays, objects = alive()
+    for _ in range(1000):
+        work(weights)
+    after = alive()
+    assert after[0] <= arrays
+    assert after[1] <= objects + 100
+
+
+def test_steps_of_training():
+    """With a count of steps and a rate that change in each."""
+    net = tjt.convert(nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
+    x, optimiser = tjt.from_torch(torch.ones(3, 4)), optim.AdamW(net.parameters(), 0.1)
+    scheduler = optim.lr_scheduler.ExponentialLR(optimiser, 0.9)
+
+    def steps(count):
+        for _ in range(count):
+            optimiser.zero_grad()
+            net(x).square().mean().backward()
+            optimiser.step()
+            scheduler.step()
+
+    steps(3)
+    before = alive()
+    steps(50)
+    after = alive()
+    assert after[0] <= before[0]
+    assert after[1] <= before[1] + 200

@@ -1,0 +1,288 @@
+"""`torch.compile(backend=tjt.backend)`: steps, memory, sizes, random numbers, dtypes, refusals."""
+
+import copy
+import gc
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from torch import _dynamo as dynamo, nn
+from torch.utils import _pytree as pytree
+
+import tanjax as tj
+from tanjax._errors import NoRuleError
+from tanjax.bridges import torch as tjt
+from torch_modules import modules
+
+MODULES = modules()
+X = torch.linspace(-1, 1, 18).reshape(6, 3)
+FEW = ["convolutions", "averaging", "named", "nested", "detaching"]
+
+pytestmark = pytest.mark.filterwarnings("default")  # torch's own, of its compiler
+
+
+@pytest.fixture(autouse=True)
+def _anew():
+    dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    dynamo.reset()
+
+
+def compiled(f, **options):
+    return torch.compile(f, backend=tjt.backend, **options)
+
+
+def plain(t):
+    return tjt.to_torch(t.detach()) if isinstance(t, tjt.Tensor) else t.detach()
+
+
+def same(ours, theirs, tolerance=1e-5):
+    assert ours.dtype == theirs.dtype
+    torch.testing.assert_close(plain(ours), plain(theirs), rtol=tolerance, atol=tolerance)
+
+
+def trained(step, module, args, kwargs):
+    """Two steps of SGD; the results of the last."""
+    optimizer = torch.optim.SGD(module.parameters(), 0.1, momentum=0.9)
+    for _ in range(2):
+        optimizer.zero_grad()
+        out = step(*args, **kwargs)
+        sum((x * x).sum() for x in pytree.tree_leaves(out)).backward()
+        optimizer.step()
+    return pytree.tree_leaves(out)
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["plain", "ours"])
+@pytest.mark.parametrize("name", FEW)
+def test_steps_are_torchs(name, ours):
+    module, args, kwargs = copy.deepcopy(MODULES[name])
+    theirs, given = copy.deepcopy(module), args
+    if ours:
+        tjt.convert(module)
+        given = pytree.tree_map_only(torch.Tensor, tjt.from_torch, args)
+    got = trained(compiled(module, fullgraph=True), module, given, kwargs)
+    for a, b in zip(got, trained(theirs, theirs, args, kwargs), strict=True):
+        same(a, b, 1e-4)
+        assert isinstance(a, tjt.Tensor) == ours
+    for (_, a), (_, b) in zip(
+        module.state_dict().items(), theirs.state_dict().items(), strict=True
+    ):
+        same(a, b, 1e-4)
+
+
+def sharing(x):
+    h, k = x * 2, (x + 1).t().clone()
+    return h, h.t(), h[0], h.view(-1), k, k.t(), x.t(), x, h
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["plain", "ours"])
+def test_results_share_memory_as_torchs_do(ours):
+    x = torch.randn(3, 4)
+    mine = tjt.from_torch(x) if ours else x.clone()
+    got, wanted = compiled(sharing)(mine), sharing(x)
+    assert got[7] is mine
+    for i in range(len(wanted)):
+        got[i].add_(1)
+        wanted[i].add_(1)
+        for a, b in zip(got, wanted, strict=True):
+            same(a, b)
+            assert a.stride() == b.stride()
+    same(mine, x)
+
+
+def test_results_lie_in_memory_as_torchs_do():
+    conv = nn.Conv2d(2, 3, 3)
+    x = torch.randn(2, 2, 5, 5).to(memory_format=torch.channels_last)
+    f = lambda x: conv(x) * 2
+    got, wanted = compiled(f)(x), f(x)
+    same(got, wanted)
+    assert got.stride() == wanted.stride()
+
+
+def test_no_stale_copy_of_what_changes_in_place():
+    w = torch.randn(3)
+    f = compiled(lambda w: w * 2)
+    same(f(w), w * 2)
+    w.add_(1)
+    same(f(w), w * 2)
+    w.data = torch.randn(3)
+    same(f(w), w * 2)
+    x = w.clone()
+    compiled(lambda x: x.add_(1))(x)
+    same(x, w + 1)
+
+
+@pytest.mark.parametrize("what", ["parameter", "result"])
+def test_what_backward_needs_must_not_change(what):
+    w = nn.Parameter(torch.randn(3))
+    out = compiled(lambda w: torch.exp(w) * 1 if what == "parameter" else torch.exp(w))(w)
+    square = compiled(lambda w: w * w)(w) if what == "parameter" else out * 1
+    with torch.no_grad():
+        (w if what == "parameter" else out).add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        square.sum().backward()
+
+
+def test_random_numbers_are_new_in_each_call_and_seeded():
+    x = torch.ones(200, requires_grad=True)
+    f = compiled(nn.Dropout(0.5))
+    torch.manual_seed(0)
+    one, two = f(x), f(x)
+    torch.manual_seed(0)
+    again = f(x)
+    assert not torch.equal(one, two)
+    assert torch.equal(one, again)
+    assert set(one.tolist()) == {0.0, 2.0}
+    one.sum().backward()
+    same(x.grad, one)
+
+
+def test_dtypes_are_exact_with_and_without_x64():
+    f = lambda x, i: (x.argmax(), x.to(torch.int64), torch.arange(4), i + 1, x.double() * 1e-300)
+    x, i = torch.randn(4).double(), torch.tensor([2**40, 3])
+    wanted, run = f(x, i), compiled(f)
+    for wide in (False, True):
+        with jax.enable_x64(wide):
+            for a, b in zip(run(x, i), wanted, strict=True):
+                same(a, b, 1e-14)
+    layer, half = nn.Linear(3, 2).bfloat16(), torch.randn(4, 3).bfloat16()
+    out = compiled(layer)(half)
+    same(out, layer(half), 2e-2)
+    out.float().sum().backward()
+    assert layer.weight.grad.dtype == torch.bfloat16
+
+
+def test_new_sizes_compile_once_each():
+    graphs, compilations = [0], [0]
+
+    def counting(graph, inputs):
+        graphs[0] += 1
+        return tjt.backend(graph, inputs)
+
+    def count(event, *args, **kwargs):
+        compilations[0] += event == "/jax/core/compile/backend_compile_duration"
+
+    f = torch.compile(lambda x: (torch.sin(x) @ x.t() + x.shape[0]).sum(), backend=counting)
+    run = lambda n: same(f(X[:n]), (torch.sin(X[:n]) @ X[:n].t() + n).sum(), 1e-4)
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        for n in (3, 4, 5):
+            run(n)
+        assert graphs[0] == 2  # torch's: one for the first size, one for all others
+        run(3)  # torch asks the newer graph first, which has not seen this size
+        assert compilations[0] == 4
+        for n in (3, 4, 5):
+            run(n)
+        assert compilations[0] == 4
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)
+
+
+def test_dynamic_sizes_are_results_too():
+    f = lambda x: (torch.sin(x).sum(0), x.reshape(-1, 3, x.shape[0]), x.shape[0] * 2, x[1:])
+    run = compiled(f, dynamic=True)
+    for n in (4, 5):
+        x = torch.randn(n, 3, requires_grad=True)
+        got, wanted = run(x), f(x)
+        assert got[2] == 2 * n
+        for k in (0, 1, 3):
+            same(got[k], wanted[k])
+        got[0].sum().backward()
+        same(x.grad, torch.cos(x))
+
+
+def test_graph_breaks():
+    def f(x):
+        h = x * 2
+        dynamo.graph_break()
+        return torch.sin(h + 1) if h.sum().item() > 0 else torch.cos(h)
+
+    for x in (torch.ones(4), -torch.ones(4)):
+        x.requires_grad_()
+        out = compiled(f)(x)
+        (got,) = torch.autograd.grad(out.sum(), x)
+        (wanted,) = torch.autograd.grad(f(x).sum(), x)
+        same(out, f(x))
+        same(got, wanted)
+
+
+def test_modes_of_torch():
+    layer, x = nn.Linear(3, 3), torch.randn(2, 3)
+    f = compiled(layer)
+    with torch.no_grad():
+        assert not f(x).requires_grad
+    with torch.inference_mode():
+        assert f(x).is_inference()
+    assert f(x).requires_grad
+
+
+def test_inputs_that_jax_cannot_read_as_they_lie():
+    x = torch.randn(4, 6)
+    for given in (x[:, ::2], x.t(), x[:1].expand(4, 6), x.view(-1)[1:], x[:0], x[0, 0]):
+        same(compiled(torch.sin)(given), torch.sin(given))
+        dynamo.reset()
+    z = torch.randn(3, 4, dtype=torch.complex64)
+    same(compiled(lambda z: z * 2)(z.mH), z.mH * 2)
+
+
+def test_a_backward_of_ones_own():
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return -2 * gradient
+
+    x = torch.randn(3, requires_grad=True)
+    compiled(lambda x: Doubled.apply(x).sum())(x).backward()
+    same(x.grad, -2 * torch.ones(3))
+
+
+def test_nothing_is_kept_between_steps():
+    module = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+    f, optimizer = compiled(module), torch.optim.Adam(module.parameters())
+
+    def steps(count):
+        for _ in range(count):
+            optimizer.zero_grad()
+            f(torch.randn(4, 8)).sum().backward()
+            optimizer.step()
+        gc.collect()
+        return len(jax.live_arrays()), sum(isinstance(o, torch.Tensor) for o in gc.get_objects())
+
+    steps(2)
+    assert steps(1) == steps(20)
+
+
+def test_structured_arrays_are_sent_to_export():
+    d = tjt.from_jax(tj.Diagonal(jnp.ones(3, jnp.float32)))
+    for full in (False, True):
+        with pytest.raises(Exception, match=r"tjt.as_jax\(torch.export.export"):
+            compiled(lambda d: d @ d, fullgraph=full)(d)
+
+
+def test_options_are_refused():
+    with pytest.raises(Exception, match="takes no options"):
+        torch.compile(torch.sin, backend=tjt.backend, options={"fast": True})(torch.ones(2))
+
+
+def test_a_wrong_entry_is_not_passed_on(monkeypatch):
+    from tanjax.bridges.torch import _fx
+
+    usual = _fx.call_of
+    narrow = lambda x: jnp.sin(x).astype(jnp.float16)
+    plant = lambda op: narrow if op is torch.ops.aten.sin.default else usual(op)
+    monkeypatch.setattr(_fx, "call_of", plant)
+    with pytest.raises(NoRuleError, match=r"aten\.sin\.default gives float16\[2\]"):
+        compiled(torch.sin)(torch.ones(2))
+
+
+def test_numbers_beside_ours():
+    assert np.allclose(plain(compiled(lambda x: x * 3)(tjt.from_jax(jnp.ones(2)))).numpy(), 3)

@@ -1,0 +1,316 @@
+"""Optimisers of torch on our tensors take plain torch's steps, and optax takes the same."""
+
+import contextlib
+import copy
+import io
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn, optim
+from torch.utils.data import DataLoader, TensorDataset
+
+import tanjax as tj
+from tanjax.bridges import torch as tjt
+
+RNG = np.random.default_rng(0)
+X = torch.from_numpy(RNG.normal(size=(16, 4)))
+FACTOR = jnp.array([[1.0, 0.5], [-0.5, 1.0]])
+Y = torch.sin(X).sum(1, keepdim=True)
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).double()
+
+
+def pair():
+    """The same model and data, plain and ours."""
+    plain = model()
+    return (plain, X, Y), (tjt.convert(copy.deepcopy(plain)), tjt.from_torch(X), tjt.from_torch(Y))
+
+
+def train(world, optimiser, steps=6, after=lambda step: None):
+    """The losses of some steps."""
+    net, x, y = world
+    losses = []
+
+    def closure():
+        optimiser.zero_grad()
+        loss = (net(x) - y).square().mean()
+        loss.backward()
+        return loss
+
+    for step in range(steps):
+        losses.append(optimiser.step(closure).item())
+        after(step)
+    return losses
+
+
+def numbers(net):
+    return [p.detach().numpy() for p in net.parameters()]
+
+
+def same(make, steps=6, after=lambda optimiser: lambda step: None):
+    """The losses and the parameters are those of plain torch; and something was learnt."""
+    plain, ours = pair()
+    found = []
+    for world in (plain, ours):
+        optimiser = make(world[0])
+        found.append(train(world, optimiser, steps, after(optimiser)))
+    np.testing.assert_allclose(found[1], found[0], 1e-9)
+    for expected, got in zip(numbers(plain[0]), numbers(ours[0]), strict=True):
+        np.testing.assert_allclose(got, expected, 1e-9, 1e-12)
+    assert found[1][-1] < found[1][0]
+
+
+KINDS = {
+    "sgd": lambda p, **o: optim.SGD(p, 0.1, momentum=0.9, nesterov=True, weight_decay=0.01, **o),
+    "adam": lambda p, **o: optim.Adam(p, 0.02, amsgrad=True, weight_decay=0.01, **o),
+    "adamw": lambda p, **o: optim.AdamW(p, 0.02, **o),
+    "rmsprop": lambda p, **o: optim.RMSprop(p, 0.01, momentum=0.5, centered=True, **o),
+    "adagrad": lambda p, **o: optim.Adagrad(p, 0.1, lr_decay=0.1, **o),
+    "adadelta": lambda p, **o: optim.Adadelta(p, 1.0, **o),
+    "adamax": lambda p, **o: optim.Adamax(p, 0.02, **o),
+    "nadam": lambda p, **o: optim.NAdam(p, 0.02, decoupled_weight_decay=True, **o),
+    "radam": lambda p, **o: optim.RAdam(p, 0.02, **o),
+    "asgd": lambda p, **o: optim.ASGD(p, 0.1, **o),
+    "rprop": lambda p, **o: optim.Rprop(p, 0.01, **o),
+}
+
+
+@pytest.mark.parametrize("foreach", [False, True], ids=["one by one", "foreach"])
+@pytest.mark.parametrize("name", KINDS)
+def test_steps(name, foreach):
+    same(lambda net: KINDS[name](net.parameters(), foreach=foreach))
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "adagrad"])
+def test_fused_steps(name):
+    same(lambda net: KINDS[name](net.parameters(), fused=True))
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_lbfgs(search):
+    same(lambda net: optim.LBFGS(net.parameters(), 0.5, 5, line_search_fn=search), steps=3)
+
+
+def groups(net):
+    return optim.SGD(
+        [{"params": net[0].parameters(), "lr": 0.05}, {"params": net[2].parameters()}], 0.2
+    )
+
+
+SCHEDULES = {
+    "step": lambda o: optim.lr_scheduler.StepLR(o, 2, 0.5),
+    "cosine": lambda o: optim.lr_scheduler.CosineAnnealingLR(o, 6),
+    "one cycle": lambda o: optim.lr_scheduler.OneCycleLR(o, 0.2, total_steps=8),
+    "lambda": lambda o: optim.lr_scheduler.LambdaLR(o, lambda n: 1 / (n + 1)),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedule(name):
+    """Of two groups of parameters with rates of their own."""
+
+    def after(optimiser):
+        scheduler = SCHEDULES[name](optimiser)
+        return lambda step: scheduler.step()
+
+    same(groups, after=after)
+
+
+def test_plateau():
+    """A schedule that reads a loss of ours."""
+
+    def after(optimiser):
+        scheduler = optim.lr_scheduler.ReduceLROnPlateau(optimiser, patience=0, threshold=0.5)
+        return lambda step: scheduler.step(tjt.from_jax(jnp.asarray(1.0)))
+
+    same(groups, after=after)
+
+
+@contextlib.contextmanager
+def compilations():
+    """The programs that JAX compiles meanwhile."""
+    found = []
+
+    def listen(name, *_, **__):
+        if name == "/jax/core/compile/backend_compile_duration":
+            found.append(name)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield found
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("dense", {"foreach": False}),
+        ("dense", {"foreach": True}),
+        ("dense", {"fused": True}),
+        ("structured", {}),
+    ],
+)
+def test_a_step_compiles_nothing_anew(kind, options):
+    """Neither the count of steps nor a rate that a schedule moves is part of a program."""
+    _, ours = pair()
+    if kind == "structured":
+        layer = tjt.nn.StructuredLinear(tj.Kronecker(FACTOR, FACTOR))
+        ours = (nn.Sequential(layer, ours[0]), *ours[1:])
+    optimiser = optim.AdamW(ours[0].parameters(), 0.02, **options)
+    scheduler = optim.lr_scheduler.ExponentialLR(optimiser, 0.9)
+    train(ours, optimiser, 2, lambda step: scheduler.step())
+    with compilations() as found:
+        jax.jit(lambda x: x + 1)(1)  # what counts, counts
+        assert len(found) == 1
+        train(ours, optimiser, 4, lambda step: scheduler.step())
+    assert len(found) == 1
+
+
+def losses_by_optax(params, f, x, y, steps=6):
+    """Of a model as a function; and its parameters after the last step."""
+    optimiser = optax.adam(0.02)
+    state, losses = optimiser.init(params), []
+
+    @jax.jit
+    def step(params, state):
+        loss, grads = jax.value_and_grad(lambda p: jnp.mean((f(p, x) - y) ** 2))(params)
+        with jax.numpy_dtype_promotion("standard"):  # optax counts in int32
+            updates, state = optimiser.update(grads, state)
+        return optax.apply_updates(params, updates), state, loss
+
+    for _ in range(steps):
+        params, state, loss = step(params, state)
+        losses.append(loss.item())
+    return losses, params
+
+
+def test_optax_on_the_same_model():
+    """As a function of its parameters, the model learns by optax what it learns by torch."""
+    (plain, x, y), ours = pair()
+    by_torch = train((plain, x, y), optim.Adam(plain.parameters(), 0.02))
+    before = numbers(ours[0])
+    params, f = tjt.as_jax(ours[0])
+    losses, params = losses_by_optax(params, f, tjt.to_jax(ours[1]), tjt.to_jax(ours[2]))
+    np.testing.assert_allclose(losses, by_torch, 1e-9)
+    for name, p in plain.named_parameters():
+        np.testing.assert_allclose(params[name], p.detach(), 1e-9, 1e-12)
+    for old, now in zip(before, numbers(ours[0]), strict=True):
+        np.testing.assert_array_equal(old, now)  # the module itself was left alone
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [
+        lambda: tj.Kronecker(FACTOR, FACTOR),
+        lambda: tj.Diagonal(jnp.arange(1.0, 5.0)),
+        lambda: tj.Symmetric(jnp.eye(4) + 0.1),
+        lambda: tj.LowRankUpdate(tj.Diagonal(jnp.ones(4)), 0.1 + jnp.eye(4, 1)),
+    ],
+    ids=["Kronecker", "Diagonal", "Symmetric", "LowRankUpdate"],
+)
+def test_a_structured_layer_in_both_worlds(weight):
+    """By torch's Adam and by optax: the same losses, in stored numbers, and the same type."""
+    _, (net, x, y) = pair()
+    net = nn.Sequential(tjt.nn.StructuredLinear(weight()), net)
+    params, f = tjt.as_jax(copy.deepcopy(net))
+    by_torch = train((net, x, y), optim.Adam(net.parameters(), 0.02))
+    losses, params = losses_by_optax(params, f, tjt.to_jax(x), tjt.to_jax(y))
+    np.testing.assert_allclose(by_torch, losses, 1e-8)
+    assert by_torch[-1] < by_torch[0]
+    learnt = net[0].weight.payload
+    assert type(learnt) is type(params["0.weight"]) is type(weight())
+    for expected, got in zip(*map(jax.tree.leaves, (params["0.weight"], learnt)), strict=True):
+        np.testing.assert_allclose(got, expected, 1e-8, 1e-12)
+
+
+def revived(kind, net, optimiser):
+    """A model and its optimiser, copied or written and read."""
+    if kind == "deepcopy":
+        return copy.deepcopy((net, optimiser))
+    state = {"net": net.state_dict(), "optimiser": optimiser.state_dict()}
+    if kind == "file":
+        file = io.BytesIO()
+        torch.save(state, file)
+        file.seek(0)
+        state = torch.load(file, weights_only=True)
+    other = tjt.convert(model())
+    with torch.no_grad():
+        for p in other.parameters():
+            p.zero_()
+    new = KINDS["adam"](other.parameters())
+    other.load_state_dict(state["net"])
+    new.load_state_dict(copy.deepcopy(state["optimiser"]))
+    return other, new
+
+
+@pytest.mark.parametrize("kind", ["deepcopy", "state_dict", "file"])
+def test_training_resumed(kind):
+    """The rest of the losses is what it was without the break, and the first model stands still."""
+    _, (net, x, y) = pair()
+    optimiser = KINDS["adam"](net.parameters())
+    train((net, x, y), optimiser, 3)
+    other, new = revived(kind, net, optimiser)
+    before = numbers(other)
+    rest = train((net, x, y), optimiser, 3)
+    for old, now in zip(before, numbers(other), strict=True):
+        np.testing.assert_array_equal(old, now)
+    assert all(
+        isinstance(p, tjt.Tensor) and isinstance(p, nn.Parameter) for p in other.parameters()
+    )
+    assert train((other, x, y), new, 3) == rest
+
+
+def test_plain_state_is_loaded():
+    """Parameters of plain torch, into a model of ours and back."""
+    plain, ours = pair()
+    train(ours, KINDS["sgd"](ours[0].parameters()), 2)
+    ours[0].load_state_dict({n: tjt.from_torch(t) for n, t in plain[0].state_dict().items()})
+    for expected, got in zip(numbers(plain[0]), numbers(ours[0]), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    plain[0].load_state_dict({n: tjt.to_torch(t) for n, t in ours[0].state_dict().items()})
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_data_loader(shuffle):
+    """Batches of ours, in the order in which plain ones come."""
+    orders = []
+    for x, y in ((X, Y), (tjt.from_torch(X), tjt.from_torch(Y))):
+        generator = torch.Generator().manual_seed(0)
+        loader = DataLoader(TensorDataset(x, y), 5, shuffle, generator=generator)
+        batches = list(loader)
+        assert all(type(part) is type(x) for batch in batches for part in batch)
+        orders.append([part.numpy() for batch in batches for part in batch])
+    for expected, got in zip(*orders, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_scaled_gradients_are_refused():
+    """The scaler for half precision keeps plain tensors, which it would have ours write into."""
+    _, (net, x, y) = pair()
+    optimiser, scaler = optim.SGD(net.parameters(), 0.1), torch.amp.GradScaler("cpu", 8.0)
+    scaler.scale((net(x) - y).square().mean()).backward()
+    with pytest.raises(tjt.TensorError, match="_amp_foreach_non_finite_check_and_unscale"):
+        scaler.step(optimiser)
+
+
+@pytest.mark.parametrize("shape", [(), (64, 64)])
+def test_a_plain_tensor_is_read_when_it_is_used(shape):
+    """JAX computes later, and torch may write into what was lifted at once: optimisers do."""
+    x = tjt.from_torch(torch.ones(64, 64))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tjt.LiftWarning)
+        for n in range(200):
+            t = torch.full(shape, float(n))
+            y = (x @ x) * t
+            t.fill_(-1.0)
+            assert y[0, 0].item() == 64 * n

@@ -1,0 +1,263 @@
+"""The tensor as a torch user knows it: what it prints, answers, and does in modules and threads."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import jax.numpy as jnp
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import tanjax as tj
+from tanjax.bridges import torch as tjt
+
+X = [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+
+
+def ours(values: Any = X, dtype: Any = jnp.float32, requires_grad: bool = False) -> Any:
+    return tjt.from_jax(jnp.array(values, dtype), requires_grad)
+
+
+SAME: dict[str, Callable[[Any], Any]] = {
+    "len": len,
+    "list": lambda t: [row.tolist() for row in t],
+    "contains": lambda t: (3.0 in t, 9.0 in t),
+    "float": lambda t: (float(t[1, 2]), int(t[1, 2]), bool(t[0, 0]), complex(t[0, 1])),
+    "index": lambda t: [10, 20, 30][t.long()[0, 2]],
+    "format": lambda t: f"{t.sum():.2f} {t[0, 1]:g}",
+    "item": lambda t: t[1, 1].item(),
+    "no item": lambda t: t.item(),
+    "no bool": lambda t: bool(t),
+    "numbers": lambda t: (t.dim(), t.numel(), t.nelement(), t.element_size(), t.nbytes, t.itemsize),
+    "sizes": lambda t: (list(t.shape), list(t.mT.size()), t.size(1), t.ndim, t.stride()),
+    "layout": lambda t: (t.is_contiguous(), t.t().is_contiguous(), t.storage_offset(), t.layout),
+    "device": lambda t: (t.device, t.get_device(), t.is_cuda, t.is_cpu, t.is_pinned(), t.is_sparse),
+    "kinds": lambda t: (t.dtype, t.type(), t.is_floating_point(), t.is_complex(), t.is_signed()),
+    "half": lambda t: (t.half().dtype, t.to(torch.int32).tolist(), t.type(torch.int8).dtype),
+    "like": lambda t: t.to(torch.ones(1, dtype=torch.float64)).dtype,
+    "the same": lambda t: (t.to("cpu") is t, t.cpu() is t, t.float() is t, t.contiguous() is t),
+    "copies": lambda t: (
+        t.clone() is t,
+        t.t().contiguous().stride(),
+        t.to(t.dtype, copy=True) is t,
+    ),
+    "compared": lambda t: (torch.equal(t, t.clone()), torch.allclose(t, t + 1), t is t),
+    "is": lambda t: (torch.is_tensor(t), isinstance(t, torch.Tensor), t.is_leaf, t.grad_fn),
+    "hash": lambda t: {t: 1}[t],
+    "zip": lambda t: [a.item() for a, b in zip(t[0], t[1], strict=True)],
+    "unpack": lambda t: [r.sum().item() for r in (lambda a, b: (b, a))(*t)],
+    "reversed": lambda t: [r.tolist() for r in reversed(t)],
+    "max": lambda t: max(t[0]).item(),
+    "sum": lambda t: sum(t).tolist(),
+    "operators": lambda t: [
+        f(t).tolist()
+        for f in (
+            lambda t: 1 - t,
+            lambda t: 2**t,
+            lambda t: t // 2,
+            lambda t: 7 % (t + 1),
+            lambda t: -t,
+            lambda t: abs(-t),
+            lambda t: ~(t > 2),
+            lambda t: (t > 1) & (t < 4),
+            lambda t: t @ t.T,
+            lambda t: 1 / (t + 1),
+            lambda t: t >= 2,
+        )
+    ],
+    "names": lambda t: (t.T.shape, t.new_zeros(2).tolist(), t.new_tensor([1.0]).tolist()),
+    "version": lambda t: (t._version, t.add_(1)._version, t[0]._version, t.detach()._version),
+    "flags": lambda t: (t.requires_grad_().requires_grad, t.grad, t.detach().requires_grad),
+    "retain": lambda t: t.requires_grad_().mul(2).retains_grad,
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_answers_as_torch(name: str) -> None:
+    """Methods and protocols of Python give what a plain tensor gives, or raise where it does."""
+
+    def answer(t: Any) -> Any:
+        try:
+            return SAME[name](t)
+        except (RuntimeError, ValueError) as error:
+            return type(error)
+
+    assert answer(ours()) == answer(torch.tensor(X))
+
+
+def test_prints() -> None:
+    """Numbers as torch prints them, then what the type, the unit and autograd say."""
+    assert repr(ours()) == "T" + repr(torch.tensor(X))[1:]
+    leaf = ours([1.0], requires_grad=True)
+    assert repr(leaf) == "Tensor([1.], requires_grad=True)"
+    assert repr(leaf * 2) == "Tensor([2.], grad_fn=<MulBackward0>)"
+    assert repr(ours([1], jnp.int32)) == "Tensor([1], dtype=torch.int32)"
+    assert repr(nn.Parameter(ours([1.0]))).startswith("Parameter containing:\nTensor([1.]")
+    assert "Diagonal(" in repr(tjt.from_jax(tj.Diagonal(jnp.ones(2))))
+    assert '"m"' in repr(tjt.from_jax(tj.Unitful(jnp.ones(2), "m")))
+    assert "2000" in repr(ours(np.zeros(2000))) or "..." in repr(ours(np.zeros(2000)))
+    assert str([ours([1.0])]) == "[Tensor([1.])]"
+
+
+def test_data() -> None:
+    """`.data` shares memory and not the graph; assigned, it takes over another memory."""
+    x = ours(requires_grad=True)
+    x.data.mul_(2)
+    assert x.tolist() == (2 * np.array(X)).tolist()
+    assert x.data._version == 0
+    assert not x.data.requires_grad
+    view = x.detach()[0]
+    new = ours([7.0, 8.0])
+    x.data = new
+    assert x.shape == (2,)
+    assert x.requires_grad
+    new.add_(1)
+    assert x.tolist() == [8.0, 9.0]
+    assert view.tolist() == [0.0, 2.0, 4.0]
+    p = nn.Parameter(ours([1.0, 2.0]))
+    p.data = torch.tensor([3.0, 4.0])
+    p.data = p.data.to(torch.float64)
+    assert type(p.data) is tjt.Tensor
+    assert p.dtype == torch.float64
+    (p * p).sum().backward()
+    assert p.grad.tolist() == [6.0, 8.0]
+
+
+def test_gradients_are_assigned() -> None:
+    """`.grad` is set, lifted, accumulated into, and deleted."""
+    x = ours([1.0, 2.0], requires_grad=True)
+    x.grad = torch.ones(2)
+    assert type(x.grad) is tjt.Tensor
+    (3 * x).sum().backward()
+    assert x.grad.tolist() == [4.0, 4.0]
+    del x.grad
+    assert x.grad is None
+    x.grad = ours([5.0, 5.0])
+    x.grad = None
+    x.sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+
+
+def test_parameters_and_modules() -> None:
+    """Parameters of ours are parameters: registered, converted, swapped, reset."""
+    layer = tjt.convert(nn.Linear(3, 2))
+    assert len(list(layer.parameters())) == 2
+    for change, dtype in ((layer.half, torch.float16), (layer.double, torch.float64)):
+        change()
+        assert {p.dtype for p in layer.parameters()} == {dtype}
+        assert {type(p) for p in layer.parameters()} == {tjt.Tensor}
+    layer.float().requires_grad_(False)
+    assert not layer.weight.requires_grad
+    layer.requires_grad_()
+    layer.reset_parameters()
+    layer(ours()).sum().backward()
+    np.testing.assert_allclose(layer.weight.grad, [np.sum(X, 0)] * 2)
+    layer.zero_grad()
+    assert layer.weight.grad is None
+    layer.weight = nn.Parameter(ours(np.ones((2, 3))))
+    layer.bias = None
+    np.testing.assert_allclose(layer(ours()).detach(), [[3, 3], [12, 12]])
+    a, b = ours([1.0]), ours([[2.0, 3.0]])
+    torch.utils.swap_tensors(a, b)
+    assert (a.tolist(), b.tolist()) == ([[2.0, 3.0]], [1.0])
+    a.add_(1)
+    assert a.tolist() == [[3.0, 4.0]]
+
+
+def test_testing() -> None:
+    """`torch.testing.assert_close` compares ours, and says where they differ."""
+    torch.testing.assert_close(ours(), ours())
+    with pytest.raises(AssertionError, match="Mismatched elements: 6 / 6"):
+        torch.testing.assert_close(ours(), ours() + 1)
+
+
+def test_memory_is_given_back() -> None:
+    """Neither tensors, nor graphs, nor views with their bases are kept alive."""
+    x = ours(requires_grad=True)
+    y = (x.exp() * x)[0]
+    seen = [weakref.ref(t) for t in (x, y, y.detach())]
+    y.sum().backward()
+    del x, y
+    gc.collect()
+    assert [r() for r in seen] == [None] * 3
+
+
+def test_modes() -> None:
+    """`no_grad` and `inference_mode` record nothing; inference tensors refuse autograd."""
+    x = ours(requires_grad=True)
+    with torch.no_grad():
+        assert not (x * 2).requires_grad
+    with torch.inference_mode():
+        y = x * 2
+        y[0] = 1
+    assert y.is_inference()
+    assert y[0].tolist() == [1.0] * 3
+    with pytest.raises(RuntimeError, match="[Ii]nference"):  # noqa: RUF043
+        x.mul(y)
+
+
+def test_threads() -> None:
+    """Two threads train at once, each with the numbers of a lone one."""
+
+    def train(seed: int) -> list[float]:
+        weight = ours(np.random.default_rng(seed).normal(size=(4, 3)), requires_grad=True)
+        data, losses = ours(), []
+        for _ in range(20):
+            hidden = F.linear(data, weight)
+            hidden[:, 0] *= 2
+            loss = (hidden.tanh() ** 2).mean()
+            loss.backward()
+            with torch.no_grad():
+                weight -= 0.1 * weight.grad
+            weight.grad = None
+            losses.append(loss.item())
+        return losses
+
+    alone = [train(seed) for seed in range(2)]
+    found: dict[int, Any] = {}
+    threads = [threading.Thread(target=lambda n=n: found.update({n: train(n)})) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[n] for n in range(2)] == alone
+
+
+def test_threads_write_parts_of_one_memory() -> None:
+    """Writes into different rows of one tensor from several threads are all there."""
+    x = ours(np.zeros((8, 4)))
+    x[0] += 1
+    x.zero_()
+
+    def write(n: int) -> None:
+        for _ in range(25):
+            x[n] += 1
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert x.tolist() == [[25.0] * 4] * 8
+
+
+def test_backward_in_another_thread() -> None:
+    """A graph made in one thread runs backward in another one, and twice at once."""
+    x = ours(requires_grad=True)
+    losses = [(x * n).sin().sum() for n in (1, 2)]
+    threads = [threading.Thread(target=loss.backward) for loss in losses]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_allclose(x.grad, np.cos(X) + 2 * np.cos(2 * np.array(X)), 1e-5)
