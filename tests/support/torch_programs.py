@@ -191,7 +191,7 @@ def _unequal(theirs: list[Any], ours: list[Any]) -> str:
 def _asked(t: Any, what: str) -> str:
     try:
         return str(getattr(t, what))
-    except RuntimeError as error:  # a view of several that was written
+    except (RuntimeError, IndexError) as error:  # a view of several that was written
         return f"raised {str(error)[:40]}"
 
 

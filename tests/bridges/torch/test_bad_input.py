@@ -98,6 +98,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
     ),
     "data_ptr": (tjt.TensorError, "no storage of torch's", lambda: ours().data_ptr()),
     "storage": (tjt.TensorError, "no storage", lambda: ours().storage()),
+    "apply_": (tjt.TensorError, "no storage", lambda: ours().apply_(abs)),
     "share_memory_": (tjt.TensorError, "no storage", lambda: ours().share_memory_()),
     "pin_memory": (tjt.TensorError, "no storage", lambda: ours().pin_memory()),
     "resize_": (tj.NoRuleError, "aten.resize_.default", lambda: ours().resize_(3)),

@@ -163,6 +163,10 @@ class Tensor(torch.Tensor):
         """Refused: see `data_ptr`; `untyped_storage()` has a size, and no numbers to read."""
         raise self._without_storage("storage()")
 
+    def apply_(self, function: Any) -> Any:
+        """Refused: it walks through the memory, which torch does not have."""
+        raise self._without_storage("apply_()")
+
     def share_memory_(self) -> Any:
         """Refused: an array of JAX lives in one process."""
         raise self._without_storage("share_memory_()")
