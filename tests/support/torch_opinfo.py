@@ -288,7 +288,7 @@ def results(args, found):
         "jax": jax.__version__,
         "python": platform.python_version(),
     }
-    options = {"samples": args.samples, "seed": args.seed, "limit": args.limit}
+    options = {"samples": args.samples, "seed": args.seed, "group": args.group}
     ops = sorted(found.values(), key=lambda op: (op["op"], op["variant"]))
     return {"versions": versions, "options": options, "ops": ops}
 

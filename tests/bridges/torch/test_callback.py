@@ -17,7 +17,7 @@ waves = tjt.callback(lambda x, n: (x.sin() * n).sum(), SCALAR)
 
 
 def expected(x, n):
-    return jnp.sum(jnp.sin(x) * n)
+    return jnp.sum(jnp.sin(x) * n.astype(float))
 
 
 def test_values_and_gradients():

@@ -166,10 +166,11 @@ def test_gradients_that_do_not_fit():
     (q * q).sum().backward()
     with pytest.raises(tj.UnitError):
         q.sum().backward()
+    p = tjt.from_jax(LENGTH, requires_grad=True)
+    ends = tjt.wrap(lambda p: (p[0], p[1]))(p)
+    bars = [tjt.from_jax(tj.quantity(1.0, unit)) for unit in ("J", "s")]
     with pytest.raises(tj.UnitError, match="disagree"):
-        p = tjt.from_jax(LENGTH, requires_grad=True)
-        bars = (tjt.from_jax(tj.quantity(1.0, "J")), tjt.from_jax(tj.quantity(1.0, "s")))
-        torch.autograd.backward(tjt.wrap(lambda p: (p[0], p[1]))(p), bars)
+        torch.autograd.backward(ends, bars)
 
 
 def test_steps_whose_units_do_not_fit_are_refused():

@@ -60,14 +60,13 @@ def test_gradients(name):
 
     def in_torch(m, x):
         y = torch.linalg.solve(m, x) + F.linear(x, m) + m.T @ x
-        return (y @ y) + torch.linalg.slogdet(m)[1] + torch.trace(2 * m - m / 3) + (m @ m @ x).sum()
+        return y @ y + torch.linalg.slogdet(m)[1] + torch.trace(2 * m - m / 3) + (m @ (m @ x)).sum()
 
     def in_jax(m, x):
         y = tj.solve(m, x) + m @ x + tj.transpose(m) @ x
-        return y @ y + tj.slogdet(m)[1] + tj.trace(2 * m - m / 3) + jnp.sum(m @ m @ x)
+        return y @ y + tj.slogdet(m)[1] + tj.trace(2 * m - m / 3) + jnp.sum(m @ (m @ x))
 
-    policy = "allow" if name == "Toeplitz" else "error"  # the product of two is none
-    gradients_agree(in_torch, in_jax, TYPES[name], VECTOR, densify=policy)
+    gradients_agree(in_torch, in_jax, TYPES[name], VECTOR)
 
 
 @pytest.mark.parametrize(
@@ -370,7 +369,7 @@ def test_writes_mean_the_matrix_where_there_is_no_parameter():
         p.mul_(2.0)  # a parameter is a point: every factor
     agree(p.detach().payload, jax.tree.map(lambda x: 2 * x, K))
     for write in (lambda: p.mul_(2), lambda: (p * 2).mul_(2)):
-        with pytest.raises(RuntimeError, match="in.place"):
+        with pytest.raises(RuntimeError, match=r"in.place"):
             write()
 
 
@@ -396,7 +395,7 @@ def test_linear_layers():
         value = net(tjt.from_jax(x)).pow(2).mean()
         value.backward()
         step.step()
-        curves.append((float(value), float(expected)))
+        curves.append((float(value.detach()), float(expected)))
     np.testing.assert_allclose(*zip(*curves, strict=True), rtol=1e-9)
     given = dict(net.named_parameters())
     apply = lambda p: torch.func.functional_call(net, p, (tjt.from_jax(x),)).pow(2).mean()

@@ -27,7 +27,7 @@ def test_trees_integers_and_what_is_static():
 
     def f(tree, n, *, power, name=None):
         calls.append(name)
-        y = tree["x"] ** power * n
+        y = tree["x"] ** power * n.astype(float)
         return {"y": y, "n": n + 1, "none": None, "pair": (y.sum(), tree["m"] @ y)}
 
     wrapped = tjt.wrap(f)
@@ -40,7 +40,7 @@ def test_trees_integers_and_what_is_static():
     assert not out["n"].requires_grad
     assert out["n"].dtype == torch.int64
     (out["pair"][0] + out["pair"][1].sum()).backward()
-    loss = lambda x, m: jnp.sum(x**3 * jnp.arange(4)) + jnp.sum(m @ (x**3 * jnp.arange(4)))
+    loss = lambda x, m: jnp.sum(x**3 * jnp.arange(4.0)) + jnp.sum(m @ (x**3 * jnp.arange(4.0)))
     expected = jax.grad(loss, (0, 1))(VECTOR, TYPES["Kronecker"])
     agree(x.grad.payload, expected[0])
     agree(m.grad.payload, expected[1])
@@ -50,7 +50,7 @@ def test_trees_integers_and_what_is_static():
         assert wrapped({"x": x, "m": m}, counts, power=3)["y"].grad_fn is None
     with pytest.raises(tjt.TensorError, match="hashed"):
         wrapped({"x": x, "m": m}, counts, power=3, name={1, 2})
-    with pytest.raises(tjt.TensorError, match="requires a gradient"):
+    with pytest.raises(tjt.TensorError, match="plain torch tensor with a gradient"):
         wrapped({"x": torch.ones(4, requires_grad=True), "m": m}, counts, power=3)
 
 
@@ -73,10 +73,8 @@ def test_functions_with_rules_of_their_own():
     tjt.wrap(clipped)(x).sum().backward()
     agree(x.grad.payload, jnp.full(4, 0.1))
     for name in ("Toeplitz", "LowRankUpdate"):
-        f = lambda a, x: tj.inv_quad_logdet(a, x)[0]
         g = lambda a, x: x @ tj.solve(a, x)
         gradients_agree(tjt.wrap(g), g, TYPES[name], VECTOR)
-    del f
 
 
 def test_fields_that_the_matrix_does_not_determine():

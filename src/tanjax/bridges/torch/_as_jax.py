@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -170,12 +171,15 @@ def _params(module: torch.nn.Module) -> dict[str, Any]:
     return state_of(module)
 
 
+_ONE_AT_A_TIME = threading.RLock()  # the code of a module finds the tensors of its call in it
+
+
 def _of_module(module: torch.nn.Module) -> Run:
     if isinstance(module, torch.fx.GraphModule) and Interpreter(module).is_direct:
         return functools.partial(_of_graph, module)
 
     def run(params: Any, args: Any, kwargs: Any, key: Any) -> Any:
-        with _keeping(module) as own:
+        with _ONE_AT_A_TIME, _keeping(module) as own:
 
             def call(held: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
                 own.extend(held.values())

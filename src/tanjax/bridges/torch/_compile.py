@@ -33,7 +33,7 @@ from torch._ops import OpOverload
 from tanjax._errors import NoRuleError, message
 
 from ._dtypes import DtypeError, exact_dtype, torch_dtype
-from ._fx import Interpreter, is_pure
+from ._fx import Interpreter, called, is_pure
 from ._keys import random_key
 from ._registry import no_rule
 from ._results import Results
@@ -84,7 +84,8 @@ class _Compiled:
         program = self._programs.get(numbers)
         if program is None:
             program = self._programs[numbers] = _Program(self, numbers)
-        known = program(_seed() if self.random else None, [_numpy(t) for t in tensors])
+        arrays = [None if t is None else _numpy(t) for t in tensors]  # a token is None
+        known = program(_seed() if self.random else None, arrays)
         known.update(zip(self._inputs, args, strict=True))
         return self.results.given(known)
 
@@ -136,8 +137,8 @@ def _seed() -> Any:
 
 def _check(nodes: list[torch.fx.Node]) -> None:
     for node in nodes:
-        if node.op == "call_function" and not is_pure(node.target):
-            raise no_rule(node.target)
+        if node.op == "call_function" and not is_pure(called(node)):
+            raise no_rule(called(node))
         if node.op == "placeholder" and _is_tensor(node):
             t = node.meta["val"]
             if t.device.type != "cpu" or t.layout is not torch.strided:
@@ -152,6 +153,8 @@ def _check(nodes: list[torch.fx.Node]) -> None:
 
 def _check_result(node: torch.fx.Node, x: jax.Array) -> None:
     expected = node.meta["val"]
+    if expected is None:  # a token, for the order of calls
+        return
     sizes = [n for n in expected.shape if isinstance(n, int)]
     if x.dtype != exact_dtype(expected.dtype) or (
         len(sizes) == expected.ndim and tuple(sizes) != x.shape
@@ -211,6 +214,8 @@ def as_torch(x: jax.Array) -> torch.Tensor:
 def _order(node: torch.fx.Node) -> tuple[int, ...] | None:
     """The axes from the slowest to the fastest as torch lays them; `None` for C order."""
     t = node.meta["val"]
+    if t is None:
+        return None
     strides = [_hint(s) for s in t.stride()]
     sizes = [_hint(n) for n in t.shape]
     order = sorted(range(t.ndim), key=lambda d: (-strides[d], d))

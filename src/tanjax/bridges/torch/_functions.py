@@ -148,11 +148,15 @@ def torch_function(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     return _traced(func, name, args, kwargs)
 
 
+def _has_steps(args: Any) -> bool:
+    return any(isinstance(a, Tensor) and type(a._place.read()) is Structural for a in args)
+
+
 def _needs_torch(args: Any) -> bool:
     """Whether an operand is in stored coordinates, or of a type for which there are entries."""
-    held = [a._place.read() for a in args if isinstance(a, Tensor)]
-    if any(type(x) is Structural for x in held):
+    if _has_steps(args):
         return True
+    held = [a._place.read() for a in args if isinstance(a, Tensor)]
     claimed = {t for sigs in STRUCTURED.values() for types in sigs for t in types} - {Dense}
     return any(isinstance(x, t) for t in claimed for x in held)
 

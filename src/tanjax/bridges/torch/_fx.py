@@ -44,6 +44,7 @@ aten = torch.ops.aten
 
 # Write their running statistics, which their schemas do not say.
 _WRITES = ("batch_norm", "instance_norm", "native_batch_norm", "_batch_norm_impl_index")
+_IN_ORDER = torch.ops.higher_order.with_effects
 _ARITHMETIC = ("_operator", "math", "builtins")  # of sizes, in graphs of nothing but ATen
 
 
@@ -52,7 +53,7 @@ def is_functional(graph: torch.fx.Graph) -> bool:
     return all(
         node.op in ("placeholder", "output")
         or (node.op == "get_attr" and not isinstance(_attribute(node), torch.nn.Module))
-        or (node.op == "call_function" and is_pure(node.target))
+        or (node.op == "call_function" and is_pure(called(node)))
         for node in graph.nodes
     )
 
@@ -62,6 +63,11 @@ def _attribute(node: torch.fx.Node) -> Any:
     for name in str(node.target).split("."):
         found = getattr(found, name)
     return found
+
+
+def called(node: torch.fx.Node) -> Any:
+    """What a node calls, also where torch keeps calls in order by a token."""
+    return node.args[1] if node.target is _IN_ORDER else node.target
 
 
 def is_pure(target: Any) -> bool:
@@ -137,6 +143,10 @@ class Interpreter(torch.fx.Interpreter):
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A node of the graph on payloads."""
+        if target is _IN_ORDER:  # checks of values, as of a matrix that is inverted
+            token, target, *given = args
+            out = self.call_function(target, tuple(given), kwargs)
+            return (token, *out) if isinstance(out, (list, tuple)) else (token, out)
         if not isinstance(target, OpOverload):
             return target(*args, **kwargs)
         special = _SPECIAL.get(target)

@@ -1,0 +1,19 @@
+"""The page of torch's operations is what its generator writes from the data beside it."""
+
+import generate_torch_table as table
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    not table.DATA.exists(), reason="no data: python tests/support/torch_opinfo.py --json ..."
+)
+
+
+def test_page_is_current():
+    assert table.page(table.json.loads(table.DATA.read_text())) == table.PAGE.read_text()
+
+
+def test_nothing_is_silently_wrong():
+    """The goal: 98 % right, no wrong numbers, no cut gradients."""
+    sums = table.total(table.json.loads(table.DATA.read_text())["ops"])
+    assert sums["right"] >= 0.98 * sum(sums.values())
+    assert not {"wrong value", "wrong type", "wrong gradient", "cut gradient"} & set(sums)
