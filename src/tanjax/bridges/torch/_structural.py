@@ -154,7 +154,7 @@ def structural_call(op: OpOverload, args: Any, kwargs: Any) -> Any:
 
     **Raises:** `CotangentError` for one that coordinates do not have.
     """
-    if op.overloadpacket is aten.add:
+    if op.overloadpacket is aten.add and torch._C._current_graph_task_id() != -1:
         args = _in_coordinates(args)
     if is_by_field(op) or op.overloadpacket in _LIKE:
         return by_field(op, args, kwargs)
