@@ -4,6 +4,7 @@ The oracle comes first: it agrees with JAX in float64, and faults planted in res
 """
 
 import dataclasses
+import functools
 import io
 
 import jax
@@ -119,7 +120,7 @@ class Planted:
 
     def __call__(self, f):
         compiled, count = jax.jit(f), iter(range(1000))
-        return lambda *a: self.fault(next(count), compiled(*a))
+        return functools.wraps(f)(lambda *a: self.fault(next(count), compiled(*a)))
 
 
 @pytest.mark.parametrize(
