@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
-import sympy  # type: ignore[import-untyped]
+import sympy
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
