@@ -1,7 +1,12 @@
 """The page of torch's operations is what its generator writes from the data beside it."""
 
-import generate_torch_table as table
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
+
+table = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "generate_torch_table.py")))
 
 pytestmark = pytest.mark.skipif(
     not table.DATA.exists(), reason="no data: python tests/support/torch_opinfo.py --json ..."
