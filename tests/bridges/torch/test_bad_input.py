@@ -181,9 +181,12 @@ def test_lifting_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_backward_lifts_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch's own formulas make plain zeros, of which nobody need hear."""
     monkeypatch.setattr(_lift, "_SAID", [False])
-    z = ours(3, 3).requires_grad_() * 1
+    x = ours(3, 3).requires_grad_()
+    z = x * 1
     z[[0, 1], [1, 0]] = ours(2)
     z.sum().backward()
+    assert not _lift._SAID[0]
+    assert x.grad.tolist() == [[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
 
 
 def test_numbers_never_become_narrower(float32: None) -> None:
