@@ -8,34 +8,27 @@ Ratios are medians of ratios within rounds. One process, one thread.
 
 from __future__ import annotations
 
-import os
+import one_thread  # noqa: F401  # isort: skip  first of all
 
-os.environ["XLA_FLAGS"] = (
-    "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1 "
-    + os.environ.get("XLA_FLAGS", "")
-)
-for _library in ("OPENBLAS", "OMP", "MKL"):
-    os.environ[f"{_library}_NUM_THREADS"] = "1"
+import argparse
+import dataclasses
+import pathlib
+import platform
+import re
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from typing import Any
 
-import argparse  # noqa: E402
-import dataclasses  # noqa: E402
-import pathlib  # noqa: E402
-import platform  # noqa: E402
-import re  # noqa: E402
-import sys  # noqa: E402
-import time  # noqa: E402
-import tomllib  # noqa: E402
-from collections.abc import Callable, Iterator  # noqa: E402
-from typing import Any  # noqa: E402
+import capture_programs as programs
+import jax
+from capture_programs import fresh, plain_trace
+from rich.console import Console
+from rich.table import Table
+from timing import Times, interleave
 
-import capture_programs as programs  # noqa: E402
-import jax  # noqa: E402
-from capture_programs import fresh, plain_trace  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
-from timing import Times, interleave  # noqa: E402
-
-import tanjax as tj  # noqa: E402
+import tanjax as tj
 
 HERE = pathlib.Path(__file__).parent
 HEADER = ["what", "time, ms", "compared with", "time, ms", "ratio", "budget"]

@@ -9,12 +9,8 @@ a `jnp.tensordot` of its matrix with axes of the state. Minima of some runs, in 
 
 from __future__ import annotations
 
-import os
+import one_thread  # noqa: F401  # isort: skip  first of all
 
-os.environ["XLA_FLAGS"] = (
-    "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1 "
-    + os.environ.get("XLA_FLAGS", "")
-)
 import argparse
 import pathlib
 import sys

@@ -10,33 +10,26 @@ thread.
 
 from __future__ import annotations
 
-import os
+import one_thread  # noqa: F401  # isort: skip  first of all
 
-os.environ["XLA_FLAGS"] = (
-    "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1 "
-    + os.environ.get("XLA_FLAGS", "")
-)
-for _library in ("OPENBLAS", "OMP", "MKL"):
-    os.environ[f"{_library}_NUM_THREADS"] = "1"
+import argparse
+import pathlib
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from typing import Any
 
-import argparse  # noqa: E402
-import pathlib  # noqa: E402
-import subprocess  # noqa: E402
-import sys  # noqa: E402
-import tomllib  # noqa: E402
-from collections.abc import Callable  # noqa: E402
-from typing import Any  # noqa: E402
-
-import jax  # noqa: E402
-import scale_calls as calls  # noqa: E402
-import scale_plans as plans  # noqa: E402
-import scale_programs as programs  # noqa: E402
-import scale_report as report  # noqa: E402
-import scale_sciences  # noqa: E402
-import unit_report  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.progress import Progress  # noqa: E402
-from timing import interleave  # noqa: E402
+import jax
+import scale_calls as calls
+import scale_plans as plans
+import scale_programs as programs
+import scale_report as report
+import scale_sciences
+import unit_report
+from rich.console import Console
+from rich.progress import Progress
+from timing import interleave
 
 HERE = pathlib.Path(__file__).parent
 SECTIONS = ("first", "later", "new", "sciences", "training", "run", "chains", "planning")

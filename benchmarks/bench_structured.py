@@ -8,29 +8,22 @@ programs, and what a call costs before any arithmetic (`micro.py`). One process,
 
 from __future__ import annotations
 
-import os
+import one_thread  # noqa: F401  # isort: skip  first of all
 
-os.environ["XLA_FLAGS"] = (
-    "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1 "
-    + os.environ.get("XLA_FLAGS", "")
-)
-for _library in ("OPENBLAS", "OMP", "MKL"):
-    os.environ[f"{_library}_NUM_THREADS"] = "1"
+import argparse
+import pathlib
+import sys
+import tomllib
+from typing import Any
 
-import argparse  # noqa: E402
-import pathlib  # noqa: E402
-import sys  # noqa: E402
-import tomllib  # noqa: E402
-from typing import Any  # noqa: E402
+import micro
+import report
+from cells import CELLS, COLUMNS, STRUCTURES, make_cell
+from rich.console import Console
+from rich.progress import Progress
+from timing import check_agreement, compiled_gradient, interleave
 
-import micro  # noqa: E402
-import report  # noqa: E402
-from cells import CELLS, COLUMNS, STRUCTURES, make_cell  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.progress import Progress  # noqa: E402
-from timing import check_agreement, compiled_gradient, interleave  # noqa: E402
-
-import tanjax as tj  # noqa: E402
+import tanjax as tj
 
 HERE = pathlib.Path(__file__).parent
 SLOW = ("eigh", "svd", "sqrtm")  # seconds a call

@@ -8,32 +8,25 @@ optimised programs and the time to import. One process, one thread.
 
 from __future__ import annotations
 
-import os
+import one_thread  # noqa: F401  # isort: skip  first of all
 
-os.environ["XLA_FLAGS"] = (
-    "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1 "
-    + os.environ.get("XLA_FLAGS", "")
-)
-for _library in ("OPENBLAS", "OMP", "MKL"):
-    os.environ[f"{_library}_NUM_THREADS"] = "1"
+import argparse
+import dataclasses
+import pathlib
+import sys
+import tomllib
+import warnings
+from collections.abc import Callable
+from typing import Any
 
-import argparse  # noqa: E402
-import dataclasses  # noqa: E402
-import pathlib  # noqa: E402
-import sys  # noqa: E402
-import tomllib  # noqa: E402
-import warnings  # noqa: E402
-from collections.abc import Callable  # noqa: E402
-from typing import Any  # noqa: E402
-
-import jax  # noqa: E402
-import unit_calls as calls  # noqa: E402
-import unit_programs as programs  # noqa: E402
-import unit_report as report  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.progress import Progress  # noqa: E402
-from timing import interleave  # noqa: E402
-from unit_libraries import Library, installed  # noqa: E402
+import jax
+import unit_calls as calls
+import unit_programs as programs
+import unit_report as report
+from rich.console import Console
+from rich.progress import Progress
+from timing import interleave
+from unit_libraries import Library, installed
 
 HERE = pathlib.Path(__file__).parent
 SECTIONS = ("eager", "compiled", "trace", "facts")

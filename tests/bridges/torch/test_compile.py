@@ -11,11 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from torch import _dynamo as dynamo, nn
+from torch.nn import functional as F
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint
 
 import tanjax as tj
 from tanjax._errors import NoRuleError
 from tanjax.bridges import torch as tjt
+from tanjax.bridges.torch import _compile as compile_module
 from torch_modules import modules
 
 MODULES = modules()
@@ -140,6 +143,22 @@ def test_random_numbers_are_new_in_each_call_and_seeded():
     assert set(one.tolist()) == {0.0, 2.0}
     one.sum().backward()
     same(x.grad, one)
+
+
+def test_dropout_that_backward_computes_again():
+    block = lambda x: F.dropout(torch.sin(x), 0.5) * x
+    f = compiled(lambda x: checkpoint(block, x, use_reentrant=False))
+    x, masks = torch.rand(64).add_(0.5).requires_grad_(), []
+    for _ in range(2):
+        y = f(x)
+        before = torch.get_rng_state()
+        y.sum().backward()
+        assert torch.equal(before, torch.get_rng_state())  # as in torch: nothing is drawn anew
+        masks.append(y != 0)
+        same(x.grad, masks[-1] * 2 * (torch.cos(x) * x + torch.sin(x)))
+        x.grad = None
+    assert 10 < masks[0].sum() < 54
+    assert not torch.equal(*masks)
 
 
 def test_dtypes_are_exact_with_and_without_x64():
@@ -271,6 +290,17 @@ def test_nothing_is_kept_between_steps():
     more_arrays, more_tensors = steps(40)
     assert more_arrays == arrays
     assert more_tensors < tensors + 20  # torch's own come and go
+
+
+def test_backward_reads_parameters_as_they_lie(monkeypatch):
+    module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    usual, lies = compile_module._numpy, []
+    monkeypatch.setattr(
+        compile_module, "_numpy", lambda t: (lies.append(t.is_contiguous()), usual(t))[1]
+    )
+    compiled(module)(torch.ones(5, 3)).sum().backward()
+    assert len(lies) > 8
+    assert all(lies)  # a transpose that forward hands on would be copied in each step
 
 
 def test_structured_arrays_are_sent_to_export():

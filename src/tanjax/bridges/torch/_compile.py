@@ -28,12 +28,13 @@ import numpy as np
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._ops import OpOverload
 
 from tanjax._errors import NoRuleError, message
 
 from ._dtypes import DtypeError, exact_dtype, torch_dtype
-from ._fx import Interpreter, called, is_pure
+from ._fx import Interpreter, called, draws_again, is_pure
 from ._keys import random_key
 from ._registry import no_rule
 from ._results import Results
@@ -53,7 +54,13 @@ def backend(
     """
     if options:
         raise ValueError(message(f"tjt.backend takes no options, got: {sorted(options)}."))
-    return aot_autograd(fw_compiler=compiled, bw_compiler=compiled)(graph_module, example_inputs)
+    # What a pass backward can take from a view of an argument, it takes from the argument.
+    compiler = aot_autograd(
+        fw_compiler=compiled,
+        bw_compiler=compiled,
+        partition_fn=min_cut_rematerialization_partition,
+    )
+    return compiler(graph_module, example_inputs)
 
 
 def compiled(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
@@ -71,7 +78,7 @@ class _Compiled:
         self.arrays = [x for x in self._inputs if _is_tensor(x)]
         self.numbers = [x for x in self._inputs if not _is_tensor(x)]
         self.results = Results(module.graph)
-        self.random = any(_is_random(n.target) for n in nodes)
+        self.random = any(_is_random(n) for n in nodes)
         self._programs: dict[Any, _Program] = {}
 
     def __call__(self, *args: Any) -> Any:
@@ -127,8 +134,13 @@ def _is_tensor(node: torch.fx.Node) -> bool:
     return isinstance(node.meta["val"], torch.Tensor)
 
 
-def _is_random(target: Any) -> bool:
-    return isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+def _is_random(node: torch.fx.Node) -> bool:
+    target = called(node)
+    return (
+        isinstance(target, OpOverload)
+        and torch.Tag.nondeterministic_seeded in target.tags
+        and not draws_again(node)
+    )
 
 
 def _seed() -> Any:

@@ -33,6 +33,7 @@ from tanjax.arrays import is_structured, shape as shape_of
 
 from ._calls import call_of
 from ._dtypes import exact_dtype
+from ._keys import as_state, drawn_key, key_of, next_key
 from ._plain import copied, is_tensor
 from ._registry import dense_entry
 from ._structured import structured_call_of
@@ -45,6 +46,8 @@ aten = torch.ops.aten
 # Write their running statistics, which their schemas do not say.
 _WRITES = ("batch_norm", "instance_norm", "native_batch_norm", "_batch_norm_impl_index")
 _IN_ORDER = torch.ops.higher_order.with_effects
+_DRAWS = torch.ops.higher_order.run_and_save_rng_state  # in what a pass backward computes again
+_DRAWS_AGAIN = torch.ops.higher_order.run_with_rng_state
 _ARITHMETIC = ("_operator", "math", "builtins")  # of sizes, in graphs of nothing but ATen
 
 
@@ -66,8 +69,15 @@ def _attribute(node: torch.fx.Node) -> Any:
 
 
 def called(node: torch.fx.Node) -> Any:
-    """What a node calls, also where torch keeps calls in order by a token."""
-    return node.args[1] if node.target is _IN_ORDER else node.target
+    """What a node calls, also where torch keeps calls in order, or their random numbers."""
+    if node.target is _DRAWS:
+        return node.args[0]
+    return node.args[1] if node.target in (_IN_ORDER, _DRAWS_AGAIN) else node.target
+
+
+def draws_again(node: torch.fx.Node) -> bool:
+    """Whether a node draws the numbers that another has drawn."""
+    return bool(node.target is _DRAWS_AGAIN)
 
 
 def is_pure(target: Any) -> bool:
@@ -147,6 +157,13 @@ class Interpreter(torch.fx.Interpreter):
             token, target, *given = args
             out = self.call_function(target, tuple(given), kwargs)
             return (token, *out) if isinstance(out, (list, tuple)) else (token, out)
+        if target is _DRAWS:
+            key = next_key()
+            with drawn_key(key):
+                return as_state(key), self.call_function(args[0], args[1:], kwargs)
+        if target is _DRAWS_AGAIN:
+            with drawn_key(key_of(args[0])):
+                return self.call_function(args[1], args[2:], kwargs)
         if not isinstance(target, OpOverload):
             return target(*args, **kwargs)
         special = _SPECIAL.get(target)

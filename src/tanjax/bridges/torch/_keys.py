@@ -26,6 +26,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import torch
 
@@ -87,6 +88,20 @@ def next_key(generator: torch.Generator | None = None) -> Any:
     for word in _bits(generator):
         key = jax.random.fold_in(key, word)
     return key
+
+
+def as_state(key: Any) -> jax.Array:
+    """A key in the form that a state of torch's generator has, for a graph to hand on."""
+    words = jax.random.key_data(key).reshape(-1)
+    data = jax.lax.bitcast_convert_type(words, np.uint8).reshape(-1)
+    return jnp.zeros(torch.get_rng_state().shape, np.uint8).at[: data.size].set(data)
+
+
+def key_of(state: jax.Array) -> jax.Array:
+    """The key that `as_state` has put into a state."""
+    like = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
+    data = state[: 4 * like.size].reshape(*like.shape, 4)
+    return jax.random.wrap_key_data(jax.lax.bitcast_convert_type(data, like.dtype))
 
 
 def _bits(generator: torch.Generator | None) -> np.ndarray[Any, Any]:
