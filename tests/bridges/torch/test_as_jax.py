@@ -90,6 +90,9 @@ def test_what_training_writes_is_not_lost():
     theirs = copy.deepcopy(norm)
     theirs(X)
     same(params["running_var"], theirs.running_var)
+    held = {n: array(p) for n, p in norm.named_parameters()}
+    with pytest.raises(MutationError, match="'running_mean'"):
+        tjt.functional_call(norm, held, array(X))
     assert norm.num_batches_tracked == 0
     assert params["num_batches_tracked"] == 1
     norm.eval()
@@ -178,6 +181,15 @@ def test_writes_outside_of_the_state_raise():
         assert not module.held.any()
 
 
+@pytest.mark.filterwarnings("ignore:`isinstance:FutureWarning")  # torch's, of its own trees
+def test_an_exported_program_that_writes_into_its_argument_raises():
+    """Without operations in place: what would be written is one of its results."""
+    program = torch.export.export(Made(lambda self, x: x.add_(1)), (X,)).run_decompositions()
+    params, f = tjt.as_jax(program)
+    with pytest.raises(MutationError, match="writes into its argument"):
+        f(params, array(X))
+
+
 class Reversed(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -256,6 +268,22 @@ def test_what_is_cut_here_is_not_cut_elsewhere():
     assert not np.any(jax.grad(run)(array(X)))
     module.cut = False
     assert np.all(jax.grad(run)(array(X)))
+
+
+def test_functions_of_structured_arrays_are_kept_without_what_a_program_cuts():
+    """A function of torch is traced once for a structured array, here under `torch.no_grad()`."""
+
+    def summed(self):
+        with torch.set_grad_enabled(not self.cut):
+            return torch.cumsum(self.structured, 0).sum()
+
+    module = Made(summed, cut=True)
+    module.structured = nn.Parameter(tjt.from_jax(tj.Diagonal(jnp.ones(4, jnp.float32))))
+    params, f = tjt.as_jax(module)
+    with tj.densify("allow"):
+        assert not np.any(jax.grad(f)(params)["structured"].diag)
+        module.cut = False
+        same(jax.grad(f)(params)["structured"].diag, np.arange(4.0, 0.0, -1.0))
 
 
 def test_transformations_of_jax():
@@ -366,6 +394,10 @@ def test_an_exported_program_has_its_constants_and_its_files():
             f(params, array(X), array(X), 2.0, flip=False)
     params, f = tjt.as_jax(program.module())
     same(f(params, array(X), array(X), 3.0, flip=False), module(X, X, 3.0))
+    module = Made(lambda self, x: x * self.held + torch.tensor([5.0, 6.0, 7.0]), held=X[0])
+    params, f = tjt.as_jax(torch.export.export(module, (X,)))
+    assert params.keys() == {"layer.weight", "layer.bias"}
+    same(f(params, array(X)), module(X))
 
 
 def test_conditions_and_loops_of_an_exported_program():

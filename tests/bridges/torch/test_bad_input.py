@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tanjax as tj
 from tanjax.bridges import torch as tjt
@@ -176,6 +178,22 @@ def test_lifting_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         x + torch.ones(3)
+
+
+def test_the_mask_that_attention_makes_is_lifted_in_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Torch makes it of plain numbers where it computes by the formula, as with dropout."""
+    monkeypatch.setattr(_lift, "_SAID", [False])
+    q = tjt.from_torch(torch.linspace(-1, 1, 8).reshape(1, 1, 4, 2))
+    with sdpa_kernel(SDPBackend.MATH):
+        for length in (1, 4):
+            part = q[..., :length, :]
+            out = F.scaled_dot_product_attention(part, part, part, is_causal=True)
+            assert torch.equal(out[..., 0, :], q[..., 0, :])
+    assert not _lift._SAID[0]
+    with pytest.warns(tjt.LiftWarning, match=r"size \[2\]"):
+        q + torch.zeros(2)
 
 
 def test_backward_lifts_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:

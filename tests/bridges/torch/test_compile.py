@@ -258,6 +258,15 @@ def test_what_torch_checks_in_order():
     same(x.grad, wanted)
 
 
+def test_factors_of_a_matrix_that_lies_by_columns():
+    """What `det` keeps for its derivative depends on how torch has its matrix in memory."""
+    f = lambda x: torch.linalg.det(x.t() * 1.5) + torch.linalg.det(x)
+    x = torch.randn(3, 3, requires_grad=True)
+    out, wanted = compiled(f)(x), f(x)
+    same(out, wanted)
+    same(*torch.autograd.grad(out, x), *torch.autograd.grad(wanted, x))
+
+
 def test_a_backward_of_ones_own():
     class Doubled(torch.autograd.Function):
         @staticmethod

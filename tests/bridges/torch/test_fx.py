@@ -56,6 +56,11 @@ def test_a_write_into_an_argument_raises_by_its_place():
         tjt.Interpreter(make_fx(lambda d: d["a"].add_(1))({"a": X.clone()}))({"a": array(X)})
 
 
+def test_a_write_into_what_the_graph_holds_raises_by_its_name():
+    with pytest.raises(MutationError, match=r"the graph writes into '0\.running_mean'"):
+        tjt.Interpreter(torch.fx.symbolic_trace(nn.Sequential(nn.BatchNorm1d(3))))(array(X))
+
+
 def test_a_structured_argument_keeps_its_structure():
     run = tjt.Interpreter(
         make_fx(lambda d, x: torch.tanh(torch.mm(d, x)).sum())(torch.eye(3), X.t())

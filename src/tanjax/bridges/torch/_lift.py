@@ -1,8 +1,9 @@
 """A plain torch tensor among ours: it is lifted, and said to be.
 
 The rule, once: a plain tensor without axes is a number, one of integers or bools is an index or a
-mask: they join in silence. Any other is copied into an array of JAX, with a `LiftWarning` the first
-time; one that requires a gradient, or that would be written, is refused (`TensorError`).
+mask, and so is one of nothing but 0 and minus infinity, as torch makes it for attention: they join
+in silence. Any other is copied into an array of JAX, with a `LiftWarning` the first time; one that
+requires a gradient, or that would be written, is refused (`TensorError`).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def lifted(t: torch.Tensor) -> jax.Array:
     made = copied(t)
     numbers = t.is_floating_point() or t.is_complex()
     silent = _QUIET.get() or _differentiating() or t._is_zerotensor()
-    if t.ndim and numbers and not _SAID[0] and not silent:
+    if t.ndim and numbers and not (_SAID[0] or silent or _is_mask(t)):
         _SAID[0] = True
         warnings.warn(
             message(
@@ -72,6 +73,14 @@ def lifted(t: torch.Tensor) -> jax.Array:
             stacklevel=outside(),
         )
     return made
+
+
+def _is_mask(t: torch.Tensor) -> bool:
+    """Whether it is a mask to be added to scores: attention with `is_causal` makes one itself."""
+    if not t.is_floating_point():
+        return False
+    out = t.isneginf()
+    return bool((out | (t == 0)).all()) and (t.numel() == 1 or bool(out.any()))
 
 
 def _differentiating() -> bool:
