@@ -2,14 +2,20 @@
 
     python benchmarks/bench_torch.py [--quick] [--check] [--write PAGE]
 
-Contenders run in turn in one process, with one thread. Ratios are medians of ratios within rounds;
-times are the best of the rounds. Torchax takes part where it is installed, last: once it is
-imported, torch's compiler does not run any more.
+Contenders run in turn in one process; steps in a process of their own, with one thread. Ratios are
+medians of ratios within rounds; times are the best of the rounds. Torchax takes part where it is
+installed, last: once it is imported, torch's compiler does not run any more.
 """
 
 from __future__ import annotations
 
-import one_thread  # noqa: F401  # isort: skip  first of all
+import os
+
+# JAX hands a product to its threads. A single one falls asleep between eager operations, and to
+# wake it takes as long as the operation; so only compiled steps are confined to one.
+os.environ.setdefault("NPROC", str(os.cpu_count()))
+
+import one_thread  # noqa: F401  # isort: skip
 
 import argparse
 import copy
@@ -17,8 +23,11 @@ import dataclasses
 import functools
 import gc
 import pathlib
+import pickle
 import platform
+import subprocess
 import sys
+import tempfile
 import tomllib
 import warnings
 from collections.abc import Callable, Iterator
@@ -100,16 +109,15 @@ def main() -> int:
     """Measure, print, optionally write the page; 1 if `--check` finds a budget exceeded."""
     options = parse()
     budget = tomllib.loads((HERE / "budgets.toml").read_text())["torch"]
+    if options.rows:
+        options.rows.write_bytes(pickle.dumps(with_torchax([steps], options, budget)[0]))
+        return 0
+    (single, whole), said = with_torchax([operations, models], options, budget)
     groups = {
-        "Eager: an operation on 16×16 numbers": list(operations(options, budget)),
-        f"Eager: an MLP of {_sizes(peers.SMALL)}": list(models(options, budget)),
-        "Compiled: loss and gradients of an MLP": list(steps(options, budget)),
+        "Eager: an operation on 16×16 numbers": single,
+        f"Eager: an MLP of {_sizes(peers.SMALL)}": whole,
+        "Compiled: loss and gradients of an MLP": _with_one_thread(),
     }
-    torchax, said = peers.torchax()
-    if torchax:
-        for found, more in zip(groups.values(), torchax_rows(torchax, options), strict=True):
-            order = list(dict.fromkeys(row.name for row in found))
-            found[:] = sorted(found + more, key=lambda row: order.index(row.name))
     kept = conversions()
     console = Console(width=120)
     for title, found in groups.items():
@@ -132,11 +140,35 @@ def main() -> int:
     return int(options.check and bool(over))
 
 
+def with_torchax(
+    measured: list[Any], options: argparse.Namespace, budget: dict[str, float]
+) -> tuple[list[list[Row]], str]:
+    """The rows of some groups, torchax's among them, and what there is to say of it."""
+    groups = [list(rows(options, budget)) for rows in measured]
+    torchax, said = peers.torchax()
+    for rows, found in zip(measured, groups, strict=True):
+        order = list(dict.fromkeys(row.name for row in found))
+        found += TORCHAX[rows](torchax, options) if torchax else ()
+        found.sort(key=lambda row: order.index(row.name))
+    return groups, said
+
+
+def _with_one_thread() -> list[Row]:
+    """The rows of `steps`, from a process with one thread."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "rows"
+        command = [sys.executable, __file__, *sys.argv[1:], "--rows", str(path)]
+        subprocess.run(command, env={**os.environ, "NPROC": "1"}, check=True)
+        (rows,) = pickle.loads(path.read_bytes())
+    return list(rows)
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few rounds")
     parser.add_argument("--write", type=pathlib.Path, help="write a Markdown page")
     parser.add_argument("--check", action="store_true", help="exit with 1 if over budget")
+    parser.add_argument("--rows", type=pathlib.Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.rounds = 5 if options.quick else 25
     return options
@@ -186,15 +218,11 @@ def steps(options: argparse.Namespace, budget: dict[str, float]) -> Iterator[Row
             COMPILED: peers.backward(copy.deepcopy(model), x, by_us),
             "torch eager": peers.backward(model, x),
         }
-        times = interleave(calls | _inductor(model, x), _rounds(size, options), 20e-3)
+        times = interleave(calls | _inductor(model, x), options.rounds, 20e-3)
         most = budget["step_ratio"] if size is peers.LARGE else 0.0
         names = (*calls, "torch.compile, inductor")
         yield Row(_sizes(size), times, JIT, EXPORTED, 0, most, names[:2])
         yield Row(_sizes(size), times, JIT, COMPILED, 0, most, names[2:])
-
-
-def _rounds(size: Any, options: argparse.Namespace) -> int:
-    return options.rounds if size is peers.SMALL else max(5, options.rounds // 2)
 
 
 def _jax_step(model: torch.nn.Module, x: torch.Tensor, f: Any) -> Callable[[], Any]:
@@ -216,33 +244,43 @@ def _inductor(model: torch.nn.Module, x: torch.Tensor) -> Calls:
     return {"torch.compile, inductor": step}
 
 
-def torchax_rows(torchax: Any, options: argparse.Namespace) -> Iterator[list[Row]]:
-    """Torchax at the same tasks, each beside the base of its group."""
-    inside = lambda call: functools.partial(_inside, torchax, call)
-    plain, shown = torch.randn(16, 16), ("torchax",)
+def torchax_operations(torchax: Any, options: argparse.Namespace) -> Iterator[Row]:
+    """Torchax at single operations."""
+    plain = torch.randn(16, 16)
     with torchax.default_env():
         theirs = plain.to("jax")
-    array, rows = jnp.asarray(plain.numpy()), []
+    array = jnp.asarray(plain.numpy())
     for name, (f, g) in OPERATIONS.items():
         calls = {
             "JAX": functools.partial(g, array),
-            "torchax": inside(functools.partial(f, theirs)),
+            "torchax": functools.partial(_inside, torchax, functools.partial(f, theirs)),
         }
-        rows.append(Row(name, interleave(calls, options.rounds), "JAX", shown=shown))
-    yield rows
+        yield Row(name, interleave(calls, options.rounds), "JAX", shown=("torchax",))
+
+
+def torchax_models(torchax: Any, options: argparse.Namespace) -> Iterator[Row]:
+    """Torchax at a small model; its `backward` does not reach a layer."""
     model, x = peers.mlp(peers.SMALL[1]), peers.rows(peers.SMALL)
     with torchax.default_env():
         other, given = copy.deepcopy(model).to("jax"), x.to("jax")
-    calls = {PLAIN: lambda: model(x), "torchax": inside(lambda: other(given))}
-    yield [Row(FORWARD, interleave(calls, options.rounds), PLAIN, shown=shown)]
-    rows = []
+    calls = {
+        PLAIN: lambda: model(x),
+        "torchax": functools.partial(_inside, torchax, lambda: other(given)),
+    }
+    yield Row(FORWARD, interleave(calls, options.rounds), PLAIN, shown=("torchax",))
+
+
+def torchax_steps(torchax: Any, options: argparse.Namespace) -> Iterator[Row]:
+    """Torchax at compiled steps."""
     for size in (peers.SMALL, peers.LARGE):
         model, x = peers.mlp(size[1]), peers.rows(size)
-        step = peers.torchax_step(torchax, model, x)
-        calls = {JIT: _jax_step(model, x, peers.jax_mlp), "torchax, jax_jit": inside(step)}
-        times = interleave(calls, _rounds(size, options), 20e-3)
-        rows.append(Row(_sizes(size), times, JIT, shown=("torchax, jax_jit",)))
-    yield rows
+        step = functools.partial(_inside, torchax, peers.torchax_step(torchax, model, x))
+        calls = {JIT: _jax_step(model, x, peers.jax_mlp), "torchax, jax_jit": step}
+        times = interleave(calls, options.rounds, 20e-3)
+        yield Row(_sizes(size), times, JIT, shown=("torchax, jax_jit",))
+
+
+TORCHAX = {operations: torchax_operations, models: torchax_models, steps: torchax_steps}
 
 
 def _inside(torchax: Any, call: Callable[[], Any]) -> Any:
@@ -280,7 +318,7 @@ def page(groups: dict[str, list[Row]], said: str, kept: int, over: list[str]) ->
         "",
         "Written by `python benchmarks/bench_torch.py --write docs/pages/benchmarks_torch.md`.",
         f"tanjax {tj.__version__}, JAX {jax.__version__}, torch {torch.__version__}, Python "
-        f"{platform.python_version()}, one thread of a CPU. {said}",
+        f"{platform.python_version()}; steps with one thread of a CPU. {said}",
         "",
         METHOD,
         "",

@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._ops import OpOverload
 
 from tanjax._errors import NoRuleError, message
@@ -54,13 +53,7 @@ def backend(
     """
     if options:
         raise ValueError(message(f"tjt.backend takes no options, got: {sorted(options)}."))
-    # What a pass backward can take from a view of an argument, it takes from the argument.
-    compiler = aot_autograd(
-        fw_compiler=compiled,
-        bw_compiler=compiled,
-        partition_fn=min_cut_rematerialization_partition,
-    )
-    return compiler(graph_module, example_inputs)
+    return aot_autograd(fw_compiler=compiled, bw_compiler=compiled)(graph_module, example_inputs)
 
 
 def compiled(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
@@ -76,6 +69,7 @@ class _Compiled:
         self._inputs = [n for n in nodes if n.op == "placeholder"]
         self._is_array = [_is_tensor(x) for x in self._inputs]
         self.arrays = [x for x in self._inputs if _is_tensor(x)]
+        self.orders = [_order(x) for x in self.arrays]
         self.numbers = [x for x in self._inputs if not _is_tensor(x)]
         self.results = Results(module.graph)
         self.random = any(_is_random(n) for n in nodes)
@@ -91,7 +85,10 @@ class _Compiled:
         program = self._programs.get(numbers)
         if program is None:
             program = self._programs[numbers] = _Program(self, numbers)
-        arrays = [None if t is None else _numpy(t) for t in tensors]  # a token is None
+        arrays = [
+            None if t is None else _numpy(t) if order is None else _numpy(t).transpose(order)
+            for t, order in zip(tensors, self.orders, strict=True)  # a token is None
+        ]
         known = program(_seed() if self.random else None, arrays)
         known.update(zip(self._inputs, args, strict=True))
         return self.results.given(known)
@@ -117,7 +114,10 @@ class _Program:
 
     def _trace(self, seed: Any, arrays: list[Any]) -> list[Any]:
         owner = self._owner
-        given = dict(zip(owner.arrays, arrays, strict=True))
+        given = {
+            node: x if order is None else x.transpose(_back(order))
+            for node, x, order in zip(owner.arrays, arrays, owner.orders, strict=True)
+        }
         given |= zip(owner.numbers, self._numbers, strict=True)
         wanted = {*owner.results.computed, *owner.results.sizes}
         with contextlib.nullcontext() if seed is None else random_key(jax.random.key(seed)):
@@ -240,5 +240,8 @@ def _hint(n: Any) -> int:
 
 
 def _laid(t: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    back = sorted(range(len(order)), key=order.__getitem__)
-    return t.permute(order).contiguous().permute(back)
+    return t.permute(order).contiguous().permute(_back(order))
+
+
+def _back(order: tuple[int, ...]) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)

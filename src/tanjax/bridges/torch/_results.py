@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch._ops import OpOverload
-from torch.fx import Node
+from torch.fx.node import Node, map_arg
 
 
 class Result(NamedTuple):
@@ -39,29 +40,28 @@ class Results:
         results = [r for r in self._of if isinstance(r, Result)]
         self.computed = list(dict.fromkeys(r.base for r in results if r.base.op != "placeholder"))
         self.sizes = {n for r in results for v in r.views for n in v.all_input_nodes[1:]}
+        unlike = list(dict.fromkeys(results))
+        self._made = [(r.base, tuple(map(_taken, r.views))) for r in unlike]
+        self._where = [unlike.index(r) if isinstance(r, Result) else None for r in self._of]
 
     def given(self, known: dict[Node, Any]) -> list[Any]:
         """All results, from the values of arguments, computed nodes and sizes."""
-        made: dict[Result, Any] = {}
-        return [
-            r
-            if not isinstance(r, Result)
-            else self._made(r, known, made)
-            if r.views
-            else known[r.base]
-            for r in self._of
-        ]
+        made = []
+        for base, views in self._made:
+            found = known[base]
+            for view in views:
+                found = view(found, known)
+            made.append(found)
+        return [r if i is None else made[i] for r, i in zip(self._of, self._where, strict=True)]
 
-    def _made(self, result: Result, known: dict[Node, Any], made: dict[Result, Any]) -> Any:
-        found = made.get(result)
-        if found is None:
-            found = known[result.base]
-            for view in result.views:
-                rest = torch.fx.node.map_arg(view.args[1:], known.__getitem__)
-                kwargs = torch.fx.node.map_arg(view.kwargs, known.__getitem__)
-                found = view.target(found, *rest, **kwargs)
-            made[result] = found
-        return found
+
+def _taken(view: Node) -> Callable[[Any, dict[Node, Any]], Any]:
+    """How a view is taken of its base, given the sizes that are known."""
+    target: Any = view.target
+    rest, kwargs = view.args[1:], view.kwargs
+    if view.all_input_nodes[1:]:
+        return lambda x, known: target(x, *map_arg(rest, known.get), **map_arg(kwargs, known.get))
+    return lambda x, known: target(x, *rest, **kwargs)
 
 
 def _chain(node: Node) -> Result:
