@@ -1,6 +1,7 @@
 """Nothing is kept that nobody asked to keep: conversions, graphs, steps of training."""
 
 import gc
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +48,31 @@ def test_a_thousand_times(work):
     after = alive()
     assert after[0] <= arrays
     assert after[1] <= objects + 100
+
+
+def test_a_structured_leaf_goes_with_its_name():
+    """At once: its hook does not hold it, and no cycle waits for the collector."""
+    t = tjt.from_jax(tj.Diagonal(jnp.ones(4)), requires_grad=True)
+    torch.trace(t).backward()
+    gone = weakref.ref(t)
+    gc.disable()
+    try:
+        del t
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_what_backward_needed_goes_with_it():
+    """Also where a result of the forward pass is kept."""
+    count = lambda: sum(x.shape == (23,) for x in jax.live_arrays())
+    before = count()
+    t = tjt.from_jax(tj.Diagonal(jnp.ones(23)), requires_grad=True)
+    loss = torch.logdet(t)
+    loss.backward()
+    gc.collect()
+    assert count() == before + 2  # the parameter and its gradient
+    assert loss.requires_grad
 
 
 def test_steps_of_training():

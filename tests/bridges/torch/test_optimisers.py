@@ -95,6 +95,45 @@ def test_fused_steps(name):
     same(lambda net: KINDS[name](net.parameters(), fused=True))
 
 
+def in_both_worlds(run, *lists):
+    """What a function leaves in lists of tensors, in plain ones and in ours."""
+    found = []
+    for world in (torch.clone, tjt.from_torch):
+        given = [[world(t) for t in row] for row in lists]
+        run(*given)
+        found.append([t.numpy() for row in given for t in row])
+    for expected, got in zip(*found, strict=True):
+        np.testing.assert_allclose(got, expected, 1e-9)
+
+
+@pytest.mark.parametrize("infinite", [0.0, 1.0])
+def test_fused_steps_as_a_scaler_asks_for_them(infinite):
+    """Of scaled gradients, upwards, and none at all where a gradient was infinite."""
+    decay = {"lr": 0.1, "weight_decay": 0.1, "maximize": True}
+    adam = {**decay, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "amsgrad": False}
+    sgd = {**decay, "momentum": 0.9, "dampening": 0.5, "nesterov": False, "is_first_step": False}
+
+    def steps(p, g, m, v, buffers, count, scaler):
+        scaled = {"grad_scale": scaler[0], "found_inf": scaler[1]}
+        torch._fused_adam_(p, g, m, v, [], count, **adam, **scaled)
+        torch._fused_sgd_(p, g, buffers, **sgd, **scaled)
+
+    numbers = [[X[i], X[i + 5]] for i in range(5)]
+    numbers[3] = [t.square() for t in numbers[3]]
+    scaler = torch.tensor(8.0), torch.tensor(infinite)
+    in_both_worlds(steps, *numbers, [torch.tensor(3.0)] * 2, scaler)
+
+
+def test_factors_of_a_step_are_those_of_each_parameter():
+    """As in Adam, where one parameter has taken more steps than another."""
+
+    def steps(a, b, c):
+        torch._foreach_addcdiv_(a, b, c, [0.5, 2.0])
+        torch._foreach_addcmul_(a, b, c, [0.5, 2.0])
+
+    in_both_worlds(steps, X[:2], X[2:4], X[4:6])
+
+
 @pytest.mark.parametrize("search", [None, "strong_wolfe"])
 def test_lbfgs(search):
     same(lambda net: optim.LBFGS(net.parameters(), 0.5, 5, line_search_fn=search), steps=3)

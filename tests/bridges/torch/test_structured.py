@@ -402,11 +402,37 @@ def test_linear_layers():
     weight = {n: p.detach() for n, p in given.items()}
     got = torch.func.grad(apply)(weight)["0.weight"].payload
     agree(got, jax.grad(loss)(params)["0.weight"], 1e-8)
-    with tj.densify("allow"):  # torch looks at a view of what it swaps
-        assert type(net.float()[0].weight.payload) is tj.Kronecker
+    assert type(net.float()[0].weight.payload) is tj.Kronecker
     for wrong in (VECTOR, tj.Unitful(K, "m")):
         with pytest.raises((tj.ShapeError, tj.UnitError), match="StructuredLinear"):
             tjt.nn.StructuredLinear(wrong)
+
+
+def test_a_linear_layer_has_the_orientation_and_the_bias_of_torchs():
+    layer = tjt.nn.StructuredLinear(tj.Kronecker(normal(2, 2), normal(2, 2)), VECTOR)
+    theirs = jnp.asarray(layer.weight.payload.to_dense())
+    agree(layer(XS.t()).detach().payload, MATRIX.T @ theirs.T + VECTOR)
+    wide = tjt.nn.StructuredLinear(tj.Diagonal(jnp.ones(400)))
+    drawn = np.asarray(wide.bias.detach().payload)  # as `nn.Linear`: uniform up to 1 / 20
+    assert 0.045 < np.abs(drawn).max() <= 0.05
+    assert (drawn > 0).any()
+    assert (drawn < 0).any()
+
+
+@pytest.mark.parametrize("name", ["Kronecker", "LowRankUpdate"])
+def test_a_module_in_another_dtype_keeps_its_types(name):
+    """Under warnings as errors: nothing becomes dense. Torch views a parameter that it swaps."""
+    layer = tjt.nn.StructuredLinear(TYPES[name], bias=False)
+    weight = layer.weight
+    layer(X).sum().backward()
+    layer.float()
+    assert layer.weight is weight
+    for held, t in ((TYPES[name], weight.detach()), (TYPES[name], weight.grad)):
+        assert type(t.payload) is type(held)
+        assert {x.dtype for x in jax.tree.leaves(t.payload)} == {np.dtype(np.float32)}
+    agree(weight.detach().payload, TYPES[name], 1e-6)
+    with torch.no_grad(), pytest.raises(tj.AliasError):
+        weight.view_as(weight).zero_()
 
 
 def test_states_copies_and_files_keep_the_type():

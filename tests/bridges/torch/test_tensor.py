@@ -261,3 +261,23 @@ def test_backward_in_another_thread() -> None:
     for thread in threads:
         thread.join()
     np.testing.assert_allclose(x.grad, np.cos(X) + 2 * np.cos(2 * np.array(X)), 1e-5)
+
+
+def test_integers_become_the_default_dtype_of_the_moment() -> None:
+    """Compiled operations are kept, each for the default under which it was compiled."""
+    n, usual = tjt.from_jax(jnp.arange(3)), torch.get_default_dtype()
+    try:
+        for dtype in (torch.float32, torch.float64, torch.float32):
+            torch.set_default_dtype(dtype)
+            assert torch.sin(n).dtype == dtype
+    finally:
+        torch.set_default_dtype(usual)
+
+
+def test_equal_numbers_of_two_kinds_are_two_arguments() -> None:
+    """`2 == 2.0`, and a power of integers by one of them is of another dtype."""
+    n = tjt.from_jax(jnp.arange(3))
+    for exponent in (2, 2.0, 2):
+        power = n**exponent
+        assert power.is_floating_point() == isinstance(exponent, float)
+        assert power.tolist() == [0, 1, 4]

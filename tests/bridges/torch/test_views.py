@@ -283,6 +283,15 @@ def test_loops_do_not_compile_anew() -> None:
     assert x[3, 0].item() == 6.0
 
 
+def test_a_view_that_is_read_under_a_trace_keeps_nothing_of_it() -> None:
+    x = tjt.from_jax(jnp.asarray(X))
+    row = x[1]
+    x.add_(1)  # what the row was is out of date, and is first read again inside
+    inside = jax.jit(lambda: row.payload * 2)()
+    assert inside.tolist() == [8.0, 10.0, 12.0]
+    assert row.tolist() == [4.0, 5.0, 6.0]
+
+
 @contextlib.contextmanager
 def count_compilations() -> Iterator[list[str]]:
     """The names of what JAX compiles meanwhile."""

@@ -124,3 +124,10 @@ def test_made_arrays():
     agree(x.grad.payload, VECTOR)
     length = tjt.make(tj.quantity, x, "m")
     assert length.payload.unit == tj.unit("m")
+
+
+def test_equal_arguments_of_two_kinds_are_two():
+    """`1 == True`, and a function may tell them apart."""
+    f = tjt.wrap(lambda x, n: x * 2 if n is True else x * 3)
+    x = tjt.from_jax(jnp.ones(2))
+    assert [f(x, n)[0].item() for n in (True, 1, True)] == [2, 3, 2]

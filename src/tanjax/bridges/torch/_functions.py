@@ -40,6 +40,7 @@ from ._registry import STRUCTURED, remembered
 from ._static import Arguments, cut
 from ._structural import Structural
 from ._tensor import QuantityTensor, StructuredTensor, Tensor, serve_functions, tensor
+from ._views import Root
 
 _T = torch.Tensor
 _DIRECT: dict[Any, Callable[..., Any]] = {}
@@ -145,6 +146,8 @@ def torch_function(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return _value(func, name, args)
     elif _writes(name, kwargs):
         return _written(func, name, args, kwargs)
+    elif name == "view_as" and args[0] is args[1]:
+        return _itself(args[0])
     return _traced(func, name, args, kwargs)
 
 
@@ -316,6 +319,14 @@ def _dense_call(name: str, policy: str) -> Call:
         return (unitful(value, x.label) if type(x) is Unitful else value,)
 
     return Call(run)
+
+
+def _itself(t: Any) -> Any:
+    """A view of the whole, by which torch finds the node of a parameter: `module.float()`."""
+    out = _call_direct(operations.clone, (t,), {})
+    if isinstance(out, Tensor):
+        out._place = Root(out._place.read(), fixed="a view of a structured array.")
+    return out
 
 
 def _value(func: Any, name: str, args: Any) -> Any:
