@@ -435,6 +435,52 @@ def test_a_module_in_another_dtype_keeps_its_types(name):
         weight.view_as(weight).zero_()
 
 
+def plain_of(t):
+    with tj.densify("allow"):
+        return tjt.to_torch(t).clone()
+
+
+VIEWS = {
+    "t": lambda k: k.t(),
+    "T": lambda k: k.T,
+    "transpose": lambda k: k.transpose(0, 1),
+    "detached": lambda k: k.detach().t(),
+    "diagonal": lambda k: k.diagonal(),
+    "a part of a part": lambda k: k.diagonal()[1:],
+    "row": lambda k: k[0],
+    "reshape": lambda k: k.reshape(-1),
+    "unbind": lambda k: k.unbind()[1],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_views_follow_their_base_and_cannot_be_written(view):
+    k = tjt.from_jax(tj.Kronecker(normal(2, 2), normal(2, 2)))
+    dense = plain_of(k)
+    with tj.densify("allow"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mine, theirs = view(k), view(dense)
+        for _ in range(2):
+            agree(plain_of(mine).numpy(), theirs.numpy())
+            k.mul_(2.0)
+            dense.mul_(2.0)
+        with pytest.raises(tj.AliasError, match="clone first"):
+            mine.mul_(3.0)
+        mine.clone().mul_(3.0)
+        agree(plain_of(k).numpy(), dense.numpy())
+
+
+def test_casts_to_the_same_dtype_give_the_tensor_itself():
+    k = tjt.from_jax(K)
+    assert k.to(k.dtype) is k
+    assert k.to(k) is k
+    assert k.cpu() is k
+    assert k.to(k.dtype, copy=True) is not k
+    k.to(k.dtype, False, True).mul_(2)
+    agree(k.payload, K)
+    assert k.to(torch.float32).dtype == torch.float32
+
+
 def test_states_copies_and_files_keep_the_type():
     layer = tjt.nn.StructuredLinear(K, bias=False)
     state = layer.state_dict()
@@ -489,6 +535,7 @@ def test_entries_for_types_come_first():
     agree(half.grad.payload, jax.grad(lambda h: jnp.sum((h.data @ MATRIX / 2) ** 2))(half.payload))
     with tj.densify("allow"):
         torch.mv(half, X)
+        agree((np.ones((N, N)) + half.detach()).payload, 1 + half.payload.data / 2)
     assert {"exact", "class"} == set(calls)
     with pytest.raises(Exception, match="already"):
         tjt.implements(aten.mm, Halved, tj.Dense)(exact)

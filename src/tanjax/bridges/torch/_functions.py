@@ -31,6 +31,7 @@ from tanjax.arrays import Dense, Unitful, densified, densify_mode, is_structured
 from . import _operations as operations
 from ._cotangents import number_of
 from ._decompositions import factories
+from ._images import linked
 from ._keys import random_key
 from ._leaves import assembled, project_at_leaf
 from ._lift import payload_of, quietly
@@ -40,7 +41,6 @@ from ._registry import STRUCTURED, remembered
 from ._static import Arguments, cut
 from ._structural import Structural
 from ._tensor import QuantityTensor, StructuredTensor, Tensor, serve_functions, tensor
-from ._views import Root
 
 _T = torch.Tensor
 _DIRECT: dict[Any, Callable[..., Any]] = {}
@@ -129,9 +129,20 @@ def torch_function(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Answer a call of one of torch's functions with a structured tensor among its arguments."""
     if torch._C._are_functorch_transforms_active():
         args, kwargs = jax.tree.map(assembled, (args, kwargs))
+        return _answer(func, args, kwargs)
+    out = _answer(func, args, kwargs)
+    if _has_steps(args):
+        return out
+    again = lambda payload: _answer(func, (tensor(payload), *args[1:]), kwargs)
+    return linked(func, args, kwargs, out, again)
+
+
+def _answer(func: Any, args: Any, kwargs: Any) -> Any:
     direct = _DIRECT.get(func)
-    if direct is not None and not kwargs.keys() & _UNUSUAL and not _needs_torch(args):
-        return _call_direct(direct, args, kwargs)
+    if direct is not None:
+        if not kwargs.keys() & _UNUSUAL and not _needs_torch(args):
+            return _call_direct(direct, args, kwargs)
+        args = tuple([as_tensor(a) if _is_array(a) else a for a in args])
     name = getattr(func, "__name__", "")
     if name in ("__get__", "__set__", "__delete__"):
         if func not in _COMPUTED:
@@ -146,8 +157,8 @@ def torch_function(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return _value(func, name, args)
     elif _writes(name, kwargs):
         return _written(func, name, args, kwargs)
-    elif name == "view_as" and args[0] is args[1]:
-        return _itself(args[0])
+    elif name == "view_as" and args[0] is args[1]:  # by which torch finds a parameter's node
+        return _call_direct(operations.clone, args[:1], {})
     return _traced(func, name, args, kwargs)
 
 
@@ -206,8 +217,11 @@ def _tensors(args: Any) -> Iterator[torch.Tensor]:
 
 
 def _is_operand(x: Any) -> bool:
-    operands = (torch.Tensor, float, complex, jax.Array, np.ndarray, np.generic)
-    return isinstance(x, operands) or type(x) is int or is_structured(x)
+    return isinstance(x, (torch.Tensor, float, complex)) or type(x) is int or _is_array(x)
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (jax.Array, np.ndarray, np.generic)) or is_structured(x)
 
 
 def _is_tensor(x: Any) -> bool:
@@ -319,14 +333,6 @@ def _dense_call(name: str, policy: str) -> Call:
         return (unitful(value, x.label) if type(x) is Unitful else value,)
 
     return Call(run)
-
-
-def _itself(t: Any) -> Any:
-    """A view of the whole, by which torch finds the node of a parameter: `module.float()`."""
-    out = _call_direct(operations.clone, (t,), {})
-    if isinstance(out, Tensor):
-        out._place = Root(out._place.read(), fixed="a view of a structured array.")
-    return out
 
 
 def _value(func: Any, name: str, args: Any) -> Any:

@@ -24,6 +24,7 @@ from tanjax._errors import AliasError, message
 from ._calls import call_of
 from ._dtypes import exact_dtype, jax_dtype
 from ._functional import functional_of
+from ._images import image
 from ._lift import named_payloads, payload_of
 from ._registry import no_rule
 from ._static import frozen
@@ -59,7 +60,7 @@ def viewing(op: OpOverload) -> Callable[..., Any]:
     def run(structured: bool, args: Any, kwargs: Any) -> Any:
         base, *rest = args
         if structured or not isinstance(base, Tensor):
-            return _read_only(op, payload_of(base), rest, kwargs, structured)
+            return _read_only(op, base, rest, kwargs, structured)
         given = dict(zip(names, rest, strict=False)) | kwargs
         if packet is aten.as_strided:
             return _as_strided(base, **given)
@@ -281,9 +282,13 @@ def _dense(like: Geometry) -> Geometry:
 def _read_only(op: OpOverload, base: Any, rest: Any, kwargs: Any, structured: bool) -> Any:
     """A view of a structured array is another array: it cannot be written through."""
     call = structured_call_of(op) if structured else call_of(op)
-    parts = call(base, *rest, **named_payloads(kwargs))
+    given = named_payloads(kwargs)
+    parts = call(payload_of(base), *rest, **given)
     several = isinstance(parts, (list, tuple))
     made = [tensor(p) for p in (parts if several else [parts])]
-    for t in made:
-        t._place = Root(t._place.read(), fixed=f"{op} of an array without a memory to share.")
+    if not isinstance(base, Tensor):  # of a plain tensor: no part of its memory either
+        base = tensor(payload_of(base))
+    for i, t in enumerate(made):
+        take = lambda x, i=i: call(x, *rest, **given)[i] if several else call(x, *rest, **given)
+        t._place = image(base._place, take, t._place.read(), str(op))
     return made if several else made[0]

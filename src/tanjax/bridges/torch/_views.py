@@ -36,10 +36,10 @@ _WRITING = threading.RLock()  # two threads may write two parts of one memory
 class Root:
     """A memory: the payload of a tensor and of all its views."""
 
-    __slots__ = ("_made", "_value", "fixed", "version")
+    __slots__ = ("_made", "_value", "version")
 
-    def __init__(self, value: Any, fixed: str = "") -> None:
-        self._value, self.version, self.fixed = value, 0, fixed
+    def __init__(self, value: Any) -> None:
+        self._value, self.version = value, 0
         self._made = get_opaque_trace_state()
 
     depth = 0  # of the chain of views
@@ -54,10 +54,10 @@ class Root:
         return self
 
     def __reduce__(self) -> Any:
-        return memory_of, (saved(self._value), self.fixed)
+        return memory_of, (saved(self._value),)
 
     def __deepcopy__(self, memo: Any) -> Root:
-        return Root(self._value, self.fixed)  # arrays never change: no numbers are copied
+        return Root(self._value)  # arrays never change: no numbers are copied
 
     def is_here(self) -> bool:
         """Whether the memory was made in the trace that runs now."""
@@ -67,8 +67,6 @@ class Root:
         return self._value
 
     def write(self, value: Any) -> None:
-        if self.fixed:
-            raise AliasError(message(f"cannot write in place: {self.fixed}", hint="clone first."))
         if not self.is_here():
             raise TensorError(
                 message(
@@ -81,9 +79,9 @@ class Root:
         self.version += 1
 
 
-def memory_of(numbers: Any, fixed: str) -> Root:
+def memory_of(numbers: Any) -> Root:
     """A memory from what pickle keeps of one."""
-    return Root(loaded(numbers), fixed)
+    return Root(loaded(numbers))
 
 
 class View:

@@ -1,0 +1,89 @@
+"""Views of structured arrays: arrays of their own, which follow their base and are never written.
+
+`k.t()` of a `Diagonal`, or `k.diagonal()`, has no memory in common with `k`: what is stored is not
+the matrix. In torch it is a view, so it is computed anew once `k` has changed, as a view shows what
+its base holds; and a write, which could not reach `k`, is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from tanjax._errors import AliasError, message
+
+from ._tensor import StructuredTensor, Tensor
+from ._views import Place, View
+
+_SHAPES = {"broadcast_to", "contiguous", "expand", "expand_as", "flatten", "ravel", "reshape"}
+_SHAPES |= {"reshape_as", "squeeze", "unflatten", "unsqueeze", "view", "view_as"}
+_AXES = {"T", "H", "mT", "mH", "adjoint", "matrix_H", "moveaxis", "movedim", "permute", "swapaxes"}
+_AXES |= {"swapdims", "t", "transpose"}
+_CUTS = {"chunk", "diagonal", "dsplit", "hsplit", "narrow", "select", "split", "split_with_sizes"}
+_CUTS |= {"tensor_split", "unbind", "unfold", "vsplit"}
+_VIEWS = _SHAPES | _AXES | _CUTS | {"as_strided", "imag", "real"}
+_CASTS = {"bfloat16", "cpu", "double", "float", "half", "to", "type", "type_as"}
+_PARTS = (int, slice, type(None), type(...))
+
+
+def image(base: Place, get: Callable[[Any], Any], value: Any, name: str) -> View:
+    """The place of a view of what another place holds, of which it shares no memory.
+
+    **Raises:** `AliasError` where it is written.
+    """
+    return View(base, get, functools.partial(_refuse, name), value=value)
+
+
+def linked(
+    func: Any, args: Sequence[Any], kwargs: Any, out: Any, again: Callable[[Any], Any]
+) -> Any:
+    """The result of a function, as an image of its first argument where torch takes a view.
+
+    **Arguments:** `again`: the function of the first argument alone.
+    """
+    base, name = args[0] if args else None, _name(func)
+    if not isinstance(base, StructuredTensor):
+        return out
+    if name in _CASTS and out.dtype is base.dtype and not _is_copy(args, kwargs):
+        return base  # as in torch
+    if name not in _VIEWS and not (name == "__getitem__" and _is_part(args[1])):
+        return out
+    several = isinstance(out, (list, tuple))
+    for i, t in enumerate(out if several else [out]):
+        if isinstance(t, Tensor) and t is not base:
+            get = functools.partial(_part, again, i if several else None)
+            t._place = image(base._place, get, t._place.read(), name)
+    return out
+
+
+def _name(func: Any) -> str:
+    name = getattr(func, "__name__", "")
+    return getattr(func.__self__, "__name__", "") if name == "__get__" else name
+
+
+def _is_copy(args: Sequence[Any], kwargs: Any) -> bool:
+    flags = [a for a in args[1:] if isinstance(a, bool)]  # non_blocking, copy
+    return bool(kwargs.get("copy")) or flags[1:] == [True]
+
+
+def _is_part(index: Any) -> bool:
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(isinstance(p, _PARTS) and not isinstance(p, bool) for p in parts)
+
+
+def _part(again: Callable[[Any], Any], i: int | None, payload: Any) -> Any:
+    with torch.no_grad():
+        out = again(payload)
+    return (out if i is None else out[i])._place.read()
+
+
+def _refuse(name: str, base: Any, part: Any) -> NoReturn:
+    raise AliasError(
+        message(
+            f"cannot write in place: {name} of an array without a memory to share.",
+            hint="clone first; or write into the array itself.",
+        )
+    )
