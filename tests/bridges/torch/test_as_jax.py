@@ -400,6 +400,7 @@ def test_an_exported_program_has_its_constants_and_its_files():
     same(f(params, array(X)), module(X))
 
 
+@pytest.mark.filterwarnings("default:Guards may run slower")  # torch's, with Python 3.13.0
 def test_conditions_and_loops_of_an_exported_program():
     from torch._higher_order_ops.while_loop import while_loop
 

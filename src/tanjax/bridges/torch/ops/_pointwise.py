@@ -56,7 +56,7 @@ ANALYTIC: dict[str, Unary] = {
     "rsqrt": jax.lax.rsqrt,
     "sigmoid": jax.nn.sigmoid,
     "sin": jnp.sin,
-    "sinc": jnp.sinc,
+    "sinc": lambda x: jnp.sinc(jnp.where(jnp.isinf(x), jnp.nan, x)),  # JAX 0.12: 0 at infinity
     "sinh": jnp.sinh,
     "sqrt": jnp.sqrt,
     "tan": jnp.tan,
