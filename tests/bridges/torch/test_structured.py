@@ -337,6 +337,32 @@ def test_optimisers_step_in_stored_coordinates(name):
     step.load_state_dict(copy.deepcopy(step.state_dict()))
 
 
+def test_an_optimiser_that_flattens_is_refused_and_takes_fields():
+    """LBFGS; on the fields of the array it takes the steps of plain torch."""
+
+    def stepped(parameters, product):
+        optimiser = torch.optim.LBFGS(parameters, max_iter=3, line_search_fn="strong_wolfe")
+
+        def closure():
+            optimiser.zero_grad()
+            loss = (product() - 1).pow(2).mean()
+            loss.backward()
+            return loss
+
+        optimiser.step(closure)
+
+    p = torch.nn.Parameter(tjt.from_jax(K))
+    with pytest.raises(tj.CotangentError, match=r"by its fields.*tjt\.make"):
+        stepped([p], lambda: p @ X)
+    fields = [torch.nn.Parameter(tjt.from_jax(x)) for x in (K.factors)]
+    theirs = [torch.nn.Parameter(tjt.to_torch(x.detach()).clone()) for x in fields]
+    x = tjt.to_torch(X)
+    stepped(fields, lambda: tjt.make(tj.Kronecker, *fields) @ X)
+    stepped(theirs, lambda: torch.kron(*theirs) @ x)
+    for mine, plain in zip(fields, theirs, strict=True):
+        agree(mine.detach().payload, plain.detach().numpy(), 1e-6)
+
+
 def test_gradients_are_coordinates():
     p = torch.nn.Parameter(tjt.from_jax(K))
     torch.logdet(p).backward()

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 
 from .._promotion import category, is_number, jax_dtype, promoted, result_dtype
@@ -102,7 +103,7 @@ def _checked(name: str, function: Binary) -> Callable[[Any, Any], jax.Array]:
         if kind not in (1, 2):
             raise no_meaning(name, KINDS[kind])
         whole = all(number_kind(x) < 2 for x in (self, other))
-        if whole and not isinstance(other, jax.core.Tracer) and not jnp.all(other != 0):
+        if whole and not isinstance(other, jax.core.Tracer) and not np.all(np.asarray(other)):
             raise RuntimeError("ZeroDivisionError: division of integers by 0.")
         return inner(self, other)
 

@@ -79,10 +79,12 @@ def embedding_bag(
     in_bounds(offsets, indices.shape[0] + 1, error=RuntimeError)
     offsets = offsets.astype(indices.dtype)
     padding = padding_idx + weight.shape[0] if padding_idx < -1 else padding_idx
-    out: tuple[Array, Array, Array, Array] = _bagged(
+    out, bag, sizes, chosen = _bagged(
         weight, indices, offsets, mode, per_sample_weights, include_last_offset, padding
     )
-    return out
+    if mode == _SUM and padding < 0 and weight.dtype in (jnp.float32, jnp.float16):
+        bag = bag[:0]  # as torch: the derivative finds it from the offsets
+    return out, bag, sizes, chosen
 
 
 @implements(aten._embedding_bag_backward, aten._embedding_bag_dense_backward.default)

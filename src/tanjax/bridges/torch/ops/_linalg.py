@@ -234,7 +234,7 @@ def linalg_lstsq(
     x = jnp.matmul(adjoint(vh), scaled)
     rank = jnp.sum(kept, -1)
     residuals = none_of(real_dtype(a.dtype))
-    if m > n and driver not in (None, "gelsy") and bool(jnp.all(rank == n)):
+    if m > n and (driver == "gels" or (driver and driver != "gelsy" and jnp.all(rank == n))):
         residuals = jnp.sum(jnp.abs(jnp.matmul(a, x) - right) ** 2, -2)
     return (
         x[..., 0] if vector else x,

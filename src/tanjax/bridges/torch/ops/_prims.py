@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from torch._inductor import inductor_prims
 
 from .._promotion import category, jax_dtype
 from .._registry import implements
@@ -201,3 +202,9 @@ def fft_c2r(self: jax.Array, *, dim: Sequence[int], last_dim_size: int) -> jax.A
 def svd(A: jax.Array, *, full_matrices: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
     u, s, vh = jnp.linalg.svd(A, full_matrices=full_matrices)
     return u, s, vh
+
+
+@implements(inductor_prims.fma)
+def fma(a: jax.Array, b: Any, c: jax.Array) -> jax.Array:
+    """`a b + c`, in compiled steps of torch's optimisers."""
+    return a * b + c
