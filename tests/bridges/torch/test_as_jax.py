@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from torch import nn
+from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 import tanjax as tj
@@ -398,6 +399,55 @@ def test_an_exported_program_has_its_constants_and_its_files():
     params, f = tjt.as_jax(torch.export.export(module, (X,)))
     assert params.keys() == {"layer.weight", "layer.bias"}
     same(f(params, array(X)), module(X))
+
+
+CONSTANTS = {
+    "a mask": lambda y: y[torch.tensor([True, False, True, True])],
+    "repeats": lambda y: y.repeat_interleave(torch.tensor([2, 0, 1, 2]), dim=0),
+    "counts": lambda y: y * torch.bincount(torch.tensor([0, 1, 1]), minlength=3),
+    "different": lambda y: y * torch.unique(torch.tensor([1, 1, 2])).sum(),
+    "quotients": lambda y: y * (torch.arange(3) // 2 + torch.arange(3) % 2),
+    "corner": lambda y: (
+        y[tuple(torch.tril_indices(3, 3))] + y[tuple(torch.triu_indices(3, 3, -1))][:6]
+    ),
+    "places": lambda y: y * torch.bucketize(y, torch.tensor([0.0, 0.5])),
+    "sequences": lambda y: F.ctc_loss(
+        F.log_softmax(y, -1)[:, None],
+        torch.tensor([[1, 2]]),
+        torch.tensor([4]),
+        torch.tensor([2]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_have_values_under_a_trace(name):
+    """What decides shapes, and what is checked, is known where it is no argument."""
+
+    class Module(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return CONSTANTS[name](self.layer(x))
+
+    module = Module()
+    expected = module(X)
+    expected.sum().backward()
+    params, f = tjt.as_jax(module)
+    same(jax.jit(f)(params, array(X)), expected)
+    got = jax.jit(jax.grad(lambda p: f(p, array(X)).sum()))(params)
+    same(got["layer.weight"], module.layer.weight.grad)
+
+
+def test_dtypes_that_a_graph_asserts_are_those_of_jax():
+    class Module(nn.Module):
+        def forward(self, x):  # with an operation in place, so that it runs on tensors
+            return torch.bucketize(x, torch.tensor([0.0, 0.5])).float()
+
+    params, f = tjt.as_jax(torch.export.export(Module(), (X,)))
+    same(jax.jit(f)(params, array(X)), Module()(X))
 
 
 @pytest.mark.filterwarnings("default:Guards may run slower")  # torch's, with Python 3.13.0

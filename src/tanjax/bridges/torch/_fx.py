@@ -32,14 +32,13 @@ from tanjax._errors import MutationError, ShapeError, message
 from tanjax.arrays import is_structured, shape as shape_of
 
 from ._calls import call_of
-from ._dtypes import exact_dtype
 from ._keys import as_state, drawn_key, key_of, next_key
 from ._plain import copied, is_tensor
 from ._registry import dense_entry
 from ._structured import structured_call_of
 from ._tensor import Tensor
 from ._tracing import as_arrays, as_tensors, purely, without_gradient
-from .ops._asserts import holds
+from .ops._asserts import has_metadata, holds
 
 aten = torch.ops.aten
 
@@ -262,17 +261,6 @@ def _strides(x: Any, dim: int | None = None) -> Any:
     return tuple(strides) if dim is None else strides[dim]
 
 
-def _has_metadata(
-    x: Any, size: Any = None, stride: Any = None, dtype: Any = None, **rest: Any
-) -> None:
-    if size is not None and tuple(size) != _size(x):
-        raise RuntimeError(
-            f"Tensor sizes mismatch: the graph has {list(size)}, got {list(_size(x))}."
-        )
-    if dtype is not None and np.dtype(x.dtype) != jax.dtypes.canonicalize_dtype(exact_dtype(dtype)):
-        raise RuntimeError(f"Tensor dtype mismatch: the graph has {dtype}, got {x.dtype}.")
-
-
 def _in_range(size: Any, min: Any = None, max: Any = None) -> None:
     if (min is not None and size < min) or (max is not None and size > max):
         raise RuntimeError(f"Invalid value range for {size} between [{min}, {max}].")
@@ -309,7 +297,7 @@ _SPECIAL: dict[OpOverload, Callable[..., Any]] = {
     aten.sym_numel.default: lambda x: int(np.prod(_size(x))),
     aten.sym_storage_offset.default: lambda x: 0,
     aten._assert_scalar.default: holds,
-    aten._assert_tensor_metadata.default: _has_metadata,
+    aten._assert_tensor_metadata.default: has_metadata,
     aten.sym_constrain_range.default: _in_range,
     aten.sym_constrain_range_for_size.default: _in_range,
 }

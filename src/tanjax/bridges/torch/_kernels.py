@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 
 from tanjax._errors import NoRuleError, message
 
-from ._keys import drawn_key, next_key
+from ._keys import drawn_key, next_key, under_trace
 from ._registry import Entry
 from ._static import frozen, thawed
 
@@ -84,7 +84,7 @@ class Kernel:
 
     def _eagerly(self, args: Any, kwargs: Any) -> Any:
         try:
-            with _as_torch(self.op):
+            with _as_torch(self.op), _values(args, kwargs):
                 return settled(self.entry.function(*args, **kwargs))
         except jax.errors.ConcretizationTypeError as error:
             raise NoRuleError(
@@ -106,6 +106,15 @@ def _sorted(a: Any, kind: str, dynamic: list[Any]) -> Any:
         return frozen(a)
     dynamic.append(a)
     return _HOLE
+
+
+def _values(args: Any, kwargs: Any) -> contextlib.AbstractContextManager[Any]:
+    """Where an entry has the values of its arguments, if these are constants under a trace."""
+    if under_trace():
+        leaves = jax.tree.leaves((args, kwargs))
+        if not any(isinstance(x, jax.core.Tracer) for x in leaves):
+            return jax.ensure_compile_time_eval()
+    return contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -39,7 +39,7 @@ def copied(t: torch.Tensor) -> jax.Array:
         return jnp.zeros(t.shape, wanted)
     values = _numbers(unwrapped(t))
     if values.dtype.isbuiltin != 1:  # bfloat16, float8: NumPy has them from `ml_dtypes`
-        return jnp.asarray(np.array(values))
+        return _constant(np.array(values))
     if wanted != values.dtype and values.size:
         limits = np.iinfo(wanted)
         if values.max() > limits.max or values.min() < limits.min:
@@ -51,7 +51,13 @@ def copied(t: torch.Tensor) -> jax.Array:
                 )
             )
     # NumPy's copy is made now; JAX's own reads the memory later, when torch may have written it.
-    return jnp.asarray(np.array(values, wanted))
+    return _constant(np.array(values, wanted))
+
+
+def _constant(values: Any) -> jax.Array:
+    """An array with numbers, also while JAX traces: what decides by them can ask for them."""
+    with jax.ensure_compile_time_eval():
+        return jnp.asarray(values)
 
 
 def _numbers(t: torch.Tensor) -> np.ndarray[Any, Any]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpy as np
 import torch
 
+from tanjax.arrays import shape as shape_of
+
+from .._dtypes import exact_dtype
 from .._registry import implements
 from ._support import Array
 
@@ -33,3 +37,15 @@ def _assert_async_msg(self: Array, assert_msg: str) -> None:
 def _functional_assert_async(self: Array, assert_msg: str, dep_token: Array) -> Array:
     holds(self, assert_msg)
     return dep_token
+
+
+@implements(aten._assert_tensor_metadata.default, eager=True)
+def has_metadata(
+    a: Any, size: Any = None, stride: Any = None, dtype: Any = None, **rest: Any
+) -> None:
+    """Of a graph: the dtype is what JAX has for the one that torch had when it made the graph."""
+    shape = tuple(shape_of(a))
+    if size is not None and tuple(size) != shape:
+        raise RuntimeError(f"Tensor sizes mismatch: the graph has {list(size)}, got {list(shape)}.")
+    if dtype is not None and np.dtype(a.dtype) != jax.dtypes.canonicalize_dtype(exact_dtype(dtype)):
+        raise RuntimeError(f"Tensor dtype mismatch: the graph has {dtype}, got {a.dtype}.")

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 
 from .._dtypes import default_float
@@ -141,6 +142,20 @@ def arange_to(end: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
 @implements(aten.arange.start, static=("start", "end"))
 def arange_from(start: Any, end: Any, *, dtype: Dtype = None, **_: Any) -> jax.Array:
     return arange(start, end, dtype=dtype)
+
+
+@implements(aten.tril_indices)
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: Dtype = None, **_: Any
+) -> jax.Array:
+    return jnp.asarray(np.tril_indices(row, offset, col), _of(dtype, _natural(0)))
+
+
+@implements(aten.triu_indices)
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: Dtype = None, **_: Any
+) -> jax.Array:
+    return jnp.asarray(np.triu_indices(row, offset, col), _of(dtype, _natural(0)))
 
 
 @implements(prims.iota)
