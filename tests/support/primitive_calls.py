@@ -148,6 +148,10 @@ CALLS = {
     "convolution": (lambda i, f: lax.conv(i, f, (1, 1), "SAME"), IMAGE, FILTER),
     "ragged": (lambda m: lax.ragged_dot(m, jnp.stack([m, m]), jnp.array([1, 2], jnp.int32)), M),
     "own products": (lambda m: _compat.symmetric_outer(m[:, :1], m[:, 1:2]), M),
+    "own products in batches": (
+        lambda m: _compat.symmetric_outer(m[None, :, :1], m[None, :, 1:2]),
+        M,
+    ),
     "comparisons": (
         lambda x, y: (
             x < y,

@@ -293,6 +293,7 @@ CASES = {
         lambda: [lax.linalg.householder_product(RHS * 0.1, jnp.array([0.7, 1.2]))],
         lambda: [lax.linalg.lu_pivots_to_permutation(jnp.array([2, 1, 2], "i4"), 4)],
         lambda: [_compat.symmetric_outer(RHS, RHS + 1)],
+        lambda: [_compat.symmetric_outer(BATCH[..., :1], BATCH[..., 1:2] + 1)],
         lambda: [
             jnp.fft.fft(X),
             jnp.fft.ifft(Z),

@@ -611,6 +611,12 @@ CASES = {
         X,
     ),
     "symmetric outer": (_compat.symmetric_outer, lambda x, y: x @ y.T + y @ x.T, P, Q),
+    "batched symmetric outer": (
+        lambda x, y: _compat.symmetric_outer(x[None], y[None])[0],
+        lambda x, y: x @ y.T + y @ x.T,
+        P,
+        Q,
+    ),
     "reflections": (
         lambda x: lax.linalg.householder_product(x, jnp.array([0.5])),
         lambda x: np.array([[Decimal("0.5")], [x[1, 0] / -2]]),

@@ -30,6 +30,7 @@ from .factored import (
 )
 from .matmul import along_axes
 from .shapes import DenseColumns, FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
+from .stacked import split, stacked
 from .woodbury import as_columns, capacitance, right_of, solve_base, weighted
 
 if TYPE_CHECKING:
@@ -225,6 +226,9 @@ def solve_scaled(a: Shaped[tj.Scaled, "n n"], b: DenseColumns) -> DenseColumns:
 @tj.solve.implementation(tj.BlockDiagonal, tj.Dense, differentiate=True)
 def solve_blocks(a: Shaped[tj.BlockDiagonal, "n n"], b: DenseColumns) -> DenseColumns:
     check_square_blocks("solve", a)
+    batch = stacked(a)
+    if batch is not None:
+        return jax.vmap(tj.solve)(batch, split(b, batch)).reshape(b.shape)
     parts = [
         tj.solve(block, b[columns])
         for block, (_, columns) in zip(a.blocks, a.slices(), strict=True)

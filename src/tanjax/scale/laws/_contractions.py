@@ -108,16 +108,18 @@ law("scaled_dot", "*x: - -> -")  # of numbers of 8 bits with scales of their own
 
 @law("tanjax_symmetric_outer", "a: u, b: v -> u*v", work=4, bound=known(_outer_bound))
 def symmetric_outer(node: Node, xs: list[Wide]) -> list[Wide]:
-    """`left @ right.T + right @ left.T`."""
+    """`left @ right.mT + right @ left.mT`."""
     (a, i), (b, j) = (x[:2] for x in xs)
-    half = a @ b.T
-    return [Wide(half + b @ a.T, i + j)]
+    half = a @ np.swapaxes(b, -1, -2)
+    return [Wide(half + np.swapaxes(half, -1, -2), i + j)]
 
 
 @spread_form("tanjax_symmetric_outer")
 def symmetric_outer_spread(node: Node, xs: list[Wide]) -> list[Wide]:
     a, b = (parts_of(x) for x in xs)
-    numbers = (((1,), (1,)), ((), ()))
+    last = node.uses[0].value.aval.ndim - 1
+    batch = tuple(range(last - 1))
+    numbers = (((last,), (last,)), (batch, batch))
     return [plus(settle(contract_spread(a, b, numbers)), settle(contract_spread(b, a, numbers)))]
 
 
