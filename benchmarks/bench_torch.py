@@ -13,6 +13,7 @@ import os
 
 # JAX hands a product to its threads. A single one falls asleep between eager operations, and to
 # wake it takes as long as the operation; so only compiled steps are confined to one.
+os.environ.setdefault("STEP_THREADS", os.environ.get("NPROC", "1"))
 os.environ.setdefault("NPROC", str(os.cpu_count()))
 
 import one_thread  # noqa: F401  # isort: skip
@@ -116,7 +117,7 @@ def main() -> int:
     groups = {
         "Eager: an operation on 16×16 numbers": single,
         f"Eager: an MLP of {_sizes(peers.SMALL)}": whole,
-        "Compiled: loss and gradients of an MLP": _with_one_thread(),
+        "Compiled: loss and gradients of an MLP": _confined(),
     }
     kept = conversions()
     console = Console(width=120)
@@ -153,12 +154,12 @@ def with_torchax(
     return groups, said
 
 
-def _with_one_thread() -> list[Row]:
-    """The rows of `steps`, from a process with one thread."""
+def _confined() -> list[Row]:
+    """The rows of `steps`, from a process with one thread, or as many as `NPROC` says."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "rows"
         command = [sys.executable, __file__, *sys.argv[1:], "--rows", str(path)]
-        subprocess.run(command, env={**os.environ, "NPROC": "1"}, check=True)
+        subprocess.run(command, env={**os.environ, "NPROC": os.environ["STEP_THREADS"]}, check=True)
         (rows,) = pickle.loads(path.read_bytes())
     return list(rows)
 
@@ -318,7 +319,8 @@ def page(groups: dict[str, list[Row]], said: str, kept: int, over: list[str]) ->
         "",
         "Written by `python benchmarks/bench_torch.py --write docs/pages/benchmarks_torch.md`.",
         f"tanjax {tj.__version__}, JAX {jax.__version__}, torch {torch.__version__}, Python "
-        f"{platform.python_version()}; steps with one thread of a CPU. {said}",
+        f"{platform.python_version()}; "
+        f"steps with {os.environ['STEP_THREADS']} thread of a CPU. {said}",
         "",
         METHOD,
         "",

@@ -365,3 +365,24 @@ def test_definite_batches():
     ):
         with pytest.raises(tj.NotDefiniteError):
             tj.assert_definite(bad)
+
+
+def test_small_systems_solved_at_once_have_the_gradients_of_each():
+    """Equal blocks and definite batches: one call, against `jnp.linalg.solve` one by one."""
+    random = np.random.default_rng(0)
+    matrices = jnp.asarray(random.normal(size=(3, 4, 4)) + 4 * np.eye(4))
+    definite = matrices @ matrices.mT
+    b = jnp.asarray(random.normal(size=(3, 4, 2)))
+    alone = lambda x: jnp.sum(jax.vmap(jnp.linalg.solve)(x, b) ** 2)
+
+    def by_blocks(x):
+        return jnp.sum(tj.solve(tj.BlockDiagonal(*x), b.reshape(12, 2)) ** 2)
+
+    def by_batch(x):
+        return jnp.sum(tj.solve(tj.Symmetric(x, definite=True), b) ** 2)
+
+    dense = lambda x: alone(tj.Symmetric(x, definite=True).to_dense())
+    for f, literal, x in ((by_blocks, alone, matrices), (by_batch, dense, definite)):
+        np.testing.assert_allclose(f(x), literal(x), rtol=1e-6)
+        expected = jax.grad(literal)(x)
+        np.testing.assert_allclose(jax.jit(jax.grad(f))(x), expected, rtol=1e-5, atol=1e-7)

@@ -195,8 +195,9 @@ def _linear_batch(primitive: Any, axis: Any, args: Any, dims: Any, **params: Any
         "axis_name": axis.name,
         "spmd_axis_name": axis.spmd_name or axis.explicit_mesh_axis,
     }
-    front = [a if d is None else jnp.moveaxis(a, d, 0) for a, d in zip(args, dims, strict=True)]
-    operands = [_at_front(axis.size, *x) for x in zip(args[count:], dims[count:], strict=True)]
+    pairs = list(zip(args, dims, strict=True))
+    residuals = [a if d is None else jnp.moveaxis(a, d, 0) for a, d in pairs[:count]]
+    operands = [_at_front(axis.size, a, d) for a, d in pairs[count:]]
     residual_axes = tuple(None if d is None else 0 for d in dims[:count])
 
     def mapped(function: Any, n: int) -> Any:
@@ -208,7 +209,7 @@ def _linear_batch(primitive: Any, axis: Any, args: Any, dims: Any, **params: Any
         mapped(linear.forward, len(operands)), mapped(linear.transpose, len(out_avals)), linear.name
     )
     avals = tuple(unmapped_aval(axis.size, 0, a, axis.explicit_mesh_axis) for a in out_avals)
-    out = primitive.bind(*front[:count], *operands, linear=batched, count=count, out_avals=avals)
+    out = primitive.bind(*residuals, *operands, linear=batched, count=count, out_avals=avals)
     return out, [0] * len(out)
 
 
