@@ -21,3 +21,12 @@ def test_a_rule_in_hand_is_in_both(name):
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'gradd'"):
         tj.gradd  # noqa: B018
+
+
+@pytest.mark.parametrize(("old", "new"), [("block", "submatrix"), ("pair", "inner_product")])
+def test_a_query_that_was_renamed_says_its_name(old, new):
+    array = tj.Diagonal([1.0, 2.0])
+    with pytest.raises(AttributeError, match=rf"`Diagonal\.{old}` is `Diagonal\.{new}` now"):
+        getattr(array, old)
+    assert callable(getattr(array, new))
+    assert not hasattr(array, old)

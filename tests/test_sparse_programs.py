@@ -103,7 +103,7 @@ def test_finite_elements_with_gradients_to_the_material():
 
     def stiffness(k):
         whole = tj.Sparse((k.value[:, None] * own).ravel(), places.reshape(-1, 2), (9, 9))
-        return tj.Unitful(whole.block(free, free), k.unit)
+        return tj.Unitful(whole.submatrix(free, free), k.unit)
 
     def compliance(k):
         solver = lineax.CG(rtol=1e-12, atol=1e-12, max_steps=50)

@@ -56,3 +56,14 @@ def test_unknown_option_is_named():
 
             def to_dense(self):
                 return jnp.diag(self.diag)
+
+
+def test_a_field_does_not_hide_a_method():
+    with pytest.raises(tj.RegistrationError, match="field `diagonal` has the name of a method"):
+
+        @tj.register_array_type
+        class Hidden(tj.AbstractArray):
+            diagonal: jax.Array
+
+            def to_dense(self):
+                return jnp.diag(self.diagonal)

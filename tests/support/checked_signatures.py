@@ -103,8 +103,8 @@ def of_types(tj: types.ModuleType) -> Iterator[tuple[str, Callable]]:
             query()
         if x.ndim == 2:
             x.apply(dense.T), x.apply(dense[0]), x.transposed(), x.diagonal()
-            x.block(slice(0, 1), slice(1, 2))
-        x.pair(dense), x.scaled(2.0), x.divided(jnp.float32(2)), x.astype(complex)
+            x.submatrix(slice(0, 1), slice(1, 2))
+        x.inner_product(dense), x.scaled(2.0), x.divided(jnp.float32(2)), x.astype(complex)
         return dense, structural
 
     for kind in tj.rules.registered_array_types():

@@ -56,11 +56,11 @@ class Right:
     def total(self):
         return jnp.sum(self.d) + jnp.sum(self.e)
 
-    def pair(self, other):
+    def inner_product(self, other):
         dense = tj.destructure(other)
         return jnp.sum(self.d * jnp.diagonal(dense)) + jnp.sum(self.e * beside(dense, self.lower))
 
-    def block(self, rows, columns):
+    def submatrix(self, rows, columns):
         return self.to_dense()[rows, columns]
 
 
@@ -148,15 +148,17 @@ TYPES = {
     "total: a constant": queries(total=lambda a: jnp.ones((), a.d.dtype)),
     "total: one diagonal": queries(total=lambda a: jnp.sum(a.d)),
     "total: cut off": queries(total=lambda a: jax.lax.stop_gradient(Right.total(a))),
-    "pair: one diagonal": queries(pair=lambda a, y: jnp.sum(a.d * jnp.diagonal(tj.destructure(y)))),
-    "pair: wrong for Fill": queries(
-        pair=lambda a, y: (2 if isinstance(y, tj.Fill) else 1) * Right.pair(a, y)
+    "inner_product: one diagonal": queries(
+        inner_product=lambda a, y: jnp.sum(a.d * jnp.diagonal(tj.destructure(y)))
     ),
-    "pair: conjugated": queries(
-        complex=True, pair=lambda a, y: Right.pair(a, jnp.conj(tj.destructure(y)))
+    "inner_product: wrong for Fill": queries(
+        inner_product=lambda a, y: (2 if isinstance(y, tj.Fill) else 1) * Right.inner_product(a, y)
     ),
-    "block: columns ignored": queries(block=lambda a, r, c: a.to_dense()[r, r]),
-    "block: one too far": queries(block=lambda a, r, c: jnp.roll(a.to_dense(), 1, 0)[r, c]),
+    "inner_product: conjugated": queries(
+        complex=True, inner_product=lambda a, y: Right.inner_product(a, jnp.conj(tj.destructure(y)))
+    ),
+    "submatrix: columns ignored": queries(submatrix=lambda a, r, c: a.to_dense()[r, r]),
+    "submatrix: one too far": queries(submatrix=lambda a, r, c: jnp.roll(a.to_dense(), 1, 0)[r, c]),
     "scaled: by the square": queries(scaled=lambda a, c: a.replace(d=c * c * a.d, e=c * a.e)),
     "scaled: one field": queries(scaled=lambda a, c: a.replace(d=c * a.d)),
     "scaled: the real part": queries(

@@ -32,7 +32,7 @@ def frobenius(a: Natural) -> Natural:
 
 @frobenius.implementation(tj.AbstractArray)
 def frobenius_norm(a: Shaped[tj.AbstractArray, " ..."]) -> Scalar:
-    return jnp.sqrt(jnp.real(a.pair(a.conj())))
+    return jnp.sqrt(jnp.real(a.inner_product(a.conj())))
 
 
 @frobenius.natural_rule(tj.AbstractArray)

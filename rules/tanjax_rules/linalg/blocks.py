@@ -45,7 +45,7 @@ def blocks_add_diagonal(
     if not are_square(a):
         return tj.Sum(a, b)
     places = zip(a.blocks, a.slices(), strict=True)
-    return tj.BlockDiagonal(*(_on_diagonal(x, b.block(r, r)) for x, (r, _) in places))
+    return tj.BlockDiagonal(*(_on_diagonal(x, b.submatrix(r, r)) for x, (r, _) in places))
 
 
 def _on_diagonal(block: Matrix, b: Shaped[tj.Diagonal | tj.Identity, "n n"]) -> Matrix:

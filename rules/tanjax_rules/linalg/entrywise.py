@@ -112,7 +112,9 @@ def blocks_multiply(
     a: Shaped[tj.BlockDiagonal, "m n"], b: Shaped[tj.AbstractArray, "m n"]
 ) -> Shaped[tj.BlockDiagonal, "m n"]:
     parts = zip(a.blocks, a.slices(), strict=True)
-    return tj.BlockDiagonal(*(_block_multiply(block, b.block(*place)) for block, place in parts))
+    return tj.BlockDiagonal(
+        *(_block_multiply(block, b.submatrix(*place)) for block, place in parts)
+    )
 
 
 def _block_multiply(block: Matrix, b: Matrix) -> Matrix:

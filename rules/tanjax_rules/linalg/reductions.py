@@ -105,7 +105,7 @@ def sum_rule(a: Shaped[tj.AbstractArray, " ..."], *, axis: Axis = None) -> tuple
 @tj.dot.implementation(tj.AbstractArray, tj.Dense)
 @tj.dot.implementation(tj.AbstractArray, tj.AbstractArray)
 def dot(a: Shaped[tj.AbstractArray, "*shape"], b: Shaped[AnyArray, "*shape"]) -> Scalar:
-    return a.pair(b)
+    return a.inner_product(b)
 
 
 @tj.dot.implementation(tj.Dense, tj.AbstractArray)

@@ -19,7 +19,6 @@ from ._queries import (
     apply as apply,
     is_hermitian as is_hermitian,
     is_real as is_real,
-    pair as pair,
     shape as shape,
     without_promise as without_promise,
     without_unit as without_unit,
@@ -35,7 +34,7 @@ from .cotangents._fill import Fill as Fill
 from .cotangents._masked import Masked as Masked
 from .cotangents._outer import Outer as Outer
 from .cotangents._scaled import Scaled as Scaled, scaled as scaled
-from .cotangents._sum import Sum as Sum, plus as plus
+from .cotangents._sum import Sum as Sum, add as add
 from .cotangents._zero import Zero as Zero
 from .maps._destructure import (
     check_structural as check_structural,

@@ -32,7 +32,7 @@ from jax import Array
 from jax.typing import DTypeLike
 from jaxtyping import PyTree, Shaped
 
-from tanjax._errors import NoRuleError, final_type, wrong_ndim
+from tanjax._errors import NoRuleError, Renamed, final_type, wrong_ndim
 from tanjax._typing import (
     AnyArray,
     Arraylike,
@@ -107,6 +107,7 @@ class AbstractArray:
     constructor_unflattens = False  # for a type whose constructor neither checks nor converts
     constructor_takes_batches = False  # by itself; others are mapped over leading axes
     fields_are_entries = False  # also integer ones; a field of other types may be an index
+    block, pair = Renamed("submatrix"), Renamed("inner_product")
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         if any("_dynamic" in base.__dict__ for base in cls.__mro__[1:-2]):
@@ -170,9 +171,9 @@ class AbstractArray:
         """The sum of all entries."""
         return jnp.sum(densified(self, "total", "define `total` on the type"))
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         """The sub-matrix of a contiguous range of rows and columns."""
-        return self._dense_for("block")[..., rows, columns]
+        return self._dense_for("submatrix")[..., rows, columns]
 
     def _dense_for(self, query: str) -> Shaped[DenseArray, " ..."]:
         """The dense array for a query; silent only where the storage is as large anyway."""
@@ -180,9 +181,9 @@ class AbstractArray:
             return self.to_dense()
         return densified(self, query, f"define `{query}` on the type")
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         """`Σ selfᵢⱼ otherᵢⱼ`, without conjugation."""
-        return jnp.sum(self._dense_for("pair") * dense(other))
+        return jnp.sum(self._dense_for("inner_product") * dense(other))
 
     def as_query(self) -> Query | None:
         """The query that pairs a thin cotangent with any array: its name, arguments and cotangent.

@@ -108,9 +108,13 @@ def counted(out: PyTree, batch: Shape) -> PyTree:
 # What a type says of one array, and how many dimensions the (co)tangent, column or factor that it
 # takes has: those of the array itself (None), or a number.
 METHODS: dict[str, int | None] = {
-    **dict.fromkeys(("to_dense", "transposed", "diagonal", "off_diagonal", "total", "block"), 0),
+    **dict.fromkeys(
+        ("to_dense", "transposed", "diagonal", "off_diagonal", "total", "submatrix"), 0
+    ),
     **dict.fromkeys(("conj", "canonical", "scaled", "divided"), 0),
-    **dict.fromkeys(("pushforward_of_destructure", "pullback_of_restructure", "pair"), None),
+    **dict.fromkeys(
+        ("pushforward_of_destructure", "pullback_of_restructure", "inner_product"), None
+    ),
     **dict.fromkeys(("pullback_of_destructure", "pushforward_of_restructure"), None),
     "apply": 2,
 }

@@ -81,9 +81,9 @@ def total(x: Primal) -> Shaped[DenseArray, " ..."]:
     return x.total() if is_own(x) else jnp.sum(dense(x))
 
 
-def block(x: Primal, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+def submatrix(x: Primal, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
     """A contiguous sub-matrix."""
-    return x.block(rows, columns) if is_own(x) else dense(x)[rows, columns]
+    return x.submatrix(rows, columns) if is_own(x) else dense(x)[rows, columns]
 
 
 def conj(x: Primal) -> Natural:
@@ -129,11 +129,11 @@ def thin_pairing(x: Primal, natural: Arraylike) -> tuple[Callable[[Primal], Arra
     return lambda x: getattr(x.canonical(), query)(*arguments), cotangent
 
 
-def pair(x: Primal, y: Primal) -> Scalar:
+def inner_product(x: Primal, y: Primal) -> Scalar:
     """The pairing `Σ xᵢⱼ yᵢⱼ`, without conjugation, through whichever side is thinner."""
     for a, b in ((x, y), (y, x)):
-        if answers(a, "pair"):
-            return a.pair(b)
+        if answers(a, "inner_product"):
+            return a.inner_product(b)
     return jnp.sum(dense(x) * dense(y))
 
 

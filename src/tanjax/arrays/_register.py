@@ -47,8 +47,8 @@ def register_array_type(cls: type | None = None, /, **options: Any) -> type | Fu
 
     **Returns:** the class, now a frozen dataclass with slots and a registered pytree.
 
-    **Raises:** `RegistrationError` on a second registration, on a class without `to_dense`, or
-    on a foreign class that is not a pytree.
+    **Raises:** `RegistrationError` on a second registration, on a class without `to_dense`, on a
+    field with the name of a method, or on a foreign class that is not a pytree.
     """
     if cls is None:
         return lambda cls: register_array_type(cls, **options)
@@ -76,6 +76,7 @@ def _register_own(
         raise final_type(cls)
     if "to_dense" not in cls.__dict__:
         raise RegistrationError(f"{cls.__name__} must define `to_dense`.")
+    _check_names(cls)
     for name, value in (
         ("is_linear", linear),
         ("is_isometric", isometric),
@@ -113,6 +114,16 @@ def _register_own(
         is_own=True,
     )
     return new
+
+
+def _check_names(cls: type) -> None:
+    """Raise `RegistrationError` for a field with the name of a method, which it would hide."""
+    methods = {n for n, m in vars(AbstractArray).items() if inspect.isfunction(m)}
+    for name in sorted(methods & set(inspect.get_annotations(cls))):
+        raise RegistrationError(
+            f"{cls.__name__}: the field `{name}` has the name of a method of every array type.\n"
+            f"Hint: give it another name, such as `{name}_`."
+        )
 
 
 def _register_pytree(cls: type[AbstractArray]) -> None:

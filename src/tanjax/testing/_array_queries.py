@@ -47,8 +47,10 @@ def operands(formed: PyTree) -> dict[str, PyTree]:
 def answers(x: PyTree, b: dict[str, PyTree], others: dict[str, PyTree]) -> dict[str, PyTree]:
     """Ask an array, structured or dense, everything; the answers are dense."""
     get: dict[str, PyTree] = {"total": _ask(x, "total", jnp.sum)}
-    pair = lambda y: _ask(x, "pair", lambda d: jnp.sum(d * arrays.destructure(y)), y)
-    get |= {f"pair with {name}": pair(y) for name, y in others.items()}
+    inner_product = lambda y: _ask(
+        x, "inner_product", lambda d: jnp.sum(d * arrays.destructure(y)), y
+    )
+    get |= {f"inner_product with {name}": inner_product(y) for name, y in others.items()}
     get["sum of itself and itself"] = dispatch.add(x, x)
     get["2.5 times it"] = dispatch.multiply(x, jnp.asarray(2.5, x.dtype))
     get["it over 2.5"] = dispatch.divide(x, jnp.asarray(2.5, x.dtype))
@@ -72,8 +74,8 @@ def answers(x: PyTree, b: dict[str, PyTree], others: dict[str, PyTree]) -> dict[
     get["entries_at"] = _ask(x, "entries_at", lambda d: d[i, j], i, j)
     for rows, columns in ((slice(0, m), slice(0, n)), (slice(1, m), slice(1, n)),
                           (slice(m // 2, m), slice(0, n // 2))):  # fmt: skip
-        name = f"block [{rows.start}:{rows.stop}, {columns.start}:{columns.stop}]"
-        get[name] = _ask(x, "block", lambda d, r=rows, c=columns: d[r, c], rows, columns)
+        name = f"submatrix [{rows.start}:{rows.stop}, {columns.start}:{columns.stop}]"
+        get[name] = _ask(x, "submatrix", lambda d, r=rows, c=columns: d[r, c], rows, columns)
     return jax.tree.map(arrays.destructure, get, is_leaf=arrays.is_structured)
 
 

@@ -100,7 +100,7 @@ def _check_in_tangent_space(where: str, x: PyTree, n: Any, t: PyTree) -> None:
     if not is_structured(x) or any(isinstance(v, _compat.Tracer) for v in jax.tree.leaves((x, n))):
         return
     back = arrays.pushforward_of_destructure(x)(t)
-    whole, missing = _probed(n), _probed(arrays.plus(n, arrays.scaled(back, -1.0)))
+    whole, missing = _probed(n), _probed(arrays.add(n, arrays.scaled(back, -1.0)))
     if isinstance(missing, _compat.Tracer):  # constants, but under `jit`
         return
     eps = float(jnp.finfo(whole.dtype).eps)

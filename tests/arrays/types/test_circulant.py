@@ -50,7 +50,7 @@ def test_sums_and_toeplitz():
             assert isinstance(total, tj.Circulant)
             np.testing.assert_allclose(total, np.asarray(a) + np.asarray(other))
     np.testing.assert_array_equal(a.to_toeplitz(), a)
-    np.testing.assert_array_equal(a.block(slice(1, 3), slice(0, 2)), np.asarray(a)[1:, :2])
+    np.testing.assert_array_equal(a.submatrix(slice(1, 3), slice(0, 2)), np.asarray(a)[1:, :2])
 
 
 def test_a_singular_matrix():

@@ -252,7 +252,7 @@ def test_types_and_numbers_of_the_algebra():
         (a @ low, to(a) @ to(low), jax.Array),
         (a + full, to(a) + full, jax.Array),
         (tj.kron(a, d), np.kron(to(a), to(d)), tj.Kronecker),
-        (a.block(slice(1, 4), slice(0, 2)), to(a)[1:4, :2], tj.Sparse),
+        (a.submatrix(slice(1, 4), slice(0, 2)), to(a)[1:4, :2], tj.Sparse),
     ):
         assert isinstance(got, kind)
         np.testing.assert_allclose(to(got), want, atol=1e-13)

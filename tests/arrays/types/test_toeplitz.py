@@ -75,7 +75,7 @@ def test_integers_stay_exact():
 
 def test_blocks_and_sums_stay_in_the_type():
     a, dense = tj.Toeplitz(VALUES), np.asarray(tj.Toeplitz(VALUES))
-    part = a.block(slice(1, 3), slice(0, 2))
+    part = a.submatrix(slice(1, 3), slice(0, 2))
     assert isinstance(part, tj.Toeplitz)
     np.testing.assert_array_equal(part, dense[1:3, :2])
     noise = 0.5 * np.eye(3)

@@ -108,11 +108,11 @@ class Fill(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return self.value * int(np.prod(self.size_))
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         sizes = (
             len(range(*s.indices(n))) for s, n in zip((rows, columns), self.size_, strict=True)
         )
         return self.replace(size_=tuple(sizes))
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         return self.value * ask.total(other)

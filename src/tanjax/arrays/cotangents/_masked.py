@@ -64,10 +64,10 @@ class Masked(AbstractArray):
     def apply(self, b: Shaped[DenseArray, " n *k"]) -> Shaped[DenseArray, " m *k"]:
         return self.to_dense() @ b
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         return self.to_dense()[rows, columns]
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         return jnp.sum(self.to_dense() * ask.dense(other))
 
     def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:

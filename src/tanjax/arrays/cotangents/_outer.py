@@ -111,8 +111,8 @@ class Outer(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(jnp.sum(self.left, axis=-2) * jnp.sum(self.right, axis=-2))
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         return self.replace(left=self.left[rows], right=self.right[columns])
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         return jnp.sum(self.left * ask.apply(other, self.right))

@@ -33,7 +33,7 @@ from .._table import array_type, is_own
 from ..maps import _defaults as default
 from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
 from ..types._symmetric import Symmetric
-from ._sum import plus
+from ._sum import add
 
 
 @register_array_type()
@@ -89,13 +89,13 @@ class Scaled(AbstractArray):
 
     def pushforward_of_destructure(self, structural: Self) -> Natural:
         moved = pushforward_of_destructure(self.matrix)(structural.matrix)
-        return plus(scaled(moved, self.factor), scaled(self.matrix, structural.factor))
+        return add(scaled(moved, self.factor), scaled(self.matrix, structural.factor))
 
     def pullback_of_destructure(self, natural: Natural) -> Self:
         matrix_bar = pullback_of_destructure(self.matrix)(natural)
         scale = lambda leaf: leaf * self.factor if is_inexact(leaf) else leaf
         return self.replace(
-            matrix=jax.tree.map(scale, matrix_bar), factor=ask.pair(natural, self.matrix)
+            matrix=jax.tree.map(scale, matrix_bar), factor=ask.inner_product(natural, self.matrix)
         )
 
     def pullback_of_restructure(self, structural: Self) -> Natural:
@@ -138,11 +138,11 @@ class Scaled(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return self.factor * ask.total(self.matrix)
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
-        return self.replace(matrix=ask.block(self.matrix, rows, columns))
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+        return self.replace(matrix=ask.submatrix(self.matrix, rows, columns))
 
-    def pair(self, other: Natural) -> Scalar:
-        return self.factor * ask.pair(self.matrix, other)
+    def inner_product(self, other: Natural) -> Scalar:
+        return self.factor * ask.inner_product(self.matrix, other)
 
 
 def _dot(a: Structural, b: Structural) -> Scalar | int:

@@ -82,7 +82,7 @@ class Sum(AbstractArray):
 
     def pushforward_of_destructure(self, structural: Self) -> Natural:
         pairs = zip(self.terms, structural.terms, strict=True)
-        return plus(*(pushforward_of_destructure(t)(s) for t, s in pairs))
+        return add(*(pushforward_of_destructure(t)(s) for t, s in pairs))
 
     def pullback_of_destructure(self, natural: Natural) -> Self:
         return self.replace(terms=tuple(pullback_of_destructure(t)(natural) for t in self.terms))
@@ -108,11 +108,11 @@ class Sum(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return _add(map(ask.total, self.terms))
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
-        return self.replace(terms=tuple(ask.block(t, rows, columns) for t in self.terms))
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+        return self.replace(terms=tuple(ask.submatrix(t, rows, columns) for t in self.terms))
 
-    def pair(self, other: Natural) -> Scalar:
-        return _add(ask.pair(t, other) for t in self.terms)
+    def inner_product(self, other: Natural) -> Scalar:
+        return _add(ask.inner_product(t, other) for t in self.terms)
 
 
 def _add(values: Iterable[Array]) -> Array:
@@ -120,7 +120,7 @@ def _add(values: Iterable[Array]) -> Array:
     return sum(rest, first)
 
 
-def plus(*terms: Natural) -> Natural:
+def add(*terms: Natural) -> Natural:
     """The sum of natural (co)tangents: of one linear type leaf by leaf, otherwise a lazy `Sum`."""
     nonzero = [t for t in terms if not isinstance(t, Zero)]
     if len(nonzero) < 2:

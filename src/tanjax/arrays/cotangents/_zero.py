@@ -98,13 +98,13 @@ class Zero(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.zeros((), self.kind)
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         sizes = (
             len(range(*s.indices(n))) for s, n in zip((rows, columns), self.size_, strict=True)
         )
         return Zero(sizes, self.kind)
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         return jnp.zeros((), self.kind)
 
 

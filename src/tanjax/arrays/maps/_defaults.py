@@ -98,7 +98,7 @@ def pushforward_of_restructure(x: Primal, natural: Natural) -> Structural:
     def paired(leaves: list[Array]) -> Scalar:
         shown = kind.pullback_of_restructure(x, from_tangent_leaves(x, leaves))
         if type(shown) is not type(x) or not kind.is_linear(x):
-            return jnp.real(ask.pair(shown, natural))
+            return jnp.real(ask.inner_product(shown, natural))
         # Of its own class: `⟨D(g), ẋ⟩ = ⟨g, Jᵀ ẋ⟩` asks the tangent only for what is stored.
         terms = zip(tangent_leaves(x, shown), tangent_leaves(x, pullback(x)(natural)), strict=True)
         return sum(jnp.real(jnp.sum(g * c)) for g, c in terms)

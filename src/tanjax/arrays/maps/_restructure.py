@@ -25,7 +25,7 @@ from .._batches import batch_of
 from .._leaves import is_inexact
 from .._table import array_type, array_type_of
 from ..cotangents._scaled import scaled
-from ..cotangents._sum import plus
+from ..cotangents._sum import add
 from ..cotangents._zero import Zero
 from ._destructure import (
     check_structural,
@@ -51,7 +51,7 @@ def restructure(like: Primal, dense: Arraylike) -> Primal:
     elif kind.is_linear(like) and kind.is_injective(like):  # no array is formed
         return jax.tree.map(lambda p, t: t if is_inexact(p) else p, like, move(dense))
     else:
-        step = move(plus(dense, scaled(like, -1)))
+        step = move(add(dense, scaled(like, -1)))
     return jax.tree.map(lambda p, t: p + t if is_inexact(p) else p, like, step)
 
 

@@ -219,13 +219,13 @@ class Unitful(AbstractArray):
     def total(self) -> Shaped[AnyArray, " ..."]:
         return unitful(ask.total(self.stored), self.label)
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
-        return unitful(ask.block(self.stored, rows, columns), self.label)
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+        return unitful(ask.submatrix(self.stored, rows, columns), self.label)
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         if type(other) is Unitful:
-            return unitful(ask.pair(self.stored, other.stored), self.label * other.label)
-        return unitful(ask.pair(self.stored, other), self.label)
+            return unitful(ask.inner_product(self.stored, other.stored), self.label * other.label)
+        return unitful(ask.inner_product(self.stored, other), self.label)
 
     # -- Python's protocols ----------------------------------------------------------------------
 

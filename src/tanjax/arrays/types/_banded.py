@@ -162,10 +162,10 @@ class Banded(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self._without_corners(self.bands))
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         if rows != columns:
             return band_block(self, self.offsets, rows, columns)
         return Banded(self.bands[:, rows], self.lower, self.upper)
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         return sum(jnp.sum(self.off_diagonal(k) * ask.off_diagonal(other, k)) for k in self.offsets)

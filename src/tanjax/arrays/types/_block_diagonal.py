@@ -118,7 +118,7 @@ class BlockDiagonal(AbstractArray):
         )
 
     def _split(self, natural: Natural) -> list[Shaped[AnyArray, "_ _"]]:
-        return [ask.block(natural, rows, columns) for rows, columns in self.slices()]
+        return [ask.submatrix(natural, rows, columns) for rows, columns in self.slices()]
 
     def pushforward_of_destructure(self, structural: Self) -> Natural:
         return self._each(pushforward_of_destructure, structural.blocks)
@@ -163,11 +163,13 @@ class BlockDiagonal(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return sum(map(ask.total, self.blocks[1:]), ask.total(self.blocks[0]))
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         if (rows, columns) in self.slices():
             return self.blocks[self.slices().index((rows, columns))]
         return self.to_dense()[rows, columns]
 
-    def pair(self, other: Natural) -> Scalar:
-        terms = [ask.pair(b, p) for b, p in zip(self.blocks, self._split(other), strict=True)]
+    def inner_product(self, other: Natural) -> Scalar:
+        terms = [
+            ask.inner_product(b, p) for b, p in zip(self.blocks, self._split(other), strict=True)
+        ]
         return sum(terms[1:], terms[0])

@@ -123,14 +123,14 @@ class Circulant(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.column) * self.column.shape[-1]
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
-        return self.to_toeplitz().block(rows, columns)
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+        return self.to_toeplitz().submatrix(rows, columns)
 
     def to_toeplitz(self) -> Shaped[Toeplitz, "... n n"]:
         """The same matrix as a `Toeplitz`."""
         return Toeplitz(jnp.concatenate([self.column[1:], self.column]))
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         return jnp.sum(self.column * self._sums(other))
 
 

@@ -100,12 +100,12 @@ class Diagonal(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.diag)
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         if rows == columns:
             return Diagonal(self.diag[rows])
         i, j = (np.arange(self.diag.shape[0])[part] for part in (rows, columns))
         zero = jnp.zeros((), self.diag.dtype)
         return jnp.where(i[:, None] == j, self.diag[rows][:, None], zero)
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         return jnp.sum(self.diag * ask.diagonal(other))

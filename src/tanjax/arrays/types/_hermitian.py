@@ -106,9 +106,9 @@ class Hermitian(AbstractArray):
             return factor * self.to_dense()  # no Hermitian matrix, and all of it is stored
         return self.replace(data=self.data * factor, definite=False)
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         # Of two in full storage that is the array: nothing is transposed. Others may be thinner.
-        return ask.pair(other.data if type(other) is Hermitian else other, self.data)
+        return ask.inner_product(other.data if type(other) is Hermitian else other, self.data)
 
     def canonical(self) -> Self:
         return self.replace(data=hermitian_part(self.data))

@@ -95,10 +95,10 @@ class Identity(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.full((), self.n, self.kind)
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
-        return ask.block(Diagonal(self.diagonal()), rows, columns)
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+        return ask.submatrix(Diagonal(self.diagonal()), rows, columns)
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         return jnp.sum(ask.diagonal(other))
 
 

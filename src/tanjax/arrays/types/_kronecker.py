@@ -33,7 +33,7 @@ from .._register import register_array_type
 from .._table import array_type
 from ..cotangents._outer import Outer
 from ..cotangents._scaled import Scaled, scaled
-from ..cotangents._sum import Sum, plus
+from ..cotangents._sum import Sum, add
 from ..maps import _defaults as default
 from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
 from ._diagonal import Diagonal
@@ -115,7 +115,7 @@ class Kronecker(AbstractArray):
     def pushforward_of_destructure(self, structural: Self) -> Natural:
         pairs = zip(self.factors, structural.factors, strict=True)
         moved = [pushforward_of_destructure(f)(s) for f, s in pairs]
-        return plus(*(self._with(i, m) for i, m in enumerate(moved)))
+        return add(*(self._with(i, m) for i, m in enumerate(moved)))
 
     def pullback_of_destructure(self, natural: Natural) -> Self:
         bars = _contract(self, natural)
@@ -171,22 +171,22 @@ class Kronecker(AbstractArray):
             out = out * ask.total(factor)
         return out
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         i = jnp.unravel_index(jnp.arange(math.prod(self._rows))[rows], self._rows)
         j = jnp.unravel_index(jnp.arange(math.prod(self._columns))[columns], self._columns)
         entries = zip(self.factors, i, j, strict=True)
         return _product(ask.dense(f)[p][:, q] for f, p, q in entries)
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         if isinstance(other, Kronecker) and (other._rows, other._columns) == (
             self._rows,
             self._columns,
         ):
             return _product(
-                ask.pair(f, g) for f, g in zip(self.factors, other.factors, strict=True)
+                ask.inner_product(f, g) for f, g in zip(self.factors, other.factors, strict=True)
             )
         # Contracting with all factors but the first leaves one small pairing.
-        return ask.pair(self.factors[0], _contract(self, other, only=0)[0])
+        return ask.inner_product(self.factors[0], _contract(self, other, only=0)[0])
 
 
 def _reciprocal(x: Array) -> Array:
@@ -228,7 +228,7 @@ def _contract(x: Kronecker, natural: Matrix, only: int | None = None) -> list[Na
     ):
         pairs = (
             {
-                i: ask.pair(y, f)
+                i: ask.inner_product(y, f)
                 for i, (y, f) in enumerate(zip(natural.factors, x.factors, strict=True))
             }
             if len(x.factors) > 1
@@ -242,7 +242,7 @@ def _contract(x: Kronecker, natural: Matrix, only: int | None = None) -> list[Na
         return [scaled(b, natural.factor) for b in _contract(x, natural.matrix, only)]
     if isinstance(natural, Sum):
         parts = [_contract(x, term, only) for term in natural.terms]
-        return [plus(*same) for same in zip(*parts, strict=True)]
+        return [add(*same) for same in zip(*parts, strict=True)]
     if isinstance(natural, Outer):
         return [_contract_outer(x, natural, i) for i in wanted]
     if isinstance(natural, Diagonal) and x._rows == x._columns:

@@ -113,10 +113,10 @@ class LowRank(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(jnp.sum(self.u, axis=0) * jnp.sum(self.v, axis=0))
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         return self.replace(u=self.u[rows], v=self.v[columns])
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         return jnp.sum(self.u * ask.apply(other, self.v))
 
 

@@ -29,7 +29,7 @@ from .._register import register_array_type
 from .._table import array_type
 from ..cotangents._outer import Outer
 from ..cotangents._scaled import scaled
-from ..cotangents._sum import plus
+from ..cotangents._sum import add
 from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
 from ..quantities._unitful import Unitful, convert, split_unit, unitful
 from ._diagonal import Diagonal
@@ -114,7 +114,7 @@ class LowRankUpdate(AbstractArray):
         if structural.d is not None:
             left.append(self.u * structural.d)
             right.append(self._right)
-        return plus(base_dot, Outer(jnp.concatenate(left, 1), jnp.concatenate(right, 1)))
+        return add(base_dot, Outer(jnp.concatenate(left, 1), jnp.concatenate(right, 1)))
 
     def pullback_of_destructure(self, natural: Natural) -> Self:
         right = self._right
@@ -150,11 +150,11 @@ class LowRankUpdate(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return ask.total(self.base) + self.update().total()
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
-        return plus(ask.block(self.base, rows, columns), self.update().block(rows, columns))
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+        return add(ask.submatrix(self.base, rows, columns), self.update().submatrix(rows, columns))
 
-    def pair(self, other: Natural) -> Scalar:
-        return ask.pair(self.base, other) + self.update().pair(other)
+    def inner_product(self, other: Natural) -> Scalar:
+        return ask.inner_product(self.base, other) + self.update().inner_product(other)
 
 
 def _with_units(

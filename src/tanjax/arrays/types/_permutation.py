@@ -148,14 +148,14 @@ class Permutation(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.full((), self.indices.shape[0], self.kind)
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         chosen = self.indices[rows]
         return (chosen[:, None] == jnp.arange(self.indices.shape[0])[columns]).astype(self.kind)
 
     def scaled(self, factor: Factor) -> Multiple:
         return NotImplemented
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         """One entry per row, of a dense array or of what it takes to ask `other` for them."""
         return jnp.sum(jnp.take_along_axis(ask.dense(other), self.indices[:, None], axis=1))
 

@@ -233,11 +233,11 @@ class Sparse(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.values)
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         pattern, at = self.pattern.window(rows, columns)
         return self.replace(values=gather(self.values, at), pattern=pattern)
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         return jnp.sum(self.values * ask.entries_at(other, self.pattern.rows, self.pattern.columns))
 
 

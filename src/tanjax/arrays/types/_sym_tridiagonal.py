@@ -105,12 +105,12 @@ class SymTridiagonal(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.diag) + 2 * jnp.sum(self.off)
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         if rows != columns:
             return band_block(self, (-1, 0, 1), rows, columns)
         diag, off = principal(self, rows)
         return SymTridiagonal(self.diag[diag], self.off[off])
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         beside = ask.off_diagonal(other, -1) + ask.off_diagonal(other, 1)
         return jnp.sum(self.diag * ask.off_diagonal(other, 0)) + jnp.sum(self.off * beside)

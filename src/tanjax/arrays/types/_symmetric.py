@@ -122,9 +122,9 @@ class Symmetric(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.data)
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         # Of two in full storage that is the array: nothing is transposed. Others may be thinner.
-        return ask.pair(other.data if type(other) is Symmetric else other, self.data)
+        return ask.inner_product(other.data if type(other) is Symmetric else other, self.data)
 
     def canonical(self) -> Self:
         return self.replace(data=symmetric_part(self.data))

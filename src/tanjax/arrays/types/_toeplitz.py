@@ -161,7 +161,7 @@ class Toeplitz(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.values * jnp.asarray(self.counts, self.dtype))
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         parts = (range(*s.indices(k)) for s, k in zip((rows, columns), self.size_, strict=True))
         i, j = parts
         size = (len(i), len(j))
@@ -169,7 +169,7 @@ class Toeplitz(AbstractArray):
         values = self.values[start : start + sum(size) - 1] if 0 not in size else self.values[:0]
         return self.replace(values=values, size_=size)
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         return jnp.sum(self.values * self._sums(other))
 
 

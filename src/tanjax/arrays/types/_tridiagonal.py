@@ -96,13 +96,13 @@ class Tridiagonal(AbstractArray):
     def total(self) -> Shaped[DenseArray, " ..."]:
         return jnp.sum(self.diag) + jnp.sum(self.lower) + jnp.sum(self.upper)
 
-    def block(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
+    def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         if rows != columns:
             return band_block(self, (-1, 0, 1), rows, columns)
         diag, off = principal(self, rows)
         return Tridiagonal(self.lower[off], self.diag[diag], self.upper[off])
 
-    def pair(self, other: Natural) -> Scalar:
+    def inner_product(self, other: Natural) -> Scalar:
         fields = ((-1, self.lower), (0, self.diag), (1, self.upper))
         return sum(jnp.sum(mine * ask.off_diagonal(other, k)) for k, mine in fields)
 
