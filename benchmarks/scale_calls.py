@@ -26,7 +26,7 @@ Thunks = dict[str, Callable[[], Any]]
 CONTENDERS: dict[str, Callable[..., Any]] = {"plain": jax.jit, "tanjax": tj.jit}
 WAITING = "jax.jit, waiting"  # for each result before the next call
 READING = "jax.jit, reading"  # every number of its arguments, while the program runs
-BLOCK = 50  # steps of a training loop that are timed together
+BLOCK = 70  # steps of a loop that are timed together
 EQUATIONS, SIZES, MANY = (50, 500), (3, 1000, 100_000), 1_000_000
 KINDS = {"in range": programs.in_range, "out of range": programs.out_of_range}
 
@@ -125,7 +125,10 @@ def new_arrays() -> dict[str, Thunks]:
         row[READING] = _looping(_reading(jax.jit(loop.make())), loop)
     row = rows["a nested dict of 30 quantities"] = {}
     for library in (plain(), ours()):
-        given = [[scale_sciences.groups_of_quantities(library.wrap, i)] for i in range(4)]
+        given = [
+            [scale_sciences.groups_of_quantities(library.wrap, i)]
+            for i in range(scale_sciences.OTHERS)
+        ]
         row[library.name] = _in_turn(library.jit(lambda x: scale_sciences.squares(x)), given)
         if library.name == "plain":
             f = jax.jit(lambda x: scale_sciences.squares(x))

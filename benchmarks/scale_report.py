@@ -44,7 +44,7 @@ longer run.
 * **Loops** hand their state on (`p = f(p, batch)`), so that each call has arrays that may still
   be computed. **Sciences** are an MLP step, attention, a convolution and an N-body step; *caches
   cold* means `jax.clear_caches()` before each first call.
-* **Training** runs 1,000 steps in blocks of 50, by turns with plain JAX; the ratio is the median
+* **Training** runs 1,000 steps in blocks of 70, by turns with plain JAX; the ratio is the median
   over blocks, the second one that of the whole times, with compilation and planning. A step may
   take 1.1 times as long as with `jax.jit`, or 30 µs longer, which is what
   Python takes to tell that 20 arrays are those of the last step. JAX starts a small step while the

@@ -42,13 +42,21 @@ def interleave(
     span: float = 4e-3,
     few: dict[str, int] | None = None,
     clock: Callable[[], float] = time.perf_counter,
+    steps: int = 0,
 ) -> Times:
     """Time functions in turn; each turn repeats a function for about `span` seconds.
 
     **Arguments:** `few`: contenders that only take part in the first so many rounds. `clock`:
     `time.process_time` for what runs in Python alone: it stands still while others have the core.
+    `steps`: repeat each so often instead, the first time unmeasured: the steps of a loop, of which
+    some are queued while others run.
     """
-    repeats = {name: max(1, int(span / _once(f, clock))) for name, f in functions.items()}
+    if steps:
+        repeats = dict.fromkeys(functions, steps)
+        for function in functions.values():
+            _repeat(function, 2 * steps, clock)
+    else:
+        repeats = {name: max(1, int(span / _once(f, clock))) for name, f in functions.items()}
     names, taken = list(functions), {name: list[float]() for name in functions}
     for i in range(rounds):
         for name in names[i % len(names) :] + names[: i % len(names)]:

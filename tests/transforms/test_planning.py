@@ -311,12 +311,12 @@ def test_exponents_decide_about_compilation():
 
 
 def test_the_arrays_of_the_last_call_are_not_looked_at(monkeypatch):
-    from tanjax.transforms import _entries
+    from tanjax.transforms import _entries, _watch
 
     looked = []
-    for name in ("inside", "measure"):
-        old = getattr(_entries, name)
-        monkeypatch.setattr(_entries, name, lambda *a, _old=old: looked.append(a) or _old(*a))
+    for module, name in ((_watch, "inside"), (_entries, "measure")):
+        old = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, _old=old: looked.append(a) or _old(*a))
     for size in (1.5, LARGE):
         for shape in ((8,), (200, 200)):  # kept alive, and remembered weakly
             f, x, y = tj.jit(square_over), array(size, shape), array(size, shape)

@@ -10,7 +10,7 @@ import pytest
 
 import tanjax as tj
 from tanjax.scale.numbers._in_row import InRow
-from tanjax.transforms import _entries, _returned
+from tanjax.transforms import _entries, _returned, _watch
 
 LOOKS = 9  # calls until a state that is at rest is looked at less often
 
@@ -32,10 +32,10 @@ def array(size, shape=(8,)):
 def looked(monkeypatch):
     """The arrays that were looked at."""
     found = []
-    for name in ("inside", "measure"):
-        old = getattr(_entries, name)
+    for module, name in ((_watch, "inside"), (_entries, "measure")):
+        old = getattr(module, name)
         note = lambda x, *a, _old=old: found.append(weakref.ref(x)) or _old(x, *a)
-        monkeypatch.setattr(_entries, name, note)
+        monkeypatch.setattr(module, name, note)
     in_row = InRow.inside
     monkeypatch.setattr(
         InRow, "inside", lambda row, xs: found.extend(map(weakref.ref, xs)) or in_row(row, xs)

@@ -29,10 +29,11 @@ from tanjax.scale import (
     proof,
     seen_right,
 )
-from tanjax.scale.numbers import InRow, Spread, Together, Window, inside, measure
+from tanjax.scale.numbers import Spread, Window, measure
 
 from ._arguments import is_finite
 from ._packing import free_leaves
+from ._watch import Watch
 
 DEAR = 1e-3  # seconds that a look may take at every call
 # Bits around numbers for which JAX's own program was seen to be right, if bounds promise nothing.
@@ -44,7 +45,6 @@ _NEAR = 4.0  # bits between largest numbers that belong together
 _BELIEVED = 8.0  # bits around numbers for which an alarm was false
 _PLANS = 16  # of one program; the oldest goes
 _WINDOWS = 4  # proved ones, of one plan, and as many that are trusted
-_TOGETHER = 16  # floating arguments from which on they are looked at by a program of their own
 
 log = logging.getLogger("tanjax.scale")
 
@@ -70,39 +70,6 @@ def joined(a: Look, b: Look) -> Look:
         return Magnitude(min(m.low, n.low), max(m.high, n.high))
 
     return [both(m, n) for m, n in zip(a, b, strict=True)]
-
-
-class Watch:
-    """Windows on some of the arguments, and whether numbers are in them."""
-
-    def __init__(self, windows: Sequence[Window | None], leaves: Sequence[Any]) -> None:
-        self.pairs = [(i, w) for i, w in enumerate(windows) if w is not None]
-        looked_at = [leaves[i] for i, _ in self.pairs]
-        given = [w for _, w in self.pairs]
-        self._in_row = InRow(given, looked_at) if InRow.can(looked_at) else None
-        can = bool(looked_at) and all(map(Together.can, looked_at))
-        few = self._in_row is not None and self._in_row.is_short
-        worth = can and not few and Together.is_worth(looked_at, _TOGETHER)
-        self._together = Together(given) if worth else None
-
-    def begin(self, leaves: Sequence[Any]) -> Any:
-        """Start looking, where a compiled program does that."""
-        if self._together is None:
-            return None
-        return self._together.begin([leaves[i] for i, _ in self.pairs])
-
-    def riding(self, program: Callable[..., Any], known: dict[Any, Any]) -> Any:
-        """The program with the look inside, where that pays; else None."""
-        if self._together is None:
-            return None
-        return self._together.riding(program, [i for i, _ in self.pairs], known)
-
-    def takes(self, leaves: Sequence[Any], begun: Any = None) -> bool:
-        if self._in_row is not None and begun is None:
-            return self._in_row.inside([leaves[i] for i, _ in self.pairs])
-        if self._together is not None:
-            return self._together.inside([leaves[i] for i, _ in self.pairs], begun)
-        return all([inside(leaves[i], window) for i, window in self.pairs])
 
 
 class Trusted(NamedTuple):
@@ -143,31 +110,34 @@ class Entry:
                 windows = windows or proof.narrow(plan.graph, seen)
                 self.trusted = [Trusted(Watch(windows, leaves), self.others(leaves), seen)]
 
-    @property
-    def _first(self) -> Watch | None:
+    def strangers(self, leaves: Sequence[Any]) -> Watch | None:
+        """The watch on those arguments that have to be looked at, if any windows are known."""
         known = self.proved or [t.watch for t in self.trusted]
-        return known[0] if known else None
+        return known[0].of_strangers(leaves) if known else None
 
-    def riding(self) -> Any:
+    def riding(self, strangers: Watch | None) -> Any:
         """The program with the look of `begin` inside, where that pays; else None."""
-        return None if self._first is None else self._first.riding(self.program, self._ridden)
+        return None if strangers is None else strangers.riding(self.program, self._ridden)
 
-    def begin(self, leaves: Sequence[Any]) -> Any:
-        """Start looking at the magnitudes, before a device is given other work; for `covers`."""
-        return None if self._first is None else self._first.begin(leaves)
+    def covers(
+        self, leaves: Sequence[Any], strangers: Watch | None = None, begun: Any = None
+    ) -> bool:
+        """Whether nothing need be looked at but the magnitudes of the arguments.
 
-    def covers(self, leaves: Sequence[Any], begun: Any = None) -> bool:
-        """Whether nothing need be looked at but the magnitudes of the arguments."""
+        **Arguments:** `strangers`: what the method of that name said; `begun`: what its look, begun
+        before a device was given other work, has found.
+        """
         for watch in self.proved:
-            if watch.takes(leaves, begun):
+            if watch.takes(leaves, strangers, begun):
                 self.grade, self.watch = "proved", watch
                 return True
-            begun = None  # it was of the first watch
+            strangers = begun = None  # they were of the first watch
         for trusted in self.trusted:
-            if trusted.watch.takes(leaves, begun) and trusted.others == self.others(leaves):
+            is_inside = trusted.watch.takes(leaves, strangers, begun)
+            if is_inside and trusted.others == self.others(leaves):
                 self.grade, self.watch = "guessed", trusted.watch
                 return True
-            begun = None
+            strangers = begun = None
         return False
 
     def others(self, leaves: Sequence[Any], places: Sequence[int] | None = None) -> Any:

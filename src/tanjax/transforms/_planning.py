@@ -139,7 +139,7 @@ class PlannedFunction:
 
     def _again(self, case: Case, leaves: Sequence[Any], args: Any, kwargs: Any) -> Any:
         """A call for which the last plan is right by magnitudes; `_NOTHING` if it is not."""
-        entry, begun, out = case.entries[0], None, None
+        entry, strangers, begun, out = case.entries[0], None, None, None
         if entry.flagged is not None:
             raised, out = self._flagged(case, args, kwargs)
             if raised:
@@ -147,12 +147,12 @@ class PlannedFunction:
         elif case.is_pure:
             # Started before its arguments are looked at, which waits for them: 40 us less in a
             # loop. Safe because a result that does not count is dropped without a trace.
-            riding = None if self._options else entry.riding()
-            begun = entry.begin(leaves) if riding is None else None
+            strangers = entry.strangers(leaves)
+            riding = None if self._options else entry.riding(strangers)
+            begun = strangers.begin(leaves) if strangers and riding is None else None
             out = self._run(riding or entry.program, case, args, kwargs)
-            if riding is not None and out is not _NOTHING:
-                begun, out = out
-        is_known = out is not _NOTHING and (entry.flagged or entry.covers(leaves, begun))
+            begun, out = out if riding and out is not _NOTHING else (begun, out)
+        is_known = out is not _NOTHING and (entry.flagged or entry.covers(leaves, strangers, begun))
         if not (is_known and case.returned.looked(entry, leaves)):
             return _NOTHING
         # Where others come each time, few are remembered: 0.5 us for each array.

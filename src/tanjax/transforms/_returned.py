@@ -27,7 +27,8 @@ from tanjax.scale import Magnitude
 from tanjax.scale.numbers import ANYWHERE, Window, inside
 
 from ._arguments import ARRAYS
-from ._entries import Watch, joined, look
+from ._entries import joined, look
+from ._watch import Watch
 
 if TYPE_CHECKING:
     from ._entries import Entry, Look
