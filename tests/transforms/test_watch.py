@@ -85,6 +85,11 @@ def test_an_array_of_numpy_is_looked_at_on_every_call(looked_at):
     assert watch.takes([x, y])
     x[1] = 100.0
     assert not watch.takes([x, y])
+    x[1] = 1.0
+    watch = Watch([NEAR, NEAR], [y, y])
+    assert watch.takes([x, y]), "where one of JAX was before"
+    x[1] = 100.0
+    assert not watch.takes([x, y])
 
 
 def test_a_place_where_nothing_comes_back_is_forgotten(looked_at, monkeypatch):
