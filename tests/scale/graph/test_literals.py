@@ -433,12 +433,16 @@ def test_zeros_of_all_kinds_cost_no_second_trace():
     assert len(count) == 1
 
 
+def is_monitored():
+    return hasattr(sys, "monitoring") and sys.monitoring.get_tool(3) == "tanjax"
+
+
 def test_only_what_may_hold_zeros_is_watched():
-    """A watch makes a trace four times as long; NumPy's arrays need it, whose casts JAX keeps."""
+    """A watch makes a trace longer; NumPy's arrays need it, whose casts JAX keeps."""
     watched = []
 
     def seen(x):
-        watched.append(sys.getprofile() is not None)
+        watched.append(sys.getprofile() is not None or is_monitored())
         return x * 2.0
 
     inner, array = jax.jit(lambda x: x + 0.0), np.ones(2)
