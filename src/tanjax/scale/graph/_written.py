@@ -1,6 +1,6 @@
 """Whether a constant that looks crushed may come of a function: read off what is written in it.
 
-To see JAX round constants takes up to four times as long as to trace without (`_casts.py`), and most
+To see JAX round constants takes up to four times as long as a trace without (`_casts.py`), and most
 programs hold none that look crushed. So the numbers are looked through that are written in a
 function, and in those that it names or closes over: about 1 us for each name.
 
