@@ -12,8 +12,8 @@ arguments, side by side with the narrow one.
 Where no zero is written in a function, nobody watches the first trace but for NumPy's flags: a
 watched one takes 1.6 times as long, before Python 3.12 four times (80 ms instead of 20 for 500
 equations, which XLA compiles in 100 ms). That is safe because what a watch learns is asked for only
-of constants that look crushed: each of these that is met is known, or the reason for another trace. Whether a zero is written is a
-guess (`_written.py`), which saves that one.
+of constants that look crushed: each of these that is met is known, or the reason for another trace.
+Whether a zero is written is a guess (`_written.py`), which saves that one.
 
 Sharp edges. A function that asks for the dtype of its arguments may be another program in float64;
 if the jaxprs differ by more than conversions of dtypes nothing is restored, and a warning says so.
@@ -60,8 +60,8 @@ def trace(
     **Arguments:** `make`: traces: `lambda: jax.jit(f).trace(*args)`; `fun`: the function of flat
     `arguments`, for a trace in float64; `written`: the function as the user has it, None for `fun`.
     **Cost:** one trace; a watched one (1.6 to 4 times as long) where it holds zeros of which
-    nothing is known; a thorough one (10 times) where that does not know them either, and one in float64. Where
-    a zero is written, the first is watched already.
+    nothing is known; a thorough one (10 times) where that does not know them either, and one in
+    float64. Where a zero is written, the first is watched already.
     """
     is_watched = may_be_crushed(fun if written is None else written)
     closed, out, watch = _traced(make, Watch(flags_only=not is_watched))
