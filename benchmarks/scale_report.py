@@ -25,8 +25,8 @@ longer run.
   compile, run. Where *a zero is written*, as in `jnp.maximum(x, 0.0)`, the trace is watched for
   numbers that are rounded to zero, and takes 1.6 times as long, before Python 3.12 four times;
   others are traced at the speed of `jax.jit`. Of the rest, XLA takes most: constants that are
-  hidden from it become arguments of its loops, and conversions loops of their own. Where SciPy's integer program is
-  needed for the first time in a process, its import comes on top (below).
+  hidden from it become arguments of its loops, and conversions loops of their own. Where SciPy's
+  integer program is needed for the first time in a process, its import comes on top (below).
 * **Later calls** with the same array compare the argument with that of the last call. With a new
   one (`x = f(x)`), its numbers are looked at on the host to see whether the plan is right for
   them: about 3 µs for an array of up to 1000 numbers, 0.5 µs for each of several, 0.3 ns for a
