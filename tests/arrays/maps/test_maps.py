@@ -206,3 +206,17 @@ def test_dense_arrays_are_their_own_tangents():
         assert_close(convert(x, y), y)
     assert_close(tj.restructure(x, y), y)
     assert_close(tj.destructure(np.asarray(x)), x)
+
+
+@pytest.mark.parametrize("cls", [tj.Symmetric, tj.Hermitian])
+def test_a_tangent_without_the_promise_of_its_primal(cls):
+    """Tangents of a definite matrix are of its class, and not definite."""
+    x = cls(jnp.array([[2.0, 0.5], [0.5, 1.0]]), definite=True)
+    natural = cls(jnp.array([[0.1, 0.2], [0.2, -0.3]]))
+    moved = tj.pushforward_of_restructure(x)(natural)
+    assert jax.tree.structure(moved) == jax.tree.structure(x)
+    np.testing.assert_array_equal(moved.data, natural.data)
+    np.testing.assert_array_equal(tj.pushforward_of_destructure(x)(moved), natural)
+    np.testing.assert_allclose(
+        tj.restructure(x, natural), natural, err_msg="the value nearest to it, promise and all"
+    )

@@ -122,7 +122,8 @@ def _term_by_term(
         add = lambda p, *t: sum(t[1:], t[0]) if is_inexact(p) else t[0]
         return jax.tree.map(add, x, *moved) if moved else zero_tangent(x)
     if name == "pushforward_of_restructure" and _is_in_the_type(kind, x, natural):
-        return from_tangent_leaves(x, tangent_leaves(x, ask.canonical(natural)))
+        leaves = tangent_leaves(ask.without_promise(x), ask.canonical(natural))
+        return from_tangent_leaves(x, leaves)
     return check_structural(where, x, getattr(kind, name)(x, natural))
 
 

@@ -198,8 +198,7 @@ def _tangent(x: Any, t: Any, by_matrix: bool) -> Any:
                 hint="use reverse mode (`backward`), or JAX's own `jax.jvp`.",
             )
         )
-    moved = arrays.pushforward_of_restructure(arrays.without_promise(x))(t)
-    return jax.tree.unflatten(jax.tree.structure(x), jax.tree.leaves(moved))
+    return arrays.pushforward_of_restructure(x)(t)
 
 
 def torch_tangents(
