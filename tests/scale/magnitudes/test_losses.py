@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import tanjax as tj
 from scale_facts import exponents_at
 from tanjax.scale._judged import Judged, _count_worse
 from tanjax.scale.graph._graph import Exponents, build
@@ -189,6 +190,35 @@ def test_parts_of_a_sum_that_overflow_are_lost():
     assert lost_in_plain(lambda y: jnp.dot(y, y * jnp.array([1, -1], "f4")), y)[0]
     assert lost_in_plain(jnp.sum, x * jnp.float32(0.2))[0] == []
     assert lost_in_plain(lambda y: jnp.dot(y, y), y * jnp.float32(0.1))[0] == []
+
+
+SAME = jnp.zeros(4, int)
+
+
+@pytest.mark.parametrize(
+    ("f", "dtype", "sign"),
+    [
+        (lambda x: jnp.zeros(2, x.dtype).at[SAME].add(x), "float32", 1),
+        (lambda x: jnp.zeros(2, x.dtype).at[SAME].add(-x), "float16", -1),
+        (lambda x: jnp.zeros(2, x.dtype).at[SAME].subtract(x), "float32", -1),
+        (lambda x: x.at[SAME[1:]].add(x[1:]), "bfloat16", 1),
+        (lambda x: jax.ops.segment_sum(x, SAME, 2), "float32", 1),
+        (lambda x: jax.vjp(lambda y: y[SAME], x[:1])[1](x)[0], "float32", 1),
+        (lambda x: jnp.zeros(2, "complex64").at[SAME].add(lax.complex(0 * x, x)), "float32", 1j),
+    ],
+    ids=["add", "add of half", "subtract", "into", "segments", "gradient", "complex"],
+)
+def test_what_meets_in_one_entry_of_a_scatter_is_lost_in_between(f, dtype, sign):
+    """Three large numbers, and one that takes two of them back."""
+    large = float(jnp.finfo(dtype).max) * 0.46875
+    x = jnp.array([large, large, large, -2 * large], dtype)
+    assert not np.isfinite(np.asarray(jax.jit(f)(x))[0].astype("complex64"))
+    for call in (f, jax.jit(f)):
+        found = np.asarray(tj.jit(call)(x)).astype("complex64")
+        np.testing.assert_allclose(found[0], np.complex64(sign * large), rtol=1e-2)
+    small = tj.jit(f)
+    small(x * 0.1)
+    assert [plan.identity for plan in small.plans] == [True]
 
 
 def test_sampled_loops_lose_only_zeros_and_infinities():

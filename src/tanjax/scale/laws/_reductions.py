@@ -22,6 +22,7 @@ from tanjax._dtype_range import limits, normal_range
 
 from ..graph._graph import Magnitude, Node
 from ..numbers._interval_record import Record, ends, interval, precision, span, sum_of, union
+from ..numbers._range import SCATTERED
 from ..numbers._spread import is_spread, parts_of, product_over, running_sum, sum_over
 from ..numbers._wide import Wide, extent, in_float64, magnitude_of, settle, split
 from . import _rows as rows
@@ -133,12 +134,18 @@ def parts_overflow(
     In which order the parts are added is not known, so an entry is lost if the sum of the absolute
     values of its parts is too large: `[3e38, 3e38, -3e38, -3e38]` in float32.
     """
-    dtype = dtype_of(node)
-    largest = math.log2(limits(_SUM_RANGE.get(str(dtype), dtype)).top) + exponent
-    tops = [magnitude_of(x).high for x in xs]
-    if sum(tops) + math.log2(max(2, xs[0].array.size)) < largest:
+    dtype, sizes_of = dtype_of(node), [_sizes(x) if is_float(x) else x for x in xs]
+    tops = [magnitude_of(x).high for x in xs if is_float(x)]
+    if node.primitive in SCATTERED:  # one by one, in the dtype of the result
+        top, count = max(tops), xs[2].array.size + 1
+        if node.primitive == "scatter-sub":
+            sizes_of[2] = Wide(-sizes_of[2].array, sizes_of[2].exponent)
+    else:
+        dtype, top, count = _SUM_RANGE.get(str(dtype), dtype), sum(tops), xs[0].array.size
+    largest = math.log2(limits(dtype).top) + exponent
+    if top + math.log2(max(2, count)) < largest:
         return results, 0
-    (sizes,) = applied(node, run, [settle(Wide(np.abs(x.array), x.exponent)) for x in xs])
+    (sizes,) = applied(node, run, sizes_of)
     bad = np.log2(sizes.array) > largest - sizes.exponent
     out = results[0]
     bad &= np.isfinite(out.array)
@@ -147,7 +154,9 @@ def parts_overflow(
     return [Wide(np.where(bad, np.nan, out.array), out.exponent)], int(np.count_nonzero(bad))
 
 
-SUMS = {"reduce_sum", "cumsum", "dot_general", "conv_general_dilated", "reduce_window_sum"}
+def _sizes(x: Wide) -> Wide:
+    return settle(Wide(np.abs(x.array), x.exponent))
+
 
 # -- products whose parts leave the range ---------------------------------------------------------
 
@@ -179,9 +188,6 @@ def parts_leave(node: Node, xs: list[Wide], results: list[Wide]) -> tuple[list[W
     array = np.copysign(np.where(over, np.inf, 0.0), out.array)
     array = np.where(bad, np.where(unknown, np.nan, array), out.array)
     return [Wide(array, out.exponent)], int(np.count_nonzero(bad))
-
-
-PRODUCTS = {"reduce_prod", "cumprod"}
 
 
 def _stays(m: Magnitude, count: int, smallest: float, largest: float) -> bool:

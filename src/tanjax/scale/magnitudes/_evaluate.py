@@ -28,9 +28,9 @@ import numpy as np
 
 from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value, is_late
 from ..laws._law import LAWS, Law, applied, work_of
-from ..laws._reductions import PRODUCTS, SUMS, parts_leave, parts_overflow
+from ..laws._reductions import parts_leave, parts_overflow
 from ..numbers._measure import measure
-from ..numbers._range import is_garbled, is_reciprocal, vanishes
+from ..numbers._range import PRODUCTS, SUMS, is_garbled, is_reciprocal, vanishes
 from ..numbers._stored import Clamped, clamp_to, rounded_to, saturated
 from ..numbers._wide import Wide, beyond, inverse, magnitude_of, settle, wide
 from ._evaluation import OVER_BUDGET, PARTS, UNDEFINED, Evaluation, Event, Skipped
@@ -56,7 +56,7 @@ _SPREAD_RUNS, _SPREAD_WORK = 3, 6
 
 _KEPT = 10_000_000  # numbers of a run that are kept for others: 80 MB
 # What may be nan of zeros and infinities, and of how many operands the infinities count.
-_MANY = SUMS | PRODUCTS
+_MANY = frozenset((*SUMS, *PRODUCTS))
 TAILS = {"mul": 2, "div": 1, "dot_general": 2}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tanjax._dtype_range import normal_range
 
-from ..graph._graph import Magnitudes, Value
+from ..graph._graph import Magnitudes, Node, Value
 
 ANY = 10**6  # the bound on exponents where there is none
 
@@ -40,7 +40,8 @@ CONTRACTIONS = ("dot_general", "conv_general_dilated")
 _TRIANGLE = {"tanjax_lu": -1, "qr": 1}  # the result that is the upper factor
 # Whose results ask for more of exponents than to be held.
 _CLOSER = (*CONTRACTIONS, *_TRIANGLE, "cholesky", "eig")
-SUMS = (*CONTRACTIONS, "reduce_sum", "cumsum", "reduce_window_sum")
+SCATTERED = ("scatter-add", "scatter-sub")
+SUMS = (*CONTRACTIONS, "reduce_sum", "cumsum", "reduce_window_sum", *SCATTERED)
 PRODUCTS = ("reduce_prod", "cumprod")
 
 
@@ -49,6 +50,8 @@ def needed_by_parts(value: Value, m: Magnitudes) -> float:
     node = value.node
     if node is None or node.primitive not in SUMS or not value.is_floating:
         return -math.inf
+    if node.primitive in SCATTERED:
+        return _needed_by_updates(node, m)
     if value.aval.dtype.itemsize == 2:  # summed up in float32
         return -math.inf
     operands = [use.value for use in node.uses[:2] if use.value.is_floating]
@@ -57,6 +60,16 @@ def needed_by_parts(value: Value, m: Magnitudes) -> float:
         return -math.inf
     top = sum(x.high for x in found if x) + math.log2(max(2, operands[0].size))
     return top - normal_range(value.aval.dtype)[1]
+
+
+def _needed_by_updates(node: Node, m: Magnitudes) -> float:
+    """The same of a scatter, which adds up in its own dtype whatever meets in one entry."""
+    into, updates = node.uses[0].value, node.uses[2].value
+    found = [m[into.index], m[updates.index]]
+    if node.params["unique_indices"] or None in found:
+        return -math.inf
+    top = max(-math.inf if x is None or x.is_zero else x.high for x in found)
+    return top + math.log2(1 + max(1, updates.size)) - normal_range(into.aval.dtype)[1]
 
 
 def parts_may_leave(value: Value, m: Magnitudes) -> bool:
