@@ -11,6 +11,7 @@ second, and triangular solves with a unit diagonal take the first.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -22,8 +23,6 @@ from jaxtyping import PyTree
 
 from tanjax import _compat, units
 from tanjax._errors import UnitError, message
-from tanjax.scale.graph import expansion, is_expanded
-from tanjax.scale.laws import LAWS
 from tanjax.units import Unit, one
 from tanjax.units.signatures import (
     ANY,
@@ -46,6 +45,14 @@ _SMALL = 64  # larger constants are not looked at: that would copy them from a d
 
 # Signatures given by `tj.lift.register`, which are asked before the laws.
 REGISTERED: dict[str, str] = {}
+
+
+@functools.cache
+def _laws() -> Any:
+    """The laws of primitives; with the rest of the scale graph a third of the time of an import."""
+    from tanjax.scale.laws import LAWS
+
+    return LAWS
 
 
 class NeedsCoherent(Exception):
@@ -136,12 +143,14 @@ def literal_unit(value: PyTree) -> Any:
 
 
 def _results(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
+    from tanjax.scale.graph import is_expanded  # as in `_laws`
+
     name = eqn.primitive.name
     if name in _UNIT_RULES:
         return _UNIT_RULES[name](eqn, operands)
     if name not in REGISTERED and is_expanded(eqn):
         return _expanded(eqn, operands)
-    known = LAWS.get(name)
+    known = _laws().get(name)
     text = REGISTERED.get(name) or (known.units(eqn) if known else "")
     if not text:
         if not any(isinstance(u, Unit) for u in operands):
@@ -161,9 +170,11 @@ def _results(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
 def _expanded(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
     """An equation that stands for a program: by the name of its class, or by that program."""
     name = type(eqn.params.get("_prim")).__name__
-    if name in LAWS:
-        text = LAWS[name].units(eqn)
+    if name in _laws():
+        text = _laws()[name].units(eqn)
         return apply_signature(name, Signature.parse(text), operands, len(eqn.outvars))
+    from tanjax.scale.graph import expansion
+
     closed = expansion(eqn)
     return infer(closed.jaxpr, list(map(literal_unit, closed.consts)), operands)
 
@@ -251,7 +262,7 @@ def _(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
             turned = _turned(unit, getattr(other, "val", None), rounding)
             if turned is not None:
                 return [turned]
-    return apply_signature("mul", Signature.parse(LAWS["mul"].units(eqn)), operands, 1)
+    return apply_signature("mul", Signature.parse(_laws()["mul"].units(eqn)), operands, 1)
 
 
 @unit_rule("pow")
