@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import PyTree, Shaped
@@ -18,6 +19,7 @@ from jaxtyping import PyTree, Shaped
 import tanjax as tj
 from tanjax.typing import Columns, Natural, Pullback, Scalar, SquareMatrix
 
+from .eigh import outer
 from .factorize import columns_at_once, defined, factorize_dense
 from .gauge import composed
 
@@ -93,7 +95,58 @@ def _slogdet(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
     return jnp.prod(values / safe.astype(values.dtype)), jnp.sum(jnp.log(size))
 
 
-_PLAN = tj.FactorizationPlan(_solve, _slogdet)
+def _inv_quad(matrix: PyTree, parts: Sequence[PyTree], b: Natural) -> Natural:
+    return _paired_solution(matrix, parts, b.astype(jnp.result_type(*parts, b)))
+
+
+@jax.custom_jvp
+def _paired_solution(matrix: PyTree, parts: Sequence[PyTree], b: Natural) -> Natural:
+    """`bᴴ a⁻¹ b`: what its derivative needs is the solution that it has."""
+    return _dot(b, _solve(matrix, parts, b, False))
+
+
+@_paired_solution.defjvp
+def _paired_solution_jvp(
+    primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]
+) -> tuple[Natural, Natural]:
+    (matrix, parts, b), (matrix_dot, _, b_dot) = primals, tangents
+    x = _solve(matrix, parts, b, False)
+    moved = jax.jvp(lambda a: a @ x, (matrix,), (matrix_dot,))[1]
+    return _dot(b, x), _dot(x, b_dot) + _dot(b_dot, x) - _dot(x, moved)
+
+
+def _dot(x: Natural, y: Natural) -> Natural:
+    return jnp.sum(x.conj() * y, axis=(-2, -1))
+
+
+_PLAN = tj.FactorizationPlan(_solve, _slogdet, inv_quad=_inv_quad)
+
+
+def _eigen(a: Natural) -> tj.EighResult:
+    """The eigenvalues, and eigenvectors that are constants: the derivative does without them."""
+    if isinstance(a, tj.Kronecker):
+        parts = [_eigen(f) for f in a.factors]
+        return tj.EighResult(
+            outer(p.eigenvalues for p in parts), tj.Kronecker(*(p.eigenvectors for p in parts))
+        )
+    if isinstance(a, tj.Symmetric | tj.Hermitian):
+        return tj.EighResult(*_eigen_of_full(a.data))
+    found = tj.eigh(a, invariant=True)
+    return tj.EighResult(found.eigenvalues, lax.stop_gradient(found.eigenvectors))
+
+
+@jax.custom_jvp
+def _eigen_of_full(a: SquareMatrix) -> tuple[Natural, Natural]:
+    return tuple(tj.eigh(a, invariant=True))
+
+
+@_eigen_of_full.defjvp
+def _eigen_of_full_jvp(
+    primals: tuple[SquareMatrix], tangents: tuple[SquareMatrix]
+) -> tuple[tuple[Natural, Natural], tuple[Natural, Natural]]:
+    w, v = tj.eigh(*primals)  # of equal eigenvalues the second derivative is nan, as it must be
+    moved = tangents[0] @ v
+    return (w, v), (jnp.real(jnp.sum(v.conj() * moved, axis=-2)), jnp.zeros_like(v))
 
 
 @tj.factorize.implementation(tj.Sum, differentiate=True)
@@ -106,8 +159,8 @@ def factorize_sum(a: SquareSum) -> tj.Factorization:
     if found is None:
         return factorize_dense(tj.densified(a, "factorize", HINT))
     product, shift = found
-    values, vectors = tj.eigh(product, invariant=True)
-    parts = (values + shift, lax.stop_gradient(vectors))
+    values, vectors = _eigen(product)
+    parts = (values + shift, vectors)
     return tj.Factorization(a, parts, _PLAN, a.shape[0])
 
 

@@ -42,12 +42,15 @@ class FactorizationPlan(NamedTuple):
 
     `solve(matrix, parts, b, transposed)`: the solution for right-hand sides `(..., n, k)`, with the
     matrix or its transpose (no conjugation); `slogdet(matrix, parts)`: sign and logarithm;
-    `root(matrix, parts)`: the lower Cholesky factor, where the parts tell it.
+    `root(matrix, parts)`: the lower Cholesky factor, where the parts tell it;
+    `inv_quad(matrix, parts, b)`: `b^H a^-1 b` of a Hermitian matrix, where a second solution for
+    its derivative would be dear.
     """
 
     solve: Function
     slogdet: Function
     root: Function | None = None
+    inv_quad: Function | None = None
 
 
 @functools.partial(
@@ -95,6 +98,12 @@ class Factorization:
         solve = lambda matrix, parts, b: self.plan.solve(matrix, parts, b, transposed)
         x = self._mapped(solve, b[:, None] if vector else b)
         return x[..., 0] if vector else x
+
+    def _inv_quad(self, b: Natural) -> Natural:
+        b = as_array(b)
+        if self.plan.inv_quad is None or b.ndim == 0 or b.shape[-2 if b.ndim > 1 else -1] != self.n:
+            return _paired(b, self.solve(b))
+        return self._mapped(self.plan.inv_quad, b[:, None] if b.ndim == 1 else b)
 
     def slogdet(self) -> SlogdetResult:
         r"""Sign (phase) and `log(abs(det(a)))`, in $O(n)$.
@@ -153,7 +162,7 @@ class Factorization:
         **Derivative:** $\bar A = -\bar q\, (A^{-\top}\bar b)(A^{-1}b)^\top$.
         """
         if type(b) is not Unitful and self.unit is None:
-            return _paired(b, self.solve(b))
+            return self._inv_quad(b)
         return UnitFunction("inv_quad", _paired, "b: u, x: v -> u*v", names=("b", "x"))(
             b, self.solve(b)
         )
