@@ -23,10 +23,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Float, Integer, PyTree
 
 import tanjax as tj
-from tanjax.typing import DenseArray, Natural, Scalar
+from tanjax.typing import DenseArray, Scalar
 
 from .secular import Poles, roots
 from .sturm import in_range, times_power
@@ -96,7 +96,7 @@ def _deflated(d: Vector, z: Vector, rho: Scalar) -> Deflation:
     tiny = rho * jnp.abs(z) <= limit
     z = jnp.where(tiny, jnp.zeros_like(z), z)
 
-    def join(group: tuple[Scalar, Scalar], pole: tuple[Scalar, ...]) -> tuple[Natural, Natural]:
+    def join(group: PyTree, pole: PyTree) -> PyTree:
         first, leader = group
         at, alone, i = pole
         opens = ~alone & (at - first > limit)

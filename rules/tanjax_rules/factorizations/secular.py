@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, PyTree
 
 import tanjax as tj
-from tanjax.typing import DenseArray, Natural, Scalar
+from tanjax.typing import DenseArray, Natural
 
 # What no root has needed: at most 20, if a bisection follows every other step.
 _STEPS = 100
@@ -53,7 +53,7 @@ class Interval(NamedTuple):
 def sums_at(poles: Poles, origin: Natural, offset: Natural) -> Sums:
     """One pass over the poles, with vectors over the roots: no matrix of differences."""
 
-    def add(sums: tuple[Natural, ...], pole: tuple[Scalar, Scalar]) -> tuple[Natural, None]:
+    def add(sums: PyTree, pole: PyTree) -> PyTree:
         at, weight = pole
         inverse = 1 / ((at - origin) - offset)
         size = jnp.abs(inverse)
@@ -92,7 +92,7 @@ def _refined(
     """Steps until every root is found: the function there is rounding, or the step is."""
     eps = float(jnp.finfo(guess.dtype).eps)
 
-    def step(state: tuple[Natural, ...]) -> tuple[Natural, ...]:
+    def step(state: PyTree) -> PyTree:
         count, x, low, high, done = state
         sums = sums_at(poles, origin, x)
         done = done | (jnp.abs(sums.value) <= 8 * eps * sums.size)

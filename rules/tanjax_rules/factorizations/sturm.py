@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 import tanjax as tj
 from tanjax.typing import DenseArray, Natural, Scalar
@@ -56,7 +56,7 @@ def eigenvalues(
     def below(x: Natural) -> Natural:
         """How many eigenvalues are below each number, or the number itself."""
 
-        def eliminate(carry: tuple[Natural, Natural], row: tuple[Natural, Natural]) -> Natural:
+        def eliminate(carry: PyTree, row: PyTree) -> PyTree:
             pivot, count = carry
             pivot = row[0] - x - row[1] / pivot
             pivot = jnp.where(jnp.abs(pivot) < smallest, -smallest, pivot)
@@ -65,7 +65,7 @@ def eigenvalues(
         start = jnp.ones_like(x), jnp.zeros_like(which)
         return lax.scan(eliminate, tj.rules.align(start, x), (diag, squares))[0][1]
 
-    def halve(bounds: tuple[Natural, Natural], _: None) -> Natural:
+    def halve(bounds: PyTree, _: None) -> PyTree:
         low, high = bounds
         middle = (low + high) / 2
         above = below(middle) > which

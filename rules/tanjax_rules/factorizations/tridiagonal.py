@@ -103,5 +103,6 @@ def cases() -> Iterator[Case]:
     yield Case(tj.eigh, tj.SymTridiagonal(s.normal(2), s.normal(1)), invariant=True)
     # The eigenvectors, of which the gradient is made, are as many numbers as a dense cotangent.
     yield Case(tj.eigvalsh, a).declare(skip=("memory",))
-    yield composed(Case(tj.svd, a, False, False))
-    yield composed(Case(tj.svd, tj.SymTridiagonal(s.normal(2), s.normal(1)), False))
+    yield composed(Case(tj.svd, a, full_matrices=False, compute_uv=False))
+    small = tj.SymTridiagonal(s.normal(2), s.normal(1))
+    yield composed(Case(tj.svd, small, full_matrices=False))
