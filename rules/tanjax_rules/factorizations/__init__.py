@@ -8,4 +8,5 @@ from . import (
     shifted as shifted,
     svd as svd,
     triangular as triangular,
+    tridiagonal as tridiagonal,
 )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
-from tanjax.typing import DenseArray, Natural, Pullback, Vector
+from tanjax.typing import DenseArray, Function, Natural, Pullback, Vector
 
 from . import gauge
 from .gauge import adjoint, whole
@@ -33,7 +33,14 @@ def eigh_rule(
     does not hold, because the gradient tells equal eigenvalues apart. Vectors whose cotangent is
     zero in every entry are not used: then the gradient is that of `eigvalsh`, as JAX's is.
     """
-    w, basis = tj.eigh(whole(a))
+    return rule_of_pairs(tj.eigh(whole(a)), invariant, lambda left, v: left @ adjoint(v))
+
+
+def rule_of_pairs(
+    pairs: tj.EighResult, invariant: bool, product: Function
+) -> tuple[tj.EighResult, Pullback]:
+    """The rule, for what a type wants of the product of a matrix with the adjoint of the basis."""
+    w, basis = pairs
     same = gauge.same_value(w)
     v = basis if invariant else gauge.turned(basis, same)
 
@@ -43,16 +50,16 @@ def eigh_rule(
         inner = gauge.over_differences(w, tied, 0.0).astype(v.dtype) * rotation
         inner = inner + gauge.embedded(bar.eigenvalues, v)
         if invariant:
-            return v @ inner @ adjoint(v)
+            return product(v @ inner, v)
         scale = gauge.columns(bar.eigenvectors)
         bad = gauge.depends_on_basis(_not_diagonal(same), rotation, scale)
         bad = bad | gauge.too_much_is_missing(w, same, bar.eigenvalues, scale, inner)
         inner = gauge.spoiled(inner, bad)
-        both = lambda: v @ inner @ adjoint(v)
+        both = lambda: product(v @ inner, v)
         unused = gauge.unused(bar.eigenvectors)
 
         def some_alone() -> Natural:
-            alone = (basis * bar.eigenvalues[..., None, :].astype(v.dtype)) @ adjoint(basis)
+            alone = product(basis * bar.eigenvalues[..., None, :].astype(v.dtype), basis)
             alone = gauge.without_ties(alone, w, bar.eigenvalues)
             return jnp.where(unused, alone, both())
 
@@ -67,15 +74,24 @@ def eigh_rule(
 def eigh_push(
     a: Shaped[DenseArray | tj.Symmetric | tj.Hermitian, "... m n"], *, invariant: bool = False
 ) -> tuple[tj.EighResult, Pullback]:
-    w, v = tj.eigh(whole(a))
+    return pushforward_of_pairs(
+        tj.eigh(whole(a)), invariant, lambda a_dot, v: adjoint(v) @ whole(a_dot) @ v
+    )
+
+
+def pushforward_of_pairs(
+    pairs: tj.EighResult, invariant: bool, in_basis: Function
+) -> tuple[tj.EighResult, Pullback]:
+    """The pushforward, for how a tangent of a type is seen in a basis."""
+    w, v = pairs
     same = gauge.same_value(w)
     if not invariant:
         v = gauge.turned(v, same)
     over = gauge.over_differences(w, same, 0.0 if invariant else jnp.nan).astype(v.dtype)
 
     def eigh_pushforward(a_dot: Natural) -> tj.EighResult:
-        moved = whole(a_dot)
-        moved = adjoint(v) @ ((moved + adjoint(moved)) / 2) @ v
+        moved = in_basis(a_dot, v)
+        moved = (moved + adjoint(moved)) / 2
         w_dot = jnp.real(jnp.diagonal(moved, axis1=-2, axis2=-1))
         return tj.EighResult(w_dot, v @ (over * moved))
 

@@ -12,6 +12,8 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import Axis, Natural, Order, Pullback, Scalar
 
+from ..linalg.band_factor import diagonal_padding
+from ..linalg.banded import Band, widths
 from .gauge import composed, whole
 
 if TYPE_CHECKING:
@@ -164,6 +166,22 @@ def norm_sparse(
     return jnp.max(sums, initial=0) if ord > 0 else jnp.min(sums)
 
 
+@tj.norm.implementation(tj.Tridiagonal, differentiate=True)
+@tj.norm.implementation(tj.SymTridiagonal, differentiate=True)
+@tj.norm.implementation(tj.Banded, differentiate=True)
+def norm_band(a: Band, ord: Order = None, axis: Axis = None, keepdims: bool = False) -> Natural:
+    """The orders 1 and infinity are the sizes of the diagonals, added along columns or rows."""
+    if axis is not None or keepdims or ord not in (1, -1, math.inf, -math.inf):
+        return norm(a, ord, axis, keepdims)
+    n, (lower, upper) = a.shape[0], widths(a)
+    turned = 1 if abs(ord) == 1 else -1  # the diagonal k has its entries in columns k, k + 1, ...
+    sums = sum(
+        jnp.pad(jnp.abs(a.off_diagonal(k)), diagonal_padding(n, turned * k))
+        for k in range(-lower, upper + 1)
+    )
+    return jnp.max(sums, initial=0) if ord > 0 else jnp.min(sums)
+
+
 # -- cases ---------------------------------------------------------------------------------------
 
 
@@ -189,6 +207,9 @@ def cases() -> Iterator[Case]:
         ("nuc", kronecker),
         (1, blocks),
         (-1, tj.Sparse(s.normal(3), [[0, 0], [1, 0], [1, 1]], (2, 2))),
+        (1, tj.Banded(s.normal(3, 3), 2, 0)),
+        (inf, tj.Tridiagonal(s.normal(2), s.normal(3), s.normal(2))),
+        (2, tj.SymTridiagonal(s.normal(3), s.normal(2))),
         (3, s.normal(3)),
         ("nuc", s.normal(3, 2)),
     ):

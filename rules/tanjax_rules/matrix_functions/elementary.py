@@ -8,6 +8,7 @@ from another. So each type is treated once, for all functions:
 |---|---|
 | `Diagonal`, `Identity` | `f` of the entries |
 | `Symmetric`, `Hermitian` | by eigenvalues, and of the same type |
+| `SymTridiagonal` | `Symmetric`, as of a matrix of that type: all entries of `f(A)` differ |
 | `Triangular` | triangular, without a Schur factorisation |
 | `BlockDiagonal` | block by block |
 | `Scaled` | that of the matrix with the factor in it |
@@ -42,6 +43,7 @@ DenseSquare: TypeAlias = Shaped[DenseArray, "n n"]
 SquareIdentity: TypeAlias = Shaped[tj.Identity, "n n"]
 SquareBlocks: TypeAlias = Shaped[tj.BlockDiagonal, "n n"]
 SquareScaled: TypeAlias = Shaped[tj.Scaled, "n n"]
+SquareTridiagonal: TypeAlias = Shaped[tj.SymTridiagonal, "n n"]
 
 ELEMENTARY = (tj.expm, tj.logm, tj.sqrtm, tj.fractional_matrix_power)
 
@@ -114,6 +116,12 @@ def register_elementary(op: tj.Operation) -> None:
             f = sqrt_above(noise(a.data))
         definite = a.definite and op is not tj.logm
         return type(a)(tj.funm_hermitian(a.data, f), "mean", definite)
+
+    @op.implementation(tj.SymTridiagonal, differentiate=True)
+    def tridiagonal(
+        a: SquareTridiagonal, *, t: float | None = None, upper_triangular: bool = False
+    ) -> SquareMatrix:
+        return op(tj.Symmetric(a.to_dense()), **statics(op, t))
 
 
 def register_by_parts(op: tj.Operation) -> None:
@@ -196,6 +204,11 @@ def function_of_hermitian(a: FullStorage, func: Function) -> SquareMatrix:
     return type(a)(f, "mean") if real or isinstance(a, tj.Symmetric) else f
 
 
+@tj.funm_hermitian.implementation(tj.SymTridiagonal, differentiate=True)
+def function_of_tridiagonal(a: SquareTridiagonal, func: Function) -> SquareMatrix:
+    return tj.funm_hermitian(tj.Symmetric(a.to_dense()), func)
+
+
 @tj.funm_hermitian.implementation(tj.BlockDiagonal, differentiate=True)
 def function_of_blocks(a: SquareBlocks, func: Function) -> SquareBlocks:
     check_square_blocks("funm_hermitian", a)
@@ -241,6 +254,7 @@ def cases() -> Iterator[Case]:
         (tj.Diagonal(s.positive(2)), tj.logm),
         (tj.Identity(2), tj.logm),
         (symmetric, tj.sqrtm),
+        (tj.SymTridiagonal(3 + s.positive(3), s.normal(2)), tj.expm),
         (tj.Triangular(s.regular(2)), tj.sqrtm),
         (blocks, tj.expm),
         (tj.Scaled(tj.Symmetric(s.definite(2)), s.positive()), tj.fractional_matrix_power),
@@ -259,5 +273,6 @@ def cases() -> Iterator[Case]:
         skip = () if op is tj.expm else ("variants",)
         yield Case(op, a).declare(reference=definition_of(op), skip=skip)
     cosine = jax.tree_util.Partial(jnp.cos)  # a function that is a pytree
-    for cased in (tj.Diagonal(s.positive(2)), hermitian, blocks):
+    tridiagonal = tj.SymTridiagonal(s.normal(3), s.normal(2))
+    for cased in (tj.Diagonal(s.positive(2)), hermitian, tridiagonal, blocks):
         yield Case(tj.funm_hermitian, cased, cosine).declare(skip=ASKED_ONCE)

@@ -13,6 +13,7 @@ import tanjax as tj
 from tanjax.typing import SquareMatrix
 
 from ..dtypes import floating
+from ..linalg.banded import Band, widths
 from ..linalg.shapes import FullStorage, SquareDiagonal, SquareTriangular
 from .elementary import (
     ASKED_ONCE,
@@ -62,6 +63,23 @@ def power_of_scaled(a: SquareScaled, *, n: int) -> SquareMatrix:
     return tj.multiply(tj.matrix_power(a.matrix, n), lax.integer_pow(a.factor, n))
 
 
+@tj.matrix_power.implementation(tj.Tridiagonal, differentiate=True)
+@tj.matrix_power.implementation(tj.SymTridiagonal, differentiate=True)
+@tj.matrix_power.implementation(tj.Banded, differentiate=True)
+def power_of_band(a: Band, *, n: int) -> SquareMatrix:
+    """A band of `n` times the width, by repeated squares; dense where that is all of the matrix."""
+    if n == 0:
+        return tj.Identity(a.shape[0], a.dtype)
+    if n < 0 or n * sum(widths(a)) >= a.shape[0]:
+        return jnp.linalg.matrix_power(tj.inv(a) if n < 0 else a.to_dense(), abs(n))
+    square, power = a, a if n % 2 else None
+    while n := n // 2:
+        square = square @ square
+        if n % 2:
+            power = square if power is None else power @ square
+    return power
+
+
 @tj.matrix_power.implementation(tj.LowRank, differentiate=True)
 def power_of_low_rank(a: Shaped[tj.LowRank, "n n"], *, n: int) -> SquareMatrix:
     r"""$(U V^\top)^n = U (V^\top U)^{n-1} V^\top$."""
@@ -89,6 +107,9 @@ def cases() -> Iterator[Case]:
         (tj.Triangular(s.normal(3, 3), False, unit_diagonal=True), 2),
         (tj.BlockDiagonal(symmetric, s.regular(2)), 2),
         (tj.Scaled(symmetric, s.positive()), 3),
+        (tj.SymTridiagonal(s.normal(7), s.normal(6)), 3),
+        (tj.Banded(s.normal(2, 3), 1, 0), 2),
+        (tj.Tridiagonal(s.normal(2), 4 + s.normal(3), s.normal(2)), -2),
         (tj.LowRank(s.normal(3, 2), s.normal(3, 2)), 3),
     ):
         yield Case(tj.matrix_power, a, n=n).declare(skip=ASKED_ONCE)

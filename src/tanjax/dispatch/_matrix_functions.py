@@ -48,7 +48,8 @@ def _exact(power: float) -> Fraction:
 def expm(a: Square) -> Square:
     r"""The matrix exponential of `(..., n, n)`, by scaling and squaring.
 
-    **Cost:** $O(n)$ for `Diagonal`, one `eigh` for `Symmetric` and `Hermitian`; about
+    **Cost:** $O(n)$ for `Diagonal`, one `eigh` for `Symmetric`, `Hermitian` and `SymTridiagonal`
+    (of which every function is `Symmetric`); about
     $(20 + 2s)\,n^3$ operations for dense matrices, $s = \log_2(\|A\|_1 / 5.4)$.
     **Units:** pure numbers only. **Raises:** `ShapeError` if `a` is not square.
     **Derivative:** $\bar A = L(A^\top, \bar X)$ with the Fréchet derivative $L$, in both modes by a
@@ -106,7 +107,8 @@ def fractional_matrix_power(a: Square, t: float, *, upper_triangular: bool = Fal
 def matrix_power(a: Square, n: int) -> Square:
     r"""The power $A^n$ of `(..., n, n)` for a whole Python number, of the inverse if negative.
 
-    Keeps the type of every array type whose products do. **Units:** $u^n$.
+    Keeps the type of every array type whose products do; of a band it is a wider band, and dense
+    if `n` times the width is that of the matrix, or `n` negative. **Units:** $u^n$.
     **Raises:** `ShapeError` if `a` is not square.
     **Cost:** $O(\log n)$ products. **Derivative:** that of these products.
     """

@@ -25,6 +25,7 @@ from tanjax.arrays import (
     Diagonal,
     Hermitian,
     Symmetric,
+    SymTridiagonal,
     Triangular,
     densified,
     is_structured,
@@ -116,7 +117,8 @@ def _program(function: Function, avals: Any) -> str | None:
 
 
 _ANY = (AbstractArray,)
-_HERMITIAN = (Diagonal, Symmetric, Hermitian)  # JAX takes the Hermitian part of others
+# JAX takes the Hermitian part of others.
+_HERMITIAN = (Diagonal, Symmetric, Hermitian, SymTridiagonal)
 _FUNCTIONS: dict[str, tuple[Function, Function, tuple[type[AbstractArray], ...]]] = {
     "solve": (jnp.linalg.solve, ops.solve, _ANY),
     "inv": (jnp.linalg.inv, ops.inv, _ANY),

@@ -1,0 +1,108 @@
+r"""Eigenvalues and eigenvectors of symmetric tridiagonal matrices.
+
+Eigenvalues are found by bisection, which needs vectors only, and eigenvectors by divide and
+conquer. The natural cotangent is $V X V^\top$ as for all others, of which a tridiagonal matrix sees
+three diagonals: these are sums over pairs of rows, and the other entries are never made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+from jaxtyping import Shaped
+
+import tanjax as tj
+from tanjax.typing import DenseArray, Natural, Pullback
+
+from ..dtypes import floating
+from .divide_and_conquer import eigenpairs
+from .eigh import pushforward_of_pairs, rule_of_pairs
+from .gauge import adjoint, composed
+from .sturm import eigenvalues
+
+if TYPE_CHECKING:
+    from tanjax.testing import Case
+
+Matrix = Shaped[tj.SymTridiagonal, "n n"]
+
+
+# -- values --------------------------------------------------------------------------------------
+
+
+@tj.eigh.implementation(tj.SymTridiagonal)
+def eigh(a: Matrix, *, invariant: bool = False) -> tj.EighResult:
+    a = floating(a)
+    return tj.EighResult(*eigenpairs(a.diag, a.off))
+
+
+@tj.eigvalsh.implementation(tj.SymTridiagonal)
+def eigvalsh(a: Matrix) -> Natural:
+    a = floating(a)
+    return eigenvalues(a.diag, a.off)
+
+
+# -- derivatives -----------------------------------------------------------------------------------
+
+
+def bands(left: Shaped[DenseArray, "n k"], v: Shaped[DenseArray, "n k"]) -> Natural:
+    r"""The diagonal of the symmetric part of `left vᵀ` and the one beside it, as two rows."""
+    beside = jnp.sum(left[:-1] * v[1:] + left[1:] * v[:-1], axis=-1) / 2
+    return jnp.stack([jnp.sum(left * v, axis=-1), jnp.pad(beside, (0, min(1, len(v))))])
+
+
+def from_bands(rows: Shaped[DenseArray, "two n"]) -> Matrix:
+    """The natural cotangent: half of what `off` moves is at each of its two places."""
+    return tj.SymTridiagonal(rows[0], rows[1, : max(rows.shape[1] - 1, 0)])
+
+
+@tj.eigh.natural_rule(tj.SymTridiagonal)
+def eigh_rule(a: Matrix, *, invariant: bool = False) -> tuple[tj.EighResult, Pullback]:
+    """That of full matrices, closed by the bands alone: one product of matrices less."""
+    result, pullback = rule_of_pairs(tj.eigh(a), invariant, bands)
+    return result, lambda bar: from_bands(pullback(bar))
+
+
+@tj.eigh.natural_pushforward(tj.SymTridiagonal)
+def eigh_push(a: Matrix, *, invariant: bool = False) -> tuple[tj.EighResult, Pullback]:
+    seen = lambda a_dot, v: adjoint(v) @ tj.matmul(a_dot, v)
+    return pushforward_of_pairs(tj.eigh(a), invariant, seen)
+
+
+@tj.eigvalsh.natural_rule(tj.SymTridiagonal)
+def eigvalsh_rule(a: Matrix) -> tuple[Natural, Pullback]:
+    r"""$\overline{diag}_i = \sum_k \bar\lambda_k v_{ik}^2$, and half of the same of neighbours."""
+    w, v = tj.eigh(a)
+    return w, lambda w_bar: from_bands(bands(v * w_bar, v))
+
+
+# -- singular values: the sizes of eigenvalues -----------------------------------------------------
+
+
+@tj.svd.implementation(tj.SymTridiagonal, differentiate=True)
+def svd(
+    a: Matrix, full_matrices: bool = True, compute_uv: bool = True, *, invariant: bool = False
+) -> tj.SVDResult | Natural:
+    """The vectors are full, so that the matrix may be so too."""
+    if compute_uv or not a.is_hermitian:
+        return tj.svd(tj.Symmetric(a.to_dense()), full_matrices, compute_uv, invariant=invariant)
+    return jnp.sort(jnp.abs(tj.eigvalsh(a)))[::-1]
+
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+def cases() -> Iterator[Case]:
+    """Real matrices: a complex one is symmetric, not Hermitian."""
+    from tanjax.testing import Case, Samples
+
+    s = Samples(18)
+    a = tj.SymTridiagonal(s.normal(3), s.normal(2))
+    yield Case(tj.eigh, a)
+    yield Case(tj.eigh, tj.SymTridiagonal(s.normal(2), s.normal(1)), invariant=True)
+    # The eigenvectors, of which the gradient is made, are as many numbers as a dense cotangent.
+    yield Case(tj.eigvalsh, a).declare(skip=("memory",))
+    yield composed(Case(tj.svd, a, full_matrices=False, compute_uv=False))
+    small = tj.SymTridiagonal(s.normal(2), s.normal(1))
+    yield composed(Case(tj.svd, small, full_matrices=False))
