@@ -15,6 +15,7 @@ import tanjax as tj
 from comparisons import dense_tree
 
 with_ = functools.partial
+STANDARD = with_(jax.numpy_dtype_promotion, "standard")  # JAX's own functions need it
 
 
 def normal(seed, *shape):
@@ -197,7 +198,7 @@ def calls_of(name):
             continue  # which JAX has for real matrices only
         if name == "LowRank" and key.startswith(SINGULAR):
             continue
-        with tj.densify("error"):
+        with tj.densify("error"), STANDARD():
             try:
                 jax.eval_shape(functools.partial(run, tj.lift), TYPES[name])
                 kept[key] = True
@@ -227,7 +228,8 @@ def values_and_gradients(name, lift):
         bars = {k: jax.grad(of_fields)(fields, CALLS[k]) for k in smooth}
         return {k: CALLS[k](lift, a) for k in calls}, bars
 
-    return jax.jit(all_of_them)(TYPES[name])
+    with STANDARD():
+        return jax.jit(all_of_them)(TYPES[name])
 
 
 def plain(call):
@@ -246,3 +248,75 @@ def test_values_and_gradients_are_those_of_the_dense_array(name):
     for key in want_bars:
         for g, w in zip(got_bars[key], want_bars[key], strict=True):
             np.testing.assert_allclose(g, w, rtol=1e-8, atol=1e-8, err_msg=f"gradient of {key}")
+
+
+def test_a_batch_is_a_map_and_natural_gradients_are_those_of_the_program():
+    a, x = TYPES["Symmetric"], jnp.asarray(NUMBERS)
+
+    def loss(a):
+        factor = jsl.cho_factor(a, lower=True)
+        _, values = jnp.linalg.svd(jnp.tril(a), compute_uv=False), jnp.linalg.eigvalsh(a)
+        return jnp.sum(jsl.cho_solve(factor, x) ** 2) + jnp.sum(jnp.log(values))
+
+    lifted = tj.lift(loss)
+    with tj.densify("error"):
+        got = tj.grad(lifted)(a)
+        batch = jax.tree.map(lambda v: jnp.stack([v, 2 * v]), a)
+        mapped = jax.jit(jax.vmap(lifted))(batch)
+    assert type(got) is tj.Symmetric
+    want = tj.grad(lambda a: loss(a.to_dense()))(a)
+    np.testing.assert_allclose(got.to_dense(), want.to_dense(), rtol=1e-9)
+    dense = [loss(a.to_dense()), loss(2 * a.to_dense())]
+    np.testing.assert_allclose(mapped, dense, rtol=1e-10)
+
+
+def test_types_of_factors():
+    band, diagonal = TYPES["SymTridiagonal"], TYPES["Diagonal"]
+    with tj.densify("error"):
+        upper, lower = tj.lift(lambda a: jsl.cho_factor(a))(band)
+        w, v = tj.lift(jnp.linalg.eigh)(diagonal)
+        parts = tj.lift(jsl.lu)(TYPES["Kronecker"])
+    assert not lower
+    assert type(upper) is tj.Banded
+    assert (upper.lower, upper.upper) == (0, 1)
+    assert w.tolist() == [1.0, 2.0, 3.0, 4.0]  # ascending, as JAX promises
+    assert type(v) is tj.Permutation
+    assert {type(part) for part in parts} == {tj.Kronecker}
+
+
+def test_one_triangle_is_read_as_jax_reads_it():
+    """Of what is not Hermitian, `symmetrize_input=False` reads one triangle, not their mean."""
+    a = TYPES["Tridiagonal"]
+    lower = functools.partial(jax.lax.linalg.cholesky, symmetrize_input=False)
+    with tj.densify("allow"):
+        np.testing.assert_allclose(
+            dense_tree(tj.lift(lower)(a)), lower(a.to_dense()), rtol=1e-12, atol=1e-12
+        )
+
+
+def test_a_constant_of_the_program_is_an_operand():
+    a = TYPES["Diagonal"]
+    pivots = np.asarray([2, 1, 3, 3], np.int32)
+    call = lambda a: jsl.lu_solve((a, pivots), jnp.asarray(NUMBERS), trans=1)
+    with tj.densify("error"):
+        got = jax.jit(tj.lift(call))(a)
+    np.testing.assert_allclose(got, call(a.to_dense()), rtol=1e-12)
+
+
+def test_singular_values_that_the_type_leaves_out_are_zeros():
+    low = tj.LowRank(jnp.asarray(normal(1, 5, 2)), jnp.asarray(normal(2, 4, 2)))
+    with tj.densify("error"):
+        values, rank = tj.lift(
+            lambda a: (jnp.linalg.svd(a, compute_uv=False), jnp.linalg.matrix_rank(a))
+        )(low)
+    assert (values.shape, int(rank)) == ((4,), 2)
+    want = jnp.linalg.svd(low.to_dense(), compute_uv=False)
+    np.testing.assert_allclose(values, want, atol=1e-12)
+
+
+def test_the_rank_of_blocks_is_that_of_the_matrix():
+    """A small block counts as zero beside a large one, as JAX has it."""
+    a = tj.BlockDiagonal(tj.Diagonal(jnp.asarray([1e20])), tj.Diagonal(jnp.asarray([1.0])))
+    with tj.densify("allow"):
+        got = dense_tree(tj.lift(jnp.linalg.pinv)(a))
+    np.testing.assert_allclose(got, jnp.linalg.pinv(a.to_dense()))
