@@ -123,13 +123,29 @@ def _is_solved(
     With an indefinite preconditioner CG stops at once and reports success; with a tolerance below
     what the dtype can tell, the residual that is updated falls and the true one does not.
     """
-    rtol, atol, norm = (getattr(solver, k, None) for k in ("rtol", "atol", "norm"))
-    if isinstance(solver, lineax.LSMR) or rtol is None or atol is None or not callable(norm):
+    if isinstance(solver, _DIRECT):
         return jnp.asarray(True)
-    scale = (atol + rtol * jnp.abs(b)).astype(jnp.finfo(b.dtype).dtype)
-    residual = jnp.abs(b - operator.mv(x))
+    residual, target, judged = b - operator.mv(x), b, solver
+    # Of a matrix with nan, conjugate gradients on the normal equations make no step, and say that
+    # they arrived: at zero. What is left over shows it.
+    finite = jnp.all(jnp.isfinite(residual))
+    if isinstance(solver, lineax.Normal):  # a least-squares solution leaves something over
+        judged = solver.inner_solver
+        residual, target = (_adjoint(operator, v) for v in (residual, b))
+    rtol, atol, norm = (getattr(judged, k, None) for k in ("rtol", "atol", "norm"))
+    if isinstance(solver, lineax.LSMR) or rtol is None or atol is None or not callable(norm):
+        return finite
+    scale = (atol + rtol * jnp.abs(target)).astype(jnp.finfo(b.dtype).dtype)
+    residual = jnp.abs(residual)
     fits = norm(jnp.where(residual == 0, residual, residual / scale)) <= _SLACK
-    return fits | ((atol == 0) & (rtol == 0))
+    return finite & (fits | ((atol == 0) & (rtol == 0)))
+
+
+def _adjoint(
+    operator: lineax.AbstractLinearOperator, v: Inexact[Array, " n"]
+) -> Inexact[Array, " n"]:
+    """The conjugate transpose of a matrix times a vector."""
+    return jnp.conj(operator.transpose().mv(jnp.conj(v)))
 
 
 # -- what lineax is given --------------------------------------------------------------------------
