@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import lineax
 from jaxtyping import Array, Bool, Inexact, PyTree
 
+from tanjax import _compat
 from tanjax._errors import ShapeError, describe, message, not_solved
 from tanjax._typing import Columns, DenseArray, DType, Function, SquareMatrix
 from tanjax.arrays import (
@@ -40,6 +41,7 @@ _DIRECT = (
     lineax.Triangular,
     lineax.Tridiagonal,
 )
+_FROM_GUESS = (lineax.CG, lineax.BiCGStab, lineax.GMRES)
 _SLACK = 100.0  # how far rounding may carry the residual from the one that the solver updates
 
 
@@ -50,7 +52,7 @@ class Multiply(eqx.Module):
     transposed: bool = eqx.field(static=True, default=False)
 
     def __call__(self, vector: Inexact[Array, " n"]) -> Inexact[Array, " n"]:
-        matrix = self.matrix
+        matrix, vector = _compat.align((self.matrix, vector))
         if isinstance(matrix, Factorization):
             out = matrix.solve(vector, transposed=self.transposed)
         else:
@@ -81,18 +83,34 @@ def solved(
     dtype = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
     if not b.size:
         return b.astype(dtype)
-    operator = _operator(convert, a, solver, dtype)
+    a, b = _compat.align((a, b))  # inside of `shard_map`
+    column = b.astype(dtype) if b.ndim == 1 else b[:, 0].astype(dtype)
+    like = jax.eval_shape(lambda v: v, column)
+    operator = _operator(convert, a, solver, like)
     known = dict(options)
     start = known.pop("y0", None)
     if "preconditioner" in known:
-        known["preconditioner"] = _preconditioner(known["preconditioner"], a.shape[0], dtype)
+        known["preconditioner"] = _preconditioner(known["preconditioner"], like)
+    if start is None and _compat.varying_axes(b) and isinstance(solver, _FROM_GUESS):
+        start = jnp.zeros_like(b)  # theirs would be the same on all devices, and changes in a loop
     one = functools.partial(_one_column, operator, solver, known)
     given = () if start is None else (jnp.asarray(start, dtype),)
     columns = (b.astype(dtype), *given)
     x, reached = one(*columns) if b.ndim == 1 else jax.vmap(one, 1, (1, 0))(*columns)
     if throw:
-        return eqx.error_if(x, ~jnp.all(reached), not_solved(type(solver).__name__))
+        return _or_error(x, ~jnp.all(reached), not_solved(type(solver).__name__))
     return jnp.where(reached, x, jnp.full_like(x, jnp.nan))
+
+
+def _or_error(x: DenseArray, failed: Bool[Array, ""], text: str) -> DenseArray:
+    """A solution, or the error of all devices if one of them has none."""
+    axes = tuple(sorted(_compat.varying_axes(failed)))
+    if not axes:
+        return eqx.error_if(x, failed, text)
+    # Both branches of Equinox' check must vary alike, and that of the error does not.
+    failed = jax.lax.psum(failed.astype(jnp.int32), axes) > 0
+    zero = eqx.error_if(jnp.zeros((), x.dtype), failed, text)
+    return jnp.add(*_compat.align((x, zero)))
 
 
 def _one_column(
@@ -152,20 +170,20 @@ def _adjoint(
 
 
 def _operator(
-    convert: Function, a: SquareMatrix, solver: Any, dtype: DType
+    convert: Function, a: SquareMatrix, solver: Any, like: jax.ShapeDtypeStruct
 ) -> lineax.AbstractLinearOperator:
     """The matrix as its solver needs it; who chooses CG or Cholesky says that it is definite."""
     if isinstance(solver, _DIRECT):
-        operator = convert(_entries(a, dtype))
+        operator = convert(_entries(a, like.dtype))
     else:
-        operator = _function(Multiply(a), a.shape[-1], dtype)
+        operator = _function(Multiply(a), like)
     if isinstance(solver, lineax.CG | lineax.Cholesky):
         operator = lineax.TaggedLinearOperator(operator, lineax.positive_semidefinite_tag)
     return operator
 
 
-def _function(f: Function, n: int, dtype: DType) -> lineax.AbstractLinearOperator:
-    return lineax.FunctionLinearOperator(f, jax.ShapeDtypeStruct((n,), dtype))
+def _function(f: Function, like: jax.ShapeDtypeStruct) -> lineax.AbstractLinearOperator:
+    return lineax.FunctionLinearOperator(f, like, closure_convert=False)
 
 
 def _entries(a: SquareMatrix, dtype: DType) -> SquareMatrix:
@@ -180,9 +198,10 @@ def _entries(a: SquareMatrix, dtype: DType) -> SquareMatrix:
     return a if a.dtype == dtype else a.astype(dtype)
 
 
-def _preconditioner(p: Any, n: int, dtype: DType) -> lineax.AbstractLinearOperator:
+def _preconditioner(p: Any, like: jax.ShapeDtypeStruct) -> lineax.AbstractLinearOperator:
     """A preconditioner as an operator; lineax asks that it is tagged as positive definite."""
     if not isinstance(p, lineax.AbstractLinearOperator):
+        (n,) = like.shape
         shape = (p.n, p.n) if isinstance(p, Factorization) else getattr(p, "shape", None)
         if not isinstance(p, Multiply) and shape != (n, n):
             raise ShapeError(
@@ -192,7 +211,7 @@ def _preconditioner(p: Any, n: int, dtype: DType) -> lineax.AbstractLinearOperat
                     "one like the matrix, or an operator of lineax.",
                 )
             )
-        p = _function(p if isinstance(p, Multiply) else Multiply(p), n, dtype)
+        p = _function(p if isinstance(p, Multiply) else Multiply(p), like)
     return lineax.TaggedLinearOperator(p, lineax.positive_semidefinite_tag)
 
 
