@@ -280,6 +280,10 @@ def test_least_squares_by_normal_equations():
     ones = jnp.ones((3, 3))
     best = tj.solve(ones, jnp.asarray([1.0, 2.0, 3.0]), solver=NORMAL)
     np.testing.assert_allclose(best, jnp.full(3, 2 / 3), rtol=1e-6)
+    thin = a[:, :1] @ jnp.ones((1, 4), complex)  # what is left over is not orthogonal to `a.T`
+    np.testing.assert_allclose(
+        tj.solve(thin, b, solver=NORMAL), jnp.linalg.lstsq(thin, b)[0], rtol=1e-5, atol=1e-6
+    )
 
 
 def test_an_estimator_brings_its_solver():

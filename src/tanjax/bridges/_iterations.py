@@ -41,7 +41,6 @@ _DIRECT = (
     lineax.Triangular,
     lineax.Tridiagonal,
 )
-_FROM_GUESS = (lineax.CG, lineax.BiCGStab, lineax.GMRES)
 _SLACK = 100.0  # how far rounding may carry the residual from the one that the solver updates
 
 
@@ -91,8 +90,6 @@ def solved(
     start = known.pop("y0", None)
     if "preconditioner" in known:
         known["preconditioner"] = _preconditioner(known["preconditioner"], like)
-    if start is None and _compat.varying_axes(b) and isinstance(solver, _FROM_GUESS):
-        start = jnp.zeros_like(b)  # theirs would be the same on all devices, and changes in a loop
     one = functools.partial(_one_column, operator, solver, known)
     given = () if start is None else (jnp.asarray(start, dtype),)
     columns = (b.astype(dtype), *given)
