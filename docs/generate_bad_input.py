@@ -8,6 +8,7 @@ not run, but for those whose answer depends on values (singular, indefinite, not
     python docs/generate_bad_input.py --check   # fail if the page is not what would be written
 """
 
+import functools
 import inspect
 import sys
 from pathlib import Path
@@ -79,6 +80,11 @@ OF_VALUES = (
     "solve", "inv", "logdet", "slogdet", "det", "cholesky", "pinv", "lstsq", "solve_triangular",
     "condition_number", "factorize", "inv_quad_logdet", "sqrtm", "logm", "matrix_power",
 )  # fmt: skip
+# Whose derivative such a matrix may spoil, or one with equal eigenvalues.
+DIFFERENTIATED = (
+    *OF_VALUES, "eigh", "eigvalsh", "svd", "qr", "lu", "norm", "expm", "fractional_matrix_power",
+    "funm_hermitian", "solve_sylvester", "solve_lyapunov", "solve_discrete_lyapunov",
+)  # fmt: skip
 ONES, ZEROS = np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32)
 SADDLE = np.array([[1, 2], [2, 1]], np.float32)
 SINGULAR = {
@@ -88,6 +94,28 @@ SINGULAR = {
 INDEFINITE = {
     "Dense": jnp.asarray(SADDLE),
     "`Symmetric(definite=True)`": tj.Symmetric(SADDLE, definite=True),
+}
+EQUAL = {name: TYPES[name](2 * np.eye(2, dtype=np.float32)) for name in SINGULAR}
+
+# What solvers and estimators are asked: three rows, and what is wrong with them.
+SYSTEMS = {
+    "definite": np.diag([1, 2, 3]),
+    "indefinite": np.array([[1, 2, 0], [2, 1, 0], [0, 0, 1]]),
+    "singular": np.ones((3, 3)),
+    "not symmetric": np.array([[2, 1, 0], [0, 2, 1], [0, 0, 2]]),
+    "nan": np.diag([np.nan, 2, 3]),
+    "not square": np.ones((3, 2)),
+    "empty": np.zeros((0, 0)),
+    "integers": np.diag([1, 2, 3]),
+}
+TOLERANCES = {"rtol": 1e-5, "atol": 1e-5}
+SOLVERS = {
+    "CG": lineax.CG(**TOLERANCES),
+    "CG, one step": lineax.CG(**TOLERANCES, max_steps=1),
+    "GMRES": lineax.GMRES(**TOLERANCES),
+    "BiCGStab": lineax.BiCGStab(**TOLERANCES),
+    "LSMR": lineax.LSMR(**TOLERANCES),
+    "Normal(CG)": lineax.Normal(lineax.CG(**TOLERANCES)),
 }
 
 INTRODUCTION = """\
@@ -123,11 +151,36 @@ matrix, rounding may give a large number for `inf`.
 
 """
 
-ITERATIVE = """
-## Solvers that do not converge
+GRADIENTS = """
+## Gradients
 
-`tj.solve(a, b, solver=lineax.CG(1e-5, 1e-5, max_steps=1))` raises `{error}`; with
-`throw=False` it returns what the solver had. See [large matrices](large.md).
+By `jax.grad`, of the sum of the sines of all that comes out; `tj.grad` gives the same kind of
+numbers. Equal eigenvalues are those of twice the identity. Eigenvectors of equal eigenvalues can be
+chosen, and a loss of their entries has no gradient: `nan`. `det` has the adjugate, `pinv` and
+`lstsq` what they have at constant rank, `eigvalsh` and singular values a subgradient.
+
+"""
+
+ITERATIVE = """
+## Solvers and estimators
+
+`tj.solve(a, b, solver=...)` with solvers of lineax: who did not solve says so. It is a
+`ConvergenceError`, or where the call is traced (`jax.jit`, `jax.grad`) an error of the running
+program with the same text; with `throw=False` it is `nan`. *solved*: the residual is as small as
+the tolerance asks, which is looked at, because solvers judge by one that they update. *least
+squares*: what such solvers promise, and no error. CG does not look whether a matrix is definite;
+where it arrives all the same, the solution is right. A gradient has the same answers.
+
+"""
+
+ESTIMATORS = """
+`tj.logdet(a, estimator=tj.bridges.matfree.Lanczos(3, 4, key))` and its gradient, of which the
+solver is CG:
+
+"""
+
+END = """
+See [large matrices](large.md).
 """
 
 
@@ -212,16 +265,68 @@ def kind_of_numbers(leaves):
     return " and ".join(bad) or "finite"
 
 
-def not_converged():
-    """The error of a solver that had one step."""
-    a = tj.Symmetric(np.diag(np.arange(1, 4)).astype(np.float32), definite=True)
+def sum_of_sines(op, a):
+    """A loss that looks at every entry of a result."""
+    result = op(a, *rest_of(op, 2), *STATIC.get(op.name, ()))
+    if op is tj.factorize:
+        result = result.solve(jnp.asarray([1, 2], jnp.float32))
+    dense = jax.tree.map(tj.destructure, result, is_leaf=tj.is_structured)
+    entries = [v for v in jax.tree.leaves(dense) if jnp.issubdtype(v.dtype, jnp.inexact)]
+    return sum(jnp.sum(jnp.sin(jnp.real(v))) for v in entries)
+
+
+def gradients(op, arrays):
+    """What the entries of a gradient are; `tj.grad` must see the same."""
+    answers, loss = {}, functools.partial(sum_of_sines, op)
+    for kind, a in arrays.items():
+        if "Error" in outcome(op, (a, *rest_of(op, 2))):
+            continue
+        with tj.densify("allow"):
+            answers[kind] = kind_of_numbers(jax.tree.leaves(jax.grad(loss)(a)))
+            natural = tj.destructure(tj.grad(loss)(a))
+        if (answers[kind] == "finite") != bool(np.isfinite(natural).all()):
+            raise AssertionError(f"{op.name} of {kind}: `tj.grad` gives other numbers.")
+    return merged(answers)
+
+
+def system(name):
+    """A matrix and a right-hand side of one kind of system."""
+    matrix = jnp.asarray(SYSTEMS[name], np.int32 if name == "integers" else np.float32)
+    return matrix, jnp.arange(1, matrix.shape[0] + 1, dtype=matrix.dtype)
+
+
+def answer(call):
+    """The error of a call by the name of its operation, or of which kind its numbers are."""
     try:
-        tj.solve(a, jnp.ones(3, jnp.float32), solver=lineax.CG(1e-5, 1e-5, max_steps=1))
-    except tj.ConvergenceError as error:
-        if not str(error).startswith("solve:"):
+        return kind_of_numbers(jax.tree.leaves(call()))
+    except OURS as error:
+        return f"`{type(error).__name__}`"
+    except Exception as error:  # of a running program
+        if "did not reach its tolerance" not in str(error):
             raise
-        return type(error).__name__
-    raise AssertionError("solve: nobody said that the solver did not converge.")
+        return "error"
+
+
+def solved(solver, name):
+    """What a solver makes of a system, and that the gradient of the solution is no better."""
+    a, b = system(name)
+    said = answer(lambda: tj.solve(a, b, solver=solver))
+    if said == "finite":
+        left = a @ tj.solve(a, b, solver=solver) - b
+        said = "solved" if bool(jnp.all(abs(left) < 1e-3)) else "least squares"
+    elif said == "`ConvergenceError`":
+        assert answer(lambda: tj.solve(a, b, solver=solver, throw=False)) == "nan"
+        assert answer(lambda: jax.jit(lambda a: tj.solve(a, b, solver=solver))(a)) == "error"
+    if name not in ("integers", "empty", "not square"):
+        bar = answer(lambda: jax.grad(lambda a: tj.solve(a, b, solver=solver).sum())(a))
+        assert bar == ("finite" if said in ("solved", "least squares") else "error"), (name, bar)
+    return said
+
+
+def estimated(name, change):
+    """What `logdet` by an estimator, or its gradient, is."""
+    estimator = tj.bridges.matfree.Lanczos(3, 4, jax.random.key(0))
+    return answer(lambda: change(lambda a: tj.logdet(a, estimator=estimator))(system(name)[0]))
 
 
 SHAPES = {
@@ -235,13 +340,27 @@ NUMBERS = {
     "singular": lambda op: values(op, SINGULAR),
     "indefinite": lambda op: values(op, INDEFINITE),
 }
+BARS = {
+    "singular": lambda op: gradients(op, SINGULAR),
+    "indefinite": lambda op: gradients(op, INDEFINITE),
+    "equal eigenvalues": lambda op: gradients(op, EQUAL),
+}
+OF_SYSTEMS = {k: functools.partial(lambda name, s: solved(SOLVERS[s], name), k) for k in SYSTEMS}
+ESTIMATES = {
+    "value": lambda name: estimated(name, lambda f: f),
+    "gradient": lambda name: "-" if name == "integers" else estimated(name, jax.grad),
+}
 
 
 def table(rows, columns):
     """A Markdown table of functions of a row."""
     lines = [["", *columns], ["---"] * (len(columns) + 1)]
-    lines += [[f"`{op.name}`", *(column(op) for column in columns.values())] for op in rows]
+    lines += [[called(row), *(column(row) for column in columns.values())] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def called(row):
+    return f"`{row.name}`" if isinstance(row, tj.Operation) else row
 
 
 def page():
@@ -253,7 +372,13 @@ def page():
             table(ours, SHAPES),
             VALUES,
             table([op for op in ours if op.name in OF_VALUES], NUMBERS),
-            ITERATIVE.format(error=not_converged()),
+            GRADIENTS,
+            table([op for op in ours if op.name in DIFFERENTIATED], BARS),
+            ITERATIVE,
+            table(SOLVERS, OF_SYSTEMS),
+            ESTIMATORS,
+            table(SYSTEMS, ESTIMATES),
+            END,
         ]
     )
 

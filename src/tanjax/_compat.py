@@ -340,9 +340,9 @@ def higher_primitive(eqn: Any) -> Any:
     return eqn.params.get("_prim") if eqn.primitive.name == "call_hi_primitive" else None
 
 
-def jax_function_of(eqn: Any) -> str | None:
+def jax_function_of(eqn: Any, key: str = "jaxpr") -> str | None:
     """The name of JAX's own function that a call equation runs; `None` for everybody else's."""
-    info = getattr(getattr(eqn.params.get("jaxpr"), "jaxpr", None), "debug_info", None)
+    info = getattr(getattr(eqn.params.get(key), "jaxpr", None), "debug_info", None)
     name, _, place = str(getattr(info, "func_src_info", "")).partition(" at ")
     return name if place.startswith(_NOT_THE_USERS[1]) else None
 

@@ -255,3 +255,44 @@ def test_a_batch_of_systems_and_of_estimates():
     np.testing.assert_allclose(tj.logdet(a, estimator=estimator), each, rtol=1e-12)
     with pytest.raises(tj.ShapeError, match="takes one matrix, and this is a batch"):
         tj.inv_quad_logdet(a, b, estimator=estimator)
+
+
+NORMAL = lineax.Normal(lineax.CG(rtol=1e-6, atol=1e-6))
+
+
+def test_a_matrix_with_nan_is_not_solved_by_zero():
+    """On the normal equations conjugate gradients make no step, and call that success."""
+    spoiled = jnp.diag(jnp.asarray([1.0, 2.0, 3.0])).at[0, 0].set(jnp.nan)
+    for solver in (NORMAL, lineax.LSMR(rtol=1e-6, atol=1e-6), lineax.CG(rtol=1e-6, atol=1e-6)):
+        for a in (spoiled, tj.Symmetric(spoiled)):
+            with pytest.raises(tj.ConvergenceError, match="solve: "):
+                tj.solve(a, jnp.ones(3), solver=solver)
+            assert jnp.isnan(tj.solve(a, jnp.ones(3), solver=solver, throw=False)).all()
+
+
+def test_least_squares_by_normal_equations():
+    """What is left over is judged by the normal equations, complex ones too."""
+    rng = np.random.default_rng(8)
+    a = jnp.asarray(rng.normal(size=(4, 4)) + 1j * rng.normal(size=(4, 4)))
+    b = jnp.asarray(rng.normal(size=4) + 1j * rng.normal(size=4))
+    exact = lineax.Normal(lineax.CG(rtol=1e-11, atol=1e-11))
+    np.testing.assert_allclose(tj.solve(a, b, solver=exact), jnp.linalg.solve(a, b), rtol=1e-7)
+    ones = jnp.ones((3, 3))
+    best = tj.solve(ones, jnp.asarray([1.0, 2.0, 3.0]), solver=NORMAL)
+    np.testing.assert_allclose(best, jnp.full(3, 2 / 3), rtol=1e-6)
+    thin = a[:, :1] @ jnp.ones((1, 4), complex)  # what is left over is not orthogonal to `a.T`
+    np.testing.assert_allclose(
+        tj.solve(thin, b, solver=NORMAL), jnp.linalg.lstsq(thin, b)[0], rtol=1e-5, atol=1e-6
+    )
+
+
+def test_an_estimator_brings_its_solver():
+    """Also the one that it takes if it is given none."""
+    a, b = tj.Symmetric(jnp.diag(jnp.asarray([1.0, 2.0, 3.0])), definite=True), jnp.ones(3)
+    estimator = tj.bridges.matfree.Lanczos(3, 4, jax.random.key(0))
+    square, logarithm = tj.inv_quad_logdet(a, b, estimator=estimator)
+    np.testing.assert_allclose([square, logarithm], [11 / 6, np.log(6)], rtol=1e-5)
+    with pytest.raises(tj.ShapeError, match=r"^inv_quad_logdet: the right-hand side"):
+        tj.inv_quad_logdet(a, jnp.ones(2), estimator=estimator)
+    with pytest.raises(tj.ShapeError, match=r"^inv_quad_logdet: needs a square"):
+        tj.inv_quad_logdet(jnp.ones((2, 3)), jnp.ones(2), estimator=estimator)

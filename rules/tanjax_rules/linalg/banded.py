@@ -232,6 +232,8 @@ def cases() -> Iterator[Case]:
     banded = tj.Banded(s.complex(4, 3), 2, 1)
     yield Case(tj.solve, general, s.normal(3, 2))
     yield Case(tj.solve, tj.Banded(s.complex(2, 3), 1, 0), s.complex(3))
+    yield Case(tj.solve, general, tj.Diagonal(s.normal(3)))
+    yield Case(tj.solve, tj.Banded(s.complex(2, 3), 1, 0), tj.Identity(3))
     yield Case(tj.logdet, symmetric)
     yield Case(tj.slogdet, banded)
     yield Case(tj.det, banded)

@@ -21,10 +21,17 @@ from tanjax.typing import Function, Scalar, SquareMatrix
 
 from ..dtypes import floating
 
+# What needs products with the matrix only, where its type has nothing of its own.
+HINTS = {
+    "solve": "iterate: `solver=lineax.CG(rtol, atol)` (positive definite) or `lineax.GMRES(...)`",
+    "logdet": "estimate it: `estimator=tj.bridges.matfree.Lanczos(...)` (positive definite)",
+}
+
 
 def formed(name: str, a: Shaped[tj.AbstractArray, "n n"]) -> SquareMatrix:
     """The dense array of a type that cannot do `name` itself, in a type that keeps its promise."""
-    dense = tj.densified(a, name, f"register `@tj.{name}.implementation({type(a).__name__})`")
+    hint = HINTS.get(name, f"register `@tj.{name}.implementation({type(a).__name__})`")
+    dense = tj.densified(a, name, hint)
     if not getattr(a, "definite", False):
         return dense
     kind = tj.Hermitian if jnp.iscomplexobj(dense) else tj.Symmetric

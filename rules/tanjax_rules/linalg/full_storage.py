@@ -113,7 +113,9 @@ def _register() -> None:
         tj.solve.implementation(full, tj.Zero, differentiate=True)(solve_for_zero)
         tj.solve.implementation(full, tj.Identity, differentiate=True)(solve_identity_matrix)
     tj.solve.implementation(tj.AbstractArray, tj.Zero, differentiate=True)(solve_for_zero)
-    for kept in (tj.Diagonal, tj.Circulant, tj.Kronecker, tj.BlockDiagonal):
+    bands = (tj.Tridiagonal, tj.SymTridiagonal, tj.Banded)
+    by_parts = (tj.Diagonal, tj.Circulant, tj.Kronecker, tj.BlockDiagonal, tj.LowRankUpdate)
+    for kept in (*by_parts, *bands):
         tj.solve.implementation(kept, tj.Identity, differentiate=True)(solve_identity_matrix)
 
 

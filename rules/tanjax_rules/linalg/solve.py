@@ -166,6 +166,15 @@ def solve_any(a: Shaped[tj.AbstractArray, "n n"], b: DenseColumns) -> DenseColum
     return tj.solve.primal(formed("solve", a), b)
 
 
+@tj.solve.implementation(tj.AbstractArray, tj.AbstractArray)
+def solve_any_structured(
+    a: Shaped[tj.AbstractArray, "n n"], b: Shaped[tj.AbstractArray, " n *k"]
+) -> Columns:
+    """The solution has no structure: only `b` becomes dense, and `a` is solved as its type is."""
+    hint = "solve for a product: `tj.solve(a, b @ x)` needs vectors only"
+    return tj.solve.primal(a, tj.densified(b, "solve", hint))
+
+
 @tj.inv.implementation(tj.AbstractArray)
 def inv_any(a: Shaped[tj.AbstractArray, "n n"]) -> SquareMatrix:
     return tj.inv.primal(formed("inv", a))

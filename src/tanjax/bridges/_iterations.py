@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import lineax
 from jaxtyping import Array, Bool, Inexact, PyTree
 
+from tanjax import _compat
 from tanjax._errors import ShapeError, describe, message, not_solved
 from tanjax._typing import Columns, DenseArray, DType, Function, SquareMatrix
 from tanjax.arrays import (
@@ -50,7 +51,7 @@ class Multiply(eqx.Module):
     transposed: bool = eqx.field(static=True, default=False)
 
     def __call__(self, vector: Inexact[Array, " n"]) -> Inexact[Array, " n"]:
-        matrix = self.matrix
+        matrix, vector = _compat.align((self.matrix, vector))
         if isinstance(matrix, Factorization):
             out = matrix.solve(vector, transposed=self.transposed)
         else:
@@ -81,18 +82,32 @@ def solved(
     dtype = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
     if not b.size:
         return b.astype(dtype)
-    operator = _operator(convert, a, solver, dtype)
+    a, b = _compat.align((a, b))  # inside of `shard_map`
+    column = b.astype(dtype) if b.ndim == 1 else b[:, 0].astype(dtype)
+    like = jax.eval_shape(lambda v: v, column)
+    operator = _operator(convert, a, solver, like)
     known = dict(options)
     start = known.pop("y0", None)
     if "preconditioner" in known:
-        known["preconditioner"] = _preconditioner(known["preconditioner"], a.shape[0], dtype)
+        known["preconditioner"] = _preconditioner(known["preconditioner"], like)
     one = functools.partial(_one_column, operator, solver, known)
     given = () if start is None else (jnp.asarray(start, dtype),)
     columns = (b.astype(dtype), *given)
     x, reached = one(*columns) if b.ndim == 1 else jax.vmap(one, 1, (1, 0))(*columns)
     if throw:
-        return eqx.error_if(x, ~jnp.all(reached), not_solved(type(solver).__name__))
+        return _or_error(x, ~jnp.all(reached), not_solved(type(solver).__name__))
     return jnp.where(reached, x, jnp.full_like(x, jnp.nan))
+
+
+def _or_error(x: DenseArray, failed: Bool[Array, ""], text: str) -> DenseArray:
+    """A solution, or the error of all devices if one of them has none."""
+    axes = tuple(sorted(_compat.varying_axes(failed)))
+    if not axes:
+        return eqx.error_if(x, failed, text)
+    # Both branches of Equinox' check must vary alike, and that of the error does not.
+    failed = jax.lax.psum(failed.astype(jnp.int32), axes) > 0
+    zero = eqx.error_if(jnp.zeros((), x.dtype), failed, text)
+    return jnp.add(*_compat.align((x, zero)))
 
 
 def _one_column(
@@ -123,33 +138,49 @@ def _is_solved(
     With an indefinite preconditioner CG stops at once and reports success; with a tolerance below
     what the dtype can tell, the residual that is updated falls and the true one does not.
     """
-    rtol, atol, norm = (getattr(solver, k, None) for k in ("rtol", "atol", "norm"))
-    if isinstance(solver, lineax.LSMR) or rtol is None or atol is None or not callable(norm):
+    if isinstance(solver, _DIRECT):
         return jnp.asarray(True)
-    scale = (atol + rtol * jnp.abs(b)).astype(jnp.finfo(b.dtype).dtype)
-    residual = jnp.abs(b - operator.mv(x))
+    residual, target, judged = b - operator.mv(x), b, solver
+    # Of a matrix with nan, conjugate gradients on the normal equations make no step, and say that
+    # they arrived: at zero. What is left over shows it.
+    finite = jnp.all(jnp.isfinite(residual))
+    if isinstance(solver, lineax.Normal):  # a least-squares solution leaves something over
+        judged = solver.inner_solver
+        residual, target = (_adjoint(operator, v) for v in (residual, b))
+    rtol, atol, norm = (getattr(judged, k, None) for k in ("rtol", "atol", "norm"))
+    if isinstance(solver, lineax.LSMR) or rtol is None or atol is None or not callable(norm):
+        return finite
+    scale = (atol + rtol * jnp.abs(target)).astype(jnp.finfo(b.dtype).dtype)
+    residual = jnp.abs(residual)
     fits = norm(jnp.where(residual == 0, residual, residual / scale)) <= _SLACK
-    return fits | ((atol == 0) & (rtol == 0))
+    return finite & (fits | ((atol == 0) & (rtol == 0)))
+
+
+def _adjoint(
+    operator: lineax.AbstractLinearOperator, v: Inexact[Array, " n"]
+) -> Inexact[Array, " n"]:
+    """The conjugate transpose of a matrix times a vector."""
+    return jnp.conj(operator.transpose().mv(jnp.conj(v)))
 
 
 # -- what lineax is given --------------------------------------------------------------------------
 
 
 def _operator(
-    convert: Function, a: SquareMatrix, solver: Any, dtype: DType
+    convert: Function, a: SquareMatrix, solver: Any, like: jax.ShapeDtypeStruct
 ) -> lineax.AbstractLinearOperator:
     """The matrix as its solver needs it; who chooses CG or Cholesky says that it is definite."""
     if isinstance(solver, _DIRECT):
-        operator = convert(_entries(a, dtype))
+        operator = convert(_entries(a, like.dtype))
     else:
-        operator = _function(Multiply(a), a.shape[-1], dtype)
+        operator = _function(Multiply(a), like)
     if isinstance(solver, lineax.CG | lineax.Cholesky):
         operator = lineax.TaggedLinearOperator(operator, lineax.positive_semidefinite_tag)
     return operator
 
 
-def _function(f: Function, n: int, dtype: DType) -> lineax.AbstractLinearOperator:
-    return lineax.FunctionLinearOperator(f, jax.ShapeDtypeStruct((n,), dtype))
+def _function(f: Function, like: jax.ShapeDtypeStruct) -> lineax.AbstractLinearOperator:
+    return lineax.FunctionLinearOperator(f, like, closure_convert=False)
 
 
 def _entries(a: SquareMatrix, dtype: DType) -> SquareMatrix:
@@ -164,9 +195,10 @@ def _entries(a: SquareMatrix, dtype: DType) -> SquareMatrix:
     return a if a.dtype == dtype else a.astype(dtype)
 
 
-def _preconditioner(p: Any, n: int, dtype: DType) -> lineax.AbstractLinearOperator:
+def _preconditioner(p: Any, like: jax.ShapeDtypeStruct) -> lineax.AbstractLinearOperator:
     """A preconditioner as an operator; lineax asks that it is tagged as positive definite."""
     if not isinstance(p, lineax.AbstractLinearOperator):
+        (n,) = like.shape
         shape = (p.n, p.n) if isinstance(p, Factorization) else getattr(p, "shape", None)
         if not isinstance(p, Multiply) and shape != (n, n):
             raise ShapeError(
@@ -176,7 +208,7 @@ def _preconditioner(p: Any, n: int, dtype: DType) -> lineax.AbstractLinearOperat
                     "one like the matrix, or an operator of lineax.",
                 )
             )
-        p = _function(p if isinstance(p, Multiply) else Multiply(p), n, dtype)
+        p = _function(p if isinstance(p, Multiply) else Multiply(p), like)
     return lineax.TaggedLinearOperator(p, lineax.positive_semidefinite_tag)
 
 

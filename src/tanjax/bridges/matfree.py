@@ -96,12 +96,15 @@ class Lanczos(eqx.Module):
         from tanjax.bridges.lineax import transposed_options
 
         vectors = self._vectors(a).T
-        algorithm = Algorithm.of((self._solver(), transposed_options(self.options or {}), True))
+        algorithm = Algorithm.of(
+            (self.system_solver(), transposed_options(self.options or {}), True)
+        )
         transpose = a.mT if is_structured(a) else jnp.asarray(a).T
         left = solve_by(transpose, jnp.conj(vectors), algorithm)
         return Outer(left * (y_bar / self.samples).astype(left.dtype), vectors)
 
-    def _solver(self) -> Any:
+    def system_solver(self) -> Any:
+        """The solver of the derivative, and of `inv_quad_logdet`, if that is given none."""
         if self.solver is not None:
             return self.solver
         import lineax

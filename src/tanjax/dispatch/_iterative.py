@@ -207,7 +207,11 @@ def _inv_quad_logdet(
             "inv_quad_logdet: an estimator takes one matrix, and this is a batch.\n"
             "Hint: map it: `jax.vmap(lambda a, b: tj.inv_quad_logdet(a, b, estimator=...))`."
         )
-    solver = getattr(estimator, "solver", None) if solver is None else solver
+    checks.one_system("inv_quad_logdet", a, b)
+    if solver is None:
+        own = getattr(estimator, "system_solver", None)
+        solver = getattr(estimator, "solver", None) if own is None else own()
+        options = getattr(estimator, "options", None) if options is None else options
     x = _solve(a, b, solver=solver, options=options, throw=throw)
     conjugate = b.conj() if is_structured(b) else jnp.conj(jnp.asarray(b))
     return (conjugate * x).sum(), _logdet(a, estimator=estimator)

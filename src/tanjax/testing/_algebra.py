@@ -147,4 +147,10 @@ where its other part is a `Diagonal` or the identity: Woodbury divides by the ba
 singular where the sum is not. Write `tj.LowRankUpdate(base, u, None, v)` where you know that it is
 not. The product of entries of two `LowRank`s has low rank, but the product of their ranks. A system
 with the zero matrix on the right is the zero matrix, for a singular matrix too.
+
+Where a system **densifies**, its solution is full and the right-hand side becomes dense: the matrix
+is solved as its type is, a band in its band, a `Kronecker` by factors. Only `Sparse`, `LowRank`,
+`Fill` and `Zero` become dense themselves: iterate instead, with `solver=lineax.CG(...)` or
+`lineax.GMRES(...)`. A `Permutation` of anything else moves places that only run time knows, while
+those of a `Sparse` are part of its type; so such a product is dense.
 """

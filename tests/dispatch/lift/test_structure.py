@@ -92,8 +92,9 @@ def test_types_that_come_back():
 
 DENSE = {
     "exp": jnp.exp,
-    "upper": lambda a: jnp.linalg.cholesky(a, upper=True),
-    "offset": lambda a: jnp.diagonal(a, 1),
+    "no name": lambda a: jnp.vdot(a, a),
+    "offset": lambda a: jnp.tril(a, 1),
+    "precision": lambda a: jnp.matmul(a, a, preferred_element_type=jnp.float32),
     "carry that changes": lambda a: lax.fori_loop(0, 2, lambda _, c: jnp.cos(c), a),
     "branches that differ": lambda a: lax.cond(a[0, 0] > 0, lambda a: a, jnp.cos, a),
     "rule of its own": lambda a: doubled(a, X),

@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg as jsl
 from jax import lax
 from jaxtyping import PyTree
 
@@ -22,20 +21,14 @@ from tanjax import _compat
 from tanjax._typing import Function
 from tanjax.arrays import (
     AbstractArray,
-    Diagonal,
-    Hermitian,
-    Symmetric,
-    SymTridiagonal,
-    Triangular,
     densified,
+    is_hermitian,
     is_structured,
 )
 
-from .. import (
-    _factorizations as factorizations,
-    _matrix_functions as matrix_functions,
-    _operations as ops,
-)
+from .. import _operations as ops
+from ._functions import as_traced, named
+from ._triangles import triangle
 
 
 def interpret(jaxpr: Any, consts: PyTree, args: list[PyTree]) -> list[PyTree]:
@@ -65,17 +58,19 @@ def _results(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
 def _kept(eqn: Any, operands: list[PyTree]) -> Any:
     """The results of an equation with structured operands, or `NotImplemented`."""
     name = eqn.primitive.name
+    if name in _NAMED:
+        found = named(eqn, operands)
+        if found is not NotImplemented:
+            return found
     if name in _CALLS:
-        named = _named(eqn, operands)
-        if named is not NotImplemented:
-            return named
         closed = eqn.params.get("jaxpr") or eqn.params["call_jaxpr"]
         return interpret(getattr(closed, "jaxpr", closed), getattr(closed, "consts", ()), operands)
     if name in _CONTROL:
         return _CONTROL[name](eqn, operands)
     handler = _KEEPING.get(name)
     result = NotImplemented if handler is None else handler(eqn, *operands)
-    return NotImplemented if result is NotImplemented else [result]
+    kept = result is not NotImplemented and as_traced([result], eqn)
+    return [result] if kept else NotImplemented
 
 
 def _all_dense(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
@@ -85,51 +80,7 @@ def _all_dense(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
 
 
 _CALLS = ("pjit", "jit", "closed_call", "remat", "remat2", "checkpoint")
-
-
-# -- functions of JAX's own ------------------------------------------------------------------------
-
-
-def _named(eqn: Any, operands: list[PyTree]) -> Any:
-    """The results of a function of JAX's for which there is an operation."""
-    found = _FUNCTIONS.get(_compat.jax_function_of(eqn) or "")
-    if found is None:
-        return NotImplemented
-    reference, operation, types = found
-    matrix = operands[0]
-    if not isinstance(matrix, types) or len(matrix.shape) != 2:
-        return NotImplemented
-    avals = tuple((v.aval.shape, v.aval.dtype) for v in eqn.invars)
-    # Flags (`upper=True`, an offset) are no operands: the program says whether there are some.
-    if str(eqn.params["jaxpr"].jaxpr) != _program(reference, avals):
-        return NotImplemented
-    out = operation(*operands)
-    return out if isinstance(out, tuple) else [out]
-
-
-@functools.lru_cache(maxsize=256)
-def _program(function: Function, avals: Any) -> str | None:
-    """The text of a function's jaxpr, as a call of it with nothing but arrays holds it."""
-    closed = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(*aval) for aval in avals))
-    (eqn,) = closed.jaxpr.eqns or (None,)
-    inner = None if eqn is None else eqn.params.get("jaxpr")
-    return None if inner is None else str(inner.jaxpr)
-
-
-_ANY = (AbstractArray,)
-# JAX takes the Hermitian part of others.
-_HERMITIAN = (Diagonal, Symmetric, Hermitian, SymTridiagonal)
-_FUNCTIONS: dict[str, tuple[Function, Function, tuple[type[AbstractArray], ...]]] = {
-    "solve": (jnp.linalg.solve, ops.solve, _ANY),
-    "inv": (jnp.linalg.inv, ops.inv, _ANY),
-    "det": (jnp.linalg.det, ops.det, _ANY),
-    "slogdet": (jnp.linalg.slogdet, ops.slogdet, _ANY),
-    "cholesky": (jnp.linalg.cholesky, ops.cholesky, _HERMITIAN),
-    "eigh": (jnp.linalg.eigh, factorizations.eigh, _HERMITIAN),
-    "expm": (jsl.expm, matrix_functions.expm, _ANY),
-    "trace": (jnp.trace, ops.trace, _ANY),
-    "diagonal": (jnp.diagonal, ops.diagonal, _ANY),
-}
+_NAMED = ("pjit", "jit", "custom_jvp_call")  # which functions of JAX's own are
 
 
 # -- loops and branches ----------------------------------------------------------------------------
@@ -231,7 +182,12 @@ _CONTROL: dict[str, Function] = {"scan": _scan, "while": _while, "cond": _cond}
 
 def _dot_general(eqn: Any, a: PyTree, b: PyTree) -> PyTree:
     (contract_a, contract_b), (batch_a, _) = eqn.params["dimension_numbers"]
-    if batch_a or len(contract_a) != 1 or max(a.ndim, b.ndim) > 2:
+    if batch_a or max(a.ndim, b.ndim) > 2:
+        return NotImplemented
+    if len(contract_a) == a.ndim == b.ndim == 2:
+        same = tuple(contract_a) == tuple(contract_b)
+        return ops.dot(a, b if same else ops.transpose(b))
+    if len(contract_a) != 1:
         return NotImplemented
     if a.ndim == 2 and contract_a[0] == 0:
         a = ops.transpose(a)
@@ -246,13 +202,12 @@ def _transpose(eqn: Any, a: PyTree) -> PyTree:
 
 def _triangular_solve(eqn: Any, a: PyTree, b: PyTree) -> PyTree:
     p = eqn.params
-    fits = isinstance(a, Diagonal) and not p["unit_diagonal"]
-    if isinstance(a, Triangular):
-        fits = (a.lower, a.unit_diagonal) == (p["lower"], p["unit_diagonal"])
-    if not (fits and p["left_side"]) or is_structured(b) or b.ndim != 2:
+    t = triangle(a, p["lower"], p["unit_diagonal"]) if is_structured(a) and a.ndim == 2 else None
+    if t is None or is_structured(b) or b.ndim != 2:
         return NotImplemented
-    a = ops.transpose(a) if p["transpose_a"] else a
-    return ops.solve(a.conj() if p["conjugate_a"] else a, b)
+    t = ops.transpose(t) if p["transpose_a"] == p["left_side"] else t
+    t = t.conj() if p["conjugate_a"] else t
+    return ops.solve(t, b) if p["left_side"] else ops.solve(t, b.T).T
 
 
 def _reduce_sum(eqn: Any, a: PyTree) -> PyTree:
@@ -284,6 +239,8 @@ _KEEPING: dict[str, Function] = {
     "sub": lambda eqn, a, b: ops.subtract(a, b),
     "mul": lambda eqn, a, b: ops.multiply(a, b),
     "div": lambda eqn, a, b: ops.divide(a, b) if not is_structured(b) else NotImplemented,
-    "cholesky": lambda eqn, a: ops.cholesky(a),
+    "cholesky": lambda eqn, a: ops.cholesky(a) if is_hermitian(a) else NotImplemented,
+    "square": lambda eqn, a: ops.multiply(a, a),
+    "integer_pow": lambda eqn, a: ops.multiply(a, a) if eqn.params["y"] == 2 else NotImplemented,
     "triangular_solve": _triangular_solve,
 }

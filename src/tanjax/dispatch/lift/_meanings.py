@@ -1,0 +1,254 @@
+"""What functions of `jax.numpy.linalg` and `jax.scipy.linalg` mean for structured arrays.
+
+Code that calls them expects what they promise for dense arrays: eigenvalues ascend and singular
+values descend, there are as many of them as rows, and only one triangle is read. Our operations
+promise less, so that they keep structure (values in the order of the structure, triples left out
+that are zero). Here is what lies between.
+
+Everything is `NotImplemented` where the types do not allow it: then the caller makes it dense.
+
+Sharp edges. Factors that are unique up to signs or phases (`qr`, `svd`, `eigh`) may have others
+than those of the dense matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import PyTree, Shaped
+
+from tanjax._typing import AnyArray, Columns, Factor, Matrix, Natural, SquareMatrix, Vector
+from tanjax.arrays import (
+    AbstractArray,
+    BlockDiagonal,
+    Diagonal,
+    Hermitian,
+    Identity,
+    LowRank,
+    Permutation,
+    Scaled,
+    Symmetric,
+    Triangular,
+    densified,
+    is_hermitian,
+    is_structured,
+)
+
+from .. import (
+    _factorizations as factorizations,
+    _matrix_functions as matrix_functions,
+    _operations as ops,
+)
+from ._triangles import cut, is_triangular, triangle
+
+_Run = Callable[..., Any]
+_HINT = "use tanjax's operation, which keeps the order of the structure"
+
+
+def adjoint(a: Matrix) -> Matrix:
+    """The conjugate transpose."""
+    return ops.transpose(a.conj() if is_structured(a) else jnp.conj(a))
+
+
+def hermitian(run: _Run) -> _Run:
+    """An operation for matrices that their type says to be Hermitian: both triangles are one."""
+    return lambda a, *rest: run(a, *rest) if is_hermitian(a) else NotImplemented
+
+
+# -- systems ---------------------------------------------------------------------------------------
+
+
+def solve_triangular(trans: int, lower: bool, unit_diagonal: bool) -> _Run:
+    """A system with the triangle that is read, its transpose or its conjugate transpose."""
+
+    def run(a: SquareMatrix, b: Columns) -> Any:
+        t = triangle(a, lower, unit_diagonal)
+        if t is None:
+            return NotImplemented
+        return ops.solve((t, ops.transpose(t), adjoint(t))[trans], b)
+
+    return run
+
+
+def cho_solve(lower: bool) -> _Run:
+    """Two systems, with a factor and its adjoint."""
+
+    def run(c: SquareMatrix, b: Columns) -> Any:
+        t = triangle(c, lower)
+        if t is None:
+            return NotImplemented
+        first, second = (t, adjoint(t)) if lower else (adjoint(t), t)
+        return ops.solve(second, ops.solve(first, b))
+
+    return run
+
+
+def cholesky(upper: bool) -> _Run:
+    """The factor in one triangle or the other."""
+    return hermitian(lambda a: adjoint(ops.cholesky(a)) if upper else ops.cholesky(a))
+
+
+# -- LU and QR -------------------------------------------------------------------------------------
+
+
+def lu(permute_l: bool) -> _Run:
+    """Three factors, or two of which the first is permuted."""
+
+    def run(a: SquareMatrix) -> Any:
+        if a.shape[0] != a.shape[1]:
+            return NotImplemented
+        p, lower, upper = factorizations.lu(a)
+        return (ops.matmul(p, lower), upper) if permute_l else (p, lower, upper)
+
+    return run
+
+
+def lu_factor(a: SquareMatrix) -> Any:
+    """Packed factors: of what is upper triangular itself, without exchanges of rows."""
+    if not is_triangular(a, lower=False) or a.shape[0] != a.shape[1]:
+        return NotImplemented
+    return a, jnp.arange(a.shape[0], dtype=jnp.int32)
+
+
+def lu_solve(trans: int) -> _Run:
+    """Systems with packed factors of which the lower one has nothing but ones."""
+
+    def run(packed: SquareMatrix, pivots: Vector, b: Columns) -> Any:
+        if not is_triangular(packed, lower=False) or is_structured(b):
+            return NotImplemented
+        order = lax.linalg.lu_pivots_to_permutation(pivots, packed.shape[0])
+        if trans == 0:
+            return ops.solve(packed, b[order])
+        turned = ops.transpose(packed) if trans == 1 else adjoint(packed)
+        return ops.solve(turned, b)[jnp.argsort(order)]
+
+    return run
+
+
+def qr(mode: str, *, r_alone: bool = False) -> _Run:
+    """Both factors, or the second in a tuple (SciPy) or as it is (NumPy)."""
+
+    def run(a: Matrix) -> Any:
+        result = factorizations.qr(a, mode)
+        return [result] if r_alone else result
+
+    return run
+
+
+# -- spectra ---------------------------------------------------------------------------------------
+
+
+def eigh(a: SquareMatrix) -> Any:
+    """Ascending eigenvalues, and eigenvectors in their order."""
+    if not is_hermitian(a):
+        return NotImplemented
+    w, v = factorizations.eigh(a)
+    if not is_structured(v):
+        return w, v
+    order = jnp.argsort(w)
+    if isinstance(v, Identity):
+        return w[order], ops.transpose(Permutation(order, v.dtype))
+    return w[order], densified(v, "lift: eigh", _HINT)[:, order]
+
+
+def singular_values(a: Matrix) -> Any:
+    """As many as the smaller side, descending: the operation leaves out some that are zero."""
+    s = -jnp.sort(-factorizations.svd(a, compute_uv=False))
+    return jnp.pad(s, (0, min(a.shape) - s.shape[0]))
+
+
+def svd(full_matrices: bool) -> _Run:
+    """Descending singular values, and vectors in their order."""
+
+    def run(a: Matrix) -> Any:
+        u, s, vh = factorizations.svd(a, full_matrices)
+        if not (is_structured(u) or is_structured(vh)):
+            return u, s, vh
+        if s.shape[0] != min(a.shape):
+            return NotImplemented
+        order, count = jnp.argsort(-s), s.shape[0]
+        dense = lambda x: densified(x, "lift: svd", _HINT) if is_structured(x) else x
+        columns, rows = ((jnp.arange(k).at[:count].set(order)) for k in (u.shape[1], vh.shape[0]))
+        return dense(u)[:, columns], s[order], dense(vh)[rows]
+
+    return run
+
+
+def _has_one_rank(a: Natural) -> bool:
+    """Whether the operation, too, compares singular values with the largest of the whole matrix."""
+    if isinstance(a, Scaled):
+        return not is_structured(a.matrix) or _has_one_rank(a.matrix)
+    return isinstance(a, Diagonal | Identity | Symmetric | Hermitian | Triangular | LowRank)
+
+
+def pinv(a: Matrix) -> Any:
+    """By the largest singular value of all, not of each factor or block."""
+    return factorizations.pinv(a) if _has_one_rank(a) else NotImplemented
+
+
+def lstsq(a: Matrix, b: Columns) -> Any:
+    """The solution, the squares of the residuals, the rank and the singular values."""
+    if not _has_one_rank(a) or is_structured(b):
+        return NotImplemented
+    s = singular_values(a)
+    rtol = float(jnp.finfo(a.dtype).eps) * max(a.shape)
+    rank = jnp.sum((s > 0) & (s >= rtol * jnp.max(s, initial=0)))
+    x = factorizations.lstsq(a, b, rtol)
+    left = (b - ops.matmul(a, x)).reshape(b.shape[0], -1)
+    return x, jnp.sum(jnp.real(left * jnp.conj(left)), axis=0), rank, s
+
+
+# -- matrix functions ------------------------------------------------------------------------------
+
+
+def expm_of_triangle(a: SquareMatrix) -> Any:
+    """SciPy's flag says that nothing below the diagonal is read."""
+    return matrix_functions.expm(a) if is_triangular(a, lower=False) else NotImplemented
+
+
+def sqrtm(a: SquareMatrix) -> Any:
+    """SciPy's root is complex, so that negative eigenvalues have one."""
+    return matrix_functions.sqrtm(a.astype(jnp.result_type(a.dtype, jnp.complex64)))
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def diagonal(offset: int) -> _Run:
+    """A diagonal beside the main one."""
+    return lambda a: ops.diagonal(a) if offset == 0 else a.off_diagonal(offset)
+
+
+def trace_at(a: Matrix, offset: Factor = 0) -> Any:
+    """The offset is an operand, of which only a known number says which diagonal is meant."""
+    if isinstance(offset, jax.core.Tracer):
+        return NotImplemented
+    return ops.trace(a) if int(offset) == 0 else jnp.sum(a.off_diagonal(int(offset)))
+
+
+def cut_at(lower: bool, offset: int) -> _Run:
+    """`tril` or `triu`."""
+
+    def run(a: Matrix) -> Any:
+        kept = cut(a, lower, offset)
+        return NotImplemented if kept is None else kept
+
+    return run
+
+
+def matrices(run: _Run) -> _Run:
+    """An operation for matrices alone, of which at least one is structured."""
+
+    def checked(*operands: PyTree) -> Any:
+        return run(*operands) if all(len(x.shape) == 2 for x in operands) else NotImplemented
+
+    return checked
+
+
+def block_diag(*blocks: Shaped[AnyArray, "_ _"]) -> Shaped[AbstractArray, "_ _"]:
+    """The blocks themselves."""
+    return BlockDiagonal(*blocks)

@@ -1,0 +1,110 @@
+"""Systems with a structured right-hand side: the matrix keeps its factorisation, and says nothing.
+
+The solution is full, so that the right-hand side becomes dense. The matrix must not: a band of a
+million rows has no room for that.
+"""
+
+import functools
+import itertools
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+from tanjax.testing import Samples
+
+S = Samples(41)
+BANDS = {
+    "Tridiagonal": tj.Tridiagonal(S.normal(3), 4 + S.normal(4), S.normal(3)),
+    "SymTridiagonal": tj.SymTridiagonal(4 + S.normal(4), S.normal(3)),
+    "Banded": tj.Banded(S.complex(3, 4).at[1].add(4), 1, 1),
+}
+SYSTEMS = {
+    **BANDS,
+    "Kronecker": tj.Kronecker(S.regular(2), tj.Symmetric(S.definite(2))),
+    "BlockDiagonal": tj.BlockDiagonal(S.regular(3), tj.Diagonal(S.positive(1))),
+    "LowRankUpdate": tj.LowRankUpdate(tj.Diagonal(S.positive(4)), S.normal(4, 1), S.positive(1)),
+    "Circulant": tj.Circulant(S.normal(4).at[0].add(6)),
+    "Diagonal": tj.Diagonal(S.positive(4)),
+}
+RIGHT = {
+    "Diagonal": tj.Diagonal(S.normal(4)),
+    "Permutation": tj.Permutation([2, 0, 3, 1]),
+    "Kronecker": tj.Kronecker(S.normal(2, 2), S.normal(2, 1)),
+    "Tridiagonal": tj.Tridiagonal(S.normal(3), S.normal(4), S.normal(3)),
+    "Sparse": tj.Sparse(S.normal(3), [[0, 1], [2, 0], [3, 1]], (4, 2)),
+    "Toeplitz": tj.Toeplitz.from_column(S.normal(4)),
+}
+
+
+def loud(call):
+    """What a call gives, and the types that it says become dense."""
+    with tj.densify("error"), tj.densify("warn"), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", tj.DensifyWarning)
+        tj.arrays._densify._SEEN.clear()
+        out = call()
+    return out, {str(w.message).split()[1].partition("[")[0] for w in said}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_only_the_right_hand_side_becomes_dense(name):
+    a = SYSTEMS[name]
+    for kind, b in RIGHT.items():
+        with jax.numpy_dtype_promotion("standard"):
+            x, said = loud(functools.partial(tj.solve, a, b))
+            want = jnp.linalg.solve(a.to_dense(), b.to_dense())
+            np.testing.assert_allclose(tj.destructure(x), want, rtol=1e-9, atol=1e-9, err_msg=kind)
+        assert said <= {type(b).__name__}, kind
+
+
+@pytest.mark.parametrize("name", BANDS)
+def test_no_lu_of_a_band(name):
+    """Also of its gradient: the program has no dense factorisation."""
+    a = BANDS[name]
+    for b in (RIGHT["Diagonal"], tj.Identity(4), RIGHT["Toeplitz"]):
+        loss = lambda a, b: jnp.sum(abs(tj.destructure(tj.solve(a, b))))
+        with tj.densify("allow"), jax.numpy_dtype_promotion("standard"):
+            text = str(jax.make_jaxpr(jax.grad(loss))(a, b))
+        assert " lu " not in text
+        assert "scan" in text
+
+
+def test_gradients_of_both_sides():
+    """By plain JAX of the dense arrays."""
+    bands = ["Tridiagonal", "SymTridiagonal"]
+    pairs = [(BANDS[n], RIGHT[k]) for n, k in itertools.product(bands, ("Diagonal", "Tridiagonal"))]
+
+    def loss(solve, a, b):
+        return jnp.sum(jnp.sin(tj.destructure(solve(a, b))))
+
+    plain = lambda a, b: jnp.linalg.solve(a.to_dense(), b.to_dense())
+    with tj.densify("allow"):
+        for a, b in pairs:
+            got = jax.jit(jax.grad(functools.partial(loss, tj.solve), (0, 1)))(a, b)
+            want = jax.jit(jax.grad(functools.partial(loss, plain), (0, 1)))(a, b)
+            for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+                np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-9)
+
+
+def test_systems_for_the_identity_are_inverses():
+    """Of the type that the inverse has, in silence."""
+    with tj.densify("error"):
+        for a in SYSTEMS.values():
+            x = tj.solve(a, tj.Identity(4, a.dtype))
+            assert type(x) is type(tj.inv(a))
+            eye = tj.destructure(x) @ a.to_dense()
+            np.testing.assert_allclose(eye, np.eye(4), atol=1e-10)
+
+
+def test_what_to_do_instead_is_said():
+    a = tj.Sparse(jnp.ones(2), [[0, 0], [1, 1]], (2, 2))
+    with tj.densify("error"):
+        with pytest.raises(tj.NoRuleError, match=r"solver=lineax\.CG.*lineax\.GMRES"):
+            tj.solve(a, jnp.ones(2))
+        with pytest.raises(tj.NoRuleError, match="estimator="):
+            tj.logdet(a)
+        with pytest.raises(tj.NoRuleError, match=r"Diagonal\[2, 2\].*\n.*tj\.solve\(a, b @ x\)"):
+            tj.solve(a, tj.Diagonal(jnp.ones(2)))
