@@ -62,12 +62,14 @@ lint: $(VENV)/.ready-test  ## style, formatting and types
 docs: $(VENV)/.ready-docs  ## build the documentation, warnings are errors
 	$(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml
 
-bench: $(VENV)/.ready-bench  ## time structured operations, quantities, plans, Refs and captured programs against plain JAX
+bench: $(VENV)/.ready-bench  ## time structured operations, quantities, plans, Refs and captured programs against plain JAX, and peers
 	$(BIN)/python benchmarks/bench_structured.py
 	$(BIN)/python benchmarks/bench_units.py
 	$(BIN)/python benchmarks/bench_scale.py
 	$(BIN)/python benchmarks/bench_mutation.py
 	$(BIN)/python benchmarks/bench_capture.py
+	@if $(BIN)/python benchmarks/peers.py; then $(BIN)/python benchmarks/bench_peers.py; \
+	else echo 'no peer is installed: benchmarks/bench_peers.py was NOT run (pip install -e ".[bench-peers]")'; fi
 	@if $(BIN)/python -c 'import torch' 2> /dev/null; then $(BIN)/python benchmarks/bench_torch.py; \
 	else echo 'torch is not installed: benchmarks/bench_torch.py was NOT run (`make demo-torch` installs it)'; fi
 

@@ -13,6 +13,7 @@ import one_thread  # noqa: F401  # isort: skip  first of all
 import argparse
 import pathlib
 import sys
+import time
 import tomllib
 from typing import Any
 
@@ -86,11 +87,11 @@ def measure_cell(
     functions = {name: function for name, (function, _) in compiled.items()}
     check_agreement({name: f() for name, f in functions.items()}, "hand", TOLERANCE)
     rounds = 3 if n > 1024 and operation in SLOW else options.rounds
-    times = interleave(functions, rounds, few={"dense": 3})
+    times = interleave(functions, rounds, few={"dense": 3}, clock=time.process_time)
     over = n in budget["sizes"] and times.ratio("tanjax", "hand") > budget["time_ratio"]
     if over and rounds == options.rounds:
         pair = {name: functions[name] for name in ("tanjax", "hand")}
-        again = interleave(pair, 3 * options.rounds)
+        again = interleave(pair, 3 * options.rounds, clock=time.process_time)
         times.rounds.update(again.rounds)
     return report.Row(
         structure,

@@ -170,11 +170,11 @@ or $A^{1/2} b$).
 * **dense**: the matrix is formed from the parameters, then `jnp`. Three rounds only.
 * **tanjax**: the operation on the array type, `jax.value_and_grad` of it.
 
-All contenders run in turn in one process with one thread; gradients are compared first. The ratio
-is the median of the ratios within rounds; the ratio of the best times stands beside it because
-the machine had other work. Scratch is `temp_size_in_bytes` of the compiled program. A cell is over
-budget if both ratios are; cells below n = 512 are reported, not judged, because there the call
-itself costs as much as the arithmetic.
+All contenders run in turn in one process with one thread; gradients are compared first. Time is
+processor time, which stands still while other jobs have the core. The ratio is the median of the
+ratios within rounds; the ratio of the best times stands beside it. Scratch is `temp_size_in_bytes`
+of the compiled program. A cell is over budget if both ratios are; cells below n = 512 are reported,
+not judged, because there the call itself costs as much as the arithmetic.
 
 `Symmetric` is made with `definite=True` here, as its owner would who knows; without that promise
 `solve` and `logdet` use LU, with twice the arithmetic.
@@ -183,13 +183,11 @@ itself costs as much as the arithmetic.
 
 OVERHEADS = """\
 Known causes. A compiled call takes an instance apart and puts the gradient together in Python,
-which costs 1 µs more than for a tuple: visible in `Diagonal logdet`, whose program takes 8 µs. A
-constructor asks every field whether it is a batch (0.3 to 0.6 µs). Blocks are operations of their
-own, which hand-written code stacks if they are of one size. A Toeplitz system of 512 rows is solved
-faster by LU. `eigh`, `svd` and `sqrtm` look for equal values, with matrices of differences, which
-hand-written code does not, and `sqrtm` forms the root, which hand-written code for `root @ b` does
-not. Why bands need twice the scratch of hand-written code is not known yet. Small excesses are the
-noise of a busy machine: run it again.
+which costs up to 1 µs more than for a tuple: visible in `Diagonal logdet`, whose program, the same
+as by hand, takes 8 µs. A constructor asks every field whether it is a batch (0.3 to 0.6 µs).
+`sqrtm` gives the root, a matrix, and takes a cotangent that is one: five products of whole matrices
+beside `eigh`, where hand-written code for `root @ b` forms neither and has two. Small excesses are
+the noise of a busy machine: run it again.
 """
 
 

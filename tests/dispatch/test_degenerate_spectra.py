@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
+from tanjax_rules.factorizations import gauge
 
 N = 4
 R = np.random.default_rng(3)
@@ -292,3 +293,20 @@ def test_ties_come_within_sixteen_rounding_errors(size, dtype):
     w = jnp.linalg.eigvalsh(with_spectrum(few, basis).astype(dtype)).reshape(4, -1)
     spread = np.max(np.diff(w, axis=1)) / (jnp.finfo(dtype).eps * 3)
     assert spread < 16
+
+
+@pytest.mark.parametrize("dtype", [float, complex])
+@pytest.mark.parametrize("with_zeros", [False, True])
+def test_a_diagonal_between_turned_bases(dtype, with_zeros):
+    """What values alone give is in LAPACK's basis, whose turns are undone by vectors alone."""
+    group = jnp.array([[0, 0, 1, 2, 2, 2], [0, 1, 2, 3, 4, 5]])
+    apart = group == group[:, -1:] if with_zeros else None
+    d, eye = jnp.asarray(R.normal(size=group.shape)), jnp.broadcast_to(jnp.eye(6), (2, 6, 6))
+    left = gauge.turned(eye.astype(dtype), group)
+    right = gauge.turned(eye.astype(dtype), group, apart)
+    inner = (left * d[:, None].astype(dtype)) @ right
+    got = gauge.turned_diagonal(d, group, dtype, apart)
+    np.testing.assert_allclose(got, inner, atol=1e-14)
+    for turn in (left, right):  # its own inverse
+        np.testing.assert_allclose(turn @ turn, eye, atol=1e-14)
+    assert float(jnp.max(jnp.abs(left[0] - eye[0].astype(dtype)))) > 0.1

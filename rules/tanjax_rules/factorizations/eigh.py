@@ -40,32 +40,49 @@ def rule_of_pairs(
     pairs: tj.EighResult, invariant: bool, product: Function
 ) -> tuple[tj.EighResult, Pullback]:
     """The rule, for what a type wants of the product of a matrix with the adjoint of the basis."""
-    w, basis = pairs
-    same = gauge.same_value(w)
-    v = basis if invariant else gauge.turned(basis, same)
+    w, v = pairs
+    group = gauge.groups(w)
+    if not invariant:
+        v = gauge.turned(v, group)
 
     def eigh_pullback(bar: tj.EighResult) -> Natural:
-        rotation = gauge.skew(adjoint(v) @ bar.eigenvectors)
-        tied = same if invariant else gauge.ties(w, same, bar.eigenvalues)
-        inner = gauge.over_differences(w, tied, 0.0).astype(v.dtype) * rotation
-        inner = inner + gauge.embedded(bar.eigenvalues, v)
+        towards = adjoint(v) @ bar.eigenvectors  # what more of `bar` is needed are vectors
         if invariant:
-            return product(v @ inner, v)
-        scale = gauge.columns(bar.eigenvectors)
-        bad = gauge.depends_on_basis(_not_diagonal(same), rotation, scale)
-        bad = bad | gauge.too_much_is_missing(w, same, bar.eigenvalues, scale, inner)
-        inner = gauge.spoiled(inner, bad)
-        both = lambda: product(v @ inner, v)
-        unused = gauge.unused(bar.eigenvectors)
-
-        def some_alone() -> Natural:
-            alone = product(basis * bar.eigenvalues[..., None, :].astype(v.dtype), basis)
-            alone = gauge.without_ties(alone, w, bar.eigenvalues)
-            return jnp.where(unused, alone, both())
-
-        return gauge.if_any(unused, some_alone, both)
+            return product(v @ _of_distinct(w, group, towards, bar.eigenvalues), v)
+        scale, unused = gauge.columns(bar.eigenvectors), gauge.unused(bar.eigenvectors)
+        equal = lambda: _of_equal(w, group, towards, bar.eigenvalues, scale)
+        distinct = lambda: _of_distinct(w, group, towards, bar.eigenvalues)
+        both = lambda: v @ gauge.if_any(gauge.any_shared(group), equal, distinct)
+        alone = lambda: _of_values_alone(v, w, group, bar.eigenvalues)
+        return product(gauge.where_unused(unused, alone, both), v)
 
     return tj.EighResult(w, v), eigh_pullback
+
+
+def _of_distinct(w: Natural, group: Natural, towards: Natural, w_bar: Natural) -> Natural:
+    r"""The cotangent in the eigenbasis, and 0 between equal values; `towards` is $V^H\bar V$."""
+    over = gauge.over_differences(w, gauge.same_value(group), 0.0)
+    return over.astype(towards.dtype) * gauge.skew(towards) + gauge.embedded(w_bar, towards)
+
+
+def _of_equal(
+    w: Natural, group: Natural, towards: Natural, w_bar: Natural, scale: Natural
+) -> Natural:
+    """The same, and nan where the loss depends on what equal values do not determine."""
+    same, rotation = gauge.same_value(group), gauge.skew(towards)
+    over = gauge.over_differences(w, gauge.ties(w, same, w_bar), 0.0)
+    inner = over.astype(towards.dtype) * rotation + gauge.embedded(w_bar, towards)
+    bad = gauge.depends_on_basis(_not_diagonal(same), rotation, scale)
+    bad = bad | gauge.too_much_is_missing(w, same, w_bar, scale, inner)
+    return gauge.spoiled(inner, bad)
+
+
+def _of_values_alone(v: Natural, w: Natural, group: Natural, w_bar: Natural) -> Natural:
+    """The left factor, whose right one is `adjoint(v)`: in the basis that `eigvalsh` has."""
+    distinct = lambda: v * w_bar[..., None, :].astype(v.dtype)
+    equal = lambda: v @ gauge.turned_diagonal(w_bar, group, v.dtype)
+    left = gauge.if_any(gauge.any_shared(group), equal, distinct)
+    return gauge.without_ties(left, w, w_bar)
 
 
 @tj.eigh.natural_pushforward(tj.Dense)
@@ -84,10 +101,11 @@ def pushforward_of_pairs(
 ) -> tuple[tj.EighResult, Pullback]:
     """The pushforward, for how a tangent of a type is seen in a basis."""
     w, v = pairs
-    same = gauge.same_value(w)
+    group = gauge.groups(w)
     if not invariant:
-        v = gauge.turned(v, same)
-    over = gauge.over_differences(w, same, 0.0 if invariant else jnp.nan).astype(v.dtype)
+        v = gauge.turned(v, group)
+    same, fill = gauge.same_value(group), 0.0 if invariant else jnp.nan
+    over = gauge.over_differences(w, same, fill).astype(v.dtype)
 
     def eigh_pushforward(a_dot: Natural) -> tj.EighResult:
         moved = in_basis(a_dot, v)

@@ -74,49 +74,89 @@ def tolerance(w: Natural) -> Natural:
     return 16 * eps * jnp.max(jnp.abs(w), axis=-1, keepdims=True, initial=0)
 
 
-def same_value(w: Natural) -> Natural:
-    """Which of the sorted values `(..., n)` are equal: a Boolean matrix `(..., n, n)`."""
+def groups(w: Natural) -> Natural:
+    """The number of the group of equal values that each of the sorted values `(..., n)` is in.
+
+    What rules keep between their passes: `same_value` makes a matrix of it where one is needed.
+    """
     far = jnp.abs(jnp.diff(w, axis=-1)) > tolerance(w)
     group = jnp.cumsum(far, axis=-1)
-    group = jnp.concatenate([jnp.zeros_like(w[..., :1], group.dtype), group], axis=-1)
+    return jnp.concatenate([jnp.zeros_like(w[..., :1], group.dtype), group], axis=-1)
+
+
+def same_value(group: Natural) -> Natural:
+    """Which values are equal: a Boolean matrix `(..., n, n)`."""
     return group[..., :, None] == group[..., None, :]
 
 
-def turn(same: Natural, dtype: DTypeLike, seed: int = 0) -> Natural:
+def any_shared(group: Natural) -> Natural:
+    """Whether any two values are equal."""
+    return jnp.any(group[..., 1:] == group[..., :-1])
+
+
+def mirrors(group: Natural, dtype: DTypeLike, seed: int = 0) -> Natural:
+    """A generic vector `(..., n)`, of length 1 in each group of equal values, 0 in one of one."""
+    i = np.arange(1, group.shape[-1] + 1)
+    vector = 1 + np.mod((0.6180339887 + 0.1 * seed) * i, 1.0)
+    beside = jnp.pad(group[..., 1:] == group[..., :-1], [(0, 0)] * (group.ndim - 1) + [(1, 1)])
+    real = jnp.finfo(dtype).dtype
+    squares = group_sums(group, jnp.broadcast_to(jnp.asarray(vector**2, real), group.shape))
+    phase = np.exp(1j * (2.4 + seed) * i) if jnp.issubdtype(dtype, jnp.complexfloating) else 1.0
+    unit = jnp.asarray(vector * phase, dtype) / jnp.sqrt(squares).astype(dtype)
+    return jnp.where(beside[..., 1:] | beside[..., :-1], unit, jnp.zeros((), dtype))
+
+
+def group_sums(group: Natural, x: Natural) -> Natural:
+    """For each value, the sum of `x` over those that are equal to it."""
+    return jnp.matvec(same_value(group).astype(x.dtype), x)
+
+
+def turn(group: Natural, dtype: DTypeLike, seed: int = 0) -> Natural:
     """The unitary matrix that turns each group of equal values, a reflection at a generic vector.
 
     Groups of one are left as they are.
     """
-    n = same.shape[-1]
-    i = np.arange(1, n + 1)
-    vector = 1 + np.mod((0.6180339887 + 0.1 * seed) * i, 1.0)
-    if jnp.issubdtype(dtype, jnp.complexfloating):
-        vector = vector * np.exp(1j * (2.4 + seed) * i)
-    direction = jnp.asarray(vector, dtype)
-    shared = same & (jnp.sum(same, axis=-1, keepdims=True) > 1)
-    products = jnp.where(shared, direction[:, None] * jnp.conj(direction), jnp.zeros((), dtype))
-    size = jnp.sum(jnp.where(shared, jnp.abs(direction) ** 2, 0), axis=-1, keepdims=True)
-    safe = jnp.where(size == 0, jnp.ones_like(size), size)
-    return jnp.eye(n, dtype=dtype) - products * (2 / safe).astype(dtype)
+    u = mirrors(group, dtype, seed)
+    products = 2 * u[..., :, None] * jnp.conj(u[..., None, :])
+    products = jnp.where(same_value(group), products, jnp.zeros((), dtype))
+    return jnp.eye(group.shape[-1], dtype=dtype) - products
 
 
-def turned(basis: Natural, same: Natural, apart: Natural | None = None) -> Natural:
+def turned_diagonal(
+    d: Natural, group: Natural, dtype: DTypeLike, apart: Natural | None = None
+) -> Natural:
+    """`T @ diag(d) @ S`, for what `turned` multiplies two bases by, `S` the one with `apart`.
+
+    `T` and `S` are reflections: what is not on the diagonal are outer products of vectors.
+    """
+    u = v = mirrors(group, dtype)
+    if apart is not None:
+        v = jnp.where(apart, mirrors(group, dtype, seed=1), u)
+    row, column = lambda x: x[..., None, :], lambda x: x[..., :, None]
+    d = d.astype(dtype)
+    mean = group_sums(group, jnp.conj(u) * d * v)
+    products = column(4 * mean * u - 2 * d * v) * row(jnp.conj(v))
+    products = products - column(2 * u) * row(jnp.conj(u) * d)
+    products = jnp.where(same_value(group), products, jnp.zeros((), dtype))
+    return products + row(d) * jnp.eye(d.shape[-1], dtype=dtype)
+
+
+def turned(basis: Natural, group: Natural, apart: Natural | None = None) -> Natural:
     """A basis, turned within groups of equal values: where there are none, as it is.
 
-    `apart`: values whose vectors are turned in another way.
+    `apart`: groups whose vectors are turned in another way. Turned twice it is the basis again.
 
     The product, and the like in pullbacks, are a tenth and more of the time of `eigh`: so what only
     equal values or unused vectors ask for is a branch that is not taken.
     """
-    shared = jnp.any(same & ~jnp.eye(same.shape[-1], dtype=bool))
 
     def by_product() -> Natural:
-        one = turn(same, basis.dtype)
-        if apart is None:
-            return basis @ one
-        return basis @ jnp.where(apart[..., None, :], turn(same, basis.dtype, seed=1), one)
+        one = turn(group, basis.dtype)
+        if apart is not None:
+            one = jnp.where(apart[..., None, :], turn(group, basis.dtype, seed=1), one)
+        return basis @ one
 
-    return if_any(shared, by_product, lambda: basis)
+    return if_any(any_shared(group), by_product, lambda: basis)
 
 
 def if_any(condition: Natural, then: Function, otherwise: Function) -> Natural:
@@ -177,16 +217,33 @@ def too_much_is_missing(
     noise = float(jnp.finfo(w.dtype).eps) * (scale[..., None, :] + scale[..., :, None])
     noise = jnp.where(gap == 0, apart, noise / jnp.where(gap == 0, jnp.ones_like(gap), gap))
     hidden = jnp.where(tells_apart(same, w_bar), jnp.minimum(apart, noise), jnp.zeros_like(apart))
-    size = jnp.abs(inner)
-    largest = jnp.max(size, axis=(-2, -1), keepdims=True, initial=0)
-    safe = jnp.where(largest == 0, jnp.ones_like(largest), largest)
-    squares = lambda x: jnp.sum((x / safe) ** 2, axis=(-2, -1), keepdims=True)
-    return squares(hidden) > _root_of_precision(w_bar) * squares(size)
+    return frobenius(hidden) > _root_of_precision(w_bar) ** 0.5 * frobenius(inner)
+
+
+def frobenius(x: Natural) -> Natural:
+    """The norm of each matrix `(..., 1, 1)`, whose squares neither overflow nor vanish."""
+    over = lambda f, x: f(x, axis=(-2, -1), keepdims=True, initial=0)
+    if jnp.iscomplexobj(x):
+        largest = over(jnp.max, jnp.abs(x))
+    else:  # the absolute values would be another matrix
+        largest = jnp.maximum(over(jnp.max, x), -over(jnp.min, x))
+    scaled = x * (1 / jnp.maximum(largest, jnp.finfo(x.dtype).tiny)).astype(x.dtype)
+    squares = jnp.real(scaled * jnp.conj(scaled))
+    return largest * jnp.sqrt(jnp.sum(squares, axis=(-2, -1), keepdims=True))
 
 
 def unused(x_bar: Natural) -> Natural:
     """Whether the cotangent of vectors is zero in every entry, of each matrix of a batch."""
     return jnp.all(x_bar == 0, axis=(-2, -1), keepdims=True)
+
+
+def where_unused(unused: Natural, alone: Function, both: Function) -> Natural:
+    """`alone` of the matrices of a batch whose vectors are unused, `both` of the others."""
+
+    def some_alone() -> Natural:
+        return alone() if unused.ndim == 2 else jnp.where(unused, alone(), both())
+
+    return if_any(unused, some_alone, both)
 
 
 def without_ties(a_bar: Natural, w: Natural, w_bar: Natural) -> Natural:

@@ -1,9 +1,4 @@
-"""Singular values and vectors.
-
-A tall matrix is the general one: a wide one is treated as its conjugate transpose. Its left factor
-`l` then has the longer columns, and more of them if full matrices are asked for; its right factor
-`r` is square.
-"""
+"""Singular values and vectors: rules, and the types that keep their structure."""
 
 from __future__ import annotations
 
@@ -14,11 +9,12 @@ import jax.numpy as jnp
 from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
-from tanjax.typing import AnyArray, DenseArray, Factor, Natural, Pullback
+from tanjax.typing import AnyArray, DenseArray, Natural, Pullback
 
 from . import gauge
 from .eigh import outer
 from .gauge import adjoint, whole
+from .singular import Factors
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -42,20 +38,22 @@ def svd_rule(
     if not compute_uv:
         u, s, vh = tj.svd(a, False)
         return s, lambda s_bar: (u * s_bar[..., None, :].astype(u.dtype)) @ vh
-    f = _Factors(a, full_matrices, invariant)
+    f = Factors(a, full_matrices, invariant)
 
     def svd_pullback(bar: tj.SVDResult) -> Natural:
         l_bar, r_bar = f.tall(bar.U, adjoint(bar.Vh))
-        moved = f.inner_cotangent(l_bar[..., : f.k], bar.S, r_bar) + f.outer_cotangent(l_bar)
-        both = lambda: moved @ adjoint(f.r)
+        thin_bar = l_bar[..., : f.k]
+        towards = adjoint(f.l1) @ thin_bar, adjoint(f.r) @ r_bar
+        outside = f.outer_cotangent(l_bar)
+        if invariant:
+            return f.as_stored((f.l1 @ f.of_distinct(towards, bar.S) + outside) @ adjoint(f.r))
+        scale = gauge.columns(thin_bar) + gauge.columns(r_bar)
+        equal = lambda: f.of_equal(towards, bar.S, scale)
+        distinct = lambda: f.of_distinct(towards, bar.S)
+        both = lambda: f.l1 @ gauge.if_any(f.special, equal, distinct) + outside
         unused = gauge.unused(l_bar) & gauge.unused(r_bar)
-
-        def some_alone() -> Natural:
-            alone = gauge.without_ties(f.of_values(bar.S), f.s, bar.S)
-            return jnp.where(unused, alone, both())
-
-        a_bar = both() if invariant else gauge.if_any(unused, some_alone, both)
-        return adjoint(a_bar) if f.wide else a_bar
+        alone = lambda: f.of_values_alone(bar.S)
+        return f.as_stored(gauge.where_unused(unused, alone, both) @ adjoint(f.r))
 
     return f.result, svd_pullback
 
@@ -72,7 +70,7 @@ def svd_push(
     invariant: bool = False,
 ) -> tuple[tj.SVDResult | Natural, Pullback]:
     a = whole(a)
-    f = _Factors(a, full_matrices and compute_uv, invariant)
+    f = Factors(a, full_matrices and compute_uv, invariant)
 
     def svd_pushforward(a_dot: Natural) -> tj.SVDResult | Natural:
         moved = adjoint(whole(a_dot)) if f.wide else whole(a_dot)
@@ -85,125 +83,6 @@ def svd_push(
         return tj.SVDResult(u_dot, s_dot, adjoint(v_dot))
 
     return (f.result if compute_uv else f.s), svd_pushforward
-
-
-class _Factors:
-    """The factors of a matrix as of a tall one, and the two linear maps of its derivative."""
-
-    def __init__(self, a: Natural, full_matrices: bool, invariant: bool) -> None:
-        u, self.s, vh = tj.svd(a, full_matrices)
-        self.wide, self.k = a.shape[-2] < a.shape[-1], self.s.shape[-1]
-        left, self.r = self.tall(u, adjoint(vh))
-        self.thin = left[..., : self.k], self.r
-        self.invariant = invariant
-        self.same = gauge.same_value(self.s)
-        self.zero = self.s <= gauge.tolerance(self.s)
-        self.higher = a.shape[-1 if self.wide else -2] > self.k
-        l1, l2 = left[..., : self.k], left[..., self.k :]
-        if not invariant:
-            l1 = gauge.turned(l1, self.same)
-            self.r = gauge.turned(self.r, self.same, self.zero)  # `l` and `r` of zero apart
-        self.l1, self.l2 = l1, l2
-        u, v = self.tall(jnp.concatenate([l1, l2], axis=-1), self.r)
-        self.result = tj.SVDResult(u, self.s, adjoint(v))
-
-    def tall(self, left: Natural, right: Natural) -> tuple[Natural, Natural]:
-        """Exchange left and right of a wide matrix."""
-        return (right, left) if self.wide else (left, right)
-
-    def inverses(self, fill: Factor, s_bar: Natural | None = None) -> tuple[Natural, ...]:
-        """`1/(s_j - s_i)`, `1/(s_j + s_i)` and `1/s_j`, and `fill` where they do not exist."""
-        fill = jnp.asarray(fill, self.s.dtype)
-        both = self.zero[..., None, :] & self.zero[..., :, None]
-        sums = self.s[..., None, :] + self.s[..., :, None]
-        plus = jnp.where(both, fill, 1 / jnp.where(both, 1, sums))
-        if not jnp.iscomplexobj(self.r):  # where the skew part has no diagonal
-            plus = jnp.where(jnp.eye(self.k, dtype=bool), jnp.zeros((), plus.dtype), plus)
-        one = jnp.where(self.zero, fill, 1 / jnp.where(self.zero, 1, self.s))
-        keeps = s_bar is None or self.invariant
-        tied = self.same if keeps else gauge.ties(self.s, self.same, s_bar)
-        minus = gauge.over_differences(self.s, tied, fill)
-        return tuple(x.astype(self.r.dtype) for x in (minus, plus, one[..., None, :]))
-
-    def of_values(self, s_bar: Natural) -> Natural:
-        """The cotangent of the matrix if the singular values alone are used."""
-        left, right = self.thin
-        return (left * s_bar[..., None, :].astype(left.dtype)) @ adjoint(right)
-
-    def inner_cotangent(self, l_bar: Natural, s_bar: Natural, r_bar: Natural) -> Natural:
-        """The part in the span of both thin factors."""
-        x, y = adjoint(self.l1) @ l_bar, adjoint(self.r) @ r_bar
-        common, opposite = gauge.skew(x + y), gauge.skew(x - y)
-        if jnp.iscomplexobj(x):  # as JAX, the phase moves `U` alone
-            phase = -gauge.skew(y) if self.wide else gauge.skew(x)
-            opposite = jnp.where(jnp.eye(self.k, dtype=bool), 2 * phase, opposite)
-        minus, plus, _ = self.inverses(0.0, s_bar)
-        inner = minus * common + plus * opposite + gauge.embedded(s_bar, self.r)
-        if not self.invariant:
-            off_diagonal = ~jnp.eye(self.k, dtype=bool)
-            scale = gauge.columns(l_bar) + gauge.columns(r_bar)
-            zeros = self.zero[..., None, :] & self.zero[..., :, None]
-            bad = gauge.depends_on_basis(self.same & off_diagonal, common, scale)
-            bad = bad | gauge.depends_on_basis(zeros & off_diagonal, opposite, scale)
-            bad = bad | gauge.too_much_is_missing(self.s, self.same, s_bar, scale, inner)
-            bad = bad | self._tells_zeros(s_bar)
-            inner = gauge.spoiled(inner, bad)
-        return self.l1 @ inner
-
-    def _tells_zeros(self, s_bar: Natural) -> Natural:
-        """Where a zero value of a matrix that is not square counts: its vector is one of many."""
-        if not self.higher:
-            return jnp.zeros((), bool)
-        largest = jnp.max(jnp.abs(s_bar), axis=-1, keepdims=True, initial=0)
-        noise = 64 * self.k * float(jnp.finfo(s_bar.dtype).eps)
-        return (self.zero & (jnp.abs(s_bar) > noise * largest))[..., None, :]
-
-    def outer_cotangent(self, l_bar: Natural) -> Natural:
-        """The part outside the span of the left thin factor."""
-        if not self.higher:
-            return jnp.zeros((), l_bar.dtype)
-        bar1, bar2 = l_bar[..., : self.k], l_bar[..., self.k :]
-        over = self.inverses(0.0)[2]
-        if not self.l2.shape[-1]:
-            rest = bar1 - self.l1 @ (adjoint(self.l1) @ bar1)
-            return self._checked(rest, gauge.columns(bar1)) * over
-        rest = adjoint(self.l2) @ bar1 - adjoint(bar2) @ self.l1
-        rest = self._checked(rest, gauge.columns(bar1) + self._size(bar2)) * over
-        if not self.invariant:
-            rotation, scale = gauge.skew(adjoint(self.l2) @ bar2), gauge.columns(bar2)
-            off_diagonal = ~jnp.eye(self.l2.shape[-1], dtype=bool)
-            bad = gauge.depends_on_basis(off_diagonal, rotation, scale)
-            rest = gauge.spoiled(rest, jnp.any(bad, axis=(-2, -1), keepdims=True))
-        return self.l2 @ rest
-
-    def _size(self, x: Natural) -> Natural:
-        return jnp.sqrt(jnp.sum(jnp.real(x * jnp.conj(x)), axis=(-2, -1)))[..., None]
-
-    def _checked(self, rest: Natural, scale: Natural) -> Natural:
-        """What belongs to zero values must vanish: their vectors are some of many."""
-        if self.invariant:
-            return rest
-        bad = self.zero[..., None, :] & gauge.is_seen(rest, scale[..., None, :])
-        return gauge.spoiled(rest, bad)
-
-    def tangents(self, moved: Natural, inner: Natural) -> tuple[Natural, Natural]:
-        """Tangents of the left and the right factor, of `moved = A' r`, `inner = l1^H A' r`."""
-        fill = 0.0 if self.invariant else jnp.nan
-        minus, plus, one = self.inverses(fill)
-        common = minus * (inner + adjoint(inner)) / 2
-        opposite = plus * gauge.skew(inner)
-        phase = opposite * jnp.eye(self.k, dtype=opposite.dtype)  # as JAX, it moves `U` alone
-        phase = -phase if self.wide else phase
-        r_dot, l_dot = self.r @ (common - opposite + phase), self.l1 @ (common + opposite + phase)
-        if not self.higher:
-            return l_dot, r_dot
-        if not self.l2.shape[-1]:
-            return l_dot + (moved - self.l1 @ inner) * one, r_dot
-        rest = (adjoint(self.l2) @ moved) * one
-        l2_dot = -self.l1 @ adjoint(rest)
-        if not self.invariant and self.l2.shape[-1] > 1:
-            l2_dot = l2_dot * jnp.nan  # their basis is not the one of a nearby matrix
-        return jnp.concatenate([l_dot + self.l2 @ rest, l2_dot], axis=-1), r_dot
 
 
 # -- svd -----------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
+from jax import lax
 from jaxtyping import Shaped
 
 import tanjax as tj
@@ -109,6 +110,29 @@ def solve_symmetric_rule(a: FullStorage, b: DenseColumns) -> tuple[DenseColumns,
         return tj.Outer(-w, x), w
 
     return x, solve_symmetric_pullback
+
+
+@tj.solve.natural_rule(tj.BlockDiagonal, tj.Dense, cotangents=("structural", "natural"))
+def solve_blocks_rule(
+    a: Shaped[tj.BlockDiagonal, "n n"], b: DenseColumns
+) -> tuple[DenseColumns, Pullback]:
+    """Of equal blocks, one batch of factors for both directions."""
+    check_square_blocks("solve", a)
+    batch = stacked(a)
+    if batch is None:
+        return jax.vjp(solve_blocks, a, b)
+    dtype = jnp.result_type(floating(batch), floating(b))
+    f = jax.vmap(factored_matrix)(batch.astype(dtype))
+    x = jax.vmap(solve_factored)(f, split(b.astype(dtype), batch))
+
+    def solve_blocks_pullback(x_bar: DenseColumns) -> tuple[tj.BlockDiagonal, DenseColumns]:
+        x_bar, _ = lax.optimization_barrier((x_bar, x))  # one after the other takes less scratch
+        w = jax.vmap(solve_factored_transposed)(f, split(-x_bar, batch))
+        columns = lambda y: y if b.ndim == 2 else y[..., None]
+        a_bar = columns(w) @ jnp.matrix_transpose(columns(x))
+        return tj.BlockDiagonal(*a_bar), -w.reshape(b.shape)
+
+    return x.reshape(b.shape), solve_blocks_pullback
 
 
 @tj.solve.natural_rule(tj.LowRankUpdate, tj.Dense, cotangents=("structural", "natural"))
@@ -232,7 +256,7 @@ def solve_scaled(a: Shaped[tj.Scaled, "n n"], b: DenseColumns) -> DenseColumns:
     return tj.solve(a.matrix, b) / a.factor
 
 
-@tj.solve.implementation(tj.BlockDiagonal, tj.Dense, differentiate=True)
+@tj.solve.implementation(tj.BlockDiagonal, tj.Dense)
 def solve_blocks(a: Shaped[tj.BlockDiagonal, "n n"], b: DenseColumns) -> DenseColumns:
     check_square_blocks("solve", a)
     batch = stacked(a)
@@ -365,6 +389,8 @@ def cases() -> Iterator[Case]:
         (tj.Sum(tj.Triangular(s.regular(3, complex=True)), s.regular(3)), s.complex(3, 2)),
         (scaled, s.normal(2)),
         (blocks, s.normal(3)),
+        (tj.BlockDiagonal(s.regular(2), s.regular(2)), s.normal(4, 2)),
+        (tj.BlockDiagonal(*(s.regular(1, complex=True) for _ in range(2))), s.complex(2)),
         (kronecker, s.normal(4)),
         (update, s.normal(3)),
         (general, s.normal(2, 1)),
