@@ -1,10 +1,12 @@
 """Everything that the documentation shows runs, and shows what it says.
 
 Pages and examples run in a process of their own, in JAX's default configuration: what a reader sees
-does not depend on what another page registered, nor on the settings of the tests.
+does not depend on what another page registered, nor on the settings of the tests. On Linux these
+processes are forks of one that has imported JAX and tanjax (`run_forked.py`).
 """
 
 import importlib.util
+import json
 import os
 import re
 import socket
@@ -30,12 +32,17 @@ def needs(path):
         pytest.skip(f"{path.name} was NOT run: {', '.join(lacking)} not installed")
 
 
+def environment():
+    """The variables of a reader: without the flags that make the programs of tests compile fast."""
+    return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | {"MPLBACKEND": "Agg"}
+
+
 def run_python(*arguments, cwd):
     """Run Python and return its output; fail with that output if it fails."""
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=cwd,
-        env={k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | {"MPLBACKEND": "Agg"},
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -46,19 +53,43 @@ def run_python(*arguments, cwd):
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def run_script():
+    """The same of a script, with its arguments, in a fork where that is safe; warnings raise."""
+    if sys.platform != "linux":
+        yield lambda *arguments, cwd: run_python("-W", "error", *arguments, cwd=cwd)
+        return
+    command = [sys.executable, "-W", "error", str(DOCS / "run_forked.py")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment(), **pipes) as server:
+
+        def run(*arguments, cwd):
+            out = cwd / "output"
+            request = {"arguments": [*map(str, arguments)], "cwd": str(cwd), "out": str(out)}
+            print(json.dumps(request), file=server.stdin, flush=True)
+            status = server.stdout.readline()
+            output = out.read_text()
+            if status != "0\n":
+                pytest.fail(output, pytrace=False)
+            return output
+
+        yield run
+        server.stdin.close()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_page(page, tmp_path):
+def test_page(page, tmp_path, run_script):
     needs(page)
-    output = run_python(DOCS / "run_page.py", page, cwd=tmp_path)
+    output = run_script(DOCS / "run_page.py", page, cwd=tmp_path)
     assert page.name != "README.md" or ": 0 blocks" not in output, "the README shows no code"
 
 
 @pytest.mark.parametrize(
     "example", [e for e in EXAMPLES if e.name != SEVERAL], ids=lambda example: example.name
 )
-def test_example(example, tmp_path):
+def test_example(example, tmp_path, run_script):
     needs(example)
-    run_python("-W", "error", example, *SMALLER.get(example.name, ()), cwd=tmp_path)
+    run_script(example, *SMALLER.get(example.name, ()), cwd=tmp_path)
 
 
 def test_four_devices_of_two_processes(tmp_path):
@@ -67,12 +98,11 @@ def test_four_devices_of_two_processes(tmp_path):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         coordinator = f"127.0.0.1:{s.getsockname()[1]}"
-    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
     started = [
         subprocess.Popen(
             [sys.executable, example, coordinator, "2", str(i)],
             cwd=tmp_path,
-            env=environment,
+            env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -120,17 +150,17 @@ FENCE = "`" * 3
         ("output", "2"),
     ],
 )
-def test_wrong_page_fails(tmp_path, language, block):
+def test_wrong_page_fails(tmp_path, run_script, language, block):
     """A block that raises, warns or shows the wrong output is reported with its line."""
     page = tmp_path / "page.md"
     page.write_text(
         f"{FENCE}python\nn = 1\nprint(n)\n{FENCE}\n\n{FENCE}{language}\n{block}\n{FENCE}\n"
     )
     with pytest.raises(pytest.fail.Exception, match=r"page\.md.*line [6-8]"):
-        run_python(DOCS / "run_page.py", page, cwd=tmp_path)
+        run_script(DOCS / "run_page.py", page, cwd=tmp_path)
 
 
-def test_right_page_passes(tmp_path):
+def test_right_page_passes(tmp_path, run_script):
     """Blocks share names, and what they print is compared."""
     page = tmp_path / "page.md"
     blocks = [
@@ -140,4 +170,4 @@ def test_right_page_passes(tmp_path):
         ("", "no"),
     ]
     page.write_text("\n".join(f"{FENCE}{name}\n{text}\n{FENCE}\n" for name, text in blocks))
-    assert run_python(DOCS / "run_page.py", page, cwd=tmp_path).endswith("page.md: 3 blocks\n")
+    assert run_script(DOCS / "run_page.py", page, cwd=tmp_path).endswith("page.md: 3 blocks\n")

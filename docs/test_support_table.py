@@ -5,36 +5,37 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 DOCS = Path(__file__).parent
 
 
-def run(script, *arguments, cwd):
-    return subprocess.run(
-        [sys.executable, str(script), *arguments],
-        cwd=cwd,
+# What the page must say takes long to find out: once for the page as it is, and as it might be.
+CHECKS = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {docs!r})
+import generate_support_table as generator
+found = generator.page()
+generator.page = lambda: found
+generator.main(["--check"])
+print("current")
+generator.PAGE = Path("support_table.md")
+generator.main(["--check"])
+"""
+
+
+def test_page_is_current_and_a_stale_one_fails(tmp_path):
+    """A page that says something else is reported, and what to do about it."""
+    page = (DOCS / "pages" / "support_table.md").read_text()
+    (tmp_path / "support_table.md").write_text(page.replace("rule", "AD", 1))
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKS.format(docs=str(DOCS))],
+        cwd=tmp_path,
         env=os.environ | {"PYTHONWARNINGS": "error"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
-
-
-def test_page_is_current(tmp_path):
-    done = run(DOCS / "generate_support_table.py", "--check", cwd=tmp_path)
-    if done.returncode:
-        pytest.fail(done.stdout, pytrace=False)
-
-
-def test_stale_page_fails(tmp_path):
-    """A page that says something else is reported, and what to do about it."""
-    (tmp_path / "pages").mkdir()
-    script = tmp_path / "generate_support_table.py"
-    script.write_text((DOCS / "generate_support_table.py").read_text())
-    page = (DOCS / "pages" / "support_table.md").read_text()
-    (tmp_path / "pages" / "support_table.md").write_text(page.replace("rule", "AD", 1))
-    done = run(script, "--check", cwd=tmp_path)
+    assert done.stdout.startswith("current\n"), done.stdout
     assert done.returncode
     assert "stale: run `python docs/generate_support_table.py`" in done.stdout

@@ -2,6 +2,12 @@ import importlib.util
 
 from jax_session import float32 as float32, getkey as getkey
 
+# Tests of many seconds, in processes of their own: first, or one worker ends alone with them.
+LONG = (
+    "tests/test_signatures.py::test_every_call",
+    "tests/scale/test_several_processes.py",
+    "docs/test_docs.py",
+)
 collect_ignore = [] if importlib.util.find_spec("torch") else ["bridges/torch"]
 
 
@@ -10,3 +16,7 @@ def pytest_terminal_summary(terminalreporter):
     if collect_ignore:
         said = "torch is not installed: tests/bridges/torch were NOT run (`make test-torch` does)"
         terminalreporter.write_sep("=", said, yellow=True)
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))

@@ -91,10 +91,9 @@ def dense(out):
 
 
 def both(case, args):
-    """The call on a batch of two, and on each of it."""
+    """The call on a batch of two, and on each of it, in a loop."""
     call = lambda *a: dense(case.operation(*a, **case.static))
-    each = [call(*of_one(case, args, k)) for k in range(2)]
-    return call(*args), jax.tree.map(lambda *v: jnp.stack(v), *each)
+    return call(*args), jax.lax.map(lambda k: call(*of_one(case, args, k)), np.arange(2))
 
 
 def moving(args):
@@ -192,10 +191,8 @@ def run_loop(a, b, x):
     """The same, of dense arrays: `(2, 1)` with `(3,)`, differentiated through the definition."""
 
     def loss(a, b, x):
-        pairs = lambda i, j: outputs(tj.destructure(at(a, (i, 0))), tj.destructure(at(b, (j,))), x)
-        found = [[pairs(i, j) for j in range(3)] for i in range(2)]
-        stack = lambda *v: jnp.stack(v).reshape(2, 3, *v[0].shape)
-        out = jax.tree.map(stack, *(each for row in found for each in row))
+        one = lambda i, j: outputs(tj.destructure(at(a, (i, 0))), tj.destructure(at(b, (j,))), x)
+        out = jax.lax.map(lambda i: jax.lax.map(lambda j: one(i, j), np.arange(3)), np.arange(2))
         # What only depends on one of the two is as large as that one.
         out["logdet"], out["form"] = out["logdet"][:, :1], out["form"][:, :1]
         out["inv"], out["solve"] = out["inv"][:, :1], out["solve"][:, :1]

@@ -5,6 +5,7 @@ run on this project; then a fault of every kind is planted in a small tree and m
 """
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from itertools import pairwise
@@ -45,6 +46,21 @@ def modules(root: Path) -> list[Path]:
     return sorted(root.rglob("*.py"))
 
 
+def parsed(path: Path) -> ast.Module:
+    """The tree of a module, which several checks read and none changes."""
+    return parsed_text(path.read_text())
+
+
+parsed_text = functools.cache(ast.parse)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget():
+    """Trees are large, and other tests pass them at every collection of garbage."""
+    yield
+    parsed_text.cache_clear()
+
+
 def name_of(node: ast.expr) -> str:
     """The last part of a dotted name."""
     return getattr(node, "attr", "") or getattr(node, "id", "")
@@ -77,7 +93,7 @@ def upward_imports(package: Path) -> list[str]:
             faults.append(f"{path}:1: `{here}` is neither a layer nor a shared module")
             continue
         allowed = (*SHARED, *LAYERS[: LAYERS.index(here) + 1]) if here in LAYERS else SHARED
-        for line, level, name in imported_names(ast.parse(path.read_text())):
+        for line, level, name in imported_names(parsed(path)):
             if level >= len(inside) and here in LAYERS:
                 faults.append(f"{path}:{line}: relative import leaves the layer `{here}`")
             parts = name.split(".")
@@ -96,15 +112,18 @@ def absolute(inside: tuple[str, ...], level: int, name: str) -> tuple[str, ...]:
     return parts[1:] if parts[0] == "tanjax" else ()
 
 
-def at_run_time(tree: ast.Module) -> ast.Module:
+def at_run_time(path: Path) -> ast.Module:
     """A module without what only type checkers read."""
+    text = path.read_text()
+    if "TYPE_CHECKING" not in text:
+        return parsed_text(text)
 
     class Stripped(ast.NodeTransformer):
         def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
             self.generic_visit(node)
             return node.orelse if "TYPE_CHECKING" in ast.unparse(node.test) else node
 
-    return Stripped().visit(tree)
+    return Stripped().visit(ast.parse(text))
 
 
 def import_graph(package: Path) -> dict[str, dict[str, int]]:
@@ -119,7 +138,7 @@ def import_graph(package: Path) -> dict[str, dict[str, int]]:
     graph: dict[str, dict[str, int]] = {}
     for module, (path, inside) in known.items():
         edges = graph[".".join(module)] = {}
-        for line, level, name in imported_names(at_run_time(ast.parse(path.read_text()))):
+        for line, level, name in imported_names(at_run_time(path)):
             target = absolute(inside, level, name)
             while target and target not in known:
                 target = target[:-1]
@@ -167,7 +186,7 @@ def private_across(package: Path) -> list[str]:
         inside = path.relative_to(package).with_suffix("").parts
         if inside[0] in FACE:
             continue
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         layers = {}
         for line, level, name in imported_names(tree):
             target = absolute(inside, level, name)
@@ -188,7 +207,7 @@ def private_uses(rules: Path) -> list[str]:
     """Report what a rule pack takes from `tanjax` that is not public."""
     faults = []
     for path in modules(rules):
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         for line, level, name in imported_names(tree):
             parts = name.split(".")
             if level == 0 and parts[0] == "tanjax" and any(p.startswith("_") for p in parts):
@@ -214,7 +233,7 @@ def jax_internals(root: Path) -> list[str]:
                 faults.append(f"{path}:{number}: a switch on the version belongs in _compat.py")
         if in_compat:
             continue
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         uses = [(line, name) for line, level, name in imported_names(tree) if level == 0]
         uses += [(n.lineno, ast.unparse(n)) for n in ast.walk(tree) if isinstance(n, ast.Attribute)]
         faults += [
@@ -233,7 +252,7 @@ def oversized(root: Path) -> list[str]:
         length = len(text.splitlines())
         if length > MODULE_LINES:
             faults.append(f"{path}:1: module has {length} lines, at most {MODULE_LINES}")
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parsed_text(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = node.end_lineno - node.lineno + 1
                 if length > FUNCTION_LINES:

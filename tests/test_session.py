@@ -5,6 +5,8 @@ import os
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 
 
 def test_four_devices():
@@ -29,3 +31,16 @@ def test_promotion_is_strict():
 def test_keys_differ(getkey):
     first, second = getkey(), getkey()
     assert not jnp.array_equal(jax.random.key_data(first), jax.random.key_data(second))
+
+
+def test_a_program_is_compiled_while_another_one_is_written():
+    """They have no context of MLIR in common, although programs one after the other do."""
+    primitive = Primitive("looks_up")
+    primitive.def_abstract_eval(lambda x: x)
+
+    def written(x):
+        with jax.ensure_compile_time_eval():
+            return x + int(jax.jit(lambda y: y + 41)(0))
+
+    mlir.register_lowering(primitive, mlir.lower_fun(written, multiple_results=False))
+    assert jax.jit(primitive.bind)(1) == 42

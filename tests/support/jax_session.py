@@ -16,11 +16,11 @@ longer to make than most of them to write, serves for many, and garbage is colle
 
 import gc
 import os
-import threading
 
 import jax
 import pytest
-from jax.interpreters import mlir
+
+from mlir_contexts import reuse_contexts
 
 FAST_COMPILATION = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
@@ -44,21 +44,6 @@ if "JAX_ENABLE_X64" not in os.environ:
 
 # The heap is large and most of it lives as long as the session.
 gc.set_threshold(50_000, 20, 20)
-
-
-def reuse_contexts(times):
-    """Let a thread write several programs into one MLIR context, as JAX 0.12 does by itself."""
-    make, mine = mlir.make_ir_context, threading.local()
-
-    def make_ir_context():
-        mine.left = getattr(mine, "left", 0) - 1
-        if mine.left < 0:
-            mine.context, mine.left = make(), times - 1
-        return mine.context
-
-    make.__globals__["make_ir_context"] = make_ir_context
-
-
 if jax.__version_info__[:2] == (0, 10):
     reuse_contexts(times=10)
 
