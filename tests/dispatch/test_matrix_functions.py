@@ -107,6 +107,24 @@ def test_two_derivatives_at_equal_eigenvalues(name, of_degenerate):
     np.testing.assert_allclose(hessian(a), differences(gradient, a), atol=1e-6)
 
 
+def test_second_derivative_where_the_first_one_vanishes():
+    """`x exp(-x)` at 1: rounding errors of the slope, divided by gaps of rounding errors."""
+    weights = jnp.asarray(WEIGHTS)
+
+    def ours(a):
+        return jnp.sum(weights * tj.funm_hermitian(a, lambda x: jnp.exp(-x) * x))
+
+    def by_products(a):
+        a = (a + a.T) / 2
+        return jnp.sum(weights * (a @ jax.scipy.linalg.expm(-a)))
+
+    spectra = [[1, 1 + 1e-16 * k, 1 + 3e-16 * k, 2] for k in (1, 3, 10, 30, 100, 300, 1e4, 1e6)]
+    turned = [np.linalg.qr(RNG.normal(size=(4, 4)))[0] for _ in spectra]
+    a = jnp.asarray([(q * w) @ q.T for q, w in zip(turned, spectra, strict=True)])
+    got, want = (jax.jit(jax.vmap(jax.hessian(f)))(a) for f in (ours, by_products))
+    np.testing.assert_allclose(got, want, atol=1e-12)
+
+
 def test_function_that_closes_over_a_parameter():
     eye = 2 * jnp.eye(3)
     f = lambda c: jnp.sum(tj.funm_hermitian(eye, lambda x: jnp.exp(c * x)))

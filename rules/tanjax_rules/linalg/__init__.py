@@ -4,6 +4,7 @@ from . import (
     arithmetic as arithmetic,
     band_algebra as band_algebra,
     banded as banded,
+    block_systems as block_systems,
     blocks as blocks,
     cholesky as cholesky,
     circulant as circulant,

@@ -12,8 +12,9 @@ import tanjax as tj
 from tanjax.typing import AnyArray, Matrix
 
 from .arithmetic import either_order
+from .block_systems import check_square_blocks
 from .shapes import SquareDiagonal
-from .solve import check_square_blocks, check_square_factor
+from .solve import check_square_factor
 
 if TYPE_CHECKING:
     from tanjax.testing import Case

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
-from jax import lax
 from jaxtyping import Shaped
 
 import tanjax as tj
@@ -31,7 +30,6 @@ from .factored import (
 )
 from .matmul import along_axes
 from .shapes import DenseColumns, FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
-from .stacked import split, stacked
 from .woodbury import as_columns, capacitance, right_of, solve_base, weighted
 
 if TYPE_CHECKING:
@@ -110,29 +108,6 @@ def solve_symmetric_rule(a: FullStorage, b: DenseColumns) -> tuple[DenseColumns,
         return tj.Outer(-w, x), w
 
     return x, solve_symmetric_pullback
-
-
-@tj.solve.natural_rule(tj.BlockDiagonal, tj.Dense, cotangents=("structural", "natural"))
-def solve_blocks_rule(
-    a: Shaped[tj.BlockDiagonal, "n n"], b: DenseColumns
-) -> tuple[DenseColumns, Pullback]:
-    """Of equal blocks, one batch of factors for both directions."""
-    check_square_blocks("solve", a)
-    batch = stacked(a)
-    if batch is None:
-        return jax.vjp(solve_blocks, a, b)
-    dtype = jnp.result_type(floating(batch), floating(b))
-    f = jax.vmap(factored_matrix)(batch.astype(dtype))
-    x = jax.vmap(solve_factored)(f, split(b.astype(dtype), batch))
-
-    def solve_blocks_pullback(x_bar: DenseColumns) -> tuple[tj.BlockDiagonal, DenseColumns]:
-        x_bar, _ = lax.optimization_barrier((x_bar, x))  # one after the other takes less scratch
-        w = jax.vmap(solve_factored_transposed)(f, split(-x_bar, batch))
-        columns = lambda y: y if b.ndim == 2 else y[..., None]
-        a_bar = columns(w) @ jnp.matrix_transpose(columns(x))
-        return tj.BlockDiagonal(*a_bar), -w.reshape(b.shape)
-
-    return x.reshape(b.shape), solve_blocks_pullback
 
 
 @tj.solve.natural_rule(tj.LowRankUpdate, tj.Dense, cotangents=("structural", "natural"))
@@ -256,25 +231,6 @@ def solve_scaled(a: Shaped[tj.Scaled, "n n"], b: DenseColumns) -> DenseColumns:
     return tj.solve(a.matrix, b) / a.factor
 
 
-@tj.solve.implementation(tj.BlockDiagonal, tj.Dense)
-def solve_blocks(a: Shaped[tj.BlockDiagonal, "n n"], b: DenseColumns) -> DenseColumns:
-    check_square_blocks("solve", a)
-    batch = stacked(a)
-    if batch is not None:
-        return jax.vmap(tj.solve)(batch, split(b, batch)).reshape(b.shape)
-    parts = [
-        tj.solve(block, b[columns])
-        for block, (_, columns) in zip(a.blocks, a.slices(), strict=True)
-    ]
-    return jnp.concatenate(parts)
-
-
-def check_square_blocks(name: str, a: tj.BlockDiagonal) -> None:
-    """Raise `ShapeError` unless every block is square (otherwise the matrix is singular)."""
-    if any(b.shape[0] != b.shape[1] for b in a.blocks):
-        raise tj.ShapeError(f"{name}: a BlockDiagonal with blocks that are not square is singular.")
-
-
 @tj.solve.implementation(tj.Kronecker, tj.Dense, differentiate=True)
 def solve_kronecker(a: Shaped[tj.Kronecker, "n n"], b: DenseColumns) -> DenseColumns:
     for factor in a.factors:
@@ -334,12 +290,6 @@ def inv_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> Shaped[tj.Kronecker, "n n"]
     return tj.Kronecker(*map(tj.inv, a.factors))
 
 
-@tj.inv.implementation(tj.BlockDiagonal, differentiate=True)
-def inv_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Shaped[tj.BlockDiagonal, "n n"]:
-    check_square_blocks("inv", a)
-    return tj.BlockDiagonal(*map(tj.inv, a.blocks))
-
-
 @tj.inv.implementation(tj.LowRankUpdate, differentiate=True)
 def inv_update(a: SquareUpdate) -> SquareUpdate:
     """Woodbury again: the inverse is a low-rank update of the inverse of the base."""
@@ -367,7 +317,6 @@ def cases() -> Iterator[Case]:
     thin = s.normal(2, 1)
     general = tj.LowRankUpdate(lower, thin, None, 0.1 * s.normal(2, 1))
     scaled, kronecker = tj.Scaled(symmetric, s.positive()), tj.Kronecker(symmetric, diagonal)
-    blocks = tj.BlockDiagonal(symmetric, tj.Diagonal(s.positive(1)))
     for a, b in (
         (tj.Diagonal(s.complex(3)), s.complex(3)),
         (diagonal, s.normal(2, 1)),
@@ -388,9 +337,6 @@ def cases() -> Iterator[Case]:
         (s.regular(2), diagonal),
         (tj.Sum(tj.Triangular(s.regular(3, complex=True)), s.regular(3)), s.complex(3, 2)),
         (scaled, s.normal(2)),
-        (blocks, s.normal(3)),
-        (tj.BlockDiagonal(s.regular(2), s.regular(2)), s.normal(4, 2)),
-        (tj.BlockDiagonal(*(s.regular(1, complex=True) for _ in range(2))), s.complex(2)),
         (kronecker, s.normal(4)),
         (update, s.normal(3)),
         (general, s.normal(2, 1)),
@@ -400,7 +346,7 @@ def cases() -> Iterator[Case]:
         yield Case(tj.solve, a, b)
     for base, v in ((tj.Identity(2, complex), None), (hermitian, 0.3 * s.complex(2, 1))):
         yield Case(tj.solve, tj.LowRankUpdate(base, 0.3 * s.complex(2, 1), None, v), s.complex(2))
-    for a in (diagonal, lower, unit, symmetric, hermitian, identity, scaled, kronecker, blocks):
+    for a in (diagonal, lower, unit, symmetric, hermitian, identity, scaled, kronecker):
         yield Case(tj.inv, a)
     yield Case(tj.inv, hermitian.replace(definite=True))
     for a in (update, general, tj.Sum(s.regular(3), tj.Diagonal(s.positive(3)))):

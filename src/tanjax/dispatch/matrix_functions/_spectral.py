@@ -190,8 +190,10 @@ def first_differences(
     together = gap == 0
     safe = jnp.where(together, 1, gap)
     quotient = (f_x - f_y) / safe
+    # What `f` loses inside of itself, as `x * x - 1` near 1, is as if `x` were rounded.
+    inside = (jnp.abs(x) + jnp.abs(y)) * jnp.abs(integral)
     eps = jnp.finfo(gap.dtype).eps
-    by_quotient = eps * (jnp.abs(f_x) + jnp.abs(f_y)) / jnp.abs(safe)
+    by_quotient = eps * (jnp.abs(f_x) + jnp.abs(f_y) + inside) / jnp.abs(safe)
     return _better(together, integral, jnp.abs(integral - rough), quotient, by_quotient)
 
 
@@ -213,6 +215,8 @@ def second_differences(
     safe = jnp.where(together, 1, gap)
     eps = jnp.finfo(gap.dtype).eps
     rounding = choose(e_ij + e_jk, e_ik + e_jk, e_ij + e_ik) + eps * jnp.abs(choose(ij, ik, ij))
+    inside = (jnp.abs(x) + jnp.abs(y) + jnp.abs(z)) * jnp.abs(integral)  # as of first differences
+    rounding = rounding + 2 * eps * inside
     by_quotient = rounding / jnp.abs(safe)
     return _better(together, integral, jnp.abs(integral - rough), top / safe, by_quotient)[0]
 
