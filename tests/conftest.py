@@ -1,6 +1,9 @@
 import importlib.util
 
+import tanjax as tj
 from jax_session import float32 as float32, getkey as getkey
+
+tj.rules.packs()  # before a test imports a module of theirs: each rule says from which one it is
 
 # Tests of many seconds, in processes of their own: first, or one worker ends alone with them.
 LONG = (

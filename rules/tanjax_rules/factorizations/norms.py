@@ -12,8 +12,7 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import Axis, Natural, Order, Pullback, Scalar
 
-from ..linalg.band_factor import diagonal_padding
-from ..linalg.banded import Band, widths
+from ..bands import Band, diagonal_padding, widths
 from .gauge import composed, whole
 
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import AnyArray
 
+from ..bands import Band, diagonal_padding, widths
 from .arithmetic import multiply_dense
-from .band_factor import diagonal_padding, within
-from .banded import FAMILY, Band, widths
+from .band_factor import within
+from .banded import FAMILY
 from .shapes import SquareDiagonal
 
 if TYPE_CHECKING:

@@ -21,6 +21,8 @@ from jaxtyping import Bool, PyTree, Shaped
 
 import tanjax as tj
 
+from ..bands import diagonal_padding
+
 
 class BandFactor(NamedTuple):
     """`n` steps of an elimination, with the rows before them.
@@ -43,11 +45,6 @@ class BandFactor(NamedTuple):
 def within(n: int, offset: int) -> slice:
     """The columns in which a diagonal has entries; of `-offset`, the rows."""
     return slice(max(0, offset), max(n - max(0, -offset), 0))
-
-
-def diagonal_padding(n: int, offset: int) -> tuple[int, int]:
-    """How many columns before and after have no entry of a diagonal; of `-offset`, rows."""
-    return max(0, min(offset, n)), max(0, min(-offset, n))
 
 
 def rows_of(a: Shaped[tj.AbstractArray, "n n"], lower: int, upper: int) -> Shaped[Array, "n width"]:

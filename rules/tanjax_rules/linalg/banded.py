@@ -9,7 +9,7 @@ determinant is the band of the inverse.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -19,11 +19,11 @@ from jaxtyping import PyTree, Shaped
 import tanjax as tj
 from tanjax.typing import Function, Natural, Pullback, Scalar
 
+from ..bands import Band, diagonal_padding, widths
 from .band_factor import (
     BandFactor,
     band_factor,
     diagonal_of_rows,
-    diagonal_padding,
     inverse_band,
     pivots_and_sign,
     rows_of,
@@ -38,7 +38,6 @@ from .woodbury import as_columns
 if TYPE_CHECKING:
     from tanjax.testing import Case
 
-Band: TypeAlias = Shaped[tj.Tridiagonal | tj.SymTridiagonal | tj.Banded, "n n"]
 FAMILY = (tj.Tridiagonal, tj.SymTridiagonal, tj.Banded)
 
 
@@ -53,11 +52,6 @@ def for_the_family(
         return function
 
     return decorated
-
-
-def widths(a: Band) -> tuple[int, int]:
-    """How many diagonals there are below and above the main one."""
-    return (a.lower, a.upper) if isinstance(a, tj.Banded) else (1, 1)
 
 
 class Factored:

@@ -18,8 +18,9 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import AnyArray, DenseArray, Pullback
 
+from ..bands import Band, widths
 from .arithmetic import multiply_dense
-from .banded import FAMILY, Band, widths
+from .banded import FAMILY
 from .shapes import SquareDiagonal
 
 if TYPE_CHECKING:

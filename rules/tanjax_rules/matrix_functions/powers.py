@@ -12,8 +12,8 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import SquareMatrix
 
+from ..bands import Band, widths
 from ..dtypes import floating
-from ..linalg.banded import Band, widths
 from ..linalg.shapes import FullStorage, SquareDiagonal, SquareTriangular
 from .elementary import (
     ASKED_ONCE,
