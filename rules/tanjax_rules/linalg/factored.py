@@ -30,7 +30,8 @@ HINTS = {
 
 def formed(name: str, a: Shaped[tj.AbstractArray, "n n"]) -> SquareMatrix:
     """The dense array of a type that cannot do `name` itself, in a type that keeps its promise."""
-    hint = HINTS.get(name, f"register `@tj.{name}.implementation({type(a).__name__})`")
+    hint = f"register `@tj.{name}.implementation({type(a).__name__})`"
+    hint = f"{HINTS[name]}, or {hint}" if name in HINTS else hint
     dense = tj.densified(a, name, hint)
     if not getattr(a, "definite", False):
         return dense
