@@ -251,8 +251,7 @@ def page(
         "## What did not run\n",
         "\n".join(not_run(libraries, notes)) + "\n",
         "## Where a peer is faster\n",
-        f"Faster counts from a ratio of {limit} on, of medians and of minima. `tj.sqrtm` gives the "
-        "root, a matrix; CoLA multiplies by its factors and never forms it.\n",
+        f"Faster counts from a ratio of {limit} on, of medians and of minima.\n",
         "\n".join(f"* {line}" for line in lines) + "\n" if lines else "Nowhere.\n",
         "## How to run it\n",
         HOW,

@@ -27,7 +27,7 @@ from timing import check_agreement, compiled_gradient, interleave
 import tanjax as tj
 
 HERE = pathlib.Path(__file__).parent
-SLOW = ("eigh", "svd", "sqrtm")  # seconds a call
+SLOW = ("eigh", "svd", "sqrtm", "funm_multiply")  # seconds a call
 TOLERANCE = 1e-3  # float32, relative to the largest entry
 
 

@@ -2,8 +2,9 @@
 
 Every contender is a function `(parameters, b, weights) -> loss` of the structure's own parameters,
 `b` and `weights` of shape `(n, 64)`, or as many columns as asked for. The loss is
-`sum(weights * (A @ b))`, the same with `solve(A, b)`, with a function of `A` by its spectrum, or
-`logdet(A)`: an inner product adds nothing to what is measured.
+`sum(weights * (A @ b))`, the same with `solve(A, b)`, with a function of `A` by its spectrum
+(`funm_multiply`: its root), or `logdet(A)`: an inner product adds nothing to what is measured. That
+of `sqrtm` is `sum(sin(sqrtm(A)))`, whose cotangent of the root is a full matrix.
 
 * `tanjax` takes an array of the type and calls the operation.
 * `hand` takes plain arrays. It is what one writes who knows the structure, and it returns the same
@@ -51,6 +52,7 @@ CELLS = (
     ("Toeplitz", "solve"),
     ("Symmetric", "eigh"),
     ("Symmetric", "sqrtm"),
+    ("Symmetric", "funm_multiply"),
     ("Dense", "svd"),
 )
 
@@ -224,6 +226,11 @@ def _of_svd(svd: Callable[..., Any]) -> Callable[..., Any]:
 
 def _root_by_eigh(a: Any, b: Any, w: Any) -> Any:
     values, v = jnp.linalg.eigh(a)
+    return jnp.sum(jnp.sin((v * jnp.sqrt(values)) @ v.T))
+
+
+def _product_by_eigh(a: Any, b: Any, w: Any) -> Any:
+    values, v = jnp.linalg.eigh(a)
     return jnp.sum(w * ((v * jnp.sqrt(values)) @ (v.T @ b)))
 
 
@@ -233,7 +240,8 @@ LOSSES = {
     "logdet": lambda a, b, w: jnp.sum(tj.logdet(a)),
     "eigh": _of_eigh(tj.eigh),
     "svd": _of_svd(tj.svd),
-    "sqrtm": lambda a, b, w: jnp.sum(w * (tj.sqrtm(a) @ b)),
+    "sqrtm": lambda a, b, w: jnp.sum(jnp.sin(tj.sqrtm(a).data)),
+    "funm_multiply": lambda a, b, w: jnp.sum(w * tj.funm_multiply(a, b, jnp.sqrt)),
 }
 DENSE = {
     "matmul": lambda a, b, w: jnp.sum(w * (a @ b)),
@@ -242,6 +250,7 @@ DENSE = {
     "eigh": _of_eigh(jnp.linalg.eigh),
     "svd": _of_svd(jnp.linalg.svd),
     "sqrtm": _root_by_eigh,
+    "funm_multiply": _product_by_eigh,
 }
 FORMS: dict[str, Callable[..., Any]] = {
     "Diagonal": lambda p: jnp.diag(p[0]),

@@ -115,13 +115,29 @@ def dense_svd(p, b, w):
 def _symmetric_sqrtm(p, b, w):
     values, v = jnp.linalg.eigh(p[0], symmetrize_input=False)
     roots = jnp.sqrt(values)
-    return jnp.sum(w * ((v * roots) @ (v.T @ b))), (roots, v, b, w)
+    root = (v * roots) @ v.T
+    return jnp.sum(jnp.sin(root)), (roots, v, root)
 
 
 def _symmetric_sqrtm_pullback(saved, y_bar):
+    roots, v, root = saved
+    inner = v.T @ (y_bar * jnp.cos(root)) @ v
+    return (v @ (inner / (roots[:, None] + roots)) @ v.T,)
+
+
+symmetric_sqrtm = with_pullback(_symmetric_sqrtm, _symmetric_sqrtm_pullback)
+
+
+def _symmetric_funm_multiply(p, b, w):
+    values, v = jnp.linalg.eigh(p[0], symmetrize_input=False)
+    roots = jnp.sqrt(values)
+    return jnp.sum(w * ((v * roots) @ (v.T @ b))), (roots, v, b, w)
+
+
+def _symmetric_funm_multiply_pullback(saved, y_bar):
     roots, v, b, w = saved
     inner = (v.T @ (y_bar / 2 * w)) @ (v.T @ b).T  # half of the symmetric part
     return (v @ ((inner + inner.T) / (roots[:, None] + roots)) @ v.T,)
 
 
-symmetric_sqrtm = with_pullback(_symmetric_sqrtm, _symmetric_sqrtm_pullback)
+symmetric_funm_multiply = with_pullback(_symmetric_funm_multiply, _symmetric_funm_multiply_pullback)

@@ -185,9 +185,7 @@ OVERHEADS = """\
 Known causes. A compiled call takes an instance apart and puts the gradient together in Python,
 which costs up to 1 µs more than for a tuple: visible in `Diagonal logdet`, whose program, the same
 as by hand, takes 8 µs. A constructor asks every field whether it is a batch (0.3 to 0.6 µs).
-`sqrtm` gives the root, a matrix, and takes a cotangent that is one: five products of whole matrices
-beside `eigh`, where hand-written code for `root @ b` forms neither and has two. Small excesses are
-the noise of a busy machine: run it again.
+Small excesses are the noise of a busy machine: run it again.
 """
 
 

@@ -67,12 +67,16 @@ VECTOR = lambda n, dtype: (jnp.ones(n, dtype),)
 MATRIX = lambda n, dtype: (jnp.ones((n, n), dtype),)
 REST = {
     **dict.fromkeys(("solve", "inv_quad_logdet", "lstsq", "solve_triangular"), VECTOR),
-    "quadratic_form": VECTOR,
+    **dict.fromkeys(("quadratic_form", "funm_multiply"), VECTOR),
     **dict.fromkeys(("matmul", "add", "subtract", "multiply", "divide", "dot"), MATRIX),
     **dict.fromkeys(("kron", "solve_lyapunov", "solve_discrete_lyapunov"), MATRIX),
     "solve_sylvester": lambda n, dtype: (jnp.eye(2, dtype=dtype), jnp.ones((n, 2), dtype)),
 }
-STATIC = {"fractional_matrix_power": (0.5,), "matrix_power": (-1,), "funm_hermitian": (jnp.exp,)}
+STATIC = {
+    "fractional_matrix_power": (0.5,),
+    "matrix_power": (-1,),
+    **dict.fromkeys(("funm_hermitian", "funm_multiply"), (jnp.exp,)),
+}
 # What `tj.solve(solver=)` and `tj.logdet(estimator=)` call: their checks are those of the callers.
 INNER = ("solve_by", "logdet_by")
 # Whose value a singular or indefinite matrix may spoil; the others take any matrix.
@@ -83,12 +87,14 @@ OF_VALUES = (
 # Whose derivative such a matrix may spoil, or one with equal eigenvalues.
 DIFFERENTIATED = (
     *OF_VALUES, "eigh", "eigvalsh", "svd", "qr", "lu", "norm", "expm", "fractional_matrix_power",
-    "funm_hermitian", "solve_sylvester", "solve_lyapunov", "solve_discrete_lyapunov",
+    "funm_hermitian", "funm_multiply", "solve_sylvester", "solve_lyapunov",
+    "solve_discrete_lyapunov",
 )  # fmt: skip
-ONES, ZEROS = np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32)
+# Singular without a rounding error, which differs between processors.
+SINGLE, ZEROS = np.diag(np.array([1, 0], np.float32)), np.zeros((2, 2), np.float32)
 SADDLE = np.array([[1, 2], [2, 1]], np.float32)
 SINGULAR = {
-    **{name: TYPES[name](ONES) for name in ("Dense", "Symmetric")},
+    **{name: TYPES[name](SINGLE) for name in ("Dense", "Symmetric")},
     **{name: TYPES[name](ZEROS) for name in ("Diagonal", "Triangular", "batch")},
 }
 INDEFINITE = {
@@ -143,11 +149,11 @@ VALUES = """
 ## Values
 
 Nobody looks at values unless asked (`tj.assert_definite` raises `NotDefiniteError`): a matrix that
-has no answer gives one that cannot be mistaken. Singular is a matrix of ones, or of zeros
-(`Diagonal`, `Triangular`, batch); indefinite one with the eigenvalues 3 and -1, as a dense array
-and as one that was said to be definite. Of `factorize` the solution of a system is looked at.
-*Finite* is a value like any other, such as a pseudo-inverse or a determinant; of a dense singular
-matrix, rounding may give a number beyond 1e5 for `inf`.
+has no answer gives one that cannot be mistaken. Singular is a matrix with the entries 1, 0, 0, 0,
+or of zeros (`Diagonal`, `Triangular`, batch); indefinite one with the eigenvalues 3 and -1, as a
+dense array and as one that was said to be definite. Of `factorize` the solution of a system is
+looked at. *Finite* is a value like any other, such as a pseudo-inverse or a determinant; where a
+pivot is zero only but for rounding errors, there may be a number beyond 1e5 for `inf`.
 
 """
 

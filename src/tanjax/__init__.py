@@ -106,6 +106,7 @@ from .dispatch import (
     factorize as factorize,
     fractional_matrix_power as fractional_matrix_power,
     funm_hermitian as funm_hermitian,
+    funm_multiply as funm_multiply,
     inv as inv,
     inv_quad_logdet as inv_quad_logdet,
     kron as kron,

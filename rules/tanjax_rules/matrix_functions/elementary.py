@@ -32,7 +32,7 @@ import tanjax as tj
 from tanjax.typing import DenseArray, Function, Pullback, Scalar, SquareMatrix
 
 from ..dtypes import floating
-from ..linalg.shapes import FullStorage, SquareDiagonal, SquareTriangular
+from ..linalg.shapes import DenseColumns, FullStorage, SquareDiagonal, SquareTriangular
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -215,6 +215,37 @@ def function_of_blocks(a: SquareBlocks, func: Function) -> SquareBlocks:
     return tj.BlockDiagonal(*(tj.funm_hermitian(b, func) for b in a.blocks))
 
 
+# -- times columns ---------------------------------------------------------------------------------
+
+
+@tj.funm_multiply.implementation(tj.Diagonal, tj.Dense, differentiate=True)
+def multiply_function_of_diagonal(
+    a: SquareDiagonal, b: DenseColumns, func: Function
+) -> DenseColumns:
+    return tj.matmul(tj.funm_hermitian(a, func), b)
+
+
+@tj.funm_multiply.implementation(tj.Symmetric, tj.Dense, differentiate=True)
+@tj.funm_multiply.implementation(tj.Hermitian, tj.Dense, differentiate=True)
+def multiply_function_of_hermitian(a: FullStorage, b: DenseColumns, func: Function) -> DenseColumns:
+    return tj.funm_multiply(a.data, b, func)
+
+
+@tj.funm_multiply.implementation(tj.SymTridiagonal, tj.Dense, differentiate=True)
+def multiply_function_of_tridiagonal(
+    a: SquareTridiagonal, b: DenseColumns, func: Function
+) -> DenseColumns:
+    return tj.funm_multiply(a.to_dense(), b, func)
+
+
+@tj.funm_multiply.implementation(tj.BlockDiagonal, tj.Dense, differentiate=True)
+def multiply_function_of_blocks(a: SquareBlocks, b: DenseColumns, func: Function) -> DenseColumns:
+    check_square_blocks("funm_multiply", a)
+    ends = np.cumsum([block.shape[0] for block in a.blocks])
+    parts = zip(a.blocks, jnp.split(b, ends[:-1]), strict=True)
+    return jnp.concatenate([tj.funm_multiply(block, rows, func) for block, rows in parts])
+
+
 # -- cases ---------------------------------------------------------------------------------------
 
 
@@ -276,3 +307,7 @@ def cases() -> Iterator[Case]:
     tridiagonal = tj.SymTridiagonal(s.normal(3), s.normal(2))
     for cased in (tj.Diagonal(s.positive(2)), hermitian, tridiagonal, blocks):
         yield Case(tj.funm_hermitian, cased, cosine).declare(skip=ASKED_ONCE)
+        yield Case(tj.funm_multiply, cased, s.normal(cased.shape[0], 2), cosine).declare(
+            skip=ASKED_ONCE
+        )
+    yield Case(tj.funm_multiply, symmetric, s.normal(3), cosine)

@@ -32,6 +32,7 @@ from ._matrix_functions import (
     expm as expm,
     fractional_matrix_power as fractional_matrix_power,
     funm_hermitian as funm_hermitian,
+    funm_multiply as funm_multiply,
     logm as logm,
     matrix_power as matrix_power,
     solve_discrete_lyapunov as solve_discrete_lyapunov,

@@ -88,6 +88,12 @@ def of_hermitian(name: str, a: PyTree, func: PyTree) -> None:
         raise TypeError(f"{name}: `func` must be a function of eigenvalues, got {func!r}.")
 
 
+def product_of_hermitian(name: str, a: PyTree, b: PyTree, func: PyTree) -> None:
+    """A square matrix, columns of its size, and a function."""
+    of_hermitian(name, a, func)
+    one_system(name, a, b)
+
+
 def sylvester(name: str, a: PyTree, b: PyTree, q: PyTree) -> None:
     """Square `a` and `b`, or batches, and a `q` with the rows of `a` and the columns of `b`."""
     p, s, r = shape_of(a), shape_of(b), shape_of(q)

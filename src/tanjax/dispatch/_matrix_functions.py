@@ -132,6 +132,30 @@ def funm_hermitian(a: Square, func: Function) -> Square:
     return dense.of_hermitian(a, func)
 
 
+@operation(
+    dense=True, check=checks.product_of_hermitian, units="a: 1, b: v -> v", core_ndims=(2, 2)
+)
+def funm_multiply(
+    a: Square, b: Shaped[AnyArray, "*_ n k"] | Shaped[AnyArray, " n"], func: Function
+) -> AnyArray:
+    r"""`funm_hermitian(a, func) @ b`, without that matrix: `b` is `(n,)` or `(..., n, k)`.
+
+        y = tj.funm_multiply(A, b, jnp.sqrt)  # a Gaussian sample with the covariance A
+
+    For a root, an exponential or any other function of which only products are wanted: beside one
+    `eigh` it takes $O(n^2 k)$, and its gradient two products of $n^3$, where that of the matrix
+    takes five. **Arguments, units of `a`, safety at equal eigenvalues:** as `funm_hermitian`; `b`
+    may have any unit, which the result has. An eigenvalue that is negative only by rounding is what
+    `func` makes of it: nan for `jnp.sqrt`.
+    **Raises:** `ShapeError` if `a` is not square, `b` does not fit, or `func` changes shapes.
+    **Derivative:** $\bar A = U (f[\lambda_i, \lambda_j] \odot (U^H \bar y)(U^\top b)^\top) U^H$,
+    its Hermitian part; $\bar b = f(A)^\top \bar y$. Second derivatives by `a` and by
+    arrays that `func` closes over need distinct eigenvalues, else they are nan.
+    **References:** Daleckii and Krein 1965; Higham 2008, sections 3.2 and 13.
+    """
+    return dense.multiply_hermitian(a, b, func)
+
+
 @operation(dense=True, check=checks.sylvester, units="a: u, b: u, q: v -> v/u", core_ndims=(2,))
 def solve_sylvester(
     a: Shaped[AnyArray, "*_ m m"], b: Shaped[AnyArray, "*_ n n"], q: Shaped[AnyArray, "*_ m n"]

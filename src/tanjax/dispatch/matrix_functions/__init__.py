@@ -15,5 +15,5 @@ from ._exponential import exponential as exponential, frechet as frechet
 from ._logarithm import logarithm as logarithm
 from ._powers import fractional_power as fractional_power
 from ._schur import inexact as inexact
-from ._spectral import of_hermitian as of_hermitian
+from ._spectral import multiply_hermitian as multiply_hermitian, of_hermitian as of_hermitian
 from ._square_root import square_root as square_root
