@@ -155,7 +155,10 @@ def test_structured_values_have_the_product_of_arrays(dynamic):
     np.testing.assert_allclose(dot(y_bar, x), dot(y, f(n, x)), rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", tj.rules.registered_array_types(), ids=lambda k: k.__name__)
+OURS = [k for k in tj.rules.registered_array_types() if k.__module__.startswith("tanjax.")]
+
+
+@pytest.mark.parametrize("kind", OURS, ids=lambda k: k.__name__)
 def test_adjoints_and_controls_of_every_array_type(kind):
     dense = lambda a: np.asarray(tj.destructure(a) if tj.is_structured(a) else a)
     matrices = [a for a in examples_of(kind) if len(a.shape) == 2]
