@@ -137,7 +137,7 @@ def funm_hermitian(a: Square, func: Function) -> Square:
 )
 def funm_multiply(
     a: Square, b: Shaped[AnyArray, "*_ n k"] | Shaped[AnyArray, " n"], func: Function
-) -> Shaped[AnyArray, ...]:
+) -> Shaped[AnyArray, "*_ n k"] | Shaped[AnyArray, " n"]:
     r"""`funm_hermitian(a, func) @ b`, without that matrix: `b` is `(n,)` or `(..., n, k)`.
 
         y = tj.funm_multiply(A, b, jnp.sqrt)  # a Gaussian sample with the covariance A
