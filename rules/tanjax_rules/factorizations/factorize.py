@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.typing import DTypeLike
@@ -84,7 +83,7 @@ def _by_cholesky(parts: Sequence[PyTree], b: Natural, transposed: bool) -> Natur
 def _slogdet_dense(solve: Function, value: Function) -> Function:
     """Sign and logarithm of a value that the factor tells, differentiated by the matrix."""
 
-    @jax.custom_jvp
+    @tj.rules.custom_jvp
     def slogdet(matrix: PyTree, parts: Sequence[PyTree]) -> tuple[Natural, Natural]:
         return value(parts)
 
@@ -119,7 +118,7 @@ def _value_of_cholesky(parts: Sequence[PyTree]) -> tuple[Scalar, Scalar]:
     return sign, 2 * jnp.sum(jnp.log(jnp.real(diag)), axis=-1)
 
 
-@jax.custom_jvp
+@tj.rules.custom_jvp
 def _root_dense(matrix: PyTree, parts: Sequence[PyTree]) -> DenseArray:
     return parts[0]
 

@@ -99,7 +99,7 @@ def _inv_quad(matrix: PyTree, parts: Sequence[PyTree], b: Natural) -> Natural:
     return _paired_solution(matrix, parts, b.astype(jnp.result_type(*parts, b)))
 
 
-@jax.custom_jvp
+@tj.rules.custom_jvp
 def _paired_solution(matrix: PyTree, parts: Sequence[PyTree], b: Natural) -> Natural:
     """`bᴴ a⁻¹ b`: what its derivative needs is the solution that it has."""
     return _dot(b, _solve(matrix, parts, b, False))
@@ -135,7 +135,7 @@ def _eigen(a: Natural) -> tj.EighResult:
     return tj.EighResult(found.eigenvalues, lax.stop_gradient(found.eigenvectors))
 
 
-@jax.custom_jvp
+@tj.rules.custom_jvp
 def _eigen_of_full(a: SquareMatrix) -> tuple[Natural, Natural]:
     return tuple(tj.eigh(a, invariant=True))
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tanjax.testing import Case
 
 Matrix = Shaped[tj.SymTridiagonal, "n n"]
+Diagonals = tuple[Shaped[DenseArray, " n"], Shaped[DenseArray, " k"]]
 
 
 # -- values --------------------------------------------------------------------------------------
@@ -34,13 +35,42 @@ Matrix = Shaped[tj.SymTridiagonal, "n n"]
 @tj.eigh.implementation(tj.SymTridiagonal)
 def eigh(a: Matrix, *, invariant: bool = False) -> tj.EighResult:
     a = floating(a)
-    return tj.EighResult(*eigenpairs(a.diag, a.off))
+    return tj.EighResult(*pairs_of(a.diag, a.off))
 
 
 @tj.eigvalsh.implementation(tj.SymTridiagonal)
 def eigvalsh(a: Matrix) -> Natural:
     a = floating(a)
-    return eigenvalues(a.diag, a.off)
+    return values_of(a.diag, a.off)
+
+
+# AD of these iterations would give zeros: what a bisection compares has no derivative.
+
+
+@tj.rules.custom_jvp
+def pairs_of(
+    diag: Shaped[DenseArray, " n"], off: Shaped[DenseArray, " k"]
+) -> tuple[Natural, Natural]:
+    return eigenpairs(diag, off)
+
+
+@pairs_of.defjvp
+def _(
+    primals: Diagonals, tangents: Diagonals
+) -> tuple[tuple[Natural, Natural], tuple[Natural, Natural]]:
+    result, pushforward = eigh_push(tj.SymTridiagonal(*primals))
+    return tuple(result), tuple(pushforward(tj.SymTridiagonal(*tangents)))
+
+
+@tj.rules.custom_jvp
+def values_of(diag: Shaped[DenseArray, " n"], off: Shaped[DenseArray, " k"]) -> Natural:
+    return eigenvalues(diag, off)
+
+
+@values_of.defjvp
+def _(primals: Diagonals, tangents: Diagonals) -> tuple[Natural, Natural]:
+    v = tj.eigh(tj.SymTridiagonal(*primals)).eigenvectors
+    return values_of(*primals), jnp.sum(v * tj.matmul(tj.SymTridiagonal(*tangents), v), axis=0)
 
 
 # -- derivatives -----------------------------------------------------------------------------------

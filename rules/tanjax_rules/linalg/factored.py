@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import DTypeLike
@@ -102,7 +101,7 @@ def solve_factored_transposed(f: Factored, b: Shaped[Array, " n *k"]) -> Shaped[
     )
 
 
-@jax.custom_jvp
+@tj.rules.custom_jvp
 def inverse_factored(f: Factored) -> Shaped[Array, "n n"]:
     """`A⁻¹`."""
     return solve_by_factor(f, jnp.eye(f.data.shape[-1], dtype=f.data.dtype), False)
@@ -116,7 +115,7 @@ def _(
     return inverse, -(inverse @ tangents[0].data @ inverse)
 
 
-@jax.custom_jvp
+@tj.rules.custom_jvp
 def logdet_factored(f: Factored) -> Shaped[Array, ""]:
     """`log |det A|`."""
     total = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(f.factor))))

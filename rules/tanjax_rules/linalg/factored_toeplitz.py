@@ -238,7 +238,7 @@ def _linear_solve(f: FactoredToeplitz, b: DenseColumns, *, transposed: bool) -> 
 # -- the determinant -------------------------------------------------------------------------------
 
 
-@jax.custom_jvp
+@tj.rules.custom_jvp
 def slogdet_factored_toeplitz(f: FactoredToeplitz) -> tuple[Scalar, Scalar]:
     """Sign, or phase, of the determinant and the logarithm of its size."""
     return f.sign, f.logabsdet

@@ -144,13 +144,13 @@ def funm_multiply(
 
     For a root, an exponential or any other function of which only products are wanted: beside one
     `eigh` it takes $O(n^2 k)$, and its gradient two products of $n^3$, where that of the matrix
-    takes five. **Arguments, units of `a`, safety at equal eigenvalues:** as `funm_hermitian`; `b`
+    takes four. **Arguments, units of `a`, safety at equal eigenvalues:** as `funm_hermitian`; `b`
     may have any unit, which the result has. An eigenvalue that is negative only by rounding is what
     `func` makes of it: nan for `jnp.sqrt`.
     **Raises:** `ShapeError` if `a` is not square, `b` does not fit, or `func` changes shapes.
     **Derivative:** $\bar A = U (f[\lambda_i, \lambda_j] \odot (U^H \bar y)(U^\top b)^\top) U^H$,
     its Hermitian part; $\bar b = f(A)^\top \bar y$. Second derivatives by `a` and by
-    arrays that `func` closes over need distinct eigenvalues, else they are nan.
+    arrays that `func` closes over need distinct eigenvalues.
     **References:** Daleckii and Krein 1965; Higham 2008, sections 3.2 and 13.
     """
     return dense.multiply_hermitian(a, b, func)

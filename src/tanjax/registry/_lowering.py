@@ -70,17 +70,15 @@ def use_linear() -> bool:
 
 def both_modes(
     primal: Function,
-    by_ad: Function,
     rule: StructuralRule | None,
     push: Push | None,
     name: str,
 ) -> Function:
     """A function that evaluates `primal` and is differentiated by the rule, in both modes.
 
-    **Arguments:** `by_ad`: the primal as JAX should differentiate it where no rule can.
-    `rule(*args) -> (out, pullback)` with a structural pullback that returns one
-    cotangent per argument; `push(*args) -> (out, pushforward)` with a structural pushforward.
-    At least one of the two is given.
+    **Arguments:** `primal`: JAX differentiates it where no rule can. `rule(*args) -> (out,
+    pullback)` with a structural pullback that returns one cotangent per argument; `push(*args) ->
+    (out, pushforward)` with a structural pushforward. At least one of the two is given.
     """
     transposable: list[bool] = []  # known after the first trace of this signature
     f = jax.custom_jvp(primal)
@@ -99,7 +97,7 @@ def both_modes(
         if push is None and not transposable:
             transposable.append(_can_transpose(pull, residuals, call))
         forward, extra = call.forward(
-            pull, len(residuals), push, by_ad if not (transposable or [True])[0] else None
+            pull, len(residuals), push, primal if not (transposable or [True])[0] else None
         )
         if not use_linear():
             return out, call.place(forward(*residuals, *extra, *call.live_tangents))

@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import _compat, arrays
 from tanjax._errors import CotangentError, describe, message, no_rule
 from tanjax._typing import Arraylike, Function
-from tanjax.arrays import AbstractArray, is_structured
+from tanjax.arrays import AbstractArray, is_inexact, is_structured
 
 from . import _batched
+from ._custom_jvp import hidden
 from ._lowering import both_modes
 from ._natural import Convention, structural_pullback, structural_pushforward, to_natural
 from ._table import Signature, distance, is_static_value
@@ -183,7 +185,6 @@ class Resolution:
             return out, lambda *tangents: pushforward(*_fill(dict.fromkeys(fixed or {}), tangents))
 
         by_rule = both_modes(
-            lambda *args: self.primal(*fill(args)),
             by_ad,
             rule if self.rule else None,
             push if self.push else None,
@@ -260,20 +261,32 @@ def _closer(signature: Signature, rule: Any, classes: Signature) -> bool:
     return ours <= theirs
 
 
-@jax.custom_jvp
-def keep_invariant(x: PyTree) -> PyTree:
+def keep_invariant(x: AbstractArray) -> AbstractArray:
     """The identity on an array whose type has a storage invariant; tangents are projected on it.
 
     Implementations read the fields as they are, which is fast and right as long as the invariant
     holds. A tangent that JAX invents (a basis vector of `jax.jacfwd`) need not keep it, and the
     definition `to_dense` would project it. This does the same, and costs nothing until then.
     """
-    return x
+    leaves, tree = jax.tree.flatten(x)
+    places = [i for i, leaf in enumerate(leaves) if is_inexact(leaf)]
 
+    def among(values: Sequence[PyTree], others: Sequence[PyTree]) -> PyTree:
+        pairs = dict(zip(places, values, strict=True))
+        return tree.unflatten([pairs.get(i, other) for i, other in enumerate(others)])
 
-@keep_invariant.defjvp
-def _(primals: PyTree, tangents: PyTree) -> PyTree:
-    return keep_invariant(primals[0]), tangents[0].canonical()  # again: for the next derivative
+    kept = jax.custom_jvp(lambda *values: list(values))
+    still = [np.zeros(np.shape(leaf), _compat.float0) for leaf in leaves]
+
+    @kept.defjvp
+    def _(primals: Sequence[PyTree], tangents: Sequence[PyTree]) -> tuple[PyTree, PyTree]:
+        projected = jax.tree.leaves(among(tangents, still).canonical())
+        return same(primals), [projected[i] for i in places]
+
+    def same(values: Sequence[PyTree]) -> list[PyTree]:
+        return hidden(kept, values, [jax.typeof(v) for v in values], "keep_invariant")
+
+    return among(same([leaves[i] for i in places]), leaves)
 
 
 def project_tangents(tree: PyTree) -> PyTree:

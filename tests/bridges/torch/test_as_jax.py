@@ -255,6 +255,32 @@ def test_gradients_within_and_around_a_module(run):
         same(gradients[name], torch.zeros_like(p) if p.grad is None else p.grad)
 
 
+def largest(self, x):
+    return F.max_pool1d(torch.sin(x[None]), 2)[0]
+
+
+def scaled_in_secret(self, x):
+    y = torch.sin(x)
+    with torch.no_grad():
+        y.mul_(y)
+    return y**2
+
+
+@pytest.mark.parametrize("run", [largest, scaled_in_secret])
+def test_second_derivatives_are_torchs_in_loops_too(run):
+    """A rule must call its function again, and JAX 0.10 takes loops apart to the bare value."""
+    module = Made(run)
+    params, f = tjt.as_jax(module)
+    twice = lambda x: (module(x) ** 2).sum() + (module(2 * x) ** 2).sum()
+    theirs = torch.autograd.functional.hessian(twice, X)
+    each = lambda x: jnp.sum(f(params, x) ** 2)
+    same(jax.hessian(lambda x: each(x) + each(2 * x))(array(X)), theirs)
+    step = lambda total, x: (total + each(x), None)
+    loop = lambda x: jax.lax.scan(step, jnp.float32(0), jnp.stack([x, 2 * x]))[0]
+    same(jax.hessian(loop)(array(X)), theirs)
+    assert np.any(array(theirs))
+
+
 def test_what_is_cut_here_is_not_cut_elsewhere():
     """Compiled operations are kept: they must not remember the gradient mode of a program."""
 

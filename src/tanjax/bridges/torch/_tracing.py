@@ -29,6 +29,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from tanjax import registry
 from tanjax._errors import MutationError, NoRuleError, message
 from tanjax.arrays import is_structured
 
@@ -95,14 +96,14 @@ def _alias(place: Place) -> View:
     return alias
 
 
-@jax.custom_jvp
+@registry.custom_jvp
 def _over(old: Any, new: Any) -> Any:
     return new
 
 
 @_over.defjvp
 def _over_jvp(primals: Any, tangents: Any) -> Any:
-    return primals[1], tangents[0]
+    return _over(*primals), tangents[0]  # again: for the next derivative
 
 
 def _written(old: Any, new: Any) -> Any:

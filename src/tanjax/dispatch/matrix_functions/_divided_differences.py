@@ -31,7 +31,7 @@ from jaxtyping import Bool, PyTree
 
 from tanjax import _compat
 from tanjax._errors import ShapeError
-from tanjax._typing import DenseArray
+from tanjax._typing import DenseArray, DType
 
 from ._schur import adjoint
 from ._shapes import Column, Index, Numbers, Square
@@ -58,15 +58,15 @@ _OUTER = (1 / 6 - 1 / 9) / (float(np.mean(np.square(_CORNERS[0]))) - 1 / 9)
 _LOW_SHARES: list[float] = [1 - _OUTER, *[_OUTER / 3] * 3, 0, 0, 0]
 
 
-def entries(name: str, func: Entries, probe: Column) -> tuple[Pointwise, PyTree]:
-    """`func` of eigenvalues in any shape, and what it closes over, a pytree of its own.
+def entries(name: str, func: Entries, probe: Column) -> tuple[Pointwise, PyTree, DType]:
+    """`func` of eigenvalues in any shape, what it closes over, and the dtype of its values.
 
     Raises `ShapeError` unless it makes of each eigenvalue of `probe` one value.
     """
-    shape = jnp.shape(jax.eval_shape(func, probe))
-    if shape != probe.shape:
+    values = jax.eval_shape(func, probe)
+    if jnp.shape(values) != probe.shape:
         raise ShapeError(
-            f"{name}: `func` made shape {list(shape)} of {len(probe)} eigenvalues.\n"
+            f"{name}: `func` made shape {list(jnp.shape(values))} of {len(probe)} eigenvalues.\n"
             "Hint: it works on each eigenvalue by itself, as `jnp.exp` does."
         )
     function, held = jax.closure_convert(func, probe)  # an argument may be differentiated by
@@ -75,7 +75,7 @@ def entries(name: str, func: Entries, probe: Column) -> tuple[Pointwise, PyTree]
         rows = x.reshape(-1, len(probe))
         return jax.vmap(lambda row: function(row, *held))(rows).reshape(x.shape)
 
-    return pointwise, tuple(held)
+    return pointwise, tuple(held), jnp.result_type(values)
 
 
 def hermitian(a: Square) -> Square:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -25,6 +24,7 @@ from jaxtyping import PyTree
 
 from tanjax import _compat
 from tanjax._typing import Arraylike, DType
+from tanjax.registry import custom_jvp
 
 from ._exponential import frechet
 from ._schur import (
@@ -68,7 +68,7 @@ def _logarithm(a: Square, *, upper_triangular: bool) -> Square:
 
 def _with_factors(a: Square, upper_triangular: bool) -> tuple[Square, Square, Square]:
     """The logarithm and the Schur form of `a`, which is constant to derivatives."""
-    log = jax.custom_jvp(lambda a: _evaluated(a, upper_triangular))
+    log = custom_jvp(lambda a: _evaluated(a, upper_triangular))
 
     @log.defjvp
     def _(primals: tuple[Square], tangents: tuple[Square]) -> PyTree:

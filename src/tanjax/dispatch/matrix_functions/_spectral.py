@@ -7,17 +7,16 @@ share one `eigh`:
 
 | map | | transposed, at $A$ or $A^\top$ | its derivative by $A$ |
 |---|---|---|---|
-| `WHOLE` | $F$ | | `ALONG` |
+| `WHOLE` | $F$, which has no operand | | `ALONG` |
 | `ALONG` | $L(E) = U (D \odot U^H E\,U)\,U^H$ | `ALONG` | the second |
 | `TIMES` | $F b$ | `TIMES` | `ALONG_TIMES` |
 | `ALONG_TIMES` | $L(E)\,b$ | `ALONG_OUTER`, `ALONG_TIMES` | the second, times $b$ |
 | `ALONG_OUTER` | $L(p q^\top)$ | `ALONG_TIMES` twice | the second, of $p q^\top$ |
 
-with the divided differences $D_{ij} = f[\lambda_i, \lambda_j]$. Each is bound as a linear map of
-its operands (`_linear`): of a `custom_jvp` JAX keeps the body alone where it takes tangents or a
-loop apart for reverse mode, and here the body takes `eigh` as given. Second derivatives by the
-matrix and what the function closes over are AD through `eigh`, for distinct eigenvalues only, as
-third ones are.
+with the divided differences $D_{ij} = f[\lambda_i, \lambda_j]$. Each takes `eigh` as given, so its
+body is kept from AD (`registry/_custom_jvp.py`), and as a tangent it is bound with its transpose
+(`_linear`). Second derivatives by the matrix and what the function closes over are AD through
+`eigh`, for distinct eigenvalues only, as third ones are.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import PyTree, Shaped
 
 from tanjax import _compat
-from tanjax._errors import ShapeError
 from tanjax._typing import Arraylike, DenseArray
+from tanjax.registry import custom_jvp
 
 from . import _divided_differences as divided
 from ._schur import adjoint, batched, require_square
-from ._shapes import Column, Number, Numbers, Square
+from ._shapes import Column, Numbers, Square
 
 Columns: TypeAlias = Shaped[DenseArray, "n k"]
 # Of a matrix `Spectral` and operands.
@@ -77,38 +76,29 @@ def of_hermitian(a: Arraylike, func: divided.Entries) -> Numbers:
 
 @batched("(n,n)->(n,n)")
 def _of_hermitian(a: Square, *, func: divided.Entries) -> Square:
-    f, held = divided.entries("funm_hermitian", func, jnp.real(jnp.diagonal(a)))
+    f, held, dtype = divided.entries("funm_hermitian", func, jnp.real(jnp.diagonal(a)))
     if a.size == 0:
         return a
-    values = _values_like(f, a, held)
-    if jnp.issubdtype(values.dtype, jnp.complexfloating):
+    if jnp.issubdtype(dtype, jnp.complexfloating):
         a = divided.hermitian(a)  # else this is done in the eigenbasis, where it needs no memory
-    one = jnp.ones((), np.promote_types(values.dtype, a.dtype))
-    return _linear(WHOLE, _factored(f, a, held), (one,), 0, one)
+    return _apply(WHOLE, _factored(f, a, held))
 
 
 def multiply_hermitian(a: Arraylike, b: Arraylike, func: divided.Entries) -> Numbers:
     """`func` of the Hermitian part of `(..., n, n)` times `(n,)` or `(..., n, k)`."""
     require_square("funm_multiply", a)
-    matrix, shape = jnp.shape(a), jnp.shape(b)
-    if not shape or shape[-2:][0] != matrix[-1]:
-        raise ShapeError(f"funm_multiply: {list(shape)} does not fit a matrix {list(matrix)}.")
-    if len(shape) == 1:
+    if jnp.ndim(b) == 1:
         return _product(a, jnp.asarray(b)[:, None], func=func)[..., 0]
     return _product(a, b, func=func)
 
 
 @batched("(n,n),(n,k)->(n,k)")
 def _product(a: Square, b: Columns, *, func: divided.Entries) -> Columns:
-    f, held = divided.entries("funm_multiply", func, jnp.real(jnp.diagonal(a)))
+    f, held, dtype = divided.entries("funm_multiply", func, jnp.real(jnp.diagonal(a)))
     if a.size == 0:
         return b
-    b = b.astype(np.promote_types(_values_like(f, a, held).dtype, b.dtype))
-    return _linear(TIMES, _factored(f, divided.hermitian(a), held), (b,), 0, b)
-
-
-def _values_like(f: divided.Pointwise, a: Square, held: PyTree) -> jax.ShapeDtypeStruct:
-    return jax.eval_shape(f, jnp.real(jnp.diagonal(a)), held)
+    b = b.astype(np.promote_types(dtype, b.dtype))
+    return _apply(TIMES, _factored(f, divided.hermitian(a), held), b)
 
 
 def _factored(f: divided.Pointwise, a: Square, held: PyTree) -> Spectral:
@@ -137,7 +127,7 @@ class Rule(NamedTuple):
 def _apply(rule: Rule, s: Spectral, *operands: Numbers) -> Numbers:
     f = s.f
 
-    @jax.custom_jvp
+    @custom_jvp
     def value(a: Square, w: Column, u: Square, held: PyTree, operands: PyTree) -> Numbers:
         return rule.body(rule.weights(f, held, w), u, *operands)
 
@@ -145,27 +135,19 @@ def _apply(rule: Rule, s: Spectral, *operands: Numbers) -> Numbers:
         *parts, operands = primals
         a_dot, _, _, held_dot, dots = tangents
         s = Spectral(f, *parts)
-        dot = _pushed(rule, s, operands, a_dot, held_dot, dots)
-        return _apply(rule, s, *operands), _compat.align(dot)
+        out = _apply(rule, s, *operands)
+        terms = [_linear(rule, s, operands, place, x) for place, x in enumerate(dots) if moves(x)]
+        if moves(a_dot):  # in the dtype of the result: a cast's transpose takes the real part
+            terms.append(rule.by_matrix(s, a_dot.astype(out.dtype), *operands))
+        if any(map(moves, jax.tree.leaves(held_dot))):
+            w, u = jnp.linalg.eigh(s.a)
+            weights = rule.moved(f, s.held, jax.tree.map(instantiated, held_dot), w)
+            terms.append(rule.body(weights, u, *operands))
+        dot = functools.reduce(operator.add, terms) if terms else jnp.zeros_like(out)
+        return out, _compat.align(dot)
 
     value.defjvp(pushforward, symbolic_zeros=True)
     return value(s.a, s.w, s.u, s.held, operands)
-
-
-def _pushed(
-    rule: Rule, s: Spectral, operands: PyTree, a_dot: Any, held_dot: PyTree, dots: PyTree
-) -> Numbers:
-    """The tangent of a map, of those of the matrix, of what the function holds, and of operands."""
-    terms = [_linear(rule, s, operands, place, x) for place, x in enumerate(dots) if moves(x)]
-    if moves(a_dot):
-        terms.append(rule.by_matrix(s, a_dot, *operands))
-    if any(map(moves, jax.tree.leaves(held_dot))):
-        w, u = jnp.linalg.eigh(s.a)
-        weights = rule.moved(s.f, s.held, jax.tree.map(instantiated, held_dot), w)
-        terms.append(rule.body(weights, u, *operands))
-    if not terms:  # `w` and `u` alone have tangents
-        terms = [jnp.zeros_like(_apply(rule, s, *operands))]
-    return functools.reduce(operator.add, terms)
 
 
 def moves(dot: Any) -> bool:
@@ -215,9 +197,9 @@ def _pairs(f: divided.Pointwise, held: PyTree, w: Column) -> Square:
     return divided.first_differences(f, held, w[:, None], w[None, :])[0]
 
 
-def _whole(values: Column, u: Square, one: Number) -> Square:
-    values, u, one = divided.alike(values, u, one)
-    return (u * (values * one)) @ adjoint(u)
+def _whole(values: Column, u: Square) -> Square:
+    values, u = divided.alike(values, u)
+    return (u * values) @ adjoint(u)
 
 
 def _along(pairs: Square, u: Square, e: Square) -> Square:
@@ -246,8 +228,8 @@ WHOLE: Rule = Rule(
     _whole,
     _values,
     _moved_values,
-    (lambda s, y: jnp.sum(y * _apply(WHOLE, s, jnp.ones((), y.dtype))),),
-    lambda s, a_dot, one: _linear(ALONG, s, (a_dot,), 0, a_dot.astype(one.dtype)),
+    (),
+    lambda s, a_dot: _linear(ALONG, s, (a_dot,), 0, a_dot),
 )
 ALONG: Rule = Rule(
     _along,
@@ -261,7 +243,7 @@ TIMES: Rule = Rule(
     _values,
     _moved_values,
     (lambda s, y: _apply(TIMES, s.T, y),),
-    lambda s, a_dot, b: _linear(ALONG_TIMES, s, (a_dot, b), 0, a_dot.astype(b.dtype)),
+    lambda s, a_dot, b: _linear(ALONG_TIMES, s, (a_dot, b), 0, a_dot),
 )
 ALONG_TIMES: Rule = Rule(
     _along_times,

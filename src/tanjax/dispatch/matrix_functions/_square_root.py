@@ -6,12 +6,12 @@ sides, whose Schur form came with the root. So nothing is factorised twice, in n
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import PyTree
 
 from tanjax._typing import Arraylike
+from tanjax.registry import custom_jvp
 
 from ._equations import sylvester_of_itself
 from ._schur import (
@@ -40,7 +40,7 @@ def _square_root(a: Square, *, upper_triangular: bool) -> Square:
 
 def _with_factors(a: Square, upper_triangular: bool) -> tuple[Square, Square, Square]:
     """The root and its Schur form `(x, r, u)`; the factors are constants to derivatives."""
-    root = jax.custom_jvp(lambda a: _evaluated(a, upper_triangular))
+    root = custom_jvp(lambda a: _evaluated(a, upper_triangular))
 
     @root.defjvp
     def _(primals: tuple[Square], tangents: tuple[Square]) -> PyTree:

@@ -7,11 +7,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
 from jax import lax
+
+from tanjax import registry
 
 from .._promotion import category
 from .._registry import implements
@@ -100,18 +101,20 @@ def _max_pool(
     return _taken(n, values, self, indices), integers(indices)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _taken(n: int, values: Array, self: Array, indices: Array) -> Array:
     """The largest numbers, for JAX to differentiate: it does not, a window of pairs."""
-    return values
-
-
-@_taken.defjvp
-def _taken_jvp(n: int, primals: Any, tangents: Any) -> Any:
-    values, self, indices = primals
     rows = product(self.shape[:-n])
-    flat = tangents[1].reshape(rows, -1)
-    return values, jnp.take_along_axis(flat, indices.reshape(rows, -1), 1).reshape(values.shape)
+
+    @registry.custom_jvp
+    def taken(values: Array, self: Array, indices: Array) -> Array:
+        return values
+
+    @taken.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        flat, places = tangents[1].reshape(rows, -1), primals[2].reshape(rows, -1)
+        return taken(*primals), jnp.take_along_axis(flat, places, 1).reshape(values.shape)
+
+    return taken(values, self, indices)
 
 
 def _at_places(grad_output: Array, self: Array, indices: Array, n: int) -> Array:
