@@ -12,7 +12,9 @@ Supported: JAX 0.10.2 to 0.12. Switches:
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import operator
 import pathlib
 import warnings
 from collections.abc import Callable, Sequence
@@ -44,9 +46,7 @@ def varying_axes(x: Any) -> frozenset[Any]:
     """The manual mesh axes over which a value, or an aval, varies inside `shard_map`."""
     aval = getattr(x, "aval", x)
     kind = getattr(aval, "manual_axis_type", None)
-    return (
-        frozenset(kind.varying) if kind is not None else frozenset(getattr(aval, "vma", ()) or ())
-    )
+    return frozenset((getattr(aval, "vma", None) if kind is None else kind.varying) or ())
 
 
 def align(tree: Any, *like: Any) -> Any:
@@ -70,16 +70,19 @@ def align(tree: Any, *like: Any) -> Any:
 # -- the linear primitive -----------------------------------------------------------------------
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class LinearMap:
-    """A linear map and its transpose, compared by identity so that it can be a parameter."""
+    """A linear map and its transpose, compared by identity so that it can be a parameter.
 
-    __slots__ = ("forward", "name", "traced", "transpose")
+    `tangent` is what becomes of tangents of the operands, where that is not `forward`.
+    """
 
-    def __init__(
-        self, forward: Callable[..., Any], transpose: Callable[..., Any], name: str
-    ) -> None:
-        self.forward, self.transpose, self.name = forward, transpose, name
-        self.traced: dict[Any, Any] = {}  # what is known of a jaxpr's constants is known by object
+    forward: Callable[..., Any]
+    transpose: Callable[..., Any]
+    name: str
+    tangent: Callable[..., Any] | None = None
+    # What is known of a jaxpr's constants is known by object.
+    traced: dict[Any, Any] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         return self.name
@@ -89,10 +92,14 @@ def linear_call(
     forward: Any, transpose: Any, name: str, residuals: Any, operands: Any, out_avals: Any
 ) -> list[Any]:
     """Bind the linear primitive: `forward(*residuals, *operands)`, transposed by `transpose`."""
-    primitive = _linear_primitive()
+    return bind_linear(LinearMap(forward, transpose, name), residuals, operands, out_avals)
+
+
+def bind_linear(linear: LinearMap, residuals: Any, operands: Any, out_avals: Any) -> list[Any]:
+    """The same of a map in hand."""
     avals = tuple(a.to_tangent_aval() for a in out_avals)
-    params = {"linear": LinearMap(forward, transpose, name), "count": len(residuals)}
-    return primitive.bind(*residuals, *operands, **params, out_avals=avals)
+    params = {"linear": linear, "count": len(residuals), "out_avals": avals}
+    return _linear_primitive().bind(*residuals, *operands, **params)
 
 
 def linear_jaxpr(eqn: Any) -> Any:
@@ -140,14 +147,10 @@ def _linear_primitive() -> Any:
 def _linear_jvp(primitive: Any, ad: Any, primals: Any, tangents: Any, **params: Any) -> Any:
     linear, count = params["linear"], params["count"]
     out = primitive.bind(*primals, **params)
-    total: list[Any] = [None] * len(out)
-
-    def add(terms: Any) -> None:
-        total[:] = [t if old is None else old + t for old, t in zip(total, terms, strict=True)]
-
+    terms: list[Any] = []
     if any(type(t) is not ad.Zero for t in tangents[count:]):
-        moved = map(ad.instantiate_zeros, tangents[count:])
-        add(primitive.bind(*primals[:count], *moved, **params))
+        moved = [*primals[:count], *map(ad.instantiate_zeros, tangents[count:])]
+        terms.append(linear.tangent(*moved) if linear.tangent else primitive.bind(*moved, **params))
     places = [i for i in range(count) if type(tangents[i]) is not ad.Zero]
     if places:  # the derivative with respect to the residuals is ordinary JAX
 
@@ -157,10 +160,11 @@ def _linear_jvp(primitive: Any, ad: Any, primals: Any, tangents: Any, **params: 
                 args[i] = value
             return list(linear.forward(*args))
 
-        add(jax.jvp(of_residuals, [primals[i] for i in places], [tangents[i] for i in places])[1])
-    return out, [
-        ad.Zero.from_primal_value(o) if t is None else t for o, t in zip(out, total, strict=True)
-    ]
+        point, dots = ([values[i] for i in places] for values in (primals, tangents))
+        terms.append(jax.jvp(of_residuals, point, dots)[1])
+    if not terms:
+        return out, list(map(ad.Zero.from_primal_value, out))
+    return out, [functools.reduce(operator.add, t) for t in zip(*terms, strict=True)]
 
 
 def _linear_transpose(
@@ -168,17 +172,13 @@ def _linear_transpose(
 ) -> Any:
     residuals, operands = args[:count], args[count:]
     if any(map(ad.is_undefined_primal, residuals)):
-        raise NotImplementedError(
-            f"{linear.name}: transposing with respect to residuals is not linear."
-        )
+        raise NotImplementedError(f"{linear.name}: residuals have no transpose.")
     swapped = LinearMap(linear.transpose, linear.forward, linear.name)
     full = [ad.instantiate_zeros(c) for c in cts]
     # A known operand is an instantiated zero tangent of a call whose other operands move.
     moving = [ad.is_undefined_primal(x) for x in operands]
-    avals = tuple(
-        (x.aval if m else jax.typeof(x)).to_tangent_aval()
-        for x, m in zip(operands, moving, strict=True)
-    )
+    like = [x.aval if ad.is_undefined_primal(x) else jax.typeof(x) for x in operands]
+    avals = tuple(a.to_tangent_aval() for a in like)
     bars = primitive.bind(*residuals, *full, linear=swapped, count=count, out_avals=avals)
     return [None] * count + [b if m else None for b, m in zip(bars, moving, strict=True)]
 
@@ -190,11 +190,8 @@ def _linear_batch(primitive: Any, axis: Any, args: Any, dims: Any, **params: Any
     if all(d is None for d in dims):  # these batchers are called even if nothing is batched
         out = primitive.bind(*args, **params)
         return out, [None] * len(out)
-    options = {
-        "axis_size": axis.size,
-        "axis_name": axis.name,
-        "spmd_axis_name": axis.spmd_name or axis.explicit_mesh_axis,
-    }
+    spmd = axis.spmd_name or axis.explicit_mesh_axis
+    options = {"axis_size": axis.size, "axis_name": axis.name, "spmd_axis_name": spmd}
     pairs = list(zip(args, dims, strict=True))
     residuals = [a if d is None else jnp.moveaxis(a, d, 0) for a, d in pairs[:count]]
     operands = [_at_front(axis.size, a, d) for a, d in pairs[count:]]
@@ -205,9 +202,10 @@ def _linear_batch(primitive: Any, axis: Any, args: Any, dims: Any, **params: Any
             lambda *b: list(function(*b)), in_axes=residual_axes + (0,) * n, **options
         )(*a)
 
-    batched = LinearMap(
-        mapped(linear.forward, len(operands)), mapped(linear.transpose, len(out_avals)), linear.name
-    )
+    n = len(operands)
+    forward, transpose = mapped(linear.forward, n), mapped(linear.transpose, len(out_avals))
+    tangent = linear.tangent and mapped(linear.tangent, n)
+    batched = LinearMap(forward, transpose, linear.name, tangent)
     avals = tuple(unmapped_aval(axis.size, 0, a, axis.explicit_mesh_axis) for a in out_avals)
     out = primitive.bind(*residuals, *operands, linear=batched, count=count, out_avals=avals)
     return out, [0] * len(out)

@@ -1,15 +1,14 @@
 """`jax.custom_jvp` for functions whose body AD would get wrong.
 
-Where JAX splits a program into what is known and what is linear, as for reverse mode of a loop, it
-keeps the body of a `custom_jvp` and drops its rule. The next derivative is then AD of that body,
-and of one that takes a factorisation as constant there is nothing to differentiate: zero, in
-silence. Here the body stays inside of a primitive.
+Where JAX before 0.12 takes a `scan` apart for reverse mode, it keeps of a `custom_jvp` the body
+and drops the rule. The next derivative is then AD of that body, and of one that takes a
+factorisation as constant there is nothing to differentiate: zero, in silence. Here the body stays
+inside of a primitive.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -60,11 +59,5 @@ class custom_jvp:
         run = lambda *leaves: jax.tree.leaves(self._f(*jax.tree.unflatten(tree, leaves)))
         zeros = [jnp.zeros(x.shape, x.dtype) for x in results]
         like = [jax.typeof(_compat.align(zero, *leaves)) for zero in zeros]
-        return jax.tree.unflatten(structure, hidden(run, leaves, like, self._name))
-
-
-def hidden(
-    f: Function, leaves: Sequence[PyTree], like: Sequence[PyTree], name: str
-) -> list[PyTree]:
-    """`f(*leaves)`, a list of floating arrays of the types `like`, as one equation of a jaxpr."""
-    return _compat.linear_call(f, f, name, leaves, [], like)  # linear: it has no linear operand
+        found = _compat.linear_call(run, run, self._name, leaves, [], like)  # of no linear operand
+        return jax.tree.unflatten(structure, found)

@@ -27,7 +27,6 @@ from tanjax._typing import Arraylike, Function
 from tanjax.arrays import AbstractArray, is_inexact, is_structured
 
 from . import _batched
-from ._custom_jvp import hidden
 from ._lowering import both_modes
 from ._natural import Convention, structural_pullback, structural_pushforward, to_natural
 from ._table import Signature, distance, is_static_value
@@ -270,23 +269,27 @@ def keep_invariant(x: AbstractArray) -> AbstractArray:
     """
     leaves, tree = jax.tree.flatten(x)
     places = [i for i, leaf in enumerate(leaves) if is_inexact(leaf)]
+    values, still = [leaves[i] for i in places], [_still(leaf) for leaf in leaves]
 
-    def among(values: Sequence[PyTree], others: Sequence[PyTree]) -> PyTree:
-        pairs = dict(zip(places, values, strict=True))
-        return tree.unflatten([pairs.get(i, other) for i, other in enumerate(others)])
+    def project(*tangents: PyTree) -> list[PyTree]:
+        x_dot = tree.unflatten(_replaced(still, places, tangents))
+        return [jax.tree.leaves(x_dot.canonical())[i] for i in places]
 
-    kept = jax.custom_jvp(lambda *values: list(values))
-    still = [np.zeros(np.shape(leaf), _compat.float0) for leaf in leaves]
+    same = lambda *values: list(values)  # a primitive: a `custom_jvp` does not survive in a loop
+    linear = _compat.LinearMap(same, same, "keep_invariant", project)
+    kept = _compat.bind_linear(linear, [], values, [jax.typeof(v) for v in values])
+    return tree.unflatten(_replaced(leaves, places, kept))
 
-    @kept.defjvp
-    def _(primals: Sequence[PyTree], tangents: Sequence[PyTree]) -> tuple[PyTree, PyTree]:
-        projected = jax.tree.leaves(among(tangents, still).canonical())
-        return same(primals), [projected[i] for i in places]
 
-    def same(values: Sequence[PyTree]) -> list[PyTree]:
-        return hidden(kept, values, [jax.typeof(v) for v in values], "keep_invariant")
+def _still(leaf: PyTree) -> PyTree:
+    return np.zeros(np.shape(leaf), _compat.float0)
 
-    return among(same([leaves[i] for i in places]), leaves)
+
+def _replaced(
+    leaves: Sequence[PyTree], places: Sequence[int], values: Sequence[PyTree]
+) -> list[PyTree]:
+    new = dict(zip(places, values, strict=True))
+    return [new.get(i, leaf) for i, leaf in enumerate(leaves)]
 
 
 def project_tangents(tree: PyTree) -> PyTree:

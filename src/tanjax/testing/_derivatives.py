@@ -164,7 +164,7 @@ def _alone(p: Problem, i: int, batch: PyTree) -> Measured:
 
 
 def _in_a_loop(loss: Function) -> Function:
-    """The same by `lax.scan`, which JAX takes apart for reverse mode: it drops custom rules there.
+    """The same by `lax.scan`, where JAX before 0.12 drops custom rules in reverse mode.
 
     The vector is sliced, not closed over, or all that depends on it would leave the loop.
     """

@@ -1,0 +1,125 @@
+"""Second derivatives of loops: JAX before 0.12 drops rules of a scan that it takes apart.
+
+What it keeps of a `jax.custom_jvp` is the body. One that takes a factorisation as constant would
+have the derivative zero, in silence, and tangents off a storage invariant would go by it.
+"""
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+from tanjax._errors import RegistrationError
+
+N = 5
+RNG = np.random.default_rng(0)
+NOISE = RNG.normal(size=(N, N))
+DENSE = jnp.asarray(4 * np.eye(N) + 0.3 * NOISE)
+DEFINITE = jnp.asarray(np.diag(np.arange(3.0, 3 + N)) + 0.2 * NOISE @ NOISE.T)
+B = jnp.asarray(RNG.normal(size=(N, 2)))
+OFF = jnp.array([0.5, -0.4, 0.3, 0.2])
+BANDS = jnp.asarray(RNG.normal(size=(3, N)) * 0.2).at[1].add(3.0)
+TYPES = {
+    "Dense": DENSE,
+    "Symmetric": tj.Symmetric(DEFINITE),
+    "Banded": tj.Banded(BANDS, lower=1, upper=1),
+    "SymTridiagonal": tj.SymTridiagonal(jnp.arange(3.0, 3 + N), OFF),
+    "Toeplitz": tj.Toeplitz(jnp.asarray(0.2 * RNG.normal(size=2 * N - 1)).at[N - 1].add(3.0)),
+    "Kronecker": tj.Kronecker(tj.Symmetric(DEFINITE[:2, :2]), DENSE[:2, :2]),
+    "LowRankUpdate": tj.LowRankUpdate(tj.Symmetric(DEFINITE), B, None, 0.3 * B),
+    "BlockDiagonal": tj.BlockDiagonal(DENSE[:2, :2], tj.Symmetric(DEFINITE[:3, :3])),
+}
+OPERATIONS = {
+    "solve": lambda a: tj.solve(a, B[: a.shape[0]]),
+    "inv": tj.inv,
+    "logdet": tj.logdet,
+    "det": tj.det,
+    "inv_quad_logdet": lambda a: tj.inv_quad_logdet(a, B[: a.shape[0]]),
+    "factorize": lambda a: (tj.factorize(a).logdet(), tj.factorize(a).solve(B[: a.shape[0]])),
+    "sqrtm": tj.sqrtm,
+    "logm": tj.logm,
+    "fractional_matrix_power": lambda a: tj.fractional_matrix_power(a, 0.3),
+    "eigh": lambda a: tj.eigh(a).eigenvalues,
+    "eigvalsh": tj.eigvalsh,
+    "condition_number": tj.condition_number,
+    "lstsq": lambda a: tj.lstsq(a, B[: a.shape[0]]),
+    "qr": lambda a: tj.qr(a).R,
+    "lu": lambda a: tj.lu(a).U,
+    "solve_sylvester": lambda a: tj.solve_sylvester(a, a, DENSE),
+    "solve_lyapunov": lambda a: tj.solve_lyapunov(a, DENSE),
+    "solve_discrete_lyapunov": lambda a: tj.solve_discrete_lyapunov(a / 9.0, DENSE),
+}
+CALLS = """
+    solve Symmetric, solve Kronecker, inv LowRankUpdate, inv BlockDiagonal, logdet Symmetric,
+    logdet Toeplitz, det LowRankUpdate, inv_quad_logdet Dense, inv_quad_logdet Banded,
+    inv_quad_logdet SymTridiagonal, factorize Toeplitz, factorize BlockDiagonal, sqrtm Dense,
+    sqrtm Kronecker, logm Dense, fractional_matrix_power Banded, eigh SymTridiagonal,
+    eigvalsh SymTridiagonal, condition_number SymTridiagonal, lstsq Kronecker, qr Symmetric,
+    lu Symmetric, solve_sylvester Symmetric, solve_lyapunov Symmetric,
+    solve_discrete_lyapunov Symmetric
+"""
+
+
+def loss(run, unravel):
+    """A number of the coordinates of a matrix, which sees every entry of the result."""
+
+    def of(x):
+        with tj.densify("allow"):
+            leaves = jax.tree.leaves(run(unravel(x)), is_leaf=tj.is_structured)
+            parts = [tj.destructure(leaf) for leaf in leaves]
+        weights = [0.1 * np.arange(p.size).reshape(p.shape) for p in parts]
+        return sum(jnp.sum(jnp.sin(p + w)) for p, w in zip(parts, weights, strict=True))
+
+    return of
+
+
+@pytest.mark.parametrize("call", [c.strip() for c in CALLS.split(",")])
+def test_hessians(call):
+    name, kind = call.split()
+    point, unravel = jax.flatten_util.ravel_pytree(TYPES[kind])
+    each = loss(OPERATIONS[name], unravel)
+    step = lambda total, x: (total + each(x), None)
+    loop = lambda x: jax.lax.scan(step, 0.0, jnp.stack([x, 1.2 * x]))[0]
+    hessian = lambda f: jax.jit(jax.jacfwd(jax.grad(f)))(point)
+    want = hessian(lambda x: each(x) + each(1.2 * x))
+    np.testing.assert_allclose(hessian(loop), want, rtol=1e-7, atol=1e-9)
+    assert np.any(want)
+
+
+def test_third_derivatives():
+    point, unravel = jax.flatten_util.ravel_pytree(TYPES["Symmetric"])
+    each = loss(tj.logdet, unravel)
+    off = jnp.asarray(NOISE).ravel()  # a tangent off the storage invariant
+    loop = lambda t: jax.lax.scan(lambda c, x: (c + each(x), None), 0.0, (point + t * off)[None])[0]
+    third = lambda f: jax.jit(jax.jacfwd(jax.grad(jax.grad(f))))(0.0)
+    want = third(lambda t: each(point + t * off))
+    np.testing.assert_allclose(third(loop), want, rtol=1e-8)
+    assert want
+
+
+def test_functions_with_rules():
+    """`tj.rules.custom_jvp` by itself: trees, integers beside numbers, batches, wrong results."""
+
+    @tj.rules.custom_jvp
+    def scaled(parts, table):
+        return {"out": jnp.round(parts["x"]) * table[1].astype(float)}
+
+    @scaled.defjvp
+    def _(primals, tangents):
+        return scaled(*primals), {"out": 2 * tangents[0]["x"] * primals[0]["x"]}
+
+    table = jnp.arange(3)
+    f = lambda x: scaled({"x": x}, table.astype(x.dtype))["out"] + scaled({"x": x}, table)["out"]
+    assert scaled.__name__ == "scaled"
+    x = jnp.array([1.2, 2.6])
+    np.testing.assert_allclose(jax.jit(jax.vmap(f))(x), [2.0, 6.0])
+    np.testing.assert_allclose(jax.vmap(jax.grad(jax.grad(f)))(x), [4.0, 4.0])
+    rounded = tj.rules.custom_jvp(lambda x: x.astype(int))
+    rounded.defjvp(lambda primals, tangents: (rounded(*primals), None))  # it has no derivative
+    assert rounded(x).dtype == int
+    both = tj.rules.custom_jvp(lambda x: (x, x.astype(int)))
+    both.defjvp(lambda primals, tangents: (both(*primals), None))
+    with pytest.raises(RegistrationError, match=r"<lambda>: results of a .* are floating"):
+        both(x)
