@@ -123,3 +123,11 @@ def test_functions_with_rules():
     both.defjvp(lambda primals, tangents: (both(*primals), None))
     with pytest.raises(RegistrationError, match=r"<lambda>: results of a .* are floating"):
         both(x)
+
+
+def test_linear_bodies_have_a_transpose():
+    """JAX, and solvers by it, ask for the transpose of a product: the body is linear in columns."""
+    a = TYPES["Symmetric"]
+    product = lambda b: tj.funm_multiply(a, b, jnp.sin)  # symmetric
+    (transposed,) = jax.jit(jax.linear_transpose(product, B))(B)
+    np.testing.assert_allclose(transposed, product(B), rtol=1e-12)

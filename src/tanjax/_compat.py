@@ -54,9 +54,7 @@ def align(tree: Any, *like: Any) -> Any:
 
     The transpose is the sum over the axes that was missing: no rule need mention a mesh axis.
     """
-    axes: frozenset[Any] = frozenset()
-    for leaf in jax.tree.leaves((tree, like)):
-        axes |= varying_axes(leaf)
+    axes: frozenset[Any] = frozenset().union(*map(varying_axes, jax.tree.leaves((tree, like))))
     if not axes:
         return tree
 
@@ -88,15 +86,8 @@ class LinearMap:
         return self.name
 
 
-def linear_call(
-    forward: Any, transpose: Any, name: str, residuals: Any, operands: Any, out_avals: Any
-) -> list[Any]:
-    """Bind the linear primitive: `forward(*residuals, *operands)`, transposed by `transpose`."""
-    return bind_linear(LinearMap(forward, transpose, name), residuals, operands, out_avals)
-
-
-def bind_linear(linear: LinearMap, residuals: Any, operands: Any, out_avals: Any) -> list[Any]:
-    """The same of a map in hand."""
+def linear_call(linear: LinearMap, residuals: Any, operands: Any, out_avals: Any) -> list[Any]:
+    """Bind the linear primitive: `linear.forward(*residuals, *operands)`."""
     avals = tuple(a.to_tangent_aval() for a in out_avals)
     params = {"linear": linear, "count": len(residuals), "out_avals": avals}
     return _linear_primitive().bind(*residuals, *operands, **params)
@@ -153,34 +144,45 @@ def _linear_jvp(primitive: Any, ad: Any, primals: Any, tangents: Any, **params: 
         terms.append(linear.tangent(*moved) if linear.tangent else primitive.bind(*moved, **params))
     places = [i for i in range(count) if type(tangents[i]) is not ad.Zero]
     if places:  # the derivative with respect to the residuals is ordinary JAX
-
-        def of_residuals(*values: Any) -> list[Any]:
-            args = list(primals)
-            for i, value in zip(places, values, strict=True):
-                args[i] = value
-            return list(linear.forward(*args))
-
         point, dots = ([values[i] for i in places] for values in (primals, tangents))
-        terms.append(jax.jvp(of_residuals, point, dots)[1])
+        terms.append(jax.jvp(_body_of(linear, primals, places), point, dots)[1])
     if not terms:
         return out, list(map(ad.Zero.from_primal_value, out))
     return out, [functools.reduce(operator.add, t) for t in zip(*terms, strict=True)]
+
+
+def _body_of(linear: LinearMap, args: Sequence[Any], places: list[int]) -> Callable[..., Any]:
+    """The map as a function of some of its arguments."""
+
+    def body(*values: Any) -> list[Any]:
+        given = dict(zip(places, values, strict=True))
+        return list(linear.forward(*(given.get(i, x) for i, x in enumerate(args))))
+
+    return body
 
 
 def _linear_transpose(
     primitive: Any, ad: Any, cts: Any, *args: Any, linear: LinearMap, count: int, out_avals: Any
 ) -> Any:
     residuals, operands = args[:count], args[count:]
-    if any(map(ad.is_undefined_primal, residuals)):
-        raise NotImplementedError(f"{linear.name}: residuals have no transpose.")
-    swapped = LinearMap(linear.transpose, linear.forward, linear.name)
     full = [ad.instantiate_zeros(c) for c in cts]
+    if any(map(ad.is_undefined_primal, residuals)):
+        return _body_transpose(ad, linear, full, args)
+    swapped = LinearMap(linear.transpose, linear.forward, linear.name)
     # A known operand is an instantiated zero tangent of a call whose other operands move.
     moving = [ad.is_undefined_primal(x) for x in operands]
     like = [x.aval if ad.is_undefined_primal(x) else jax.typeof(x) for x in operands]
     avals = tuple(a.to_tangent_aval() for a in like)
     bars = primitive.bind(*residuals, *full, linear=swapped, count=count, out_avals=avals)
     return [None] * count + [b if m else None for b, m in zip(bars, moving, strict=True)]
+
+
+def _body_transpose(ad: Any, linear: LinearMap, cts: Any, args: Any) -> Any:
+    """The transpose by JAX, which raises where the map is not linear in what is asked for."""
+    unknown = [i for i, x in enumerate(args) if ad.is_undefined_primal(x)]
+    body = _body_of(linear, args, unknown)
+    bars = jax.linear_transpose(body, *(args[i].aval for i in unknown))(cts)
+    return [bars[unknown.index(i)] if i in unknown else None for i in range(len(args))]
 
 
 def _linear_batch(primitive: Any, axis: Any, args: Any, dims: Any, **params: Any) -> Any:
@@ -275,9 +277,9 @@ def _self_test() -> None:
 
     @double.defjvp
     def _(primals: Any, tangents: Any) -> Any:
-        out = 2 * primals[0]
         twice = lambda t: [2 * t]
-        return out, linear_call(twice, twice, "self_test", [], list(tangents), [jax.typeof(out)])[0]
+        linear = LinearMap(twice, twice, "self_test")
+        return 2 * primals[0], linear_call(linear, [], tangents, [jax.typeof(primals[0])])[0]
 
     with jax.ensure_compile_time_eval():
         x = jnp.ones(2, jnp.float32)

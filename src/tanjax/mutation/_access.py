@@ -286,4 +286,5 @@ def _linear(
     operands = _compat.align(operands, path.traced)
     avals = jax.make_jaxpr(forward)(*path.traced, *operands).out_avals
     strong = [a.update(weak_type=False) for a in avals]
-    return _compat.linear_call(forward, transpose, name, list(path.traced), operands, strong)
+    linear = _compat.LinearMap(forward, transpose, name)
+    return _compat.linear_call(linear, list(path.traced), operands, strong)

@@ -59,5 +59,6 @@ class custom_jvp:
         run = lambda *leaves: jax.tree.leaves(self._f(*jax.tree.unflatten(tree, leaves)))
         zeros = [jnp.zeros(x.shape, x.dtype) for x in results]
         like = [jax.typeof(_compat.align(zero, *leaves)) for zero in zeros]
-        found = _compat.linear_call(run, run, self._name, leaves, [], like)  # of no linear operand
+        body = _compat.LinearMap(run, run, self._name)  # of no linear operand
+        found = _compat.linear_call(body, leaves, [], like)
         return jax.tree.unflatten(structure, found)

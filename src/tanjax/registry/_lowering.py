@@ -104,9 +104,8 @@ def both_modes(
         count, total = len(residuals), len(residuals) + len(extra)
         backward = lambda *a: pull(a[:count], *a[total:])
         avals = [jax.typeof(o) for o in call.diff_outs]
-        moved = _compat.linear_call(
-            forward, backward, name, [*residuals, *extra], call.live_tangents, avals
-        )
+        linear = _compat.LinearMap(forward, backward, name)
+        moved = _compat.linear_call(linear, [*residuals, *extra], call.live_tangents, avals)
         return out, call.place(moved)
 
     f.defjvp(jvp, symbolic_zeros=True)

@@ -277,7 +277,7 @@ def keep_invariant(x: AbstractArray) -> AbstractArray:
 
     same = lambda *values: list(values)  # a primitive: a `custom_jvp` does not survive in a loop
     linear = _compat.LinearMap(same, same, "keep_invariant", project)
-    kept = _compat.bind_linear(linear, [], values, [jax.typeof(v) for v in values])
+    kept = _compat.linear_call(linear, [], values, [jax.typeof(v) for v in values])
     return tree.unflatten(_replaced(leaves, places, kept))
 
 

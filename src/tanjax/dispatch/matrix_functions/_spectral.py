@@ -179,7 +179,8 @@ def _linear(rule: Rule, s: Spectral, operands: PyTree, place: int, dot: Numbers)
 
     shape = jax.eval_shape(lambda *args: forward(*args)[0], *parts, dot)
     like = jax.typeof(_compat.align(jnp.zeros(shape.shape, shape.dtype), *parts, dot))
-    return _compat.linear_call(forward, backward, "funm_hermitian", parts, [dot], [like])[0]
+    linear = _compat.LinearMap(forward, backward, "funm_hermitian")
+    return _compat.linear_call(linear, parts, [dot], [like])[0]
 
 
 # -- the five --------------------------------------------------------------------------------------
