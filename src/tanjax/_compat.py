@@ -137,17 +137,16 @@ def _linear_primitive() -> Any:
 
 def _linear_jvp(primitive: Any, ad: Any, primals: Any, tangents: Any, **params: Any) -> Any:
     linear, count = params["linear"], params["count"]
-    out = primitive.bind(*primals, **params)
-    terms: list[Any] = []
+    places = [i for i in range(count) if type(tangents[i]) is not ad.Zero]
+    point, dots = ([values[i] for i in places] for values in (primals, tangents))
+    if count == len(primals):  # a body with a rule of its own, whose value may have another
+        return jax.jvp(_body_of(linear, primals, places), point, dots)
+    out, terms = primitive.bind(*primals, **params), []
     if any(type(t) is not ad.Zero for t in tangents[count:]):
         moved = [*primals[:count], *map(ad.instantiate_zeros, tangents[count:])]
         terms.append(linear.tangent(*moved) if linear.tangent else primitive.bind(*moved, **params))
-    places = [i for i in range(count) if type(tangents[i]) is not ad.Zero]
     if places:  # the derivative with respect to the residuals is ordinary JAX
-        point, dots = ([values[i] for i in places] for values in (primals, tangents))
         terms.append(jax.jvp(_body_of(linear, primals, places), point, dots)[1])
-    if not terms:
-        return out, list(map(ad.Zero.from_primal_value, out))
     return out, [functools.reduce(operator.add, t) for t in zip(*terms, strict=True)]
 
 
