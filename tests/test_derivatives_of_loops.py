@@ -27,6 +27,7 @@ TYPES = {
     "Banded": tj.Banded(BANDS, lower=1, upper=1),
     "SymTridiagonal": tj.SymTridiagonal(jnp.arange(3.0, 3 + N), OFF),
     "Toeplitz": tj.Toeplitz(jnp.asarray(0.2 * RNG.normal(size=2 * N - 1)).at[N - 1].add(3.0)),
+    "Circulant": tj.Circulant(jnp.array([3.0, 0.5, -0.2, 0.3, 0.1])),  # singular values in pairs
     "Kronecker": tj.Kronecker(tj.Symmetric(DEFINITE[:2, :2]), DENSE[:2, :2]),
     "LowRankUpdate": tj.LowRankUpdate(tj.Symmetric(DEFINITE), B, None, 0.3 * B),
     "BlockDiagonal": tj.BlockDiagonal(DENSE[:2, :2], tj.Symmetric(DEFINITE[:3, :3])),
@@ -45,6 +46,7 @@ OPERATIONS = {
     "eigvalsh": tj.eigvalsh,
     "condition_number": tj.condition_number,
     "lstsq": lambda a: tj.lstsq(a, B[: a.shape[0]]),
+    "pinv": tj.pinv,
     "qr": lambda a: tj.qr(a).R,
     "lu": lambda a: tj.lu(a).U,
     "solve_sylvester": lambda a: tj.solve_sylvester(a, a, DENSE),
@@ -56,7 +58,8 @@ CALLS = """
     logdet Toeplitz, det LowRankUpdate, inv_quad_logdet Dense, inv_quad_logdet Banded,
     inv_quad_logdet SymTridiagonal, factorize Toeplitz, factorize BlockDiagonal, sqrtm Dense,
     sqrtm Kronecker, logm Dense, fractional_matrix_power Banded, eigh SymTridiagonal,
-    eigvalsh SymTridiagonal, condition_number SymTridiagonal, lstsq Kronecker, qr Symmetric,
+    eigvalsh SymTridiagonal, condition_number SymTridiagonal, lstsq Kronecker, lstsq Circulant,
+    pinv Circulant, qr Symmetric,
     lu Symmetric, solve_sylvester Symmetric, solve_lyapunov Symmetric,
     solve_discrete_lyapunov Symmetric
 """

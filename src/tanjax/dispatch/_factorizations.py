@@ -21,7 +21,7 @@ from tanjax._typing import AnyArray, Factor, Function, Natural, Order
 from tanjax.registry import operation
 from tanjax.registry.quantities import UnitFunction
 
-from . import _checks, _factorization_checks as checks
+from . import _checks, _factorization_checks as checks, matrix_functions as dense
 from ._factorization import Factorization, batched_factorization, units_of_factorization
 from ._operations import BY_NAME
 
@@ -207,7 +207,7 @@ def pinv(
     **Derivative:** at constant rank, with $C = A^+$: $\bar A = -C^\top\bar C C^\top + \dots$
     **References:** Golub and Pereyra 1973.
     """
-    return jnp.linalg.pinv(a, rtol=rtol)
+    return dense.pseudo_inverse(a, rtol)
 
 
 @operation(
@@ -228,7 +228,7 @@ def lstsq(
     $\bar A = -w x^\top + r (A^+ w)^\top + (A^{+\top}x)((I - A^+A)\bar x)^\top$ (an `Outer`; real
     case), $\bar b = w$. **References:** Golub and Pereyra 1973.
     """
-    return jnp.matmul(jnp.linalg.pinv(a, rtol=rcond), b)
+    return jnp.matmul(dense.pseudo_inverse(a, rcond), b)
 
 
 def _triangular_units(*, unit_diagonal: bool = False, **_: PyTree) -> str:

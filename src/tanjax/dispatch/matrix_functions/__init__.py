@@ -14,6 +14,7 @@ from ._equations import (
 from ._exponential import exponential as exponential, frechet as frechet
 from ._logarithm import logarithm as logarithm
 from ._powers import fractional_power as fractional_power
+from ._pseudo_inverse import pseudo_inverse as pseudo_inverse
 from ._schur import inexact as inexact
 from ._spectral import multiply_hermitian as multiply_hermitian, of_hermitian as of_hermitian
 from ._square_root import square_root as square_root
