@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 from jaxtyping import Shaped
 
 import tanjax as tj
-from tanjax.typing import Axis, Natural, Order, Pullback, Scalar
+from tanjax.typing import Axis, DenseArray, Natural, Order, Pullback, Scalar
 
 from ..bands import Band, diagonal_padding, widths
 from .gauge import composed, whole
+from .svd import thin_core
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
 
 
 _SPECTRAL = ("nuc", 2, -2)
+_WITH_VALUES = (tj.Diagonal, tj.Identity, tj.Circulant, tj.SymTridiagonal)
 
 
 @tj.operation(dense=True, units="a: u -> u")
@@ -56,15 +58,15 @@ def norm(
     axis: Axis = None,
     keepdims: bool = False,
 ) -> Natural:
-    """By the singular values, which a type may have cheaply, or by the dense array."""
+    """By the singular values, where a type has them cheaply, or by the dense array."""
     if axis is not None or keepdims or a.ndim != 2:
         hint = "leave out `axis` and `keepdims`" if a.ndim == 2 else "take a vector as it is"
         return tj.norm(tj.densified(a, "norm", hint), ord, axis, keepdims)
     if ord in (None, "fro"):
         return frobenius(a)
-    if ord in _SPECTRAL:
-        return _spectral(a, ord)
-    return tj.norm(tj.densified(a, "norm", "use order 'fro', 'nuc', 2 or -2"), ord)
+    if ord in _SPECTRAL and isinstance(a, _WITH_VALUES):
+        return _of_values(tj.svd(a, False, False), ord)
+    return tj.norm(tj.densified(a, "norm", "use order 'fro'"), ord)
 
 
 def _check_order(ord: Order) -> None:
@@ -76,14 +78,16 @@ def _check_order(ord: Order) -> None:
         )
 
 
-def _spectral(a: Natural, ord: Order) -> Natural:
-    """Types may leave out singular values that are zero."""
-    s = tj.svd(a, False, False)
+def _of_values(s: Shaped[DenseArray, " k"], ord: Order) -> Scalar:
+    """Of all singular values, which are functions without kinks where two of them are equal."""
     if ord == "nuc":
         return jnp.sum(s)
-    if ord == 2:
-        return jnp.max(s, initial=0)
-    return jnp.min(s) if s.size == min(a.shape) else jnp.zeros((), s.dtype)
+    return jnp.max(s, initial=0) if ord == 2 else jnp.min(s)
+
+
+def _has_all(a: Natural, parts: Sequence[Natural], join: Callable[[list[int]], int]) -> bool:
+    """Whether the singular values of parts are all those of the whole: the others are zero."""
+    return min(a.shape) == join([min(p.shape) for p in parts])
 
 
 @tj.norm.implementation(tj.Symmetric, differentiate=True)
@@ -95,11 +99,8 @@ def norm_full(
     axis: Axis = None,
     keepdims: bool = False,
 ) -> Natural:
-    if axis is None and not keepdims:
-        if ord in (None, "fro"):
-            return frobenius(a)
-        if ord in _SPECTRAL:
-            return _spectral(a, ord)
+    if axis is None and not keepdims and ord in (None, "fro"):
+        return frobenius(a)
     return tj.norm(whole(a), ord, axis, keepdims)
 
 
@@ -132,9 +133,11 @@ def norm_scaled(
 def norm_kronecker(
     a: Shaped[tj.Kronecker, " ..."], ord: Order = None, axis: Axis = None, keepdims: bool = False
 ) -> Natural:
-    """A product, of every order; the least singular value may be among those left out."""
-    if axis is not None or keepdims or ord in (None, "fro", -2):
+    """A product, of every order; the least singular value may be a zero beside those products."""
+    if axis is not None or keepdims or ord in (None, "fro"):
         return norm(a, ord, axis, keepdims)
+    if ord == -2 and not _has_all(a, a.factors, math.prod):
+        return jnp.zeros((), jnp.finfo(a.dtype).dtype)
     return math.prod(tj.norm(f, ord) for f in a.factors)
 
 
@@ -146,10 +149,37 @@ def norm_blocks(
     keepdims: bool = False,
 ) -> Natural:
     _check_order(ord)
-    if axis is not None or keepdims or ord in (None, "fro", *_SPECTRAL):
+    if axis is not None or keepdims or ord in (None, "fro"):
         return norm(a, ord, axis, keepdims)
+    if ord == -2 and not _has_all(a, a.blocks, sum):
+        return jnp.zeros((), jnp.finfo(a.dtype).dtype)
     each = jnp.stack([tj.norm(b, ord) for b in a.blocks])
+    if ord == "nuc":
+        return jnp.sum(each)
     return jnp.max(each) if ord > 0 else jnp.min(each)
+
+
+@tj.norm.implementation(tj.Circulant, differentiate=True)
+def norm_circulant(
+    a: Shaped[tj.Circulant, " ..."], ord: Order = None, axis: Axis = None, keepdims: bool = False
+) -> Natural:
+    """Every row and every column has the same entries."""
+    if axis is not None or keepdims or ord not in (1, -1, math.inf, -math.inf):
+        return norm(a, ord, axis, keepdims)
+    return jnp.sum(jnp.abs(a.column))
+
+
+@tj.norm.implementation(tj.LowRank, differentiate=True)
+def norm_low_rank(
+    a: Shaped[tj.LowRank, " ..."], ord: Order = None, axis: Axis = None, keepdims: bool = False
+) -> Natural:
+    """That of the core between two factors with unitary columns, and zeros."""
+    if axis is not None or keepdims or ord not in _SPECTRAL:
+        return norm(a, ord, axis, keepdims)
+    _, _, core = thin_core(a)
+    if ord == -2 and min(core.shape) < min(a.shape):
+        return jnp.zeros((), jnp.finfo(a.dtype).dtype)
+    return tj.norm(core, ord)
 
 
 @tj.norm.implementation(tj.Sparse, differentiate=True)
@@ -209,6 +239,9 @@ def cases() -> Iterator[Case]:
         (1, tj.Banded(s.normal(3, 3), 2, 0)),
         (inf, tj.Tridiagonal(s.normal(2), s.normal(3), s.normal(2))),
         (2, tj.SymTridiagonal(s.normal(3), s.normal(2))),
+        ("nuc", tj.Circulant(s.normal(3))),
+        (-inf, tj.Circulant(s.normal(3))),
+        ("nuc", tj.LowRankUpdate(tj.Identity(3), s.normal(3, 1), None)),
         (3, s.normal(3)),
         ("nuc", s.normal(3, 2)),
     ):

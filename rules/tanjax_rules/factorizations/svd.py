@@ -210,6 +210,21 @@ def svd_low_rank(
     return tj.SVDResult(q @ u, s, vh @ p.T)
 
 
+@tj.svd.implementation(tj.Circulant, differentiate=True)
+def svd_circulant(
+    a: Shaped[tj.Circulant, "n n"],
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    *,
+    invariant: bool = False,
+) -> tj.SVDResult | Natural:
+    """The values are the sizes of the eigenvalues, those of a real matrix in pairs."""
+    if compute_uv:
+        dense = tj.densified(a, "svd", "ask for the singular values alone")
+        return tj.svd(dense, full_matrices, invariant=invariant)
+    return jnp.abs(a.eigenvalues())
+
+
 def thin_core(
     a: Natural,
 ) -> tuple[Shaped[AnyArray, "m k"], Shaped[AnyArray, "n l"], Shaped[AnyArray, "k l"]]:
@@ -245,6 +260,10 @@ def _of_blocks(a: Natural, full_matrices: bool, compute_uv: bool, invariant: boo
     return tj.SVDResult(whole(u), s, whole(vh)) if compute_uv else s
 
 
+def _of_circulant(a: Natural, full_matrices: bool, compute_uv: bool, invariant: bool) -> Natural:
+    return jnp.abs(jnp.fft.fft(a[:, 0]))
+
+
 def cases() -> Iterator[Case]:
     """Tall, wide and square, thin, full and values alone; types in the order of the structure."""
     from tanjax.testing import Case, Samples
@@ -269,6 +288,9 @@ def cases() -> Iterator[Case]:
         (blocks, _of_blocks),
     ):
         yield gauge.composed(Case(tj.svd, a).declare(reference=reference))
+    for a in (tj.Circulant(s.normal(3)), tj.Circulant(s.complex(2))):
+        case = Case(tj.svd, a, compute_uv=False).declare(reference=_of_circulant)
+        yield gauge.composed(case)
     for a in (
         tj.Scaled(s.normal(2, 2), s.positive()),
         tj.LowRank(s.normal(3, 2), s.normal(2, 2)),

@@ -140,8 +140,9 @@ def svd(
     **Order:** descending for arrays that store all entries. `Diagonal`, `Identity`, `Kronecker`,
     `BlockDiagonal` and `Scaled` give factors of their type, in the order of the structure. These,
     and `LowRank` of rank $r$ (in $O((m + n) r^2)$), may give fewer triples than $k$: the singular
-    values left out are zero. Those of a real `SymTridiagonal` alone are the sizes of its
-    eigenvalues. Singular values carry the unit.
+    values left out are zero. Those of a `Circulant` and of a real `SymTridiagonal` alone are the
+    sizes of their eigenvalues, in the order of the Fourier transform and descending. Singular
+    values carry the unit.
 
     **Raises:** `ShapeError` if a structured `a` is no matrix.
 
@@ -279,7 +280,11 @@ def condition_number(
     (The name `tj.cond` belongs to the branch; `tanjax.numpy.linalg.cond` is this one.)
     **Derivative:** that of its norms: where extreme singular values are equal, a subgradient.
     """
-    return jnp.linalg.cond(a, p)
+    if p not in (None, 2, -2):
+        return jnp.linalg.cond(a, p)
+    largest, least = dense.spectral_norm(a, 2), dense.spectral_norm(a, -2)
+    ratio = least / largest if p == -2 else largest / least
+    return jnp.where(largest == 0, jnp.inf, ratio)
 
 
 @operation(dense=True, static=("rtol",), check=checks.matrix, units="a: u -> -", core_ndims=(2,))

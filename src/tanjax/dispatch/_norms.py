@@ -12,6 +12,8 @@ from jaxtyping import PyTree
 from tanjax._errors import ShapeError
 from tanjax._typing import Axis, Natural, Order
 
+from .matrix_functions import spectral_norm
+
 MATRIX_ORDERS = (None, "fro", "nuc", 1, -1, 2, -2, float("inf"), -float("inf"))
 
 
@@ -84,17 +86,10 @@ def _matrix_norm(a: Natural, ord: Order, axes: tuple[int, ...], keepdims: bool) 
         return _root_of_squares(a, axes, keepdims)
     moved = jnp.moveaxis(a, axes, (-2, -1))
     if ord in ("nuc", 2, -2):
-        found = of_singular_values(jnp.linalg.svd(moved, compute_uv=False), ord)
+        found = spectral_norm(moved, ord)
     else:
         sums = jnp.sum(jnp.abs(moved), axis=-2 if abs(ord) == 1 else -1)
         found = jnp.max(sums, axis=-1, initial=0) if ord > 0 else jnp.min(sums, axis=-1)
     if not keepdims:
         return found
     return jnp.expand_dims(found, tuple(i % a.ndim for i in axes))
-
-
-def of_singular_values(s: Natural, ord: Order) -> Natural:
-    """The nuclear norm, or the largest (2) or least (-2) of the singular values `(..., k)`."""
-    if ord == "nuc":
-        return jnp.sum(s, axis=-1)
-    return jnp.max(s, axis=-1, initial=0) if ord == 2 else jnp.min(s, axis=-1)

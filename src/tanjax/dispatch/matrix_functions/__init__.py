@@ -16,5 +16,6 @@ from ._logarithm import logarithm as logarithm
 from ._powers import fractional_power as fractional_power
 from ._pseudo_inverse import pseudo_inverse as pseudo_inverse
 from ._schur import inexact as inexact
+from ._singular_values import spectral_norm as spectral_norm
 from ._spectral import multiply_hermitian as multiply_hermitian, of_hermitian as of_hermitian
 from ._square_root import square_root as square_root
