@@ -290,6 +290,13 @@ def test_infinities_that_float16_may_not_have_excuse_nothing():
         tj.jit(tj.grad(one, (0, 1)))(q0, q1)
 
 
+def test_a_wide_result_is_held_as_far_as_the_dtype_goes_or_said_to_be_lost():
+    """The largest entry is a normal number as it is: another exponent would hold the other too."""
+    q = tj.Unitful(jnp.array([43392.0, 23.875], jnp.float16), "m / s", scale=6)
+    with pytest.warns(tj.ScaleWarning, match="1 entries of the results are wrong"):
+        tj.jit(lambda q: q**-3)(q)
+
+
 def test_a_plan_is_not_kept_for_numbers_that_leave_their_range():
     """They are multiplied by what should be 0 and is rounding: the loss is not to be seen."""
 

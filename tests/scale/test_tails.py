@@ -87,3 +87,13 @@ def test_an_occupation_is_zero_in_the_tail():
     value, slope = tj.jit(both)(jnp.asarray([0.5, 30.0, 800.0], jnp.float16))
     assert value[1:].tolist() == [0, 0]
     assert slope[1:].tolist() == [0, 0]
+
+
+def test_subnormal_numbers_of_float16_are_no_tails():
+    """`1 / c**2` is 5.1e-5 where `c` is 140, beside an entry at which it is infinite."""
+    a = 1.2565e-4
+    x = jnp.array([0.0, 140.5, 6316.0, 1e-4, 3.0], jnp.float16)
+    slope = jax.grad(lambda x, a: jnp.sum(x * a / (x + a)))
+    with pytest.warns(tj.ScaleWarning, match="wrong"):
+        got = np.asarray(tj.jit(slope)(x, jnp.float16(a)), float)
+    np.testing.assert_allclose(got[1], 0.0, atol=1e-7)

@@ -2,28 +2,63 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
+from tanjax._dtype_range import limits
+from tanjax._errors import ScaleWarning, message, outside
+
 from ._plan import Plan, plan
+from .graph._graph import Magnitudes, Value
 from .graph._literals import trace
 from .replay._replay import replay
 
 
-def scaled_call(fun: Callable[..., Any], arguments: Sequence[Any]) -> tuple[list[Any], list[int]]:
+def scaled_call(
+    name: str, fun: Callable[..., Any], arguments: Sequence[Any]
+) -> tuple[list[Any], list[int]]:
     """The results of `fun` on plain arrays, each stored at an exponent that holds it.
 
-    **Arguments:** `fun`: of plain arrays, which returns an array or a flat list of arrays.
+    **Arguments:** `name`: for the warning; `fun`: of plain arrays, which returns an array or a flat
+    list of arrays.
     **Returns:** the arrays and their exponents: a result is `array · 2^exponent`.
+    **Warns:** `ScaleWarning` if entries of a result are lost, since no exponent holds all of them.
     """
     closed, _, restored, notes = trace(lambda: jax.jit(fun).trace(*arguments), fun, arguments)
     free = [True] * len(closed.out_avals)
     found = plan(closed, arguments, free, restored=restored, notes=notes)
+    _warn(name, found)
     return run(found, arguments), found.output_exponents
 
 
 def run(found: Plan, arguments: Sequence[Any]) -> list[Any]:
     """The results of a planned program on plain arrays, compiled."""
     return jax.jit(replay(found.graph, found.exponents))(list(arguments))  # type: ignore[no-any-return]
+
+
+def _warn(name: str, found: Plan) -> None:
+    values = [use.value for use in found.graph.outputs]
+    said = [*found.alarms, *(_too_wide(v) for v in values if _vanishes(v, found.magnitudes))]
+    if said:
+        text = message(f"{name}: {said[0]}", hint="use a wider dtype, or arrays of their own.")
+        warnings.warn(text, ScaleWarning, stacklevel=outside())
+
+
+def _too_wide(value: Value) -> str:
+    return f"no exponent of {value.aval.dtype} holds every number of the result."
+
+
+def _vanishes(value: Value, m: Magnitudes) -> bool:
+    """Whether the least number of a result is 0 or subnormal beside the largest, even in float16.
+
+    Subnormal numbers of float16 are numbers: what rounds them, if anything does, says so.
+    """
+    found = m[value.index]
+    if not value.is_floating or found is None or found.is_zero or not found.exact:
+        return False
+    room = limits(value.aval.dtype)
+    return found.high - found.low > math.log2(room.top) - math.log2(room.step or room.bottom)

@@ -274,8 +274,9 @@ class Case:
     the constants that tracing lost; `entries`: the plans, the last one used first; `made`: a list
     of all entries that were ever used; `treedef`, `avals` of the arguments; `returned`: those that
     are results; `keeps`: whether all are small enough to be kept alive; `is_pure`: a run leaves
-    nothing but results; `looked`: seconds that were taken by looks at later calls; `raised`: how
-    many flags in a row were raised; `failure`: what is said if the planner failed.
+    nothing but results; `is_rewritten`: XLA has made infinities or zeros that no number explains,
+    so that everything is hidden from it; `looked`: seconds that were taken by looks at later calls;
+    `raised`: how many flags in a row were raised; `failure`: what is said if the planner failed.
     """
 
     def __init__(
@@ -288,7 +289,7 @@ class Case:
         self.treedef: Any = None
         self.returned: Any = None
         self.avals: tuple[Any, ...] = ()
-        self.keeps = self.is_pure = False
+        self.keeps = self.is_pure = self.is_rewritten = False
         self.looked, self.raised = 0.0, 0
         self.failure = ""
 
@@ -302,6 +303,8 @@ class Case:
 
     def _entry(self, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Entry]) -> Entry:
         """A plan that is proved, one that was seen to be right, or a new one."""
+        if self.is_rewritten:
+            self.entries = [e for e in self.entries if not e.plan.identity]
         for entry in self.entries:
             if entry.covers(leaves):
                 return entry
@@ -309,7 +312,7 @@ class Case:
             return make(leaves)
         seen = look(leaves)
         known = sorted(self.entries, key=lambda e: not e.plan.identity)
-        if not known[0].plan.identity:
+        if not (known[0].plan.identity or self.is_rewritten):
             known.insert(0, self._identity(leaves))
         for entry in known:
             if entry.prove(leaves, seen):

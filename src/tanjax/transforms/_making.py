@@ -116,7 +116,7 @@ class Making:
 
         from ._entries import Entry
 
-        how |= {"restored": case.restored, "notes": case.notes}
+        how |= {"restored": case.restored, "notes": case.notes, "hide": case.is_rewritten}
         ask = functools.partial(plan_for, case.closed, leaves, case.free, **how)
         plan = agreed(ask, leaves) if self._is_over_hosts else ask()
         program = self.jitted

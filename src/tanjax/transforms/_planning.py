@@ -343,9 +343,8 @@ class PlannedFunction:
         kept = self._given.kept(args, kwargs)
         out = case.entries[0].program(*args, **kwargs)
         if case.entries[0].plan.is_short(jax.tree.leaves(out)):
-            again = self._given.kept(*kept)
+            again, (args, kwargs) = self._given.kept(*kept), kept
             case.entries[0] = self._hidden(case, self._leaves_of(*kept))
-            args, kwargs = kept
             out = case.entries[0].program(*args, **kwargs)
             entry, given = case.entries[0], self._leaves_of(*self._given.kept(*again))
             if entry.plan.is_short(jax.tree.leaves(out), given):
@@ -353,14 +352,15 @@ class PlannedFunction:
                 plain = self.jitted(*again[0], **again[1])
                 if not entry.plan.is_short(jax.tree.leaves(plain), given):
                     entry.plan, entry.program, out = entry.plan.believed(), self.jitted, plain
+                    case.is_rewritten = False
         self._remember(case, args, kwargs)
         return out
 
     def _hidden(self, case: Case, leaves: Any) -> Any:
         """A plan that hides products from XLA: one that is right for these, or a new one."""
-        known = [e for e in case.entries if e.plan.method == "guarded"]
+        case.is_rewritten, known = True, [e for e in case.entries if e.plan.method == "guarded"]
         found = next((e for e in known if e.is_right(leaves)), None)
-        return found or self._making.plan(case, leaves, hide=True)
+        return found or self._making.plan(case, leaves)
 
     def _alarmed(self, case: Case, leaves: Any, args: Any, kwargs: Any) -> Any:
         """An estimate says that plain JAX loses something: run it, and believe what it gives."""

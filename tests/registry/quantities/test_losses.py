@@ -145,3 +145,18 @@ def test_a_trace_says_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         jax.jit(lambda s, b: tnp.stack([s, b]))(sun, brick)
+
+
+@pytest.mark.parametrize("name", ["square", "outer", "kron", "einsum"])
+def test_functions_whose_results_no_exponent_holds(name):
+    """As products of two quantities say it; those in range say nothing."""
+    call = getattr(tnp, name)
+    given = 1 if name == "square" else 2
+    first = ("i,j->ij",) if name == "einsum" else ()
+    far = jnp.float16([6e4, 1e-4]) * kg
+    with pytest.warns(ScaleWarning, match=rf"{name}: .*float16"):
+        call(*first, *[far] * given)
+    near = jnp.float16([6e4, 6e2]) * kg
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        call(*first, *[near] * given)

@@ -137,6 +137,8 @@ def through_graph(call: Function) -> Function:
     """
     from tanjax.scale import scaled_call
 
+    name = getattr(call, "__name__", "a function")
+
     def run(*values: PyTree, **named: PyTree) -> PyTree:
         leaves, tree = jax.tree.flatten((values, named))
         if any(isinstance(x, jax.core.Tracer) for x in leaves):
@@ -154,7 +156,7 @@ def through_graph(call: Function) -> Function:
             return results
 
         try:
-            results, exponents = scaled_call(on_arrays, [leaves[i] for i in places])
+            results, exponents = scaled_call(name, on_arrays, [leaves[i] for i in places])
         except NEEDS_VALUES:
             return call(*values, **named)
         pairs = zip(results, exponents, strict=True)

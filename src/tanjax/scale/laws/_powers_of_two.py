@@ -28,6 +28,8 @@ def convert(x: Any, shift: int) -> Any:
     dtype = x.dtype
     smallest, largest = normal_range(dtype)
     step = int(min(-smallest, largest))
+    most = int(largest - smallest) + jnp.finfo(dtype).nmant + 4  # of anything 0 or inf
+    shift = max(-most, min(most, shift))
     while shift:
         part = max(-step, min(step, shift))
         x = lax.mul(x, _filled(np.ldexp(1.0, part), x, dtype))
@@ -36,12 +38,18 @@ def convert(x: Any, shift: int) -> Any:
 
 
 def _filled(number: float, like: Any, dtype: Any) -> Any:
-    """A factor that XLA does not know to be a constant.
+    return lax.full_like(like, hidden(np.asarray(number, dtype)))
 
-    It would join it with others: `(x·2^-62)·(y·2^-62)` became `(x·y)·2^-124` up to JAX 0.10. The
-    barrier is around one number; arrays are computed as before.
+
+def hidden(number: Any) -> Any:
+    """A number that the compiler does not know to be a constant.
+
+    XLA would join it with others: `(x·2^-62)·(y·2^-62)` became `(x·y)·2^-124` up to JAX 0.10, whose
+    kernels of reductions do so once more behind a barrier: `sum(x·2^-65·2^-63)` was 0. To those an
+    entry of a row is an argument. Arrays are computed as before.
     """
-    return lax.full_like(like, lax.optimization_barrier(np.asarray(number, dtype)))
+    row = np.stack([number, np.zeros_like(number)])
+    return lax.index_in_dim(lax.optimization_barrier(row), 0, keepdims=False)
 
 
 def wider(x: Any) -> Any:

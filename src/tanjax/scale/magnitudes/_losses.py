@@ -174,13 +174,11 @@ def _gone(x: Wide) -> Any:
 
 
 def _own_exponent(x: Wide, dtype: Any) -> int:
-    """The least exponent at which the largest entry is stored, 0 if it will do."""
+    """The least exponent at which the largest entry is stored: it leaves most room for others."""
     largest = magnitude_of(x).high
     if x.array.dtype.kind not in "fc" or math.isinf(largest):
         return 0
-    room = limits(dtype)
-    inside = math.log2(room.bottom) <= largest <= math.log2(room.top)
-    return 0 if inside else math.ceil(largest - math.log2(room.top))
+    return math.ceil(largest - math.log2(limits(dtype).top))
 
 
 def _lost(

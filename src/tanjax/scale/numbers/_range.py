@@ -15,7 +15,7 @@ import numpy as np
 
 from tanjax._dtype_range import normal_range
 
-from ..graph._graph import Magnitudes, Node, Value
+from ..graph._graph import Magnitude, Magnitudes, Node, Value
 
 ANY = 10**6  # the bound on exponents where there is none
 
@@ -149,8 +149,8 @@ def exponents(value: Value, m: Magnitudes) -> tuple[int, int]:
     every exponent.
     """
     magnitude = m[value.index]
-    if magnitude is None or magnitude.high > ANY or -math.inf < magnitude.low < -ANY:
-        return 0, 0  # bounds so far away say nothing
+    if magnitude is None or _says_nothing(magnitude):
+        return 0, 0
     smallest, largest = range_of(value)
     if magnitude.is_zero:
         return int(smallest), int(largest)
@@ -165,6 +165,12 @@ def exponents(value: Value, m: Magnitudes) -> tuple[int, int]:
         digits = jnp.finfo(value.aval.dtype).nmant + 1
         high = math.floor(magnitude.high - smallest) - digits
     return low, high
+
+
+def _says_nothing(m: Magnitude) -> bool:
+    """Whether bounds are too far away; of numbers that were seen the least may be exp(-1e8)."""
+    least = m.high if m.exact else m.low
+    return m.high > ANY or -math.inf < least < -ANY
 
 
 def holds_together(value: Value, magnitudes: Magnitudes) -> bool:

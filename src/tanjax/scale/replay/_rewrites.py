@@ -19,7 +19,16 @@ from jax import lax
 
 from tanjax._dtype_range import limits, normal_range
 
-from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value
+from ..graph._graph import (
+    Exponents,
+    Magnitude,
+    Magnitudes,
+    Node,
+    ScaleGraph,
+    Use,
+    Value,
+    callee_uses,
+)
 from ..numbers._range import is_reciprocal
 
 
@@ -43,17 +52,8 @@ def guarded(graph: ScaleGraph, m: Magnitudes, e: Exponents) -> frozenset[int]:
     What counts is the numbers as stored: magnitudes at exponents.
     """
     joins = _Joins(m, e)
-    found: set[int] = set()
-    for node in graph.walk():
-        if node.primitive not in _JOINED or not node.outputs[0].is_floating:
-            continue
-        found.update(v.node.index for v in joins.factors_of(node) if v.node)
-        if node.primitive == "div":
-            found.update(v.node.index for v in joins.fractions_of(node) if v.node)
-            found.update(hidden.index for hidden in joins.inverses_of(node))
-        elif is_reciprocal(node.outputs[0]):
-            joins.note_reciprocal(node)
-    return frozenset(found)
+    joins.visit(graph)
+    return frozenset(joins.found)
 
 
 _JOINED = ("div", "mul", "integer_pow", "square")
@@ -76,6 +76,48 @@ class _Joins:
         self.m, self.e = m, e
         self.fractions: dict[int, _Fraction] = {}
         self.factors: dict[int, Magnitude] = {}
+        self.given: dict[int, Value] = {}  # arguments and results of functions: what they are
+        self.constants: set[int] = set()  # computed of constants alone
+        self.found: set[int] = set()
+
+    def visit(self, graph: ScaleGraph) -> None:
+        """Every equation in order; functions that are called are parts of their caller to XLA."""
+        for node in graph.nodes:
+            if node.uses and all(self._is_constant(use.value) for use in node.uses):
+                self.constants.update(value.index for value in node.outputs)
+            elif node.primitive in _JOINED and node.outputs[0].is_floating:
+                self._join(node)
+            if node.graphs and node.primitive not in ("scan", "while", "cond"):
+                called = node.graphs[0]
+                for argument, use in zip(called.inputs, callee_uses(node), strict=True):
+                    self.given[argument.index] = use.value
+                self.visit(called)
+                for out, use in zip(node.outputs, called.outputs, strict=True):
+                    self.given[out.index] = use.value
+            else:
+                for inner in node.graphs:
+                    self.visit(inner)
+
+    def _join(self, node: Node) -> None:
+        self._hide(self.factors_of(node))
+        if node.primitive == "div":
+            self._hide(self.fractions_of(node))
+            self.found.update(hidden.index for hidden in self.inverses_of(node))
+        elif is_reciprocal(node.outputs[0]):
+            self.note_reciprocal(node)
+
+    def _hide(self, values: list[Value]) -> None:
+        self.found.update(node.index for v in values if (node := self._root(v).node))
+
+    def _is_constant(self, value: Value) -> bool:
+        root = self._root(value)
+        return root.kind == "constant" or root.index in self.constants
+
+    def _root(self, value: Value) -> Value:
+        """What a value is where it was computed, outside or inside of a called function."""
+        while value.index in self.given:
+            value = self.given[value.index]
+        return value
 
     def stored(self, use: Use) -> Magnitude | None:
         return self._stored_at(use.value, self.e.of(use))
@@ -89,8 +131,10 @@ class _Joins:
     def fractions_of(self, node: Node) -> list[Value]:
         """`(a / b) / (c / d)` is `(a d) / (b c)` to XLA: its operands, if that does not fit."""
         one, fractions, stored = Magnitude(0.0, 0.0), self.fractions, self.stored
-        quotients = [use.value for use in node.uses if use.value.index in fractions]
-        given = [fractions.get(u.value.index, _Fraction(stored(u), one)) for u in node.uses]
+        roots = [self._root(use.value) for use in node.uses]
+        quotients = [value for value in roots if value.index in fractions]
+        pairs = zip(roots, node.uses, strict=True)
+        given = [fractions.get(v.index, _Fraction(stored(u), one)) for v, u in pairs]
         (a, b), (c, d) = given
         joined = _Fraction(_times(a, d), _times(b, c))
         fits = all(m is None or _holds(node.outputs[0], m) for m in joined)
@@ -118,7 +162,8 @@ class _Joins:
             return []
         if divisor.aval.shape != out.aval.shape or divisor.kind == "constant":
             return [node]
-        return [divisor.node] if divisor.node and divisor.node.primitive in _INVERTED else []
+        source = self._root(divisor).node
+        return [source] if source and source.primitive in _INVERTED else []
 
     def factors_of(self, node: Node) -> list[Value]:
         """`x * c * d` is `x * (c * d)` to XLA: products whose constants cannot be joined."""
@@ -126,7 +171,7 @@ class _Joins:
             return self.powers_of(node)
         own, found = self.factor(node), []
         for use in node.uses:
-            total = _times(self.factors.get(use.value.index), own)
+            total = _times(self.factors.get(self._root(use.value).index), own)
             if total and not _holds(node.outputs[0], total):
                 found.append(use.value)
             elif total:
@@ -155,7 +200,8 @@ class _Joins:
 
     def _of_operands(self, node: Node) -> list[Magnitude]:
         """The constant factors of the operands of a product, or of a power as one."""
-        found = [self.factors[u.value.index] for u in node.uses if u.value.index in self.factors]
+        roots = [self._root(use.value).index for use in node.uses]
+        found = [self.factors[i] for i in roots if i in self.factors]
         if node.primitive not in ("integer_pow", "square"):
             return found
         return found * max(1, abs(node.params.get("y", 2)))
@@ -163,7 +209,7 @@ class _Joins:
     def factor(self, node: Node) -> Magnitude | None:
         """The constant number by which an equation multiplies; dividing is by the reciprocal."""
         for position, use in enumerate(node.uses):
-            if use.value.kind == "constant":
+            if self._is_constant(use.value):
                 m = self.stored(use)
                 if node.primitive == "mul" or m is None:
                     return m
