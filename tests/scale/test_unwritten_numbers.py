@@ -171,6 +171,8 @@ def test_plain_jax_is_kept_where_rounding_leaves_the_exponents():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", tj.ScaleWarning)
         assert np.isfinite(slope(*numbers)).all()
+        assert np.isfinite(slope(*(x / 2 for x in numbers))).all()
+    assert "guarded" not in [p.method for p in slope.plans]  # it was not XLA
 
 
 def test_a_power_is_hidden_like_a_product():

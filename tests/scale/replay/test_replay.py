@@ -214,6 +214,14 @@ def test_conversion_of_anything_to_nothing_takes_few_steps(dtype):
         assert np.array_equal(move(x), want)
 
 
+def test_a_tail_is_the_largest_number_or_nothing():
+    """Subnormal numbers of float16 are numbers; those of float32 are zeros to XLA."""
+    for dtype, small, want in ((jnp.float16, 5e-5, 5e-5), (jnp.float32, 1e-39, 0.0)):
+        top = float(jnp.finfo(dtype).max)
+        tail = _replay._tail(jnp.asarray([np.inf, -np.inf, small, 2.0], dtype))
+        np.testing.assert_allclose(np.asarray(tail, float), [top, -top, want, 2.0], rtol=1e-3)
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (7,)])
 def test_compiler_does_not_join_conversions(shape):
     """XLA makes `(x·y)·2^-200` of `(x·2^-100)·(y·2^-100)`, and 0 of the constant, if it may."""
