@@ -171,7 +171,7 @@ def test_plain_jax_is_kept_where_rounding_leaves_the_exponents():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", tj.ScaleWarning)
         assert np.isfinite(slope(*numbers)).all()
-        assert np.isfinite(slope(*(x / 2 for x in numbers))).all()
+        assert slope(jnp.float16([1.5]), jnp.float16([0.75])) == 0
     assert "guarded" not in [p.method for p in slope.plans]  # it was not XLA
 
 
