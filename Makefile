@@ -17,6 +17,9 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
+# Tests start dozens of processes, and each would compile 300 modules of Python.
+unexport PYTHONDONTWRITEBYTECODE
+
 # What the tests compile is kept for the next run: much of their time is XLA's.
 test test-fast test-torch: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/$(VENV)/.compiled
 test test-fast test-torch: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
