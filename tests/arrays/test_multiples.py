@@ -1,11 +1,14 @@
 """Multiples and quotients by numbers: a type says what they are, nobody asks for its class."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import tanjax as tj
+from comparisons import assert_close
 from tanjax import arrays
 from tanjax.testing import examples_of
 
@@ -167,3 +170,30 @@ def test_entrywise_products_keep_the_sparser_side():
     assert type(s * tj.Fill(2.0, (2, 2))) is tj.Symmetric
     with tj.densify("error"):  # all of it is stored
         assert_is(s * jnp.ones((2, 2)), s.to_dense())
+
+
+@pytest.mark.parametrize("uplo", ["U", "mean"])
+@pytest.mark.parametrize("kind", [tj.Hermitian, tj.Symmetric], ids=["Hermitian", "Symmetric"])
+@pytest.mark.parametrize("name", ["trace", "norm", "quadratic_form", "matmul"])
+def test_gradients_by_real_linear_fields_under_a_complex_factor(kind, uplo, name):
+    """`D` of these is linear over the reals only, so that the factor stands inside of `Jᵀ`."""
+    data = jnp.asarray([[1.0, 0.5], [0.3, -2.0]])
+    data = jax.lax.complex(data, data[::-1]) if kind is tj.Hermitian else data
+    factor, x = jnp.asarray(1.3 + 0.7j), jnp.asarray([1.0, 2.0])
+    call = {
+        "trace": tj.trace,
+        "norm": tj.norm,
+        "quadratic_form": lambda a: tj.quadratic_form(a, x),
+        "matmul": lambda a: jnp.sum(a @ x),
+    }[name]
+
+    def loss(form, data, factor):
+        y = call(form(tj.Scaled(kind(data, uplo), factor)))
+        return jnp.sin(jnp.real(y)) + jnp.cos(jnp.imag(y) + 0.3)
+
+    ours = functools.partial(loss, lambda a: a)
+    plain = functools.partial(loss, tj.destructure)
+    args, tangents = (data, factor), (data[::-1], factor**2)
+    with jax.numpy_dtype_promotion("standard"):
+        assert_close(jax.grad(ours, (0, 1))(*args), jax.grad(plain, (0, 1))(*args))
+        assert_close(jax.jvp(ours, args, tangents), jax.jvp(plain, args, tangents))

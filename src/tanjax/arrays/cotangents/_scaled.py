@@ -92,11 +92,13 @@ class Scaled(AbstractArray):
         return add(scaled(moved, self.factor), scaled(self.matrix, structural.factor))
 
     def pullback_of_destructure(self, natural: Natural) -> Self:
-        matrix_bar = pullback_of_destructure(self.matrix)(natural)
-        scale = lambda leaf: leaf * self.factor if is_inexact(leaf) else leaf
-        return self.replace(
-            matrix=jax.tree.map(scale, matrix_bar), factor=ask.inner_product(natural, self.matrix)
-        )
+        pull = pullback_of_destructure(self.matrix)
+        if jnp.iscomplexobj(self.factor):  # to the fields of the matrix only a real one commutes
+            matrix_bar = pull(scaled(natural, self.factor))
+        else:
+            scale = lambda leaf: leaf * self.factor if is_inexact(leaf) else leaf
+            matrix_bar = jax.tree.map(scale, pull(natural))
+        return self.replace(matrix=matrix_bar, factor=ask.inner_product(natural, self.matrix))
 
     def pullback_of_restructure(self, structural: Self) -> Natural:
         """Least norm: `v̄⊥/α + v ⟨v, αv̄ + ᾱv⟩ / (‖v‖² (α² + ‖v‖²))`, defined at `α = 0` too."""
