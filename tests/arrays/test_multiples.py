@@ -197,3 +197,19 @@ def test_gradients_by_real_linear_fields_under_a_complex_factor(kind, uplo, name
     with jax.numpy_dtype_promotion("standard"):
         assert_close(jax.grad(ours, (0, 1))(*args), jax.grad(plain, (0, 1))(*args))
         assert_close(jax.jvp(ours, args, tangents), jax.jvp(plain, args, tangents))
+
+
+@pytest.mark.parametrize(
+    "kind", [tj.Symmetric, tj.Triangular, lambda d: d], ids=["S", "T", "dense"]
+)
+def test_least_norm_tangents_keep_the_storage_of_the_matrix(kind):
+    """J⁺ of a matrix that no such array can have is the pseudo-inverse of J, and hides nothing."""
+    data, natural = jnp.asarray([[1.0, 0.5], [0.3, -2.0]]), jnp.asarray([[0.2, -1.0], [0.7, 1.5]])
+    x = tj.Scaled(kind(data), jnp.asarray(1.7))
+    leaves, tree = jax.tree.flatten(x)
+    dense = lambda *leaves: jax.tree.unflatten(tree, leaves).to_dense()
+    parts = jax.jacobian(dense, tuple(range(len(leaves))))(*leaves)
+    jacobian = jnp.concatenate([p.reshape(4, -1) for p in parts], axis=1)
+    expected = jnp.linalg.pinv(jacobian) @ natural.ravel()
+    got = jax.tree.leaves(tj.pushforward_of_restructure(x)(natural))
+    assert_close(jnp.concatenate([g.ravel() for g in got]), expected)

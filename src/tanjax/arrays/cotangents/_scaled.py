@@ -106,7 +106,8 @@ class Scaled(AbstractArray):
         plain = kind is None or (kind.is_isometric(self.matrix) and kind.is_linear(self.matrix))
         if not plain or any(map(jnp.iscomplexobj, jax.tree.leaves(self))):
             return default.pullback_of_restructure(self, structural)
-        v, v_bar = self.matrix, structural.matrix
+        # J⁺, its transpose, has then no part that the matrix hides
+        v, v_bar = self.matrix, ask.canonical(structural.matrix)
         alpha, alpha_bar = self.factor, structural.factor
         norm2, along = _dot(v, v), _dot(v, v_bar)
         share = along / _nonzero(norm2)  # v̄ = share * v + v̄⊥
