@@ -1,11 +1,14 @@
 """Multiples and quotients by numbers: a type says what they are, nobody asks for its class."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import tanjax as tj
+from comparisons import assert_close
 from tanjax import arrays
 from tanjax.testing import examples_of
 
@@ -167,3 +170,46 @@ def test_entrywise_products_keep_the_sparser_side():
     assert type(s * tj.Fill(2.0, (2, 2))) is tj.Symmetric
     with tj.densify("error"):  # all of it is stored
         assert_is(s * jnp.ones((2, 2)), s.to_dense())
+
+
+@pytest.mark.parametrize("uplo", ["U", "mean"])
+@pytest.mark.parametrize("kind", [tj.Hermitian, tj.Symmetric], ids=["Hermitian", "Symmetric"])
+@pytest.mark.parametrize("name", ["trace", "norm", "quadratic_form", "matmul"])
+def test_gradients_by_real_linear_fields_under_a_complex_factor(kind, uplo, name):
+    """`D` of these is linear over the reals only, so that the factor stands inside of `Jᵀ`."""
+    data = jnp.asarray([[1.0, 0.5], [0.3, -2.0]])
+    data = jax.lax.complex(data, data[::-1]) if kind is tj.Hermitian else data
+    factor, x = jnp.asarray(1.3 + 0.7j), jnp.asarray([1.0, 2.0])
+    call = {
+        "trace": tj.trace,
+        "norm": tj.norm,
+        "quadratic_form": lambda a: tj.quadratic_form(a, x),
+        "matmul": lambda a: jnp.sum(a @ x),
+    }[name]
+
+    def loss(form, data, factor):
+        y = call(form(tj.Scaled(kind(data, uplo), factor)))
+        return jnp.sin(jnp.real(y)) + jnp.cos(jnp.imag(y) + 0.3)
+
+    ours = functools.partial(loss, lambda a: a)
+    plain = functools.partial(loss, tj.destructure)
+    args, tangents = (data, factor), (data[::-1], factor**2)
+    with jax.numpy_dtype_promotion("standard"):
+        assert_close(jax.grad(ours, (0, 1))(*args), jax.grad(plain, (0, 1))(*args))
+        assert_close(jax.jvp(ours, args, tangents), jax.jvp(plain, args, tangents))
+
+
+@pytest.mark.parametrize(
+    "kind", [tj.Symmetric, tj.Triangular, lambda d: d], ids=["S", "T", "dense"]
+)
+def test_least_norm_tangents_keep_the_storage_of_the_matrix(kind):
+    """J⁺ of a matrix that no such array can have is the pseudo-inverse of J, and hides nothing."""
+    data, natural = jnp.asarray([[1.0, 0.5], [0.3, -2.0]]), jnp.asarray([[0.2, -1.0], [0.7, 1.5]])
+    x = tj.Scaled(kind(data), jnp.asarray(1.7))
+    leaves, tree = jax.tree.flatten(x)
+    dense = lambda *leaves: jax.tree.unflatten(tree, leaves).to_dense()
+    parts = jax.jacobian(dense, tuple(range(len(leaves))))(*leaves)
+    jacobian = jnp.concatenate([p.reshape(4, -1) for p in parts], axis=1)
+    expected = jnp.linalg.pinv(jacobian) @ natural.ravel()
+    got = jax.tree.leaves(tj.pushforward_of_restructure(x)(natural))
+    assert_close(jnp.concatenate([g.ravel() for g in got]), expected)

@@ -203,10 +203,15 @@ def solve_discrete_lyapunov(
     return dense.discrete_lyapunov(a, q)
 
 
+def complex_sqrtm(a: Square) -> Square:
+    """SciPy's root is complex, so that negative eigenvalues have one."""
+    return sqrtm(a.astype(np.promote_types(a.dtype, np.complex64)))
+
+
 # The functions of JAX that an operation serves for structured arrays, by namespace.
 BY_NAME: dict[str, dict[str, Function]] = {
     "linalg": {"matrix_power": matrix_power},
-    "scipy.linalg": {"expm": expm, "sqrtm": sqrtm, "solve_sylvester": solve_sylvester},
+    "scipy.linalg": {"expm": expm, "sqrtm": complex_sqrtm, "solve_sylvester": solve_sylvester},
 }
 
 

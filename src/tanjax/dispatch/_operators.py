@@ -27,12 +27,19 @@ from . import (
     _stacking as _stacking,
 )
 from ._numpy_protocol import function_on_quantities, ufunc_on_quantities
-from .namespaces import numpy_namespace
+from .namespaces import numpy_namespace, of_structured
+
+
+def _by_function(numpy: Any, mirror: Any, table: dict[str, Function]) -> dict[Any, Function]:
+    """Operations by NumPy's function, with JAX's of that name for the flags that they lack."""
+    named = ((getattr(numpy, name), getattr(mirror, name), op) for name, op in table.items())
+    return {f: of_structured(raw, op, f) for f, raw, op in named}
+
 
 # NumPy's functions on structured arrays, by the function itself, for both protocols.
 _FUNCTIONS: dict[Any, Function] = {
-    **{getattr(np, name): op for name, op in ops.BY_NAME["numpy"].items()},
-    **{getattr(np.linalg, name): op for name, op in ops.BY_NAME["linalg"].items()},
+    **_by_function(np, jnp, ops.BY_NAME["numpy"]),
+    **_by_function(np.linalg, jnp.linalg, ops.BY_NAME["linalg"]),
     np.linalg.matrix_power: _matrix_functions.matrix_power,
     np.conjugate: lambda a: a.conj(),
     np.shape: lambda a: a.shape,

@@ -92,11 +92,13 @@ class Scaled(AbstractArray):
         return add(scaled(moved, self.factor), scaled(self.matrix, structural.factor))
 
     def pullback_of_destructure(self, natural: Natural) -> Self:
-        matrix_bar = pullback_of_destructure(self.matrix)(natural)
-        scale = lambda leaf: leaf * self.factor if is_inexact(leaf) else leaf
-        return self.replace(
-            matrix=jax.tree.map(scale, matrix_bar), factor=ask.inner_product(natural, self.matrix)
-        )
+        pull = pullback_of_destructure(self.matrix)
+        if jnp.iscomplexobj(self.factor):  # to the fields of the matrix only a real one commutes
+            matrix_bar = pull(scaled(natural, self.factor))
+        else:
+            scale = lambda leaf: leaf * self.factor if is_inexact(leaf) else leaf
+            matrix_bar = jax.tree.map(scale, pull(natural))
+        return self.replace(matrix=matrix_bar, factor=ask.inner_product(natural, self.matrix))
 
     def pullback_of_restructure(self, structural: Self) -> Natural:
         """Least norm: `v̄⊥/α + v ⟨v, αv̄ + ᾱv⟩ / (‖v‖² (α² + ‖v‖²))`, defined at `α = 0` too."""
@@ -104,7 +106,8 @@ class Scaled(AbstractArray):
         plain = kind is None or (kind.is_isometric(self.matrix) and kind.is_linear(self.matrix))
         if not plain or any(map(jnp.iscomplexobj, jax.tree.leaves(self))):
             return default.pullback_of_restructure(self, structural)
-        v, v_bar = self.matrix, structural.matrix
+        # J⁺, its transpose, has then no part that the matrix hides
+        v, v_bar = self.matrix, ask.canonical(structural.matrix)
         alpha, alpha_bar = self.factor, structural.factor
         norm2, along = _dot(v, v), _dot(v, v_bar)
         share = along / _nonzero(norm2)  # v̄ = share * v + v̄⊥

@@ -177,7 +177,7 @@ def _spectra() -> _Entries:
 def _functions() -> _Entries:
     yield "expm", jsl.expm, matrix_functions.expm
     yield "expm", _with(jsl.expm, upper_triangular=True), mean.expm_of_triangle
-    yield "_sqrtm", jsl.sqrtm, mean.sqrtm
+    yield "_sqrtm", jsl.sqrtm, matrix_functions.complex_sqrtm
     for method in ("schur", "eigen"):
         call = _with(jsl.solve_sylvester, method=method)
         yield "solve_sylvester", call, matrix_functions.solve_sylvester

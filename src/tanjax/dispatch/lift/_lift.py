@@ -31,6 +31,7 @@ from tanjax.arrays import Unitful, convert, is_structured, number_in, unitful
 from tanjax.registry.quantities import lifting
 from tanjax.units.signatures import AnyUnit, Signature
 
+from ..namespaces import lifted_by
 from ..namespaces.signatures import TABLES
 from ._closure import closure_fingerprint, unchanged
 from ._control import TAG, TAGGED
@@ -107,6 +108,7 @@ def register(primitive: str, signature: str) -> None:
 
 
 lift.register = register  # type: ignore[attr-defined]
+lifted_by(lift)
 
 
 class _OfLeaves:

@@ -185,17 +185,25 @@ def _has_one_rank(a: Natural) -> bool:
     return isinstance(a, Diagonal | Identity | Symmetric | Hermitian | Triangular | LowRank)
 
 
-def pinv(a: Matrix) -> Any:
+def pinv(a: Matrix, rtol: Factor | None = None) -> Any:
     """By the largest singular value of all, not of each factor or block."""
-    return factorizations.pinv(a) if _has_one_rank(a) else NotImplemented
+    if not _has_one_rank(a) or not _is_known(rtol):
+        return NotImplemented
+    return factorizations.pinv(a, None if rtol is None else float(rtol))
 
 
-def lstsq(a: Matrix, b: Columns) -> Any:
+def _is_known(rtol: Factor | None) -> bool:
+    """Whether a tolerance, which is an operand of JAX's function, is one number of this program."""
+    return rtol is None or (jnp.ndim(rtol) == 0 and not isinstance(rtol, jax.core.Tracer))
+
+
+def lstsq(a: Matrix, b: Columns, rcond: Factor | None = None) -> Any:
     """The solution, the squares of the residuals, the rank and the singular values."""
-    if not _has_one_rank(a) or is_structured(b):
+    if not _has_one_rank(a) or is_structured(b) or not _is_known(rcond):
         return NotImplemented
     s = singular_values(a)
-    rtol = float(jnp.finfo(a.dtype).eps) * max(a.shape)
+    eps = float(jnp.finfo(a.dtype).eps)
+    rtol = eps * max(a.shape) if rcond is None else eps if rcond < 0 else float(rcond)
     rank = jnp.sum((s > 0) & (s >= rtol * jnp.max(s, initial=0)))
     x = factorizations.lstsq(a, b, rtol)
     left = (b - ops.matmul(a, x)).reshape(b.shape[0], -1)
@@ -208,11 +216,6 @@ def lstsq(a: Matrix, b: Columns) -> Any:
 def expm_of_triangle(a: SquareMatrix) -> Any:
     """SciPy's flag says that nothing below the diagonal is read."""
     return matrix_functions.expm(a) if is_triangular(a, lower=False) else NotImplemented
-
-
-def sqrtm(a: SquareMatrix) -> Any:
-    """SciPy's root is complex, so that negative eigenvalues have one."""
-    return matrix_functions.sqrtm(a.astype(jnp.result_type(a.dtype, jnp.complex64)))
 
 
 # -- parts -----------------------------------------------------------------------------------------

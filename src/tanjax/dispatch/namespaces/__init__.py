@@ -12,3 +12,7 @@ from ._namespace import (
     numpy_namespace as numpy_namespace,
     scipy_modules as scipy_modules,
 )
+from ._structured import (
+    lifted_by as lifted_by,
+    of_structured as of_structured,
+)

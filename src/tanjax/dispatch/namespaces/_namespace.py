@@ -48,6 +48,7 @@ from . import (
 from ._array_api import ARRAY_API
 from ._handler import ALWAYS, HANDLERS
 from ._powers import DEGREES
+from ._structured import holds_structured, of_structured
 from .signatures import TABLES
 
 _MODULES = {"numpy": "jax.numpy", "linalg": "jax.numpy.linalg", "fft": "jax.numpy.fft"}
@@ -92,17 +93,18 @@ def _function(table: str, name: str) -> Any:
     key = f"{table}.{name}"
     names = (BY_NAME, OF_MATRICES, ARRAY_API)
     operation = next((t[table][name] for t in names if name in t.get(table, ())), None)
-    structured = operation or functools.partial(_densify_first, name, raw)
+    structured: Function = functools.partial(_densify_first, name, raw)
+    if operation or table in ("linalg", "scipy.linalg"):
+        structured = of_structured(raw, operation)
     if key in ALWAYS:
         return functools.wraps(raw)(functools.partial(HANDLERS[key], raw))
     if entry == "special" or key in HANDLERS:
-        of_matrix = OF_MATRICES.get(table, {}).get(name)
         opened = _handled(name, HANDLERS[key], _either(raw, structured))
-        return _opened(name, raw, opened, of_matrix or operation)
+        return _opened(raw, opened, structured)
     if entry is None:
-        return _opened(name, raw, _refuse(name, "it has no unit signature"))
+        return _opened(raw, _refuse(name, "it has no unit signature"), structured)
     if entry.startswith("refuse"):
-        return _opened(name, raw, _refuse(name, entry.partition(":")[2].strip()))
+        return _opened(raw, _refuse(name, entry.partition(":")[2].strip()), structured)
     function = UnitFunction(name, raw, entry, structured)
     function.near_limits = _IN_RANGE.get(name)
     if name in ("add", "subtract", "sub"):
@@ -138,7 +140,7 @@ def _either(raw: Function, structured: Function) -> Function:
 
     @functools.wraps(raw)
     def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
-        found = any(is_structured(x) and type(x) is not Unitful for x in args)
+        found = holds_structured(args) or holds_structured(kwargs.values())
         return (structured if found else raw)(*args, **kwargs)
 
     return call
@@ -162,17 +164,14 @@ def _refuse(name: str, reason: str) -> Function:
     return refuse
 
 
-def _opened(
-    name: str, raw: Function, on_quantities: Function, structured: Function | None = None
-) -> Function:
-    """`raw`, except for quantities, and for structured arrays, which become dense by default."""
-    structured = structured or functools.partial(_densify_first, name, raw)
+def _opened(raw: Function, on_quantities: Function, structured: Function) -> Function:
+    """`raw`, except for quantities, and for structured arrays."""
 
     @functools.wraps(raw)
     def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
         if holds_quantity(args) or holds_quantity(kwargs.values()):
             return on_quantities(*args, **kwargs)
-        if any(map(is_structured, args)):
+        if holds_structured(args) or holds_structured(kwargs.values()):
             return structured(*args, **kwargs)
         return raw(*args, **kwargs)
 

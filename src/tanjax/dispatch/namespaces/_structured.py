@@ -1,0 +1,119 @@
+"""JAX's functions on structured arrays: the operation of that name, or JAX's program of operations.
+
+An operation has fewer flags than the function of JAX or NumPy whose name it serves. Flags that it
+does not have must neither be lost nor refused: such a call is JAX's own function, lifted, which
+keeps structure for the flags that it knows (`upper`, `UPLO`, an offset) and becomes dense, visibly,
+for others.
+
+    tanjax.numpy.linalg.cholesky(Symmetric(a), upper=True)
+
+Sharp edge: `lift` itself builds on the namespaces, so that it is handed over (`lifted_by`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from tanjax._typing import Function
+from tanjax.arrays import Unitful, is_structured
+
+_LIFT: list[Callable[[Function], Function]] = []
+
+
+def lifted_by(lift: Callable[[Function], Function]) -> None:
+    """Say what makes a function of JAX's one of structured arrays."""
+    _LIFT[:] = [lift]
+
+
+def holds_structured(values: PyTree) -> bool:
+    """Whether a structured array is among values, or in a sequence among them; no quantities."""
+    for value in values:
+        if type(value) in (list, tuple):
+            if holds_structured(value):
+                return True
+        elif type(value) is not Unitful and is_structured(value):
+            return True
+    return False
+
+
+def of_structured(
+    raw: Function, operation: Function | None = None, spelling: Function | None = None
+) -> Function:
+    """`raw`, a function of JAX's, for calls with structured arrays.
+
+    **Arguments:** `operation`, of the same arrays in the same places; `spelling`, whose names and
+    defaults the calls have, where that is not `raw`.
+    """
+    if operation is None:
+        return functools.partial(_lifted, raw)
+    own = _parameters(operation)
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in own.values()):
+        return operation
+    count = sum(p.kind is not p.KEYWORD_ONLY for p in own.values())
+    theirs = _parameters(spelling or raw)
+    names = [n for n, p in theirs.items() if p.kind in (p.POSITIONAL_ONLY, _EITHER)]
+
+    @functools.wraps(operation)
+    def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
+        if not kwargs and len(args) <= count:
+            return operation(*args)
+        named = dict(zip(names[count:], args[count:]))  # noqa: B905
+        if len(named) == len(args[count:]) and not named.keys() & kwargs.keys():
+            flags = {
+                n: v for n, v in (named | kwargs).items() if n in own or not _left(theirs, n, v)
+            }
+            if flags.keys() <= own.keys():
+                return operation(*args[:count], **flags)
+        return _lifted(raw, *args, **kwargs)
+
+    return call
+
+
+_EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
+def _parameters(function: Function) -> dict[str, inspect.Parameter]:
+    """The parameters by name; none of a function in C that does not tell them."""
+    try:
+        return dict(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return {}
+
+
+def _left(theirs: dict[str, inspect.Parameter], name: str, value: PyTree) -> bool:
+    """Whether a flag says what is so without it."""
+    default = theirs[name].default if name in theirs else inspect.Parameter.empty
+    plain = default is None or type(default) in (bool, int, str)
+    return value is default or (plain and type(value) is type(default) and value == default)
+
+
+def _lifted(raw: Function, *args: PyTree, **kwargs: PyTree) -> PyTree:
+    """JAX's function, lifted as one of its arrays alone: flags are not traced."""
+    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_structured)
+    moving = tuple(i for i, x in enumerate(leaves) if _is_array(x))
+    fixed = tuple((i, type(x), x) for i, x in enumerate(leaves) if i not in moving)
+    make = _of_arrays if all(isinstance(x, Hashable) for *_, x in fixed) else _of_arrays.__wrapped__
+    return make(raw, tree, moving, fixed)(*(leaves[i] for i in moving))
+
+
+def _is_array(x: PyTree) -> bool:
+    return is_structured(x) or isinstance(x, jax.Array | np.ndarray)
+
+
+@functools.lru_cache(maxsize=256)
+def _of_arrays(
+    raw: Function, tree: Any, moving: tuple[int, ...], fixed: tuple[tuple[int, type, Any], ...]
+) -> Function:
+    def on_arrays(*arrays: PyTree) -> PyTree:
+        leaves = dict(zip(moving, arrays, strict=True)) | {i: x for i, _, x in fixed}
+        args, kwargs = jax.tree.unflatten(tree, [leaves[i] for i in sorted(leaves)])
+        return raw(*args, **kwargs)
+
+    return _LIFT[0](on_arrays)
