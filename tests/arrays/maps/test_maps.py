@@ -7,6 +7,7 @@ import pytest
 
 import tanjax as tj
 from comparisons import FLOAT0, assert_close, wave
+from tanjax.testing import Samples
 
 N = 3
 
@@ -220,3 +221,25 @@ def test_a_tangent_without_the_promise_of_its_primal(cls):
     np.testing.assert_allclose(
         tj.restructure(x, natural), natural, err_msg="the value nearest to it, promise and all"
     )
+
+
+HELD = {
+    "Symmetric": lambda d: tj.Symmetric(d),
+    "Hermitian": lambda d: tj.Hermitian(jax.lax.complex(d, d.T)),
+    "Triangular": lambda d: tj.Triangular(d),
+    "Banded": lambda d: tj.Banded(d, 1, 1),
+    "twice": lambda d: tj.Scaled(tj.Symmetric(d), jnp.asarray(0.5)),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_what_an_array_holds_keeps_its_invariant(name):
+    """J⁺ and `canonical` of an array that holds one with redundant storage."""
+    s = Samples(31)
+    x = tj.Scaled(HELD[name](s.normal(3, 3)), jnp.asarray(0.7))
+    v = s.normal(3).astype(x.dtype)
+    moved = tj.restructure(x, s.normal(3, 3).astype(x.dtype))
+    np.testing.assert_allclose(moved @ v, moved.to_dense() @ v, rtol=1e-5)
+    upper = lambda leaf: leaf + jnp.triu(jnp.ones_like(leaf)) if leaf.ndim == 2 else leaf
+    junk = jax.tree.map(upper, x)
+    np.testing.assert_allclose(junk.canonical() @ v, junk.to_dense() @ v, rtol=1e-5)
