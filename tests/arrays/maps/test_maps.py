@@ -233,6 +233,7 @@ HELD = {
 
 
 @pytest.mark.parametrize("name", HELD)
+@jax.numpy_dtype_promotion("standard")
 def test_what_an_array_holds_keeps_its_invariant(name):
     """J⁺ and `canonical` of an array that holds one with redundant storage."""
     s = Samples(31)
