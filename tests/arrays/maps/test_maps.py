@@ -1,5 +1,7 @@
 """The free functions: maps, projections, and the space of tangents."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -244,3 +246,26 @@ def test_what_an_array_holds_keeps_its_invariant(name):
     upper = lambda leaf: leaf + jnp.triu(jnp.ones_like(leaf)) if leaf.ndim == 2 else leaf
     junk = jax.tree.map(upper, x)
     np.testing.assert_allclose(junk.canonical() @ v, junk.to_dense() @ v, rtol=1e-5)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own", "foreign"])
+@pytest.mark.parametrize("map_of", [tj.pullback_of_destructure, tj.pushforward_of_restructure])
+def test_a_real_array_is_asked_in_real_numbers(map_of, own):
+    """A map that adds to zeros of the field's dtype need not know that complex numbers exist."""
+
+    def pull(self, natural):
+        assert not jnp.iscomplexobj(natural)
+        return dataclasses.replace(self, column=jnp.sum(natural, 1))
+
+    dense = lambda self: jnp.stack([self.column, self.column], 1)
+    body = {"__annotations__": {"column": jax.Array}}
+    facts = {"linear": True, "injective": True}
+    maps = {"pullback_of_destructure": pull, "pushforward_of_restructure": pull}
+    if own:
+        cls = type("Repeated", (tj.AbstractArray,), {**body, "to_dense": dense, **maps})
+        cls = tj.register_array_type(cls, **facts)
+    else:
+        cls = jax.tree_util.register_dataclass(dataclasses.dataclass(type("Other", (), body)))
+        tj.register_array_type(cls, destructure=dense, **maps, **facts)
+    bar = jnp.array([[1 + 2j, 3], [4, 5j]])
+    np.testing.assert_allclose(map_of(cls(jnp.ones(2)))(bar).column, [4, 4])
