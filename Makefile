@@ -7,7 +7,7 @@ PYTHON ?= python3
 JAX ?=
 VENV ?= .venv$(if $(JAX),-jax-$(JAX))
 WORKERS ?= 2
-CASES ?= --tanjax-check tanjax_rules
+CASES ?= --tanjax-check tanjax_rules --tanjax-check tanjax
 FAST ?= tests/test_layering.py tests/units tests/registry tests/scale/graph/test_graph.py tests/scale/replay/test_flags.py
 
 BIN := $(VENV)/bin
@@ -46,7 +46,7 @@ demo: $(VENV)/.ready-demo  ## a Gaussian process; the solar system in units and 
 demo-torch: $(VENV)/.ready-demo $(VENV)/.ready-torch  ## digits by a Kronecker layer in PyTorch: torch.optim, optax, export, torch.compile
 	$(BIN)/python docs/examples/torch_digits.py
 
-test: $(VENV)/.ready-test  ## unit and property tests, every rule's cases, documentation, examples
+test: $(VENV)/.ready-test  ## unit and property tests, cases of every rule, examples of every type, documentation, examples
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(CASES)
 
 test-fast: $(VENV)/.ready-test  ## for every save of a file: layers, units, arrays, rules, plans in little

@@ -181,6 +181,7 @@ MUTANTS = {
 STAGES = {  # which stage must catch a mutant; the others are caught by "maps"
     "wrong for Outer only": "lattice",
     "declared isometric": "facts",
+    "declared linear": "facts",
     "declared injective": "facts",
     "declared Hermitian": "facts",
     "natural wears the class": "natural",

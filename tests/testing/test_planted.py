@@ -21,8 +21,14 @@ def shifted(e, lower):
     return jnp.diag(e, -1 if lower else 1)
 
 
+def off(natural, offset):
+    """A diagonal of any array, asked for."""
+    own = isinstance(natural, tj.AbstractArray)
+    return natural.off_diagonal(offset) if own else jnp.diagonal(natural, offset)
+
+
 def beside(natural, lower):
-    return jnp.diagonal(tj.destructure(natural), -1 if lower else 1)
+    return off(natural, -1 if lower else 1)
 
 
 class Right:
@@ -38,8 +44,7 @@ class Right:
         return jnp.diag(self.d) + shifted(self.e, self.lower)
 
     def pullback_of_destructure(self, y):
-        dense = tj.destructure(y)
-        return self.replace(d=jnp.diagonal(dense), e=beside(dense, self.lower))
+        return self.replace(d=off(y, 0), e=beside(y, self.lower))
 
     def apply(self, b):
         d, e = (v.reshape(-1, *(1,) * (b.ndim - 1)) for v in (self.d, self.e))
@@ -57,11 +62,15 @@ class Right:
         return jnp.sum(self.d) + jnp.sum(self.e)
 
     def inner_product(self, other):
-        dense = tj.destructure(other)
-        return jnp.sum(self.d * jnp.diagonal(dense)) + jnp.sum(self.e * beside(dense, self.lower))
+        return jnp.sum(self.d * off(other, 0)) + jnp.sum(self.e * beside(other, self.lower))
 
-    def submatrix(self, rows, columns):
-        return self.to_dense()[rows, columns]
+    def off_diagonal(self, offset):
+        n = len(self.d) - abs(offset)
+        known = {0: self.d, -1 if self.lower else 1: self.e}
+        return known.get(offset, jnp.zeros(n, self.d.dtype))
+
+    def conj(self):
+        return self.replace(d=jnp.conj(self.d), e=jnp.conj(self.e))
 
 
 def bidiagonal(*, complex=False, definite=False, **overrides):
@@ -88,6 +97,20 @@ def pulls(change, kind=None):
         return change(right) if kind is None or isinstance(y, kind) else right
 
     return "lattice", lambda: bidiagonal(pullback_of_destructure=pull)
+
+
+def lifts(kind):
+    """A natural tangent of one class moved wrong."""
+
+    def lift(self, y):
+        right = Right.pullback_of_destructure(self, y)
+        return double(right) if isinstance(y, kind) else right
+
+    return "lattice", lambda: bidiagonal(pushforward_of_restructure=lift)
+
+
+def in_silence(**overrides):
+    return "memory", lambda: bidiagonal(**overrides)
 
 
 def own_class(self, y):
@@ -167,6 +190,30 @@ TYPES = {
     "divided: multiplied": queries(divided=lambda a, c: a.replace(d=c * a.d, e=c * a.e)),
     "shape of a batch": queries(shape=property(lambda a: (3, 3))),
     "definite is not": queries(definite=True),
+    "apply: three columns": queries(
+        apply=lambda a, b: apply(a, b[:, ::-1] if b.ndim == 2 and b.shape[1] > 2 else b)
+    ),
+    "transposed: another shape": queries(transposed=lambda a: jnp.zeros((2, 3))),
+    "off_diagonal: the main one": queries(off_diagonal=lambda a, k: a.d[: len(a.d) - abs(k)]),
+    "conj: itself": queries(complex=True, conj=lambda a: a),
+    "conj: one field": queries(complex=True, conj=lambda a: a.replace(d=jnp.conj(a.d))),
+    "astype: itself": ("dtype", lambda: bidiagonal(astype=lambda a, dtype: a)),
+    "apply: formed": in_silence(apply=lambda a, b: a.to_dense() @ b),
+    "transposed: formed": in_silence(transposed=lambda a: a.to_dense().T),
+    "diagonal: formed": in_silence(diagonal=lambda a: jnp.diagonal(a.to_dense())),
+    "total: formed": in_silence(total=lambda a: jnp.sum(a.to_dense())),
+    "submatrix: formed": in_silence(submatrix=lambda a, r, c: a.to_dense()[r, c]),
+    "inner_product: formed": in_silence(
+        inner_product=lambda a, y: jnp.sum(a.to_dense() * tj.destructure(y))
+    ),
+    "pullback: Outer formed": in_silence(
+        pullback_of_destructure=lambda a, y: Right.pullback_of_destructure(a, tj.destructure(y))
+    ),
+    "pushforward of restructure: Outer": lifts(tj.Outer),
+    "pushforward of restructure: Fill": lifts(tj.Fill),
+    "pullback: Tridiagonal": pulls(double, tj.Tridiagonal),
+    "pullback: Toeplitz": pulls(double, tj.Toeplitz),
+    "pullback: Banded": pulls(double, tj.Banded),
     "pullback: Fill": pulls(double, tj.Fill),
     "pullback: Diagonal": pulls(double, tj.Diagonal),
     "pullback: Masked": pulls(double, tj.Masked),
@@ -187,9 +234,55 @@ def test_the_type_is_right(complex):
 @pytest.mark.parametrize("name", TYPES)
 def test_fault_of_a_type(name):
     stage, make = TYPES[name]
-    rest = tuple(m for m in ARRAY_MODES if m != stage)
     with pytest.raises(tj.CheckFailure, match=f": {stage}: "):
-        check_array_type(make(), skip=rest)
+        check_stage(make(), stage)
+
+
+def check_stage(x, stage):
+    return check_array_type(x, skip=tuple(m for m in ARRAY_MODES if m != stage))
+
+
+NAMED = {
+    "the class of a cotangent": (*pulls(double, tj.Outer), "cotangent `Outer` is wrong"),
+    "the query that it is AD of": (
+        "lattice",
+        lambda: without_pullback(apply=lambda a, b: 2 * apply(a, b)),
+        r"`Outer` \(by AD of `apply`\) is wrong",
+    ),
+    "a query before what is made of it": (
+        *queries(transposed=lambda a: a.replace(e=2 * a.e, lower=not a.lower)),
+        "queries: transposed is wrong",
+    ),
+    "the shape of a transpose": (*queries(transposed=lambda a: jnp.zeros((2, 3))), "`transposed`"),
+    "a map before what is derived of it": (
+        "maps",
+        lambda: bidiagonal(pullback_of_restructure=lambda a, c: double(c)),
+        r"pullback_of_restructure \(J⁺ᵀ, least norm\) is wrong",
+    ),
+}
+
+
+def without_pullback(**overrides):
+    """The type with the library's own Jᵀ."""
+    kept = {k: v for k, v in vars(Right).items() if not k.startswith("__")} | overrides
+    del kept["pullback_of_destructure"]
+    body = {"__annotations__": {"d": Array, "e": Array}, "lower": False, **kept}
+    kind = tj.register_array_type(type("Bidiagonal", (tj.AbstractArray,), body), linear=True)
+    return kind(Samples(3).normal(3), Samples(3).normal(2))
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_message_of_a_type(name):
+    """What is named is what the author has to change."""
+    stage, make, words = NAMED[name]
+    with pytest.raises(tj.CheckFailure, match=words):
+        check_stage(make(), stage)
+
+
+def test_formed_aloud():
+    """A query that forms the array and says so is as good as the default."""
+    aloud = lambda a, b: tj.densified(a, "apply", "have patience") @ b
+    assert check_stage(bidiagonal(apply=aloud), "memory").scalars > 0
 
 
 # -- an operation: a weighted product -------------------------------------------------------------
@@ -283,6 +376,22 @@ def two_outputs(pull):
 def right_sum(a, x, c):
     y = c[0] + c[1]
     return tj.Outer(y, x), a.mT @ y
+
+
+def remembering():
+    """A pullback that is right once."""
+
+    def pull(a, x, weights, negate):
+        residuals = [x]
+
+        def product_pullback(y):
+            right = right_pull(a, residuals[-1], weights, negate)(y)
+            residuals.append(2 * x)
+            return right
+
+        return product_pullback
+
+    return pull
 
 
 def labelled(signature):
@@ -381,6 +490,7 @@ OPERATIONS = {
     ),
     "transposed, symmetric case": ("sensitivity", symmetric_case),
     "batched rows": ("vmap", op(value=lambda a, x, w, n: right_value(a, in_columns(x), w, n))),
+    "right once": ("rule", op(pull=remembering())),
     "pushforward": (
         "rule",
         op(push=push_of_the_vector),
@@ -431,6 +541,65 @@ def test_fault_of_an_operation(name):
     with pytest.raises(tj.CheckFailure, match=f": {stage}: ") as failure:
         check(make, stage)
     assert "implementation: " in str(failure.value)
+
+
+FORMED = {
+    "by the rule": (
+        lambda y, x: jnp.outer(y, x),
+        {"diagonal": lambda a: a.d, "transposed": lambda a: a},
+        "the rule forms it",
+    ),
+    "by a type without a transpose": (
+        lambda y, x: tj.Outer(y, x),
+        {"diagonal": lambda a: a.d},
+        "needs `transposed` of Plain",
+    ),
+    "by Jᵀ of the type": (
+        lambda y, x: tj.Outer(y, x),
+        {
+            "diagonal": lambda a: a.d,
+            "transposed": lambda a: a,
+            "pullback_of_destructure": lambda a, y: a.replace(d=jnp.diagonal(tj.destructure(y))),
+        },
+        "`pullback_of_destructure` of the type forms it",
+    ),
+}
+
+
+@pytest.mark.parametrize("who", FORMED)
+def test_who_forms_a_cotangent(who):
+    """The rule is not blamed for what the type of its argument lacks."""
+    outer, body, words = FORMED[who]
+    methods = {"to_dense": lambda a: jnp.diag(a.d), "apply": lambda a, b: (a.d * b.T).T, **body}
+    cls = type("Plain", (tj.AbstractArray,), {"__annotations__": {"d": Array}, **methods})
+    kind = tj.register_array_type(cls, linear=True)
+
+    @tj.operation
+    def times(a, x):
+        return a @ x
+
+    times.natural_rule(lambda a, x: (a @ x, lambda y: (outer(y, x), a.mT @ y)))
+    s = Samples(5)
+    with pytest.raises(tj.CheckFailure, match=f"memory: .*{words}"):
+        check(lambda: (times, (kind(s.normal(3)), s.normal(3)), {}), "memory")
+
+
+def test_a_vector_only_says_what_to_declare():
+    """A rule that refuses a matrix where the operation takes one says so too late."""
+    pull = lambda a, x, w, n: lambda y: (tj.Outer(y.reshape(3), x), a.mT @ y, None)
+    with pytest.raises(tj.CheckFailure, match=r"two columns: it raised(.|\n)*core_ndims"):
+        check(op(pull=pull), "variants")
+
+
+def test_numbers_that_are_looked_at():
+    """An operation that cannot be compiled fails as a check, by its name."""
+
+    @tj.operation
+    def repeated(a, n):
+        return a * int(n)
+
+    with pytest.raises(tj.CheckFailure, match="repeated: value: it raised under jit"):
+        check_operation(repeated, Samples(5).normal(3), 2)
 
 
 def test_there_are_sixty():

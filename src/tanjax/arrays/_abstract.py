@@ -225,12 +225,14 @@ class AbstractArray:
         return jax.tree.map(lambda v: function(v, number) if is_inexact(v) else v, x)
 
     def canonical(self) -> Self:
-        """The same array with its storage invariant enforced again (nothing to do by default).
+        """The same array with its storage invariant enforced again, by default that of its fields.
 
         A linear projection of the fields, which also serves for tangents. Call it after code
         that changes leaves without the constructor.
         """
-        return self
+        own = lambda v: isinstance(v, AbstractArray)
+        inner = lambda v: v is not self and own(v)
+        return jax.tree.map(lambda v: v.canonical() if own(v) else v, self, is_leaf=inner)
 
     if TYPE_CHECKING:  # attributes or properties of the types
 

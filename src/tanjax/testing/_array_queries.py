@@ -31,14 +31,13 @@ STAGE = "queries"
 
 
 def operands(formed: PyTree) -> dict[str, PyTree]:
-    """Right-hand sides for a matrix of this shape: one, two, complex, from the left."""
+    """Right-hand sides for a matrix of this shape: one, two, three complex ones, from the left."""
     m, n = formed.shape
     pick = lambda shape, seed: random(int(np.prod(shape)), seed).reshape(shape)
-    two = pick((n, 2), 61)
     found = {
         "vector": pick((n,), 60).astype(formed.dtype),
-        "two": two.astype(formed.dtype),
-        "complex": two + 1j * pick((n, 2), 62),
+        "two": pick((n, 2), 61).astype(formed.dtype),
+        "complex": pick((n, 3), 65) + 1j * pick((n, 3), 62),
         "left": pick((2, m), 63).astype(formed.dtype),
     }
     return jax.device_put(found)
@@ -46,37 +45,59 @@ def operands(formed: PyTree) -> dict[str, PyTree]:
 
 def answers(x: PyTree, b: dict[str, PyTree], others: dict[str, PyTree]) -> dict[str, PyTree]:
     """Ask an array, structured or dense, everything; the answers are dense."""
-    get: dict[str, PyTree] = {"total": _ask(x, "total", jnp.sum)}
+    get = {"total": _ask(x, "total", jnp.sum), "conj": _ask(x, "conj", jnp.conj)}
     inner_product = lambda y: _ask(
         x, "inner_product", lambda d: jnp.sum(d * arrays.destructure(y)), y
     )
     get |= {f"inner_product with {name}": inner_product(y) for name, y in others.items()}
-    get["sum of itself and itself"] = dispatch.add(x, x)
-    get["2.5 times it"] = dispatch.multiply(x, jnp.asarray(2.5, x.dtype))
-    get["it over 2.5"] = dispatch.divide(x, jnp.asarray(2.5, x.dtype))
-    turn = jnp.asarray(0.6 + 0.8j, jnp.result_type(x.dtype, jnp.complex64))
-    get["a complex multiple of it"] = dispatch.multiply(x, turn)
-    if jnp.ndim(x) != 2:
-        return jax.tree.map(arrays.destructure, get, is_leaf=arrays.is_structured)
+    if jnp.ndim(x) == 2:
+        get |= _answers_of_matrix(x, b)
+    get |= {f"{LATER}{name}": y for name, y in _operations(x, b).items()}
+    return jax.tree.map(arrays.destructure, get, is_leaf=arrays.is_structured)
+
+
+def _answers_of_matrix(x: PyTree, b: dict[str, PyTree]) -> dict[str, PyTree]:
+    """Products, transposes, and parts."""
+    m, n = x.shape
     apply = lambda v: _ask(x, "apply", lambda d: d @ v, v)
     flipped = _ask(x, "transposed", lambda d: d.T)
-    get |= {f"apply to {name}": apply(b[name]) for name in ("vector", "two", "complex")}
+    if flipped.shape != (n, m):
+        raise ValueError(f"`transposed` has the shape {flipped.shape} for {(n, m)}")
+    get = {f"apply to {name}": apply(b[name]) for name in ("vector", "two", "complex")}
     get |= {
         "apply, mapped over columns": jax.vmap(apply, 1, 1)(b["two"]),
         "transposed": flipped,
         "transposed, applied": _ask(flipped, "apply", lambda d: d @ b["left"].T, b["left"].T),
         "diagonal": _ask(x, "diagonal", jnp.diagonal),
-        "matmul from the left": dispatch.matmul(b["left"], x),
-        "trace": dispatch.trace(x),
     }
-    m, n = x.shape
+    for k in {1, -1, n - 1, 1 - m}:
+        if -m < k < n:
+            off = _ask(x, "off_diagonal", lambda d, k=k: jnp.diagonal(d, k), k)
+            get[f"off_diagonal({k})"] = off
     i, j = np.divmod(np.arange(m * n)[::-1], max(n, 1))
     get["entries_at"] = _ask(x, "entries_at", lambda d: d[i, j], i, j)
     for rows, columns in ((slice(0, m), slice(0, n)), (slice(1, m), slice(1, n)),
                           (slice(m // 2, m), slice(0, n // 2))):  # fmt: skip
         name = f"submatrix [{rows.start}:{rows.stop}, {columns.start}:{columns.stop}]"
         get[name] = _ask(x, "submatrix", lambda d, r=rows, c=columns: d[r, c], rows, columns)
-    return jax.tree.map(arrays.destructure, get, is_leaf=arrays.is_structured)
+    return get
+
+
+LATER = "operation: "  # what is made of queries is judged after them, so that these are named
+
+
+def _operations(x: PyTree, b: dict[str, PyTree]) -> dict[str, PyTree]:
+    """What everybody writes."""
+    turn = jnp.asarray(0.6 + 0.8j, jnp.result_type(x.dtype, jnp.complex64))
+    get = {
+        "sum of itself and itself": dispatch.add(x, x),
+        "2.5 times it": dispatch.multiply(x, jnp.asarray(2.5, x.dtype)),
+        "it over 2.5": dispatch.divide(x, jnp.asarray(2.5, x.dtype)),
+        "a complex multiple of it": dispatch.multiply(x, turn),
+    }
+    if jnp.ndim(x) == 2:
+        get |= {"b @ it": dispatch.matmul(b["left"], x), "trace": dispatch.trace(x)}
+    return get
 
 
 def _ask(x: PyTree, query: str, define: Function, *args: PyTree) -> PyTree:
@@ -107,7 +128,8 @@ def _check_queries(checker: Any) -> None:
 
     both = lambda v: [_both_modes(f, v, checker.field_vector) for f in (ask, define)]
     got, want = checker.run(both, checker.point)
-    for name in sorted(want[0], key=lambda n: not n.startswith("apply to")):
+    order = lambda name: (name.startswith(LATER), not name.startswith("apply to"), name)
+    for name in sorted(want[0], key=order):
         for what, here, there in (("", got[0], want[0]), (", its derivative", got[1], want[1])):
             checker.recorder.compare(
                 STAGE,
@@ -148,7 +170,7 @@ def _together(values: dict[str, PyTree]) -> PyTree:
 def _compare_pullbacks(checker: Any, ask: Any, define: Function, got: PyTree, want: PyTree) -> None:
     """All at once; only where that is wrong, one by one, to name the query."""
     if relative_error(np.asarray(got), np.asarray(want)) > checker.tolerance:
-        for name in ask(checker.point):
+        for name in sorted(ask(checker.point), key=lambda name: name.startswith(LATER)):
             read = lambda f, name=name: lambda v: jnp.sum(jnp.cos(_together({"": f(v)[name]})))
             here, there = (jax.grad(read(f))(checker.point) for f in (ask, define))
             what = f"{name}, its cotangent"

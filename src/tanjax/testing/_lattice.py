@@ -1,6 +1,8 @@
-"""One natural cotangent of every kind that a rule may hand to an array type."""
+"""One natural (co)tangent of every kind that a rule may hand to an array type."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +11,69 @@ from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from tanjax import arrays
+from tanjax.arrays import AbstractArray
 
 from ._coordinates import moves, random
+from ._units import labelled, numbers
+
+STAGE = "lattice"
+EPS = 1e-14  # what a singular value decomposition leaves of a zero
+
+
+def check_lattice(checker: Any) -> None:
+    """Jᵀ of every kind of natural cotangent, and J⁺ of every kind of tangent if it is written."""
+    x, fields, out = checker.x, checker.fields, checker.out
+    given = members(numbers(x), checker.formed)
+    lifted = {name for name, y in given.items() if _is_lifted(numbers(x), y)}
+
+    def all_of(x: PyTree, members: dict[str, PyTree]) -> dict[str, PyTree]:
+        pull = lambda y: arrays.pullback_of_destructure(x)(labelled(y, checker.bar_unit))
+        lift = lambda y: arrays.pushforward_of_restructure(x)(labelled(y, checker.dot_unit))
+        found = {}
+        for name, y in members.items():
+            dense = arrays.destructure(y)
+            moved = fields.vector(lift(y)) if name in lifted else None
+            found[name] = fields.dual(pull(y)), out.dual(dense), moved, out.vector(dense)
+        return found
+
+    answers = checker.run(all_of, x, given)  # compiled, and so in another order
+    for name, y in given.items():
+        got, bar, moved, dot = answers[name]
+        what = f"pullback_of_destructure of a natural cotangent `{name}`"
+        what += _derived_from(numbers(x), y)
+        _compare(checker, what, got, checker.jacobian.T, bar)
+        if moved is not None:
+            what = f"pushforward_of_restructure of a natural tangent `{name}`"
+            _compare(checker, what, moved, checker.inverse, dot)
+    zero = arrays.pullback_of_destructure(x)(arrays.Zero(checker.formed.shape))
+    empty = not np.any(fields.dual(zero))
+    checker.recorder.holds(STAGE, "`Zero` does not pull back to zero.", empty)
+
+
+def _compare(checker: Any, what: str, got: PyTree, matrix: np.ndarray, of: PyTree) -> None:
+    of = np.asarray(of)
+    matrix = np.where(np.abs(matrix) > EPS * np.max(np.abs(matrix)), matrix, 0)
+    summed = float(np.max(np.abs(matrix) @ np.abs(of), initial=0.0))
+    checker.recorder.compare(STAGE, what, got, matrix @ of, checker.tolerance, scale=summed)
+
+
+def wrote(x: PyTree, method: str) -> bool:
+    """Whether the author of a type wrote a method, rather than inherit its default."""
+    return isinstance(x, AbstractArray) and method in vars(type(x))
+
+
+def _is_lifted(x: PyTree, natural: PyTree) -> bool:
+    """Whether the author's J⁺ sees this tangent: of sums and multiples it sees the terms."""
+    whole = isinstance(natural, arrays.Sum | arrays.Scaled)
+    return wrote(x, "pushforward_of_restructure") and not whole
+
+
+def _derived_from(x: PyTree, natural: PyTree) -> str:
+    """Which query the default Jᵀ of this cotangent is AD of, for messages."""
+    asked = natural.as_query() if isinstance(natural, AbstractArray) else None
+    if asked is None or wrote(x, "pullback_of_destructure") or not wrote(x, asked[0]):
+        return ""
+    return f" (by AD of `{asked[0]}`)"
 
 
 def members(x: PyTree, formed: PyTree) -> dict[str, PyTree]:
@@ -43,12 +106,29 @@ def members(x: PyTree, formed: PyTree) -> dict[str, PyTree]:
     }
     corners = np.array([[0, 0], [m - 1, n - 1]] if min(m, n) > 1 else np.zeros((0, 2), int))
     found["Sparse"] = arrays.Sparse(like((len(corners),), 27), corners, (m, n))
-    if m == n:
-        found["Diagonal"] = arrays.Diagonal(like((n,), 17))
-        found["Sum with Diagonal"] = arrays.Sum(found["Diagonal"], outer)
-        found["Symmetric"] = arrays.Symmetric(like((n, n), 25))
-        found["Triangular"] = arrays.Triangular(like((n, n), 26), lower=False)
-        found["Identity"] = arrays.Identity(n, formed.dtype)
+    if min(m, n) > 0:
+        found["Toeplitz"] = arrays.Toeplitz(like((m + n - 1,), 28), (m, n))
+    return found | _square(like, n, outer) if m == n else found
+
+
+def _square(like: Any, n: int, outer: PyTree) -> dict[str, PyTree]:
+    """What has as many rows as columns."""
+    diagonal = arrays.Diagonal(like((n,), 17))
+    found = {
+        "Diagonal": diagonal,
+        "Sum with Diagonal": arrays.Sum(diagonal, outer),
+        "Symmetric": arrays.Symmetric(like((n, n), 25)),
+        "Triangular": arrays.Triangular(like((n, n), 26), lower=False),
+        "Identity": arrays.Identity(n, outer.dtype),
+    }
+    if n > 0:
+        off = like((n - 1,), 29), like((n - 1,), 30)
+        found["Tridiagonal"] = arrays.Tridiagonal(off[0], like((n,), 31), off[1])
+        found["SymTridiagonal"] = arrays.SymTridiagonal(like((n,), 32), off[0])
+        found["Circulant"] = arrays.Circulant(like((n,), 33))
+    if n > 1:
+        found["BlockDiagonal"] = arrays.BlockDiagonal(like((1, 1), 34), like((n - 1, n - 1), 35))
+        found["Banded"] = arrays.Banded(like((3, n), 36), 1, 1)
     return found
 
 

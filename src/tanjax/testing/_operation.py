@@ -83,7 +83,7 @@ def check_operation(
         raise TypeError(f"check_operation: {op!r} is not an operation (see `tj.operation`).")
     require_double(op.name, args)
     with arrays.densify("allow"):
-        checker = _Checker(Problem(op, args, static, reference), chosen, zero, tolerance)
+        checker = _Checker(_problem(op, args, static, reference), chosen, zero, tolerance)
         if generic:
             for name, a in zip(checker.problem.names, checker.problem.args, strict=True):
                 require_generic(f"{op.name}: {name}", a)
@@ -91,6 +91,14 @@ def check_operation(
 
 
 check_rule = check_operation
+
+
+def _problem(op: registry.Operation, args: Any, static: PyTree, reference: Any) -> Problem:
+    try:
+        return Problem(op, args, static, reference)
+    except jax.errors.JAXTypeError as error:  # it looks at numbers that it may only compute with
+        reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        raise Recorder(op.name).fail("value", "it raised under jit.", reason) from error
 
 
 class _Checker:

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax import arrays
+from tanjax._errors import NoRuleError
 from tanjax._typing import Function
 from tanjax.arrays import AbstractArray
 
@@ -77,12 +78,39 @@ def check_scratch(recorder: Recorder, p: Problem) -> None:
     by_rule, by_ad = _shapes_by_rule(resolution, args), _shapes_by_ad(resolution, args, p.moving)
     for i, (m, n) in wanted.items():
         formed = {(m, n), (n, m)} & by_rule - by_ad
+        what, hint = _who_forms(resolution, args, {(m, n), (n, m)}) if formed else ("", "")
         recorder.holds(
-            "memory", f"the rule forms the dense {m}x{n} cotangent of {p.names[i]}.", not formed,
+            "memory", f"{what}: a dense {m}x{n} array, as large as {p.names[i]}.", not formed,
             "AD of the implementation does without.",
-            hint="give `tj.Outer(left, right)`, or another structured cotangent; of an "
-            "implementation that needs no rule say `differentiate=True`.",
+            hint=f"{hint}; of an implementation that needs no rule say `differentiate=True`.",
         )  # fmt: skip
+
+
+def _who_forms(
+    resolution: Any, args: Sequence[PyTree], shapes: set[tuple[int, ...]]
+) -> tuple[str, str]:
+    """What makes the array, and what to do: a default of the type, the rule, or Jᵀ of the type."""
+    try:
+        with arrays.densify("error"):
+            _shapes_by_rule(resolution, args)
+    except NoRuleError as error:
+        query, asked = str(error).splitlines()[0].split(": ")[:2]
+        kind = asked.split("[")[0]
+        on_type = hasattr(AbstractArray, query)
+        return f"the rule needs `{query}` of {kind}, which has none and forms it", (
+            f"define `{query}` on the type" if on_type else f"register one for {kind}"
+        )
+    if shapes & traced_shapes(lambda args: _natural_by_rule(resolution, args), args):
+        return "the rule forms it", "give `tj.Outer(left, right)`, or another structured cotangent"
+    return "`pullback_of_destructure` of the type forms it, of what the rule gives", (
+        "ask the cotangent for what the type stores, as `.diagonal()` and `.entries_at(...)`"
+    )
+
+
+def _natural_by_rule(resolution: Any, args: Sequence[PyTree]) -> PyTree:
+    """The natural cotangents as the rule gives them, before any type takes them."""
+    out, pullback = resolution.rule.function(*args, **resolution.statics)
+    return pullback(_ones(out))
 
 
 def _avoidable(p: Problem, args: Sequence[PyTree], i: int) -> tuple[int, int] | None:
@@ -102,7 +130,7 @@ def _shapes_by_rule(resolution: Any, args: Sequence[PyTree]) -> set[tuple[int, .
         out, pullback = resolution.structural_rule(*args)
         return pullback(_ones(out))
 
-    return _traced_shapes(run, args)
+    return traced_shapes(run, args)
 
 
 def _shapes_by_ad(
@@ -118,7 +146,7 @@ def _shapes_by_ad(
         out, pullback = jax.vjp(primal, *(args[i] for i in moving))
         return pullback(_ones(out))
 
-    return _traced_shapes(run, args)
+    return traced_shapes(run, args)
 
 
 def _ones(out: PyTree) -> PyTree:
@@ -127,7 +155,8 @@ def _ones(out: PyTree) -> PyTree:
     )
 
 
-def _traced_shapes(run: Function, args: Sequence[PyTree]) -> set[tuple[int, ...]]:
+def traced_shapes(run: Function, args: PyTree) -> set[tuple[int, ...]]:
+    """The last two axes of every floating array that a program on these arguments makes."""
     leaves, tree = jax.tree.flatten(args)
     places = [k for k, leaf in enumerate(leaves) if moves(leaf)]
 
@@ -135,8 +164,7 @@ def _traced_shapes(run: Function, args: Sequence[PyTree]) -> set[tuple[int, ...]
         full = list(leaves)
         for k, leaf in zip(places, some, strict=True):
             full[k] = leaf
-        out = jax.tree.leaves(run(tree.unflatten(full)))
-        return [v for v in out if v.dtype != jax.dtypes.float0]
+        return [v for v in jax.tree.leaves(run(tree.unflatten(full))) if moves(v)]
 
     return set(_shapes(jax.make_jaxpr(of_leaves)(*(leaves[k] for k in places)).jaxpr))
 

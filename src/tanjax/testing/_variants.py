@@ -93,7 +93,11 @@ def _compare(recorder: Recorder, variant: Variant, p: Problem, tolerance: float)
         (got, want), gap = compiled(both)(p.point)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise recorder.fail(STAGE, f"{name}: it raised.", reason) from error
+        raise recorder.fail(
+            STAGE, f"{name}: it raised.", reason,
+            hint="the definition takes such a call: say what is no argument of the operation by "
+            "`check=` or `core_ndims=`, or name the stage: `skip=('variants',)`.",
+        ) from error  # fmt: skip
     if not gap <= tolerance:
         return
     recorder.compare(STAGE, f"{name}: the value", got[0], want[0], tolerance)

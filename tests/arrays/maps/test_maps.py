@@ -1,5 +1,7 @@
 """The free functions: maps, projections, and the space of tangents."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 import tanjax as tj
 from comparisons import FLOAT0, assert_close, wave
+from tanjax.testing import Samples
 
 N = 3
 
@@ -220,3 +223,49 @@ def test_a_tangent_without_the_promise_of_its_primal(cls):
     np.testing.assert_allclose(
         tj.restructure(x, natural), natural, err_msg="the value nearest to it, promise and all"
     )
+
+
+HELD = {
+    "Symmetric": lambda d: tj.Symmetric(d),
+    "Hermitian": lambda d: tj.Hermitian(jax.lax.complex(d, d.T)),
+    "Triangular": lambda d: tj.Triangular(d),
+    "Banded": lambda d: tj.Banded(d, 1, 1),
+    "twice": lambda d: tj.Scaled(tj.Symmetric(d), jnp.asarray(0.5)),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+@jax.numpy_dtype_promotion("standard")
+def test_what_an_array_holds_keeps_its_invariant(name):
+    """J⁺ and `canonical` of an array that holds one with redundant storage."""
+    s = Samples(31)
+    x = tj.Scaled(HELD[name](s.normal(3, 3)), jnp.asarray(0.7))
+    v = s.normal(3).astype(x.dtype)
+    moved = tj.restructure(x, s.normal(3, 3).astype(x.dtype))
+    np.testing.assert_allclose(moved @ v, moved.to_dense() @ v, rtol=1e-5)
+    upper = lambda leaf: leaf + jnp.triu(jnp.ones_like(leaf)) if leaf.ndim == 2 else leaf
+    junk = jax.tree.map(upper, x)
+    np.testing.assert_allclose(junk.canonical() @ v, junk.to_dense() @ v, rtol=1e-5)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own", "foreign"])
+@pytest.mark.parametrize("map_of", [tj.pullback_of_destructure, tj.pushforward_of_restructure])
+def test_a_real_array_is_asked_in_real_numbers(map_of, own):
+    """A map that adds to zeros of the field's dtype need not know that complex numbers exist."""
+
+    def pull(self, natural):
+        assert not jnp.iscomplexobj(natural)
+        return dataclasses.replace(self, column=jnp.sum(natural, 1))
+
+    dense = lambda self: jnp.stack([self.column, self.column], 1)
+    body = {"__annotations__": {"column": jax.Array}}
+    facts = {"linear": True, "injective": True}
+    maps = {"pullback_of_destructure": pull, "pushforward_of_restructure": pull}
+    if own:
+        cls = type("Repeated", (tj.AbstractArray,), {**body, "to_dense": dense, **maps})
+        cls = tj.register_array_type(cls, **facts)
+    else:
+        cls = jax.tree_util.register_dataclass(dataclasses.dataclass(type("Other", (), body)))
+        tj.register_array_type(cls, destructure=dense, **maps, **facts)
+    bar = jnp.array([[1 + 2j, 3], [4, 5j]])
+    np.testing.assert_allclose(map_of(cls(jnp.ones(2)))(bar).column, [4, 4])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
+from tanjax.testing import Samples
 
 RNG = np.random.default_rng(7)
 
@@ -79,3 +80,21 @@ def test_derivatives_go_to_the_other_argument():
     np.testing.assert_allclose(b_bar, weights[indices])
     moved = jax.jvp(lambda b: tj.Permutation(jnp.argsort(b)) @ b, (b,), (weights,))
     np.testing.assert_allclose(moved[1], weights[jnp.argsort(b)])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda s: tj.Outer(s.normal(5, 2), s.normal(5, 2)),
+        lambda s: tj.LowRank(s.normal(5, 1), s.normal(5, 1)),
+        lambda s: tj.Diagonal(s.normal(5)),
+        lambda s: tj.Permutation(jnp.array([0, 2, 1, 4, 3])),
+    ],
+    ids=["Outer", "LowRank", "Diagonal", "Permutation"],
+)
+def test_inner_product_asks_the_other(other):
+    """With an array that is thin, nothing is formed."""
+    p, y = tj.Permutation(jnp.array([2, 0, 1, 4, 3])), other(Samples(7))
+    want = jnp.sum(p.to_dense() * y.to_dense())
+    np.testing.assert_allclose(p.inner_product(y), want, rtol=1e-6)
+    assert "[5,5]" not in str(jax.make_jaxpr(lambda p, y: p.inner_product(y))(p, y))

@@ -96,7 +96,8 @@ def pushforward_of_restructure(x: Primal, natural: Natural) -> Structural:
         return dual if kind.is_isometric(x) else least_structural(x, tangent_leaves(x, dual))
 
     def paired(leaves: list[Array]) -> Scalar:
-        shown = kind.pullback_of_restructure(x, from_tangent_leaves(x, leaves))
+        kept = ask.canonical(from_tangent_leaves(x, leaves))  # so is what comes back
+        shown = kind.pullback_of_restructure(x, kept)
         if type(shown) is not type(x) or not kind.is_linear(x):
             return jnp.real(ask.inner_product(shown, natural))
         # Of its own class: `⟨D(g), ẋ⟩ = ⟨g, Jᵀ ẋ⟩` asks the tangent only for what is stored.

@@ -124,7 +124,13 @@ def _term_by_term(
     if name == "pushforward_of_restructure" and _is_in_the_type(kind, x, natural):
         leaves = tangent_leaves(ask.without_promise(x), ask.canonical(natural))
         return from_tangent_leaves(x, leaves)
+    if ask.is_dense(natural) and jnp.iscomplexobj(natural) and _is_real(kind, x):
+        natural = jnp.real(natural)  # all that a real array pairs with
     return check_structural(where, x, getattr(kind, name)(x, natural))
+
+
+def _is_real(kind: ArrayType, x: Primal) -> bool:
+    return ask.is_real(x if kind.is_own else jax.eval_shape(kind.destructure, x))
 
 
 def _times(x: Primal, factor: Factor | None, structural: Structural) -> Structural:

@@ -148,7 +148,8 @@ class BlockDiagonal(AbstractArray):
     def diagonal(self) -> Shaped[DenseArray, "... k"]:
         if all(b.shape[-1] == b.shape[-2] for b in self.blocks):
             return jnp.concatenate([ask.diagonal(b) for b in self.blocks])
-        return jnp.diagonal(self.to_dense())
+        places = np.arange(min(self.shape[-2:]))
+        return self.entries_at(places, places)
 
     def entries_at(self, rows: Places, columns: Places) -> Shaped[DenseArray, "... p"]:
         found = jnp.zeros((*self.shape[:-2], len(rows)), self.dtype)
@@ -166,10 +167,23 @@ class BlockDiagonal(AbstractArray):
     def submatrix(self, rows: slice, columns: slice) -> Shaped[AnyArray, "... m n"]:
         if (rows, columns) in self.slices():
             return self.blocks[self.slices().index((rows, columns))]
-        return self.to_dense()[rows, columns]
+        found = jnp.zeros((rows.stop - rows.start, columns.stop - columns.start), self.dtype)
+        for block, of in zip(self.blocks, self.slices(), strict=True):
+            i, j = map(_overlap, of, (rows, columns))
+            if i and j:
+                part = ask.dense(ask.submatrix(block, i[0], j[0])).astype(found.dtype)
+                found = found.at[i[1], j[1]].set(part)
+        return found
 
     def inner_product(self, other: Natural) -> Scalar:
         terms = [
             ask.inner_product(b, p) for b, p in zip(self.blocks, self._split(other), strict=True)
         ]
         return sum(terms[1:], terms[0])
+
+
+def _overlap(a: slice, b: slice) -> tuple[slice, slice] | None:
+    """What two ranges have in common, counted from the start of each."""
+    start, stop = max(a.start, b.start), min(a.stop, b.stop)
+    shifted = lambda of: slice(start - of.start, stop - of.start)
+    return (shifted(a), shifted(b)) if start < stop else None

@@ -40,6 +40,7 @@ from .._leaves import is_inexact
 from .._places import gather
 from .._register import register_array_type
 from .._show import show
+from .._table import answers
 from ..cotangents._zero import Zero
 from ..maps._tangents import zero_tangent
 
@@ -156,7 +157,11 @@ class Permutation(AbstractArray):
         return NotImplemented
 
     def inner_product(self, other: Natural) -> Scalar:
-        """One entry per row, of a dense array or of what it takes to ask `other` for them."""
+        """One entry per row, of a dense array, or what `other` asks of a permutation."""
+        if type(other) is Permutation:
+            return jnp.sum(self.indices == other.indices).astype(self.dtype)
+        if answers(other, "inner_product"):
+            return other.inner_product(self)
         return jnp.sum(jnp.take_along_axis(ask.dense(other), self.indices[:, None], axis=1))
 
 

@@ -1,0 +1,102 @@
+"""What an array type forms in silence.
+
+A query that forms the dense array gives the right numbers at the price that the type is there to
+save, and nobody is told: the defaults say so, as loudly as `tj.densify` asks. So what an author
+wrote is traced, and must not make an array of the shape of the whole one, unless it says so too.
+A closed form of Jᵀ must do without for an `Outer` where AD of `apply` does.
+
+Sharp edge: shapes are compared. Nothing is looked for where a field has that shape itself, nor in a
+type that stores as many numbers as its array has.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from tanjax import arrays
+from tanjax._errors import NoRuleError
+from tanjax._typing import Function
+from tanjax.arrays import AbstractArray
+
+from ._lattice import wrote
+from ._promises import traced_shapes
+from ._units import numbers
+
+STAGE = "memory"
+
+
+def check_memory(checker: Any) -> None:
+    """Trace every query that the author wrote, and the closed form of Jᵀ."""
+    x: PyTree = numbers(checker.x)
+    if not isinstance(x, AbstractArray) or not _can_be_told(x, checker.formed):
+        return
+    m, n = checker.formed.shape
+    for name, query in _queries(x, m, n).items():
+        if wrote(x, name):
+            checker.recorder.holds(
+                STAGE, f"`{name}` forms the dense {m}x{n} array in silence.",
+                not _forms(query, x, m, n),
+                hint="leave it to the default, or form it by `tj.densified`: both say so, as "
+                "loudly as `tj.densify` asks.",
+            )  # fmt: skip
+    if wrote(x, "pullback_of_destructure") and wrote(x, "apply"):
+        checker.recorder.holds(
+            STAGE, f"`pullback_of_destructure` forms the dense {m}x{n} array of an `Outer`.",
+            not _forms(_pull_outer(x, m, n), x, m, n),
+            "AD of `apply` does without.",
+            hint="ask an `Outer` for what the type stores, or leave it to the default.",
+        )  # fmt: skip
+
+
+def _can_be_told(x: PyTree, formed: PyTree) -> bool:
+    if formed.ndim != 2 or min(formed.shape) < 3:
+        return False
+    leaves = jax.tree.leaves(x)
+    shapes = {np.shape(leaf)[-2:] for leaf in leaves}
+    return sum(map(np.size, leaves)) < formed.size and not shapes & _both(*formed.shape)
+
+
+def _both(m: int, n: int) -> set[tuple[int, ...]]:
+    return {(m, n), (n, m)}
+
+
+def _queries(x: PyTree, m: int, n: int) -> dict[str, Function]:
+    """Everything that can be asked of a matrix, by the name of its method."""
+    ones = lambda *shape: jnp.ones(shape, x.dtype)
+    one, thin = slice(0, 1), arrays.Outer(ones(m), ones(n))
+    return {
+        "apply": lambda x: x.apply(ones(n)),
+        "transposed": lambda x: x.transposed(),
+        "diagonal": lambda x: x.diagonal(),
+        "off_diagonal": lambda x: x.off_diagonal(1),
+        "entries_at": lambda x: x.entries_at(np.array([m - 1]), np.array([0])),
+        "total": lambda x: x.total(),
+        "submatrix": lambda x: x.submatrix(one, one),
+        "inner_product": lambda x: x.inner_product(thin),
+        "conj": lambda x: x.conj(),
+        "scaled": lambda x: _or_nothing(x.scaled(ones())),
+        "divided": lambda x: _or_nothing(x.divided(ones())),
+    }
+
+
+def _or_nothing(x: PyTree) -> PyTree:
+    return () if x is NotImplemented else x
+
+
+def _pull_outer(x: PyTree, m: int, n: int) -> Function:
+    thin = arrays.Outer(jnp.ones(m, x.dtype), jnp.ones(n, x.dtype))
+    return lambda x: arrays.pullback_of_destructure(x)(thin)
+
+
+def _forms(query: Function, x: PyTree, m: int, n: int) -> bool:
+    """Whether the program of a query makes the dense array and does not say so."""
+    try:
+        with arrays.densify("error"):
+            return bool(_both(m, n) & traced_shapes(query, x))
+    except NoRuleError:
+        return False  # it says so
