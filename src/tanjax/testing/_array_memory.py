@@ -28,12 +28,15 @@ from ._promises import traced_shapes
 from ._units import numbers
 
 STAGE = "memory"
+LEAST = 3  # rows and columns: smaller shapes are those of anything
 
 
 def check_memory(checker: Any) -> None:
     """Trace every query that the author wrote, and the closed form of Jᵀ."""
     x: PyTree = numbers(checker.x)
     if not isinstance(x, AbstractArray) or not _can_be_told(x, checker.formed):
+        if checker.formed.ndim == 2 and 0 < min(checker.formed.shape) < LEAST:
+            checker.recorder.result.notes.append(f"{STAGE}: fewer than {LEAST} rows or columns")
         return
     m, n = checker.formed.shape
     for name, query in _queries(x, m, n).items():
@@ -54,7 +57,7 @@ def check_memory(checker: Any) -> None:
 
 
 def _can_be_told(x: PyTree, formed: PyTree) -> bool:
-    if formed.ndim != 2 or min(formed.shape) < 3:
+    if formed.ndim != 2 or min(formed.shape) < LEAST:
         return False
     leaves = jax.tree.leaves(x)
     shapes = {np.shape(leaf)[-2:] for leaf in leaves}
