@@ -17,6 +17,7 @@ from tanjax.scale.magnitudes._evaluate import evaluate
 from tanjax.scale.numbers import Window, _interval_record
 from tanjax.scale.numbers._range import range_of
 from tanjax.scale.proof import counting, expected, proves, widest
+from tanjax.scale.replay._rewrites import guarded
 
 X, XS = np.float32(1), np.linspace(0.5, 2, 9, dtype=np.float32)
 
@@ -104,6 +105,17 @@ def test_the_numbers_that_xla_joins_are_proved_too():
     assert widest(graph, none, seen) is None
     hidden = none._replace(guarded=frozenset(node.index for node in graph.walk()))
     assert widest(graph, hidden, [Magnitude(0.0, 60.0, True)] * 2) is not None
+
+
+def test_a_numerator_that_no_bound_holds_is_no_reason_to_hide_it():
+    """`m / h / (sqrt(v) + c)` is `m / (h * (sqrt(v) + c))`: the numerator is as it was."""
+    graph = graph_of(lambda m, h, v: (m - v) / h / (jnp.sqrt(v) + 1e-8), X, X, X)
+    first, last = (node.uses for node in graph.nodes if node.primitive == "div")
+    bounds = [Magnitude(-3.0, 3.0)] * len(graph.values)
+    bounds[first[0].value.index] = Magnitude(-np.inf, 4.0)
+    assert not guarded(graph, bounds, Exponents.none(graph))
+    bounds[last[1].value.index] = Magnitude(-125.0, 4.0)
+    assert guarded(graph, bounds, Exponents.none(graph))
 
 
 def test_products_that_a_contraction_adds_up():
@@ -207,7 +219,12 @@ N = np.int32(3)
     [
         (lambda n: 0.9 ** (n + 1).astype(jnp.float32), True),
         (lambda n: (n + 1, jnp.broadcast_to(-n * 2, (3,)).astype(jnp.float32)), True),
+        (lambda n: lax.pow(X, jnp.where(n < 2**31 - 1, n + 1, 2**31 - 1)), True),  # as in optax
+        (lambda n: jax.jit(lambda n: (jnp.minimum(n, 7), n > 3))(n), True),
         (lambda n: jnp.where(n < 10, 1.0, 2.0), False),
+        (lambda n: (n < 10).astype(jnp.float32), False),
+        (lambda n: jax.jit(lambda n: jnp.asarray(XS)[n])(n), False),
+        (lambda n: jnp.asarray(XS)[jax.jit(lambda n: n + 1)(n)], False),
         (lambda n: jnp.asarray(XS)[n], False),
         (lambda n: lax.fori_loop(0, n, lambda i, x: 2 * x, X), False),
         (lambda n: lax.cond(n > 1, lambda: X, lambda: 2 * X), False),

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .graph._graph import Exponents, Magnitude, Node, ScaleGraph, Value
+from .graph._graph import Exponents, Magnitude, Node, ScaleGraph, Value, callee_uses
 from .magnitudes._intervals import Bounds
 from .numbers import _range
 from .numbers._extremes import Window
@@ -70,9 +70,10 @@ def narrow(graph: ScaleGraph, seen: Sequence[Magnitude | None]) -> list[Window |
     return [w and w._replace(finite=False) for w in found]
 
 
-# What keeps an integer a number; anything else may decide by it.
+# What keeps an integer a number, or picks one; anything else may decide by it.
 _COUNTS = frozenset(
-    ("add", "sub", "mul", "neg", "convert_element_type", "broadcast_in_dim", "reshape", "squeeze")
+    "add sub mul neg min max clamp lt le gt ge eq ne select_n pow convert_element_type "
+    "broadcast_in_dim reshape squeeze".split()
 )
 
 
@@ -95,11 +96,20 @@ def _only_counts(value: Value) -> bool:
         if value.is_floating or value.index in reached:
             continue
         reached.add(value.index)
-        readers = [use.node for use in value.uses if use.node is not None]
-        if not all(node.primitive in _COUNTS for node in readers):
-            return False
-        pending += [x for node in readers for x in node.outputs]
+        for node in [use.node for use in value.uses if use.node is not None]:
+            if node.graphs and node.primitive not in ("scan", "while", "cond"):
+                pairs = zip(node.graphs[0].inputs, callee_uses(node), strict=True)
+                pending += [inner for inner, use in pairs if use.value is value]
+            elif node.primitive not in _COUNTS or _picks_numbers(value, node):
+                return False
+            pending += node.outputs
     return True
+
+
+def _picks_numbers(value: Value, node: Node) -> bool:
+    """Whether a truth picks a floating number, or becomes one."""
+    is_truth = value.aval.dtype.kind == "b"
+    return is_truth and any(x.is_floating for x in node.outputs)
 
 
 def _widest(

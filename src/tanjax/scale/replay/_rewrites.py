@@ -69,6 +69,9 @@ class _Fraction(NamedTuple):
     below: Magnitude | None
 
 
+_ONE = Magnitude(0.0, 0.0)  # no factor: what it is joined with is a number of the program itself
+
+
 class _Joins:
     """What XLA has joined so far: by value, quotients as it sees them, and constant factors."""
 
@@ -130,14 +133,15 @@ class _Joins:
 
     def fractions_of(self, node: Node) -> list[Value]:
         """`(a / b) / (c / d)` is `(a d) / (b c)` to XLA: its operands, if that does not fit."""
-        one, fractions, stored = Magnitude(0.0, 0.0), self.fractions, self.stored
+        fractions, stored = self.fractions, self.stored
         roots = [self._root(use.value) for use in node.uses]
         quotients = [value for value in roots if value.index in fractions]
         pairs = zip(roots, node.uses, strict=True)
-        given = [fractions.get(v.index, _Fraction(stored(u), one)) for v, u in pairs]
+        given = [fractions.get(v.index, _Fraction(stored(u), _ONE)) for v, u in pairs]
         (a, b), (c, d) = given
-        joined = _Fraction(_times(a, d), _times(b, c))
-        fits = all(m is None or _holds(node.outputs[0], m) for m in joined)
+        joined = _Fraction(_joined(a, d), _joined(b, c))
+        made = [m for m in joined if not any(m is x for x in (a, b, c, d))]
+        fits = all(m is None or _holds(node.outputs[0], m) for m in made)
         if quotients and not fits:
             joined = _Fraction(stored(node.uses[0]), stored(node.uses[1]))
         fractions[node.outputs[0].index] = joined
@@ -147,7 +151,7 @@ class _Joins:
         """`x**-n` is `1 / x**n`, a quotient like others."""
         m, n = self.stored(node.uses[0]), -node.params["y"]
         below = m and Magnitude(n * m.low, n * m.high)
-        self.fractions[node.outputs[0].index] = _Fraction(Magnitude(0.0, 0.0), below)
+        self.fractions[node.outputs[0].index] = _Fraction(_ONE, below)
 
     def inverses_of(self, node: Node) -> list[Node]:
         """`a / b**c` is `a * b**-c` to XLA, and an array is divided by one number likewise.
@@ -234,3 +238,8 @@ def _holds(like: Value, m: Magnitude) -> bool:
 
 def _times(a: Magnitude | None, b: Magnitude | None) -> Magnitude | None:
     return None if a is None or b is None else Magnitude(a.low + b.low, a.high + b.high)
+
+
+def _joined(a: Magnitude | None, b: Magnitude | None) -> Magnitude | None:
+    """A product that is made by joining, or the one factor itself."""
+    return b if a is _ONE else a if b is _ONE else _times(a, b)
