@@ -71,10 +71,16 @@ def narrow(graph: ScaleGraph, seen: Sequence[Magnitude | None]) -> list[Window |
 
 
 # What keeps an integer a number, or picks one; anything else may decide by it.
-_COUNTS = frozenset(
-    "add sub mul neg min max clamp lt le gt ge eq ne select_n pow convert_element_type "
-    "broadcast_in_dim reshape squeeze".split()
-)
+_ARITHMETIC = "add", "sub", "mul", "neg", "pow", "min", "max", "clamp"
+_CHOICES = "lt", "le", "gt", "ge", "eq", "ne", "select_n"
+_COUNTS = {
+    *_ARITHMETIC,
+    *_CHOICES,
+    "convert_element_type",
+    "broadcast_in_dim",
+    "reshape",
+    "squeeze",
+}
 
 
 def counting(graph: ScaleGraph) -> frozenset[int]:
