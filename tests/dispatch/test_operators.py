@@ -1,5 +1,6 @@
 """Operators on structured arrays, and between them and quantities."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -28,3 +29,41 @@ def test_a_structured_array_compares_with_a_quantity():
         assert np.array_equal(d < 2 * d * tj.unit("1"), np.diag([True, True]))
         with pytest.raises(tj.UnitError):
             d == d * m  # noqa: B015
+
+
+BLOCKS = {
+    "Diagonal": (tj.Diagonal(jnp.arange(1.0, 5.0)), tj.Diagonal),
+    "Tridiagonal": (tj.Tridiagonal(jnp.ones(3), jnp.arange(4.0), jnp.ones(3)), tj.Tridiagonal),
+    "SymTridiagonal": (tj.SymTridiagonal(jnp.arange(4.0), jnp.ones(3)), tj.SymTridiagonal),
+    "Banded": (tj.Banded(jnp.arange(12.0).reshape(3, 4), 1, 1), tj.Banded),
+    "Toeplitz": (tj.Toeplitz(jnp.arange(7.0)), tj.Toeplitz),
+    "Circulant": (tj.Circulant(jnp.arange(4.0)), tj.Toeplitz),
+    "LowRank": (tj.LowRank(jnp.arange(4.0)[:, None], jnp.ones((4, 1))), tj.LowRank),
+    "Sparse": (tj.Sparse([1.0, 2.0], np.array([[1, 1], [2, 3]]), (4, 4)), tj.Sparse),
+    "Scaled": (tj.Scaled(tj.Diagonal(jnp.arange(4.0)), jnp.asarray(2.0)), tj.Scaled),
+}
+
+
+@pytest.mark.parametrize(("a", "kind"), BLOCKS.values(), ids=BLOCKS)
+def test_a_contiguous_block_keeps_the_type(a, kind):
+    weights = jnp.asarray([[1.0, -2.0], [0.5, 3.0]])
+    loss = lambda a: jnp.sum(weights * jnp.sin(tj.destructure(a[1:3, 1:3])))
+    with tj.densify("error"):
+        block = a[1:3, 1:3]
+        assert type(block) is kind
+        gradient = jax.grad(loss)(a)
+    np.testing.assert_array_equal(block.to_dense(), a.to_dense()[1:3, 1:3])
+    expected = jax.grad(lambda a: jnp.sum(weights * jnp.sin(a.to_dense()[1:3, 1:3])))(a)
+    jax.tree.map(
+        lambda g, e: g.dtype == jax.dtypes.float0 or np.testing.assert_allclose(g, e),
+        gradient,
+        expected,
+    )
+
+
+def test_other_indices_become_dense_visibly():
+    a = tj.Diagonal(jnp.arange(4.0))
+    with tj.densify("error"):
+        for index in (np.s_[0], np.s_[::2, ::2], np.s_[0, 1:], np.s_[1:, None], np.s_[1:3, :]):
+            with pytest.raises(tj.NoRuleError, match="getitem"):
+                a[index]

@@ -108,3 +108,10 @@ def test_what_to_do_instead_is_said():
             tj.logdet(a)
         with pytest.raises(tj.NoRuleError, match=r"Diagonal\[2, 2\].*\n.*tj\.solve\(a, b @ x\)"):
             tj.solve(a, tj.Diagonal(jnp.ones(2)))
+
+
+@pytest.mark.parametrize("trans", [3, "X", None])
+def test_triangular_systems_refuse_a_side_that_is_none(trans):
+    for a in (tj.Triangular(jnp.eye(2)), tj.Diagonal(jnp.ones(2)), jnp.eye(2)):
+        with pytest.raises(tj.ShapeError, match="trans"):
+            tj.solve_triangular(a, jnp.ones(2), trans=trans)

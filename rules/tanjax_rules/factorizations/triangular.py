@@ -132,6 +132,10 @@ def solve_triangular(
     unit_diagonal: bool = False,
 ) -> Columns:
     """What `solve` does for a type that is triangular."""
+    if trans not in (0, 1, 2, "N", "T", "C"):
+        raise tj.ShapeError(
+            f"solve_triangular: `trans` is 0, 1, 2, 'N', 'T' or 'C', got {trans!r}."
+        )
     _check_triangular(a, lower, unit_diagonal)
     if trans not in (0, "N"):
         a = a.mT if trans in (1, "T") else a.conj().mT

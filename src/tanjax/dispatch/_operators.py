@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import AbstractArray, Unitful, densified, is_structured
+from tanjax.arrays import AbstractArray, Sum, Unitful, densified, is_structured
 from tanjax.registry import Operation
 
 from . import (
@@ -109,7 +109,23 @@ def _elementwise(function: Function, name: str) -> Function:
 def _getitem(self: Any, index: Any) -> PyTree:
     if self.batch_shape and _axes_of(index) <= len(self.batch_shape):
         return jax.tree.map(lambda leaf: leaf[index], self)
+    block = _block_at(self, index)
+    if block is not None:
+        return block
     return densified(self, "getitem", "take a block of the fields instead")[index]
+
+
+def _block_at(self: Any, index: Any) -> AbstractArray | None:
+    """A contiguous block of one matrix, if its type has one that is structured, too."""
+    parts = index if type(index) is tuple else (index,)
+    if len(self.shape) != 2 or len(parts) not in (1, 2) or "submatrix" not in vars(type(self)):
+        return None
+    if not all(type(p) is slice and p.step in (None, 1) for p in parts):
+        return None
+    ranges = [p.indices(n) for p, n in zip((*parts, slice(None))[:2], self.shape, strict=True)]
+    block = self.canonical().submatrix(*(slice(i, max(i, j)) for i, j, _ in ranges))
+    lazy = isinstance(block, Sum) and not isinstance(self, Sum)  # which solves nothing
+    return block if isinstance(block, AbstractArray) and not lazy else None
 
 
 def _axes_of(index: Any) -> float:

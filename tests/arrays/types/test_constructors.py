@@ -207,3 +207,9 @@ def test_nested_types():
     np.testing.assert_allclose(x.to_dense(), 2 * dense)
     pulled = jax.vjp(tj.destructure, x)[1](jnp.asarray(dense))[0]
     assert_close(tj.structural(x, jnp.asarray(dense)), pulled)
+
+
+@pytest.mark.parametrize("n", [-1, 2.5, "2", None])
+def test_an_identity_has_a_number_of_rows(n):
+    with pytest.raises(tj.ShapeError, match="Identity"):
+        tj.Identity(n)

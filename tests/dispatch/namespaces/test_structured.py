@@ -115,6 +115,7 @@ def test_roots_of_scipy_are_complex_for_every_type(a):
 @pytest.mark.parametrize("rtol", [1e-3, 0.6])
 def test_tolerances_under_lift(rtol):
     pinv = lambda a: jnp.linalg.pinv(a, rtol=rtol)
-    assert_close(tj.lift(pinv)(S), pinv(A))
     lstsq = lambda a: jnp.linalg.lstsq(a, B, rcond=rtol)
-    assert_close(tj.lift(lstsq)(S), lstsq(A))
+    with tj.densify("allow"):  # which JAX before 0.12 needs for the tolerance of `pinv`
+        assert_close(tj.lift(pinv)(S), pinv(A))
+        assert_close(tj.lift(lstsq)(S), lstsq(A))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Self
 
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Shaped
 
+from tanjax._errors import ShapeError
 from tanjax._typing import (
     AnyArray,
     DenseArray,
@@ -41,7 +43,7 @@ class Identity(AbstractArray):
     kind: DType = static_field()
 
     def __init__(self, n: int, dtype: DTypeLike | None = None) -> None:
-        set_fields(self, n=int(n), kind=default_dtype() if dtype is None else jnp.dtype(dtype))
+        set_fields(self, n=_count(n), kind=default_dtype() if dtype is None else jnp.dtype(dtype))
 
     @property
     def shape(self) -> Shape:
@@ -104,3 +106,14 @@ class Identity(AbstractArray):
 
 # One matrix for a whole batch has no place for leading axes; a diagonal of ones has.
 COUNTED[Identity] = lambda x, batch: Diagonal(jnp.ones((*batch, x.n), x.kind))
+
+
+def _count(n: int) -> int:
+    """The number of rows. **Raises:** `ShapeError` for what is none."""
+    try:
+        count = operator.index(n)
+    except TypeError:
+        raise ShapeError(f"Identity: `n` must be an integer, got {n!r}.") from None
+    if count < 0:
+        raise ShapeError(f"Identity: `n` must not be negative, got {n}.")
+    return count
