@@ -73,14 +73,8 @@ def narrow(graph: ScaleGraph, seen: Sequence[Magnitude | None]) -> list[Window |
 # What keeps an integer a number, or picks one; anything else may decide by it.
 _ARITHMETIC = "add", "sub", "mul", "neg", "pow", "min", "max", "clamp"
 _CHOICES = "lt", "le", "gt", "ge", "eq", "ne", "select_n"
-_COUNTS = {
-    *_ARITHMETIC,
-    *_CHOICES,
-    "convert_element_type",
-    "broadcast_in_dim",
-    "reshape",
-    "squeeze",
-}
+_FORMS = "convert_element_type", "broadcast_in_dim", "reshape", "squeeze"
+_COUNTS = {*_ARITHMETIC, *_CHOICES, *_FORMS}
 
 
 def counting(graph: ScaleGraph) -> frozenset[int]:

@@ -12,6 +12,7 @@ nodes.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -232,8 +233,9 @@ def all_guarded(graph: ScaleGraph) -> frozenset[int]:
 
 
 def _holds(like: Value, m: Magnitude) -> bool:
+    """Whether a number is normal; an end of which bounds know nothing is no reason to doubt it."""
     smallest, largest = normal_range(like.aval.dtype)
-    return smallest <= m.low and m.high <= largest
+    return (m.low >= smallest or m.low == -math.inf) and (m.high <= largest or m.high == math.inf)
 
 
 def _times(a: Magnitude | None, b: Magnitude | None) -> Magnitude | None:
