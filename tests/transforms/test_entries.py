@@ -115,6 +115,29 @@ def test_numbers_a_little_larger_are_looked_at_where_bounds_promise_nothing():
 
 @pytest.mark.usefixtures("dear")
 def test_another_count_is_looked_at():
+@pytest.mark.usefixtures("dear")
+@pytest.mark.parametrize("entries", [(), [0], [0, 1]])
+def test_zeros_are_not_like_the_numbers_that_were_seen(entries):
+    """They lie in every window, and a constant beside them is lost."""
+    f = tj.jit(lambda x: jnp.sqrt(x * x + 1e-50) * 1e20)
+    for size in (1.0, 1.1, 1.05, 0.0, 1.0, 0.0):
+        x = np.ones(2 if entries else (), np.float32)
+        x[entries] = size
+        np.testing.assert_allclose(f(jnp.asarray(x)), np.maximum(x * 1e20, 1e-5), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("dear")
+@pytest.mark.parametrize("shape", [(), (3,), (100,)])
+@pytest.mark.parametrize("worst", [np.inf, np.nan])
+def test_zeros_are_not_like_infinities_that_were_seen(worst, shape):
+    """Of both no window has an end."""
+    f = tj.jit(lambda x: x * 2.0 / jnp.sqrt(x * x + 1e-50))
+    for size in (worst, -worst, 0.0):
+        f(jnp.full(shape, size, jnp.float32))
+    got = f(jnp.full(shape, 0.0, jnp.float32).at[...].set(-0.0))
+    np.testing.assert_array_equal(got, np.zeros(shape))
+
+
     f = tj.jit(lambda x, n: jnp.log(jax.lax.fori_loop(0, n, lambda i, c: 256.0 * c, x)))
     for n in (*[2, 3] * 4, 20, 3, 30):
         want = np.log(256.0) * n
