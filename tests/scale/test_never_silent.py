@@ -277,6 +277,21 @@ def test_a_zero_is_said_unless_rounding_leaves_it_in_any_range(monkeypatch):
         tj.jit(quotient)(*numbers)
 
 
+def test_a_zero_in_place_of_mere_rounding_is_no_loss():
+    """Normalised numbers do not change with their size: a hundredth of an ulp in exact arithmetic.
+
+    Rounding makes some entries zeros in XLA, and others in NumPy.
+    """
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(3, 16)), jnp.bfloat16)
+
+    def normalised(x):
+        d = x - x.mean(-1, keepdims=True)
+        return (d / jnp.sqrt((d**2).mean(-1, keepdims=True) + 1e-5)) ** 3
+
+    slope = lambda x: jax.jvp(normalised, (x,), (x,))
+    np.testing.assert_array_equal(tj.jit(slope)(x)[1], jax.jit(slope)(x)[1])
+
+
 def test_infinities_that_float16_may_not_have_excuse_nothing():
     """`1 / a**2` of entries far apart: right if `a` becomes infinite, but XLA has it in float32."""
     q0 = tj.Unitful(jnp.array([0.589, 0.0005317, 11784.0], jnp.float16), "kg")

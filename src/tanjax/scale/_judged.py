@@ -190,6 +190,19 @@ def _are_other(true: Any, held: Any, got: Any, least: Any) -> Any:
         return np.isfinite(held) & ~(np.abs(got - held) <= room) & ~np.isnan(room)
 
 
+def left_of(exact: Wide, coarse: Wide) -> tuple[int, int]:
+    """How many rounded entries are neither 0 nor mostly rounding, and how many are not nan.
+
+    Of complex ones the latter is not told.
+    """
+    if coarse.array.dtype.kind == "c":
+        return int(np.count_nonzero(coarse.array)), 0
+    a, b = together(exact, coarse)
+    with np.errstate(all="ignore"):
+        is_rounding = np.abs(a - b) > np.maximum(np.abs(a), np.abs(b)) / 2
+    return int(np.count_nonzero((b != 0) & ~is_rounding)), int(np.count_nonzero(b == b))
+
+
 _BEYOND = (
     "numbers beyond 2^(2^50) were met and are taken for inf or 0: results that depend on them are "
     "infinite or nan."
