@@ -1,6 +1,7 @@
 """Later calls of a plan: what is looked at, when it is started, what it leaves behind."""
 
 import itertools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from tanjax.scale.numbers._in_row import InRow
 from tanjax.scale.numbers._together import Together
 from tanjax.transforms import _entries
 from tanjax.transforms._entries import others
+from tanjax.transforms._making import doubts_of_plain
 
 
 def chain(x):
@@ -114,8 +116,6 @@ def test_numbers_a_little_larger_are_looked_at_where_bounds_promise_nothing():
 
 
 @pytest.mark.usefixtures("dear")
-def test_another_count_is_looked_at():
-@pytest.mark.usefixtures("dear")
 @pytest.mark.parametrize("entries", [(), [0], [0, 1]])
 def test_zeros_are_not_like_the_numbers_that_were_seen(entries):
     """They lie in every window, and a constant beside them is lost."""
@@ -138,6 +138,8 @@ def test_zeros_are_not_like_infinities_that_were_seen(worst, shape):
     np.testing.assert_array_equal(got, np.zeros(shape))
 
 
+@pytest.mark.usefixtures("dear")
+def test_another_count_is_looked_at():
     f = tj.jit(lambda x, n: jnp.log(jax.lax.fori_loop(0, n, lambda i, c: 256.0 * c, x)))
     for n in (*[2, 3] * 4, 20, 3, 30):
         want = np.log(256.0) * n
@@ -377,3 +379,19 @@ def test_counts_of_other_orders_of_magnitude_are_other_counts():
     found = [others([jnp.int32(n)], [0]) for n in counts]
     assert len(set(found)) == len(counts)
     assert others([jnp.int32(1000)], [0]) == others([jnp.int32(1010)], [0])
+
+
+@pytest.mark.parametrize(
+    ("planned", "exponent", "differs"),
+    [
+        ([1.0, 2.0], 0, False),
+        ([1.01, 2.0], 0, False),  # rounding may grow in a long loop
+        ([1.0, 3.0], 0, True),
+        ([1.0, np.nan], 0, False),  # the plan is no better
+        ([0.25, 0.5], 2, False),
+    ],
+)
+def test_plain_jax_is_doubted_where_a_plan_has_other_results(planned, exponent, differs):
+    entry = SimpleNamespace(plan=SimpleNamespace(output_exponents=[exponent]))
+    said = doubts_of_plain(entry, [jnp.array([1.0, 2.0])], [jnp.array(planned)])
+    assert len(said) == differs

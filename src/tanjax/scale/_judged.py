@@ -86,7 +86,7 @@ class Judged(NamedTuple):
             before, after = (plain.errors, plain.excused), (errors, excused)
             worse = sum(map(_count_worse, zip(*before, strict=True), zip(*after, strict=True)))
         lost = sum(int(np.count_nonzero(e)) for e in excused if e is not None)
-        if not lost and exponents is not None:
+        if not lost and exponents is not None and not reference.estimated:
             lost = strained(graph, reference, exponents)
         at, parts = (_nodes(simulated, kind) for kind in (UNDEFINED, PARTS))
         return cls(lost, worse, errors, excused, at, parts)

@@ -33,6 +33,7 @@ from ._judged import left_of, right_in, strained, unknown_primitives, unseen
 from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
 from .magnitudes._evaluate import PARTS, Evaluation, evaluate, rounded, simulate
 from .magnitudes._intervals import bound
+from .magnitudes._loops import ends_soon
 from .magnitudes._losses import losses
 from .numbers import _range
 from .numbers._hosts import known_numbers
@@ -333,11 +334,12 @@ def _magnitudes(
 ) -> Evaluation:
     budget = ALARM_BUDGET if thorough else BUDGET
     reference = evaluate(graph, arguments, budget=budget, begun=begun)
-    if reference.complete:
+    if reference.complete and not reference.estimated:
         return reference
-    m = bound(graph, given, reference.magnitudes)
+    m = reference.magnitudes if reference.complete else bound(graph, given, reference.magnitudes)
     is_alarming = any(_range.is_alarming(v, m) for v in graph.values)
-    if not thorough and is_alarming and not _is_settled(graph, m):
+    can_be_run = ends_soon(graph) if reference.complete else not _is_settled(graph, m)
+    if not thorough and is_alarming and can_be_run:
         return _magnitudes(graph, arguments, given, True, reference)
     return reference._replace(magnitudes=m)
 

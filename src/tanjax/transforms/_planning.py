@@ -38,7 +38,7 @@ from ._arguments import (
     is_wide,
     signature,
 )
-from ._making import ABSTRACT, SHORT, UNSEEN, Making, failed
+from ._making import ABSTRACT, SHORT, UNSEEN, Making, doubts_of_plain, failed
 from ._memory import OnMemory, are_memory
 
 if TYPE_CHECKING:
@@ -364,14 +364,15 @@ class PlannedFunction:
 
     def _alarmed(self, case: Case, leaves: Any, args: Any, kwargs: Any) -> Any:
         """An estimate says that plain JAX loses something: run it, and believe what it gives."""
-        kept, finite, entry = (
-            self._given.kept(args, kwargs),
-            all(map(is_finite, leaves)),
-            case.entries[0],
-        )
+        entry, finite = case.entries[0], all(map(is_finite, leaves))
+        kept = self._given.kept(args, kwargs)
         out = self.jitted(*args, **kwargs)
         if not finite or (all_finite(out) and not entry.plan.is_missed(jax.tree.leaves(out))):
-            entry.believe(self.jitted, self._leaves_of(*kept))
+            again, named = self._given.kept(*kept)
+            asks = finite and not self._is_over_hosts
+            doubts = doubts_of_plain(entry, out, entry.program(*again, **named)) if asks else ()
+            self._making.alarms += doubts
+            entry.believe(self.jitted, self._leaves_of(*kept), doubts)
             return out
         entry.plan = entry.plan._replace(is_confirmed=True)
         return entry.program(*kept[0], **kept[1])
@@ -387,8 +388,7 @@ class PlannedFunction:
         self._calls += 1
         if self._calls & (self._calls - 1):
             return entry.program(*args, **kwargs)
-        kept = self._given.kept(args, kwargs)
-        finite = all(map(is_finite, leaves))
+        kept, finite = self._given.kept(args, kwargs), all(map(is_finite, leaves))
         out = entry.program(*args, **kwargs)
         if not finite or all_finite(out):
             self._remember(case, args, kwargs)
