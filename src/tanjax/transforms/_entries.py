@@ -318,13 +318,18 @@ class Case:
         self.looked, self.raised = 0.0, 0
         self.failure = ""
 
-    def find(self, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Entry]) -> None:
-        """Bring the plan for these numbers to the front, made by `make` if there is none."""
-        entry = self._entry(leaves, make)
-        if entry in self.entries:
-            self.entries.remove(entry)
-        self.entries.insert(0, entry)
-        del self.entries[_PLANS:]
+    def find(self, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Entry]) -> Entry:
+        """The plan for these numbers, made by `make` if there is none; it comes to the front.
+
+        Who asks uses what is returned: another thread may bring its own to the front.
+        """
+        return self.put(self._entry(leaves, make))
+
+    def put(self, entry: Entry, instead_of: Entry | None = None) -> Entry:
+        """Bring a plan to the front, in a new list: others may be reading the old one."""
+        rest = [e for e in self.entries if e is not entry and e is not instead_of]
+        self.entries = [entry, *rest][:_PLANS]
+        return entry
 
     def _entry(self, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Entry]) -> Entry:
         """A plan that is proved, one that was seen to be right, or a new one."""

@@ -160,6 +160,15 @@ class Making:
         exponents, out = plan.output_exponents, jax.tree.structure(case.out)
         return lambda results: relabelled(jax.tree.unflatten(out, results), exponents)
 
+    def ask_plain(self, entry: Any, args: Any, kwargs: Any) -> None:
+        """Plain JAX instead of a plan that loses entries which plain JAX has right."""
+        again, named = self.given.kept(args, kwargs)
+        kept = entry.plan.kept_plain(jax.tree.leaves(self.jitted(*again, **named)))
+        if kept is not None:
+            said = [a for a in self.alarms if a not in entry.plan.alarms]
+            self.alarms = [*said, *kept.alarms]
+            entry.plan, entry.program = kept, self.jitted
+
     def flag(self, case: Case, entry: Any) -> None:
         """Let the program of an entry tell itself whether its numbers have left their range.
 
