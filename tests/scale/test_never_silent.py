@@ -277,6 +277,21 @@ def test_a_zero_is_said_unless_rounding_leaves_it_in_any_range(monkeypatch):
         tj.jit(quotient)(*numbers)
 
 
+def test_a_zero_in_place_of_mere_rounding_is_no_loss():
+    """Normalised numbers do not change with their size: a hundredth of an ulp in exact arithmetic.
+
+    Rounding makes some entries zeros in XLA, and others in NumPy.
+    """
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(3, 16)), jnp.bfloat16)
+
+    def normalised(x):
+        d = x - x.mean(-1, keepdims=True)
+        return (d / jnp.sqrt((d**2).mean(-1, keepdims=True) + 1e-5)) ** 3
+
+    slope = lambda x: jax.jvp(normalised, (x,), (x,))
+    np.testing.assert_array_equal(tj.jit(slope)(x)[1], jax.jit(slope)(x)[1])
+
+
 def test_infinities_that_float16_may_not_have_excuse_nothing():
     """`1 / a**2` of entries far apart: right if `a` becomes infinite, but XLA has it in float32."""
     q0 = tj.Unitful(jnp.array([0.589, 0.0005317, 11784.0], jnp.float16), "kg")
@@ -311,3 +326,36 @@ def test_a_plan_is_not_kept_for_numbers_that_leave_their_range():
     for x in (0.004006214439868927, 3.0672078132629395):
         slope = f(jnp.array([x], jnp.float32))
         np.testing.assert_allclose(slope, 0.0, atol=1e-9 / x)
+
+
+def orbit(r, mu, steps):
+    """A circle in SI by the method of Runge and Kutta, forty steps a turn."""
+    speed = jnp.sqrt(mu / r)
+    dt = 2 * jnp.pi * r / speed / 40
+
+    def slope(y):
+        d = jnp.hypot(y[0], y[1])
+        return jnp.stack([y[2], y[3], -mu * y[0] / d**3, -mu * y[1] / d**3])
+
+    def step(y, _):
+        a = slope(y)
+        b = slope(y + dt / 2 * a)
+        c = slope(y + dt / 2 * b)
+        return y + dt / 6 * (a + 2 * b + 2 * c + slope(y + dt * c)), None
+
+    start = jnp.stack([r, 0 * r, 0 * speed, speed])
+    return jnp.sum(jax.lax.scan(step, start, None, length=steps)[0])
+
+
+def test_a_short_loop_is_run_to_its_end_before_plain_jax_is_believed():
+    """Plain JAX has -2.9 for 1.0: the sixth power of a distance vanishes in a denominator."""
+    got = tj.jit(jax.grad(orbit), static_argnums=2)(jnp.float32(1e7), jnp.float32(3e14), 10)
+    np.testing.assert_allclose(got, 1.0002587, rtol=1e-4)
+
+
+def test_plain_jax_is_not_believed_in_silence_where_exponents_give_something_else():
+    """Of a thousand steps a hundred are run, which are enough to see that the result is far off."""
+    f = tj.jit(jax.grad(orbit), static_argnums=2)
+    for _ in range(2):
+        with pytest.warns(tj.ScaleWarning, match=r"results are wrong|may be wrong"):
+            f(jnp.float32(1e7), jnp.float32(3e14), 1000)

@@ -1,6 +1,7 @@
 """Later calls of a plan: what is looked at, when it is started, what it leaves behind."""
 
 import itertools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from tanjax.scale.numbers._in_row import InRow
 from tanjax.scale.numbers._together import Together
 from tanjax.transforms import _entries
 from tanjax.transforms._entries import others
+from tanjax.transforms._making import doubts_of_plain
 
 
 def chain(x):
@@ -111,6 +113,29 @@ def test_numbers_a_little_larger_are_looked_at_where_bounds_promise_nothing():
     for x in (6.24e8, 6.3e8, 4.61e9):
         _, slope = f(jnp.array([8.9e-9, x], jnp.float32), y)
         np.testing.assert_allclose(slope, [0, 4 * x**3], rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.usefixtures("dear")
+@pytest.mark.parametrize("entries", [(), [0], [0, 1]])
+def test_zeros_are_not_like_the_numbers_that_were_seen(entries):
+    """They lie in every window, and a constant beside them is lost."""
+    f = tj.jit(lambda x: jnp.sqrt(x * x + 1e-50) * 1e20)
+    for size in (1.0, 1.1, 1.05, 0.0, 1.0, 0.0):
+        x = np.ones(2 if entries else (), np.float32)
+        x[entries] = size
+        np.testing.assert_allclose(f(jnp.asarray(x)), np.maximum(x * 1e20, 1e-5), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("dear")
+@pytest.mark.parametrize("shape", [(), (3,), (100,)])
+@pytest.mark.parametrize("worst", [np.inf, np.nan])
+def test_zeros_are_not_like_infinities_that_were_seen(worst, shape):
+    """Of both no window has an end."""
+    f = tj.jit(lambda x: x * 2.0 / jnp.sqrt(x * x + 1e-50))
+    for size in (worst, -worst, 0.0):
+        f(jnp.full(shape, size, jnp.float32))
+    got = f(jnp.full(shape, 0.0, jnp.float32).at[...].set(-0.0))
+    np.testing.assert_array_equal(got, np.zeros(shape))
 
 
 @pytest.mark.usefixtures("dear")
@@ -354,3 +379,19 @@ def test_counts_of_other_orders_of_magnitude_are_other_counts():
     found = [others([jnp.int32(n)], [0]) for n in counts]
     assert len(set(found)) == len(counts)
     assert others([jnp.int32(1000)], [0]) == others([jnp.int32(1010)], [0])
+
+
+@pytest.mark.parametrize(
+    ("planned", "exponent", "differs"),
+    [
+        ([1.0, 2.0], 0, False),
+        ([1.01, 2.0], 0, False),  # rounding may grow in a long loop
+        ([1.0, 3.0], 0, True),
+        ([1.0, np.nan], 0, False),  # the plan is no better
+        ([0.25, 0.5], 2, False),
+    ],
+)
+def test_plain_jax_is_doubted_where_a_plan_has_other_results(planned, exponent, differs):
+    entry = SimpleNamespace(plan=SimpleNamespace(output_exponents=[exponent]))
+    said = doubts_of_plain(entry, [jnp.array([1.0, 2.0])], [jnp.array(planned)])
+    assert len(said) == differs

@@ -6,6 +6,7 @@ of a call is shown on a program that is the user's own (near 1) and on one that 
 
 import functools
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -559,3 +560,26 @@ def test_numbers_of_which_only_an_upper_bound_is_known():
     )
     x, y = array(3.0), array(LARGE)
     same(tj.jit(f)(x, y), np.float32(np.sin(np.float64(3)) * np.float64(y) ** 2 / 1e30), ulps=8)
+
+
+@pytest.mark.filterwarnings("ignore::tanjax.ScaleWarning")
+def test_threads_run_the_plans_for_their_own_numbers():
+    """Another thread's plan came to the front between the choice of one and its use.
+
+    Its program was run, and its zeros were taken for XLA's doing: all numbers were hidden then,
+    from a handful of plans.
+    """
+    f = tj.jit(lambda x, y: x * x * y / 1e30)
+    found = []
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        for _ in range(60):
+            x, y = np.float32(10 ** rng.uniform(-18, 25)), np.float32(10 ** rng.uniform(-10, 10))
+            found.append((float(f(x, y)), np.float64(x) ** 2 * y / 1e30))
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+    got, want = np.array([pair for pair in found if 1e-37 < pair[1] < 1e38]).T
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert sum(plan.method == "guarded" for plan in f.plans) <= 1

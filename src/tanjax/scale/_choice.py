@@ -24,6 +24,8 @@ from .magnitudes._parts import needs_nothing
 from .numbers import _range
 from .replay._rewrites import guarded
 
+# Demands tried on a sample, which is run once more for each: a second where loops are long.
+_GUESSES = 2
 ROUNDS = 4  # of equations that become undefined once others are not
 
 
@@ -122,7 +124,7 @@ class _Tries(NamedTuple):
         graph, start = self.graph, time.thread_time()
         m = with_rounding(graph, self.reference)
         alone = needs_nothing(graph, m)
-        for demand in demands:
+        for demand in demands[: _GUESSES if self.reference.estimated else None]:
             left = self.time_limit - (time.thread_time() - start)
             left = max(self.time_limit / 10, left)
             free = self.free_outputs

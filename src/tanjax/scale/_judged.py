@@ -86,7 +86,7 @@ class Judged(NamedTuple):
             before, after = (plain.errors, plain.excused), (errors, excused)
             worse = sum(map(_count_worse, zip(*before, strict=True), zip(*after, strict=True)))
         lost = sum(int(np.count_nonzero(e)) for e in excused if e is not None)
-        if not lost and exponents is not None:
+        if not lost and exponents is not None and not reference.estimated:
             lost = strained(graph, reference, exponents)
         at, parts = (_nodes(simulated, kind) for kind in (UNDEFINED, PARTS))
         return cls(lost, worse, errors, excused, at, parts)
@@ -188,6 +188,19 @@ def _are_other(true: Any, held: Any, got: Any, least: Any) -> Any:
     with np.errstate(all="ignore"):
         room = 8 * np.abs(held - true) + np.maximum(np.abs(held), np.abs(true)) / 2 + least
         return np.isfinite(held) & ~(np.abs(got - held) <= room) & ~np.isnan(room)
+
+
+def left_of(exact: Wide, coarse: Wide) -> tuple[int, int]:
+    """How many rounded entries are neither 0 nor mostly rounding, and how many are not nan.
+
+    Of complex ones the latter is not told.
+    """
+    if coarse.array.dtype.kind == "c":
+        return int(np.count_nonzero(coarse.array)), 0
+    a, b = together(exact, coarse)
+    with np.errstate(all="ignore"):
+        is_rounding = np.abs(a - b) > np.maximum(np.abs(a), np.abs(b)) / 2
+    return int(np.count_nonzero((b != 0) & ~is_rounding)), int(np.count_nonzero(b == b))
 
 
 _BEYOND = (

@@ -29,10 +29,11 @@ import numpy as np
 from tanjax._dtype_range import limits
 
 from ._choice import Solved, assigned, misfits
-from ._judged import right_in, strained, unknown_primitives, unseen
+from ._judged import left_of, right_in, strained, unknown_primitives, unseen
 from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
 from .magnitudes._evaluate import PARTS, Evaluation, evaluate, rounded, simulate
 from .magnitudes._intervals import bound
+from .magnitudes._loops import ends_soon
 from .magnitudes._losses import losses
 from .numbers import _range
 from .numbers._hosts import known_numbers
@@ -96,18 +97,19 @@ class Plan(NamedTuple):
         """Whether results are nan, infinite, or zero, where other numbers are known to be right.
 
         With the `arguments` what rounding leaves in any range is excused: `(1e20 + 1e30) - 1e30`
-        is 0, and its product with infinity nan.
+        is 0, and its product with infinity nan; and what is mostly rounding may be 0 as well.
         """
         counts = self.expected or ()
         if counts and arguments:
-            coarse = rounded(self.graph, evaluate(self.graph, _numbers(arguments), budget=BUDGET))
-            left = [(0, 0) if x is None else _left(x.array) for x in coarse.outputs]
-            pairs = zip(counts, left, strict=True)
-            counts = tuple((c[0], min(c[1], n), min(c[2], numbers)) for c, (n, numbers) in pairs)
-        trios = zip(self.graph.outputs, counts, results, strict=False)
+            exact = evaluate(self.graph, _numbers(arguments), budget=BUDGET)
+            pairs = zip(exact.outputs, rounded(self.graph, exact).outputs, strict=True)
+            left = [(0, 0) if x is None or y is None else left_of(x, y) for x, y in pairs]
+            trios = zip(counts, left, strict=True)
+            counts = tuple((c[0], min(c[1], n), min(c[2], numbers)) for c, (n, numbers) in trios)
+        found = zip(self.graph.outputs, counts, results, strict=False)
         return any(
             any(map(lt, count_numbers(x), count))
-            for use, count, x in trios
+            for use, count, x in found
             if use.value.is_floating
         )
 
@@ -291,12 +293,6 @@ def _hidden(graph: ScaleGraph, solved: Solved | None) -> Solved:
     return solved._replace(exponents=exponents, method="guarded")
 
 
-def _left(array: Any) -> tuple[int, int]:
-    """How many entries are not zero, and how many are not nan; of complex ones that is not told."""
-    numbers = np.count_nonzero(array == array) if array.dtype.kind != "c" else 0
-    return int(np.count_nonzero(array)), int(numbers)
-
-
 def _expected(
     graph: ScaleGraph, reference: Evaluation, solved: Solved
 ) -> tuple[tuple[int, int, int], ...] | None:
@@ -317,7 +313,7 @@ def _expected(
         sizes = np.abs(scaled(result.array, result.exponent - solved.exponents.of(use)))
         finite = sizes <= room.largest / 2
         nonzero = int(np.count_nonzero(finite & (sizes >= 2 * room.bottom)))
-        counts.append((int(finite.sum()), nonzero, _left(result.array)[1]))
+        counts.append((int(finite.sum()), nonzero, left_of(result, result)[1]))
     return tuple(counts)
 
 
@@ -338,11 +334,12 @@ def _magnitudes(
 ) -> Evaluation:
     budget = ALARM_BUDGET if thorough else BUDGET
     reference = evaluate(graph, arguments, budget=budget, begun=begun)
-    if reference.complete:
+    if reference.complete and not reference.estimated:
         return reference
-    m = bound(graph, given, reference.magnitudes)
+    m = reference.magnitudes if reference.complete else bound(graph, given, reference.magnitudes)
     is_alarming = any(_range.is_alarming(v, m) for v in graph.values)
-    if not thorough and is_alarming and not _is_settled(graph, m):
+    can_be_run = ends_soon(graph) if reference.complete else not _is_settled(graph, m)
+    if not thorough and is_alarming and can_be_run:
         return _magnitudes(graph, arguments, given, True, reference)
     return reference._replace(magnitudes=m)
 

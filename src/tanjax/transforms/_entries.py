@@ -19,6 +19,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from tanjax.scale import (
     Magnitude,
@@ -45,6 +46,7 @@ _NEAR = 4.0  # bits between largest numbers that belong together
 _BELIEVED = 8.0  # bits around numbers for which an alarm was false
 _PLANS = 16  # of one program; the oldest goes
 _WINDOWS = 4  # proved ones, of one plan, and as many that are trusted
+_FEW_NUMBERS = 16
 
 log = logging.getLogger("tanjax.scale")
 
@@ -73,12 +75,20 @@ def joined(a: Look, b: Look) -> Look:
 
 
 class Trusted(NamedTuple):
-    """Numbers for which a plan is taken without a look: the windows, their flags, what was seen."""
+    """Numbers for which a plan is taken without a look: the windows, their flags, what was seen.
+
+    `infinite`: places of arguments that had inf or nan, of which windows say nothing.
+    """
 
     watch: Watch
     others: tuple[Any, ...]
     hull: Look
     looks: int = 1
+    infinite: tuple[int, ...] = ()
+
+    def are_infinite(self, leaves: Sequence[Any]) -> bool:
+        """Whether what had inf or nan has some now: in windows without ends lie all zeros."""
+        return not any([is_finite(leaves[i]) for i in self.infinite])
 
 
 class Entry:
@@ -134,14 +144,15 @@ class Entry:
             strangers = begun = None  # they were of the first watch
         for trusted in self.trusted:
             is_inside = trusted.watch.takes(leaves, strangers, begun)
-            if is_inside and trusted.others == self.others(leaves):
+            is_alike = is_inside and trusted.others == self.others(leaves)
+            if is_alike and trusted.are_infinite(leaves):
                 self.grade, self.watch = "guessed", trusted.watch
                 return True
             strangers = begun = None
         return False
 
     def others(self, leaves: Sequence[Any], places: Sequence[int] | None = None) -> Any:
-        """Flags and counts (`others`) of all arguments, or of those at some places."""
+        """Flags, counts and zeros (`others`) of all arguments, or of those at some places."""
         return others(leaves, range(len(leaves)) if places is None else places, self.counting)
 
     def prove(self, leaves: Sequence[Any], seen: Look) -> bool:
@@ -191,9 +202,12 @@ class Entry:
         self.watch = self.trusted[0].watch
         return True
 
-    def believe(self, program: Callable[..., Any], leaves: Sequence[Any]) -> None:
+    def believe(
+        self, program: Callable[..., Any], leaves: Sequence[Any], alarms: tuple[str, ...] = ()
+    ) -> None:
         """JAX's own program instead: it was run, and nothing was missing."""
         self.plan, self.program = self.plan.believed(), program
+        self.plan = self.plan._replace(alarms=(*self.plan.alarms, *alarms))
         seen = look(leaves)
         near = [m and Window(m.low - _BELIEVED, m.high + _BELIEVED) for m in seen]
         self.trusted = [Trusted(Watch(near, leaves), self.others(leaves), seen)]
@@ -212,9 +226,10 @@ class Entry:
         windows = proof.expected(self.plan.graph, self.plan.exponents, hull, _EXPECTED)
         down = _DOWN * min(looks, _OFTEN)
         windows = windows or [m and _around(m, down) for m in hull]
-        pairs = zip(leaves, windows, strict=True)
-        watch = Watch([w and w._replace(finite=is_finite(x)) for x, w in pairs], leaves)
-        self.trusted.insert(0, Trusted(watch, flags, hull, looks))
+        pairs = list(enumerate(windows))
+        infinite = tuple(i for i, w in pairs if w is not None and not is_finite(leaves[i]))
+        watch = Watch([w and w._replace(finite=i not in infinite) for i, w in pairs], leaves)
+        self.trusted.insert(0, Trusted(watch, flags, hull, looks, infinite))
         del self.trusted[_WINDOWS:]
 
 
@@ -242,6 +257,9 @@ def others(
 ) -> tuple[Any, ...]:
     """Flags and counts, large ones to four bits: a program may take another branch for others.
 
+    And whether there are zeros among few numbers, for which every window is right: 1 us each. Of
+    many nobody asks, since that is one more pass.
+
     **Arguments:** `counting`: the places of those that decide nothing, to a factor of sixteen.
     """
     found: list[Any] = []
@@ -250,7 +268,14 @@ def others(
         if type(x) is Spread:
             if not _has_magnitude(x):
                 found.append((i, -1 if x.magnitude.is_zero else int(x.magnitude.high)))
-        elif isinstance(x, int) or (getattr(x, "size", 0) == 1 and not _has_magnitude(x)):
+        elif isinstance(x, float | complex):
+            found.append((i, x != 0))
+        elif (size := getattr(x, "size", 1)) > _FEW_NUMBERS:
+            continue
+        elif size and _has_magnitude(x):
+            count = np.count_nonzero(np.asarray(x))
+            found.append((i, count > 0, count == size))
+        elif size == 1:
             number = _whole(x)
             if number is not None and i in counting:
                 found.append((i, (number.bit_length() + 3) // 4, number < 0))
@@ -293,13 +318,18 @@ class Case:
         self.looked, self.raised = 0.0, 0
         self.failure = ""
 
-    def find(self, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Entry]) -> None:
-        """Bring the plan for these numbers to the front, made by `make` if there is none."""
-        entry = self._entry(leaves, make)
-        if entry in self.entries:
-            self.entries.remove(entry)
-        self.entries.insert(0, entry)
-        del self.entries[_PLANS:]
+    def find(self, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Entry]) -> Entry:
+        """The plan for these numbers, made by `make` if there is none; it comes to the front.
+
+        Who asks uses what is returned: another thread may bring its own to the front.
+        """
+        return self.put(self._entry(leaves, make))
+
+    def put(self, entry: Entry, instead_of: Entry | None = None) -> Entry:
+        """Bring a plan to the front, in a new list: others may be reading the old one."""
+        rest = [e for e in self.entries if e is not entry and e is not instead_of]
+        self.entries = [entry, *rest][:_PLANS]
+        return entry
 
     def _entry(self, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Entry]) -> Entry:
         """A plan that is proved, one that was seen to be right, or a new one."""

@@ -98,14 +98,18 @@ class Compiled:
         # of 0.4 us. Safe because only what cannot change is kept, see `_remember`.
         direct = self._direct
         if first is direct.alone and not others and not kwargs:
-            out = direct.program(first)
-            return unpack(out) if type(out) is Packed else out
+            program = direct.program
+            if first is direct.alone:  # no other thread came between
+                out = program(first)
+                return unpack(out) if type(out) is Packed else out
         args: Any = () if first is _ABSENT else (first, *others)
         last = direct.last
         is_like = last and first is last[0] and len(args) == len(last) and not kwargs
         if is_like and all(map(is_, args, last)):
-            out = direct.program(*args)
-            return unpack(out) if type(out) is Packed else out
+            program = direct.program
+            if direct.last is last:
+                out = program(*args)
+                return unpack(out) if type(out) is Packed else out
         if ACTIVE[0] and self.captured and capturing():
             return self.captured(*args, **kwargs)
         if self._fixed:
@@ -135,7 +139,9 @@ class Compiled:
         same, values, program = self._same
         is_known = args[0] is same[0] and len(args) == len(same) and program.last is values
         if is_known and all(map(is_, args, same)):  # 100 are compared in 1.5 us
-            return program.program(*values)
+            run = program.program
+            if program.last is values:
+                return run(*values)
         box = type(args[0]) if len(args) == 1 else None
         items = args if box not in _BOXES else args[0].values() if box is dict else args[0]
         given = None

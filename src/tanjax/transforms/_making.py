@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from tanjax._errors import message
 from tanjax.arrays import planned
@@ -31,6 +33,7 @@ _SMALL = 1 << 16  # bytes of arguments that may be kept alive in order to recogn
 _FEW = 1 << 15  # numbers of results
 _RAISED = 4  # flags in a row, after which a case does without
 _WORTH = 0.2  # seconds of looks that are worth a compilation
+_FAR = 0.1  # relative
 
 ABSTRACT = (
     "called under a trace of JAX (`jax.grad`, `jax.vmap`, `jax.jit`, a loop), where no number is "
@@ -42,6 +45,10 @@ SHORT = (
     "after a cancellation is rounding, and leaves its range."
 )
 
+DIFFER = (
+    "a loop was sampled or an array bounded, numbers seem to leave their range, and with exponents "
+    "the results are others: those of plain JAX are kept, and may be wrong."
+)
 UNSEEN = (
     "its results were handed back to it {} times without a look, as ever before, and have left "
     "their range meanwhile: the results of these calls may be wrong."
@@ -153,6 +160,15 @@ class Making:
         exponents, out = plan.output_exponents, jax.tree.structure(case.out)
         return lambda results: relabelled(jax.tree.unflatten(out, results), exponents)
 
+    def ask_plain(self, entry: Any, args: Any, kwargs: Any) -> None:
+        """Plain JAX instead of a plan that loses entries which plain JAX has right."""
+        again, named = self.given.kept(args, kwargs)
+        kept = entry.plan.kept_plain(jax.tree.leaves(self.jitted(*again, **named)))
+        if kept is not None:
+            said = [a for a in self.alarms if a not in entry.plan.alarms]
+            self.alarms = [*said, *kept.alarms]
+            entry.plan, entry.program = kept, self.jitted
+
     def flag(self, case: Case, entry: Any) -> None:
         """Let the program of an entry tell itself whether its numbers have left their range.
 
@@ -188,6 +204,27 @@ class Making:
             return raised | differ(jax.tree.leaves(out), hidden), out
 
         return jax.jit(with_flag)
+
+
+def doubts_of_plain(entry: Any, results: Any, planned: Any) -> tuple[str, ...]:
+    """What is said where an estimated plan has results that are not nearly those of plain JAX.
+
+    A long computation may amplify rounding, so that only what is a tenth off counts; and a plan
+    that leaves the range itself is no witness.
+    """
+    trios = zip(*map(jax.tree.leaves, (results, planned)), entry.plan.output_exponents, strict=True)
+    differ = False
+    for x, y, exponent in trios:
+        if not jnp.issubdtype(x.dtype, jnp.inexact):
+            continue
+        wide = np.result_type(np.float64, 1j if x.dtype.kind == "c" else 1.0)
+        a, b = np.asarray(x).astype(wide), np.asarray(y).astype(wide) * np.exp2(exponent)
+        if not np.isfinite(b).all():
+            return ()
+        sizes = np.maximum(np.abs(a), np.abs(b))
+        room = _FAR * (sizes + _FAR**2 * np.max(sizes, initial=0.0))
+        differ = differ or bool((np.abs(a - b) > room).any())
+    return (DIFFER,) * differ
 
 
 def failed(name: Any, error: Exception) -> str:

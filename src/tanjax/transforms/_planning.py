@@ -38,13 +38,14 @@ from ._arguments import (
     is_wide,
     signature,
 )
-from ._making import ABSTRACT, SHORT, UNSEEN, Making, failed
+from ._making import ABSTRACT, SHORT, UNSEEN, Making, doubts_of_plain, failed
 from ._memory import OnMemory, are_memory
 
 if TYPE_CHECKING:
     from ._entries import Case
 
 _NOTHING = object()
+_NOBODYS: Any = (None, None)  # case and entry
 _STRANGERS = 8
 
 
@@ -98,7 +99,9 @@ class PlannedFunction:
             last = tuple([r() for r in weak])
         if last is not None and not kwargs and len(args) == len(last) and all(map(is_, args, last)):
             self._strangers //= 2  # they may only come in turn
-            return self.program(*args)
+            program = self.program
+            if self._last_weak is weak and (weak or self.last is last):  # no thread came between
+                return program(*args)
         if self._flat:
             leaves: Sequence[Any] = args
             treedef: Any = len(args)
@@ -117,9 +120,10 @@ class PlannedFunction:
             elif all(
                 [type(x) in ARRAYS and x.aval is a for x, a in zip(leaves, recent.avals)]  # noqa: B905
             ):
-                if self._are_last(leaves):
+                known, program = self._last_leaves, self.program
+                if self._are_last(leaves) and self._last_leaves is known:
                     self._strangers //= 2  # they may only come in turn
-                    return self.program(*args, **kwargs)
+                    return program(*args, **kwargs)
                 if not is_due:
                     out = self._again(recent, leaves, args, kwargs)
             if out is not _NOTHING:
@@ -140,8 +144,8 @@ class PlannedFunction:
     def _again(self, case: Case, leaves: Sequence[Any], args: Any, kwargs: Any) -> Any:
         """A call for which the last plan is right by magnitudes; `_NOTHING` if it is not."""
         entry, strangers, begun, out = case.entries[0], None, None, None
-        if entry.flagged is not None:
-            raised, out = self._flagged(case, args, kwargs)
+        if (flagged := entry.flagged) is not None:
+            raised, out = self._flagged(case, entry, args, kwargs)
             if raised:
                 return _NOTHING
         elif case.is_pure:
@@ -152,19 +156,18 @@ class PlannedFunction:
             begun = strangers.begin(leaves) if strangers and riding is None else None
             out = self._run(riding or entry.program, case, args, kwargs)
             begun, out = out if riding and out is not _NOTHING else (begun, out)
-        is_known = out is not _NOTHING and (entry.flagged or entry.covers(leaves, strangers, begun))
+        is_known = out is not _NOTHING and (flagged or entry.covers(leaves, strangers, begun))
         if not (is_known and case.returned.looked(entry, leaves)):
             return _NOTHING
         # Where others come each time, few are remembered: 0.5 us for each array.
         self._strangers += 1
         if self._strangers <= _STRANGERS or self._strangers % _STRANGERS == 0:
-            self._remember(case, args, kwargs, leaves)
+            self._remember(case, entry, args, kwargs, leaves)
         self._say_again(entry)
         return out if case.is_pure else entry.program(*args, **kwargs)
 
-    def _flagged(self, case: Case, args: Any, kwargs: Any) -> Any:
+    def _flagged(self, case: Case, entry: Any, args: Any, kwargs: Any) -> Any:
         """Whether a number may have left its range, and the results."""
-        entry = case.entries[0]
         found = self._run(entry.flagged, case, args, kwargs)
         if found is _NOTHING or found[0]:
             case.raised, entry.flagged = case.raised + 1, None
@@ -196,8 +199,8 @@ class PlannedFunction:
             if not self._is_over_hosts:
                 return self._over_hosts().lower(*args, **kwargs)
             leaves = self._leaves_of(args, kwargs)
-        case = self._case(leaves, treedef, args, kwargs)
-        program: Any = case.entries[0].program if case else self.jitted
+        _, entry = self._case(leaves, treedef, args, kwargs)
+        program: Any = entry.program if entry else self.jitted
         return program.lower(*args, **kwargs)
 
     def _call(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Any:
@@ -212,40 +215,31 @@ class PlannedFunction:
             leaves = self._leaves_of(args, kwargs)
         before, recent = len(self._making.made), self._recent
         unseen = recent.returned.unseen(leaves) if recent else 0
-        case = self._case(leaves, treedef, args, kwargs)
-        if case is None:
+        case, entry = self._case(leaves, treedef, args, kwargs)
+        if case is None or entry is None:
             self._note_abstract(leaves)
             return self.jitted(*args, **kwargs)
-        if case is recent and unseen and not recent.returned.is_harmless(case.entries[0], leaves):
+        if case is recent and unseen and not recent.returned.is_harmless(entry, leaves):
             self._warn(UNSEEN.format(unseen))
-        entry, is_new = case.entries[0], len(self._making.made) > before
+        is_new = len(self._making.made) > before
         self._making.flag(case, entry)
         can_ask = not (entry.plan.has_effects or self._is_over_hosts)  # others have other parts
         if is_new and entry.plan.doubts and can_ask:
-            self._ask_plain(entry, args, kwargs)
+            self._making.ask_plain(entry, args, kwargs)
         plan = entry.plan
         if not is_new and not self._making.alarms:
             self._say_again(entry)
         known = is_new or entry.grade == "seen"
         if known and plan.expected is not None and not plan.has_effects:
-            out = self._first(case, leaves, args, kwargs)
+            out = self._first(case, entry, leaves, args, kwargs)
         elif entry.grade == "guessed" and not plan.has_effects:
-            out = self._checked(case, leaves, args, kwargs)
+            out = self._checked(case, entry, leaves, args, kwargs)
         else:
-            self._remember(case, args, kwargs)
+            self._remember(case, entry, args, kwargs)
             out = entry.program(*args, **kwargs)
         self._say_alarms()
         case.returned.note(out)
         return out
-
-    def _ask_plain(self, entry: Any, args: Any, kwargs: Any) -> None:
-        """Plain JAX instead of a plan that loses entries which plain JAX has right."""
-        again, named = self._given.kept(args, kwargs)
-        kept = entry.plan.kept_plain(jax.tree.leaves(self.jitted(*again, **named)))
-        if kept is not None:
-            said = [a for a in self._making.alarms if a not in entry.plan.alarms]
-            self._making.alarms = [*said, *kept.alarms]
-            entry.plan, entry.program = kept, self.jitted
 
     def _note_abstract(self, leaves: Sequence[Any]) -> None:
         """Say once that a call could not be planned, because its numbers are not known."""
@@ -261,30 +255,30 @@ class PlannedFunction:
             self._of_hosts = PlannedFunction(self._fun, self._options, **how)
         return self._of_hosts
 
-    def _case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Case | None:
-        """The plans for such arguments, that for these first; None if they cannot be looked at."""
+    def _case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Any:
+        """The plans for such arguments, and that for these; `_NOBODYS` if nobody can look."""
         if not all(map(can_be_looked_at, leaves)):
-            return None
+            return _NOBODYS
         x64 = is_wide()  # Python numbers have another dtype then
         key = (treedef, self._given.statics(args, kwargs), tuple(map(signature, leaves)), x64)
         try:
             case = self._known.get(key)
         except TypeError:  # a static argument that cannot be hashed: JAX says so
-            return None
+            return _NOBODYS
         is_new = case is None
         if case is None:
             case = self._known[key] = self._making.case(leaves, treedef, args, kwargs)
         if not case.failure:
             try:
                 start = time.perf_counter()
-                case.find(leaves, functools.partial(self._making.plan, case))
+                entry = case.find(leaves, functools.partial(self._making.plan, case))
                 case.looked += 0.0 if is_new else time.perf_counter() - start
-                return case
+                return case, entry
             except Exception as error:  # whatever JAX can run is run, and our fault is no secret
                 self._say_alarms()
                 case.failure = failed(self._making.name, error)
         warnings.warn(case.failure, ScaleWarning, stacklevel=outside())  # on every call
-        return None
+        return _NOBODYS
 
     def _say_alarms(self) -> None:
         """What may be wrong in the results of plans just made."""
@@ -298,17 +292,20 @@ class PlannedFunction:
             for alarm in entry.plan.alarms:
                 self._warn(alarm)
 
-    def _remember(self, case: Case, args: Any, kwargs: Any, leaves: Sequence[Any] = ()) -> None:
+    def _remember(
+        self, case: Case, entry: Any, args: Any, kwargs: Any, leaves: Sequence[Any] = ()
+    ) -> None:
         """Keep what the next call is compared with; only immutable arguments can be recognised.
 
         **Arguments:** `leaves`: arrays, that can be recognised in dicts and lists.
         """
-        program = case.entries[0].program
+        program = entry.program
         # Of the arrays of several hosts, `aval` does not say that they are.
         if self._given.static is None and not are_several():
             self._recent = case
-        self.program, self.alone, self._last_leaves = program, NOBODY, ()
-        self.last = self._last_weak = None
+        # Arguments go before the program comes: who has read both looks whether they changed.
+        self.alone, self._last_leaves, self.last, self._last_weak = NOBODY, (), None, None
+        self.program = program
         if kwargs or not all(map(is_immutable, args)):
             if self._given.static is None:
                 self._last_leaves = tuple(map(weakref.ref, leaves))
@@ -338,22 +335,22 @@ class PlannedFunction:
 
         return looked_at(leaves) or leaves
 
-    def _first(self, case: Case, leaves: Any, args: Any, kwargs: Any) -> Any:
+    def _first(self, case: Case, entry: Any, leaves: Any, args: Any, kwargs: Any) -> Any:
         """Results of a plan that knows them to be finite: if they are not, XLA rewrote them."""
-        kept = self._given.kept(args, kwargs)
-        out = case.entries[0].program(*args, **kwargs)
-        if case.entries[0].plan.is_short(jax.tree.leaves(out)):
+        plan, kept = entry.plan, self._given.kept(args, kwargs)  # of these numbers, no others
+        out = entry.program(*args, **kwargs)
+        if plan.is_short(jax.tree.leaves(out)):
             again, (args, kwargs) = self._given.kept(*kept), kept
-            case.entries[0] = self._hidden(case, self._leaves_of(*kept))
-            out = case.entries[0].program(*args, **kwargs)
-            entry, given = case.entries[0], self._leaves_of(*self._given.kept(*again))
+            entry = case.put(self._hidden(case, self._leaves_of(*kept)), entry)
+            out = entry.program(*args, **kwargs)
+            given = self._leaves_of(*self._given.kept(*again))
             if entry.plan.is_short(jax.tree.leaves(out), given):
                 self._warn(SHORT)
                 plain = self.jitted(*again[0], **again[1])
                 if not entry.plan.is_short(jax.tree.leaves(plain), given):
                     entry.plan, entry.program, out = entry.plan.believed(), self.jitted, plain
                     case.is_rewritten = False
-        self._remember(case, args, kwargs)
+        self._remember(case, entry, args, kwargs)
         return out
 
     def _hidden(self, case: Case, leaves: Any) -> Any:
@@ -362,39 +359,37 @@ class PlannedFunction:
         found = next((e for e in known if e.is_right(leaves)), None)
         return found or self._making.plan(case, leaves)
 
-    def _alarmed(self, case: Case, leaves: Any, args: Any, kwargs: Any) -> Any:
+    def _alarmed(self, entry: Any, leaves: Any, args: Any, kwargs: Any) -> Any:
         """An estimate says that plain JAX loses something: run it, and believe what it gives."""
-        kept, finite, entry = (
-            self._given.kept(args, kwargs),
-            all(map(is_finite, leaves)),
-            case.entries[0],
-        )
+        kept, finite = self._given.kept(args, kwargs), all(map(is_finite, leaves))
         out = self.jitted(*args, **kwargs)
         if not finite or (all_finite(out) and not entry.plan.is_missed(jax.tree.leaves(out))):
-            entry.believe(self.jitted, self._leaves_of(*kept))
+            again, named = self._given.kept(*kept)
+            asks = finite and not self._is_over_hosts
+            doubts = doubts_of_plain(entry, out, entry.program(*again, **named)) if asks else ()
+            self._making.alarms += doubts
+            entry.believe(self.jitted, self._leaves_of(*kept), doubts)
             return out
         entry.plan = entry.plan._replace(is_confirmed=True)
         return entry.program(*kept[0], **kept[1])
 
-    def _checked(self, case: Case, leaves: Any, args: Any, kwargs: Any) -> Any:
+    def _checked(self, case: Case, entry: Any, leaves: Any, args: Any, kwargs: Any) -> Any:
         """The results of an estimated plan, or of a better one if they are not finite.
 
         Looked at on calls 1, 2, 4, 8, … of estimated plans, so that the cost vanishes.
         """
-        entry = case.entries[0]
         if not (entry.plan.identity or entry.plan.is_confirmed):
-            return self._alarmed(case, leaves, args, kwargs)
+            return self._alarmed(entry, leaves, args, kwargs)
         self._calls += 1
         if self._calls & (self._calls - 1):
             return entry.program(*args, **kwargs)
-        kept = self._given.kept(args, kwargs)
-        finite = all(map(is_finite, leaves))
+        kept, finite = self._given.kept(args, kwargs), all(map(is_finite, leaves))
         out = entry.program(*args, **kwargs)
         if not finite or all_finite(out):
-            self._remember(case, args, kwargs)
+            self._remember(case, entry, args, kwargs)
             return out
         (args, kwargs), self._recent = kept, None
         better = self._making.plan(case, self._leaves_of(args, kwargs), thorough=True)
         better.plan, better.grade = better.plan._replace(is_estimate=False), "seen"
-        case.entries[0] = better
+        case.put(better, entry)
         return better.program(*args, **kwargs)

@@ -150,15 +150,17 @@ def integer_power(node: Node, m: Magnitudes) -> Iterator[Row]:
     n = node.params["y"]
     use, out = node.uses[0], node.outputs[0]
     plain = _is_complex(node) or (fits_at_zero(use.value, m) and fits_at_zero(out, m))
+    if not n:  # the number 1, and a row has no coefficient that is 0
+        yield from zero([out])
     # Else it has a law for any two exponents.
-    if plain or (abs(n) <= 3 and has_multiple(out, m, n)):
+    elif plain or (abs(n) <= 3 and has_multiple(out, m, n)):
         yield (n, use), (-1, out)
 
 
 def has_multiple(value: Value, m: Magnitudes, n: int) -> bool:
     """Whether a multiple of `n` is among the exponents of a value: else no `x**n` fits there."""
     low, high = exponents(value, m)
-    return not n or high // abs(n) * abs(n) >= low
+    return high // abs(n) * abs(n) >= low
 
 
 def general_power(node: Node, m: Magnitudes) -> Iterator[Row]:

@@ -30,6 +30,10 @@ _FEWEST = 8  # steps from which growth can be judged: snapshots after 2, 4 and 8
 # A `while` loop whose end is not reached is taken to run so many times as long.
 _FURTHER = 4
 
+# Equations that a program may run, all steps counted, to be run to its end where bounds raise an
+# alarm: 50 ms, and as much for every assignment that is tried.
+_SOON = 5_000
+
 Step = Callable[[list[Any], int], "list[Any] | None"]
 
 
@@ -76,6 +80,22 @@ def run_loop(
         return carry
     finally:
         run.depth -= 1
+
+
+def ends_soon(graph: ScaleGraph) -> bool:
+    """Whether all loops of a program are known to end after a few thousand equations."""
+    return _equations(graph) <= _SOON
+
+
+def _equations(graph: ScaleGraph) -> float:
+    """How many equations are run at most; infinitely many where nobody knows."""
+    total = 0.0
+    for node in graph.nodes:
+        inner = sum(map(_equations, node.graphs))
+        total += 1 + inner * node.params.get("length", 1)
+        if node.primitive == "while":
+            return math.inf
+    return total
 
 
 def _planned(

@@ -22,7 +22,7 @@ point has right, however much it saves elsewhere.
 
 Numbers are compared at an exponent per entry, so that any two may stand in one array. Sharp edges:
 of what happens inside one equation, only sums whose parts are too large are seen. With
-a sampled loop, only zeros and infinities count as losses.
+a sampled loop, only zeros, infinities and what is far off count as losses.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from ._evaluate import rounded
 
 # Rounding errors may happen to be small in the one run that measures them.
 _NOISE = 8.0
+_FAR_OFF = 0.5  # relative error from which on a number of a sampled loop is wrong
 
 
 class Loss(NamedTuple):
@@ -164,13 +165,13 @@ def _compare_output(
             held = clamp_to(true, dtype, exponent).value
     lost, error = _lost(true, got, noisy, held, dtype, exponent)
     if reference.estimated or simulated.estimated:  # numbers of sampled loops are approximate
-        lost = lost & np.atleast_1d(_gone(got))
+        lost = lost & _is_far_off(got, error)
     return _Compared(lost, error)
 
 
-def _gone(x: Wide) -> Any:
-    """Which entries are zero or not finite, in the order in which they are compared."""
-    return ~is_number(_flat(x).array) if is_float(x) else False
+def _is_far_off(x: Wide, error: Any) -> Any:
+    """Which entries are zero, not finite or far off, in the order in which they are compared."""
+    return ~is_number(_flat(x).array) | (error > _FAR_OFF) if is_float(x) else np.zeros(1, bool)
 
 
 def _own_exponent(x: Wide, dtype: Any) -> int:
