@@ -77,20 +77,23 @@ _FORMS = "convert_element_type", "broadcast_in_dim", "reshape", "squeeze"
 _COUNTS = {*_ARITHMETIC, *_CHOICES, *_FORMS}
 
 
-def counting(graph: ScaleGraph) -> frozenset[int]:
-    """The places of the integer arguments that decide nothing, such as the number of a step.
+def counting(graph: ScaleGraph) -> dict[int, int]:
+    """The integer arguments that decide little, such as the number of a step, by their place.
 
-    They become floating numbers, or leave. Others end loops, pick branches or entries.
+    **Returns:** in how many bits one may grow until it is another number: four if it becomes
+    floating numbers or leaves, one if it picks a number, as of a schedule, by comparison. Others
+    end loops, take branches or entries.
     """
-    return frozenset(i for i, x in enumerate(graph.inputs) if _is_whole(x) and _only_counts(x))
+    found = {i: _bits(x) for i, x in enumerate(graph.inputs) if _is_whole(x)}
+    return {i: bits for i, bits in found.items() if bits}
 
 
 def _is_whole(value: Value) -> bool:
     return getattr(getattr(value.aval, "dtype", None), "kind", "") in ("i", "u")
 
 
-def _only_counts(value: Value) -> bool:
-    pending, reached = [value], set[int]()
+def _bits(value: Value) -> int:
+    pending, reached, bits = [value], set[int](), 4
     while pending:
         value = pending.pop()
         if value.is_floating or value.index in reached:
@@ -100,10 +103,12 @@ def _only_counts(value: Value) -> bool:
             if node.graphs and node.primitive not in ("scan", "while", "cond"):
                 pairs = zip(node.graphs[0].inputs, callee_uses(node), strict=True)
                 pending += [inner for inner, use in pairs if use.value is value]
-            elif node.primitive not in _COUNTS or _picks_numbers(value, node):
-                return False
+            elif node.primitive not in _COUNTS:
+                return 0
+            elif _picks_numbers(value, node):
+                bits = 1
             pending += node.outputs
-    return True
+    return bits
 
 
 def _picks_numbers(value: Value, node: Node) -> bool:

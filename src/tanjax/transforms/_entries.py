@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -48,6 +48,7 @@ _PLANS = 16  # of one program; the oldest goes
 _WINDOWS = 4  # proved ones, of one plan, and as many that are trusted
 _FEW_NUMBERS = 16
 
+_NONE: Mapping[int, int] = {}
 log = logging.getLogger("tanjax.scale")
 
 Look = list[Magnitude | None]  # per argument; None where it has no magnitude
@@ -253,14 +254,14 @@ def _around(m: Magnitude, down: float) -> Window:
 
 
 def others(
-    leaves: Sequence[Any], places: Iterable[int], counting: Container[int] = ()
+    leaves: Sequence[Any], places: Iterable[int], counting: Mapping[int, int] = _NONE
 ) -> tuple[Any, ...]:
     """Flags and counts, large ones to four bits: a program may take another branch for others.
 
     And whether there are zeros among few numbers, for which every window is right: 1 us each. Of
     many nobody asks, since that is one more pass.
 
-    **Arguments:** `counting`: the places of those that decide nothing, to a factor of sixteen.
+    **Arguments:** `counting`: of those that decide little, in how many bits they may grow.
     """
     found: list[Any] = []
     for i in places:
@@ -278,7 +279,7 @@ def others(
         elif size == 1:
             number = _whole(x)
             if number is not None and i in counting:
-                found.append((i, (number.bit_length() + 3) // 4, number < 0))
+                found.append((i, -(-number.bit_length() // counting[i]), number < 0))
             elif number is not None:
                 rest = max(0, number.bit_length() - 4)
                 found.append((i, rest, number >> rest))
