@@ -71,9 +71,9 @@ def narrow(graph: ScaleGraph, seen: Sequence[Magnitude | None]) -> list[Window |
 
 
 # What keeps an integer a number, or picks one; anything else may decide by it.
-_ARITHMETIC = "add", "sub", "mul", "neg", "pow", "min", "max", "clamp"
+_ARITHMETIC = "add", "sub", "mul", "neg", "abs", "pow", "integer_pow", "min", "max", "clamp"
 _CHOICES = "lt", "le", "gt", "ge", "eq", "ne", "select_n"
-_FORMS = "convert_element_type", "broadcast_in_dim", "reshape", "squeeze"
+_FORMS = "convert_element_type", "broadcast_in_dim", "reshape", "squeeze", "copy"
 _COUNTS = {*_ARITHMETIC, *_CHOICES, *_FORMS}
 
 
