@@ -26,6 +26,7 @@ from . import (
     _quantity_operators,
     _stacking as _stacking,
 )
+from ._indexed import At, entries
 from ._numpy_protocol import function_on_quantities, ufunc_on_quantities
 from .namespaces import numpy_namespace, of_structured
 
@@ -109,9 +110,11 @@ def _elementwise(function: Function, name: str) -> Function:
 def _getitem(self: Any, index: Any) -> PyTree:
     if self.batch_shape and _axes_of(index) <= len(self.batch_shape):
         return jax.tree.map(lambda leaf: leaf[index], self)
-    block = _block_at(self, index)
-    if block is not None:
-        return block
+    found = _block_at(self, index)
+    if found is None:
+        found = entries(self, index)
+    if found is not None:
+        return found
     return densified(self, "getitem", "take a block of the fields instead")[index]
 
 
@@ -168,6 +171,7 @@ def install() -> None:
     cls.__neg__ = lambda self: ops.negative(self)
     cls.__pos__ = lambda self: self
     cls.__getitem__, cls.__iter__, cls.__len__ = _getitem, _iter, _len
+    cls.at = property(At, doc="Indexed updates, as `jax.Array.at`.")
     cls.__array_ufunc__ = _array_ufunc
     cls.__array_function__ = _array_function
     cls.__array_namespace__ = _array_namespace

@@ -20,6 +20,7 @@ from tanjax.arrays import (
     as_array,
     bits_of,
     convert,
+    is_structured,
     joined,
     settle,
     unitful,
@@ -63,7 +64,7 @@ class Updates:
         raise TypeError("`q.at[i]` has its index: write `q.at[i, j]` instead of `q.at[i][j]`.")
 
     def _at(self) -> PyTree:
-        return as_array(self.q.stored).at[self.index]
+        return _array(self.q.stored).at[self.index]
 
     def _number(self, name: str, values: PyTree) -> PyTree:
         if type(values) in (int, float) and values == 0 and self.q.label.is_linear:
@@ -96,7 +97,7 @@ class Updates:
         """The updated numbers under a label; it says so if some are lost that they depend on."""
         pairs = [(x.stored, x.label, label) for x in (self.q, values)]
         numbers = [convert(*pair) for pair in pairs]
-        call = lambda x, y: getattr(as_array(x).at[self.index], name)(y, **kwargs)
+        call = lambda x, y: getattr(_array(x).at[self.index], name)(y, **kwargs)
         return checked(f"at[...].{name}", call, numbers, pairs, [self.q, values])
 
     def _together(self, name: str, values: PyTree) -> PyTree:
@@ -119,7 +120,7 @@ class Updates:
             raise not_linear(f"at[...].{name}", "the array", self.q.label)
         number = values.plain(f"at[...].{name}") if type(values) is Unitful else values
         call = lambda x, y: getattr(x.at[self.index], name)(y, **kwargs)
-        stored = as_array(self.q.stored)
+        stored = _array(self.q.stored)
         if needs_graph((stored, number)):
             return labelled(through_graph(call)(stored, number), self.q.label)
         return unitful(call(stored, number), self.q.label)
@@ -173,7 +174,7 @@ class Updates:
             )
         power = values.plain("at[...].power") if type(values) is Unitful else values
         number = self.q.plain("at[...].power")
-        raised = as_array(number).at[self.index].power(power, **kwargs)
+        raised = _array(number).at[self.index].power(power, **kwargs)
         return unitful(raised, units.one).to(self.q.unit)
 
     def apply(self, f: Function, **kwargs: PyTree) -> Unitful:
@@ -181,6 +182,10 @@ class Updates:
         unit = self.q.label
         inner = lambda v: _convert_for("at[...].apply", f(unitful(v, unit)), unit)
         return unitful(self._at().apply(inner, **kwargs), unit)
+
+
+def _array(x: PyTree) -> PyTree:
+    return x if is_structured(x) else as_array(x)
 
 
 def _convert_for(where: str, x: PyTree, unit: Any) -> PyTree:
