@@ -1,4 +1,4 @@
-"""Outputs whose fields a rule cannot see: never a silently wrong gradient."""
+"""What a call is resolved to: never a silently wrong gradient of fields that a rule cannot see."""
 
 import jax
 import jax.numpy as jnp
@@ -90,3 +90,17 @@ def test_a_second_signature_of_one_plan_is_still_differentiated_by_ad():
 def test_no_rule_at_all_is_ad_of_the_implementation():
     stretch = tj.operation(plain)
     assert_close(gradient(reads_fields, stretch), gradient(reads_fields, plain))
+
+
+def test_a_list_is_refused_by_name_where_arrays_are_taken():
+    """JAX would trace its numbers one by one, and raise of that, somewhere inside."""
+    with pytest.raises(TypeError, match="solve: `b` is a list"):
+        tj.solve(tj.Diagonal(jnp.ones(2)), [1.0, 2.0])
+    with pytest.raises(TypeError, match="logdet: `a` is a list"):
+        jax.jit(lambda: tj.logdet([[1.0]]))()
+
+    @tj.operation
+    def first(pair):
+        return pair[0] * 1.0
+
+    assert first([jnp.ones(()), 2.0]) == 1.0

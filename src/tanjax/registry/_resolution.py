@@ -225,7 +225,14 @@ def _fill(fixed: dict[int, PyTree], moving: PyTree) -> list[PyTree]:
 
 
 def resolve(op: Operation, classes: Signature, statics: dict[str, PyTree]) -> Resolution:
-    """Decide what a call on these classes does."""
+    """Decide what a call on these classes does.
+
+    **Raises:** `TypeError` for a list where an operation takes arrays: JAX would trace its numbers.
+    """
+    if list in classes and op.core_ndims is not None:
+        name = op.names_for(len(classes))[classes.index(list)]
+        hint = "pass an array, `jnp.asarray(...)`."
+        raise TypeError(message(f"{op.name}: `{name}` is a list.", hint=hint))
     implementation = op.implementations.find(classes)
     rule, push = op.rules.find(classes), op.pushforwards.find(classes)
     out = op.opt_outs.find(classes)
