@@ -219,7 +219,7 @@ def doubts_of_plain(entry: Any, results: Any, planned: Any) -> tuple[str, ...]:
             continue
         wide = np.result_type(np.float64, 1j if x.dtype.kind == "c" else 1.0)
         a, b = np.asarray(x).astype(wide), np.asarray(y).astype(wide) * np.exp2(exponent)
-        if not np.isfinite(b).all():
+        if not np.isfinite(b).all() or ((b == 0) & (a != 0)).any():
             return ()
         sizes = np.maximum(np.abs(a), np.abs(b))
         room = _FAR * (sizes + _FAR**2 * np.max(sizes, initial=0.0))
