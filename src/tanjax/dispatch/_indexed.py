@@ -46,7 +46,7 @@ _UPDATES: dict[str, Function] = {
 }
 
 
-_STORE_ALL = (Symmetric, Hermitian, Triangular)
+STORE_ALL = (Symmetric, Hermitian, Triangular)
 _REAL = ("set", "add", "subtract", "multiply", "mul", "divide")  # of real numbers
 
 
@@ -110,7 +110,7 @@ class Updates:
 def entries(x: AbstractArray, index: Any) -> Natural | None:
     """Single entries of one matrix, by integers that are known, if its type is asked for them."""
     is_pair = type(index) is tuple and len(index) == len(x.shape) == 2
-    can = "entries_at" in vars(type(x)) or isinstance(x, _STORE_ALL)
+    can = "entries_at" in vars(type(x)) or isinstance(x, STORE_ALL)
     if not (is_pair and can and all(map(_is_known, index))):
         return None
     try:

@@ -26,7 +26,7 @@ from . import (
     _quantity_operators,
     _stacking as _stacking,
 )
-from ._indexed import At, entries
+from ._indexed import STORE_ALL, At, entries
 from ._numpy_protocol import function_on_quantities, ufunc_on_quantities
 from .namespaces import numpy_namespace, of_structured
 
@@ -121,12 +121,18 @@ def _getitem(self: Any, index: Any) -> PyTree:
 def _block_at(self: Any, index: Any) -> AbstractArray | None:
     """A contiguous block of one matrix, if its type has one that is structured, too."""
     parts = index if type(index) is tuple else (index,)
-    if len(self.shape) != 2 or len(parts) not in (1, 2) or "submatrix" not in vars(type(self)):
+    if len(self.shape) != 2 or len(parts) not in (1, 2):
         return None
     if not all(type(p) is slice and p.step in (None, 1) for p in parts):
         return None
     ranges = [p.indices(n) for p, n in zip((*parts, slice(None))[:2], self.shape, strict=True)]
-    block = self.canonical().submatrix(*(slice(i, max(i, j)) for i, j, _ in ranges))
+    rows, columns = (slice(i, max(i, j)) for i, j, _ in ranges)
+    if rows == columns and isinstance(self, STORE_ALL):
+        x = self.canonical()
+        return x.replace(data=x.data[rows, columns])
+    if "submatrix" not in vars(type(self)):
+        return None
+    block = self.canonical().submatrix(rows, columns)
     lazy = isinstance(block, Sum) and not isinstance(self, Sum)  # which solves nothing
     return block if isinstance(block, AbstractArray) and not lazy else None
 
