@@ -14,10 +14,12 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {docs!r})
 import generate_support_table as generator
+from tanjax.testing import _commands
 found = generator.page()
-generator.page = lambda: found
+generator.page = _commands.support_markdown = lambda: found
 generator.main(["--check"])
 print("current")
+assert _commands.main(["rules", "--markdown"]) == 0
 generator.PAGE = Path("support_table.md")
 generator.main(["--check"])
 """
@@ -36,6 +38,6 @@ def test_page_is_current_and_a_stale_one_fails(tmp_path):
         text=True,
         check=False,
     )
-    assert done.stdout.startswith("current\n"), done.stdout
+    assert done.stdout.startswith("current\n" + page), done.stdout
     assert done.returncode
     assert "stale: run `python docs/generate_support_table.py`" in done.stdout

@@ -122,9 +122,26 @@ def test_what_the_type_cannot_hold_is_dense():
     assert type(hermitian.at[0, 0].set(2.0)) is tj.Hermitian
     assert hermitian.at[0, 0].set(1j)[0, 0] == 1j
     assert type(hermitian.at[0, 0].apply(lambda v: v + 1j)) is not tj.Hermitian
+    with pytest.raises(jax.dtypes.TypePromotionError):  # as of a dense array
+        MATRICES["Diagonal"].at[0, 0].set(1j)
     promised = tj.Symmetric(np.eye(3), definite=True).at[0, 0].set(-1.0)
     assert type(promised) is tj.Symmetric
     assert not promised.definite
+
+
+def test_fields_that_are_no_entries_are_not_updated():
+    @tj.register_array_type(linear=True)
+    class Halves(tj.AbstractArray):
+        twice: jax.Array
+
+        def to_dense(self):
+            return jnp.diag(self.twice / 2)
+
+        def entries_at(self, rows, columns):
+            return self.to_dense()[rows, columns]
+
+    new = Halves(jnp.ones(3)).at[1, 1].set(7.0)
+    np.testing.assert_array_equal(tj.destructure(new), np.diag([0.5, 7.0, 0.5]))
 
 
 def test_a_traced_index_is_dense_and_options_are_those_of_jax():

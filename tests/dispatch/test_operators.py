@@ -65,6 +65,14 @@ def test_a_contiguous_block_keeps_the_type(a, kind):
     )
 
 
+def test_a_block_off_the_diagonal_of_full_storage_is_an_array():
+    a = BLOCKS["Symmetric"][0]
+    with tj.densify("allow"):
+        block = a[0:2, 1:3]
+    assert isinstance(block, jax.Array)
+    np.testing.assert_array_equal(block, a.to_dense()[0:2, 1:3])
+
+
 def test_other_indices_become_dense_visibly():
     a = tj.Diagonal(jnp.arange(4.0))
     with tj.densify("error"):

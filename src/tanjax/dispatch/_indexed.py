@@ -175,8 +175,6 @@ def _places(x: AbstractArray, index: Any, unit: complex) -> list[np.ndarray] | N
     if not 0 < rows.size <= sum(leaf.size for leaf in leaves):
         return None
     pairs = np.stack([rows, columns], axis=-1)
-    if len(np.unique(pairs, axis=0)) < len(pairs):
-        return None
     numbers = np.arange(1.0, 1.0 + len(pairs)) * (unit if x.dtype.kind == "c" else 1)
     with jax.ensure_compile_time_eval():
         like = tree.unflatten([jnp.zeros(v.shape, _inexact(v.dtype)) for v in leaves])

@@ -3,6 +3,7 @@
 python -m tanjax check tanjax_rules -k solve --jobs 4
 python -m tanjax rules tanjax_rules
 python -m tanjax rules --algebra --markdown
+python -m tanjax rules --markdown
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tanjax import registry
 from ._algebra import algebra_markdown, algebra_tables
 from ._cases import Check, checks_of
 from ._record import CheckResult
+from ._support import support_markdown
 
 DEFAULT = "tanjax_rules"
 
@@ -45,11 +47,16 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
     )
     rules.add_argument("packages", nargs="*", metavar="PACKAGE", help="only what these register")
     rules.add_argument("--algebra", action="store_true", help="which type comes out of which pair")
-    rules.add_argument("--markdown", action="store_true", help="with --algebra: as a page")
+    rules.add_argument(
+        "--markdown", action="store_true", help="as a page: of support, or with --algebra"
+    )
     options = parser.parse_args(arguments)
     console = console or _console()
     if options.command == "rules" and options.algebra:
         return show_algebra(console, options.markdown)
+    if options.command == "rules" and options.markdown:
+        print(support_markdown(), end="")
+        return 0
     if options.command == "rules":
         return list_rules(console, options.packages)
     jax.config.update("jax_enable_x64", True)
