@@ -263,3 +263,23 @@ def test_a_true_alarm_is_confirmed_by_what_plain_jax_misses(alarming):
     assert not last(f).identity
     (case,) = f._compiled._known.values()
     assert case.entries[0].plan.is_confirmed
+
+
+def test_steps_of_optax_are_seldom_looked_at(monkeypatch):
+    """Of a network too large to be run: the number of a step decides nothing, saturated or not."""
+    optax = pytest.importorskip("optax")
+    monkeypatch.setattr(_plan, "BUDGET", 0.0)
+    optimiser = optax.adam(1e-3)
+
+    def step(p, state, x):
+        slope = jax.grad(lambda p: jnp.mean(jnp.tanh(x @ p) ** 2))(p)
+        moved, state = optimiser.update(slope, state, p)
+        return optax.apply_updates(p, moved), state
+
+    f, p = tj.jit(step), jnp.linspace(0.1, 0.3, 256, dtype=jnp.float32).reshape(16, 16)
+    state, x = optimiser.init(p), jnp.ones((4, 16), jnp.float32)
+    with jax.numpy_dtype_promotion("standard"):  # as optax is written
+        for i in range(40):
+            p, state = f(p, state, x + np.float32(0.01 * i))
+    assert len(f.plans) == 1
+    assert last(f).looks <= 8
