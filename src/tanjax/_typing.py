@@ -61,6 +61,8 @@ Axis: TypeAlias = int | tuple[int, ...] | None
 DType: TypeAlias = np.dtype[Any]
 Function: TypeAlias = Callable[..., PyTree]
 Pullback: TypeAlias = Callable[..., PyTree]
+# Parameters of an operation that are no arrays, and what is asked of their values.
+Statics: TypeAlias = Sequence[str] | dict[str, Callable[[str, str, Any], None]]
 
 
 @runtime_checkable

@@ -227,11 +227,30 @@ def test_an_indefinite_preconditioner_is_said():
             tj.ShapeError,
             "preconditioner",
         ),
+        (
+            lambda: tj.solve(A, B, solver=CG, options={"precondtioner": jnp.eye(N)}),
+            TypeError,
+            "CG has no option 'precondtioner'",
+        ),
+        (
+            lambda: tj.solve(A, B[:, 0], solver=CG, options={"y0": jnp.ones(3)}),
+            tj.ShapeError,
+            "`y0` has shape",
+        ),
     ],
 )
 def test_bad_input(call, error, says):
     with pytest.raises(error, match=says):
         call()
+
+
+def test_options_of_other_solvers_are_theirs():
+    class Scaling(lineax.LU):
+        def init(self, operator, options):
+            return super().init(operator * options["by"], {})
+
+    x = tj.solve(DENSE, B, solver=Scaling(), options={"by": 2.0})
+    np.testing.assert_allclose(2 * x, jnp.linalg.solve(DENSE, B), rtol=1e-9)
 
 
 def test_empty_systems():

@@ -259,6 +259,61 @@ def test_powers_are_python_numbers():
         jax.jit(lambda t: tj.fractional_matrix_power(jnp.eye(2), t))(0.5)
     with pytest.raises(TypeError, match="func"):
         tj.funm_hermitian(tj.Symmetric(jnp.eye(2)), 3)
+    for a in (jnp.eye(2), tj.Diagonal(jnp.ones(2)), tj.Symmetric(jnp.eye(2)) * tj.unit("m")):
+        with pytest.raises(TypeError, match=r"matrix_power: `n` is static, a whole number"):
+            tj.matrix_power(a, 0.5)
+        with pytest.raises(TypeError, match=r"fractional_matrix_power: `t` is static, a real"):
+            tj.fractional_matrix_power(a, "a")
+    assert tj.matrix_power(tj.Identity(2), np.int64(3)).shape == (2, 2)
+
+
+def test_functions_of_hermitian_matrices_alone():
+    """Of a dense matrix the Hermitian part is taken; of a type that says otherwise nothing."""
+    upper = jnp.array([[1.0, 2.0], [0.0, 3.0]])
+    for a in (tj.Triangular(upper, lower=False), tj.Symmetric(upper.astype(complex))):
+        with pytest.raises(tj.ShapeError, match="not Hermitian by its type"):
+            tj.funm_hermitian(a, jnp.exp)
+        with pytest.raises(tj.ShapeError, match="not Hermitian by its type"):
+            tj.funm_multiply(a, jnp.ones(2), jnp.exp)
+
+
+def definite(n, seed):
+    half = np.random.default_rng(seed).normal(size=(n, n))
+    return tj.Symmetric(half @ half.T + np.eye(n))
+
+
+@pytest.mark.parametrize(
+    "op", [tj.cholesky, tj.sqrtm, lambda a: tj.fractional_matrix_power(a, -0.3)]
+)
+@pytest.mark.parametrize(
+    "a",
+    [
+        tj.Kronecker(-definite(2, 0), -definite(3, 1)),
+        tj.Kronecker(-definite(2, 0), tj.Diagonal(jnp.array([1.0, 2.0])), -definite(2, 2)),
+        tj.Scaled(-definite(3, 1), -2.0),
+        tj.Scaled(tj.Kronecker(definite(2, 0), -definite(2, 1)), -0.5),
+        tj.Scaled(tj.BlockDiagonal(-definite(2, 0), tj.Kronecker(-definite(2, 3))), -3.0),
+    ],
+)  # fmt: skip
+def test_signs_that_cancel(op, a):
+    """A definite matrix of negative parts: the literal definition has a factor, and a gradient."""
+    weights = jnp.sin(jnp.arange(a.size)).reshape(a.shape)
+    by_parts = lambda a: tj.destructure(op(a))
+    literal = lambda a: op(tj.destructure(a))
+    with tj.densify("allow"):
+        np.testing.assert_allclose(by_parts(a), literal(a), atol=1e-12)
+        found, expected = (
+            jax.grad(lambda a, f=f: jnp.sum(weights * f(a)))(a) for f in (by_parts, literal)
+        )
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-11)
+
+
+def test_signs_that_do_not_cancel():
+    a = definite(2, 0)
+    promised = tj.Symmetric(a.data, definite=True)
+    for x in (tj.Kronecker(a, -a), tj.Scaled(a, -1.0), tj.Scaled(promised, -1.0), -tj.Identity(2)):
+        assert jnp.all(jnp.isnan(jnp.diagonal(tj.destructure(tj.cholesky(x)))))
 
 
 def test_negative_eigenvalues_of_real_matrices_give_nan():

@@ -28,6 +28,13 @@ def test_norm_elsewhere_is_that_of_numpy():
     np.testing.assert_allclose(jax.hessian(tj.norm)(x), expected, rtol=1e-14)
 
 
+@pytest.mark.parametrize("axis", [5, (0, 0), (0, -2), (0, 2), "a"])
+def test_norm_along_axes_that_do_not_exist(axis):
+    for a in (jnp.ones((3, 3)), tj.Diagonal(jnp.ones(3))):
+        with tj.densify("allow"), pytest.raises(tj.ShapeError, match=r"norm: axis .* does"):
+            tj.norm(a, axis=axis)
+
+
 def test_shape_error_names_arguments_not_tracers():
     with pytest.raises(tj.ShapeError, match=r"Diagonal\[2, 2\] with float64\[3\]"):
         tj.matmul(tj.Diagonal(jnp.ones(2)), jnp.ones(3))

@@ -68,6 +68,21 @@ def test_static_default_and_keyword_arguments(lowering, statics):
     assert rule_ran.count > before
 
 
+def test_values_of_static_arguments_can_be_checked():
+    def small(operation, name, value):
+        if value > 3:
+            raise ValueError(f"{operation}: {name} is {value}")
+
+    @tj.operation(static={"power": small})
+    def to_the(a, power):
+        return a**power
+
+    assert to_the(jnp.float32(2), 3) == 8
+    for call in (to_the, jax.jit(lambda a, n: to_the(a, n), static_argnums=1)):
+        with pytest.raises(ValueError, match="to_the: power is 4"):
+            call(jnp.float32(2), 4)
+
+
 def test_each_static_value_compiles_once():
     traced = Counter()
 

@@ -11,8 +11,9 @@ from jax import Array
 from jaxtyping import Shaped
 
 import tanjax as tj
-from tanjax.typing import Pullback, SquareMatrix
+from tanjax.typing import Pullback, Scalar, SquareMatrix
 
+from .kron import is_positive, oriented
 from .shapes import FullStorage, SquareDiagonal, SquareTriangular
 from .solve import check_square_factor
 
@@ -61,7 +62,7 @@ def cholesky_identity(a: Shaped[tj.Identity, "n n"]) -> Shaped[tj.Identity, "n n
 def cholesky_kronecker(a: Shaped[tj.Kronecker, "n n"]) -> Shaped[tj.Kronecker, "n n"]:
     for factor in a.factors:
         check_square_factor("cholesky", factor)
-    return tj.Kronecker(*map(tj.cholesky, a.factors))
+    return tj.Kronecker(*map(tj.cholesky, oriented(a.factors)))
 
 
 @tj.cholesky.implementation(tj.BlockDiagonal, differentiate=True)
@@ -71,7 +72,25 @@ def cholesky_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> Shaped[tj.BlockDiagon
 
 @tj.cholesky.implementation(tj.Scaled, differentiate=True)
 def cholesky_scaled(a: Shaped[tj.Scaled, "n n"]) -> SquareMatrix:
-    return tj.multiply(tj.cholesky(a.matrix), jnp.sqrt(a.factor))
+    matrix, factor = a.matrix, a.factor
+    if isinstance(matrix, tj.Scaled):
+        return cholesky_scaled(tj.Scaled(matrix.matrix, matrix.factor * factor))
+    if not is_positive(matrix):  # both may be negative
+        sign = jnp.where(factor < 0, -1, 1).astype(factor.dtype)
+        matrix, factor = times(matrix, sign), factor * sign
+    return tj.multiply(tj.cholesky(matrix), jnp.sqrt(factor))
+
+
+def times(a: SquareMatrix, sign: Scalar) -> SquareMatrix:
+    """A multiple of the type of `a`, not a `Scaled`."""
+    if isinstance(a, tj.Kronecker):
+        return tj.Kronecker(times(a.factors[0], sign), *a.factors[1:])
+    if isinstance(a, tj.BlockDiagonal):
+        return tj.BlockDiagonal(*(times(b, sign) for b in a.blocks))
+    product = tj.multiply(a, sign)
+    if isinstance(product, tj.Scaled) and not isinstance(a, tj.Identity | tj.Scaled):
+        return tj.densified(product, "cholesky", "wrap the matrix in `tj.Symmetric`")
+    return product
 
 
 # -- cases ---------------------------------------------------------------------------------------

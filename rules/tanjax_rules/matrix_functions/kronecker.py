@@ -20,6 +20,7 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import Scalar, SquareMatrix
 
+from ..linalg.kron import oriented
 from .elementary import ASKED_ONCE, statics
 
 if TYPE_CHECKING:
@@ -49,8 +50,14 @@ def fractional_power_of_kronecker(
 def factor_by_factor(op: tj.Operation, a: SquareProduct, t: float | None = None) -> SquareProduct:
     """A principal power of each factor; nan where their product is not the principal one."""
     check_square_factors(op.name, a)
-    parts = [op(f, **statics(op, t)) for f in a.factors]
-    turning = [i for i, f in enumerate(a.factors) if not has_real_eigenvalues(f)]
+    factors, turning = list(a.factors), []
+    for i, f in enumerate(a.factors):
+        if not has_real_eigenvalues(f):
+            turning.append(i)
+    real = [i for i in range(len(factors)) if i not in turning]
+    for i, f in zip(real, oriented(tuple(factors[i] for i in real)), strict=True):
+        factors[i] = f
+    parts = [op(f, **statics(op, t)) for f in factors]
     if len(turning) > 1 and 0 not in a.shape:
         angles = [angles_of(a.factors[i]) for i in turning]
         low, high = (sum(side) for side in zip(*angles, strict=True))

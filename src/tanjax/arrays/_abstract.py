@@ -394,4 +394,4 @@ def as_dense_field(cls: str, value: Arraylike) -> Shaped[Array, " ..."]:
     """A field as a dense array; a structured one is densified, visibly."""
     if isinstance(value, AbstractArray):
         return densified(value, cls, f"pass {cls} a dense array")
-    return as_array(value)
+    return as_array(value, cls)

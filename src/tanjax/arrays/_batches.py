@@ -42,8 +42,11 @@ def batch_of(x: object) -> Shape:
 
 
 def leading(x: PyTree, core_ndim: int) -> Shape:
-    """The axes of a dense array before its last `core_ndim`."""
-    shape = tuple(np.shape(x) if isinstance(x, list | tuple) else getattr(x, "shape", ()))
+    """The axes of a dense array before its last `core_ndim`; none of what is no array."""
+    try:
+        shape = tuple(np.shape(x) if isinstance(x, list | tuple) else getattr(x, "shape", ()))
+    except ValueError:  # a list of lists of several lengths
+        return ()
     return shape[: max(0, len(shape) - core_ndim)]
 
 

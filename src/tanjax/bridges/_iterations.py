@@ -77,6 +77,7 @@ def solved(
                 hint="`lineax.CG(rtol=1e-6, atol=1e-6)` for a positive definite matrix.",
             )
         )
+    _check_options(solver, options)
     b = destructure(b) if is_structured(b) else jnp.asarray(b)
     dtype = jnp.result_type(a.dtype, b.dtype)
     dtype = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
@@ -91,12 +92,33 @@ def solved(
     if "preconditioner" in known:
         known["preconditioner"] = _preconditioner(known["preconditioner"], like)
     one = functools.partial(_one_column, operator, solver, known)
-    given = () if start is None else (jnp.asarray(start, dtype),)
+    given = () if start is None else (_first_guess(start, b.shape, dtype),)
     columns = (b.astype(dtype), *given)
     x, reached = one(*columns) if b.ndim == 1 else jax.vmap(one, 1, (1, 0))(*columns)
     if throw:
         return _or_error(x, ~jnp.all(reached), not_solved(type(solver).__name__))
     return jnp.where(reached, x, jnp.full_like(x, jnp.nan))
+
+
+def _check_options(solver: Any, options: dict[str, Any]) -> None:
+    """Refuse what lineax would ignore; the options of other people's solvers are theirs."""
+    unknown = sorted(set(options) - {"preconditioner", "y0"})
+    if unknown and type(solver).__module__.startswith("lineax."):
+        raise TypeError(
+            message(
+                f"solve: {type(solver).__name__} has no option {unknown[0]!r}.",
+                hint='the options are `"preconditioner"` and `"y0"`, a first guess.',
+            )
+        )
+
+
+def _first_guess(start: Any, shape: tuple[int, ...], dtype: DType) -> DenseArray:
+    start = destructure(start) if is_structured(start) else jnp.asarray(start)
+    if start.shape != shape:
+        raise ShapeError(
+            f"solve: the option `y0` has shape {start.shape}, the solution has {shape}."
+        )
+    return start.astype(dtype)
 
 
 def _or_error(x: DenseArray, failed: Bool[Array, ""], text: str) -> DenseArray:

@@ -12,10 +12,12 @@ Of dense arguments alone they see the last axes, those of one array (`core_ndims
 
 from __future__ import annotations
 
+import numbers
+
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from tanjax._errors import ShapeError
+from tanjax._errors import ShapeError, message
 from tanjax.arrays import is_structured, shape as shape_of
 
 
@@ -73,25 +75,34 @@ def one_system(name: str, a: PyTree, b: PyTree) -> None:
         raise ShapeError(f"{name}: the right-hand side {given} does not fit a matrix {matrix}.")
 
 
+def whole_number(name: str, parameter: str, value: object) -> None:
+    """A whole number of Python or NumPy."""
+    if not isinstance(value, numbers.Integral):
+        raise TypeError(
+            message(
+                f"{name}: `{parameter}` is static, a whole number of Python, not {value!r}.",
+                hint="`tj.fractional_matrix_power(a, t)` takes others.",
+            )
+        )
+
+
+def real_number(name: str, parameter: str, value: object) -> None:
+    """A real number of Python or NumPy."""
+    if not isinstance(value, numbers.Real):
+        raise TypeError(
+            message(
+                f"{name}: `{parameter}` is static, a real number of Python, not {value!r}.",
+                hint="for a traced one write `tj.expm(t * tj.logm(a))`.",
+            )
+        )
+
+
 def quadratic(name: str, a: PyTree, x: PyTree) -> None:
     """A square matrix and a vector of its size."""
     if len(shape_of(x)) != 1 or shape_of(a) != shape_of(x) * 2:
         raise ShapeError(
             f"{name}: needs a square matrix and a vector, got {shape_of(a)} and {shape_of(x)}."
         )
-
-
-def of_hermitian(name: str, a: PyTree, func: PyTree) -> None:
-    """A square matrix and a function."""
-    square(name, a)
-    if not callable(func):
-        raise TypeError(f"{name}: `func` must be a function of eigenvalues, got {func!r}.")
-
-
-def product_of_hermitian(name: str, a: PyTree, b: PyTree, func: PyTree) -> None:
-    """A square matrix, columns of its size, and a function."""
-    of_hermitian(name, a, func)
-    one_system(name, a, b)
 
 
 def sylvester(name: str, a: PyTree, b: PyTree, q: PyTree) -> None:

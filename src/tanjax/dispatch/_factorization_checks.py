@@ -10,7 +10,7 @@ from tanjax._errors import ShapeError, message
 from tanjax._typing import Factor, Natural
 from tanjax.arrays import is_real, is_structured, shape as shape_of
 
-from ._checks import described, square
+from ._checks import described, one_system, square
 
 MODES = ("reduced", "complete", "r")
 _TRANSPOSITIONS = {0: 0, 1: 1, 2: 2, "N": 0, "T": 1, "C": 2}
@@ -22,6 +22,19 @@ def hermitian(name: str, a: Natural) -> None:
     if not _is_hermitian(a):
         why = "of dense arrays the Hermitian part is taken, which here is another matrix."
         raise not_hermitian(name, a, why)
+
+
+def of_hermitian(name: str, a: PyTree, func: PyTree) -> None:
+    """A square matrix, Hermitian as far as its type says, and a function."""
+    hermitian(name, a)
+    if not callable(func):
+        raise TypeError(f"{name}: `func` must be a function of eigenvalues, got {func!r}.")
+
+
+def product_of_hermitian(name: str, a: PyTree, b: PyTree, func: PyTree) -> None:
+    """A square matrix, columns of its size, and a function."""
+    of_hermitian(name, a, func)
+    one_system(name, a, b)
 
 
 def not_hermitian(name: str, a: Natural, why: str) -> ShapeError:

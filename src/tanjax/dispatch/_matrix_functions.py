@@ -24,6 +24,7 @@ from tanjax.registry.quantities import graphed, labelled
 from tanjax.units.signatures import not_linear
 
 from . import _checks as checks, matrix_functions as dense
+from ._factorization_checks import of_hermitian, product_of_hermitian
 
 # A square matrix, or a batch of dense ones.
 Square: TypeAlias = Shaped[AnyArray, "*batch n n"]
@@ -90,32 +91,45 @@ def logm(a: Square, *, upper_triangular: bool = False) -> Square:
     return dense.logarithm(a, upper_triangular=upper_triangular)
 
 
-@operation(dense=True, check=checks.square, static=("t",), units=unit_of_power, core_ndims=(2,))
+@operation(
+    dense=True,
+    check=checks.square,
+    static={"t": checks.real_number},
+    units=unit_of_power,
+    core_ndims=(2,),
+)
 def fractional_matrix_power(a: Square, t: float, *, upper_triangular: bool = False) -> Square:
     r"""The principal power $A^t$ of `(..., n, n)` for a Python number `t`, as `scipy.linalg`'s.
 
     A whole `t` is `matrix_power`. For a traced `t` write `tj.expm(t * tj.logm(a))`.
     Negative eigenvalues of a real matrix give nan, as in `sqrtm`.
     **Units:** $u^t$, with `t` as the fraction that it is next to. **Cost:** one `logm` and `expm`.
-    **Raises:** `ShapeError` if `a` is not square; `TypeError` for a traced `t`.
+    **Raises:** `ShapeError` if `a` is not square; `TypeError` for a traced `t`, or one that is no
+    real number.
     **Derivative:** that of $A^k \exp((t - k)\log A)$, $k$ the whole number next to $t$.
     """
     return dense.fractional_power(a, t, upper_triangular=upper_triangular)
 
 
-@operation(dense=True, check=checks.square, static=("n",), units=unit_of_power, core_ndims=(2,))
+@operation(
+    dense=True,
+    check=checks.square,
+    static={"n": checks.whole_number},
+    units=unit_of_power,
+    core_ndims=(2,),
+)
 def matrix_power(a: Square, n: int) -> Square:
     r"""The power $A^n$ of `(..., n, n)` for a whole Python number, of the inverse if negative.
 
     Keeps the type of every array type whose products do; of a band it is a wider band, and dense
     if `n` times the width is that of the matrix, or `n` negative. **Units:** $u^n$.
-    **Raises:** `ShapeError` if `a` is not square.
+    **Raises:** `ShapeError` if `a` is not square; `TypeError` if `n` is no whole number.
     **Cost:** $O(\log n)$ products. **Derivative:** that of these products.
     """
     return jnp.linalg.matrix_power(a, n)
 
 
-@operation(dense=True, check=checks.of_hermitian, units="a: 1 -> 1", core_ndims=(2, 0))
+@operation(dense=True, check=of_hermitian, units="a: 1 -> 1", core_ndims=(2, 0))
 def funm_hermitian(a: Square, func: Function) -> Square:
     r"""$U\,\mathrm{diag}(f(\lambda))\,U^H$ of a Hermitian (or real symmetric) `(..., n, n)`.
 
@@ -126,15 +140,14 @@ def funm_hermitian(a: Square, func: Function) -> Square:
     Safe at equal eigenvalues: derivatives are divided differences with their limits,
     $\bar A = U (f[\lambda_i, \lambda_j] \odot U^H \bar X U) U^H$, and those of second order.
     **Units:** pure numbers. **Cost:** one `eigh`; a second derivative $n^3$ values of $f''$.
-    **Raises:** `ShapeError` if `a` is not square, or `func` changes shapes.
+    **Raises:** `ShapeError` if a structured `a` is not square or not Hermitian by its type, or
+    `func` changes shapes.
     **References:** Daleckii and Krein 1965; Higham 2008, section 3.2.
     """
     return dense.of_hermitian(a, func)
 
 
-@operation(
-    dense=True, check=checks.product_of_hermitian, units="a: 1, b: v -> v", core_ndims=(2, 2)
-)
+@operation(dense=True, check=product_of_hermitian, units="a: 1, b: v -> v", core_ndims=(2, 2))
 def funm_multiply(
     a: Square, b: Shaped[AnyArray, "*_ n k"] | Shaped[AnyArray, " n"], func: Function
 ) -> Shaped[AnyArray, "*_ n k"] | Shaped[AnyArray, " n"]:
@@ -147,7 +160,7 @@ def funm_multiply(
     takes four. **Arguments, units of `a`, safety at equal eigenvalues:** as `funm_hermitian`; `b`
     may have any unit, which the result has. An eigenvalue that is negative only by rounding is what
     `func` makes of it: nan for `jnp.sqrt`.
-    **Raises:** `ShapeError` if `a` is not square, `b` does not fit, or `func` changes shapes.
+    **Raises:** `ShapeError` as there, and if `b` does not fit.
     **Derivative:** $\bar A = U (f[\lambda_i, \lambda_j] \odot (U^H \bar y)(U^\top b)^\top) U^H$,
     its Hermitian part; $\bar b = f(A)^\top \bar y$. Second derivatives by `a` and by
     arrays that `func` closes over need distinct eigenvalues.

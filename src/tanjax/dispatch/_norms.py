@@ -29,7 +29,7 @@ def norm(a: Natural, ord: Order, axis: Axis, keepdims: bool) -> Natural:
                 "Hint: say `axis=-1` for vectors, `axis=(-2, -1)` for matrices."
             )
     else:
-        axes = axis if isinstance(axis, tuple) else (axis,)
+        axes = _axes(a, axis)
     if ord is None:
         return _root_of_squares(a, axes, keepdims)
     if len(axes) == 1:
@@ -38,6 +38,14 @@ def norm(a: Natural, ord: Order, axis: Axis, keepdims: bool) -> Natural:
     if len(axes) != 2:
         raise ShapeError(f"norm: `axis` has one or two axes for order {ord!r}, got {axes}.")
     return _matrix_norm(a, ord, axes, keepdims)
+
+
+def _axes(a: Natural, axis: int | tuple[int, ...]) -> tuple[int, ...]:
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    fit = all(isinstance(i, int) and -a.ndim <= i < a.ndim for i in axes)
+    if not fit or len({i % a.ndim for i in axes}) < len(axes):
+        raise ShapeError(f"norm: axis {axis} does not fit shape {a.shape}.")
+    return axes
 
 
 def check_order(ord: Order) -> None:

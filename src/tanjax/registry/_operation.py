@@ -16,8 +16,8 @@ it picks by the classes of its arguments, compiles once per choice, and is diffe
         return y, quadratic_pullback
 
 Sharp edges. Arrays that a function argument closes over are invisible to a rule, so such calls are
-differentiated by AD of the implementation. Everything that is not an array or a pytree of arrays
-is static: it must be hashable, and every new value compiles anew.
+differentiated by AD of the implementation. What is neither array nor pytree of arrays is static: it
+must be hashable, and every new value compiles anew.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from jaxtyping import PyTree
 from tanjax import arrays
 from tanjax._errors import RegistrationError
 from tanjax._marks import ACTIVE, capturing
-from tanjax._typing import Function
+from tanjax._typing import Function, Statics
 
 from . import _batched, _lowering
 from ._closures import closes_over_tracers
@@ -66,7 +66,7 @@ class Operation:
         self,
         function: Function,
         *,
-        static: Sequence[str],
+        static: Statics,
         dense: bool,
         generic: bool,
         units: Units = None,
@@ -96,7 +96,8 @@ class Operation:
         _OPERATIONS.append(self)
         _lowering.on_lowering_change(self._forget)
 
-    def _parse(self, static: Sequence[str]) -> None:
+    def _parse(self, static: Statics) -> None:
+        self._allowed = static if isinstance(static, dict) else {}
         parameters = self._signature.parameters.values()
         self.variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         self.static = frozenset(static) | {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
@@ -151,7 +152,7 @@ class Operation:
         bound.apply_defaults()
         statics = {k: hashable(v) for k, v in bound.arguments.items() if k in self.static}
         for name, value in statics.items():
-            check_static(self.name, name, value)
+            self._allowed.get(name, check_static)(self.name, name, value)
         if self.variadic:
             return tuple(bound.arguments[self.parameters[-1]]), statics
         return tuple(bound.arguments[k] for k in self.parameters), statics
@@ -348,7 +349,7 @@ def operation(function: Function, /) -> Operation: ...
 @overload
 def operation(
     *,
-    static: Sequence[str] = ...,
+    static: Statics = ...,
     dense: bool = ...,
     generic: bool = ...,
     units: Units = ...,
@@ -360,7 +361,7 @@ def operation(
     function: Function | None = None,
     /,
     *,
-    static: Sequence[str] = (),
+    static: Statics = (),
     dense: bool = False,
     generic: bool = True,
     units: Units = None,
@@ -371,17 +372,16 @@ def operation(
     """Make an operation of a function of arrays, which becomes its generic implementation.
 
     **Arguments:** `static`: names of parameters that are not arrays (keyword-only parameters
-    always are static). `dense`: the generic implementation takes dense arrays only; structured
-    arguments without an implementation of their own are densified, as loudly as
-    `tj.densify` says. `generic=False`: the function only declares name and signature. `units`:
-    the unit signature, such as `"a: u, b: v -> v/u"`; quantities are then stripped and labelled
-    around the operation. Without one, implementations and rules see the quantities themselves.
-    `check(name, *args)`: raises `tj.ShapeError` if the shapes do not fit; asked before every
-    implementation and rule, of dense arguments alone if `core_ndims` is given. `core_ndims`: how
-    many dimensions the array arguments have without a batch, or fewer; what a dense one has before
-    these counts a batch, as leading axes of structured ones always do, and the operation is mapped
-    over it; `"elementwise"` for what broadcasts. `batched(op, *args)`: what to do with a batch
-    instead of mapping.
+    always are static); in a dict each has a `check(operation, name, value)`. `dense`: the generic
+    implementation takes dense arrays only; structured arguments without an implementation of their
+    own are densified, as loudly as `tj.densify` says. `generic=False`: the function only declares
+    name and signature. `units`: the unit signature, such as `"a: u, b: v -> v/u"`; quantities are
+    then stripped and labelled around the operation. Without one, implementations and rules see the
+    quantities themselves. `check(name, *args)`: raises `tj.ShapeError` if shapes do not fit; asked
+    before every implementation and rule, of dense arguments alone if `core_ndims` is given.
+    `core_ndims`: how many dimensions the array arguments have without a batch, or fewer; what a
+    dense one has before these counts a batch, as leading axes of structured ones always do, and the
+    operation is mapped over it; `"elementwise"` for what broadcasts. `batched(op, *args)` maps.
     """
     make = functools.partial(
         Operation, static=static, dense=dense, generic=generic, units=units, check=check,

@@ -213,3 +213,16 @@ def test_nested_types():
 def test_an_identity_has_a_number_of_rows(n):
     with pytest.raises(tj.ShapeError, match="Identity"):
         tj.Identity(n)
+
+
+@pytest.mark.parametrize("shape", [3, "ab", (2, -1), (1.5,), None])
+def test_a_zero_has_a_shape(shape):
+    with pytest.raises(tj.ShapeError, match="Zero: `shape` must be a tuple"):
+        tj.Zero(shape)
+
+
+@pytest.mark.parametrize("make", [tj.Diagonal, tj.Symmetric, tj.Toeplitz])
+@pytest.mark.parametrize("value", [None, "abc", [[1.0], [1.0, 2.0]]])
+def test_fields_are_numbers(make, value):
+    with pytest.raises(TypeError, match=f"{make.__name__}: its entries must be numbers"):
+        make(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Self
 
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Shaped
 
+from tanjax._errors import ShapeError
 from tanjax._typing import (
     AnyArray,
     DenseArray,
@@ -41,7 +43,14 @@ class Zero(AbstractArray):
 
     def __init__(self, shape: Iterable[int], dtype: DTypeLike | None = None) -> None:
         kind = default_dtype() if dtype is None else jnp.dtype(dtype)
-        set_fields(self, size_=tuple(shape), kind=kind)
+        try:
+            size = tuple(map(operator.index, shape))
+        except TypeError:
+            size = (-1,)
+        if any(n < 0 for n in size):
+            text = f"Zero: `shape` must be a tuple of whole numbers, not negative; got {shape!r}."
+            raise ShapeError(text)
+        set_fields(self, size_=size, kind=kind)
 
     @property
     def shape(self) -> Shape:
