@@ -31,7 +31,7 @@ from tanjax.units import Unit
 
 from ._conversion import bits_in
 from ._range import NOTHING, Bits, measure, shift
-from ._unitful import Unitful, unitful
+from ._unitful import Unitful, bits_of, unitful
 
 
 def settle(stored: PyTree, label: Unit) -> Unitful:
@@ -59,15 +59,19 @@ def centred(stored: PyTree, label: Unit, bits: Bits, span: Range) -> Unitful:
     return unitful(shift(stored, -middle), label.scaled(middle), moved)
 
 
-def rooted(stored: PyTree, label: Unit, power: Fraction) -> tuple[Any, Unit]:
+def rooted(q: Unitful, power: Fraction) -> tuple[Any, Unit]:
     """A number and its label whose exponent times `power` is whole: the square root of 2^3 x.
 
     A power that the dtype rounds (bfloat16 has 0.668 for 2/3) is far off for numbers far from one,
     so these are brought near it: of a power of two the power is exact.
     """
-    root = power.denominator
-    bits = measure(stored) if root > 1 else None
+    stored, label, root = q.stored, q.label, power.denominator
     span = range_of(stored.dtype) if hasattr(stored, "dtype") else None
+    known = bits_of(q)
+    fits = known and span and span.lowest <= known[0] and known[1] <= span.highest
+    if fits and not label.scale % root and not _rounding(power, stored.dtype):  # 4 us less
+        return stored, label
+    bits = measure(stored) if root > 1 else None
     if bits is None or span is None or bits[0] > bits[1]:
         target = label.divisible(root)
     else:

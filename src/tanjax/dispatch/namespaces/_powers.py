@@ -70,6 +70,8 @@ def _is_simple(name: str, y: PyTree) -> bool:
 
 def exponent_of(name: str, x: PyTree, base: Unit) -> Fraction:
     """A concrete exponent as an exact fraction. **Raises:** `UnitError` if it is not concrete."""
+    if type(x) is float:
+        return _simple_fraction(name, x, base)
     x = pure(name, "exponent", x)
     if isinstance(x, Fraction):
         return x
@@ -104,7 +106,7 @@ def power(raw: Function, x: PyTree, y: PyTree, /) -> PyTree:
         return labelled(raw(pure(name, "base", x), pure(name, "exponent", y)), one)
     exponent = exponent_of(name, y, unit)
     y = int(exponent) if exponent.denominator == 1 else float(exponent)
-    value, label = rooted(value, unit, exponent)
+    value, label = rooted(x, exponent)
     result = labelled(raw(value, y), label**exponent)
     return result if unit.scale else unscale(result)
 
