@@ -188,3 +188,80 @@ def test_clip_with_the_names_of_numpy():
     expected = np.clip(np.arange(6.0).reshape(2, 3), 1, 2)
     assert_quantity(np.clip(lengths, **limits), "m", expected)
     assert_quantity(np.clip(a=lengths, **limits), "m", expected)
+
+
+# -- structured arrays -----------------------------------------------------------------------------
+
+D = tj.Diagonal(jnp.array([1.0, 2.0, 3.0]))
+DENSE = np.diag([1.0, 2.0, 3.0])
+OTHER = np.arange(9.0).reshape(3, 3)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        np.mean,
+        np.exp,
+        np.tanh,
+        np.abs,
+        np.max,
+        np.real,
+        np.tril,
+        np.ravel,
+        np.diag,
+        np.isfinite,
+        lambda a: np.mean(a, axis=0),
+        lambda a: np.std(a, axis=1, keepdims=True),
+        lambda a: np.power(a, 2),
+        lambda a: np.power(2.0, a),
+        lambda a: np.clip(a, a_min=0.0, a_max=1.5),
+        lambda a: np.where(OTHER > 3, a, OTHER),
+        lambda a: np.vdot(a, OTHER),
+        lambda a: np.einsum("ij,jk->ik", a, OTHER),
+        lambda a: np.tensordot(OTHER, a, axes=1),
+        lambda a: np.maximum(a, OTHER),
+        lambda a: np.concatenate([a, OTHER]),
+        lambda a: np.vstack([OTHER, a]),
+        lambda a: np.add.reduce(a),
+        lambda a: np.multiply.outer(OTHER, a),
+        lambda a: np.add.accumulate(a, axis=1),
+        lambda a: np.take(a, [0, 2], axis=1),
+        lambda a: np.fft.fft(a),
+        lambda a: np.linalg.matrix_rank(a),
+        lambda a: np.linalg.multi_dot([a, OTHER, a]),
+        lambda a: np.equal(OTHER, a),
+        lambda a: np.greater(OTHER, a),
+        lambda a: a < OTHER,
+        lambda a: np.allclose(a, a),
+        lambda a: abs(-a) ** 3,
+    ],
+)
+def test_functions_of_structured_arrays_are_those_of_the_dense_ones(call):
+    with tj.densify("allow"):
+        found, expected = tj.destructure(call(D)), call(DENSE)
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+    assert np.shape(found) == np.shape(expected)
+
+
+def test_what_needs_no_dense_array_keeps_the_type():
+    with tj.densify("error"):
+        for f in (np.tanh, np.sqrt, np.abs, np.square, np.real, lambda a: np.power(a, 1.5)):
+            assert isinstance(f(D), tj.Diagonal)
+        with pytest.raises(tj.NoRuleError, match="exp: Diagonal"):
+            np.exp(D)
+
+
+def test_structured_arrays_written_into_arrays_of_numpy():
+    x = OTHER.copy()
+    with tj.densify("allow"):
+        x += D
+        np.multiply(x, D, out=x)
+    np.testing.assert_allclose(x, (OTHER + DENSE) * DENSE)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda: np.busday_count(D, D), lambda: np.frompyfunc(abs, 1, 1)(D)]
+)
+def test_functions_that_jax_does_not_have_are_refused(call):
+    with pytest.raises(TypeError, match=r"no implementation|NotImplemented"):
+        call()

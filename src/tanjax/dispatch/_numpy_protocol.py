@@ -1,4 +1,4 @@
-"""NumPy's functions on quantities: `np.take(q, [0, 1])` is that of `tanjax.numpy`.
+"""NumPy's functions on quantities and structured arrays: those of `tanjax.numpy`.
 
 NumPy hands a call over as it was written, but its conventions are not JAX's: it takes lists for
 arrays, calls some parameters otherwise or has them in another order, and writes into arrays that
@@ -52,6 +52,14 @@ def ufunc_on_quantities(
     ufunc: Any, method: str, inputs: PyTree, kwargs: dict[str, PyTree]
 ) -> PyTree:
     """A ufunc with quantities: the function of the same name, in or out of `jit`."""
+    result = ufunc_by_name(ufunc, method, inputs, kwargs)
+    if result is NotImplemented:
+        raise _unknown(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}")
+    return result
+
+
+def ufunc_by_name(ufunc: Any, method: str, inputs: PyTree, kwargs: dict[str, PyTree]) -> PyTree:
+    """What `tanjax.numpy` has under the name of a ufunc, or `NotImplemented`."""
     inputs = [function("numpy", "asarray")(x) if type(x) in (list, tuple) else x for x in inputs]
     out = kwargs.pop("out", None)
     if out is not None:
@@ -66,7 +74,7 @@ def ufunc_on_quantities(
     else:
         name = names.get(method, {}).get(name)
     if name is None or not hasattr(jnp, name):
-        raise _unknown(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}")
+        return NotImplemented
     if method == "reduce":
         kwargs.setdefault("axis", 0)
     return function("numpy", name)(*inputs, **kwargs)
@@ -76,7 +84,9 @@ def _written(
     ufunc: Any, method: str, inputs: PyTree, kwargs: dict[str, PyTree], out: PyTree
 ) -> PyTree:
     """A result written into NumPy arrays that were given, as by `array += q`."""
-    result = ufunc_on_quantities(ufunc, method, inputs, kwargs)
+    result = ufunc_by_name(ufunc, method, inputs, kwargs)
+    if result is NotImplemented:
+        return result
     results = result if isinstance(result, tuple) else (result,)
     for target, value in zip(out, results, strict=True):
         unit = value.label if type(value) is Unitful else None
@@ -107,6 +117,19 @@ def function_on_quantities(
 ) -> PyTree:
     """One of NumPy's other functions with quantities, by module and name."""
     place = _MODULES.get(numpy_function.__module__, "")
+    is_plain = bool(place) and TABLES[place].get(numpy_function.__name__) == "plain"
+    refused = is_plain and numpy_function is not np.can_cast
+    result = NotImplemented if refused else function_by_name(numpy_function, args, kwargs)
+    if result is NotImplemented:
+        raise _unknown(numpy_function.__name__)
+    return result
+
+
+def function_by_name(
+    numpy_function: Function, args: Sequence[PyTree], kwargs: dict[str, PyTree]
+) -> PyTree:
+    """What `tanjax` has under the module and name of NumPy's function, or `NotImplemented`."""
+    place = _MODULES.get(numpy_function.__module__, "")
     name = numpy_function.__name__
     if numpy_function is np.can_cast:
         plain: list[PyTree] = [a.dtype if type(a) is Unitful else a for a in args]
@@ -115,8 +138,8 @@ def function_on_quantities(
         found = function(place, name) if place else None
     except AttributeError:
         found = None
-    if found is None or TABLES[place].get(name) == "plain":
-        raise _unknown(name)
+    if found is None:
+        return NotImplemented
     if numpy_function is np.clip:
         args = (*args, *((kwargs.pop("a"),) if "a" in kwargs else ()))
         kwargs = {_CLIP.get(k, k): v for k, v in kwargs.items()}

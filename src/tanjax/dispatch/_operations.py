@@ -24,7 +24,7 @@ from tanjax._typing import (
     SquareMatrix,
     Vector,
 )
-from tanjax.arrays import Unitful
+from tanjax.arrays import Unitful, is_structured
 from tanjax.registry import operation
 from tanjax.registry.quantities import UnitFunction, graphed, labelled
 from tanjax.units.signatures import not_linear
@@ -302,6 +302,11 @@ def kron(a: Shaped[AnyArray, "m n"], b: Shaped[AnyArray, "p q"]) -> Shaped[AnyAr
 
 
 # The functions of NumPy, and of JAX, that an operation serves, by the namespace that has them.
+def vdot(a: Natural, b: Natural) -> Scalar:
+    """`dot` with the first array conjugated, as NumPy's function of this name."""
+    return dot(a.conj() if is_structured(a) else jnp.conj(a), b)
+
+
 BY_NAME: dict[str, dict[str, Function]] = {
     "numpy": {
         "add": add,
@@ -316,6 +321,7 @@ BY_NAME: dict[str, dict[str, Function]] = {
         "trace": batched.refused("trace", trace),
         "diagonal": batched.refused("diagonal", diagonal),
         "sum": sum,
+        "vdot": vdot,
         "transpose": batched.refused("transpose", transpose),
         "matrix_transpose": transpose,
     },

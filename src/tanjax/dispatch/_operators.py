@@ -27,8 +27,13 @@ from . import (
     _stacking as _stacking,
 )
 from ._indexed import STORE_ALL, At, entries
-from ._numpy_protocol import function_on_quantities, ufunc_on_quantities
-from .namespaces import numpy_namespace, of_structured
+from ._numpy_protocol import (
+    function_by_name,
+    function_on_quantities,
+    ufunc_by_name,
+    ufunc_on_quantities,
+)
+from .namespaces import function, numpy_namespace, of_structured
 
 
 def _by_function(numpy: Any, mirror: Any, table: dict[str, Function]) -> dict[Any, Function]:
@@ -54,7 +59,7 @@ def _array_ufunc(self: Any, ufunc: Any, method: str, *inputs: PyTree, **kwargs: 
         return ufunc_on_quantities(ufunc, method, inputs, kwargs)
     op = _FUNCTIONS.get(ufunc)
     if op is None or method != "__call__" or kwargs:
-        return NotImplemented
+        return ufunc_by_name(ufunc, method, inputs, kwargs)
     return op(*inputs)
 
 
@@ -64,7 +69,7 @@ def _array_function(
     if Unitful in types:
         return function_on_quantities(function_, args, kwargs)
     op = _FUNCTIONS.get(function_)
-    return NotImplemented if op is None else op(*args, **kwargs)
+    return function_by_name(function_, args, kwargs) if op is None else op(*args, **kwargs)
 
 
 def _array_namespace(self: Any, *, api_version: str | None = None) -> Any:
@@ -172,8 +177,12 @@ def install() -> None:
     for name, op in binary.items():
         setattr(cls, f"__{name}__", _binary(op))
         setattr(cls, f"__r{name}__", _binary(op, swapped=True))
-    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
-        setattr(cls, f"__{name}__", _elementwise(getattr(jnp, _COMPARISONS[name]), name))
+    for name, full in _COMPARISONS.items():
+        method = _elementwise(getattr(jnp, full), name)
+        setattr(cls, f"__{name}__", method)
+        _FUNCTIONS[getattr(np, full)] = method
+    cls.__abs__ = lambda self: function("numpy", "abs")(self)
+    cls.__pow__ = lambda self, power: function("numpy", "power")(self, power)
     cls.__neg__ = lambda self: ops.negative(self)
     cls.__pos__ = lambda self: self
     cls.__getitem__, cls.__iter__, cls.__len__ = _getitem, _iter, _len

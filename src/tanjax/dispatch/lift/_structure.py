@@ -9,7 +9,9 @@ with a derivative of their own (`jax.custom_jvp`, `jax.custom_vjp`), which must 
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -27,6 +29,7 @@ from tanjax.arrays import (
 )
 
 from .. import _operations as ops
+from ._entrywise import HANDLERS as ENTRYWISE
 from ._functions import as_traced, named
 from ._triangles import triangle
 
@@ -51,8 +54,17 @@ def _results(eqn: Any, operands: list[PyTree]) -> list[PyTree]:
         if kept is not NotImplemented:
             return list(kept)
         operands = _all_dense(eqn, operands)
-    out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
+    with _known(eqn, operands):
+        out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
     return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def _known(eqn: Any, operands: list[PyTree]) -> AbstractContextManager[None]:
+    """A known number of another dtype is known: bounds of `jnp.clip` decide what stays zero."""
+    number = eqn.primitive.name == "convert_element_type" and jnp.ndim(operands[0]) == 0
+    if number and not isinstance(operands[0], jax.core.Tracer):
+        return jax.ensure_compile_time_eval()
+    return contextlib.nullcontext()
 
 
 def _kept(eqn: Any, operands: list[PyTree]) -> Any:
@@ -240,7 +252,6 @@ _KEEPING: dict[str, Function] = {
     "mul": lambda eqn, a, b: ops.multiply(a, b),
     "div": lambda eqn, a, b: ops.divide(a, b) if not is_structured(b) else NotImplemented,
     "cholesky": lambda eqn, a: ops.cholesky(a) if is_hermitian(a) else NotImplemented,
-    "square": lambda eqn, a: ops.multiply(a, a),
-    "integer_pow": lambda eqn, a: ops.multiply(a, a) if eqn.params["y"] == 2 else NotImplemented,
     "triangular_solve": _triangular_solve,
+    **ENTRYWISE,
 }

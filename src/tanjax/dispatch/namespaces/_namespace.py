@@ -48,7 +48,7 @@ from . import (
 from ._array_api import ARRAY_API
 from ._handler import ALWAYS, HANDLERS
 from ._powers import DEGREES
-from ._structured import holds_structured, of_structured
+from ._structured import LIFTED, holds_structured, of_structured
 from .signatures import TABLES
 
 _MODULES = {"numpy": "jax.numpy", "linalg": "jax.numpy.linalg", "fft": "jax.numpy.fft"}
@@ -94,7 +94,7 @@ def _function(table: str, name: str) -> Any:
     names = (BY_NAME, OF_MATRICES, ARRAY_API)
     operation = next((t[table][name] for t in names if name in t.get(table, ())), None)
     structured: Function = functools.partial(_densify_first, name, raw)
-    if operation or table in ("linalg", "scipy.linalg"):
+    if operation or table in ("linalg", "scipy.linalg") or name in LIFTED:
         structured = of_structured(raw, operation)
     if key in ALWAYS:
         return functools.wraps(raw)(functools.partial(HANDLERS[key], raw))

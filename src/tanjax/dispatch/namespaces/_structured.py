@@ -24,6 +24,20 @@ from jaxtyping import PyTree
 from tanjax._typing import Function
 from tanjax.arrays import Unitful, is_structured
 
+# Functions of JAX's without an operation, which `tj.lift` knows all the same: of each entry, where
+# zero stays zero, and of what such functions are made.
+LIFTED = frozenset(
+    name
+    for names in (
+        "abs absolute fabs sign positive conj conjugate real copy square sqrt cbrt power pow",
+        "float_power integer_pow sin tan sinh tanh arcsin asin arctan atan arcsinh asinh arctanh",
+        "atanh expm1 log1p floor ceil rint round erf erf_inv maximum minimum max min clip",
+        "deg2rad rad2deg degrees radians neg mean diag tril triu inner stop_gradient",
+        "convert_element_type",
+    )
+    for name in names.split()
+)
+
 _LIFT: list[Callable[[Function], Function]] = []
 
 
