@@ -18,7 +18,7 @@ SHIPPED = {
     if kind.__module__.startswith("tanjax.")
     for i, x in enumerate(examples_of(kind))
 }
-FULL = ("Kronecker", "LowRank", "Sum", "Outer", "Masked", "Scaled", "Symmetrised")
+FULL = ("Permutation", "Kronecker", "LowRank", "Sum", "Outer", "Masked", "Scaled", "Symmetrised")
 KEPT = {k: x for k, x in SHIPPED.items() if not k.startswith(FULL) and x.ndim == 2}
 
 EVERYWHERE = {
@@ -144,13 +144,23 @@ def test_batches_and_nested_types():
     nested = tj.BlockDiagonal(
         tj.Scaled(tj.Symmetric(jnp.asarray([[1.0, 2.0], [2.0, 0.5]])), -3.0),
         jnp.ones((1, 2)),
-        tj.BlockDiagonal(tj.Identity(2), tj.Permutation(jnp.asarray([1, 0]))),
+        tj.BlockDiagonal(tj.Identity(2), tj.Zero((1, 2))),
     )
     with tj.densify("error"):
         for a in (batch, nested):
             np.testing.assert_allclose(tnp.tanh(a).to_dense(), np.tanh(a.to_dense()), rtol=1e-6)
     with tj.densify("error"), pytest.raises(tj.NoRuleError):
         tnp.tanh(tj.BlockDiagonal(tj.Kronecker(jnp.eye(2), jnp.eye(2)), jnp.eye(2)))
+
+
+def test_permutations_stay_where_one_stays():
+    p = tj.Permutation(jnp.asarray([2, 0, 1]))
+    with tj.densify("error"):
+        for f in (tnp.abs, tnp.sqrt, tnp.round, lambda p: p**3, lambda p: p**0.5):
+            assert isinstance(f(p), tj.Permutation)
+            np.testing.assert_array_equal(f(p).to_dense(), p.to_dense())
+    with tj.densify("allow"):
+        np.testing.assert_array_equal(tnp.arctanh(p), jnp.arctanh(p.to_dense()))  # inf beside 0
 
 
 def test_functions_of_products_that_are_products_of_functions():

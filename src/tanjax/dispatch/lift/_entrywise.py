@@ -44,6 +44,7 @@ _EVERYWHERE = {
 _CUT = {"asin", "atanh", "erf_inv", "imag", "log1p", "pow", "sqrt"}
 # That of a product is the product of those of its factors.
 _MULTIPLICATIVE = {"abs", "integer_pow", "sign", "square"}
+_ONE_AT_ONE = _MULTIPLICATIVE | {"cbrt", "ceil", "floor", "pow", "real", "round", "sqrt"}
 UNARY = (_EVERYWHERE | _CUT) - {"max", "min", "pow"}
 
 
@@ -93,8 +94,6 @@ def _entrywise(a: PyTree, function: Function, name: str) -> Any:
         refused = any(p is NotImplemented for p in parts)
         return NotImplemented if refused else type(a)(*parts)
     if isinstance(a, Scaled):
-        if isinstance(a.matrix, Permutation):
-            return Scaled(a.matrix, function(a.factor.astype(a.dtype)))
         product = ops.multiply(a.matrix, a.factor)
         return NotImplemented if isinstance(product, Scaled) else again(product)
     if isinstance(a, Zero):
@@ -102,7 +101,8 @@ def _entrywise(a: PyTree, function: Function, name: str) -> Any:
     if isinstance(a, Identity):
         return again(Diagonal(jnp.ones(a.n, a.dtype)))
     if isinstance(a, Permutation):
-        return Scaled(a, function(jnp.ones((), a.dtype)))
+        one = function(jnp.ones((), a.dtype))
+        return a.astype(one.dtype) if name in _ONE_AT_ONE else NotImplemented
     if isinstance(a, Triangular) and a.unit_diagonal:
         a = Triangular(a.to_dense(), a.lower)
     if isinstance(a, Hermitian):
