@@ -301,12 +301,12 @@ def kron(a: Shaped[AnyArray, "m n"], b: Shaped[AnyArray, "p q"]) -> Shaped[AnyAr
     return jnp.kron(a, b)
 
 
-# The functions of NumPy, and of JAX, that an operation serves, by the namespace that has them.
 def vdot(a: Natural, b: Natural) -> Scalar:
     """`dot` with the first array conjugated, as NumPy's function of this name."""
     return dot(a.conj() if is_structured(a) else jnp.conj(a), b)
 
 
+# The functions of NumPy, and of JAX, that an operation serves, by the namespace that has them.
 BY_NAME: dict[str, dict[str, Function]] = {
     "numpy": {
         "add": add,
