@@ -83,12 +83,8 @@ def cholesky_scaled(a: Shaped[tj.Scaled, "n n"]) -> SquareMatrix:
 
 def times(a: SquareMatrix, sign: Scalar) -> SquareMatrix:
     """A multiple of the type of `a`, not a `Scaled`."""
-    if isinstance(a, tj.Kronecker):
-        return tj.Kronecker(times(a.factors[0], sign), *a.factors[1:])
-    if isinstance(a, tj.BlockDiagonal):
-        return tj.BlockDiagonal(*(times(b, sign) for b in a.blocks))
     product = tj.multiply(a, sign)
-    if isinstance(product, tj.Scaled) and not isinstance(a, tj.Identity | tj.Scaled):
+    if isinstance(product, tj.Scaled):
         return tj.densified(product, "cholesky", "wrap the matrix in `tj.Symmetric`")
     return product
 

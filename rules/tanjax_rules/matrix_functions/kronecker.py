@@ -50,10 +50,8 @@ def fractional_power_of_kronecker(
 def factor_by_factor(op: tj.Operation, a: SquareProduct, t: float | None = None) -> SquareProduct:
     """A principal power of each factor; nan where their product is not the principal one."""
     check_square_factors(op.name, a)
-    factors, turning = list(a.factors), []
-    for i, f in enumerate(a.factors):
-        if not has_real_eigenvalues(f):
-            turning.append(i)
+    factors = list(a.factors)
+    turning = [i for i, f in enumerate(factors) if not has_real_eigenvalues(f)]
     real = [i for i in range(len(factors)) if i not in turning]
     for i, f in zip(real, oriented(tuple(factors[i] for i in real)), strict=True):
         factors[i] = f

@@ -78,23 +78,20 @@ def one_system(name: str, a: PyTree, b: PyTree) -> None:
 def whole_number(name: str, parameter: str, value: object) -> None:
     """A whole number of Python or NumPy."""
     if not isinstance(value, numbers.Integral):
-        raise TypeError(
-            message(
-                f"{name}: `{parameter}` is static, a whole number of Python, not {value!r}.",
-                hint="`tj.fractional_matrix_power(a, t)` takes others.",
-            )
-        )
+        hint = "`tj.fractional_matrix_power(a, t)` takes others."
+        raise _no_number(name, parameter, "whole", value, hint)
 
 
 def real_number(name: str, parameter: str, value: object) -> None:
     """A real number of Python or NumPy."""
     if not isinstance(value, numbers.Real):
-        raise TypeError(
-            message(
-                f"{name}: `{parameter}` is static, a real number of Python, not {value!r}.",
-                hint="for a traced one write `tj.expm(t * tj.logm(a))`.",
-            )
-        )
+        hint = "for a traced one write `tj.expm(t * tj.logm(a))`."
+        raise _no_number(name, parameter, "real", value, hint)
+
+
+def _no_number(name: str, parameter: str, kind: str, value: object, hint: str) -> TypeError:
+    what = f"{name}: `{parameter}` is static, a {kind} number of Python, not {value!r}."
+    return TypeError(message(what, hint=hint))
 
 
 def quadratic(name: str, a: PyTree, x: PyTree) -> None:
