@@ -261,7 +261,7 @@ def test_a_true_alarm_is_confirmed_by_what_plain_jax_misses(alarming):
     assert (jax.jit(lambda x: (x * x) * 1e-20 / x)(x) == 0).all()
     f(x)
     assert not last(f).identity
-    (case,) = f._compiled._known.values()
+    (case,) = f._compiled._making.cases.values()
     assert case.entries[0].plan.is_confirmed
 
 

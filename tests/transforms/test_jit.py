@@ -1,5 +1,6 @@
 """`tj.jit`: one trace for every prefix, and everything else that `jax.jit` can do."""
 
+import copy
 import functools
 
 import jax
@@ -306,6 +307,14 @@ def test_clear_cache():
     f.clear_cache()
     assert_quantity(f(1.0 * km), "km", 2.0)
     assert count.count == 2
+
+
+def test_copies_are_the_function_itself():
+    """Of a model that has one in a field a deep copy is made after it was called, too."""
+    f = tj.jit(jnp.square)
+    f(2.0)
+    assert copy.deepcopy({"step": f})["step"] is f
+    assert copy.copy(f) is f
 
 
 def test_jax_jit_traces_once_per_unit():

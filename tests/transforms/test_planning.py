@@ -16,6 +16,7 @@ from jax.experimental import io_callback
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 import tanjax as tj
+from tanjax.transforms._planning import PlannedFunction
 
 LARGE = 1e25
 BOTH = pytest.mark.parametrize("size", [1.5, LARGE])
@@ -306,7 +307,7 @@ def test_exponents_decide_about_compilation():
     f = tj.jit(lambda x: x * x * jnp.float32(1e-30))
     for size in (1e25, 2e25, 1e3, 2e3, 1e25, 1e3):
         same(f(array(size)), array(size**2 * 1e-30), 8)
-    programs = {id(e.program) for case in f._compiled._known.values() for e in case.entries}
+    programs = {id(e.program) for case in f._compiled._making.cases.values() for e in case.entries}
     assert len(programs) == 2
     assert len(plans(f)) == 2
 
@@ -567,7 +568,7 @@ def test_threads_run_the_plans_for_their_own_numbers():
     """Another thread's plan came to the front between the choice of one and its use.
 
     Its program was run, and its zeros were taken for XLA's doing: all numbers were hidden then,
-    from a handful of plans.
+    from a handful of plans. Threads that begin together each made a plan of their own.
     """
     f = tj.jit(lambda x, y: x * x * y / 1e30)
     found = []
@@ -583,3 +584,24 @@ def test_threads_run_the_plans_for_their_own_numbers():
     got, want = np.array([pair for pair in found if 1e-37 < pair[1] < 1e38]).T
     np.testing.assert_allclose(got, want, rtol=1e-6)
     assert sum(plan.method == "guarded" for plan in f.plans) <= 1
+    assert len(f.plans) <= 4  # one of each method, and one that was made better
+
+
+def test_a_call_is_judged_by_its_own_plan_whatever_other_threads_find_meanwhile(monkeypatch):
+    """An entry is shared: what was expected of another call's numbers seemed to be missing."""
+    f = tj.jit(lambda x, y: x * x * y / 1e30)
+    rng, run, waiting = np.random.default_rng(0), PlannedFunction._first, []
+
+    def numbers():
+        return np.float32(10 ** rng.uniform(-18, 25)), np.float32(10 ** rng.uniform(-10, 10))
+
+    def after_another(self, *args):
+        if waiting:
+            f(*waiting.pop())
+        return run(self, *args)
+
+    monkeypatch.setattr(PlannedFunction, "_first", after_another)
+    for _ in range(60):
+        waiting[:] = [numbers()]
+        f(*numbers())
+    assert {plan.method for plan in f.plans} == {"identity", "presolve"}

@@ -322,6 +322,13 @@ class Compiled:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
+    def __copy__(self) -> Compiled:
+        """Itself, as of any function: its plans are for whoever calls it."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Compiled:
+        return self
+
     def __repr__(self) -> str:
         return f"<tanjax compiled {getattr(self._fun, '__qualname__', self._fun)}>"
 

@@ -11,8 +11,10 @@ Sharp edge: nothing is said here. What may be wrong in the results of plans just
 from __future__ import annotations
 
 import functools
+import threading
+import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -55,11 +57,31 @@ UNSEEN = (
 )
 
 
+class Found(NamedTuple):
+    """The plan for the numbers of a call, as it was found: other threads may change the entry.
+
+    **Fields:** `is_new`: whether the plan was made now; `grade` of the entry. No `entry`: the
+    planner failed, as `case` says, and without a `case` nobody can look.
+    """
+
+    case: Any
+    entry: Any = None
+    plan: Any = None
+    program: Any = None
+    grade: str = ""
+    is_new: bool = False
+
+
+NOBODYS = Found(None)
+
+
 class Making:
     """Makes the cases and the plans of a function.
 
-    **Fields:** `jitted`: JAX's own program; `given`: how it takes its arguments; `made`: an entry
-    for every plan, oldest first; `alarms`: of plans just made; `written`: the user's function.
+    **Fields:** `jitted`: JAX's own program; `given`: how it takes its arguments; `cases`: what
+    was traced, by kinds of arguments; `made`: an entry for every plan, oldest first; `alarms`: of
+    plans just made; `written`: the user's function; `lock`: of threads that look for a plan, and
+    would each make the same.
     """
 
     def __init__(
@@ -69,8 +91,10 @@ class Making:
         self.given = Arguments(fun, options)
         self.made: list[Any] = []
         self.alarms: list[str] = []
+        self.lock = threading.RLock()
         self._fun, self._options, self._is_over_hosts = fun, options, over_hosts
         self.written = written
+        self.cases: dict[Any, Case] = {}
         self._programs: dict[Any, tuple[Any, Any]] = {}
 
     @property
@@ -79,8 +103,39 @@ class Making:
 
     def clear(self) -> None:
         self.jitted.clear_cache()
+        self.cases.clear()
         self._programs.clear()
         self.made.clear()
+
+    def find(self, key: Any, leaves: Sequence[Any], args: Any, kwargs: Any) -> Found:
+        """The plan for such numbers, which other threads wait for.
+
+        **Arguments:** `key`: what a program is traced for, a tree first.
+        """
+        with self.lock:
+            made, case = len(self.made), self.cases.get(key)
+            is_known = case is not None
+            if case is None:
+                case = self.cases[key] = self.case(leaves, key[0], args, kwargs)
+            if case.failure:
+                return Found(case)
+            start = time.perf_counter()
+            try:
+                entry = case.find(leaves, functools.partial(self.plan, case))
+            except Exception as error:
+                case.failure = failed(self.name, error)
+                return Found(case)
+            case.looked += is_known * (time.perf_counter() - start)
+            is_new = len(self.made) > made
+            return Found(case, entry, entry.plan, entry.program, entry.grade, is_new)
+
+    def hidden(self, case: Case, leaves: Sequence[Any]) -> tuple[Any, Any]:
+        """A plan that hides products from XLA, right for these numbers, and its entry first."""
+        with self.lock:
+            case.is_rewritten, known = True, [e for e in case.entries if e.plan.method == "guarded"]
+            found = next((e for e in known if e.is_right(leaves)), None)
+            entry = found or self.plan(case, leaves)
+            return entry, entry.plan
 
     def case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Case:
         """The function, traced for such arguments."""
@@ -160,14 +215,16 @@ class Making:
         exponents, out = plan.output_exponents, jax.tree.structure(case.out)
         return lambda results: relabelled(jax.tree.unflatten(out, results), exponents)
 
-    def ask_plain(self, entry: Any, args: Any, kwargs: Any) -> None:
+    def ask_plain(self, found: Found, args: Any, kwargs: Any) -> Found:
         """Plain JAX instead of a plan that loses entries which plain JAX has right."""
         again, named = self.given.kept(args, kwargs)
-        kept = entry.plan.kept_plain(jax.tree.leaves(self.jitted(*again, **named)))
-        if kept is not None:
-            said = [a for a in self.alarms if a not in entry.plan.alarms]
-            self.alarms = [*said, *kept.alarms]
-            entry.plan, entry.program = kept, self.jitted
+        kept = found.plan.kept_plain(jax.tree.leaves(self.jitted(*again, **named)))
+        if kept is None:
+            return found
+        said = [a for a in self.alarms if a not in found.plan.alarms]
+        self.alarms = [*said, *kept.alarms]
+        found.entry.plan, found.entry.program = kept, self.jitted
+        return found._replace(plan=kept, program=self.jitted)
 
     def flag(self, case: Case, entry: Any) -> None:
         """Let the program of an entry tell itself whether its numbers have left their range.

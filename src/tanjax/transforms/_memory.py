@@ -129,8 +129,7 @@ class OnMemory:
             pure = self._pure = type(planned)(fun, planned._options, written=written)
         given, named = held((args, kwargs))
         leaves, treedef = jax.tree.flatten(pure._given.dynamic(given, named))
-        _, entry = pure._case(leaves, treedef, given, named)
-        plan = entry.plan if entry else None
+        plan = pure._case(leaves, treedef, given, named).plan
         if plan is None or (plan.identity and not (plan.is_estimate or plan.doubts)):
             pure._say_alarms()
             return planned.jitted(*args, **kwargs)

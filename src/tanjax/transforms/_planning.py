@@ -13,8 +13,6 @@ whatever each of them has computed alone in between.
 
 from __future__ import annotations
 
-import functools
-import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -38,14 +36,13 @@ from ._arguments import (
     is_wide,
     signature,
 )
-from ._making import ABSTRACT, SHORT, UNSEEN, Making, doubts_of_plain, failed
+from ._making import ABSTRACT, NOBODYS, SHORT, UNSEEN, Found, Making, doubts_of_plain
 from ._memory import OnMemory, are_memory
 
 if TYPE_CHECKING:
     from ._entries import Case
 
 _NOTHING = object()
-_NOBODYS: Any = (None, None)  # case and entry
 _STRANGERS = 8
 
 
@@ -69,7 +66,6 @@ class PlannedFunction:
         self._making = Making(fun, options, over_hosts, written or fun)
         self.jitted, self._given = self._making.jitted, self._making.given
         self._fun, self._options, self._flat = fun, options, flat
-        self._known: dict[Any, Case] = {}
         self._calls = 0  # of plans that are estimates
         self._strangers = 0  # calls in a row with arguments that are not those of the last call
         self._said = False  # that it was called under a trace
@@ -185,7 +181,6 @@ class PlannedFunction:
 
     def clear_cache(self) -> None:
         self._making.clear()
-        self._known.clear()
         self.alone = NOBODY
         self.last = self._last_weak = self._recent = self._of_hosts = None
         self._on_memory = OnMemory(self)
@@ -199,8 +194,7 @@ class PlannedFunction:
             if not self._is_over_hosts:
                 return self._over_hosts().lower(*args, **kwargs)
             leaves = self._leaves_of(args, kwargs)
-        _, entry = self._case(leaves, treedef, args, kwargs)
-        program: Any = entry.program if entry else self.jitted
+        program = self._case(leaves, treedef, args, kwargs).program or self.jitted
         return program.lower(*args, **kwargs)
 
     def _call(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Any:
@@ -213,30 +207,30 @@ class PlannedFunction:
             if not self._is_over_hosts:
                 return self._over_hosts()(*args, **kwargs)
             leaves = self._leaves_of(args, kwargs)
-        before, recent = len(self._making.made), self._recent
+        recent = self._recent
         unseen = recent.returned.unseen(leaves) if recent else 0
-        case, entry = self._case(leaves, treedef, args, kwargs)
+        found = self._case(leaves, treedef, args, kwargs)
+        case, entry, plan = found.case, found.entry, found.plan
         if case is None or entry is None:
             self._note_abstract(leaves)
             return self.jitted(*args, **kwargs)
         if case is recent and unseen and not recent.returned.is_harmless(entry, leaves):
             self._warn(UNSEEN.format(unseen))
-        is_new = len(self._making.made) > before
         self._making.flag(case, entry)
-        can_ask = not (entry.plan.has_effects or self._is_over_hosts)  # others have other parts
-        if is_new and entry.plan.doubts and can_ask:
-            self._making.ask_plain(entry, args, kwargs)
-        plan = entry.plan
-        if not is_new and not self._making.alarms:
+        can_ask = not (plan.has_effects or self._is_over_hosts)  # others have other parts
+        if found.is_new and plan.doubts and can_ask:
+            found = self._making.ask_plain(found, args, kwargs)
+            plan = found.plan
+        if not found.is_new and not self._making.alarms:
             self._say_again(entry)
-        known = is_new or entry.grade == "seen"
+        known = found.is_new or found.grade == "seen"
         if known and plan.expected is not None and not plan.has_effects:
-            out = self._first(case, entry, leaves, args, kwargs)
-        elif entry.grade == "guessed" and not plan.has_effects:
+            out = self._first(found, leaves, args, kwargs)
+        elif found.grade == "guessed" and not plan.has_effects:
             out = self._checked(case, entry, leaves, args, kwargs)
         else:
             self._remember(case, entry, args, kwargs)
-            out = entry.program(*args, **kwargs)
+            out = found.program(*args, **kwargs)
         self._say_alarms()
         case.returned.note(out)
         return out
@@ -255,30 +249,21 @@ class PlannedFunction:
             self._of_hosts = PlannedFunction(self._fun, self._options, **how)
         return self._of_hosts
 
-    def _case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Any:
-        """The plans for such arguments, and that for these; `_NOBODYS` if nobody can look."""
+    def _case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Found:
+        """The plans for such arguments, and that for these; `NOBODYS` if nobody can look."""
         if not all(map(can_be_looked_at, leaves)):
-            return _NOBODYS
+            return NOBODYS
         x64 = is_wide()  # Python numbers have another dtype then
         key = (treedef, self._given.statics(args, kwargs), tuple(map(signature, leaves)), x64)
         try:
-            case = self._known.get(key)
+            hash(key)
         except TypeError:  # a static argument that cannot be hashed: JAX says so
-            return _NOBODYS
-        is_new = case is None
-        if case is None:
-            case = self._known[key] = self._making.case(leaves, treedef, args, kwargs)
-        if not case.failure:
-            try:
-                start = time.perf_counter()
-                entry = case.find(leaves, functools.partial(self._making.plan, case))
-                case.looked += 0.0 if is_new else time.perf_counter() - start
-                return case, entry
-            except Exception as error:  # whatever JAX can run is run, and our fault is no secret
-                self._say_alarms()
-                case.failure = failed(self._making.name, error)
-        warnings.warn(case.failure, ScaleWarning, stacklevel=outside())  # on every call
-        return _NOBODYS
+            return NOBODYS
+        found = self._making.find(key, leaves, args, kwargs)
+        if found.entry is None:  # whatever JAX can run is run, and our fault is no secret
+            self._say_alarms()
+            warnings.warn(found.case.failure, ScaleWarning, stacklevel=outside())  # on every call
+        return found
 
     def _say_alarms(self) -> None:
         """What may be wrong in the results of plans just made."""
@@ -335,29 +320,24 @@ class PlannedFunction:
 
         return looked_at(leaves) or leaves
 
-    def _first(self, case: Case, entry: Any, leaves: Any, args: Any, kwargs: Any) -> Any:
+    def _first(self, found: Found, leaves: Any, args: Any, kwargs: Any) -> Any:
         """Results of a plan that knows them to be finite: if they are not, XLA rewrote them."""
-        plan, kept = entry.plan, self._given.kept(args, kwargs)  # of these numbers, no others
-        out = entry.program(*args, **kwargs)
-        if plan.is_short(jax.tree.leaves(out)):
+        case, entry, kept = found.case, found.entry, self._given.kept(args, kwargs)
+        out = found.program(*args, **kwargs)
+        if found.plan.is_short(jax.tree.leaves(out)):
             again, (args, kwargs) = self._given.kept(*kept), kept
-            entry = case.put(self._hidden(case, self._leaves_of(*kept)), entry)
+            hidden, plan = self._making.hidden(case, self._leaves_of(*kept))
+            entry = case.put(hidden, entry)
             out = entry.program(*args, **kwargs)
             given = self._leaves_of(*self._given.kept(*again))
-            if entry.plan.is_short(jax.tree.leaves(out), given):
+            if plan.is_short(jax.tree.leaves(out), given):
                 self._warn(SHORT)
                 plain = self.jitted(*again[0], **again[1])
-                if not entry.plan.is_short(jax.tree.leaves(plain), given):
-                    entry.plan, entry.program, out = entry.plan.believed(), self.jitted, plain
+                if not plan.is_short(jax.tree.leaves(plain), given):
+                    entry.plan, entry.program, out = plan.believed(), self.jitted, plain
                     case.is_rewritten = False
         self._remember(case, entry, args, kwargs)
         return out
-
-    def _hidden(self, case: Case, leaves: Any) -> Any:
-        """A plan that hides products from XLA: one that is right for these, or a new one."""
-        case.is_rewritten, known = True, [e for e in case.entries if e.plan.method == "guarded"]
-        found = next((e for e in known if e.is_right(leaves)), None)
-        return found or self._making.plan(case, leaves)
 
     def _alarmed(self, entry: Any, leaves: Any, args: Any, kwargs: Any) -> Any:
         """An estimate says that plain JAX loses something: run it, and believe what it gives."""

@@ -142,7 +142,7 @@ def test_a_raised_flag_sends_a_call_to_a_better_plan(monkeypatch):
     f = tj.jit(bodies)
     for seed in range(3):
         agree(f(*drawn(seed)), drawn(seed))
-    (case,) = f._compiled._known.values()
+    (case,) = f._compiled._making.cases.values()
     entry, plans = case.entries[0], len(f.plans)
     assert entry.flagged is not None
     dust = drawn(9, 1e-8, 1e-30)
@@ -181,7 +181,7 @@ def test_flags_that_are_raised_each_time_are_given_up(monkeypatch):
             x = np.float32([1.0 + i, 200.0])
             want = np.sum(np.exp(-(np.float64(x) ** 2)) - np.float64(x))
             np.testing.assert_allclose(f(jnp.asarray(x)), want, rtol=1e-6)
-    (case,) = f._compiled._known.values()
+    (case,) = f._compiled._making.cases.values()
     assert case.raised == _making._RAISED
 
 
@@ -247,4 +247,4 @@ def test_programs_with_a_flag_are_compiled_once_and_not_kept_forever(monkeypatch
             f(jnp.full(n, 2.0 + i, jnp.float32), jnp.ones(n, jnp.float32))
     making = f._compiled._making
     assert len(making._programs) == 2
-    assert sum(case.entries[0].flagged is not None for case in f._compiled._known.values()) == 4
+    assert sum(case.entries[0].flagged is not None for case in making.cases.values()) == 4
