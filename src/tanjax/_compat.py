@@ -346,10 +346,11 @@ def jax_function_of(eqn: Any, key: str = "jaxpr") -> str | None:
     return name if place.startswith(_NOT_THE_USERS[1]) else None
 
 
-@functools.cache
-def barrier_keeps_order() -> bool:
-    """Whether a barrier spares copies of a buffer that a loop reads, then writes: see `_access`."""
-    return tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 12)
+_IS_0_12 = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 12)
+# Whether a barrier spares copies of a buffer that a loop reads, then writes: see `_access`.
+BARRIER_KEEPS_ORDER = _IS_0_12
+# Whether the rule of a `custom_jvp`, and not its body alone, is left of a loop run in reverse.
+LOOPS_KEEP_RULES = _IS_0_12
 
 
 # -- constants while tracing ------------------------------------------------------------------

@@ -72,6 +72,15 @@ def inner_jaxprs(eqn: Any) -> Iterator[tuple[str, Any]]:
                 yield f"{name}[{i}]", one
 
 
+def has_callback(jaxpr: Any) -> bool:
+    """Whether a program calls back to Python for a result, which AD cannot look into."""
+    return any(
+        eqn.primitive.name == "pure_callback"
+        or any(has_callback(inner) for _, inner in inner_jaxprs(eqn))
+        for eqn in jaxpr.eqns
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Closed:
     """A jaxpr without constants as a closed one, to be read and evaluated."""

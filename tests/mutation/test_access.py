@@ -285,7 +285,7 @@ def test_indexed_steps_cost_what_they_touch():
     """No operation of the size of the array in the loops of a gradient: n steps cost n."""
     work, loops = full_size_work(1231)
     assert loops >= 2
-    assert bool(work) is not _compat.barrier_keeps_order()
+    assert bool(work) is not _compat.BARRIER_KEEPS_ORDER
 
 
 def test_a_plain_array_in_the_loop_is_seen_by_this_test():

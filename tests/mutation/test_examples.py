@@ -179,7 +179,7 @@ def test_calls_use_the_memory_of_their_refs(name):
     compiled = jax.jit(returned).lower(*tj.new_ref(states), *others).compile()
     memory = compiled.memory_analysis()
     assert memory.alias_size_in_bytes == sum(x.nbytes for x in states)
-    if not _compat.barrier_keeps_order() and name in ("rotate_hessenberg", "push"):
+    if not _compat.BARRIER_KEEPS_ORDER and name in ("rotate_hessenberg", "push"):
         return  # this XLA copies what is read before it is written
     shapes = {",".join(map(str, x.shape)) for x in states if x.ndim == 2}
     copied = re.findall(r"= \w+\[([\d,]*)\]\S* copy\(", compiled.as_text())

@@ -29,7 +29,7 @@ from tanjax.registry import operation
 from tanjax.registry.quantities import UnitFunction, graphed, labelled
 from tanjax.units.signatures import not_linear
 
-from . import _batched as batched, _checks as checks, _norms as norms
+from . import _batched as batched, _checks as checks, _norms as norms, matrix_functions as dense
 
 
 def unit_of_det(raw: Function, a: Unitful) -> Unitful:
@@ -266,7 +266,7 @@ def slogdet(a: SquareMatrix) -> SlogdetResult:
     **Derivative:** with $s$ the sign, $\bar A = (\bar y - i\,\mathrm{Re}(i \bar s s)) A^{-\top}$;
     $\bar y A^{-\top}$ for a real matrix.
     """
-    return SlogdetResult(*jnp.linalg.slogdet(a))
+    return SlogdetResult(*dense.sign_and_logarithm(a))
 
 
 @operation(dense=True, check=checks.square, units=unit_of_det, core_ndims=(2,))

@@ -14,7 +14,7 @@ an array. Scalars and slices are a *window* and mean what `lax.dynamic_slice` sa
 counts from the end, then it is clamped); arrays mean what `x[...]` and `x.at[...]` say.
 
 Sharp edges. Integers have no cotangents and are read and written plainly, and so is everything
-where XLA would copy the buffer at each step all the same (`_compat.barrier_keeps_order`). A read
+where XLA would copy the buffer at each step all the same (`_compat.BARRIER_KEEPS_ORDER`). A read
 mapped by `jax.vmap` over indices copies the array for each of them, as it hands back the whole.
 """
 
@@ -269,7 +269,7 @@ def accumulate(x: Array, path: Path, more: PyTree) -> Array:
 
 def is_linear(x: Any) -> bool:
     """Whether reads and writes of parts of an array are transitions of their own."""
-    return is_inexact(x) and _compat.barrier_keeps_order()
+    return is_inexact(x) and _compat.BARRIER_KEEPS_ORDER
 
 
 def _is_plain_window(path: Path) -> bool:

@@ -29,6 +29,8 @@ from tanjax import _compat, _jaxprs
 from tanjax._typing import Function
 from tanjax.arrays import is_inexact
 
+from ._custom_jvp import custom_jvp
+
 StructuralRule = Callable[..., tuple[Any, Callable[[Any], tuple[Any, ...]]]]
 Push = Callable[..., tuple[Any, Callable[..., Any]]]
 
@@ -109,7 +111,21 @@ def both_modes(
         return out, call.place(moved)
 
     f.defjvp(jvp, symbolic_zeros=True)
-    return f
+    return f if _compat.LOOPS_KEEP_RULES else _kept_in_loops(f, primal, jvp)
+
+
+def _kept_in_loops(f: Function, primal: Function, jvp: Function) -> Function:
+    """The same where JAX would differentiate the body in a loop, and the body is a callback."""
+    kept = custom_jvp(primal)
+    kept.defjvp(jvp, symbolic_zeros=True)
+
+    def call(*args: PyTree) -> PyTree:
+        closed, out = jax.make_jaxpr(primal, return_shape=True)(*args)
+        opaque = _jaxprs.has_callback(closed) and not closed.effects
+        is_kept = opaque and all(map(is_inexact, jax.tree.leaves(out)))
+        return (kept if is_kept else f)(*args)
+
+    return call
 
 
 class _Call:
