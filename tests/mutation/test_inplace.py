@@ -239,7 +239,7 @@ def test_rules_and_bodies_for_types():
     refs = jax.tree.map(jax.new_ref, tj.Diagonal(X))
     double(refs)
     np.testing.assert_allclose(refs.diag[...], 2 * X)
-    assert seen == ["body"]
+    assert set(seen) == {"body"}  # before JAX 0.12 it is traced twice
     slope = jax.grad(lambda d: jnp.sum(double.transition(d).state[0].diag ** 2))(tj.Diagonal(X))
     np.testing.assert_allclose(slope.diag, 8 * X)
     assert "rule" in seen

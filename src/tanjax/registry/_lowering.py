@@ -115,7 +115,10 @@ def both_modes(
 
 
 def _kept_in_loops(f: Function, primal: Function, jvp: Function) -> Function:
-    """The same where JAX would differentiate the body in a loop, and the body is a callback."""
+    """The same where JAX would differentiate the body in a loop, and the body is a callback.
+
+    The body is traced once more, in order to know.
+    """
     kept = custom_jvp(primal)
     kept.defjvp(jvp, symbolic_zeros=True)
 
