@@ -98,15 +98,17 @@ def test_the_phase_of_complex_determinants(n):
         jnp.asarray(RNG.normal(size=(n, n)) + 1j * RNG.normal(size=(n, n))) for _ in "ab"
     )
 
-    def each(s, t):
-        sign, logarithm = tj.slogdet(start + (s * t[0] + t[1] ** 2).astype(along.dtype) * along)
+    def each(s, t, slogdet=tj.slogdet):
+        sign, logarithm = slogdet(start + (s * t[0] + t[1] ** 2).astype(along.dtype) * along)
         return jnp.real((1 + 0.3j) * sign) * logarithm
 
     loop = lambda t: jax.lax.scan(lambda c, s: (c + each(s, t), None), 0.0, jnp.array([0.3, 0.7]))[
         0
     ]
     point = jnp.array([0.4, 0.6])
-    want = jax.hessian(lambda t: each(0.3, t) + each(0.7, t))(point)
+    want = jax.hessian(
+        lambda t: each(0.3, t, jnp.linalg.slogdet) + each(0.7, t, jnp.linalg.slogdet)
+    )(point)
     for hessian in (jax.hessian, lambda f: jax.jacrev(jax.grad(f))):
         np.testing.assert_allclose(jax.jit(hessian(loop))(point), want, rtol=1e-9)
 
@@ -133,6 +135,23 @@ def test_rules_of_callbacks():
         lambda f: jax.jacrev(jax.jacfwd(f)),
     ):
         np.testing.assert_allclose(jax.jit(hessian(loop))(x), want, rtol=1e-12)
+
+
+def test_callbacks_with_integers_among_their_results():
+    """These stay as JAX has them: the integers have no place in a linear primitive."""
+
+    @tj.operation
+    def cube(x):
+        like = jax.typeof(x), jax.ShapeDtypeStruct((), int)
+        return jax.pure_callback(lambda x: (np.asarray(x) ** 3, x.size), like, x)
+
+    @cube.natural_rule
+    def _(x):
+        return cube(x), lambda bar: (3 * x**2 * bar[0],)
+
+    x = jnp.array([0.7, -1.2])
+    np.testing.assert_allclose(jax.grad(lambda x: jnp.sum(cube(x)[0]))(x), 3 * x**2, rtol=1e-12)
+    assert int(cube(x)[1]) == 2
 
 
 def test_third_derivatives():

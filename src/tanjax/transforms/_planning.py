@@ -211,7 +211,7 @@ class PlannedFunction:
         unseen = recent.returned.unseen(leaves) if recent else 0
         found = self._case(leaves, treedef, args, kwargs)
         case, entry, plan = found.case, found.entry, found.plan
-        if case is None or entry is None:
+        if entry is None:
             self._note_abstract(leaves)
             return self.jitted(*args, **kwargs)
         if case is recent and unseen and not recent.returned.is_harmless(entry, leaves):

@@ -1,7 +1,7 @@
 """Sign and logarithm of determinants, with a derivative that every loop keeps.
 
 JAX has the same rule. Before version 0.12 it differentiates the body instead where a loop is taken
-apart for reverse mode, and the body for complex matrices of two rows has no change of phase.
+apart for reverse mode, and the body for complex matrices of one row or two has no change of phase.
 """
 
 from __future__ import annotations
