@@ -122,7 +122,7 @@ def test_rules_of_callbacks():
 
     @cube.natural_rule
     def _(x):
-        return cube(x), lambda y_bar: (3 * x**2 * y_bar,)
+        return cube(x), lambda y_bar: (3 * cube(x) / x * y_bar,)  # the rule calls back, too
 
     loop = lambda x: jnp.sum(
         jax.lax.scan(lambda c, s: (cube(c * s), None), x, jnp.array([1.1, 0.9]))[0]
@@ -135,6 +135,10 @@ def test_rules_of_callbacks():
         lambda f: jax.jacrev(jax.jacfwd(f)),
     ):
         np.testing.assert_allclose(jax.jit(hessian(loop))(x), want, rtol=1e-12)
+    moved = lambda f: jax.jit(lambda: jax.jvp(f, (0.7,), (1.0,)))()  # numbers of Python
+    for derivative in (lambda f: f, jax.grad, lambda f: jax.grad(jax.grad(f))):
+        want = moved(derivative(lambda x: x**3))
+        np.testing.assert_allclose(moved(derivative(cube)), want, rtol=1e-12)
 
 
 def test_callbacks_with_integers_among_their_results():

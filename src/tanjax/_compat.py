@@ -6,8 +6,7 @@ primitive fails its self-test, the public lowering takes over (`registry/_loweri
 
 Supported: JAX 0.10.2 to 0.12. Switches:
 * `varying_axes`: `aval.vma` became `aval.manual_axis_type.varying` in 0.10.
-* `ClosedJaxpr` merged into `Jaxpr` in 0.11: only `.jaxpr`, `.consts`, `.eqns`, `.out_avals` are
-  read here, which both spellings have.
+* `ClosedJaxpr` is `Jaxpr` from 0.11: `.jaxpr`, `.consts`, `.eqns`, `.out_avals` alone are read.
 """
 
 from __future__ import annotations
@@ -138,7 +137,8 @@ def _linear_primitive() -> Any:
 def _linear_jvp(primitive: Any, ad: Any, primals: Any, tangents: Any, **params: Any) -> Any:
     linear, count = params["linear"], params["count"]
     places = [i for i in range(count) if type(tangents[i]) is not ad.Zero]
-    point, dots = ([values[i] for i in places] for values in (primals, tangents))
+    # Arrays, as a rule may be written for: `jax.jvp` takes, and hands on, numbers of Python.
+    point, dots = ([jnp.asarray(values[i]) for i in places] for values in (primals, tangents))
     if count == len(primals):  # a body with a rule of its own, whose value may have another
         return jax.jvp(_body_of(linear, primals, places), point, dots)
     out, terms = primitive.bind(*primals, **params), []
