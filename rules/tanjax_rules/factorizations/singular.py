@@ -2,7 +2,7 @@
 
 A tall matrix is the general one: a wide one is treated as its conjugate transpose. Its left factor
 `l` then has the longer columns, and more of them if full matrices are asked for; its right factor
-`r` is square.
+`r` is square, but for a matrix of low rank, whose cotangent is made of thin factors.
 
 What needs matrices of its own only where values are equal, zero or unused is a branch of a
 condition: of the others, rules keep vectors, and form one matrix in the bases of the factors.
@@ -10,10 +10,12 @@ condition: of the others, rules keep vectors, and form one matrix in the bases o
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 
 import tanjax as tj
-from tanjax.typing import Factor, Natural
+from tanjax.typing import Factor, Function, Natural
 
 from . import gauge
 from .gauge import adjoint
@@ -31,7 +33,8 @@ class Factors:
         self.zero = self.s <= gauge.tolerance(self.s)
         self.apart = self.zero[..., -1:] & (self.group == self.group[..., -1:])
         self.special = gauge.any_shared(self.group) | jnp.any(self.zero)
-        self.higher = a.shape[-1 if self.wide else -2] > self.k
+        rows, columns = self.tall(a.shape[-2], a.shape[-1])
+        self.higher, self.broader = rows > self.k, columns > self.k
         l1, l2 = left[..., : self.k], left[..., self.k :]
         if not invariant:
             l1 = gauge.turned(l1, self.group)
@@ -40,13 +43,19 @@ class Factors:
         u, v = self.tall(jnp.concatenate([l1, l2], axis=-1), self.r)
         self.result = tj.SVDResult(u, self.s, adjoint(v))
 
-    def tall(self, left: Natural, right: Natural) -> tuple[Natural, Natural]:
+    def tall(self, left: Any, right: Any) -> tuple[Any, Any]:
         """Exchange left and right of a wide matrix."""
         return (right, left) if self.wide else (left, right)
 
-    def as_stored(self, a_bar: Natural) -> Natural:
-        """What is of the tall matrix as of the one that was given."""
-        return adjoint(a_bar) if self.wide else a_bar
+    def as_stored(self, left: Natural, r_bar: Natural) -> Natural:
+        """The cotangent of the matrix that was given, of the left factor beside `r`."""
+        if not self.broader:
+            a_bar = left @ adjoint(self.r)
+            return adjoint(a_bar) if self.wide else a_bar
+        outside = self._outside(self.r, r_bar)
+        pairs = jnp.concatenate([left, self.l1], -1), jnp.concatenate([self.r, outside], -1)
+        u, v = self.tall(*pairs)
+        return tj.Outer(u, jnp.conj(v))
 
     def inverses(self, fill: Factor, s_bar: Natural | None = None) -> tuple[Natural, ...]:
         """`1/(s_j - s_i)`, `1/(s_j + s_i)` and `1/s_j`, and `fill` where they do not exist."""
@@ -113,10 +122,9 @@ class Factors:
         if not self.higher:
             return jnp.zeros((), l_bar.dtype)
         bar1, bar2 = l_bar[..., : self.k], l_bar[..., self.k :]
-        over = self.inverses(0.0)[2]
         if not self.l2.shape[-1]:
-            rest = bar1 - self.l1 @ (adjoint(self.l1) @ bar1)
-            return self._checked(rest, gauge.columns(bar1)) * over
+            return self._outside(self.l1, bar1)
+        over = self.inverses(0.0)[2]
         rest = adjoint(self.l2) @ bar1 - adjoint(bar2) @ self.l1
         rest = self._checked(rest, gauge.columns(bar1) + self._size(bar2)) * over
         if not self.invariant:
@@ -125,6 +133,11 @@ class Factors:
             bad = gauge.depends_on_basis(off_diagonal, rotation, scale)
             rest = gauge.spoiled(rest, jnp.any(bad, axis=(-2, -1), keepdims=True))
         return self.l2 @ rest
+
+    def _outside(self, basis: Natural, bar: Natural) -> Natural:
+        """The part of the cotangent of vectors that their span does not hold, by the values."""
+        rest = bar - basis @ (adjoint(basis) @ bar)
+        return self._checked(rest, gauge.columns(bar)) * self.inverses(0.0)[2]
 
     def _size(self, x: Natural) -> Natural:
         return jnp.sqrt(jnp.sum(jnp.real(x * jnp.conj(x)), axis=(-2, -1)))[..., None]
@@ -136,8 +149,13 @@ class Factors:
         bad = self.zero[..., None, :] & gauge.is_seen(rest, scale[..., None, :])
         return gauge.spoiled(rest, bad)
 
-    def tangents(self, moved: Natural, inner: Natural) -> tuple[Natural, Natural]:
-        """Tangents of the left and the right factor, of `moved = A' r`, `inner = l1^H A' r`."""
+    def tangents(
+        self, moved: Natural, inner: Natural, towards: Function
+    ) -> tuple[Natural, Natural]:
+        r"""Tangents of the left and the right factor.
+
+        **Arguments:** `moved`: $\dot A R$; `inner`: $L^H \dot A R$; `towards`: $\dot A^H$ times.
+        """
         fill = 0.0 if self.invariant else jnp.nan
         minus, plus, one = self.inverses(fill)
         common = minus * (inner + adjoint(inner)) / 2
@@ -145,6 +163,8 @@ class Factors:
         phase = opposite * jnp.eye(self.k, dtype=opposite.dtype)  # as JAX, it moves `U` alone
         phase = -phase if self.wide else phase
         r_dot, l_dot = self.r @ (common - opposite + phase), self.l1 @ (common + opposite + phase)
+        if self.broader:
+            r_dot = r_dot + (towards(self.l1) - self.r @ adjoint(inner)) * one
         if not self.higher:
             return l_dot, r_dot
         if not self.l2.shape[-1]:

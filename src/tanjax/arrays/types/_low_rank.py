@@ -28,6 +28,7 @@ from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field, conj_of_fields
 from .._register import register_array_type
 from ..cotangents._outer import Outer
+from ..cotangents._sum import add
 from ..maps import _defaults as default
 
 
@@ -37,7 +38,7 @@ class LowRank(AbstractArray):
 
     **Maps:** $J^\top Y = (YV, Y^\top U)$. Over-parametrised: $(UG, VG^{-\top})$ is the same
     matrix; a cotangent is visible iff $U^\top\bar U = \bar V^\top V$. The set of matrices of rank
-    $r$ is no subspace, so natural (co)tangents are `Outer`s of width $2r$, never a `LowRank`.
+    $r$ is no subspace: natural (co)tangents are `Outer`s and sums of them, never a `LowRank`.
     """
 
     core_ndim = 2
@@ -74,8 +75,8 @@ class LowRank(AbstractArray):
         return self.u @ jnp.swapaxes(self.v, -1, -2)
 
     def pushforward_of_destructure(self, structural: Self) -> Natural:
-        left = jnp.concatenate([structural.u, self.u], 1)
-        return Outer(left, jnp.concatenate([self.v, structural.v], 1))
+        # Side by side in one `Outer`, JAX sees a product of two tangents, and cannot transpose it.
+        return add(Outer(structural.u, self.v), Outer(self.u, structural.v))
 
     def pullback_of_destructure(self, natural: Natural) -> Self:
         return self.replace(
