@@ -8,6 +8,7 @@ JAX ?=
 VENV ?= .venv$(if $(JAX),-jax-$(JAX))
 WORKERS ?= 2
 CASES ?= --tanjax-check tanjax_rules --tanjax-check tanjax
+CORE ?= tests/test_layering.py tests/test_derivatives_of_loops.py tests/registry tests/transforms tests/scale tests/capture tests/mutation tests/arrays/maps tests/dispatch/lift tests/dispatch/test_conformance.py
 FAST ?= tests/test_layering.py tests/units tests/registry tests/scale/graph/test_graph.py tests/scale/replay/test_flags.py
 
 BIN := $(VENV)/bin
@@ -21,11 +22,11 @@ export MKL_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 # What the tests compile is kept for the next run: much of their time is XLA's.
-test test-fast test-torch: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/$(VENV)/.compiled
-test test-fast test-torch: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
-test test-fast test-torch: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
+test test-core test-fast test-torch check: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/$(VENV)/.compiled
+test test-core test-fast test-torch check: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
+test test-core test-fast test-torch check: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
 
-.PHONY: help demo demo-torch test test-fast test-torch lint docs bench clean
+.PHONY: help demo demo-torch test test-core test-fast test-torch check lint docs bench clean
 .SECONDARY:
 
 help:  ## list the targets
@@ -49,8 +50,14 @@ demo-torch: $(VENV)/.ready-demo $(VENV)/.ready-torch  ## digits by a Kronecker l
 test: $(VENV)/.ready-test  ## unit and property tests, cases of every rule, examples of every type, documentation, examples
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(CASES)
 
+test-core: $(VENV)/.ready-test  ## what changes with JAX: rules, transformations, plans, programs, Refs, lifted functions
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(CORE)
+
 test-fast: $(VENV)/.ready-test  ## for every save of a file: layers, units, arrays, rules, plans in little
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -x -q $(FAST)
+
+check: $(VENV)/.ready-test  ## the cases of every rule by themselves
+	$(BIN)/python -m tanjax check tanjax_rules --quiet -j $(WORKERS)
 
 test-torch: $(VENV)/.ready-test $(VENV)/.ready-torch  ## the same for PyTorch, which it installs (Python 3.11: a CPU build)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/bridges/torch docs/test_api_torch.py \
