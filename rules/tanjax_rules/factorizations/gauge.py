@@ -53,6 +53,11 @@ def adjoint(x: Natural) -> Natural:
     return jnp.conj(jnp.swapaxes(x, -1, -2))
 
 
+def outside(basis: Natural, x: Natural) -> Natural:
+    """What of columns is not in the span of a unitary basis."""
+    return x - basis @ (adjoint(basis) @ x)
+
+
 def skew(x: Natural) -> Natural:
     """The skew-Hermitian part."""
     return (x - adjoint(x)) / 2

@@ -136,7 +136,7 @@ class Factors:
 
     def _outside(self, basis: Natural, bar: Natural) -> Natural:
         """The part of the cotangent of vectors that their span does not hold, by the values."""
-        rest = bar - basis @ (adjoint(basis) @ bar)
+        rest = gauge.outside(basis, bar)
         return self._checked(rest, gauge.columns(bar)) * self.inverses(0.0)[2]
 
     def _size(self, x: Natural) -> Natural:

@@ -270,9 +270,8 @@ def _(primals: tuple[Natural, Natural], tangents: tuple[Natural, Natural]) -> tu
     q, p, core = _thin_core(u, v)
     left, right = adjoint(q) @ u, adjoint(p) @ v
     inverse = tj.pinv(core)
-    outside = lambda basis, x: x - basis @ (adjoint(basis) @ x)
-    q_dot = outside(q, u_dot) @ (right.T @ inverse)
-    p_dot = outside(p, v_dot) @ (left.T @ inverse.T)
+    q_dot = gauge.outside(q, u_dot) @ (right.T @ inverse)
+    p_dot = gauge.outside(p, v_dot) @ (left.T @ inverse.T)
     core_dot = adjoint(q) @ u_dot @ right.T + left @ (adjoint(p) @ v_dot).T
     return (q, p, core), (q_dot, p_dot, core_dot)
 
