@@ -12,6 +12,7 @@ from .arrays import (
 )
 from .dispatch import (
     Algorithm as Algorithm,
+    WithDifferences as WithDifferences,
     logdet_by as logdet_by,
     solve_by as solve_by,
 )

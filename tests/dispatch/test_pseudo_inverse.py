@@ -31,3 +31,18 @@ def test_both_derivatives_are_those_of_jax(name):
 
     for ours, theirs in zip(*map(measured, (tj.pinv, jnp.linalg.pinv)), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("a", [jnp.eye(2), tj.Diagonal(jnp.ones(2))], ids=["dense", "diagonal"])
+def test_tolerances_are_python_numbers(a):
+    for call in (
+        lambda rtol: tj.pinv(a, rtol),
+        lambda rtol: tj.matrix_rank(a, rtol=rtol),
+        lambda rtol: tj.lstsq(a, jnp.ones(2), rcond=rtol),
+    ):
+        for wrong in ("x", jnp.ones(2), jnp.asarray(0.1)):
+            with pytest.raises(TypeError, match=r"is static, a real number.*\n.*float"):
+                call(wrong)
+        with pytest.raises(TypeError, match="is static, a real number"):
+            jax.jit(call)(0.1)
+        call(np.float64(0.1))

@@ -178,7 +178,8 @@ def noise(data: DenseSquare) -> Scalar:
 
 def sqrt_above(noise: Scalar) -> Function:
     """The square root that takes an eigenvalue for zero if it is negative by rounding errors."""
-    return lambda x: jnp.sqrt(jnp.where((x < 0) & (x >= -noise), 0, x))
+    root = lambda x: jnp.sqrt(jnp.where((x < 0) & (x >= -noise), 0, x))
+    return tj.rules.WithDifferences(root, lambda x, y: 1 / (root(x) + root(y)))
 
 
 for _operation in ELEMENTARY:

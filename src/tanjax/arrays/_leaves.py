@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,8 @@ import numpy as np
 from jax import Array
 from jaxtyping import PyTree
 
-from tanjax._typing import Arraylike, DType, Structural
+from tanjax._errors import ShapeError
+from tanjax._typing import Arraylike, DType, Shape, Structural
 
 # Concrete classes seen to be `jax.Array`: a set lookup takes 40 ns, isinstance 190 ns. Learnt at
 # run time, because making an array at import would start JAX's back end.
@@ -28,6 +30,18 @@ def as_array(value: Arraylike, cls: str = "an array") -> Array:
         raise TypeError(text) from None
     ARRAY_CLASSES.add(type(value))
     return value
+
+
+def as_shape(shape: Iterable[int], cls: str) -> Shape:
+    """A shape of whole numbers. **Raises:** `ShapeError` for anything else."""
+    try:
+        size = tuple(map(operator.index, shape))
+    except TypeError:
+        size = (-1,)
+    if min(size, default=0) < 0:
+        text = f"{cls}: `shape` must be a tuple of whole numbers, not negative; got {shape!r}."
+        raise ShapeError(text)
+    return size
 
 
 def is_inexact(x: object) -> bool:

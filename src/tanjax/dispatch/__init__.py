@@ -66,6 +66,7 @@ from ._operations import (
 from ._operators import install
 from ._stacking import concatenate as concatenate, stack as stack
 from .lift import lift as lift
+from .matrix_functions import WithDifferences as WithDifferences
 from .namespaces import (
     Namespace as Namespace,
     function as function,

@@ -89,6 +89,13 @@ def real_number(name: str, parameter: str, value: object) -> None:
         raise _no_number(name, parameter, "real", value, hint)
 
 
+def tolerance(name: str, parameter: str, value: object) -> None:
+    """A real number of Python or NumPy, or none."""
+    if value is not None and not isinstance(value, numbers.Real):
+        hint = f"`float({parameter})`; `jax.numpy.linalg` takes a traced one, of a dense array."
+        raise _no_number(name, parameter, "real", value, hint)
+
+
 def _no_number(name: str, parameter: str, kind: str, value: object, hint: str) -> TypeError:
     what = f"{name}: `{parameter}` is static, a {kind} number of Python, not {value!r}."
     return TypeError(message(what, hint=hint))

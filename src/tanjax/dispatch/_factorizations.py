@@ -196,7 +196,13 @@ def lu(a: Shaped[AnyArray, "*batch m n"]) -> LUResult:
     return LUResult(*jax.scipy.linalg.lu(a))
 
 
-@operation(dense=True, static=("rtol",), check=checks.matrix, units="a: u -> 1/u", core_ndims=(2,))
+@operation(
+    dense=True,
+    static={"rtol": _checks.tolerance},
+    check=checks.matrix,
+    units="a: u -> 1/u",
+    core_ndims=(2,),
+)
 def pinv(
     a: Shaped[AnyArray, "*batch m n"], rtol: Factor | None = None
 ) -> Inexact[AnyArray, "*batch n m"]:
@@ -213,7 +219,7 @@ def pinv(
 
 @operation(
     dense=True,
-    static=("rcond",),
+    static={"rcond": _checks.tolerance},
     check=checks.least_squares,
     units="a: u, b: v -> v/u",
     core_ndims=(2, 2),
@@ -287,7 +293,13 @@ def condition_number(
     return jnp.where(largest == 0, jnp.inf, ratio)
 
 
-@operation(dense=True, static=("rtol",), check=checks.matrix, units="a: u -> -", core_ndims=(2,))
+@operation(
+    dense=True,
+    static={"rtol": _checks.tolerance},
+    check=checks.matrix,
+    units="a: u -> -",
+    core_ndims=(2,),
+)
 def matrix_rank(
     a: Shaped[AnyArray, "*batch m n"], rtol: Factor | None = None
 ) -> Integer[AnyArray, "*batch"]:

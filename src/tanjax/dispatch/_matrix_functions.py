@@ -135,7 +135,8 @@ def funm_hermitian(a: Square, func: Function) -> Square:
 
     **Arguments:** `a`: of a dense matrix, the Hermitian part is taken; `func`: from eigenvalues to
     values, each by itself, such as `jnp.exp`; JAX must differentiate it. It may close over arrays
-    by which JAX then differentiates, too.
+    by which JAX then differentiates, too. `tj.rules.WithDifferences` gives it divided differences
+    in closed form.
 
     Safe at equal eigenvalues: derivatives are divided differences with their limits,
     $\bar A = U (f[\lambda_i, \lambda_j] \odot U^H \bar X U) U^H$, and those of second order.

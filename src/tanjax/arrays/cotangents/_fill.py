@@ -25,6 +25,7 @@ from tanjax._typing import (
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field, set_fields, static_field
+from .._leaves import as_shape
 from .._register import register_array_type
 
 
@@ -45,8 +46,8 @@ class Fill(AbstractArray):
     size_: Shape = static_field()
 
     def __init__(self, value: Factor, shape: int | Sequence[int]) -> None:
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        set_fields(self, value=value, size_=shape)
+        size = as_shape((shape,) if isinstance(shape, int) else shape, "Fill")
+        set_fields(self, value=value, size_=size)
         canonical_field(self, "value", 0)
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from typing import Self
 
@@ -10,7 +9,6 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Shaped
 
-from tanjax._errors import ShapeError
 from tanjax._typing import (
     AnyArray,
     DenseArray,
@@ -25,6 +23,7 @@ from tanjax._typing import (
 
 from .._abstract import AbstractArray, default_dtype, set_fields, static_field
 from .._batches import COUNTED
+from .._leaves import as_shape
 from .._register import register_array_type
 from ._fill import Fill
 
@@ -43,14 +42,7 @@ class Zero(AbstractArray):
 
     def __init__(self, shape: Iterable[int], dtype: DTypeLike | None = None) -> None:
         kind = default_dtype() if dtype is None else jnp.dtype(dtype)
-        try:
-            size = tuple(map(operator.index, shape))
-        except TypeError:
-            size = (-1,)
-        if any(n < 0 for n in size):
-            text = f"Zero: `shape` must be a tuple of whole numbers, not negative; got {shape!r}."
-            raise ShapeError(text)
-        set_fields(self, size_=size, kind=kind)
+        set_fields(self, size_=as_shape(shape, "Zero"), kind=kind)
 
     @property
     def shape(self) -> Shape:

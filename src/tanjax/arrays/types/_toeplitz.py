@@ -25,6 +25,7 @@ from tanjax._typing import (
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, canonical_field, set_fields, static_field
+from .._leaves import as_shape
 from .._places import gather
 from .._register import register_array_type
 from .._show import show
@@ -223,10 +224,10 @@ def _size(values: Shaped[AnyArray, " d"], shape: Shape | None) -> tuple[int, int
                 "Hint: say `shape=(m, n)`; it takes m + n - 1 values."
             )
         return ((count + 1) // 2,) * 2
-    m, n = (int(k) for k in shape)
-    if min(m, n) < 0 or count != (m + n - 1 if min(m, n) else 0):
+    size = as_shape(shape, "Toeplitz")
+    if len(size) != 2 or count != (sum(size) - 1 if min(size) else 0):
         raise ShapeError(
-            f"Toeplitz: `values` do not fit the shape {(m, n)}.\n  got: {describe(values)}\n"
+            f"Toeplitz: `values` do not fit the shape {size}.\n  got: {describe(values)}\n"
             "Hint: there is one value per diagonal, m + n - 1, and none for an empty matrix."
         )
-    return m, n
+    return size[0], size[1]

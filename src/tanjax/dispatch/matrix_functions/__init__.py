@@ -7,6 +7,7 @@ value, both modes, and second derivatives, under every transformation.
 """
 
 from ._determinant import sign_and_logarithm as sign_and_logarithm
+from ._divided_differences import WithDifferences as WithDifferences
 from ._equations import (
     discrete_lyapunov as discrete_lyapunov,
     lyapunov as lyapunov,
