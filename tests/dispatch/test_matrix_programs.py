@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.linalg as sl
 
 import tanjax as tj
@@ -106,3 +107,22 @@ def test_controllability_gramian_is_its_integral():
     integral = step * (squares.sum(axis=0) - (squares[0] + squares[-1]) / 2)
     np.testing.assert_allclose(w.value.to_dense(), integral, atol=1e-4)
     assert w.unit == tj.unit("s")
+
+
+def test_functions_of_square_matrices_whose_parts_are_not():
+    """A square product or sum of parts that are not square: dense, said so, and right."""
+    kronecker = tj.Kronecker(jnp.ones((2, 1)), jnp.asarray([[1.0, 2.0]]))
+    blocks = tj.BlockDiagonal(jnp.ones((1, 2)), jnp.asarray([[1.0], [2.0]]))
+    for a, op in (
+        (kronecker, lambda a: tj.matrix_power(a, 3)),
+        (blocks, lambda a: tj.matrix_power(a, 3)),
+        (blocks, tj.expm),
+    ):
+        with pytest.raises(tj.NoRuleError, match="not square"), tj.densify("error"):
+            op(a)
+        with tj.densify("allow"):
+            loss = lambda a, op=op: jnp.sum(jnp.sin(op(a)))
+            got, want = jax.grad(loss)(a), jax.grad(lambda a, f=loss: f(a.to_dense()))(a)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-12), got, want)
+    with pytest.raises(tj.ShapeError, match="square"):
+        tj.sqrtm(blocks)

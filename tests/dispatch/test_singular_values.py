@@ -49,6 +49,24 @@ def test_complex_matrices(ord, shape):
     np.testing.assert_allclose(jax.hessian(f)(v), by_differences(f, v), atol=1e-7)
 
 
+@pytest.mark.parametrize("is_complex", [False, True])
+@pytest.mark.parametrize("shape", [(3, 3), (4, 3), (3, 5)])
+def test_nuclear_norm_along_matrices_of_one_rank(shape, is_complex):
+    """Where the rest is rounding: JAX's second derivative divides it by itself."""
+    m, n = shape
+    phase = (lambda t: jnp.exp(1j * t)) if is_complex else jnp.cos
+    one = jnp.ones((m, 1)) if not is_complex else jnp.ones((m, 1), complex)
+    matrix = lambda t: phase(t) * one @ (1 + t * jnp.arange(float(n))).astype(one.dtype)[None]
+    norm = jax.jit(lambda t: tj.norm(matrix(t), "nuc"))
+    exact = jax.jit(lambda t: jnp.linalg.norm(matrix(t)))  # of rank one
+    for t in (0.3, 0.7, 1.1):
+        got, want = (jax.jvp(jax.grad(f), (t,), (1.0,)) for f in (norm, exact))
+        np.testing.assert_allclose(got, want, rtol=1e-10)
+    zero = jnp.zeros(shape, one.dtype)
+    second = jax.jvp(jax.grad(lambda a: tj.norm(a, "nuc")), (zero,), (zero + 1,))[1]
+    np.testing.assert_array_equal(second, zero)
+
+
 EQUAL = {  # the largest and the least value are alone where their norm is asked for
     "nuc of all": ("nuc", 2 * TURN),
     "nuc of some": ("nuc", TURN @ np.diag([3.0, 1, 1, 2]) @ TURN.T),

@@ -18,7 +18,7 @@ A complex `Symmetric` matrix is not Hermitian: its function is that of a general
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 import jax
@@ -29,7 +29,7 @@ from jax import lax
 from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
-from tanjax.typing import DenseArray, Function, Pullback, Scalar, SquareMatrix
+from tanjax.typing import AnyArray, DenseArray, Function, Pullback, Scalar, SquareMatrix
 
 from ..dtypes import floating
 from ..linalg.shapes import DenseColumns, FullStorage, SquareDiagonal, SquareTriangular
@@ -140,7 +140,9 @@ def register_by_parts(op: tj.Operation) -> None:
     @op.implementation(tj.BlockDiagonal, differentiate=True)
     def blocks(
         a: SquareBlocks, *, t: float | None = None, upper_triangular: bool = False
-    ) -> SquareBlocks:
+    ) -> SquareMatrix:
+        if op is tj.expm and not all_square(a.blocks):
+            return op(tj.densified(a, "expm", "its blocks are not square"))
         check_square_blocks(op.name, a)
         return tj.BlockDiagonal(*(op(b, **statics(op, t)) for b in a.blocks))
 
@@ -164,9 +166,14 @@ def statics(
     return keywords if t is None else {"t": t, **keywords}
 
 
+def all_square(parts: Iterable[AnyArray]) -> bool:
+    """Whether each block, or factor, has functions of its own."""
+    return all(p.shape[0] == p.shape[1] for p in parts)
+
+
 def check_square_blocks(name: str, a: Shaped[tj.BlockDiagonal, "m n"]) -> None:
     """Raise `ShapeError` unless every block is square: only then each has its own function."""
-    if any(b.shape[0] != b.shape[1] for b in a.blocks):
+    if not all_square(a.blocks):
         raise tj.ShapeError(f"{name}: a BlockDiagonal needs square blocks, got {a}.")
 
 

@@ -21,7 +21,7 @@ import tanjax as tj
 from tanjax.typing import Scalar, SquareMatrix
 
 from ..linalg.kron import oriented
-from .elementary import ASKED_ONCE, statics
+from .elementary import ASKED_ONCE, all_square, statics
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -30,8 +30,9 @@ SquareProduct: TypeAlias = Shaped[tj.Kronecker, "n n"]
 
 
 @tj.matrix_power.implementation(tj.Kronecker, differentiate=True)
-def power_of_kronecker(a: SquareProduct, *, n: int) -> SquareProduct:
-    check_square_factors("matrix_power", a)
+def power_of_kronecker(a: SquareProduct, *, n: int) -> SquareMatrix:
+    if not all_square(a.factors):
+        return tj.matrix_power(tj.densified(a, "matrix_power", "its factors are not square"), n)
     return tj.Kronecker(*(tj.matrix_power(f, n) for f in a.factors))
 
 
@@ -85,7 +86,7 @@ def angles_of(a: SquareMatrix) -> tuple[Scalar, Scalar]:
 
 def check_square_factors(name: str, a: Shaped[tj.Kronecker, "m n"]) -> None:
     """Raise `ShapeError` unless every factor is square: only then each has a power."""
-    if any(f.shape[0] != f.shape[1] for f in a.factors):
+    if not all_square(a.factors):
         raise tj.ShapeError(f"{name}: a Kronecker product needs square factors, got {a}.")
 
 

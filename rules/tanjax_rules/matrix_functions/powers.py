@@ -20,7 +20,7 @@ from .elementary import (
     SquareBlocks,
     SquareIdentity,
     SquareScaled,
-    check_square_blocks,
+    all_square,
 )
 
 if TYPE_CHECKING:
@@ -53,8 +53,9 @@ def power_of_triangular(a: SquareTriangular, *, n: int) -> SquareTriangular:
 
 
 @tj.matrix_power.implementation(tj.BlockDiagonal, differentiate=True)
-def power_of_blocks(a: SquareBlocks, *, n: int) -> SquareBlocks:
-    check_square_blocks("matrix_power", a)
+def power_of_blocks(a: SquareBlocks, *, n: int) -> SquareMatrix:
+    if not all_square(a.blocks):
+        return tj.matrix_power(tj.densified(a, "matrix_power", "its blocks are not square"), n)
     return tj.BlockDiagonal(*(tj.matrix_power(b, n) for b in a.blocks))
 
 

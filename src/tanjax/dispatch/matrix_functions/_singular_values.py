@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float, Inexact, PyTree, Shaped
 
 from tanjax._typing import AnyArray, DenseArray, Order
@@ -36,7 +37,8 @@ def spectral_norm(a: Matrix, ord: Order) -> Sum:
     r"""`of_singular_values` of matrices `(..., m, n)`.
 
     **Derivative:** $\mathrm{Re}\langle G, \dot A\rangle$; at kinks, where extreme values are equal,
-    a subgradient, with nan for the second derivative.
+    a subgradient, with nan for the second derivative. The nuclear norm has a kink where values are
+    zero, too: there its second derivative is that along matrices of the same rank.
 
     **References:** Lewis and Sendov 2005; Noferini 2017.
     """
@@ -101,9 +103,14 @@ def _quotients(s: Values, w: Values, ord: Order) -> tuple[Pairs, Pairs, Values]:
     is_kink = (jnp.abs(si - sj) <= noise) & (wi + wj > 0) & ~eye & (ord != "nuc")
     differences = _quotient(wi - wj, si - sj)
     differences = jnp.where(is_kink, jnp.asarray(jnp.nan, s.dtype), differences)
-    return differences, _quotient(wi + wj, si + sj), _quotient(w, s)
+    # What is zero to rounding does not move along matrices of the same rank.
+    null = noise if ord == "nuc" else jnp.full_like(noise, -jnp.inf)
+    sums = _quotient(wi + wj, si + sj, null)
+    return differences, sums, _quotient(w, s, null[..., 0] / 2)
 
 
-def _quotient(above: Values, below: Values) -> Values:
-    zero = above == 0
+def _quotient(above: Values, below: Values, null: Values | float = -np.inf) -> Values:
+    """Zero of no weight, and where the denominator counts as zero."""
+    zero = (above == 0) | (below <= null)
+    above = jnp.where(zero, jnp.zeros_like(above), above)
     return jnp.where(zero, above, above / jnp.where(zero, jnp.ones_like(below), below))
