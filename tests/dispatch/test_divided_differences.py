@@ -88,3 +88,32 @@ def test_differences_of_another_shape_are_refused():
     closed = tj.rules.WithDifferences(jnp.sqrt, lambda x, y: x)
     with pytest.raises(tj.ShapeError, match=r"made shape \[2, 1\] of the pairs of 2 values"):
         tj.funm_hermitian(jnp.eye(2), closed)
+
+
+def test_input_that_is_symmetric_already():
+    """Without a pass over the matrix; only its lower triangle is read, derivatives are the same."""
+    a = jnp.asarray([[2.0, 1.0], [1.0, 3.0]])
+    f = lambda a, **how: tj.funm_hermitian(a, jnp.sqrt, **how)[0, 1]
+    for derivative in (lambda g: g, jax.grad, jax.hessian):
+        want, got = derivative(f)(a), derivative(lambda a: f(a, symmetrize_input=False))(a)
+        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-14)
+    upper = a.at[0, 1].set(7.0)
+    np.testing.assert_allclose(f(upper, symmetrize_input=False), f(a), rtol=1e-12)
+    for other in (tj.Diagonal(jnp.ones(2)), tj.Symmetric(a), tj.BlockDiagonal(a)):
+        got, want = (
+            tj.funm_hermitian(other, jnp.sqrt, **how) for how in ({"symmetrize_input": False}, {})
+        )
+        np.testing.assert_allclose(got.to_dense(), want.to_dense(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("make", [tj.Symmetric, tj.Hermitian])
+def test_roots_and_their_tangents_are_symmetric(make):
+    """The value to the last bit, tangents to rounding, and the gradient to the last bit."""
+    basis = BASIS if make is tj.Hermitian else BASIS.real
+    a = make(jnp.asarray(basis @ np.conj(basis).T + np.eye(N)))
+    root, a_dot = tj.sqrtm(a), jax.tree.map(lambda x: x @ x, a)
+    np.testing.assert_array_equal(root.data, np.conj(root.data).T)
+    root_dot = jax.jvp(tj.sqrtm, (a,), (a_dot,))[1].data
+    np.testing.assert_allclose(root_dot, np.conj(root_dot).T, rtol=1e-13, atol=1e-15)
+    a_bar = jax.grad(lambda a: jnp.sum(WEIGHTS * jnp.real(tj.sqrtm(a).data)))(a).data
+    np.testing.assert_array_equal(a_bar, np.conj(a_bar).T)

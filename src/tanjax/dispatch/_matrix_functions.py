@@ -130,13 +130,14 @@ def matrix_power(a: Square, n: int) -> Square:
 
 
 @operation(dense=True, check=of_hermitian, units="a: 1 -> 1", core_ndims=(2, 0))
-def funm_hermitian(a: Square, func: Function) -> Square:
+def funm_hermitian(a: Square, func: Function, *, symmetrize_input: bool = True) -> Square:
     r"""$U\,\mathrm{diag}(f(\lambda))\,U^H$ of a Hermitian (or real symmetric) `(..., n, n)`.
 
     **Arguments:** `a`: of a dense matrix, the Hermitian part is taken; `func`: from eigenvalues to
     values, each by itself, such as `jnp.exp`; JAX must differentiate it. It may close over arrays
     by which JAX then differentiates, too. `tj.rules.WithDifferences` gives it divided differences
-    in closed form.
+    in closed form. `symmetrize_input=False`: a dense `a` is Hermitian, which saves a pass and is
+    not checked, as in `jax.numpy.linalg.eigh`; derivatives are the same.
 
     Safe at equal eigenvalues: derivatives are divided differences with their limits,
     $\bar A = U (f[\lambda_i, \lambda_j] \odot U^H \bar X U) U^H$, and those of second order.
@@ -145,7 +146,7 @@ def funm_hermitian(a: Square, func: Function) -> Square:
     `func` changes shapes.
     **References:** Daleckii and Krein 1965; Higham 2008, section 3.2.
     """
-    return dense.of_hermitian(a, func)
+    return dense.of_hermitian(a, func, symmetrize_input)
 
 
 @operation(dense=True, check=product_of_hermitian, units="a: 1, b: v -> v", core_ndims=(2, 2))

@@ -68,20 +68,23 @@ class Spectral(NamedTuple):
         return divided.second(self.f, self.a, self.held, h, k)
 
 
-def of_hermitian(a: Arraylike, func: divided.Entries) -> Numbers:
-    """`func` of the Hermitian part of `(..., n, n)`, by its eigenvalues."""
+def of_hermitian(a: Arraylike, func: divided.Entries, symmetrize: bool = True) -> Numbers:
+    """`func` of the Hermitian part of `(..., n, n)`, by its eigenvalues.
+
+    Without `symmetrize`, `a` is that part already.
+    """
     require_square("funm_hermitian", a)
-    return _of_hermitian(a, func=func)
+    return _of_hermitian(a, func=func, symmetrize=symmetrize)
 
 
 @batched("(n,n)->(n,n)")
-def _of_hermitian(a: Square, *, func: divided.Entries) -> Square:
+def _of_hermitian(a: Square, *, func: divided.Entries, symmetrize: bool) -> Square:
     f, held, dtype = divided.entries("funm_hermitian", func, jnp.real(jnp.diagonal(a)))
     if a.size == 0:
         return a
     if jnp.issubdtype(dtype, jnp.complexfloating):
         a = divided.hermitian(a)  # else this is done in the eigenbasis, where it needs no memory
-    return _apply(WHOLE, _factored(f, a, held))
+    return _apply(WHOLE, _factored(f, a, held, symmetrize))
 
 
 def multiply_hermitian(a: Arraylike, b: Arraylike, func: divided.Entries) -> Numbers:
@@ -101,8 +104,8 @@ def _product(a: Square, b: Columns, *, func: divided.Entries) -> Columns:
     return _apply(TIMES, _factored(f, divided.hermitian(a), held), b)
 
 
-def _factored(f: divided.Pointwise, a: Square, held: PyTree) -> Spectral:
-    w, u = jnp.linalg.eigh(lax.stop_gradient(a))
+def _factored(f: divided.Pointwise, a: Square, held: PyTree, symmetrize: bool = False) -> Spectral:
+    w, u = jnp.linalg.eigh(lax.stop_gradient(a), symmetrize_input=symmetrize)
     return Spectral(f, a, w, u, held)
 
 
