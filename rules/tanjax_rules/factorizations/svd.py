@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from jaxtyping import PyTree, Shaped
 import tanjax as tj
 from tanjax.typing import AnyArray, DenseArray, Natural, Pullback
 
+from ..linalg.shapes import all_square
 from . import gauge
 from .eigh import outer
 from .gauge import adjoint, whole
@@ -176,7 +177,7 @@ def svd_kronecker(
 ) -> tj.SVDResult | Natural:
     if not compute_uv:
         return outer(tj.svd(f, False, False) for f in a.factors)
-    if full_matrices and not _all_square(a.factors):
+    if full_matrices and not all_square(a.factors):
         return _svd_formed(a, invariant)
     parts = [tj.svd(f, full_matrices, invariant=invariant) for f in a.factors]
     u, vh = tj.Kronecker(*(p.U for p in parts)), tj.Kronecker(*(p.Vh for p in parts))
@@ -193,16 +194,11 @@ def svd_blocks(
 ) -> tj.SVDResult | Natural:
     if not compute_uv:
         return jnp.concatenate([tj.svd(b, False, False) for b in a.blocks])
-    if full_matrices and not _all_square(a.blocks):
+    if full_matrices and not all_square(a.blocks):
         return _svd_formed(a, invariant)
     parts = [tj.svd(b, full_matrices, invariant=invariant) for b in a.blocks]
     u, vh = tj.BlockDiagonal(*(p.U for p in parts)), tj.BlockDiagonal(*(p.Vh for p in parts))
     return tj.SVDResult(u, jnp.concatenate([p.S for p in parts]), vh)
-
-
-def _all_square(parts: Sequence[PyTree]) -> bool:
-    """Whether the full factors of the whole are made of the full factors of the parts."""
-    return all(p.shape[0] == p.shape[1] for p in parts)
 
 
 def _svd_formed(a: Natural, invariant: bool) -> tj.SVDResult:

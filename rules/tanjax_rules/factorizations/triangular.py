@@ -15,6 +15,7 @@ from jaxtyping import PyTree, Shaped
 import tanjax as tj
 from tanjax.typing import Columns, Factor, Function, Natural
 
+from ..linalg.shapes import all_square
 from .gauge import composed, whole
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def qr_blocks(a: Shaped[tj.BlockDiagonal, "m n"], mode: str = "reduced") -> tj.Q
 def _by_parts(
     a: Natural, parts: Sequence[PyTree], kind: Function, mode: str
 ) -> tj.QRResult | Natural:
-    square = all(p.shape[0] == p.shape[1] for p in parts)
+    square = all_square(parts)
     tall = all(p.shape[0] >= p.shape[1] for p in parts)
     if not (square or (tall and mode != "complete")):
         hint = "decompose parts that are not wide, with mode='reduced'"
@@ -113,7 +114,7 @@ def lu_blocks(a: Shaped[tj.BlockDiagonal, "n n"]) -> tj.LUResult:
 
 
 def _lu_by_parts(parts: Sequence[PyTree], kind: Function) -> tj.LUResult:
-    if any(p.shape[0] != p.shape[1] for p in parts):
+    if not all_square(parts):
         raise tj.ShapeError(f"lu: the parts of a {kind.__name__} must be square matrices.")
     results = [tj.lu(p) for p in parts]
     return tj.LUResult(*(kind(*same) for same in zip(*results, strict=True)))

@@ -15,7 +15,7 @@ from tanjax.typing import Pullback
 
 from ..dtypes import floating
 from .factored import factored_matrix, solve_factored, solve_factored_transposed
-from .shapes import DenseColumns
+from .shapes import DenseColumns, all_square
 from .stacked import split, stacked
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def check_square_blocks(name: str, a: tj.BlockDiagonal) -> None:
     """Raise `ShapeError` unless every block is square (otherwise the matrix is singular)."""
-    if any(b.shape[0] != b.shape[1] for b in a.blocks):
+    if not all_square(a.blocks):
         raise tj.ShapeError(f"{name}: a BlockDiagonal with blocks that are not square is singular.")
 
 

@@ -13,18 +13,13 @@ from tanjax.typing import AnyArray, Matrix
 
 from .arithmetic import either_order
 from .block_systems import check_square_blocks
-from .shapes import SquareDiagonal
+from .shapes import SquareDiagonal, all_square
 from .solve import check_square_factor
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
 
 SquareBlocks = Shaped[tj.BlockDiagonal, "n n"]
-
-
-def are_square(a: tj.BlockDiagonal) -> bool:
-    """Whether every block lies on the diagonal."""
-    return all(x.shape[0] == x.shape[1] for x in a.blocks)
 
 
 # -- sums ----------------------------------------------------------------------------------------
@@ -43,7 +38,7 @@ def blocks_add_blocks(
 def blocks_add_diagonal(
     a: SquareBlocks, b: Shaped[tj.Diagonal | tj.Identity, "n n"]
 ) -> Shaped[tj.AbstractArray, "n n"]:
-    if not are_square(a):
+    if not all_square(a.blocks):
         return tj.Sum(a, b)
     places = zip(a.blocks, a.slices(), strict=True)
     return tj.BlockDiagonal(*(_on_diagonal(x, b.submatrix(r, r)) for x, (r, _) in places))

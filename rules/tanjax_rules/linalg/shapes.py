@@ -1,13 +1,14 @@
-"""Shapes of arguments that several families of rules share, for annotations."""
+"""Shapes of arguments that several families of rules share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from jaxtyping import Shaped
 
 import tanjax as tj
-from tanjax.typing import DenseArray
+from tanjax.typing import AnyArray, DenseArray
 
 # The right-hand sides of a system, and its solutions: one vector, or a matrix of them.
 DenseColumns: TypeAlias = Shaped[DenseArray, " n *k"]
@@ -17,3 +18,8 @@ SquareTriangular: TypeAlias = Shaped[tj.Triangular, "n n"]
 SquareUpdate: TypeAlias = Shaped[tj.LowRankUpdate, "n n"]
 # The two types that store every entry of a matrix with a symmetry.
 FullStorage: TypeAlias = Shaped[tj.Symmetric | tj.Hermitian, "n n"]
+
+
+def all_square(parts: Iterable[AnyArray]) -> bool:
+    """Whether every part is square: then each is on the diagonal, and has its own functions."""
+    return all(part.shape[0] == part.shape[1] for part in parts)

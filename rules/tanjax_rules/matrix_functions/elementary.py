@@ -18,7 +18,7 @@ A complex `Symmetric` matrix is not Hermitian: its function is that of a general
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 import jax
@@ -29,10 +29,10 @@ from jax import lax
 from jaxtyping import PyTree, Shaped
 
 import tanjax as tj
-from tanjax.typing import AnyArray, DenseArray, Function, Pullback, Scalar, SquareMatrix
+from tanjax.typing import DenseArray, Function, Pullback, Scalar, SquareMatrix
 
 from ..dtypes import floating
-from ..linalg.shapes import DenseColumns, FullStorage, SquareDiagonal, SquareTriangular
+from ..linalg.shapes import DenseColumns, FullStorage, SquareDiagonal, SquareTriangular, all_square
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -161,7 +161,7 @@ def register_by_parts(op: tj.Operation) -> None:
 def hermitian_part(a: DenseSquare) -> DenseSquare:
     """Of a matrix that is Hermitian to rounding, as its tangents are: they are as they come.
 
-    A pass over a matrix and its transpose is 2.5 % of the time of `sqrtm`, so it is done once.
+    A pass over a matrix and its transpose is slow: it is done once, and not again for each use.
     """
     return lax.optimization_barrier((a + jnp.conj(a.T)) / 2)
 
@@ -179,11 +179,6 @@ def statics(
         return {}
     keywords: dict[str, PyTree] = {"upper_triangular": upper_triangular}
     return keywords if t is None else {"t": t, **keywords}
-
-
-def all_square(parts: Iterable[AnyArray]) -> bool:
-    """Whether each block, or factor, has functions of its own."""
-    return all(p.shape[0] == p.shape[1] for p in parts)
 
 
 def check_square_blocks(name: str, a: Shaped[tj.BlockDiagonal, "m n"]) -> None:
@@ -243,8 +238,8 @@ def function_of_blocks(
     a: SquareBlocks, func: Function, *, symmetrize_input: bool = True
 ) -> SquareBlocks:
     check_square_blocks("funm_hermitian", a)
-    symmetrized = {"symmetrize_input": symmetrize_input}
-    return tj.BlockDiagonal(*(tj.funm_hermitian(b, func, **symmetrized) for b in a.blocks))
+    of_block = lambda b: tj.funm_hermitian(b, func, symmetrize_input=symmetrize_input)
+    return tj.BlockDiagonal(*map(of_block, a.blocks))
 
 
 # -- times columns ---------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ import tanjax as tj
 from tanjax.typing import Scalar, SquareMatrix
 
 from ..linalg.kron import oriented
-from .elementary import ASKED_ONCE, all_square, statics
+from ..linalg.shapes import all_square
+from .elementary import ASKED_ONCE, statics
 
 if TYPE_CHECKING:
     from tanjax.testing import Case

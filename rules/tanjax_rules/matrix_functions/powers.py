@@ -14,13 +14,12 @@ from tanjax.typing import SquareMatrix
 
 from ..bands import Band, widths
 from ..dtypes import floating
-from ..linalg.shapes import FullStorage, SquareDiagonal, SquareTriangular
+from ..linalg.shapes import FullStorage, SquareDiagonal, SquareTriangular, all_square
 from .elementary import (
     ASKED_ONCE,
     SquareBlocks,
     SquareIdentity,
     SquareScaled,
-    all_square,
 )
 
 if TYPE_CHECKING:
