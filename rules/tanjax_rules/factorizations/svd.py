@@ -11,7 +11,7 @@ from jaxtyping import PyTree, Shaped
 import tanjax as tj
 from tanjax.typing import AnyArray, DenseArray, Natural, Pullback
 
-from ..linalg.shapes import all_square
+from ..shapes import all_square
 from . import gauge
 from .eigh import outer
 from .gauge import adjoint, whole

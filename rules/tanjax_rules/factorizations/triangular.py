@@ -15,7 +15,7 @@ from jaxtyping import PyTree, Shaped
 import tanjax as tj
 from tanjax.typing import Columns, Factor, Function, Natural
 
-from ..linalg.shapes import all_square
+from ..shapes import all_square
 from .gauge import composed, whole
 
 if TYPE_CHECKING:

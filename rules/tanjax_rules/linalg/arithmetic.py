@@ -26,7 +26,7 @@ from tanjax.typing import (
     SquareMatrix,
 )
 
-from .shapes import FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
+from ..shapes import FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
 
 if TYPE_CHECKING:
     from tanjax.testing import Case

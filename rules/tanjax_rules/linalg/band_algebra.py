@@ -17,10 +17,10 @@ import tanjax as tj
 from tanjax.typing import AnyArray
 
 from ..bands import Band, diagonal_padding, widths
+from ..shapes import SquareDiagonal
 from .arithmetic import multiply_dense
 from .band_factor import within
 from .banded import FAMILY
-from .shapes import SquareDiagonal
 
 if TYPE_CHECKING:
     from tanjax.testing import Case

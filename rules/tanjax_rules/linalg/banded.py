@@ -20,6 +20,7 @@ import tanjax as tj
 from tanjax.typing import Function, Natural, Pullback, Scalar
 
 from ..bands import Band, diagonal_padding, widths
+from ..shapes import DenseColumns
 from .band_factor import (
     BandFactor,
     band_factor,
@@ -32,7 +33,6 @@ from .band_factor import (
     transposed_rows,
 )
 from .determinant import phase, weight
-from .shapes import DenseColumns
 from .woodbury import as_columns
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import tanjax as tj
 from tanjax.typing import Pullback
 
 from ..dtypes import floating
+from ..shapes import DenseColumns, all_square
 from .factored import factored_matrix, solve_factored, solve_factored_transposed
-from .shapes import DenseColumns, all_square
 from .stacked import split, stacked
 
 if TYPE_CHECKING:

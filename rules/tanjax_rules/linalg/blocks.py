@@ -11,9 +11,9 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import AnyArray, Matrix
 
+from ..shapes import SquareDiagonal, all_square
 from .arithmetic import either_order
 from .block_systems import check_square_blocks
-from .shapes import SquareDiagonal, all_square
 from .solve import check_square_factor
 
 if TYPE_CHECKING:

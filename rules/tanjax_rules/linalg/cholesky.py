@@ -13,8 +13,8 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import Pullback, Scalar, SquareMatrix
 
-from .kron import is_positive, oriented
-from .shapes import FullStorage, SquareDiagonal, SquareTriangular
+from ..shapes import FullStorage, SquareDiagonal, SquareTriangular
+from ..signs import is_positive, oriented
 from .solve import check_square_factor
 
 if TYPE_CHECKING:

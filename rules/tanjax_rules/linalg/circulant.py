@@ -17,8 +17,8 @@ from jaxtyping import Complex, Shaped
 import tanjax as tj
 from tanjax.typing import DenseArray, Scalar, SquareMatrix
 
+from ..shapes import DenseColumns
 from .factored_toeplitz import wide_enough
-from .shapes import DenseColumns
 
 if TYPE_CHECKING:
     from tanjax.testing import Case

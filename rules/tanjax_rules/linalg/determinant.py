@@ -15,9 +15,9 @@ import tanjax as tj
 from tanjax.typing import Pullback, Samples, Scalar, SquareMatrix
 
 from ..dtypes import floating
+from ..shapes import FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
 from .block_systems import check_square_blocks
 from .factored import factored, formed, inverse_factored, logdet_factored
-from .shapes import FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
 from .solve import check_square_factor
 from .stacked import stacked
 from .woodbury import capacitance

@@ -16,9 +16,9 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import AnyArray, Function, Matrix
 
+from ..shapes import FullStorage, SquareDiagonal, SquareTriangular
 from .arithmetic import HINT, multiply_dense, scale
 from .band_algebra import band_multiply
-from .shapes import FullStorage, SquareDiagonal, SquareTriangular
 
 if TYPE_CHECKING:
     from tanjax.testing import Case

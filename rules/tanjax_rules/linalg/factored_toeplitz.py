@@ -44,8 +44,8 @@ from jaxtyping import Bool, Complex, Shaped
 import tanjax as tj
 from tanjax.typing import Function, Scalar
 
+from ..shapes import DenseColumns
 from .factored import Factored, factored_matrix, solve_by_factor
-from .shapes import DenseColumns
 
 # Rows up to which a system forms the matrix, always or if it is not definite.
 SMALL, FORMED = 256, 1024

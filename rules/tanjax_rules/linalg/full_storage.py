@@ -15,10 +15,10 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import AnyArray, Columns, DenseArray, Matrix
 
+from ..shapes import FullStorage, SquareDiagonal, SquareTriangular
 from .arithmetic import add_structured, either_order
 from .matmul import any_times_identity, any_times_zero, dense_times_structured
 from .multiples import any_times_scaled, solve_any_scaled
-from .shapes import FullStorage, SquareDiagonal, SquareTriangular
 
 if TYPE_CHECKING:
     from tanjax.testing import Case

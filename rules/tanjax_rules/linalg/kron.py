@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Shaped
 
 import tanjax as tj
-from tanjax.typing import AnyArray, SquareMatrix
+from tanjax.typing import AnyArray
 
-from .shapes import SquareDiagonal
+from ..shapes import SquareDiagonal
 
 if TYPE_CHECKING:
     from tanjax.testing import Case
@@ -40,29 +40,6 @@ def kron_identity(
     a: Shaped[tj.Identity, "m m"], b: Shaped[tj.Identity, "n n"]
 ) -> Shaped[tj.Identity, "m*n m*n"]:
     return tj.Identity(a.n * b.n, a.kind)
-
-
-# -- signs ---------------------------------------------------------------------------------------
-
-
-def oriented(factors: tuple[SquareMatrix, ...]) -> list[SquareMatrix]:
-    r"""Square factors of the same product, of which at most the last has a negative trace.
-
-    $(-A) \otimes (-B)$ is definite where $A \otimes B$ is, and has its Cholesky factor and root.
-    """
-    out = list(factors)
-    unknown = [i for i, f in enumerate(factors) if not is_positive(f) and 0 not in f.shape]
-    for i in unknown[:-1]:
-        trace = jnp.real(jnp.sum(tj.diagonal(out[i])))
-        sign = jnp.where(trace < 0, -1, 1).astype(trace.dtype)
-        out[i], last = tj.multiply(out[i], sign), unknown[-1]
-        out[last] = tj.multiply(out[last], sign)
-    return out
-
-
-def is_positive(a: SquareMatrix) -> bool:
-    """Whether the type says so."""
-    return isinstance(a, tj.Identity) or bool(getattr(a, "definite", False))
 
 
 # -- cases ---------------------------------------------------------------------------------------

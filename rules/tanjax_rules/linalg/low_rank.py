@@ -18,9 +18,9 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import AnyArray, SquareMatrix
 
+from ..shapes import SquareDiagonal, SquareUpdate
 from .arithmetic import either_order
 from .matmul import any_times_identity, any_times_zero, structured_times_structured
-from .shapes import SquareDiagonal, SquareUpdate
 from .woodbury import right_of
 
 if TYPE_CHECKING:

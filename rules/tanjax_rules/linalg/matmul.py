@@ -27,7 +27,7 @@ from tanjax.typing import (
     SquareMatrix,
 )
 
-from .shapes import SquareDiagonal, SquareTriangular
+from ..shapes import SquareDiagonal, SquareTriangular
 from .stacked import split, stacked
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ import tanjax as tj
 from tanjax.typing import Columns, Matrix, Pullback, SquareMatrix
 
 from ..dtypes import floating
+from ..shapes import DenseColumns, FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
 from .factored import (
     Factored,
     factored,
@@ -29,7 +30,6 @@ from .factored import (
     solve_factored_transposed,
 )
 from .matmul import along_axes
-from .shapes import DenseColumns, FullStorage, SquareDiagonal, SquareTriangular, SquareUpdate
 from .woodbury import as_columns, capacitance, right_of, solve_base, weighted
 
 if TYPE_CHECKING:

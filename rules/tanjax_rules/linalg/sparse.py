@@ -19,9 +19,9 @@ import tanjax as tj
 from tanjax.typing import AnyArray, DenseArray, Pullback
 
 from ..bands import Band, widths
+from ..shapes import SquareDiagonal
 from .arithmetic import multiply_dense
 from .banded import FAMILY
-from .shapes import SquareDiagonal
 
 if TYPE_CHECKING:
     from tanjax.testing import Case

@@ -16,6 +16,7 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import AnyArray, DenseArray, Matrix, Pullback, Scalar
 
+from ..shapes import DenseColumns
 from .factored_toeplitz import (
     FactoredToeplitz,
     SquareToeplitz,
@@ -26,7 +27,6 @@ from .factored_toeplitz import (
     solve_factored_toeplitz_transposed,
     system_of_toeplitz,
 )
-from .shapes import DenseColumns
 
 if TYPE_CHECKING:
     from tanjax.testing import Case

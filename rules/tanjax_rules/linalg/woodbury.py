@@ -11,8 +11,8 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import DenseArray, Function
 
+from ..shapes import DenseColumns, SquareUpdate
 from .factored import both_ways
-from .shapes import DenseColumns, SquareUpdate
 
 
 def as_columns(b: DenseColumns) -> Shaped[DenseArray, "n _"]:

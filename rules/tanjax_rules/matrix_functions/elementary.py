@@ -32,7 +32,7 @@ import tanjax as tj
 from tanjax.typing import DenseArray, Function, Pullback, Scalar, SquareMatrix
 
 from ..dtypes import floating
-from ..linalg.shapes import DenseColumns, FullStorage, SquareDiagonal, SquareTriangular, all_square
+from ..shapes import DenseColumns, FullStorage, SquareDiagonal, SquareTriangular, all_square
 
 if TYPE_CHECKING:
     from tanjax.testing import Case

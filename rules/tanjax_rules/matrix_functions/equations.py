@@ -19,7 +19,7 @@ import tanjax as tj
 from tanjax.typing import AnyArray, DenseArray, Function, Matrix, SquareMatrix, Vector
 
 from ..dtypes import floating
-from ..linalg.shapes import FullStorage
+from ..shapes import FullStorage
 from .elementary import ASKED_ONCE
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from jaxtyping import Shaped
 import tanjax as tj
 from tanjax.typing import Scalar, SquareMatrix
 
-from ..linalg.kron import oriented
-from ..linalg.shapes import all_square
+from ..shapes import all_square
+from ..signs import oriented
 from .elementary import ASKED_ONCE, statics
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tanjax.typing import SquareMatrix
 
 from ..bands import Band, widths
 from ..dtypes import floating
-from ..linalg.shapes import FullStorage, SquareDiagonal, SquareTriangular, all_square
+from ..shapes import FullStorage, SquareDiagonal, SquareTriangular, all_square
 from .elementary import (
     ASKED_ONCE,
     SquareBlocks,

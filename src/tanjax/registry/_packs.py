@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+import sys
 import warnings
 from importlib import metadata
 
@@ -88,7 +89,11 @@ def load_packs() -> None:
 
 
 def load_pack(pack: Pack) -> Pack:
-    """Load one pack; on failure undo its registrations and warn."""
+    """Load one pack; on failure undo its registrations and warn.
+
+    What it imported is forgotten with them, so that another pack may still bring its rules.
+    """
+    before = set(sys.modules)
     try:
         with Journal(pack.origin):
             importlib.import_module(pack.module)
@@ -104,8 +109,17 @@ def load_pack(pack: Pack) -> Pack:
             RulePackWarning,
             stacklevel=2,
         )
+        _forget_packs(set(sys.modules) - before)
         return dataclasses.replace(pack, error=f"{type(error).__name__}: {error}")
     return pack
+
+
+def _forget_packs(modules: set[str]) -> None:
+    """Of these modules, those of packs are imported again by the next who asks for them."""
+    roots = tuple(f"{entry.value}." for entry in metadata.entry_points(group=GROUP))
+    for name in modules:
+        if f"{name}.".startswith(roots):
+            del sys.modules[name]
 
 
 before_lookup(load_packs)

@@ -1,0 +1,28 @@
+"""Signs of factors, and what a type knows of its own."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+import tanjax as tj
+from tanjax.typing import SquareMatrix
+
+
+def oriented(factors: tuple[SquareMatrix, ...]) -> list[SquareMatrix]:
+    r"""Square factors of the same product, of which at most the last has a negative trace.
+
+    $(-A) \otimes (-B)$ is definite where $A \otimes B$ is, and has its Cholesky factor and root.
+    """
+    out = list(factors)
+    unknown = [i for i, f in enumerate(factors) if not is_positive(f) and 0 not in f.shape]
+    for i in unknown[:-1]:
+        trace = jnp.real(jnp.sum(tj.diagonal(out[i])))
+        sign = jnp.where(trace < 0, -1, 1).astype(trace.dtype)
+        out[i], last = tj.multiply(out[i], sign), unknown[-1]
+        out[last] = tj.multiply(out[last], sign)
+    return out
+
+
+def is_positive(a: SquareMatrix) -> bool:
+    """Whether the type says so."""
+    return isinstance(a, tj.Identity) or bool(getattr(a, "definite", False))
