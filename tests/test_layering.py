@@ -35,6 +35,22 @@ OPEN_LAYERS = ()
 # Files that still import one another; it may only get shorter. Who measures an array of several
 # processes asks all of them, and each measures what it holds.
 OPEN_CIRCLES = ()
+# Where every call of an operation passes, so that a function that asks is one call too many.
+ASK_BY_THEMSELVES = (
+    "arrays/quantities/_making",
+    "arrays/quantities/_parts",
+    "arrays/quantities/_unitful",
+    "dispatch/_operators",
+    "dispatch/_quantity_operators",
+    "dispatch/namespaces/_namespace",
+    "registry/_batched",
+    "registry/quantities/_cached_call",
+    "registry/quantities/_overflow",
+    "registry/quantities/_unit_function",
+    "transforms/_arguments",
+    "transforms/_jit",
+    "transforms/_packing",
+)
 NAMEDTUPLE_METHODS = ("_replace", "_asdict", "_fields", "_make")
 MODULE_LINES = 400
 FUNCTION_LINES = 50
@@ -261,10 +277,42 @@ def oversized(root: Path) -> list[str]:
     return faults
 
 
+def questions(package: Path) -> list[str]:
+    """Report who asks for quantities by another question than `is_quantity`."""
+    faults = []
+    for path in modules(package):
+        if path.relative_to(package).with_suffix("").as_posix() in ASK_BY_THEMSELVES:
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if re.search(r"type\([^()]*\) is (not )?Unitful|isinstance\(.*\bUnitful\b", line):
+                faults.append(f"{path}:{number}: ask by `is_quantity`, `stored_of`, `label_of`")
+    return faults
+
+
+def borrowing_packs(package: Path) -> list[str]:
+    """Report packs of rules that import from one another: they would bring its rules as their own.
+
+    `package` is the folder of the packs; what several need is a module beside them.
+    """
+    packs = {path.name for path in package.iterdir() if (path / "__init__.py").exists()}
+    faults = []
+    for path in modules(package):
+        inside = path.relative_to(package).parts
+        for line, level, name in imported_names(parsed(path)):
+            target = name.split(".")[0] if level == len(inside) else ""
+            if name.startswith(f"{package.name}."):
+                target = name.split(".")[1]
+            if target in packs - {inside[0]}:
+                faults.append(f"{path}:{line}: imports from the pack `{target}`")
+    return faults
+
+
 @pytest.mark.parametrize(
     ("check", "folder"),
     [
         (upward_imports, "src/tanjax"),
+        (questions, "src/tanjax"),
+        (borrowing_packs, "rules/tanjax_rules"),
         (private_uses, "rules"),
         (jax_internals, "src"),
         (jax_internals, "rules"),
@@ -296,6 +344,12 @@ GOOD = {
     "tanjax/registry/_op.py": "from tanjax import arrays\nfrom tanjax.arrays import x as _x\n"
     "from tanjax.arrays.kinds import one\nfrom tanjax._errors import ShapeError\n"
     "arrays.__name__\none._field\nfrom ._own import _mine",
+    "tanjax/arrays/quantities/_parts.py": "def f(x): return type(x) is Unitful",
+    "packs/tools.py": "import tanjax",
+    "packs/one/__init__.py": "from . import rules",
+    "packs/one/rules.py": "from ..tools import x\nfrom .other import y",
+    "packs/one/other.py": "import tanjax",
+    "packs/two/__init__.py": "import tanjax",
     "pack/solve.py": "import tanjax as tj\nfrom tanjax.arrays import thing\n"
     "from ._shared import x\ntj.__version__\npoint._replace(x=1)",
 }
@@ -321,7 +375,8 @@ def test_clean_tree_passes(tmp_path):
     plant(tmp_path, GOOD)
     package = tmp_path / "tanjax"
     found = upward_imports(package) + circles(package) + private_across(package)
-    found += private_uses(tmp_path / "pack")
+    found += private_uses(tmp_path / "pack") + questions(package)
+    found += borrowing_packs(tmp_path / "packs")
     assert found + jax_internals(tmp_path) + oversized(tmp_path) == []
 
 
@@ -370,6 +425,13 @@ def test_clean_tree_passes(tmp_path):
         (jax_internals, "pack/bad.py", "import jax\njax.extend.core.Primitive"),
         (jax_internals, "pack/bad.py", "import jax\nif jax.__version_info__ > (1,): pass"),
         (jax_internals, "pack/bad.py", "from importlib import metadata\nmetadata.version('jax')"),
+        (questions, "tanjax/arrays/_bad.py", "def f(x): return type(x) is Unitful"),
+        (questions, "tanjax/arrays/_bad.py", "def f(x): return type(x.y) is not Unitful"),
+        (questions, "tanjax/arrays/_bad.py", "def f(x): return isinstance(x, (Unitful, int))"),
+        (borrowing_packs, "packs/two/bad.py", "from ..one import rules"),
+        (borrowing_packs, "packs/two/bad.py", "from ..one.rules import x"),
+        (borrowing_packs, "packs/two/bad.py", "def f():\n    from packs.one.rules import x"),
+        (borrowing_packs, "packs/tools.py", "from .one import rules"),
         (oversized, "pack/bad.py", "x = 1\n" * (MODULE_LINES + 1)),
         (oversized, "pack/bad.py", "def f():\n" + "    x = 1\n" * FUNCTION_LINES),
     ],

@@ -70,6 +70,13 @@ from .quantities._conversion import (
 )
 from .quantities._hoisting import hoist as hoist
 from .quantities._making import quantity as quantity
+from .quantities._parts import (
+    is_quantity as is_quantity,
+    label_of as label_of,
+    split_unit as split_unit,
+    stored_of as stored_of,
+    taken_apart as taken_apart,
+)
 from .quantities._range import (
     NOTHING as NOTHING,
     Bits as Bits,
@@ -90,7 +97,6 @@ from .quantities._unitful import (
     convert as convert,
     note_bits as note_bits,
     number_in as number_in,
-    split_unit as split_unit,
     unitful as unitful,
 )
 from .types._banded import Banded as Banded

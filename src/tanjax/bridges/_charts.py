@@ -16,7 +16,15 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from tanjax._errors import ShapeError, UnitError, message
-from tanjax.arrays import Unitful, convert, is_structured, unitful
+from tanjax.arrays import (
+    convert,
+    is_quantity,
+    is_structured,
+    label_of,
+    stored_of,
+    taken_apart,
+    unitful,
+)
 from tanjax.units import Unit, one
 
 
@@ -71,26 +79,25 @@ def _quotient(unit: Unit | None, by: Unit | None) -> Unit | None:
 
 def units_of(tree: PyTree) -> Chart:
     """The chart of a tree of quantities."""
-    leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
-    return Chart(treedef, tuple(x.label if type(x) is Unitful else None for x in leaves))
+    _, labels, treedef = taken_apart(tree)
+    return Chart(treedef, tuple(labels))
 
 
 def chart_of(tree: PyTree) -> tuple[Any, Chart]:
     """The numbers of a tree as arrays, and its chart."""
-    leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
-    values = [x.stored if type(x) is Unitful else x for x in leaves]
+    values, labels, treedef = taken_apart(tree)
     numbers = jax.tree.map(jnp.asarray, jax.tree.unflatten(treedef, values))
-    return numbers, units_of(tree)
+    return numbers, Chart(treedef, tuple(labels))
 
 
 def with_arrays(tree: PyTree) -> PyTree:
     """A tree with Python numbers inside quantities as arrays: solvers compile for each number."""
     array = lambda x: (
         unitful(jnp.asarray(x.stored), x.label)
-        if type(x) is Unitful and isinstance(x.stored, float | int | complex)
+        if is_quantity(x) and isinstance(x.stored, float | int | complex)
         else x
     )
-    return jax.tree.map(array, tree, is_leaf=lambda x: type(x) is Unitful)
+    return jax.tree.map(array, tree, is_leaf=is_quantity)
 
 
 def labelled(value: PyTree, unit: Unit | None) -> PyTree:
@@ -106,14 +113,14 @@ def number_in(where: str, x: PyTree, unit: Unit | None) -> PyTree:
     """
     if x is None or (type(x) in (int, float) and x == 0):
         return x
-    given, target = (x.label if type(x) is Unitful else one), (unit or one)
+    given, target = (x.label if is_quantity(x) else one), (unit or one)
     if given.dimension is target.dimension:
-        return convert(x.stored if type(x) is Unitful else x, given, target)
+        return convert(stored_of(x), given, target)
     raise UnitError(
         message(
             f"{where}: the unit does not fit.",
             f"expected: {_name(unit)}",
-            f"got: {_name(x.label if type(x) is Unitful else None)}",
+            f"got: {_name(label_of(x))}",
             hint="give a quantity of that dimension, in any unit; zero may be written 0.0."
             if unit
             else "a plain number is expected here: say which one, `q.to_value(...)`.",

@@ -33,7 +33,7 @@ from jaxtyping import PyTree
 from tanjax import units
 from tanjax._errors import ShapeError, UnitError, describe, message
 from tanjax._typing import Function
-from tanjax.arrays import Unitful
+from tanjax.arrays import is_quantity
 from tanjax.units import Dimension
 
 # Names that physics has for dimensions, each with a unit that has it.
@@ -167,7 +167,7 @@ def _array_type(array: list[PyTree]) -> tuple[PyTree, bool]:
 
 def _fault(cls: _QuantityType, x: PyTree) -> type[Exception] | None:
     """Why a value is not of this type: `UnitError`, `ShapeError`, or nothing."""
-    if type(x) is not Unitful:
+    if not is_quantity(x):
         return UnitError
     if cls.dimension is not None and x.label.dimension is not cls.dimension:
         return UnitError
@@ -288,12 +288,12 @@ def _fault_of(hint: Any, value: PyTree, alone: bool = True) -> type[Exception] |
     if issubclass(hint, jaxtyping.AbstractArray):
         if isinstance(value, hint):
             return None
-        return UnitError if type(value) is Unitful else ShapeError
-    if alone and type(value) is not Unitful:
+        return UnitError if is_quantity(value) else ShapeError
+    if alone and not is_quantity(value):
         return None
     number = hint is float and type(value) is int  # as in type hints
     return None if number or isinstance(value, hint) else UnitError
 
 
 def _show(x: PyTree) -> str:
-    return f"{describe(x.stored)} in {x.label}" if type(x) is Unitful else describe(x)
+    return f"{describe(x.stored)} in {x.label}" if is_quantity(x) else describe(x)

@@ -30,7 +30,7 @@ from jaxtyping import PyTree
 
 from tanjax._errors import ShapeError, UnitError, message
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, is_structured
+from tanjax.arrays import is_quantity, is_structured, label_of, stored_of
 from tanjax.units import Unit
 
 from ._charts import Chart, chart_of, labelled, number_in, units_of, with_arrays
@@ -107,7 +107,7 @@ class _Condition(eqx.Module):
 
     def __call__(self, t: PyTree, y: PyTree, args: PyTree, **kwargs: PyTree) -> PyTree:
         out = self.function(labelled(t, self.time), self.state.quantities(y), args, **kwargs)
-        return out.stored if type(out) is Unitful else out  # only its sign matters
+        return stored_of(out)  # only its sign matters
 
 
 class DenseSolution(eqx.Module):
@@ -197,7 +197,7 @@ def diffeqsolve(
     **Derivative:** that of the solver (by `adjoint`), with respect to everything: `tj.grad` of a
     function of the solution has true units.
     """
-    time = t1.label if type(t1) is Unitful else t0.label if type(t0) is Unitful else None
+    time = t1.label if is_quantity(t1) else label_of(t0)
     time = time and time.delta
     numbers, chart = chart_of(y0)
     controller, steps = _controller(stepsize_controller, chart, time)
@@ -256,7 +256,7 @@ def _controller(controller: Any, chart: Chart, time: Unit | None) -> tuple[PyTre
             changed[name], steps = _atol(value, chart)
         elif name == "controller":
             changed[name], steps = _controller(value, chart, time)
-        elif type(value) is Unitful:
+        elif is_quantity(value):
             changed[name] = _time(name, value, time)
     where = lambda c: [getattr(c, name) for name in changed]
     return eqx.tree_at(where, controller, list(changed.values())) if changed else controller, steps
@@ -270,18 +270,18 @@ def _atol(value: PyTree, chart: Chart) -> tuple[PyTree, PyTree]:
         if tree != chart.tree:
             raise ShapeError(f"atol: expected a tree like the state, {chart.tree}, got {tree}.")
         steps = [
-            number_in(f"atol: leaf {i}", x, unit) if type(x) is Unitful else x
+            number_in(f"atol: leaf {i}", x, unit) if is_quantity(x) else x
             for i, (x, unit) in enumerate(zip(leaves, units, strict=True))
         ]
         return (steps[0], None) if len(steps) == 1 else (1.0, tuple(steps))
-    if type(value) is Unitful and len(set(units)) > 1:
+    if is_quantity(value) and len(set(units)) > 1:
         raise UnitError(
             message(
                 f"atol: one tolerance in {value.label} for leaves in several units.",
                 hint="give a tree of quantities like the state.",
             )
         )
-    return (number_in("atol", value, units[0]) if type(value) is Unitful else value), None
+    return (number_in("atol", value, units[0]) if is_quantity(value) else value), None
 
 
 def _event(event: Any, time: Unit | None, state: _State) -> Any:
@@ -299,7 +299,7 @@ def _event(event: Any, time: Unit | None, state: _State) -> Any:
 
 def _saveat(saveat: Any) -> SaveAt:
     """What to save, with everything that `subs` may hold under `subs`."""
-    if type(saveat) is Unitful:
+    if is_quantity(saveat):
         saveat = SaveAt(ts=saveat)
     if type(saveat) is diffrax.SaveAt:
         names = (f.name for f in dataclasses.fields(diffrax.SaveAt))

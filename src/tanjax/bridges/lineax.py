@@ -33,7 +33,7 @@ from tanjax.arrays import (
     SymTridiagonal,
     Triangular,
     Tridiagonal,
-    Unitful,
+    is_quantity,
     is_structured,
     split_unit,
 )
@@ -70,7 +70,7 @@ def to_lineax(matrix: PyTree) -> lineax.AbstractLinearOperator:
     """
     if isinstance(matrix, lineax.AbstractLinearOperator):
         return matrix
-    if type(matrix) is Unitful:
+    if is_quantity(matrix):
         raise UnitError(
             message(
                 f"to_lineax: an operator of lineax cannot be in {matrix.unit}.",
@@ -172,7 +172,7 @@ def linear_solve(
     """
     matrix, of_matrix = split_unit(operator)
     numbers, of_vector = _one_unit(vector)
-    plain = of_vector is None and type(operator) is not Unitful
+    plain = of_vector is None and not is_quantity(operator)
     unit = None if plain else (of_vector or one) / of_matrix
     options = dict(options or {})
     if "y0" in options:
@@ -193,7 +193,7 @@ def linear_solve(
 def _one_unit(vector: PyTree) -> tuple[Any, Unit | None]:
     """The numbers of a vector, or of a tree of them, and their common unit."""
     leaves, tree = jax.tree.flatten(vector, is_leaf=is_structured)
-    first = next((x.label for x in leaves if type(x) is Unitful), None)
+    first = next((x.label for x in leaves if is_quantity(x)), None)
     done = [jnp.asarray(number_in("linear_solve: a part of the vector", x, first)) for x in leaves]
     return jax.tree.unflatten(tree, done), first
 

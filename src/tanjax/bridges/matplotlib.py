@@ -28,7 +28,7 @@ from jaxtyping import PyTree
 
 from tanjax import units
 from tanjax._errors import UnitError, message
-from tanjax.arrays import Unitful, destructure, is_structured
+from tanjax.arrays import Unitful, destructure, is_quantity, is_structured
 from tanjax.units import Unit
 
 from ._missing import missing
@@ -81,7 +81,7 @@ def _unit(unit: Any) -> Unit:
 
 def _first_quantity(x: PyTree) -> Unitful | None:
     """The first quantity in nested lists and object arrays."""
-    if type(x) is Unitful:
+    if is_quantity(x):
         return x
     if isinstance(x, np.ndarray):
         x = x.ravel() if x.dtype == object else ()
@@ -91,7 +91,7 @@ def _first_quantity(x: PyTree) -> Unitful | None:
 
 
 def _numbers(value: PyTree, unit: Unit | None, axis: Any) -> PyTree:
-    if type(value) is Unitful:
+    if is_quantity(value):
         if unit is not None and value.unit.dimension is not unit.dimension:
             raise _wrong_dimension(value.unit, unit, axis)
         dense = destructure(value.stored) if is_structured(value.stored) else value.stored
@@ -186,7 +186,7 @@ def _wrap_plot(method: Method) -> Method:
 
 
 def _joined(x: PyTree) -> PyTree:
-    if type(x) is Unitful and is_structured(x.stored):
+    if is_quantity(x) and is_structured(x.stored):
         return x.to_dense()
     first = _first_quantity(x) if isinstance(x, list | tuple) else None
     return x if first is None else Unitful(_numbers(x, first.unit, None), first.unit)

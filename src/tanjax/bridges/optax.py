@@ -28,7 +28,14 @@ from jaxtyping import PyTree
 
 import tanjax.arrays as arrays
 from tanjax._errors import CotangentError, UnitError, message
-from tanjax.arrays import Unitful, convert, is_inexact, is_structured, split_unit, unitful
+from tanjax.arrays import (
+    convert,
+    is_inexact,
+    is_quantity,
+    is_structured,
+    split_unit,
+    unitful,
+)
 from tanjax.units import Unit, one, unit as parse_unit
 
 from ._charts import number_in
@@ -71,7 +78,7 @@ def structural(params: PyTree, gradients: PyTree, loss_unit: Any = None) -> PyTr
                 )
             )
         plain = arrays.structural(value, convert(number, got, loss))
-        done.append(unitful(plain, own) if type(x) is Unitful else plain)
+        done.append(unitful(plain, own) if is_quantity(x) else plain)
     return _like(params, done)
 
 
@@ -83,7 +90,7 @@ def check_learning_rate(loss: PyTree, params: PyTree, learning_rate: PyTree) -> 
 
     **Raises:** `UnitError` naming the leaf, the unit that its rate must have, and the one it has.
     """
-    unit = loss.label if type(loss) is Unitful else _as_unit(loss)
+    unit = loss.label if is_quantity(loss) else _as_unit(loss)
     movable = _movable(params)
     for path, x, rate in _pairs("check_learning_rate", movable, _spread(learning_rate, movable)):
         own = split_unit(x)[1].delta
@@ -147,9 +154,9 @@ def apply_updates(params: PyTree, updates: PyTree) -> PyTree:
         if u is None:
             done.append(x)
             continue
-        step = number_in(f"apply_updates: {path}", u, unit.delta if type(x) is Unitful else None)
+        step = number_in(f"apply_updates: {path}", u, unit.delta if is_quantity(x) else None)
         moved = optax.apply_updates(value, step)
-        done.append(unitful(moved, unit) if type(x) is Unitful else moved)
+        done.append(unitful(moved, unit) if is_quantity(x) else moved)
     return _like(params, done)
 
 
@@ -193,7 +200,7 @@ def _steps(params: PyTree, directions: PyTree, rates: PyTree, loss: Unit | None)
         number, unit = split_unit(rate)
         step = -convert(number, unit * natural, own)
         scaled = jax.tree.map(lambda v, step=step: jnp.asarray(step, v.dtype) * v, split_unit(d)[0])
-        done.append(unitful(scaled, own) if type(x) is Unitful else scaled)
+        done.append(unitful(scaled, own) if is_quantity(x) else scaled)
     return _like(params, done)
 
 

@@ -26,7 +26,7 @@ from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, message
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, convert, is_structured
+from tanjax.arrays import convert, is_quantity, is_structured
 from tanjax.units import Unit
 
 from ._charts import Chart, chart_of, number_in, units_of, with_arrays
@@ -147,18 +147,18 @@ def _like_the_unknowns(out: PyTree, chart: Chart) -> PyTree:
 
 def _in_one_unit(out: PyTree, _: Any) -> PyTree:
     paths, tree = jax.tree_util.tree_flatten_with_path(out, is_leaf=is_structured)
-    first: Unit | None = next((x.label for _, x in paths if type(x) is Unitful), None)
+    first: Unit | None = next((x.label for _, x in paths if is_quantity(x)), None)
     if first is None:
         return out
     done = []
     for path, x in paths:
-        if type(x) is not Unitful or x.label.dimension is not first.dimension:
+        if not is_quantity(x) or x.label.dimension is not first.dimension:
             raise UnitError(
                 message(
                     "least_squares: the squares of these residuals cannot be added.",
                     f"first residual: in {first} ({first.dimension})",
                     f"residual{jax.tree_util.keystr(path)}: "
-                    + (f"in {x.label} ({x.label.dimension})" if type(x) is Unitful else "plain"),
+                    + (f"in {x.label} ({x.label.dimension})" if is_quantity(x) else "plain"),
                     hint="pass `scale`, a tree like the residuals: the standard deviation of each.",
                 )
             )

@@ -32,8 +32,8 @@ from tanjax.arrays import (
     Sparse,
     SymTridiagonal,
     Tridiagonal,
-    Unitful,
     Zero,
+    is_quantity,
     is_structured,
 )
 
@@ -50,7 +50,7 @@ def to_scipy(matrix: PyTree) -> Any:
     **Raises:** `UnitError` for a quantity, `NoRuleError` for a type whose array is full, such as
     `LowRank` (convert `x.to_dense()` if that is meant), and for traced arrays.
     """
-    if type(matrix) is Unitful:
+    if is_quantity(matrix):
         raise UnitError(
             message(
                 f"to_scipy: a matrix of SciPy cannot be in {matrix.unit}.",

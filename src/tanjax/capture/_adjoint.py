@@ -26,7 +26,7 @@ from jaxtyping import PyTree
 from tanjax import _compat, transforms
 from tanjax._errors import CaptureError, ShapeError, message
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, is_inexact, is_structured, unitful
+from tanjax.arrays import is_inexact, is_quantity, is_structured, stored_of, unitful
 from tanjax.dispatch import transpose
 
 from ._higher_order import higher_order, require_function
@@ -130,9 +130,7 @@ class Space:
                 )
             )
         pairs = zip(given, wanted, strict=True)
-        values = [
-            unitful(_value(w), g.label) if type(g) is Unitful else _value(w) for g, w in pairs
-        ]
+        values = [unitful(_value(w), g.label) if is_quantity(g) else _value(w) for g, w in pairs]
         return jax.tree.unflatten(tree, values)
 
     def pull(self, transposed: Function, bars: PyTree) -> tuple[PyTree]:
@@ -151,7 +149,7 @@ def _aval(x: PyTree) -> PyTree:
 
 
 def _value(x: PyTree) -> PyTree:
-    return x.stored if type(x) is Unitful else x
+    return stored_of(x)
 
 
 def _is_like(given: PyTree, wanted: PyTree) -> bool:

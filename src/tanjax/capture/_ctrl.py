@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 
 from tanjax._errors import CaptureError, ShapeError, describe, message
 from tanjax._typing import Function
-from tanjax.arrays import BlockDiagonal, Identity, Unitful, is_structured
+from tanjax.arrays import BlockDiagonal, Identity, is_quantity, is_structured
 
 from ._higher_order import higher_order, require_function
 
@@ -94,7 +94,7 @@ def _row(control: Sequence[int]) -> int:
 
 
 def _controlled_matrix(f: Any, control: tuple[int, ...]) -> BlockDiagonal:
-    matrix: Any = f.plain("ctrl: matrix") if type(f) is Unitful else f
+    matrix: Any = f.plain("ctrl: matrix") if is_quantity(f) else f
     matrix = matrix if is_structured(matrix) else jnp.asarray(matrix)
     if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ShapeError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal as OneOf
 from jaxtyping import PyTree
 
 from tanjax import _compat
+from tanjax.arrays import stored_of
 
 from ._types import aval_text, is_typed, type_text
 
@@ -120,12 +121,10 @@ class Equation:
     @property
     def types(self) -> tuple[str, ...]:
         """The names of the classes of its operands, `"Dense"` for plain arrays."""
-        from tanjax.arrays import Unitful
-
         names = []
         for x in self.inputs:
             skeleton = x.skeleton if isinstance(x, Variable) else None
-            skeleton = skeleton.stored if type(skeleton) is Unitful else skeleton
+            skeleton = stored_of(skeleton)
             names.append(type(skeleton).__name__ if is_typed(skeleton) else "Dense")
         return tuple(names)
 

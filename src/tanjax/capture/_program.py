@@ -30,7 +30,7 @@ from jaxtyping import PyTree
 from tanjax import _compat, _jaxprs, _marks
 from tanjax._errors import CaptureError, message
 from tanjax._marks import MOVING, Static
-from tanjax.arrays import Unitful
+from tanjax.arrays import is_quantity
 from tanjax.transforms import planned_if_lost
 
 from ._equations import Equation, Operand, Variable
@@ -308,7 +308,6 @@ def _sharding(aval: Any) -> Any:
 
 def _has_quantity(tree: Any) -> bool:
     leaves = jax.tree.unflatten(tree, [0] * tree.num_leaves)
-    is_quantity = lambda x: type(x) is Unitful
     return any(map(is_quantity, jax.tree.leaves(leaves, is_leaf=is_quantity)))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._marks import Static
-from tanjax.arrays import Unitful, is_structured
+from tanjax.arrays import is_quantity, is_structured
 from tanjax.dispatch import Factorization
 from tanjax.units import Unit
 
@@ -57,7 +57,7 @@ def aval_text_of(x: Any) -> str:
 
 def type_text(x: PyTree) -> str:
     """The type of a skeleton."""
-    if type(x) is Unitful:
+    if is_quantity(x):
         return f"{type_text(x.stored)} {unit_text(x.label)}"
     if isinstance(x, Static):
         return type_text(x.value)

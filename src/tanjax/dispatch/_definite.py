@@ -15,9 +15,9 @@ from tanjax.arrays import (
     Kronecker,
     Scaled,
     Symmetric,
-    Unitful,
     Zero,
     is_hermitian,
+    is_quantity,
     unitful,
 )
 
@@ -44,7 +44,7 @@ def assert_definite(a: Shaped[AnyArray, "*batch n n"]) -> Shaped[AnyArray, "*bat
     """
     if isinstance(a, Identity):
         return a
-    if isinstance(a, Unitful):
+    if is_quantity(a):
         return unitful(assert_definite(a.stored), a.label)
     if isinstance(a, BlockDiagonal):
         return a.replace(blocks=tuple(map(assert_definite, a.blocks)))

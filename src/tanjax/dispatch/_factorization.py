@@ -28,7 +28,15 @@ from jaxtyping import PyTree
 
 from tanjax._errors import ShapeError, UnitError, describe, message
 from tanjax._typing import DType, Function, Natural
-from tanjax.arrays import AbstractArray, Unitful, as_array, leading, over_batches, unitful
+from tanjax.arrays import (
+    AbstractArray,
+    Unitful,
+    as_array,
+    is_quantity,
+    leading,
+    over_batches,
+    unitful,
+)
 from tanjax.registry import Operation
 from tanjax.registry.quantities import UnitFunction
 from tanjax.units import Unit, one
@@ -82,7 +90,7 @@ class Factorization:
         **Derivative:** $\bar A = -w x^\top$, $\bar b = w$ with $w = A^{-\top}\bar x$.
         """
         raw = functools.partial(self._solve, transposed)
-        if type(b) is not Unitful and self.unit is None:
+        if not is_quantity(b) and self.unit is None:
             return raw(b)
         x = UnitFunction("solve", raw, "b: v -> v", names=("b",))(b)
         return x if self.unit is None else x / unitful(jnp.ones((), _real(x)), self.unit)
@@ -161,7 +169,7 @@ class Factorization:
         of the matrix; real for real arguments.
         **Derivative:** $\bar A = -\bar q\, (A^{-\top}\bar b)(A^{-1}b)^\top$.
         """
-        if type(b) is not Unitful and self.unit is None:
+        if not is_quantity(b) and self.unit is None:
             return self._inv_quad(b)
         return UnitFunction("inv_quad", _paired, "b: u, x: v -> u*v", names=("b", "x"))(
             b, self.solve(b)

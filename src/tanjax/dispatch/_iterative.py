@@ -25,7 +25,7 @@ from jaxtyping import Float, PyTree
 from tanjax import _compat
 from tanjax._errors import ConvergenceError, ShapeError, UnitError, message, not_solved
 from tanjax._typing import AnyArray, Columns, SquareMatrix
-from tanjax.arrays import Unitful, batch_of, convert, is_structured, split_unit
+from tanjax.arrays import batch_of, convert, is_quantity, is_structured, split_unit
 from tanjax.registry import operation
 from tanjax.registry.quantities import labelled
 from tanjax.units import Unit, one
@@ -138,7 +138,7 @@ def _solve(
 
 def _numbers(name: str, x: PyTree) -> tuple[PyTree, Unit | None]:
     """The numbers of a quantity in the unit that it shows: tolerances count in that."""
-    if type(x) is not Unitful:
+    if not is_quantity(x):
         return x, None
     if not x.label.is_linear:
         raise not_linear("solve", name, x.label)
@@ -147,7 +147,7 @@ def _numbers(name: str, x: PyTree) -> tuple[PyTree, Unit | None]:
 
 def _in_unit(name: str, x: PyTree, unit: Unit | None) -> PyTree:
     """The numbers of an option in the unit that it must have; plain ones count in it."""
-    if type(x) is not Unitful:
+    if not is_quantity(x):
         return x
     if x.label.dimension is not (unit or one).dimension:
         raise UnitError(
@@ -163,7 +163,7 @@ def _in_unit(name: str, x: PyTree, unit: Unit | None) -> PyTree:
 
 def _logdet(a: SquareMatrix, *, estimator: Any) -> Float[AnyArray, ""]:
     matrix, unit = split_unit(a)
-    if type(a) is Unitful and not unit.is_dimensionless:
+    if is_quantity(a) and not unit.is_dimensionless:
         raise UnitError(
             message(
                 f"logdet: the matrix is in {unit}.",
@@ -171,7 +171,7 @@ def _logdet(a: SquareMatrix, *, estimator: Any) -> Float[AnyArray, ""]:
                 hint="take the determinant of `a / unit`.",
             )
         )
-    if type(a) is Unitful:
+    if is_quantity(a):
         matrix = a.to_value(one)
     if not (hasattr(estimator, "logdet") and hasattr(estimator, "cotangent")):
         raise TypeError(
@@ -182,7 +182,7 @@ def _logdet(a: SquareMatrix, *, estimator: Any) -> Float[AnyArray, ""]:
             )
         )
     value = logdet_by(matrix, Algorithm.of(estimator))
-    return labelled(value, one) if type(a) is Unitful else value
+    return labelled(value, one) if is_quantity(a) else value
 
 
 def _slogdet(a: SquareMatrix, *, estimator: Any) -> SlogdetResult:

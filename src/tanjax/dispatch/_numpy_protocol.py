@@ -24,7 +24,7 @@ from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, message
 from tanjax._typing import Function
-from tanjax.arrays import Unitful
+from tanjax.arrays import is_quantity, label_of
 
 from .namespaces import function, holds_quantity
 from .namespaces.signatures import TABLES
@@ -89,7 +89,7 @@ def _written(
         return result
     results = result if isinstance(result, tuple) else (result,)
     for target, value in zip(out, results, strict=True):
-        unit = value.label if type(value) is Unitful else None
+        unit = label_of(value)
         if not isinstance(target, np.ndarray) or (unit and not unit.is_dimensionless):
             raise UnitError(
                 message(
@@ -132,7 +132,7 @@ def function_by_name(
     place = _MODULES.get(numpy_function.__module__, "")
     name = numpy_function.__name__
     if numpy_function is np.can_cast:
-        plain: list[PyTree] = [a.dtype if type(a) is Unitful else a for a in args]
+        plain: list[PyTree] = [a.dtype if is_quantity(a) else a for a in args]
         return np.can_cast(*plain, **kwargs)
     try:
         found = function(place, name) if place else None

@@ -23,6 +23,7 @@ from tanjax.arrays import (
     batch_of,
     counted,
     densified,
+    is_quantity,
     is_structured,
     shape as shape_of,
     without_promise,
@@ -47,7 +48,7 @@ def stack(arrays: Sequence[Natural], axis: int = 0) -> Shaped[AnyArray, " ..."]:
     **Derivative:** that of stacking the fields.
     """
     found = _checked("stack", arrays)
-    if any(type(x) is Unitful for x in found):
+    if any(is_quantity(x) for x in found):
         return _in_one_unit(stack, found, axis)
     shapes = [tuple(shape_of(x)) for x in found]
     if any(s != shapes[0] for s in shapes):
@@ -71,7 +72,7 @@ def concatenate(arrays: Sequence[Natural], axis: int = 0) -> Shaped[AnyArray, " 
     **Derivative:** that of joining the fields.
     """
     found = _checked("concatenate", arrays)
-    if any(type(x) is Unitful for x in found):
+    if any(is_quantity(x) for x in found):
         return _in_one_unit(concatenate, found, axis)
     shapes = [tuple(shape_of(x)) for x in found]
     place = _axis("concatenate", axis, len(shapes[0]), shapes[0])
@@ -110,7 +111,7 @@ def _unlike(name: str, why: str, shapes: list[tuple[int, ...]]) -> ShapeError:
 
 def _in_one_unit(function: Function, arrays: list[Natural], axis: int) -> Natural:
     """Structured values in the unit of the first; dense ones are for `tanjax.numpy`."""
-    if not all(type(x) is Unitful and is_structured(x.value) for x in arrays):
+    if not all(is_quantity(x) and is_structured(x.value) for x in arrays):
         dense = [_without_structure(function.__name__, x) for x in arrays]
         return getattr(numpy_namespace(), function.__name__)(dense, axis)
     unit = arrays[0].unit
@@ -118,7 +119,7 @@ def _in_one_unit(function: Function, arrays: list[Natural], axis: int) -> Natura
 
 
 def _without_structure(name: str, x: Natural) -> Natural:
-    if type(x) is Unitful:
+    if is_quantity(x):
         value = densified(x.value, name, HINT) if is_structured(x.value) else x.value
         return x if value is x.value else Unitful(value, x.unit)
     return densified(x, name, HINT) if is_structured(x) else x

@@ -28,7 +28,7 @@ from tanjax._errors import (
     message,
 )
 from tanjax._typing import DType, Natural, Pullback, Scalar
-from tanjax.arrays import Unitful, convert, is_inexact, is_structured
+from tanjax.arrays import convert, is_inexact, is_quantity, is_structured
 from tanjax.units import Unit
 
 from ._refs import StructuredRef, is_ref
@@ -164,7 +164,7 @@ def _slots(where: str, name: str, x: PyTree, tree: PyTree) -> Iterator[Slot]:
         if type(buffer) is StructuredRef:
             buffer = buffer._of(buffer._refs)  # the type with Refs in its fields
         labels = None
-        if type(leaf) is type(buffer) is Unitful:
+        if is_quantity(leaf) and is_quantity(buffer):
             labels = _labels(where, place, leaf.label.delta, buffer.label.delta)
             leaf, buffer = leaf.stored, buffer.stored
         numbers, own = jax.tree.flatten(leaf, is_leaf=_is_none)

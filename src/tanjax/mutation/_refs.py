@@ -31,7 +31,7 @@ from jaxtyping import PyTree
 from tanjax import arrays
 from tanjax._errors import MutationError, message
 from tanjax._typing import DType, Natural, Shape
-from tanjax.arrays import Triangular, Unitful, is_structured, unitful
+from tanjax.arrays import Triangular, is_quantity, is_structured, unitful
 from tanjax.units import Unit
 from tanjax.units.signatures import Monomial, Signature
 
@@ -144,7 +144,7 @@ class StructuredRef:
             raise AttributeError(name)
         raw = self._of(self._refs)
         label = None
-        if type(raw) is Unitful and name not in ("stored", "label"):
+        if is_quantity(raw) and name not in ("stored", "label"):
             label, raw = raw.label, raw.stored
         if not dataclasses.is_dataclass(raw) or name not in _fields(raw):
             known = ", ".join(_fields(raw)) if dataclasses.is_dataclass(raw) else "none"

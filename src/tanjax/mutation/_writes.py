@@ -31,6 +31,7 @@ from tanjax.arrays import (
     Unitful,
     Zero,
     is_inexact,
+    is_quantity,
     is_structured,
     number_in,
     unitful,
@@ -40,7 +41,7 @@ from tanjax.units import Unit
 
 def target_of(x: PyTree) -> tuple[Unit | None, PyTree]:
     """The label of a quantity, `None` of what has no unit, and the array inside of it."""
-    return (x.label, x.stored) if type(x) is Unitful else (None, x)
+    return (x.label, x.stored) if is_quantity(x) else (None, x)
 
 
 def as_array(x: PyTree) -> Array:
@@ -91,8 +92,8 @@ def _has_zero(x: Any) -> bool:
 def number_for(label: Unit | None, value: PyTree) -> PyTree:
     """The number of a value in the unit of what it is written into."""
     if label is None:
-        return number_in(_pure(value), units.one) if type(value) is Unitful else value
-    if type(value) is not Unitful:
+        return number_in(_pure(value), units.one) if is_quantity(value) else value
+    if not is_quantity(value):
         if is_zero(value) and label.is_linear:
             return value
         if not (label.is_dimensionless and label.is_linear):

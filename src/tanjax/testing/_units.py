@@ -14,19 +14,14 @@ from jaxtyping import PyTree
 
 from tanjax import arrays, transforms, units
 from tanjax._errors import UnitError, message
-from tanjax.arrays import Unitful
+from tanjax.arrays import is_quantity, stored_of
 
 THOUSAND = units.unit("km") / units.unit("m")
 
 
-def is_quantity(x: PyTree) -> bool:
-    """Whether a value is a quantity."""
-    return type(x) is Unitful
-
-
 def numbers(tree: PyTree) -> PyTree:
     """A tree with the values of its quantities."""
-    return jax.tree.map(lambda x: x.stored if is_quantity(x) else x, tree, is_leaf=is_quantity)
+    return jax.tree.map(stored_of, tree, is_leaf=is_quantity)
 
 
 def values_type(x: PyTree) -> type:

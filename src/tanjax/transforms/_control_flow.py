@@ -15,7 +15,7 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax._typing import Arraylike, Function
-from tanjax.arrays import Unitful
+from tanjax.arrays import is_quantity
 
 from ._units import convert_like
 
@@ -108,7 +108,7 @@ def checkpoint(fun: Function | None = None, **options: PyTree) -> Function:
 
 def _truth(where: str, x: PyTree, what: str = "predicate") -> Any:
     """A predicate, index or bound; a quantity only if it is a pure number."""
-    return x.plain(f"{where}: {what}") if type(x) is Unitful else x
+    return x.plain(f"{where}: {what}") if is_quantity(x) else x
 
 
 def _alike(where: str, branches: list[Function], operands: PyTree) -> list[PyTree]:

@@ -28,10 +28,9 @@ from jaxtyping import PyTree
 from tanjax._dtype_range import range_of
 from tanjax._errors import ScaleWarning, message, outside
 from tanjax._typing import Function
-from tanjax.arrays import NOTHING, is_inexact, measure
+from tanjax.arrays import NOTHING, is_inexact, is_quantity, measure
 
 from ._scale_graph import scale_graph
-from ._units import is_quantity
 
 _FEW = 10_000  # numbers that are run in a wide range in a few milliseconds
 _KEPT = 64

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from tanjax._errors import UnitError
 from tanjax._marks import ACTIVE, capturing
-from tanjax.arrays import Unitful, convert, unitful
+from tanjax.arrays import Unitful, convert, is_quantity, unitful
 from tanjax.registry.quantities import note_unit_dependence, watching
 from tanjax.units import conversion
 
@@ -29,7 +29,6 @@ from ._arguments import NOBODY
 from ._nested import emptied, filled, labelled, take_apart
 from ._packing import MANY, Packed, pack, unpack
 from ._planning import PlannedFunction
-from ._units import is_quantity
 
 _BOXES = frozenset((dict, list, tuple))
 _NOTHING: tuple[Any, Any, Any] = (None, None, None)

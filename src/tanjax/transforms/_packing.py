@@ -7,9 +7,7 @@ from typing import Any
 
 import jax
 
-from tanjax.arrays import Unitful, is_structured, unitful
-
-from ._units import is_quantity
+from tanjax.arrays import Unitful, is_structured, taken_apart, unitful
 
 MANY = 4  # quantities from which on it pays to take them apart, or put together, in Python
 
@@ -34,11 +32,10 @@ def pack(out: Any) -> Any:
     """One quantity, or results with many, apart from their units; others as they are."""
     if type(out) is Unitful:
         return Packed((None, out.label), (out.stored,))
-    leaves, treedef = jax.tree.flatten(out, is_leaf=is_quantity)
-    units = tuple(x.label if type(x) is Unitful else None for x in leaves)
+    values, units, treedef = taken_apart(out)
     if len(units) - units.count(None) < MANY:
         return out
-    return Packed((treedef, units), [x.stored if type(x) is Unitful else x for x in leaves])
+    return Packed((treedef, tuple(units)), values)
 
 
 def unpack(out: Any) -> Any:
@@ -61,9 +58,7 @@ def _slots(out: Any) -> tuple[list[Any], list[Any], Any]:
         treedef, labels = out.labels
         given = [labels] if treedef is None else list(labels)
         return list(out.values), given, treedef
-    leaves, treedef = jax.tree.flatten(out, is_leaf=is_quantity)
-    labels = [x.label if type(x) is Unitful else None for x in leaves]
-    return [x.stored if type(x) is Unitful else x for x in leaves], labels, treedef
+    return taken_apart(out)
 
 
 def free_leaves(out: Any) -> list[bool]:

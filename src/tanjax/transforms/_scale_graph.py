@@ -9,11 +9,10 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, planned
+from tanjax.arrays import is_quantity, planned
 
 from ._memory import UsesRefs, without_memory, without_refs
 from ._packing import free_leaves
-from ._units import is_quantity
 
 
 def scale_graph(fun: Function) -> Function:
@@ -84,7 +83,7 @@ def _numbers(arguments: PyTree) -> list[PyTree]:
 
     found: list[PyTree] = []
     for x in jax.tree.leaves(arguments, is_leaf=is_quantity):
-        near = Magnitude(*_NEAR_ONE) if type(x) is Unitful else None
+        near = Magnitude(*_NEAR_ONE) if is_quantity(x) else None
         for leaf in jax.tree.leaves(x):
             abstract = isinstance(leaf, jax.ShapeDtypeStruct)
             found.append(near if near and abstract else leaf)

@@ -18,20 +18,21 @@ from jaxtyping import PyTree
 
 from tanjax._errors import CotangentError, UnitError, message
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, convert, is_structured, unitful
+from tanjax.arrays import (
+    convert,
+    is_quantity,
+    is_structured,
+    label_of,
+    stored_of,
+    taken_apart,
+    unitful,
+)
 from tanjax.units import Unit, one
-
-
-def is_quantity(x: PyTree) -> bool:
-    """Whether a value is a quantity: the leaves of trees that carry units."""
-    return type(x) is Unitful
 
 
 def strip(tree: PyTree) -> tuple[Any, Units]:
     """A tree with the values of its quantities, and their units."""
-    leaves, treedef = jax.tree.flatten(tree, is_leaf=is_structured)
-    found = [x.label if type(x) is Unitful else None for x in leaves]
-    values = [x.stored if type(x) is Unitful else x for x in leaves]
+    values, found, treedef = taken_apart(tree)
     return jax.tree.unflatten(treedef, values), Units(treedef, found)
 
 
@@ -86,7 +87,7 @@ def times_unit(tree: PyTree, factor: Unit) -> PyTree:
         return tree
 
     def multiply(x: PyTree) -> PyTree:
-        if type(x) is Unitful:
+        if is_quantity(x):
             return unitful(x.stored, factor * x.label)
         return None if x is None else unitful(x, factor)
 
@@ -109,8 +110,8 @@ def common_rate(
         if n is None or (type(n) in (int, float) and n == 0):
             done.append(None)
             continue
-        primal_unit = x.label.delta if type(x) is Unitful else one
-        unit = n.label if type(n) is Unitful else one
+        primal_unit = x.label.delta if is_quantity(x) else one
+        unit = n.label if is_quantity(n) else one
         own = unit * primal_unit if cotangent else unit / primal_unit
         if rate is None:
             rate, first = own, f"leaf {i}: {unit} for {primal_unit}"
@@ -126,7 +127,7 @@ def common_rate(
                     else "a tangent is in [input] times one rate, for instance 1/s.",
                 )
             )
-        value = n.stored if type(n) is Unitful else n
+        value = stored_of(n)
         done.append(value if own is rate else convert(value, own, rate))
     return done, rate or one
 
@@ -161,8 +162,8 @@ def convert_like(where: str, target: PyTree, tree: PyTree) -> PyTree:
 
 
 def _convert_leaf(where: str, target: PyTree, x: PyTree) -> PyTree:
-    unit: Any = target.label if type(target) is Unitful else None
-    got: PyTree = x.label if type(x) is Unitful else None
+    unit: Any = label_of(target)
+    got: PyTree = label_of(x)
     if unit is got:
         return x
     if unit is None:

@@ -17,7 +17,8 @@ from tanjax._errors import UnitError, message
 from tanjax.units.signatures import ANY, Operand, Role, Signature, bind
 
 from .._abstract import QUANTITIES
-from ._unitful import Unitful, convert, split_unit, unitful
+from ._parts import is_quantity, label_of, split_unit
+from ._unitful import Unitful, convert, unitful
 
 
 def hoist(cls: Any, args: tuple[PyTree, ...], kwargs: dict[str, PyTree]) -> PyTree:
@@ -46,7 +47,7 @@ def hoist(cls: Any, args: tuple[PyTree, ...], kwargs: dict[str, PyTree]) -> PyTr
     for place, value in given:
         field = place if isinstance(place, str) else fields[place] if place < len(fields) else ""
         role = signature.role(field) or (signature.variadic[1] if signature.variadic else None)
-        unit = value.label if type(value) is Unitful else None
+        unit = label_of(value)
         if role is None and unit is None:
             continue
         zero = type(value) in (int, float) and value == 0
@@ -54,7 +55,7 @@ def hoist(cls: Any, args: tuple[PyTree, ...], kwargs: dict[str, PyTree]) -> PyTr
     binding = bind(name, operands)
 
     def plain(value: PyTree, role: Role | None) -> PyTree:
-        if type(value) is not Unitful or role is None:
+        if not is_quantity(value) or role is None:
             return value
         return convert(value.stored, value.label, binding[role.letter])
 

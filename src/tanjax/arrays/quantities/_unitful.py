@@ -376,11 +376,6 @@ def _too_far(q: Unitful, unit: Unit) -> ScaleError:
     )
 
 
-def split_unit(x: PyTree) -> tuple[PyTree, Unit]:
-    """The number and the unit of a value; the unit of a plain one is 1."""
-    return (x.stored, x.label) if type(x) is Unitful else (x, units.one)
-
-
 def _in_unit(what: str, x: Unitful, natural: Arraylike, unit: Unit) -> Arraylike:
     """The number of a natural (co)tangent of `x`, which must be in `unit`."""
     given = natural.label if type(natural) is Unitful else units.one

@@ -31,7 +31,8 @@ from ..cotangents._outer import Outer
 from ..cotangents._scaled import scaled
 from ..cotangents._sum import add
 from ..maps._destructure import pullback_of_destructure, pushforward_of_destructure
-from ..quantities._unitful import Unitful, convert, split_unit, unitful
+from ..quantities._parts import split_unit
+from ..quantities._unitful import Unitful, convert, unitful
 from ._diagonal import Diagonal
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from tanjax._errors import NoRuleError, UnitError, message
-from tanjax.arrays import Unitful, is_inexact, is_structured
+from tanjax.arrays import is_inexact, is_quantity, is_structured
 
 from ._dtypes import jax_dtype
 
@@ -44,7 +44,7 @@ def callback(function: Callable[..., Any], result: Any) -> Callable[..., Any]:
 
 
 def _checked(x: Any) -> Any:
-    if type(x) is Unitful:
+    if is_quantity(x):
         raise UnitError(
             message(
                 f"callback: torch does not know the unit of a quantity in {x.unit}.",

@@ -23,7 +23,7 @@ import numpy as np
 
 from tanjax import arrays
 from tanjax._errors import CotangentError, NoRuleError, UnitError, describe, message
-from tanjax.arrays import Unitful, convert, is_structured, unitful
+from tanjax.arrays import convert, is_quantity, is_structured, stored_of, unitful
 from tanjax.transforms import structural_cotangent
 from tanjax.units import Unit, one
 
@@ -54,7 +54,7 @@ class Spec:
 
 def outline(out: Any) -> Any:
     """An output without the numbers that its cotangent does not depend on."""
-    value, label = (out.stored, out.label) if type(out) is Unitful else (out, None)
+    value, label = (out.stored, out.label) if is_quantity(out) else (out, None)
     if is_structured(value) or type(value) is Structural:
         return out
     return Spec(Shaped(jnp.shape(value), jnp.result_type(value), label))
@@ -66,7 +66,7 @@ def label_of(x: Any) -> Unit:
         return x.unit
     if type(x) is Spec:
         return x.known.label.delta if x.known.label else one
-    return x.label.delta if type(x) is Unitful else one
+    return x.label.delta if is_quantity(x) else one
 
 
 def in_label(value: Any, unit: Unit) -> Any:
@@ -78,7 +78,7 @@ def in_label(value: Any, unit: Unit) -> Any:
 
 def number_of(x: Any) -> Any:
     """The number of a payload."""
-    return x.stored if type(x) is Unitful else x
+    return stored_of(x)
 
 
 def _rescaled(x: Any, own: Unit, rate: Unit) -> Any:
@@ -176,7 +176,7 @@ def structural_tangents(
 
 
 def _relabelled(x: Any, tangent: Any) -> Any:
-    return unitful(tangent, x.label) if type(x) is Unitful else tangent
+    return unitful(tangent, x.label) if is_quantity(x) else tangent
 
 
 def _tangent(x: Any, t: Any, by_matrix: bool) -> Any:

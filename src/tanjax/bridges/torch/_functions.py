@@ -26,7 +26,14 @@ from torch.nn import functional as F
 
 from tanjax import dispatch
 from tanjax._errors import NoRuleError, UnitError, message
-from tanjax.arrays import Dense, Unitful, densified, densify_mode, is_structured, unitful
+from tanjax.arrays import (
+    Dense,
+    densified,
+    densify_mode,
+    is_quantity,
+    is_structured,
+    unitful,
+)
 
 from . import _operations as operations
 from ._cotangents import number_of
@@ -330,7 +337,7 @@ def _dense(t: Any, name: str) -> Any:
 def _dense_call(name: str, policy: str) -> Call:
     def run(x: Any) -> tuple[Any, ...]:
         value = densified(number_of(x), name, "")
-        return (unitful(value, x.label) if type(x) is Unitful else value,)
+        return (unitful(value, x.label) if is_quantity(x) else value,)
 
     return Call(run)
 

@@ -18,12 +18,13 @@ from torch.utils.hooks import unserializable_hook
 
 from tanjax._errors import NoRuleError, message
 from tanjax.arrays import (
-    Unitful,
     array_type,
     is_inexact,
+    is_quantity,
     is_structured,
     pullback_of_destructure,
     shape as shape_of,
+    stored_of,
 )
 
 from ._dtypes import exact_dtype
@@ -49,7 +50,7 @@ def _is_dense(t: StructuredTensor) -> bool:
 
 
 def _value(payload: Any) -> Any:
-    return payload.stored if type(payload) is Unitful else payload
+    return stored_of(payload)
 
 
 def _projected(place: Any, gradient: torch.Tensor) -> Any:
@@ -68,7 +69,7 @@ def _projected(place: Any, gradient: torch.Tensor) -> Any:
 
 
 def _project(x: Any, gradient: Any) -> tuple[Any, ...]:
-    unit = gradient.label if type(gradient) is Unitful else None
+    unit = gradient.label if is_quantity(gradient) else None
     value = _value(x)
     step = Structural.of(pullback_of_destructure(value)(_value(gradient)))
     return (step if unit is None else Structural(step.leaves, step.model, unit),)

@@ -17,7 +17,14 @@ import jax.numpy as jnp
 import torch
 
 from tanjax import dispatch
-from tanjax.arrays import Unitful, array_type, densified, is_structured, unitful
+from tanjax.arrays import (
+    array_type,
+    densified,
+    is_quantity,
+    is_structured,
+    stored_of,
+    unitful,
+)
 
 from ._calls import call_of
 from ._dtypes import jax_dtype
@@ -198,9 +205,9 @@ def solve(a: Any, b: Any, *, left: bool = True) -> Any:
 
 
 def _factors(a: Any) -> Any:
-    value = a.stored if type(a) is Unitful else a
+    value = stored_of(a)
     matrix, pivots = call_of(aten.linalg_lu_factor_ex.default)(_quietly_dense(value))[:2]
-    return (unitful(matrix, a.label) if type(a) is Unitful else matrix), pivots
+    return (unitful(matrix, a.label) if is_quantity(a) else matrix), pivots
 
 
 @_is(aten._linalg_det)
@@ -247,7 +254,7 @@ def cholesky_ex(a: Any, *, upper: bool = False, check_errors: bool = False) -> A
     """The factor, and 1 where the matrix was not positive definite."""
     factor = cholesky(a, upper)
     pivots = dispatch.diagonal(factor)
-    pivots = pivots.stored if type(pivots) is Unitful else pivots
+    pivots = stored_of(pivots)
     return factor, jnp.any(jnp.isnan(pivots), -1).astype(jnp.int32)
 
 
@@ -259,13 +266,13 @@ def eigh(a: Any, UPLO: str = "L", compute_v: bool = True) -> Any:
     values, vectors = dispatch.eigh(a)
     if not is_structured(vectors):
         return values, vectors
-    order = jnp.argsort(values.stored if type(values) is Unitful else values, -1)
+    order = jnp.argsort(stored_of(values), -1)
     vectors = densified(vectors, "linalg.eigh", "ask for `eigvalsh`, or take `tj.eigh`")
     return _in_order(values, order), jnp.take_along_axis(vectors, order[..., None, :], -1)
 
 
 def _in_order(values: Any, order: jax.Array) -> Any:
-    if type(values) is Unitful:
+    if is_quantity(values):
         return unitful(jnp.take_along_axis(values.stored, order, -1), values.label)
     return jnp.take_along_axis(values, order, -1)
 
@@ -275,13 +282,13 @@ def svd(a: Any, full_matrices: bool = False, compute_uv: bool = True, *, driver:
     """Singular values, descending, with their vectors."""
     if not compute_uv:
         values = dispatch.svd(a, compute_uv=False)
-        order = jnp.argsort(-(values.stored if type(values) is Unitful else values), -1)
+        order = jnp.argsort(-(stored_of(values)), -1)
         none = jnp.zeros((0,), a.dtype)
         return none, _in_order(values, order), none
     if full_matrices:
         return NotImplemented
     u, values, vh = dispatch.svd(a, full_matrices=False)
-    order = jnp.argsort(-(values.stored if type(values) is Unitful else values), -1)
+    order = jnp.argsort(-(stored_of(values)), -1)
     hint = "ask for `svdvals`, or take `tj.svd`"
     u, vh = (densified(x, "linalg.svd", hint) if is_structured(x) else x for x in (u, vh))
     u = jnp.take_along_axis(u, order[..., None, :], -1)
@@ -351,16 +358,16 @@ def states() -> Iterator[None]:
 @_is(aten.zeros_like)
 def zeros_like(a: Any, *, dtype: Any = None, **_: Any) -> Any:
     """A step of nothing, in stored coordinates; of a quantity, zero in its unit."""
-    if type(a) is Unitful and not is_structured(a.stored):
+    if is_quantity(a) and not is_structured(a.stored):
         return unitful(jnp.zeros(a.shape, a.dtype if dtype is None else jax_dtype(dtype)), a.label)
     if not _STATES.get():  # one of torch's own definitions asks, for a matrix
         made = jnp.zeros(a.shape, a.dtype if dtype is None else jax_dtype(dtype))
-        return unitful(made, a.label) if type(a) is Unitful else made
-    value = a.stored if type(a) is Unitful else a
+        return unitful(made, a.label) if is_quantity(a) else made
+    value = stored_of(a)
     step = Structural.of(value)
     wanted = jnp.dtype(a.dtype) if dtype is None else jax_dtype(dtype)
     leaves = [jnp.zeros(jnp.shape(x), wanted) for x in step.leaves]
-    return Structural(leaves, step.model, a.label if type(a) is Unitful else step.unit, value)
+    return Structural(leaves, step.model, a.label if is_quantity(a) else step.unit, value)
 
 
 @_is(aten.ones_like)
@@ -372,7 +379,7 @@ def ones_like(a: Any, *, dtype: Any = None, **_: Any) -> Any:
 @_is(aten.full_like)
 def full_like(a: Any, fill_value: Any, *, dtype: Any = None, **_: Any) -> Any:
     """A state of an optimiser: the number in every stored coordinate."""
-    if type(a) is Unitful:
+    if is_quantity(a):
         return NotImplemented
     if not _STATES.get():
         return zeros_like(a, dtype=dtype) + fill_value

@@ -21,7 +21,14 @@ import torch
 from torch._ops import OpOverload
 
 from tanjax._errors import UnitError, describe, message
-from tanjax.arrays import Unitful, convert, densified, is_structured, unitful
+from tanjax.arrays import (
+    convert,
+    densified,
+    is_quantity,
+    is_structured,
+    stored_of,
+    unitful,
+)
 from tanjax.units import one
 
 from ._lift import payload_of
@@ -40,7 +47,7 @@ def stepped(
     **Raises:** `CotangentError`, `UnitError`, `TensorError` for what does not fit.
     """
     held = payload_of(target) if isinstance(target, Tensor) else None
-    inner = held.stored if type(held) is Unitful else held
+    inner = stored_of(held)
     others = [a for a in (*args, *kwargs.values()) if type(a) is Structural]
     point = is_structured(inner) and (_is_parameter(target) or others)
     if functional.overloadpacket is torch.ops.aten.zero and not isinstance(inner, jax.Array):
@@ -66,15 +73,15 @@ def _zero(held: Any, inner: Any) -> Any:
     if type(held) is Structural:
         return zero
     value = by_field(torch.ops.aten.copy.default, [inner, zero], {})
-    return unitful(value, held.label) if type(held) is Unitful else value
+    return unitful(value, held.label) if is_quantity(held) else value
 
 
 def _fitted(op: OpOverload, held: Any, out: Any) -> Any:
     """A result in the type and the unit of what it is written into."""
     if isinstance(out, (list, tuple)) or held is None:
         return out
-    label = held.label if type(held) is Unitful else one
-    unit = out.label if type(out) is Unitful else one
+    label = held.label if is_quantity(held) else one
+    unit = out.label if is_quantity(out) else one
     if label is not unit:
         if label.dimension is not unit.dimension:
             raise UnitError(
@@ -83,12 +90,12 @@ def _fitted(op: OpOverload, held: Any, out: Any) -> Any:
                     hint="units are kept: use the operation that is not in place.",
                 )
             )
-        value = out.stored if type(out) is Unitful else out
+        value = stored_of(out)
         out = convert(value, unit, label)
-        out = unitful(out, label) if type(held) is Unitful else out
+        out = unitful(out, label) if is_quantity(held) else out
     if isinstance(held, jax.Array):
         return densified(out, str(op), "") if is_structured(out) else out
-    if type(held) is Unitful and not is_structured(held.stored):
+    if is_quantity(held) and not is_structured(held.stored):
         dense = densified(out.stored, str(op), "") if is_structured(out.stored) else out.stored
         return unitful(jnp.asarray(dense, held.stored.dtype), label)
     if _layout(out) != _layout(held):

@@ -27,13 +27,14 @@ from torch._ops import OpOverload
 
 from tanjax._errors import CotangentError, NoRuleError, UnitError, describe, message
 from tanjax.arrays import (
-    Unitful,
     convert,
     is_inexact,
+    is_quantity,
     is_structured,
     pullback_of_destructure,
     pullback_of_restructure,
     shape as shape_of,
+    stored_of,
     unitful,
 )
 from tanjax.units import Unit, one
@@ -184,7 +185,7 @@ def _in_coordinates(args: Any) -> Any:
     if not (steps and dense):
         return args
     (step, matrix) = steps[0], dense[0]
-    unit = matrix.label if type(matrix) is Unitful else one
+    unit = matrix.label if is_quantity(matrix) else one
     pulled = Structural.of(pullback_of_destructure(step.at)(_number(matrix)), unit)
     return [step, pulled if unit is step.unit else pulled.in_unit(step.unit), *args[2:]]
 
@@ -226,7 +227,7 @@ def by_field(op: OpOverload, args: Any, kwargs: Any) -> Any:
 
 
 def _number(a: Any) -> Any:
-    return a.stored if type(a) is Unitful else a
+    return stored_of(a)
 
 
 def _leaf(a: Any, i: int) -> Any:

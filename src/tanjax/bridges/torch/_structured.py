@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 
 import tanjax.dispatch as tj
 from tanjax._errors import NoRuleError, UnitError, message
-from tanjax.arrays import Dense, Unitful, array_type, densified, is_structured
+from tanjax.arrays import Dense, Unitful, array_type, densified, is_quantity, is_structured
 
 from ._calls import call_of
 from ._decompositions import decomposed
@@ -57,7 +57,7 @@ def structured_call_of(op: OpOverload) -> Callable[..., Any]:
             out = operation(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        if any(type(a) is Unitful for a in arrays):
+        if any(is_quantity(a) for a in arrays):
             return _with_units(op, args, kwargs)
         return call_of(op)(
             *[_dense(op, a) for a in args], **{n: _dense(op, a) for n, a in kwargs.items()}

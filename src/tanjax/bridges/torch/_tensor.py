@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from tanjax._errors import message
-from tanjax.arrays import Unitful, densified, is_structured, shape as shape_of
+from tanjax.arrays import densified, is_quantity, is_structured, shape as shape_of
 
 from ._dtypes import torch_dtype
 from ._plain import TensorError, array_of, copied, on_the_host, plain
@@ -195,7 +195,7 @@ class Tensor(torch.Tensor):
 
     def _dense(self) -> Any:
         payload = self.payload
-        if type(payload) is Unitful:
+        if is_quantity(payload):
             payload = payload.plain("torch")  # `UnitError` unless it is a pure number
         return densified(payload, "torch", "") if is_structured(payload) else payload
 
@@ -301,7 +301,7 @@ def _over(memory: Root, inner: bool = False) -> Tensor:
 
 
 def _class(payload: Any, inner: bool = False) -> type[Tensor]:
-    if type(payload) is Unitful and not is_structured(payload.stored):
+    if is_quantity(payload) and not is_structured(payload.stored):
         return QuantityTensor
     return InnerTensor if inner else StructuredTensor
 

@@ -9,7 +9,7 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax import dispatch as tj
-from tanjax.arrays import Unitful, destructure, is_structured
+from tanjax.arrays import destructure, is_quantity, is_structured, stored_of
 
 from .._equations import Equation, Literal, Operand, Variable
 from .._program import Program
@@ -92,7 +92,7 @@ def is_product(equation: Equation | None) -> bool:
 
 def shape_of(x: Any) -> tuple[int, ...]:
     """The shape of a value of any type."""
-    x = x.stored if type(x) is Unitful else x
+    x = stored_of(x)
     return tuple(x.shape) if hasattr(x, "shape") else ()
 
 
@@ -102,7 +102,7 @@ def conform(out: PyTree, equation: Equation, keeps: bool) -> PyTree | None:
     **Arguments:** `keeps`: whether a structured array may stand for a dense one.
     """
     wanted = [x for x in equation.outputs if x is not None]
-    is_one = lambda x: is_structured(x) or type(x) is Unitful
+    is_one = lambda x: is_structured(x) or is_quantity(x)
     given = jax.tree.leaves(out, is_leaf=is_one)
     if len(given) != len(wanted):
         return None

@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 from tanjax import _jaxprs, _marks
 from tanjax._errors import NoRuleError
 from tanjax._typing import Natural
-from tanjax.arrays import Unitful, densify
+from tanjax.arrays import densify, stored_of
 from tanjax.dispatch import Factorization, SlogdetResult, factorize
 
 _FACTORS = ("lu", "cholesky", "eigh", "svd", "qr", "geqrf", "schur", "tridiagonal")
@@ -70,7 +70,7 @@ def factors_of(skeleton: PyTree) -> Factorization | None:
         return None
     shown = [x.value if isinstance(x, _marks.Static) else _struct(x.aval) for x in leaves]
     matrix = jax.tree.unflatten(tree, shown)
-    shape = jnp.shape(matrix.stored if type(matrix) is Unitful else matrix)
+    shape = jnp.shape(stored_of(matrix))
     if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
         return None
     key: Any = tree, tuple((x.shape, x.dtype) if hasattr(x, "dtype") else x for x in shown)

@@ -20,7 +20,7 @@ from jaxtyping import PyTree
 from tanjax import arrays, dispatch as tj
 from tanjax._marks import Static
 from tanjax._typing import Natural
-from tanjax.arrays import Unitful, is_structured
+from tanjax.arrays import Unitful, is_quantity, is_structured
 
 from .._equations import Equation, Operand
 from .._interpreter import handles
@@ -142,7 +142,7 @@ class Reassociate(Walker):
     @handles(tj.quadratic_form)
     def quadratic(self, equation: Equation, a: Natural, x: Natural) -> PyTree:
         factor = self._factor(equation.inputs[0])
-        if factor.inverted is None or is_structured(x) or type(x) is Unitful or jnp.ndim(x) != 1:
+        if factor.inverted is None or is_structured(x) or is_quantity(x) or jnp.ndim(x) != 1:
             return self.default(equation, force(a), x)
         out = conform(tj.matmul(x, tj.solve(factor.inverted, x)), equation, False)
         if out is None:
@@ -161,7 +161,7 @@ class Reassociate(Walker):
 
     def _determinant(self, equation: Equation, a: Natural) -> PyTree | None:
         made = self.walk.origin(equation.inputs[0])
-        if made is None or type(a) is Unitful:
+        if made is None or is_quantity(a):
             return None
         if made.target is tj.inv and equation.target is tj.logdet:
             return -tj.logdet(self.walk.value(made.inputs[0]))
@@ -224,7 +224,7 @@ def _fit(factors: list[Factor]) -> bool:
     shapes = [shape_of(f.value) for f in factors]
     if any(len(s) != 2 for s in shapes[1:-1]) or any(len(s) not in (1, 2) for s in shapes):
         return False
-    if any(type(f.value) is Unitful for f in factors):
+    if any(is_quantity(f.value) for f in factors):
         return False
     dtypes = {f.value.dtype for f in factors}
     return len(dtypes) == 1 and bool(jnp.issubdtype(dtypes.pop(), jnp.inexact))

@@ -27,7 +27,17 @@ from jaxtyping import PyTree
 from tanjax import units
 from tanjax._errors import UnitError
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, convert, is_structured, number_in, unitful
+from tanjax.arrays import (
+    Unitful,
+    convert,
+    is_quantity,
+    is_structured,
+    label_of,
+    number_in,
+    stored_of,
+    taken_apart,
+    unitful,
+)
 from tanjax.registry.quantities import lifting
 from tanjax.units.signatures import AnyUnit, Signature
 
@@ -60,8 +70,8 @@ def lift(f: Function) -> Function:
         if not any(map(is_structured, leaves)):
             return f(*args, **kwargs)
         call = _OfLeaves(f, tree)
-        found = [x.label if type(x) is Unitful else None for x in leaves]
-        values = [x.stored if type(x) is Unitful else x for x in leaves]
+        found = [label_of(x) for x in leaves]
+        values = [stored_of(x) for x in leaves]
         moving = [i for i, v in enumerate(values) if _is_array(v)]
         avals = [_aval(values[i]) for i in moving]
         fixed = {i: v for i, v in enumerate(values) if i not in moving}
@@ -175,9 +185,9 @@ def _traced(
         rest = iter(moving)
         with lifting(functools.partial(_tagged, entry_unit)):
             out = call([fixed[i] if i in fixed else next(rest) for i in range(count)])
-        leaves, tree = jax.tree.flatten(out, is_leaf=is_structured)
-        results[:] = [tree, [x.label if type(x) is Unitful else None for x in leaves]]
-        return [x.stored if type(x) is Unitful else x for x in leaves]
+        numbers, labels, tree = taken_apart(out)
+        results[:] = [tree, labels]
+        return numbers
 
     closed = jax.make_jaxpr(on_moving)(*avals)
     tree, own = results
@@ -208,7 +218,7 @@ def _labelled(result: PyTree, unit: Any, own: PyTree) -> PyTree:
 
     Outside of a trace a quantity that the code closes over may have chosen another exponent.
     """
-    if type(result) is not Unitful:
+    if not is_quantity(result):
         return unitful(result, unit)
     return unitful(result.stored, unit.scaled(result.label.scale - (own.scale if own else 0)))
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import Unitful
+from tanjax.arrays import is_quantity
 
 from ._handler import HANDLERS, ungraphed, unit_function
 from .signatures import TABLES
@@ -114,7 +114,7 @@ def _histogram_bin_edges(bins: PyTree = 10) -> str:
 
 def _edges(bins: PyTree) -> str:
     """The role of `bins`: edges have a unit, a number of bins has none."""
-    return "bins: U, " if type(bins) is Unitful or np.ndim(bins) else ""
+    return "bins: U, " if is_quantity(bins) or np.ndim(bins) else ""
 
 
 # -- linear algebra --------------------------------------------------------------------------------

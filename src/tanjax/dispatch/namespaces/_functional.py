@@ -9,7 +9,7 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, convert, split_unit
+from tanjax.arrays import convert, is_quantity, label_of, split_unit, stored_of
 from tanjax.registry.quantities import labelled, unit_of
 from tanjax.units.signatures import Role, bind
 
@@ -21,7 +21,7 @@ def apply_along_axis(
     raw: Function, func1d: Function, axis: int, arr: PyTree, *args: PyTree, **kwargs: PyTree
 ) -> PyTree:
     """The function gets one-dimensional quantities."""
-    if type(arr) is not Unitful:
+    if not is_quantity(arr):
         return raw(lambda v: func1d(v, *args, **kwargs), axis, arr)
     return raw(lambda v: func1d(labelled(v, arr.label), *args, **kwargs), axis, arr.stored)
 
@@ -47,7 +47,7 @@ def piecewise(
 ) -> PyTree:
     """Functions get quantities; what they return, and the constants, must share a unit."""
     value, unit = split_unit(x)
-    as_given = (lambda v: labelled(v, unit)) if type(x) is Unitful else (lambda v: v)
+    as_given = (lambda v: labelled(v, unit)) if is_quantity(x) else (lambda v: v)
     # the unit of a result is known from its trace
     probes = [
         jax.eval_shape(lambda v, f=f: f(as_given(v), *args, **kw), value) if callable(f) else f
@@ -65,11 +65,11 @@ def _piece(
 ) -> PyTree:
     """A piece on numbers: a constant, or a function of numbers."""
     if not callable(f):
-        return convert(f.stored, f.label, target) if type(f) is Unitful else f
+        return convert(f.stored, f.label, target) if is_quantity(f) else f
 
     def number(v: PyTree) -> PyTree:
         out = f(as_given(v), *args, **kw)
-        return convert(out.stored, out.label, target) if type(out) is Unitful else out
+        return convert(out.stored, out.label, target) if is_quantity(out) else out
 
     return number
 
@@ -82,17 +82,16 @@ def vectorize(
 
     def vectorized(*args: PyTree, **kwargs: PyTree) -> PyTree:
         units = [
-            a.label if type(a) is Unitful and i not in excluded else None
-            for i, a in enumerate(args)
+            a.label if is_quantity(a) and i not in excluded else None for i, a in enumerate(args)
         ]
         outs: list[PyTree] = []
 
         def numbers(*values: PyTree, **kw: PyTree) -> PyTree:
             given = [v if u is None else labelled(v, u) for v, u in zip(values, units, strict=True)]
             out = pyfunc(*given, **kw)
-            leaves, treedef = jax.tree.flatten(out, is_leaf=lambda x: type(x) is Unitful)
-            outs[:] = [treedef, [x.label if type(x) is Unitful else None for x in leaves]]
-            plain = tuple(x.stored if type(x) is Unitful else x for x in leaves)
+            leaves, treedef = jax.tree.flatten(out, is_leaf=is_quantity)
+            outs[:] = [treedef, [label_of(x) for x in leaves]]
+            plain = tuple(stored_of(x) for x in leaves)
             return plain if len(plain) > 1 else plain[0]
 
         plain = [a.stored if u is not None else a for a, u in zip(args, units, strict=True)]

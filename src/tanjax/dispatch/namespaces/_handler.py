@@ -15,7 +15,7 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, convert, split_unit
+from tanjax.arrays import convert, is_quantity, split_unit
 from tanjax.registry.quantities import UnitFunction, labelled, meeting, plain_result, unit_of
 from tanjax.units import Unit
 from tanjax.units.signatures import Role, bind, not_dimensionless, not_linear
@@ -58,7 +58,7 @@ def _unit_function(raw: Function, signature: str) -> UnitFunction:
 
 def pure(name: str, label: str, x: PyTree) -> Any:
     """The number of a dimensionless value. **Raises:** `UnitError`."""
-    if type(x) is not Unitful:
+    if not is_quantity(x):
         return x
     if not (x.label.is_dimensionless and x.label.is_linear):
         raise not_dimensionless(name, label, x.label)
@@ -73,11 +73,6 @@ def linear(name: str, label: str, x: PyTree) -> tuple[Any, Unit]:
     return value, unit
 
 
-def is_quantity(x: PyTree) -> bool:
-    """Whether a node of a tree is a quantity."""
-    return type(x) is Unitful
-
-
 def common(name: str, role: str, *trees: PyTree) -> tuple[PyTree, tuple[PyTree, ...]]:
     """Strip nested operands that must share a unit. **Returns:** unit or `None`, the numbers.
 
@@ -88,8 +83,8 @@ def common(name: str, role: str, *trees: PyTree) -> tuple[PyTree, tuple[PyTree, 
     operands = [(parsed, unit_of(x), f"item {i}") for i, x in enumerate(leaves)]
     unit: Any = bind(name, operands).get(parsed.letter)
     if unit is not None:
-        unit = meeting([x for x in leaves if type(x) is Unitful], unit)
-    numbers = [convert(x.stored, x.label, unit) if type(x) is Unitful else x for x in leaves]
+        unit = meeting([x for x in leaves if is_quantity(x)], unit)
+    numbers = [convert(x.stored, x.label, unit) if is_quantity(x) else x for x in leaves]
     return unit, treedef.unflatten(numbers)
 
 

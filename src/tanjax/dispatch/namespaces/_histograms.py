@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, convert, split_unit
+from tanjax.arrays import convert, is_quantity, split_unit, stored_of
 from tanjax.registry.quantities import labelled, unit_of
 from tanjax.units import Unit
 from tanjax.units.signatures import Role, bind
@@ -91,20 +91,20 @@ def _histogram(
             r if r is None else tuple(_in_unit(name, end, u) for end in r)
             for r, u in zip(range, per_axis, strict=True)
         ]
-    plain_weights = weights.stored if type(weights) is Unitful else weights
+    plain_weights = stored_of(weights)
     counts, edges = compute(bins, range, plain_weights)
     if density:
         volume = functools.reduce(Unit.__mul__, (u.delta for u in per_axis))
         counts = labelled(counts, volume.inverse)
-    elif type(weights) is Unitful:
+    elif is_quantity(weights):
         counts = labelled(counts, weights.label)
     return counts, [labelled(e, u) for e, u in zip(edges, per_axis, strict=True)]
 
 
 def _in_unit(name: str, edges: PyTree, unit: Unit) -> PyTree:
     """Edges as numbers in a unit; a number of bins stays what it is."""
-    if type(edges) is not Unitful and np.ndim(edges) == 0 and isinstance(edges, int):
+    if not is_quantity(edges) and np.ndim(edges) == 0 and isinstance(edges, int):
         return edges
     operands = [(Role.parse("U"), unit, "sample"), (Role.parse("U"), unit_of(edges), "edges")]
     bind(name, operands)
-    return convert(edges.stored, edges.label, unit) if type(edges) is Unitful else edges
+    return convert(edges.stored, edges.label, unit) if is_quantity(edges) else edges

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, split_unit
+from tanjax.arrays import Unitful, is_quantity, split_unit
 from tanjax.registry.quantities import labelled
 from tanjax.units.signatures import Role, bind
 
@@ -35,7 +35,7 @@ def stage(raw: Function, x: PyTree) -> Unitful:
 @unit_handler("lax.psum", "lax.psum_scatter", "lax.ppermute")
 def linear_collective(raw: Function, x: PyTree, *args: PyTree, **kwargs: PyTree) -> PyTree:
     """Sums, and zeros where nothing arrives: not of points of a scale."""
-    for leaf in jax.tree.leaves(x, is_leaf=lambda v: type(v) is Unitful):
+    for leaf in jax.tree.leaves(x, is_leaf=is_quantity):
         bind(raw.__name__, [(Role.parse("u"), split_unit(leaf)[1], "x")])
     return raw(x, *args, **kwargs)
 

@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, incompatible, message
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, convert, split_unit
+from tanjax.arrays import Unitful, convert, is_quantity, split_unit
 from tanjax.registry.quantities import labelled
 from tanjax.units import Unit
 from tanjax.units.signatures import describe_unit
@@ -120,7 +120,7 @@ def krylov(
 
 def _unit_of_function(name: str, A: PyTree, x0: PyTree, b: Unit) -> Unit:
     """The unit of a matrix given as a function, from the starting point."""
-    if type(x0) is not Unitful:
+    if not is_quantity(x0):
         raise UnitError(
             message(
                 f"{name}: with a function as `A`, the unit of the solution is not known.",

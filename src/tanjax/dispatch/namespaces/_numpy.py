@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 from tanjax import units
 from tanjax._errors import UnitError, message
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, convert, split_unit
+from tanjax.arrays import Unitful, convert, is_quantity, split_unit
 from tanjax.registry.quantities import labelled
 from tanjax.units import one
 
@@ -150,7 +150,7 @@ def interp(
 @unit_handler("numpy.percentile", "numpy.nanpercentile")
 def percentile(raw: Function, a: PyTree, q: PyTree, *args: PyTree, **kwargs: PyTree) -> PyTree:
     """A plain `q` is in percent, and so is what a quantity is converted to."""
-    if type(q) is Unitful:
+    if is_quantity(q):
         pure(raw.__name__, "q", q)
         q = q.to_value(units.unit("percent"))
     return unit_function(raw, TABLES["numpy"]["percentile"])(a, q, *args, **kwargs)
@@ -188,7 +188,7 @@ def _angle_in(name: str, x: PyTree, unit: str) -> Unitful:
 def differences(name: str, role: str, *xs: PyTree) -> tuple[PyTree, list[PyTree]]:
     """Strip operands of which only differences matter. **Returns:** the differences' unit."""
     first, *rest = xs
-    if type(first) is Unitful and all(x is None for x in rest):  # 3 us less than flattening trees
+    if is_quantity(first) and all(x is None for x in rest):  # 3 us less than flattening trees
         return units.subtract_units(first.label, first.label), [first.stored, *rest]
     unit, numbers = common(name, role, *xs)
     return (None if unit is None else units.subtract_units(unit, unit)), list(numbers)

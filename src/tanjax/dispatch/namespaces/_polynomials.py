@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, incompatible
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, convert, split_unit
+from tanjax.arrays import Unitful, convert, is_quantity, split_unit
 from tanjax.registry.quantities import labelled
 from tanjax.units import Unit, one
 from tanjax.units.signatures import describe_unit
@@ -113,7 +113,7 @@ def _fit_results(full: bool, cov: PyTree) -> str:
 @unit_handler("numpy.polyder")
 def polyder(raw: Function, p: PyTree, m: int = 1) -> PyTree:
     """Coefficients keep their units: what changes is what they are multiplied by."""
-    if type(p) is Unitful:
+    if is_quantity(p):
         return unit_function(raw, "p: u -> u")(p, m)
     values, given = _coefficients("polyder", p)
     out = raw(jnp.stack([jnp.asarray(v) for v in values]), m)
@@ -123,7 +123,7 @@ def polyder(raw: Function, p: PyTree, m: int = 1) -> PyTree:
 @unit_handler("numpy.polyint")
 def polyint(raw: Function, p: PyTree, m: int = 1, k: PyTree = None) -> PyTree:
     """As `polyder`; the variable of a list is in the ratio of two neighbouring units."""
-    if type(p) is Unitful or not isinstance(p, list | tuple):
+    if is_quantity(p) or not isinstance(p, list | tuple):
         return unit_function(raw, "p: u, k: u -> u")(p, m, k)
     values, given = _coefficients("polyint", p)
     variable = _variable("polyint", given)

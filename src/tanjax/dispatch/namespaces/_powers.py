@@ -15,7 +15,7 @@ from jaxtyping import PyTree
 
 from tanjax._errors import UnitError, describe, message
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, rooted, split_unit
+from tanjax.arrays import Unitful, is_quantity, rooted, split_unit
 from tanjax.registry.quantities import labelled, unscale
 from tanjax.units import Unit, one
 from tanjax.units.signatures import not_dimensionless
@@ -41,7 +41,7 @@ DEGREES: dict[str, Callable[..., float]] = {
 
 
 def _shape(x: PyTree) -> tuple[int, ...]:
-    return x.shape if type(x) is Unitful else np.shape(x)  # 2 us less than asking NumPy
+    return x.shape if is_quantity(x) else np.shape(x)  # 2 us less than asking NumPy
 
 
 def _size_of(exponent: PyTree) -> float:

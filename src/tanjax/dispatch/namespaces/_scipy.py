@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 
 from tanjax._errors import incompatible
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, convert, split_unit
+from tanjax.arrays import convert, is_quantity, split_unit
 from tanjax.registry.quantities import labelled
 from tanjax.units import Unit, one
 from tanjax.units.signatures import describe_unit
@@ -70,7 +70,7 @@ class UnitfulInterpolator:
     ) -> None:
         pairs = [linear("RegularGridInterpolator", f"points[{i}]", p) for i, p in enumerate(points)]
         self.axes = [unit for _, unit in pairs]
-        fill = fill_value if isinstance(fill_value, Unitful) or fill_value is None else None
+        fill = fill_value if is_quantity(fill_value) or fill_value is None else None
         self.unit, (numbers, fill) = common("RegularGridInterpolator", "U", values, fill)
         self.inner = raw(
             tuple(jnp.asarray(v) for v, _ in pairs),
@@ -85,7 +85,7 @@ class UnitfulInterpolator:
         if isinstance(xi, tuple | list):
             parts = [self._coordinate(i, x) for i, x in enumerate(xi)]
             return with_unit(self.inner(tuple(parts), method), self.unit)
-        shared = xi.label if type(xi) is Unitful else one
+        shared = xi.label if is_quantity(xi) else one
         columns = [
             self._coordinate(i, with_unit(split_unit(xi)[0][..., i], shared))
             for i in range(len(self.axes))

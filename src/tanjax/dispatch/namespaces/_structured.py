@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, is_structured
+from tanjax.arrays import is_quantity, is_structured
 
 # Functions of JAX's without an operation, which `tj.lift` knows all the same: of each entry, where
 # zero stays zero, and of what such functions are made.
@@ -52,7 +52,7 @@ def holds_structured(values: PyTree) -> bool:
         if type(value) in (list, tuple):
             if holds_structured(value):
                 return True
-        elif type(value) is not Unitful and is_structured(value):
+        elif not is_quantity(value) and is_structured(value):
             return True
     return False
 

@@ -17,7 +17,7 @@ from jaxtyping import PyTree
 
 from tanjax._dtype_range import range_of
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, as_array, bits_of, settle, shift, unitful
+from tanjax.arrays import Unitful, as_array, bits_of, is_quantity, settle, shift, unitful
 from tanjax.registry.quantities import checked, unscale
 
 # What these give depends on the unit that a number is in; `tj.jit` compiles them per unit.
@@ -34,7 +34,7 @@ def in_its_unit(
 ) -> PyTree:
     """`call` with the numbers of scaled quantities at exponent 0."""
     q = args[0] if args else None
-    if type(q) is Unitful and q.label.is_linear:
+    if is_quantity(q) and q.label.is_linear:
         if name in _CASTS:
             dtype = args[1] if len(args) > 1 else kwargs.get("dtype", kwargs.get("new_dtype"))
             if dtype is not None:
@@ -48,7 +48,7 @@ def in_its_unit(
 
 
 def _is_scaled(x: PyTree) -> bool:
-    return type(x) is Unitful and bool(x.label.scale)
+    return is_quantity(x) and bool(x.label.scale)
 
 
 def _is_whole(q: Unitful) -> bool:

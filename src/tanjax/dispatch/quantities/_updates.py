@@ -20,9 +20,12 @@ from tanjax.arrays import (
     as_array,
     bits_of,
     convert,
+    is_quantity,
     is_structured,
     joined,
+    label_of,
     settle,
+    split_unit,
     unitful,
 )
 from tanjax.registry.quantities import (
@@ -73,7 +76,7 @@ class Updates:
 
     def _same(self, name: str, values: PyTree, kwargs: dict[str, PyTree]) -> Unitful:
         zero = type(values) in (int, float) and values == 0
-        if type(values) is not Unitful and self.q.label.scale and self.q.label.is_dimensionless:
+        if not is_quantity(values) and self.q.label.scale and self.q.label.is_dimensionless:
             values = values if zero else unitful(values, units.one)
         label = self._together(name, values)
         if label is not None:
@@ -81,7 +84,7 @@ class Updates:
             return result if self.q.label.scale else unscale(result)
         if name in ("add", "subtract") and not self.q.label.is_linear:
             # To a point of a scale only a difference can be added.
-            step = values.label if type(values) is Unitful else units.one
+            step = values.label if is_quantity(values) else units.one
             if not units.is_step(step, self.q.label):
                 facts = f"array: {describe_unit(self.q.label)}", f"values: {describe_unit(step)}"
                 hint = f"give a difference, in {self.q.label.delta}."
@@ -103,7 +106,7 @@ class Updates:
     def _together(self, name: str, values: PyTree) -> PyTree:
         """The label that suits old and new values; None if that of the array does."""
         q = self.q
-        if type(values) is not Unitful or values.label.dimension is not q.label.dimension:
+        if not is_quantity(values) or values.label.dimension is not q.label.dimension:
             return None
         bits, more, span = bits_of(q), bits_of(values), range_of(q.dtype)
         if bits is None or more is None or span is None or not q.label.is_linear:
@@ -118,7 +121,7 @@ class Updates:
     def _pure(self, name: str, values: PyTree, kwargs: dict[str, PyTree]) -> Unitful:
         if not self.q.label.is_linear:
             raise not_linear(f"at[...].{name}", "the array", self.q.label)
-        number = values.plain(f"at[...].{name}") if type(values) is Unitful else values
+        number = values.plain(f"at[...].{name}") if is_quantity(values) else values
         call = lambda x, y: getattr(x.at[self.index], name)(y, **kwargs)
         stored = _array(self.q.stored)
         if needs_graph((stored, number)):
@@ -129,7 +132,7 @@ class Updates:
         """The entries at the index; a `fill_value` has the unit too."""
         if fill_value is not None:
             kwargs["fill_value"] = self._number("get", fill_value)
-            if type(fill_value) is Unitful:  # JAX wants a number that it can hash
+            if is_quantity(fill_value):  # JAX wants a number that it can hash
                 kwargs["fill_value"] = np.asarray(kwargs["fill_value"]).item()
         return settle(self._at().get(**kwargs), self.q.label)
 
@@ -172,7 +175,7 @@ class Updates:
                     hint="raise the whole quantity to a power, `q ** 2`, or its numbers.",
                 )
             )
-        power = values.plain("at[...].power") if type(values) is Unitful else values
+        power = values.plain("at[...].power") if is_quantity(values) else values
         number = self.q.plain("at[...].power")
         raised = _array(number).at[self.index].power(power, **kwargs)
         return unitful(raised, units.one).to(self.q.unit)
@@ -189,8 +192,8 @@ def _array(x: PyTree) -> PyTree:
 
 
 def _convert_for(where: str, x: PyTree, unit: Any) -> PyTree:
-    value, own = (x.stored, x.label) if type(x) is Unitful else (x, units.one)
+    value, own = split_unit(x)
     if own.dimension is not unit.dimension:
-        given = describe_unit(x.label if type(x) is Unitful else None)
+        given = describe_unit(label_of(x))
         raise incompatible(where, f"array: {describe_unit(unit)}", f"values: {given}")
     return convert(value, own, unit)

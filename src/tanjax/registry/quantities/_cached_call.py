@@ -23,7 +23,7 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import ORDINARY, Unitful, convert, is_structured, unitful
+from tanjax.arrays import ORDINARY, Unitful, convert, is_structured, stored_of, unitful
 from tanjax.units import Unit, conversion
 
 from ._overflow import NEEDS_VALUES
@@ -88,7 +88,7 @@ def cached_call(
     if not (nested or named or moves):
 
         def direct(args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> PyTree:
-            return finish(raw(*[a.stored if type(a) is Unitful else a for a in args], **kwargs))
+            return finish(raw(*[stored_of(a) for a in args], **kwargs))
 
         return direct
     stripped = _stripper(nested, named)
@@ -109,9 +109,9 @@ def _stripper(
     """A function from arguments to numbers; `nested`, `named`: where to look for more of them."""
 
     def stripped(args: Sequence[PyTree], kwargs: dict[str, PyTree]) -> tuple[list[PyTree], Any]:
-        values = [a.stored if type(a) is Unitful else a for a in args]
+        values = [stored_of(a) for a in args]
         for i in nested:
-            values[i] = [v.stored if type(v) is Unitful else v for v in values[i]]
+            values[i] = [stored_of(v) for v in values[i]]
         if named:
             kwargs = dict(kwargs)
             for k in named:
@@ -195,7 +195,7 @@ def _plain(value: PyTree) -> PyTree:
     if type(value) is Unitful:
         return value.stored
     if type(value) in _SEQUENCES and _holds_quantity(value):
-        return [v.stored if type(v) is Unitful else v for v in value]
+        return [stored_of(v) for v in value]
     return value
 
 

@@ -27,14 +27,16 @@ from tanjax._dtype_range import Range, range_of
 from tanjax._typing import Function
 from tanjax.arrays import (
     NOTHING,
-    Unitful,
     bits_in,
     convert,
+    is_quantity,
     is_structured,
     measure,
+    split_unit,
+    stored_of,
     warn_too_wide,
 )
-from tanjax.units import Unit, one
+from tanjax.units import Unit
 
 Origin = tuple[Any, Unit, Unit] | None  # a number as it was, its label, the label it was brought to
 
@@ -73,7 +75,7 @@ def checked_call(
     def at(arguments: PyTree, slot: Any, index: Any) -> PyTree:
         holder = arguments[0] if type(slot) is int else arguments[1]
         value = holder[slot] if index is None else holder[slot][index]
-        return value.stored if type(value) is Unitful else value
+        return stored_of(value)
 
     def on_moved(*numbers: PyTree) -> PyTree:
         args, kwargs = list(brought[0]), dict(brought[1])
@@ -93,7 +95,7 @@ def checked_call(
 def _warn(operation: str, given: PyTree) -> None:
     low, high = NOTHING
     for x in _leaves(given):
-        stored, label = (x.stored, x.label) if type(x) is Unitful else (x, one)
+        stored, label = split_unit(x)
         bits = measure(stored)
         if bits is not None and bits[0] <= bits[1] and label.is_linear:
             own = bits_in(bits, label, label.plain)
@@ -124,7 +126,7 @@ def _lost(numbers: Sequence[PyTree], origins: Sequence[Origin], given: PyTree) -
 
 def _narrowest(given: PyTree) -> Any:
     """The floating dtype with the least range among arrays, `None` without any."""
-    arrays = [x.stored if type(x) is Unitful else x for x in _leaves(given)]
+    arrays = [stored_of(x) for x in _leaves(given)]
     dtypes = [x.dtype for x in arrays if hasattr(x, "dtype") and range_of(x.dtype)]
     return min(dtypes, key=lambda d: range_of(d).highest, default=None)  # type: ignore[union-attr]
 
@@ -160,13 +162,13 @@ def _differ(result: PyTree, other: PyTree) -> bool:
 
 
 def _leaves(tree: PyTree) -> list[PyTree]:
-    return jax.tree.leaves(tree, is_leaf=lambda x: type(x) is Unitful)
+    return jax.tree.leaves(tree, is_leaf=is_quantity)
 
 
 def _differs(x: PyTree, y: PyTree) -> bool:
     span = range_of(x.dtype) if hasattr(x, "dtype") else None
     shift = 0
-    if type(x) is Unitful and type(y) is Unitful:
+    if is_quantity(x) and is_quantity(y):
         x, y, shift = x.stored, y.stored, y.scale - x.scale
     if is_structured(x):
         return False  # nothing is looked at

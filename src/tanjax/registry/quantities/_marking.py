@@ -17,7 +17,7 @@ from jaxtyping import PyTree
 from tanjax import _marks
 from tanjax._compat import Tracer
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, densify_mode
+from tanjax.arrays import densify_mode, is_quantity
 
 if TYPE_CHECKING:
     from ._unit_function import UnitFunction
@@ -57,7 +57,6 @@ def _marked(
     marks: dict[object, object],
     kind: str = "operation",
 ) -> PyTree:
-    is_quantity = lambda x: type(x) is Unitful
     leaves = jax.tree.leaves((args, kwargs), is_leaf=is_quantity)
     seen = any(map(is_quantity, leaves)) and not any(map(_is_unseen, leaves))
     if not (seen and is_traced(leaves)):

@@ -28,7 +28,7 @@ from jaxtyping import PyTree
 from tanjax import transforms
 from tanjax._errors import ScaleWarning
 from tanjax._typing import Function
-from tanjax.arrays import Unitful
+from tanjax.arrays import is_quantity
 
 from ._judge import Band, Reference
 from ._primitives import Unusable
@@ -95,11 +95,11 @@ def leaves(out: PyTree) -> list[PyTree]:
 
 
 def _results(out: PyTree) -> list[PyTree]:
-    return jax.tree.leaves(out, is_leaf=lambda x: type(x) is Unitful)
+    return jax.tree.leaves(out, is_leaf=is_quantity)
 
 
 def _number_of(x: PyTree) -> Any:
-    if type(x) is Unitful:
+    if is_quantity(x):
         return np.ldexp(np.asarray(x.stored).astype(np.float64).astype(Wide), x.scale)
     x = np.asarray(x)
     return x if x.dtype.kind in "biu" else x.astype(np.float64)
@@ -176,7 +176,7 @@ def _judged(
     tally: Tally,
 ) -> Failure | None:
     call, got = program.calls[i], leaves(out)
-    free = [type(x) is Unitful for x in _results(out)]
+    free = [is_quantity(x) for x in _results(out)]
     try:
         bands = reference.bands(call, free=free)
     except Unusable:
