@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from tanjax.scale.assign._assign import FREE, Assignment, Problem, evaluate
+from tanjax.scale.assign._assign import FREE, Assignment, AssignmentProblem, evaluate
 
 
 class Program:
@@ -63,17 +63,17 @@ class Program:
         self.use(a, 0)
         return self.value(0.0, 1.0, 0)
 
-    def problem(self) -> Problem:
+    def problem(self) -> AssignmentProblem:
         low, high, pin, cost = (np.array(c) for c in zip(*self.values, strict=True))
         n = len(low)
         rows = [
             tuple((c, i if kind == "value" else n + i) for c, (kind, i) in row) for row in self.rows
         ]
         owner, use_pin = (np.array(c, dtype=np.int64) for c in zip(*self.uses, strict=True))
-        return Problem(low, high, pin, cost.astype(float), owner, use_pin, rows)
+        return AssignmentProblem(low, high, pin, cost.astype(float), owner, use_pin, rows)
 
 
-def check(problem: Problem, found: Assignment) -> None:
+def check(problem: AssignmentProblem, found: Assignment) -> None:
     """All rows and pins hold, and the numbers of the answer are those of its exponents."""
     exponents = [*found.values.tolist(), *found.uses.tolist()]
     for row in problem.rows:

@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 
 from tanjax import _compat
-from tanjax.scale.numbers._wide import Wide, settle
+from tanjax.scale.numbers._wide import Wide, normalised
 
 CONTEXT = decimal.Context(prec=60, Emax=10**9, Emin=-(10**9))
 POWERS = np.array([[-2500, -600, 0, 40], [900, 3, 5000, -1100], [0, 2, 1, -70]])
@@ -29,7 +29,7 @@ Y = Wide(FRACTIONS[::-1], POWERS[:, ::-1] + np.array([[7], [-3], [1]]))
 P = Wide(np.abs(FRACTIONS), POWERS)
 Q = Wide(np.abs(FRACTIONS[::-1]), POWERS[:, ::-1] // 2)
 T = Wide(np.array([-1e5, -800.0, -50.0, -1e-3, 0.0, 1e-9, 2.0, 30.0, 650.0, 711.0, 1e4, 1e5]))
-SMALL = settle(Wide(np.array([1e-300, 0.3, -0.9, 1e-5]), np.array([-3000, 0, 0, -40])))
+SMALL = normalised(Wide(np.array([1e-300, 0.3, -0.9, 1e-5]), np.array([-3000, 0, 0, -40])))
 PLACES = np.array([[0, 3], [2, 1], [1, 7]])
 
 

@@ -54,7 +54,7 @@ def for_the_family(
     return decorated
 
 
-class Factored:
+class Eliminated:
     """A matrix with its elimination, for systems with it and with its transpose."""
 
     def __init__(self, a: Band, dtype: DTypeLike) -> None:
@@ -95,13 +95,13 @@ def from_rows(rows: Shaped[Array, "n width"], lower: int) -> Band:
 
 @for_the_family(tj.solve.implementation, tj.Dense)
 def solve_banded(a: Band, b: DenseColumns) -> DenseColumns:
-    return Factored(a, jnp.result_type(a.dtype, b)).solve(b)
+    return Eliminated(a, jnp.result_type(a.dtype, b)).solve(b)
 
 
 @for_the_family(tj.solve.natural_rule, tj.Dense)
 def solve_banded_rule(a: Band, b: DenseColumns) -> tuple[DenseColumns, Pullback]:
     """One elimination for both directions."""
-    f = Factored(a, jnp.result_type(a.dtype, b))
+    f = Eliminated(a, jnp.result_type(a.dtype, b))
     x = f.solve(b)
 
     def solve_banded_pullback(x_bar: DenseColumns) -> tuple[tj.Outer, DenseColumns]:
@@ -114,7 +114,7 @@ def solve_banded_rule(a: Band, b: DenseColumns) -> tuple[DenseColumns, Pullback]
 @for_the_family(tj.inv.implementation)
 def inv_banded(a: Band) -> Shaped[Array, "n n"]:
     """The inverse of a band is full: as many systems as rows, $O(n^2 b)$."""
-    return Factored(a, a.dtype).solve(jnp.eye(a.shape[0], dtype=a.dtype))
+    return Eliminated(a, a.dtype).solve(jnp.eye(a.shape[0], dtype=a.dtype))
 
 
 # -- determinants --------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def logdet_banded(a: Band) -> Scalar:
 
 @for_the_family(tj.logdet.natural_rule)
 def logdet_banded_rule(a: Band) -> tuple[Scalar, Pullback]:
-    f = Factored(a, a.dtype)
+    f = Eliminated(a, a.dtype)
 
     def logdet_banded_pullback(y_bar: Scalar) -> Natural:
         return tj.multiply(f.inverse_in_band(), y_bar.astype(a.dtype))
@@ -137,10 +137,10 @@ def logdet_banded_rule(a: Band) -> tuple[Scalar, Pullback]:
 
 @for_the_family(tj.slogdet.implementation)
 def slogdet_banded(a: Band) -> tj.SlogdetResult:
-    return slogdet_of(Factored(a, a.dtype))
+    return slogdet_of(Eliminated(a, a.dtype))
 
 
-def slogdet_of(f: Factored) -> tj.SlogdetResult:
+def slogdet_of(f: Eliminated) -> tj.SlogdetResult:
     """Sign and logarithm from the pivots, none of which is multiplied with another."""
     pivots, sign = pivots_and_sign(f.factor)
     return tj.SlogdetResult(sign * jnp.prod(phase(pivots)), jnp.sum(jnp.log(jnp.abs(pivots))))
@@ -148,7 +148,7 @@ def slogdet_of(f: Factored) -> tj.SlogdetResult:
 
 @for_the_family(tj.slogdet.natural_rule)
 def slogdet_banded_rule(a: Band) -> tuple[tj.SlogdetResult, Pullback]:
-    f = Factored(a, a.dtype)
+    f = Eliminated(a, a.dtype)
     out = slogdet_of(f)
 
     def slogdet_banded_pullback(bar: tj.SlogdetResult) -> Natural:
@@ -159,7 +159,7 @@ def slogdet_banded_rule(a: Band) -> tuple[tj.SlogdetResult, Pullback]:
 
 @for_the_family(tj.det.implementation)
 def det_banded(a: Band) -> Scalar:
-    pivots, sign = pivots_and_sign(Factored(a, a.dtype).factor)
+    pivots, sign = pivots_and_sign(Eliminated(a, a.dtype).factor)
     return sign * jnp.prod(pivots)
 
 
@@ -170,7 +170,7 @@ def det_banded_rule(a: Band) -> tuple[Scalar, Pullback]:
     Such a pivot is moved by one rounding of the largest entry, so that determinant and inverse
     cancel; the adjugate of the moved matrix differs by that much.
     """
-    f = Factored(a, a.dtype)
+    f = Eliminated(a, a.dtype)
     pivots, sign = pivots_and_sign(f.factor)
 
     def det_banded_pullback(y_bar: Scalar) -> Natural:

@@ -54,7 +54,7 @@ from ._uses import (
     uses,
 )
 
-Rule = Callable[[Any, list[Any], bool], list[Any]]
+DischargeRule = Callable[[Any, list[Any], bool], list[Any]]
 
 
 def discharge(f: Function) -> Function:
@@ -379,7 +379,7 @@ def _checkpoint(eqn: Any, values: list[PyTree], wanted: bool) -> list[PyTree]:
     return list(out)
 
 
-_RULES: dict[str, Rule] = {
+_RULES: dict[str, DischargeRule] = {
     "new_ref": _new_ref,
     "empty_ref": _empty_ref,
     "freeze": _freeze,

@@ -29,7 +29,7 @@ _GUESSES = 2
 ROUNDS = 4  # of equations that become undefined once others are not
 
 
-class Solved(NamedTuple):
+class Chosen(NamedTuple):
     """Exponents, and what is known of them."""
 
     exponents: Exponents
@@ -68,7 +68,7 @@ def assigned(
     time_limit: float,
     said: list[str],
     alarms: list[str],
-) -> Solved | None:
+) -> Chosen | None:
     """Exponents that hold, or None if none are better than plain floating point.
 
     Exponents that lose an entry which plain JAX has right are worse, whatever else they hold.
@@ -101,7 +101,7 @@ def assigned(
     exponents = exponents._replace(guarded=exponents.guarded | hidden)
     doubts = doubts_of(reference, judged, free_outputs) if judged.lost else ()
     method = "guarded" if _is_zero(exponents) else solution.method
-    return Solved(exponents, solution.conversions, method, solution.gap, doubts)
+    return Chosen(exponents, solution.conversions, method, solution.gap, doubts)
 
 
 def _is_zero(e: Exponents) -> bool:

@@ -28,7 +28,7 @@ import numpy as np
 
 from tanjax._dtype_range import limits
 
-from ._choice import Solved, assigned, misfits
+from ._choice import Chosen, assigned, misfits
 from ._judged import left_of, right_in, strained, unknown_primitives, unseen
 from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
 from .magnitudes._evaluate import PARTS, Evaluation, evaluate, rounded, simulate
@@ -184,7 +184,7 @@ def seen_right(plan: Plan, arguments: Sequence[Any]) -> Plan | None:
         return None
     if not guarded(graph, m, at) <= at.guarded:  # of these numbers, XLA would join others
         return None
-    expected = _expected(graph, reference, Solved(at))
+    expected = _expected(graph, reference, Chosen(at))
     found = plan._replace(magnitudes=m, expected=expected)
     if plan.identity and all(_range.is_held(v, m) for v in graph.values):
         return None if any(_range.needed_by_parts(v, m) > 0 for v in graph.values) else found
@@ -261,7 +261,7 @@ def plan(
         solved = assigned(*ask) if lost else _as_it_is(graph, m, said)
         solved = _hidden(graph, solved) if hide else solved
         advance(count // 4)
-    done, is_short = solved or Solved(Exponents.none(graph)), alarms or (lost and solved is None)
+    done, is_short = solved or Chosen(Exponents.none(graph)), alarms or (lost and solved is None)
     found = Plan(
         graph,
         m,
@@ -287,14 +287,14 @@ def _numbers(arguments: Sequence[Any]) -> list[Any]:
     return [None if isinstance(x, Magnitude) else x for x in known_numbers(arguments)]
 
 
-def _hidden(graph: ScaleGraph, solved: Solved | None) -> Solved:
-    solved = solved or Solved(Exponents.none(graph))
+def _hidden(graph: ScaleGraph, solved: Chosen | None) -> Chosen:
+    solved = solved or Chosen(Exponents.none(graph))
     exponents = solved.exponents._replace(guarded=all_guarded(graph))
     return solved._replace(exponents=exponents, method="guarded")
 
 
 def _expected(
-    graph: ScaleGraph, reference: Evaluation, solved: Solved
+    graph: ScaleGraph, reference: Evaluation, solved: Chosen
 ) -> tuple[tuple[int, int, int], ...] | None:
     """Per result how many entries are finite, not zero, not nan, as they are stored.
 
@@ -317,7 +317,7 @@ def _expected(
     return tuple(counts)
 
 
-def _as_it_is(graph: ScaleGraph, m: Magnitudes, said: list[str]) -> Solved | None:
+def _as_it_is(graph: ScaleGraph, m: Magnitudes, said: list[str]) -> Chosen | None:
     """What a program needs in which no number is lost: nothing, or protection from XLA."""
     none = Exponents.none(graph)
     if not (found := guarded(graph, m, none)):
@@ -326,7 +326,7 @@ def _as_it_is(graph: ScaleGraph, m: Magnitudes, said: list[str]) -> Solved | Non
         "XLA joins denominators and constant factors (x / y / z to x / (y * z)), here to a number "
         "out of range: their results are hidden from it."
     )
-    return Solved(none._replace(guarded=found), method="guarded")
+    return Chosen(none._replace(guarded=found), method="guarded")
 
 
 def _magnitudes(

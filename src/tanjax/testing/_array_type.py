@@ -90,7 +90,7 @@ def check_array_type(
     require_double("check_array_type", x)
     if generic:
         require_generic(type(x).__name__, x)
-    checker = _Checker(x, tolerance, generic)
+    checker = _TypeCheck(x, tolerance, generic)
     for name in chosen:
         try:
             with arrays.densify("allow"):
@@ -104,7 +104,7 @@ def check_array_type(
     return checker.recorder.finish()
 
 
-class _Checker:
+class _TypeCheck:
     """The numbers of one value, and the stages that compare them."""
 
     def __init__(self, x: PyTree, tolerance: float, generic: bool) -> None:

@@ -83,7 +83,7 @@ def check_operation(
         raise TypeError(f"check_operation: {op!r} is not an operation (see `tj.operation`).")
     require_double(op.name, args)
     with arrays.densify("allow"):
-        checker = _Checker(_problem(op, args, static, reference), chosen, zero, tolerance)
+        checker = _OperationCheck(_problem(op, args, static, reference), chosen, zero, tolerance)
         if generic:
             for name, a in zip(checker.problem.names, checker.problem.args, strict=True):
                 require_generic(f"{op.name}: {name}", a)
@@ -101,7 +101,7 @@ def _problem(op: registry.Operation, args: Any, static: PyTree, reference: Any) 
         raise Recorder(op.name).fail("value", "it raised under jit.", reason) from error
 
 
-class _Checker:
+class _OperationCheck:
     """The stages of one check."""
 
     def __init__(self, problem: Problem, chosen: PyTree, zero: PyTree, tolerance: float) -> None:

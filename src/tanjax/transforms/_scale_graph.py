@@ -32,7 +32,7 @@ def scale_graph(fun: Function) -> Function:
     """
 
     def view(*args: PyTree, **kwargs: PyTree) -> PyTree:
-        from tanjax.scale.show.view import GraphView, Traced
+        from tanjax.scale.show.view import GraphView, Source
 
         leaves, treedef = jax.tree.flatten((args, kwargs))
         shapes: list[PyTree] = []
@@ -47,7 +47,7 @@ def scale_graph(fun: Function) -> Function:
         with planned():
             closed, _, restored, notes = _traced(on_leaves, leaves)
         return GraphView(
-            Traced(
+            Source(
                 getattr(fun, "__name__", "fun"),
                 closed,
                 tuple(_numbers((args, kwargs))),

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import strategies as st
 
 from assignment_problems import Program, check
-from tanjax.scale.assign._assign import ANY, FREE, Problem, assign, evaluate
+from tanjax.scale.assign._assign import ANY, FREE, AssignmentProblem, assign, evaluate
 from tanjax.scale.assign._cells import loosen
-from tanjax.scale.assign._conflicts import Bounds
+from tanjax.scale.assign._conflicts import Propagation
 from tanjax.scale.assign._cover import exact, greedy, packing
 from tanjax.scale.assign._integer_program import solve
 from tanjax.scale.assign._presolve import System
 
 
 @st.composite
-def programs(draw: st.DrawFn, equations: int, reach: int = 3) -> Problem:
+def programs(draw: st.DrawFn, equations: int, reach: int = 3) -> AssignmentProblem:
     """Any program of a few equations, with intervals anywhere; also loops and narrow intervals."""
     p = Program()
     exponent, cost = st.integers(-reach, reach), st.sampled_from([1.0, 2.0, 5.0])
@@ -58,7 +58,7 @@ def programs(draw: st.DrawFn, equations: int, reach: int = 3) -> Problem:
     return p.problem()
 
 
-def cheapest(problem: Problem, reach: int) -> float:
+def cheapest(problem: AssignmentProblem, reach: int) -> float:
     """The least cost over all exponents up to `reach`, by trying them all."""
     n, size = len(problem.low), len(problem.low) + len(problem.use_value)
     pins = [*problem.value_pin.tolist(), *problem.use_pin.tolist()]
@@ -106,9 +106,9 @@ def test_what_conflicts_prove_is_not_more_than_the_integer_program_finds(problem
     """The two ways to a bound know nothing of each other."""
     system = System(problem)
     hypothesis.assume(loosen(system) == (0, []))
-    bounds = Bounds(system)
+    bounds = Propagation(system)
     for _ in range(4):
-        bounds.settle()
+        bounds.propagate()
         bounds.choose(greedy(bounds.conflicts, system.cost))
     hypothesis.assume(bounds.conflicts)
     _, bound = exact(bounds.conflicts, system.cost, time_limit=1.0)
@@ -252,7 +252,7 @@ def test_a_product_whose_operands_cannot_reach_it_violates_as_little_as_possible
     assert math.floor(found.objective / problem.weight()) == 7
 
 
-def steps(count: int, seed: int = 0) -> Problem:
+def steps(count: int, seed: int = 0) -> AssignmentProblem:
     """Steps of a simulation in SI units, out of range every few equations."""
     draw, p = random.Random(seed), Program()
     x, mass = p.input(37.0, 10.0), p.input(draw.uniform(95, 101))

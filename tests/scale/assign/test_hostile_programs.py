@@ -53,7 +53,7 @@ def test_the_work_grows_with_the_program_and_no_faster(monkeypatch):
 
         monkeypatch.setattr(kind, name, call)
 
-    counted(_moves._Search, "improve")
+    counted(_moves._LocalSearch, "improve")
     monkeypatch.setattr(_moves, "PASSES", 3)
     for count in (300, 3000):
         counts.clear()
@@ -83,7 +83,7 @@ def test_the_search_ends_where_no_equation_alone_can_become_cheaper():
     """Only equations near a change are looked at again; that forgets none."""
     system = System(problem_of(*hostile(800, 2)))
     loosen(system)
-    search = _moves._Search(system)
+    search = _moves._LocalSearch(system)
     search.begin(None)
     for c in range(len(search.cells)):
         search.place(c, None)
@@ -116,8 +116,8 @@ def test_a_reading_of_a_value_out_of_range_is_in_range():
     problem = p.problem()
     system = System(problem)
     loosen(system)
-    bounds = _conflicts.Bounds(system)
-    bounds.settle()
+    bounds = _conflicts.Propagation(system)
+    bounds.propagate()
     for found in (_moves.descend(system, until=np.inf, bounds=b) for b in (None, bounds)):
         cost, _, violations = evaluate(problem, np.array(found[:3]), np.array(found[3:]))
         assert (cost // problem.weight(), violations) == (7, 1)
@@ -139,13 +139,13 @@ def test_roots_are_read_at_even_exponents():
 
 def test_bounds_go_on_where_they_stopped():
     system = System(problem_of(*hostile(200, near=20)))
-    bounds = _conflicts.Bounds(system)
+    bounds = _conflicts.Propagation(system)
     bounds.steps = 50
-    bounds.settle()
+    bounds.propagate()
     assert bounds.exhausted
     before = len(bounds.conflicts)
     bounds.resume(np.inf)
-    bounds.settle()
+    bounds.propagate()
     assert not bounds.exhausted
     assert not bounds._waiting
     assert len(bounds.conflicts) > before

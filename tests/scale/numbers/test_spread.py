@@ -17,7 +17,7 @@ from spread_cases import CASES, CONTEXT, FRACTIONS, LN2, POWERS, P, X, decimals
 from tanjax.scale.graph._graph import build
 from tanjax.scale.laws._law import LAWS
 from tanjax.scale.magnitudes._evaluate import evaluate
-from tanjax.scale.numbers._wide import Wide, settle
+from tanjax.scale.numbers._wide import Wide, normalised
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +94,7 @@ UNCALLED = {
 
 
 def test_what_has_no_such_form_is_unknown_and_says_why():
-    matrix = settle(Wide(np.array([[1.0, 0.1], [0.1, 1.0]]), np.array([[3000, 0], [0, 0]])))
+    matrix = normalised(Wide(np.array([[1.0, 0.1], [0.1, 1.0]]), np.array([[3000, 0], [0, 0]])))
     for f in (jnp.linalg.cholesky, jnp.fft.fft, jnp.linalg.eigvalsh, lax.linalg.lu):
         _, found = run(f, matrix)
         assert not found.complete
@@ -160,7 +160,7 @@ def logistic(z):
 def test_a_complex_number_whose_parts_are_too_far_apart_is_unknown():
     _, found = run(lambda x, y: lax.complex(x, y), X, P)
     assert found.complete  # fractions of one size
-    tiny = settle(Wide(np.abs(FRACTIONS), POWERS - 2000))
+    tiny = normalised(Wide(np.abs(FRACTIONS), POWERS - 2000))
     _, found = run(lambda x, y: (lax.complex(x, y), x * y), X, tiny)
     assert [x is None for x in found.outputs] == [True, False]
     assert not found.complete

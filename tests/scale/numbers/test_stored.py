@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tanjax.scale.numbers._stored import rounded_to
-from tanjax.scale.numbers._wide import Wide, extent, settle
+from tanjax.scale.numbers._wide import Wide, extent, normalised
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16, jnp.bfloat16])
@@ -16,7 +16,7 @@ def test_the_ends_of_what_is_rounded_are_known(dtype, odd):
     for power in (-50, 0, 70):
         numbers = rng.normal(size=50) * 10.0 ** rng.integers(-3, 4, 50) * 10.0**power
         with np.errstate(invalid="ignore"):
-            found = rounded_to(settle(Wide(np.array([*numbers, *odd]))), dtype)
+            found = rounded_to(normalised(Wide(np.array([*numbers, *odd]))), dtype)
         assert found.extent == extent(found.array)
         eps = float(jnp.finfo(dtype).eps)
         stored = found.array * 2.0**found.exponent

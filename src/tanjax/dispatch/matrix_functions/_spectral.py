@@ -112,7 +112,7 @@ def _factored(f: divided.Pointwise, a: Square, held: PyTree, symmetrize: bool = 
 # -- linear maps at a matrix -----------------------------------------------------------------------
 
 
-class Rule(NamedTuple):
+class SpectralMap(NamedTuple):
     """A map that is linear in each operand, and its derivatives.
 
     `body(weights, u, *operands)` takes values or divided differences as `weights(f, held, w)` gives
@@ -127,7 +127,7 @@ class Rule(NamedTuple):
     by_matrix: Map
 
 
-def _apply(rule: Rule, s: Spectral, *operands: Numbers) -> Numbers:
+def _apply(rule: SpectralMap, s: Spectral, *operands: Numbers) -> Numbers:
     f = s.f
 
     @custom_jvp
@@ -163,7 +163,7 @@ def instantiated(dot: Any) -> Numbers:
     return dot if moves(dot) else jnp.zeros(dot.aval.shape, dot.aval.dtype)
 
 
-def _linear(rule: Rule, s: Spectral, operands: PyTree, place: int, dot: Numbers) -> Numbers:
+def _linear(rule: SpectralMap, s: Spectral, operands: PyTree, place: int, dot: Numbers) -> Numbers:
     """The map with `dot` in the place of one operand, as a linear map with its transpose."""
     f, others = s.f, [*operands[:place], *operands[place + 1 :]]
     parts, tree = jax.tree.flatten((s[1:], others))
@@ -228,28 +228,28 @@ def _along_outer(pairs: Square, u: Square, p: Columns, q: Columns) -> Square:
     return u @ (pairs * ((adjoint(u) @ p) @ (u.T @ q).T)) @ adjoint(u)
 
 
-WHOLE: Rule = Rule(
+WHOLE: SpectralMap = SpectralMap(
     _whole,
     _values,
     _moved_values,
     (),
     lambda s, a_dot: _linear(ALONG, s, (a_dot,), 0, a_dot),
 )
-ALONG: Rule = Rule(
+ALONG: SpectralMap = SpectralMap(
     _along,
     _pairs,
     divided.moved_differences,
     (lambda s, y: _apply(ALONG, s.T, y),),
     lambda s, a_dot, e: s.second(e, a_dot),
 )
-TIMES: Rule = Rule(
+TIMES: SpectralMap = SpectralMap(
     _times,
     _values,
     _moved_values,
     (lambda s, y: _apply(TIMES, s.T, y),),
     lambda s, a_dot, b: _linear(ALONG_TIMES, s, (a_dot, b), 0, a_dot),
 )
-ALONG_TIMES: Rule = Rule(
+ALONG_TIMES: SpectralMap = SpectralMap(
     _along_times,
     _pairs,
     divided.moved_differences,
@@ -259,7 +259,7 @@ ALONG_TIMES: Rule = Rule(
     ),
     lambda s, a_dot, e, b: s.second(e, a_dot) @ b,
 )
-ALONG_OUTER: Rule = Rule(
+ALONG_OUTER: SpectralMap = SpectralMap(
     _along_outer,
     _pairs,
     divided.moved_differences,

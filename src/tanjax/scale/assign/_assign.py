@@ -44,12 +44,12 @@ import numpy as np
 from jaxtyping import Int
 
 from ._cells import loosen
-from ._conflicts import Bounds
+from ._conflicts import Propagation
 from ._cover import exact, greedy, packing
 from ._integer_program import least_violation, solve
 from ._levels import share
 from ._moves import descend
-from ._presolve import ANY as ANY, FREE as FREE, Problem as Problem, System
+from ._presolve import ANY as ANY, FREE as FREE, AssignmentProblem as AssignmentProblem, System
 
 TINY = 1e-30
 GAP = 1e-9  # below this an assignment counts as proven best
@@ -89,7 +89,7 @@ class Assignment(NamedTuple):
     seconds: float = 0.0
 
 
-def assign(problem: Problem, *, time_limit: float = 1.0) -> Assignment:
+def assign(problem: AssignmentProblem, *, time_limit: float = 1.0) -> Assignment:
     """The cheapest exponents that could be found in `time_limit` seconds.
 
     The time is that of this thread's computing, so that a plan does not depend on what else the
@@ -119,7 +119,7 @@ class _Search:
     conversions.
     """
 
-    def __init__(self, problem: Problem, start: float, deadline: float) -> None:
+    def __init__(self, problem: AssignmentProblem, start: float, deadline: float) -> None:
         self.problem, self.start, self.deadline = problem, start, deadline
         self.system = System(problem)
         self.lost, self.given, self.bound = problem.unavoidable(), 0.0, 0.0
@@ -131,7 +131,7 @@ class _Search:
         small = self.system.size <= SMALL
         self._violate()
         half = self._until(0.5)
-        bounds = Bounds(self.system, min(half, time.thread_time() + self.effort))
+        bounds = Propagation(self.system, min(half, time.thread_time() + self.effort))
         covered = self._covered(bounds)
         while bounds.exhausted and self._few(bounds) and time.thread_time() < half:
             bounds.resume(time.thread_time() + self.effort)
@@ -151,7 +151,7 @@ class _Search:
             best = self._offer_all(found, "search")
         return self._whole(bounds) if best.excess > GAP and small and self.left > 0 else best
 
-    def _few(self, bounds: Bounds) -> bool:
+    def _few(self, bounds: Propagation) -> bool:
         """Whether conflicts are so rare among the rows of both ends that they are worth finding."""
         rows = min(len(self.system.rows), 2 * ENDS)
         return len(bounds.conflicts) < RARE * max(rows, AT_LEAST)
@@ -174,7 +174,7 @@ class _Search:
         """The time at which a part of the rest of the time is over."""
         return time.thread_time() + part * self.left
 
-    def _covered(self, bounds: Bounds) -> bool:
+    def _covered(self, bounds: Propagation) -> bool:
         """Cover the conflicts until there are no new ones; whether at the least possible cost.
 
         First those at both ends of the program: what has to be converted in each of many equal
@@ -182,7 +182,7 @@ class _Search:
         """
         for ends in (ENDS, math.inf):
             for _ in range(ROUNDS):
-                new = bounds.settle(ends)
+                new = bounds.propagate(ends)
                 if new:
                     self.cover = self._cheapest(bounds.conflicts)
                     bounds.choose(self.cover)
@@ -204,17 +204,17 @@ class _Search:
     def _price(self, values: set[int]) -> float:
         return sum(self.system.cost[v] for v in values)
 
-    def _construct(self, bounds: Bounds, method: str) -> Assignment:
+    def _construct(self, bounds: Propagation, method: str) -> Assignment:
         """The exponents that follow from conversions of the cover, one for all readings at first.
 
-        Bounds that were not settled are settled as far as a little more time allows.
+        Bounds that were not propagated to the end are so as far as a little more time allows.
         """
         grace = time.thread_time() + GRACE * len(self.system.rows)
         bounds.resume(max(self._until(0.5), grace))
         bounds.share([v for v, cost in enumerate(self.system.cost) if cost and bounds.freed[v]])
         return self._descend(method, bounds)
 
-    def _descend(self, method: str, bounds: Bounds | None = None) -> Assignment:
+    def _descend(self, method: str, bounds: Propagation | None = None) -> Assignment:
         """The cheapest exponents that a short local search finds."""
         return self._offer_all(descend(self.system, until=self.deadline, bounds=bounds), method)
 
@@ -222,7 +222,7 @@ class _Search:
         found = np.array(exponents, dtype=np.int64)
         return self._offer(found[: self.system.n], found[self.system.n :], method)
 
-    def _whole(self, bounds: Bounds) -> Assignment:
+    def _whole(self, bounds: Propagation) -> Assignment:
         """Solve the whole integer program."""
         weight, conflicts = self.problem.weight(), bounds.conflicts
         solution = solve(self.system, weight, time_limit=self.left, conflicts=conflicts)
@@ -251,7 +251,7 @@ class _Search:
         return self.best
 
 
-def _identity_does(problem: Problem) -> bool:
+def _identity_does(problem: AssignmentProblem) -> bool:
     """Whether exponent 0 everywhere violates nothing that could be avoided."""
     for pins in (problem.value_pin, problem.use_pin):
         if not np.all((pins == FREE) | (pins == 0)):
@@ -261,7 +261,7 @@ def _identity_does(problem: Problem) -> bool:
 
 
 def evaluate(
-    problem: Problem, values: Int[np.ndarray, " n"], uses: Int[np.ndarray, " m"]
+    problem: AssignmentProblem, values: Int[np.ndarray, " n"], uses: Int[np.ndarray, " m"]
 ) -> tuple[float, int, int]:
     """Objective, number of conversions and number of violations of an assignment."""
     owner = problem.use_value

@@ -6,15 +6,15 @@ away from 0, too. Where a bound pushed from one side meets one from another, and
 one of the values on the way has to be converted: a *conflict*, a set of values of which at least
 one must pay. Disjoint conflicts add up to a lower bound of all costs.
 
-    bounds = Bounds(system)
-    bounds.settle()         # propagates; how many conflicts there are  # 1
+    bounds = Propagation(system)
+    bounds.propagate()  # 1 conflict
     bounds.conflicts  # [frozenset({0, 3})]
     bounds.choose({3})      # suppose that value 3 is converted: what else is in conflict?
-    bounds.settle()  # 0
+    bounds.propagate()  # none
 
 Values that are supposed to be converted are *freed*: their readings become variables of their own.
-A `Bounds` remembers for every bound from which row and which other bounds it follows, so that only
-what rests on a value is forgotten when it is freed; after a conflict, all its values are.
+A `Propagation` remembers for every bound from which row and which other bounds it follows, so that
+only what rests on a value is forgotten when it is freed; after a conflict, all its values are.
 
 Sharp edges: bounds do not see everything (parity, two paths that meet again), so that the absence
 of conflicts is no proof that nothing else is needed. Bounds that creep are not followed to the end.
@@ -37,7 +37,7 @@ MOVES = 12  # a bound that still moves then is creeping, and no longer followed
 Entries = tuple[int, ...]
 
 
-class Bounds:
+class Propagation:
     """Bounds of every variable, the conflicts met so far and what they prove.
 
     **Fields:** `low`, `high`: per variable (of a value that is not freed, those of the value count
@@ -105,7 +105,7 @@ class Bounds:
                 self._join(v, SHARED)
                 self._waiting.update(self._woken(readings[0]))
 
-    def settle(self, ends: float = math.inf) -> int:
+    def propagate(self, ends: float = math.inf) -> int:
         """Propagate, free all values of each conflict on the way; how many there were.
 
         **Arguments:** `ends`: how many of the first and of the last rows count; others wait.

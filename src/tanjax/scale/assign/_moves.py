@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterable
 
 from ._cells import nearest, solve
-from ._conflicts import Bounds
+from ._conflicts import Propagation
 from ._presolve import ANY, EQUAL, SUM, Cell, System
 
 CHOICES = 4  # exponents at which an operand is tried
@@ -30,13 +30,13 @@ PASSES = 12
 TICK = 64  # cells between two looks at the clock
 
 
-def descend(system: System, *, until: float, bounds: Bounds | None = None) -> list[int]:
+def descend(system: System, *, until: float, bounds: Propagation | None = None) -> list[int]:
     """An exponent for each variable.
 
     **Arguments:** `until`: when to stop, by `time.thread_time`, but not before the first pass;
     `bounds`: what the first pass keeps to, if it can.
     """
-    search = _Search(system)
+    search = _LocalSearch(system)
     search.begin(bounds)
     for c in range(len(search.cells)):
         search.place(c, bounds)
@@ -48,7 +48,7 @@ def descend(system: System, *, until: float, bounds: Bounds | None = None) -> li
     return search.finish()
 
 
-class _Search:
+class _LocalSearch:
     """Exponents so far (None: not yet), and per value how many readings are at which exponent."""
 
     def __init__(self, system: System) -> None:
@@ -60,7 +60,7 @@ class _Search:
         self.cell_of = {x: c for c, cell in enumerate(self.cells) for x in cell.variables}
         self.waiting = [True] * len(self.cells)  # something near it has changed since
 
-    def begin(self, bounds: Bounds | None) -> None:
+    def begin(self, bounds: Propagation | None) -> None:
         """The exponents of variables of no cell."""
         s = self.system
         if bounds is not None:
@@ -83,7 +83,7 @@ class _Search:
             if not read[exponent]:
                 del read[exponent]
 
-    def place(self, c: int, bounds: Bounds | None) -> None:
+    def place(self, c: int, bounds: Propagation | None) -> None:
         """Give a cell its first exponents, within bounds if that can be."""
         rows, variables, s = self.cells[c].rows, self.cells[c].variables, self.system
         if bounds is not None:
@@ -94,10 +94,10 @@ class _Search:
                     self.put(x, 0)
                     self.low[x], self.high[x] = s.low[x], s.high[x]
                 return
-        found = all(self.low[x] <= self.high[x] for x in variables) and self.settle(c)
+        found = all(self.low[x] <= self.high[x] for x in variables) and self.satisfy(c)
         for x in variables:
             self.low[x], self.high[x] = s.low[x], s.high[x]
-        if not found and not self.settle(c):
+        if not found and not self.satisfy(c):
             low = {x: s.low[x] if s.pinned[x] else -ANY for x in variables}
             high = {x: s.high[x] if s.pinned[x] else ANY for x in variables}
             exponents = solve(rows, low, high, self.pick) or {}
@@ -115,7 +115,7 @@ class _Search:
             for x in variables
         )
 
-    def settle(self, c: int) -> bool:
+    def satisfy(self, c: int) -> bool:
         """The cheapest exponents that are tried for a cell; whether there are any."""
         cell = self.cells[c]
         if self.movable[c] and self.improve(cell):

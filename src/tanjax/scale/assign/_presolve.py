@@ -42,7 +42,7 @@ class Cell(NamedTuple):
     form: int
 
 
-class Problem(NamedTuple):
+class AssignmentProblem(NamedTuple):
     """Which exponents to choose, under which constraints, at which cost.
 
     **Fields:** `low`, `high`: exponents at which a value's stored numbers stay in range, inclusive;
@@ -80,9 +80,9 @@ class Problem(NamedTuple):
 
 
 class System:
-    """A `Problem` as lists. Variables are numbered as in its rows: values first, then uses."""
+    """An `AssignmentProblem` as lists. Its variables are numbered as in rows: values, then uses."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: AssignmentProblem) -> None:
         n, m = len(problem.low), len(problem.use_value)
         self.n, self.size = n, n + m
         low, high = problem.intervals()

@@ -16,7 +16,7 @@ from tanjax._errors import ScaleError
 from ..graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph, Use, Value
 from ..laws._rows import Row, rows_of
 from ..numbers import _range
-from ._assign import ANY, FREE, Assignment, Problem, assign
+from ._assign import ANY, FREE, Assignment, AssignmentProblem, assign
 from ._ends import LARGEST, SMALLEST, ends_that_count
 
 Interval = tuple[int, int]
@@ -44,7 +44,7 @@ class Demand(NamedTuple):
 class Solved(NamedTuple):
     """A problem and what was found."""
 
-    problem: Problem
+    problem: AssignmentProblem
     solution: Assignment
 
 
@@ -134,7 +134,7 @@ def _holding(value: Value, m: Magnitude, end: int, both: Interval) -> Interval:
 
 def problem_of(
     graph: ScaleGraph, m: Magnitudes, free_outputs: Sequence[bool], demand: Demand
-) -> Problem:
+) -> AssignmentProblem:
     """The integer program of a graph.
 
     **Arguments:** `free_outputs`: per output, whether it may leave at an exponent other than 0,
@@ -172,7 +172,7 @@ def problem_of(
             elif row:
                 rows.append(_numbered(row, count))
     use_value = np.array([u.value.index for u in uses], dtype=np.int64)
-    return Problem(low, high, value_pin, cost, use_value, use_pin, rows)
+    return AssignmentProblem(low, high, value_pin, cost, use_value, use_pin, rows)
 
 
 def _numbered(row: Row, count: int) -> tuple[tuple[int, int], ...]:
@@ -205,7 +205,7 @@ def assign_exponents(
     return solution
 
 
-def _verify(problem: Problem, solution: Assignment) -> None:
+def _verify(problem: AssignmentProblem, solution: Assignment) -> None:
     """A solution that breaks a row would change results: 1 us per row to be sure that none does."""
     exponents = [*solution.values.tolist(), *solution.uses.tolist()]
     pins = [*problem.value_pin.tolist(), *problem.use_pin.tolist()]

@@ -29,7 +29,7 @@ from ..numbers._interval_record import (
     scale_logs,
 )
 from ..numbers._spread import common, larger, plus, remainder_of, times
-from ..numbers._wide import Wide, align, scaled, settle
+from ..numbers._wide import Wide, align, normalised, scaled
 from . import _identities_powers as powers, _rows as rows
 from ._forms import aligned, is_float
 from ._law import known, law, spread_form
@@ -262,7 +262,7 @@ def whole_power(x: Wide, n: int) -> Wide:
     """`x**n` by repeated squaring, settled after each step; integers wrap around."""
     if not is_float(x):
         return Wide(np.asarray(x.array) ** np.asarray(n, x.array.dtype))
-    base, left, result = settle(x), abs(n), None
+    base, left, result = normalised(x), abs(n), None
     while left:
         if left & 1:
             result = base if result is None else times(result, base)

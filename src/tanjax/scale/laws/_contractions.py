@@ -26,7 +26,7 @@ from ..numbers._interval_record import (
     sum_of,
 )
 from ..numbers._spread import multiply_matrices, parts_of, plus
-from ..numbers._wide import Wide, settle
+from ..numbers._wide import Wide, normalised
 from ._forms import dtype_of, is_float
 from ._law import known, law, spread_form
 
@@ -120,7 +120,9 @@ def symmetric_outer_spread(node: Node, xs: list[Wide]) -> list[Wide]:
     last = node.uses[0].value.aval.ndim - 1
     batch = tuple(range(last - 1))
     numbers = (((last,), (last,)), (batch, batch))
-    return [plus(settle(contract_spread(a, b, numbers)), settle(contract_spread(b, a, numbers)))]
+    return [
+        plus(normalised(contract_spread(a, b, numbers)), normalised(contract_spread(b, a, numbers)))
+    ]
 
 
 # -- Fourier --------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from ..numbers._wide import (
     in_float64,
     inverse,
     is_number,
-    settle,
+    normalised,
 )
 from . import _function_bounds as bounds, _rows as rows
 from ._arithmetic import power_bound, whole_power
@@ -257,7 +257,7 @@ def erfc(node: Node, xs: list[Wide]) -> list[Wide]:
         high = u.astype(np.float32).astype(np.float64)  # whose square is exact
         power = exp_of(-high * high)
         rest = np.exp((high - u) * (high + u)) if u.max() < 1e4 else 1.0
-        return settle(Wide(power.array * rest * _scipy("erfcx")(u), power.exponent))
+        return normalised(Wide(power.array * rest * _scipy("erfcx")(u), power.exponent))
 
     return [_piecewise(t > 20.0, Wide(_scipy("erfc")(t)), tail)]
 

@@ -28,7 +28,7 @@ from ..graph import _lu
 from ..graph._graph import Exponents, Node
 from ..numbers._interval_record import INFINITY, Record, Records, span
 from ..numbers._spread import is_spread
-from ..numbers._wide import Apart, Wide, align, in_float64, scaled, settle
+from ..numbers._wide import Apart, Wide, align, in_float64, normalised, scaled
 from . import _rows as rows
 from ._forms import dtype_of
 from ._indexing import permutation
@@ -51,7 +51,7 @@ def _packed(array: Any, upper: int, lower: int) -> Wide:
     rows, columns = array.shape[-2:]
     below = np.tri(rows, columns, -1, bool)
     powers = np.where(np.broadcast_to(below, array.shape), lower, upper)
-    return settle(Wide(array, powers if upper != lower else upper))
+    return normalised(Wide(array, powers if upper != lower else upper))
 
 
 def _triangle(x: Wide, lower: bool, unit: bool) -> Wide:
@@ -60,7 +60,7 @@ def _triangle(x: Wide, lower: bool, unit: bool) -> Wide:
     keep = np.tri(rows, columns, -1 if unit else 0, bool)
     if not lower:
         keep = ~np.tri(rows, columns, 0 if unit else -1, bool)
-    x = settle(Wide(np.where(keep, x.array, 0.0), x.exponent))
+    x = normalised(Wide(np.where(keep, x.array, 0.0), x.exponent))
     if is_spread(x):
         raise Apart
     return x

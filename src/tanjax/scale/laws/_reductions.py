@@ -24,7 +24,7 @@ from ..graph._graph import Magnitude, Node
 from ..numbers._interval_record import Record, ends, interval, precision, span, sum_of, union
 from ..numbers._range import SCATTERED
 from ..numbers._spread import is_spread, parts_of, product_over, running_sum, sum_over
-from ..numbers._wide import Wide, extent, in_float64, magnitude_of, settle, split
+from ..numbers._wide import Wide, extent, in_float64, magnitude_of, normalised, split
 from . import _rows as rows
 from ._forms import by_order, dtype_of, is_float, moves
 from ._identities import IDENTITIES
@@ -98,7 +98,7 @@ def product(x: Wide, axes: tuple[int, ...]) -> Wide:
     count = math.prod(x.array.shape[a] for a in axes)
     if not is_spread(x) and not _may_leave(x, count):
         return Wide(np.multiply.reduce(x.array, axes), x.exponent * count)
-    return settle(product_over(*parts_of(x), axes))
+    return normalised(product_over(*parts_of(x), axes))
 
 
 def _may_leave(x: Wide, count: int) -> bool:
@@ -155,7 +155,7 @@ def parts_overflow(
 
 
 def _sizes(x: Wide) -> Wide:
-    return settle(Wide(np.abs(x.array), x.exponent))
+    return normalised(Wide(np.abs(x.array), x.exponent))
 
 
 # -- products whose parts leave the range ---------------------------------------------------------

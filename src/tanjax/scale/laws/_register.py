@@ -31,7 +31,7 @@ def register_law(
     primitive: Any,
     signature: str,
     *,
-    rows: rows_of.Rule | None = None,
+    rows: rows_of.RowLaw | None = None,
     evaluate: Evaluate | None = None,
     spread: bool = False,
     work: Work = 1.0,

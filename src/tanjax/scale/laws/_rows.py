@@ -35,7 +35,7 @@ from ._law import LAWS, Law
 
 Term = tuple[int, Use | Value]
 Row = tuple[Term, ...]
-Rule = Callable[[Node, Magnitudes], Iterable[Row]]
+RowLaw = Callable[[Node, Magnitudes], Iterable[Row]]
 
 
 def rows_of(node: Node, m: Magnitudes) -> list[Row]:

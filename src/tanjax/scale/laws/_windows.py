@@ -22,7 +22,7 @@ import numpy as np
 from ..graph._graph import Node
 from ..numbers._interval_record import Record, Records, multiply, sum_of, union
 from ..numbers._spread import add_at, parts_of, plus, product_over, ranks, sum_over
-from ..numbers._wide import Apart, Wide, align, settle
+from ..numbers._wide import Apart, Wide, align, normalised
 from . import _rows as rows
 from ._contractions import contract, contract_spread
 from ._forms import by_order, dtype_of, is_float, moves
@@ -176,8 +176,8 @@ def _reduce_apart(node: Node, xs: list[Wide]) -> list[Wide]:
         pair = tuple(windows_of(node, a, f) for a, f in zip(pair, (fill, 0), strict=True))
         axes = inner_axes(x.array)
     if function is np.add:
-        return [plus(settle(sum_over(*pair, tuple(axes))), start)]
-    total = settle(product_over(*pair, tuple(axes)))
+        return [plus(normalised(sum_over(*pair, tuple(axes))), start)]
+    total = normalised(product_over(*pair, tuple(axes)))
     return [Wide(total.array * start.array, total.exponent + start.exponent)]
 
 

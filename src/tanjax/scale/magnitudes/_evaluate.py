@@ -32,7 +32,7 @@ from ..laws._reductions import parts_leave, parts_overflow
 from ..numbers._measure import measure
 from ..numbers._range import PRODUCTS, SUMS, is_garbled, is_reciprocal, vanishes
 from ..numbers._stored import Clamped, clamp_to, rounded_to, saturated
-from ..numbers._wide import Wide, beyond, inverse, magnitude_of, settle, wide
+from ..numbers._wide import Wide, beyond, inverse, magnitude_of, normalised, wide
 from ._evaluation import OVER_BUDGET, PARTS, UNDEFINED, Evaluation, Event, Skipped
 from ._nested import runner_of
 
@@ -167,7 +167,7 @@ class Run:
     def note(self, value: Value, x: Wide) -> None:
         """Keep a result of the reference, and what it says about the value's magnitude."""
         if x.extent is None:
-            x = settle(x)
+            x = normalised(x)
         self.env[value.index] = x
         if type(x.exponent) is not int:
             self.runs -= _SPREAD_RUNS
@@ -387,7 +387,7 @@ def coarse(value: Value, x: Wide) -> Wide:
     """A result rounded to the precision of its type, in any range."""
     if x.array.dtype.kind not in "fc":
         return x
-    return settle(rounded_to(settle(x), value.aval.dtype))
+    return normalised(rounded_to(normalised(x), value.aval.dtype))
 
 
 def unsupported(names: Iterable[str] | None = None) -> list[str]:

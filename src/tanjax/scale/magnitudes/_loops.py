@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from ..graph._graph import Magnitude, Magnitudes, Node, ScaleGraph, Value
 from ..laws._forms import is_float
-from ..numbers._wide import Wide, magnitude_of, settle
+from ..numbers._wide import Wide, magnitude_of, normalised
 
 # The share of what is left of the budget that a loop may take, outermost and inside of another.
 _SHARE, _INNER_SHARE = 0.9, 0.1
@@ -193,6 +193,6 @@ def _continue_carry(
             down = growth(-one.high, -two.high, -three.high, steps, end)
             if up is None or down is None:
                 return None
-            x = settle(Wide(x.array, x.exponent + round(up - down)))
+            x = normalised(Wide(x.array, x.exponent + round(up - down)))
         moved.append(x)
     return moved

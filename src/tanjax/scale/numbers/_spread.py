@@ -10,8 +10,8 @@ on the ranks of the numbers, which are integers.
     >>> plus(small, huge).exponent
     array([   2, 5001])
 
-Sharp edges: ten times slower than blocks, which is why `settle` goes back to them where it can; a
-sum of terms whose largest cancel has lost what was 2^1000 below these.
+Sharp edges: ten times slower than blocks, which is why `normalised` goes back to them where it can;
+a sum of terms whose largest cancel has lost what was 2^1000 below these.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ._wide import Apart, Wide, align, is_number, scaled, settle, split
+from ._wide import Apart, Wide, align, is_number, normalised, scaled, split
 
 # The exponent of what has none (zeros, infinities), where the largest of several is looked for.
 _NONE = -(2**60)
@@ -64,12 +64,12 @@ def plus(x: Wide, y: Wide) -> Wide:
         (a, b), power = align([x, y])
     except Apart:
         (a, b), power = common([x, y])
-    return settle(Wide(a + b, power))
+    return normalised(Wide(a + b, power))
 
 
 def times(x: Wide, y: Wide) -> Wide:
     """`x * y`, whatever their forms."""
-    return settle(Wide(x.array * y.array, x.exponent + y.exponent))
+    return normalised(Wide(x.array * y.array, x.exponent + y.exponent))
 
 
 def choose(which: Any, *cases: Wide) -> Wide:
@@ -81,7 +81,7 @@ def choose(which: Any, *cases: Wide) -> Wide:
         np.choose(which, [np.broadcast_to(a, shape) for a in arrays], mode="clip")
         for arrays in zip(*pairs, strict=True)
     )
-    return settle(Wide(fractions, powers))
+    return normalised(Wide(fractions, powers))
 
 
 def larger(x: Wide, y: Wide, sign: int = 1) -> Wide:
@@ -103,7 +103,7 @@ def remainder_of(x: Wide, y: Wide) -> Wide:
         rest, left = np.fmod(scaled(rest, step), b), left - step
     done = np.where(p >= q, np.fmod(rest, b), np.where(np.isfinite(a) & ~np.isnan(b), a, np.nan))
     done = np.where((b == 0) | ~np.isfinite(a) | np.isnan(b), np.fmod(a, b), done)
-    return settle(Wide(done, np.where((p >= q) & is_number(b), q, p)))
+    return normalised(Wide(done, np.where((p >= q) & is_number(b), q, p)))
 
 
 # -- sums -----------------------------------------------------------------------------------------
@@ -204,4 +204,4 @@ def by_rank(place: Any, table: Wide) -> Wide:
     inside = np.clip(place, 0, len(table.array) - 1)
     ends = np.where(place < 0, -np.inf, np.inf)
     out = np.where(place == inside, table.array[inside], ends)
-    return settle(Wide(out, table.exponent[inside]))
+    return normalised(Wide(out, table.exponent[inside]))

@@ -20,7 +20,7 @@ import numpy as np
 
 from tanjax._dtype_range import limits
 
-from ._wide import Wide, complex_of, scaled, settle
+from ._wide import Wide, complex_of, normalised, scaled
 
 INF = math.inf
 
@@ -51,7 +51,7 @@ def clamp_to(x: Wide, dtype: Any, exponent: int, wider: bool = False) -> Clamped
     **Arguments:** `wider`: whether what is too large for float16 is kept, as in float32.
     """
     if x.extent is None:
-        x = settle(x)
+        x = normalised(x)
     room, shift, array = limits(dtype), exponent - x.exponent, x.array
     if type(shift) is int:
         low, high = x.extent  # type: ignore[misc]
@@ -81,7 +81,7 @@ def _replaced(x: Wide, over: Any, under: Any, small: Any) -> Wide:
     parts = _real_parts(array)  # a view
     parts[over] = np.copysign(INF, parts[over])
     parts[under] = _real_parts(small)[under]
-    return settle(Wide(array, x.exponent))
+    return normalised(Wide(array, x.exponent))
 
 
 def _subnormal(array: Any, shift: Any, step: float) -> tuple[Any, Any]:
@@ -111,7 +111,7 @@ def saturated(x: Wide, dtype: Any, exponent: int) -> Wide:
     if x.array.dtype.kind != "f" or not np.any(infinite):
         return x
     largest = np.ldexp(limits(dtype).largest, exponent - x.exponent)
-    return settle(Wide(np.where(infinite, np.copysign(largest, x.array), x.array), x.exponent))
+    return normalised(Wide(np.where(infinite, np.copysign(largest, x.array), x.array), x.exponent))
 
 
 def rounded_to(x: Wide, dtype: Any) -> Wide:

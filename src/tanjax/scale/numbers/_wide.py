@@ -6,14 +6,14 @@ somewhere where nothing overflows: `3**1000` and `1e-300 * 1e-300` are ordinary 
 exponent for all of it, so that a product costs one NumPy product and one integer addition.
 
     >>> x = wide(np.array([3e200, 5e200]))
-    >>> settle(Wide(x.array * x.array, 2 * x.exponent)).exponent > 1000
+    >>> normalised(Wide(x.array * x.array, 2 * x.exponent)).exponent > 1000
     True
 
-Numbers too far apart for one exponent get one each: then `exponent` is an array, too. `settle`
+Numbers too far apart for one exponent get one each: then `exponent` is an array, too. `normalised`
 goes over to that form and back, so that a block's numbers are always within 2^±300 of its exponent
 and no product of three of them is lost. What is done with such arrays is in `_spread.py`.
 
-    >>> settle(Wide(np.array([1e-200, 1e200]))).exponent
+    >>> normalised(Wide(np.array([1e-200, 1e200]))).exponent
     array([-664,  665])
 
 Sharp edges: a complex number has one exponent, so that a part more than 2^1000 below the other may
@@ -75,9 +75,9 @@ class Apart(ArithmeticError):
 def wide(x: Any) -> Wide:
     """A number, NumPy or JAX array as a `Wide`; low-precision floats become float64."""
     if isinstance(x, np.ndarray) and x.ndim == 0 and x.dtype.kind == "f":
-        return settle(Wide(np.float64(x.item())))  # a literal: 1.5 µs instead of 4
+        return normalised(Wide(np.float64(x.item())))  # a literal: 1.5 µs instead of 4
     if isinstance(x, Wide):
-        return settle(x)
+        return normalised(x)
     if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
         words = np.asarray(jax.random.key_data(x)).astype(np.uint64)
         if words.shape[-1] != 2:  # not Threefry: nothing but its shape is used
@@ -88,9 +88,9 @@ def wide(x: Any) -> Wide:
     if kind in "biu":
         return Wide(array)
     if kind in "fc":
-        return settle(Wide(array.astype(np.complex128 if kind == "c" else np.float64)))
+        return normalised(Wide(array.astype(np.complex128 if kind == "c" else np.float64)))
     if is_floating(array):  # bfloat16, float8: NumPy calls them void
-        return settle(Wide(array.astype(np.float64)))
+        return normalised(Wide(array.astype(np.float64)))
     return Wide(array)
 
 
@@ -119,7 +119,7 @@ def extent(array: Any) -> tuple[float, float]:
     return (float(low), float(high))
 
 
-def settle(x: Wide) -> Wide:
+def normalised(x: Wide) -> Wide:
     """The same numbers with their extent measured, in a block if they fit in one, else spread."""
     array, exponent, span = x
     if type(exponent) is not int:
@@ -261,7 +261,7 @@ def complex_of(real: Any, imag: Any) -> Any:
 def inverse(x: Wide) -> Wide:
     """`1 / x`."""
     with np.errstate(all="ignore"):
-        return settle(Wide(1.0 / x.array, -x.exponent))
+        return normalised(Wide(1.0 / x.array, -x.exponent))
 
 
 def has_numbers(x: Wide) -> bool:

@@ -31,7 +31,7 @@ class Reading(NamedTuple):
     exponent: int
 
 
-class Exponents(Assignment):
+class NamedExponents(Assignment):
     """An assignment by name; a number stored as `v` stands for `v · 2^exponent`.
 
     `values`: a dict by name, as in the report, without constants; `uses`: a `Reading` each.
@@ -54,7 +54,7 @@ class Exponents(Assignment):
         )
 
 
-def exponents_of(plan: Plan, names: dict[int, str], solved: list[Solved]) -> Exponents:
+def exponents_of(plan: Plan, names: dict[int, str], solved: list[Solved]) -> NamedExponents:
     """The exponents of a plan, and what the solver said about them.
 
     **Arguments:** `names`: of values, by index; `solved`: what was tried, one of which is in the
@@ -67,7 +67,7 @@ def exponents_of(plan: Plan, names: dict[int, str], solved: list[Solved]) -> Exp
         for u in graph.uses
         if u.value.is_floating and u.value.kind != "constant" and (not u.node or u.node.outputs)
     )
-    return Exponents(values, uses, *_in_plan(plan, solved)[2:])
+    return NamedExponents(values, uses, *_in_plan(plan, solved)[2:])
 
 
 def _in_plan(plan: Plan, solved: list[Solved]) -> Assignment:

@@ -8,10 +8,10 @@ from typing import IO, Any, NamedTuple
 from .._plan import TIME_LIMIT, Plan, plan
 from ..assign._problem import recorded
 from ..graph._graph import ScaleGraph
-from ._exponents import Exponents, exponents_of
+from ._exponents import NamedExponents, exponents_of
 
 
-class Traced(NamedTuple):
+class Source(NamedTuple):
     """What a scale graph is made of: a program, its numbers, and the names people give them."""
 
     name: str
@@ -31,11 +31,11 @@ class GraphView:
     it shows itself as a page.
     """
 
-    def __init__(self, traced: Traced) -> None:
+    def __init__(self, traced: Source) -> None:
         self._traced = traced
         self._plan: Plan | None = None
 
-    def assign(self, *, time_limit: float = TIME_LIMIT, thorough: bool = False) -> Exponents:
+    def assign(self, *, time_limit: float = TIME_LIMIT, thorough: bool = False) -> NamedExponents:
         """Estimate magnitudes and solve for exponents, also if that was done before.
 
         **Arguments:** `time_limit`: seconds for the integer program, after which exponents are

@@ -20,7 +20,7 @@ from jaxtyping import PyTree
 
 from tanjax._compat import Loop
 
-from ._primitives import RULES, Unusable
+from ._primitives import MEANINGS, Unusable
 from ._wide import Sample, Wide, constant
 
 _MANY = 2000  # turns of a loop
@@ -77,9 +77,9 @@ class _Run:
                 if hasattr(inner, "consts"):
                     return self.closed(inner, values)
                 return self.jaxpr(inner, [], values)
-        if name not in RULES:
+        if name not in MEANINGS:
             raise Unusable(f"the reference has no rule for {name}")
-        return RULES[name](self.sample, eqn, *values)
+        return MEANINGS[name](self.sample, eqn, *values)
 
     def scan_(self, params: PyTree, values: list[PyTree]) -> list[PyTree]:
         _, consts, carry, xs = Loop.of(params).cut(values)

@@ -19,8 +19,8 @@ from tanjax._typing import Function
 from . import _wide
 from ._wide import Sample, Wide
 
-Rule = Callable[..., list[Any]]
-RULES: dict[str, Rule] = {}
+Meaning = Callable[..., list[Any]]
+MEANINGS: dict[str, Meaning] = {}
 
 
 class Unusable(Exception):
@@ -32,7 +32,7 @@ def rule(*names: str) -> Callable[[Function], Function]:
 
     def register(f: Function) -> Function:
         for name in names:
-            RULES[name] = lambda s, eqn, *xs, f=f: [f(s, eqn.params, *xs)]
+            MEANINGS[name] = lambda s, eqn, *xs, f=f: [f(s, eqn.params, *xs)]
         return f
 
     return register
@@ -330,5 +330,5 @@ def _sort(s: Sample, eqn: Any, *xs: PyTree) -> list[PyTree]:
     return [np.take_along_axis(np.asarray(x), order, axis) for x in xs]
 
 
-RULES["split"] = _split
-RULES["sort"] = _sort
+MEANINGS["split"] = _split
+MEANINGS["sort"] = _sort
