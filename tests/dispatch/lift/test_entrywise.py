@@ -81,6 +81,28 @@ def test_values_and_gradients_are_those_of_the_dense_array(name):
     assert_close(found, jax.jit(jax.grad(lambda a: loss(tj.destructure, a)))(a), 1e-9)
 
 
+MATRICES = [k for k, x in SHIPPED.items() if x.ndim == 2 and jax.tree.leaves(x)]
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_of_each_matrix_of_a_batch(name):
+    """Fields that are no arrays of the matrix's shape (a factor) are one for each matrix."""
+    pair = lambda v: jnp.stack([v, 1.7 * v]) if jnp.issubdtype(v.dtype, jnp.inexact) else v
+    a = jax.tree.map(pair, SHIPPED[name])
+    if a.ndim != 3:
+        a = jax.tree.map(lambda v: jnp.stack([v, v]), SHIPPED[name])
+    functions = (tnp.tanh, tnp.square, lambda a: tnp.maximum(tnp.real(a), -0.1))
+
+    @jax.jit
+    def both(a):
+        with tj.densify("allow"):
+            ours = [tj.destructure(f(a)) for f in functions]
+        return ours, [f(tj.destructure(a)) for f in functions]
+
+    for found, expected in zip(*both(a), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["Symmetric", "Hermitian", "Triangular", "Banded"])
 def test_second_derivatives_by_tangents_off_the_storage(name):
     """Fields may have tangents that the matrix does not: both orders see the projection."""

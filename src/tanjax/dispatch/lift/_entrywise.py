@@ -94,7 +94,8 @@ def _entrywise(a: PyTree, function: Function, name: str) -> Any:
         refused = any(p is NotImplemented for p in parts)
         return NotImplemented if refused else type(a)(*parts)
     if isinstance(a, Scaled):
-        product = ops.multiply(a.matrix, a.factor)
+        batch = jnp.ndim(a.factor)  # a factor for each matrix
+        product = ops.multiply(a.matrix, jnp.expand_dims(a.factor, (-2, -1)) if batch else a.factor)
         return NotImplemented if isinstance(product, Scaled) else again(product)
     if isinstance(a, Zero):
         return a.astype(function(jnp.zeros((), a.dtype)).dtype)
