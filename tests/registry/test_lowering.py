@@ -7,6 +7,7 @@ import pytest
 
 import tanjax as tj
 from comparisons import Counter, assert_close, assert_same_derivatives, wave
+from tanjax import _jaxprs
 
 X = jnp.asarray([0.3, -1.2, 0.8])
 
@@ -135,3 +136,42 @@ def test_symbolic_zeros_are_not_computed():
     text = jax.jit(jax.grad(lambda a: jnp.sum(product(a, X)))).lower(a).compile().as_text()
     assert asked
     assert "lu" not in text.lower().replace("value", "")
+
+
+STILL = {
+    "logdet": lambda x: tj.logdet(tj.Triangular(x, True, True)),
+    "slogdet": lambda x: tj.slogdet(tj.Triangular(x, True, True))[1],
+    "trace": lambda x: tj.trace(tj.Triangular(x, True, True)),
+    "diagonal": lambda x: tj.diagonal(tj.Masked(x, "strictly_upper")),
+    "product": lambda x: tj.destructure(tj.matmul(tj.LowRank(x, x), tj.Zero((3, 2), x.dtype))),
+}
+
+
+@pytest.mark.parametrize("name", STILL)
+def test_results_that_no_argument_moves(name):
+    """They are no batch under `vmap` while their tangents are one, at which JAX raises."""
+    f = STILL[name]
+    total = lambda x: jnp.sum(jnp.sin(f(x)))
+    x = jnp.arange(18.0).reshape(2, 3, 3)
+    zero = jnp.zeros_like(x)
+    modes = {
+        "batch": jax.grad(total),
+        "vmap": jax.jit(jax.vmap(jax.grad(total))),
+        "through vmap": jax.grad(lambda x: jnp.sum(jax.jit(jax.vmap(total))(x))),
+        "forward": lambda x: jax.jvp(jax.vmap(total), (x,), (x,))[1][:, None, None] + zero,
+        "second": lambda x: jax.jvp(jax.grad(total), (x,), (x,))[1],
+    }
+    for mode, derivative in modes.items():
+        np.testing.assert_array_equal(derivative(x), zero, err_msg=mode)
+    assert " select(" not in jax.jit(f).lower(x[0]).compile().as_text()
+
+
+def test_what_a_program_computes_from_its_operands():
+    inner = jax.jit(lambda x, y: (x, jnp.zeros(2), y + 1))
+
+    def program(x, y):
+        a, b, c = inner(x, y)
+        return a, b + 1, c, jnp.ones(3), jax.lax.cond(y[0] > 0, lambda: 1.0, lambda: 2.0), 3.0
+
+    closed = jax.make_jaxpr(program)(jnp.ones(2), jnp.ones(2))
+    assert _jaxprs.depends(closed.jaxpr) == [True, False, True, False, True, False]

@@ -111,24 +111,40 @@ def both_modes(
         return out, call.place(moved)
 
     f.defjvp(jvp, symbolic_zeros=True)
-    return f if _compat.LOOPS_KEEP_RULES else _kept_in_loops(f, primal, jvp)
+    return _as_it_is_made(f, primal, jvp)
 
 
-def _kept_in_loops(f: Function, primal: Function, jvp: Function) -> Function:
-    """The same where JAX would differentiate the body in a loop, and the body is a callback.
+def _as_it_is_made(f: Function, primal: Function, jvp: Function) -> Function:
+    """The same where JAX would not do right by the body, which is traced once more to know it.
 
-    The body is traced once more, in order to know.
+    A result that no argument moves (the diagonal of ones) is no batch under `jax.vmap`, while its
+    tangent is one: JAX raises. And before 0.12 it differentiates the body in a loop, where a
+    callback has no derivative.
     """
     kept = custom_jvp(primal)
+    moving = jax.custom_jvp(lambda *args: _moved_by(args, primal(*args)))
     kept.defjvp(jvp, symbolic_zeros=True)
+    moving.defjvp(jvp, symbolic_zeros=True)
 
     def call(*args: PyTree) -> PyTree:
         closed, out = jax.make_jaxpr(primal, return_shape=True)(*args)
-        opaque = _jaxprs.has_callback(closed) and not closed.effects
-        is_kept = opaque and all(map(is_inexact, jax.tree.leaves(out)))
-        return (kept if is_kept else f)(*args)
+        floating = list(map(is_inexact, jax.tree.leaves(out)))
+        is_kept = all(floating) and not (_compat.LOOPS_KEEP_RULES or closed.effects)
+        if is_kept and _jaxprs.has_callback(closed):
+            return kept(*args)
+        depends = _jaxprs.depends(closed.jaxpr)
+        still = any(x and not moves for x, moves in zip(floating, depends, strict=True))
+        return (moving if still else f)(*args)
 
     return call
+
+
+def _moved_by(args: PyTree, out: PyTree) -> PyTree:
+    """A result that says that it depends on the arguments; XLA takes it out again."""
+    moving = [x for x in jax.tree.leaves(args) if is_inexact(x)]
+    one = sum(jnp.sum(jnp.real(x)).astype(jnp.float32) for x in moving)
+    touched = lambda x: jnp.where(True, x, jnp.asarray(one).astype(x.dtype)) if is_inexact(x) else x
+    return jax.tree.map(touched, out)
 
 
 class _Call:
