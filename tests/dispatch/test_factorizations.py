@@ -9,6 +9,7 @@ import pytest
 import tanjax.numpy.linalg as tnl
 
 import tanjax as tj
+from comparisons import assert_close
 
 R = np.random.default_rng(5)
 
@@ -260,13 +261,48 @@ def test_numpy_and_the_namespace_find_the_operations():
     with tj.densify("error"):
         for module in (np.linalg, tnl):
             assert isinstance(module.pinv(a), tj.Diagonal)
-            assert isinstance(module.svd(a, False).Vh, tj.Identity)
             assert isinstance(module.qr(a)[1], tj.Diagonal)
             assert module.norm(a, "nuc") == 7
             assert module.cond(a) == 4 / 3
             assert module.matrix_rank(a) == 2
-            assert isinstance(module.eigh(a)[1], tj.Identity)
+            assert isinstance(module.eigh(a)[1], tj.Permutation)
             np.testing.assert_allclose(module.eigvalsh(a), [3.0, 4.0])
+
+
+SORTED = {
+    "Diagonal": tj.Diagonal(jnp.array([1.0, -3.0, 2.0])),
+    "Identity": tj.Identity(3, jnp.float64),
+    "Kronecker": tj.Kronecker(
+        tj.Symmetric(jnp.array([[2.0, 1.0], [1.0, 2.0]])), tj.Diagonal([5.0, -1.0])
+    ),
+    "BlockDiagonal": tj.BlockDiagonal(
+        tj.Symmetric(jnp.array([[0.5, 1.0], [1.0, 0.0]])), tj.Diagonal([3.0, -4.0])
+    ),
+    "batch": tj.Diagonal(jnp.array([[1.0, -3.0, 2.0], [5.0, 4.0, 0.5]])),
+    "rectangles": tj.BlockDiagonal(jnp.ones((1, 3)), jnp.array([[2.0], [0.0]])),
+    "LowRank": tj.LowRank(jnp.arange(6.0).reshape(3, 2), jnp.ones((4, 2))),
+}
+
+
+@pytest.mark.parametrize("door", [np.linalg, tnl], ids=["numpy", "tanjax.numpy"])
+@pytest.mark.parametrize("name", SORTED)
+def test_numpy_promises_an_order(door, name):
+    """`s[0]` is the largest singular value to who calls NumPy's function."""
+    a = SORTED[name]
+    want = dense(a)
+    values = np.linalg.svd(want, compute_uv=False)
+    with tj.densify("error"):
+        assert_close(door.svd(a, compute_uv=False), values)
+    with tj.densify("allow"):
+        u, s, vh = map(dense, door.svd(a, full_matrices=name != "LowRank"))
+        assert_close(s, values[..., : s.shape[-1]])
+        k = s.shape[-1]
+        assert_close((u[..., :, :k] * s[..., None, :]) @ vh[..., :k, :], want, 1e-12)
+        if name in ("rectangles", "LowRank"):
+            return
+        w, v = map(dense, door.eigh(a))
+    assert_close(w, np.linalg.eigvalsh(want))
+    assert_close(v * w[..., None, :] @ np.swapaxes(v, -1, -2), want, 1e-12)
 
 
 # -- bad input -------------------------------------------------------------------------------------

@@ -29,24 +29,22 @@ from tanjax.arrays import (
     Hermitian,
     Identity,
     LowRank,
-    Permutation,
     Scaled,
     Symmetric,
     Triangular,
-    densified,
     is_hermitian,
     is_structured,
 )
 
 from .. import (
     _factorizations as factorizations,
+    _in_order as in_order,
     _matrix_functions as matrix_functions,
     _operations as ops,
 )
 from ._triangles import cut, is_triangular, triangle
 
 _Run = Callable[..., Any]
-_HINT = "use tanjax's operation, which keeps the order of the structure"
 
 
 def adjoint(a: Matrix) -> Matrix:
@@ -144,38 +142,12 @@ def qr(mode: str, *, r_alone: bool = False) -> _Run:
 
 def eigh(a: SquareMatrix) -> Any:
     """Ascending eigenvalues, and eigenvectors in their order."""
-    if not is_hermitian(a):
-        return NotImplemented
-    w, v = factorizations.eigh(a)
-    if not is_structured(v):
-        return w, v
-    order = jnp.argsort(w)
-    if isinstance(v, Identity):
-        return w[order], ops.transpose(Permutation(order, v.dtype))
-    return w[order], densified(v, "lift: eigh", _HINT)[:, order]
-
-
-def singular_values(a: Matrix) -> Any:
-    """As many as the smaller side, descending: the operation leaves out some that are zero."""
-    s = -jnp.sort(-factorizations.svd(a, compute_uv=False))
-    return jnp.pad(s, (0, min(a.shape) - s.shape[0]))
+    return in_order.eigh(a) if is_hermitian(a) else NotImplemented
 
 
 def svd(full_matrices: bool) -> _Run:
     """Descending singular values, and vectors in their order."""
-
-    def run(a: Matrix) -> Any:
-        u, s, vh = factorizations.svd(a, full_matrices)
-        if not (is_structured(u) or is_structured(vh)):
-            return u, s, vh
-        if s.shape[0] != min(a.shape):
-            return NotImplemented
-        order, count = jnp.argsort(-s), s.shape[0]
-        dense = lambda x: densified(x, "lift: svd", _HINT) if is_structured(x) else x
-        columns, rows = ((jnp.arange(k).at[:count].set(order)) for k in (u.shape[1], vh.shape[0]))
-        return dense(u)[:, columns], s[order], dense(vh)[rows]
-
-    return run
+    return lambda a: in_order.svd(a, full_matrices)
 
 
 def _has_one_rank(a: Natural) -> bool:
@@ -201,7 +173,7 @@ def lstsq(a: Matrix, b: Columns, rcond: Factor | None = None) -> Any:
     """The solution, the squares of the residuals, the rank and the singular values."""
     if not _has_one_rank(a) or is_structured(b) or not _is_known(rcond):
         return NotImplemented
-    s = singular_values(a)
+    s = in_order.singular_values(a)
     eps = float(jnp.finfo(a.dtype).eps)
     rtol = eps * max(a.shape) if rcond is None else eps if rcond < 0 else float(rcond)
     rank = jnp.sum((s > 0) & (s >= rtol * jnp.max(s, initial=0)))
