@@ -10,6 +10,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._errors import ShapeError, describe, message
@@ -96,6 +97,6 @@ def refused(name: str, op: Operation) -> Function:
 def _axes(name: str, a: AbstractArray, axis: Axis) -> tuple[int, ...]:
     """The axes counted from the first. **Raises:** `ShapeError` if one is out of range."""
     axes = axis if isinstance(axis, tuple) else (-1 if axis is None else axis,)
-    if not all(isinstance(i, int) and -a.ndim <= i < a.ndim for i in axes):
+    if not all(isinstance(i, int | np.integer) and -a.ndim <= i < a.ndim for i in axes):
         raise ShapeError(f"{name}: axis {axis} is out of range for shape {a.shape}.")
-    return tuple(i % a.ndim for i in axes)
+    return tuple(int(i) % a.ndim for i in axes)

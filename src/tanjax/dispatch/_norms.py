@@ -7,6 +7,7 @@ Here every norm of the zero array has a gradient, which is a subgradient.
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._errors import ShapeError
@@ -42,7 +43,7 @@ def norm(a: Natural, ord: Order, axis: Axis, keepdims: bool) -> Natural:
 
 def _axes(a: Natural, axis: int | tuple[int, ...]) -> tuple[int, ...]:
     axes = axis if isinstance(axis, tuple) else (axis,)
-    fit = all(isinstance(i, int) and -a.ndim <= i < a.ndim for i in axes)
+    fit = all(isinstance(i, int | np.integer) and -a.ndim <= i < a.ndim for i in axes)
     if not fit or len({i % a.ndim for i in axes}) < len(axes):
         raise ShapeError(f"norm: axis {axis} does not fit shape {a.shape}.")
     return axes

@@ -46,7 +46,7 @@ class Fill(AbstractArray):
     size_: Shape = static_field()
 
     def __init__(self, value: Factor, shape: int | Sequence[int]) -> None:
-        size = as_shape((shape,) if isinstance(shape, int) else shape, "Fill")
+        size = as_shape((shape,) if isinstance(shape, int | np.integer) else shape, "Fill")
         set_fields(self, value=value, size_=size)
         canonical_field(self, "value", 0)
 
