@@ -143,7 +143,13 @@ def _moved_by(args: PyTree, out: PyTree) -> PyTree:
     """A result that says that it depends on the arguments; XLA takes it out again."""
     moving = [x for x in jax.tree.leaves(args) if is_inexact(x)]
     one = sum(jnp.sum(jnp.real(x)).astype(jnp.float32) for x in moving)
-    touched = lambda x: jnp.where(True, x, jnp.asarray(one).astype(x.dtype)) if is_inexact(x) else x
+
+    def touched(x: PyTree) -> PyTree:
+        if not is_inexact(x):
+            return x
+        x = jnp.asarray(x)  # an implementation may give a number of Python
+        return jnp.where(True, x, jnp.asarray(one).astype(x.dtype))
+
     return jax.tree.map(touched, out)
 
 
