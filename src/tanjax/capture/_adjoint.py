@@ -129,8 +129,8 @@ class Space:
                     hint="between two spaces use `tj.vjp(f, x)[1]`, or `jax.linear_transpose`.",
                 )
             )
-        pairs = zip(given, wanted, strict=True)
-        values = [unitful(_value(w), g.label) if is_quantity(g) else _value(w) for g, w in pairs]
+        pairs = ((g, stored_of(w)) for g, w in zip(given, wanted, strict=True))
+        values = [unitful(w, g.label) if is_quantity(g) else w for g, w in pairs]
         return jax.tree.unflatten(tree, values)
 
     def pull(self, transposed: Function, bars: PyTree) -> tuple[PyTree]:
@@ -148,12 +148,8 @@ def _aval(x: PyTree) -> PyTree:
     return jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)) if is_number else x
 
 
-def _value(x: PyTree) -> PyTree:
-    return stored_of(x)
-
-
 def _is_like(given: PyTree, wanted: PyTree) -> bool:
-    given, wanted = _value(given), jax.tree.map(_aval, _value(wanted))
+    given, wanted = stored_of(given), jax.tree.map(_aval, stored_of(wanted))
     same = jax.tree.structure(given) == jax.tree.structure(wanted)
     return same and jax.tree.leaves(given) == jax.tree.leaves(wanted)
 

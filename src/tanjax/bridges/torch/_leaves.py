@@ -45,20 +45,16 @@ def project_at_leaf(t: Any) -> Any:
 
 
 def _is_dense(t: StructuredTensor) -> bool:
-    value = _value(t._place.read())
+    value = stored_of(t._place.read())
     return not is_structured(value)
-
-
-def _value(payload: Any) -> Any:
-    return stored_of(payload)
 
 
 def _projected(place: Any, gradient: torch.Tensor) -> Any:
     held = gradient._place.read() if isinstance(gradient, StructuredTensor) else None
     if type(held) is Structural:
         return None
-    kind = array_type(_value(place.read()))
-    if torch.is_grad_enabled() and kind is not None and not kind.is_linear(_value(place.read())):
+    kind = array_type(stored_of(place.read()))
+    if torch.is_grad_enabled() and kind is not None and not kind.is_linear(stored_of(place.read())):
         raise NoRuleError(
             message(
                 f"a second derivative, and a gradient of {kind.cls.__name__} that is a matrix.",
@@ -70,8 +66,8 @@ def _projected(place: Any, gradient: torch.Tensor) -> Any:
 
 def _project(x: Any, gradient: Any) -> tuple[Any, ...]:
     unit = gradient.label if is_quantity(gradient) else None
-    value = _value(x)
-    step = Structural.of(pullback_of_destructure(value)(_value(gradient)))
+    value = stored_of(x)
+    step = Structural.of(pullback_of_destructure(value)(stored_of(gradient)))
     return (step if unit is None else Structural(step.leaves, step.model, unit),)
 
 

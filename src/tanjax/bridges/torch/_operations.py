@@ -282,13 +282,13 @@ def svd(a: Any, full_matrices: bool = False, compute_uv: bool = True, *, driver:
     """Singular values, descending, with their vectors."""
     if not compute_uv:
         values = dispatch.svd(a, compute_uv=False)
-        order = jnp.argsort(-(stored_of(values)), -1)
+        order = jnp.argsort(-stored_of(values), -1)
         none = jnp.zeros((0,), a.dtype)
         return none, _in_order(values, order), none
     if full_matrices:
         return NotImplemented
     u, values, vh = dispatch.svd(a, full_matrices=False)
-    order = jnp.argsort(-(stored_of(values)), -1)
+    order = jnp.argsort(-stored_of(values), -1)
     hint = "ask for `svdvals`, or take `tj.svd`"
     u, vh = (densified(x, "linalg.svd", hint) if is_structured(x) else x for x in (u, vh))
     u = jnp.take_along_axis(u, order[..., None, :], -1)

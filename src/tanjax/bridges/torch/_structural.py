@@ -181,12 +181,12 @@ def structural_call(op: OpOverload, args: Any, kwargs: Any) -> Any:
 def _in_coordinates(args: Any) -> Any:
     """Two gradients to be added, of which one is a matrix: it is pulled back where the other is."""
     steps = [a for a in args[:2] if type(a) is Structural and a.at is not None]
-    dense = [a for a in args[:2] if isinstance(_number(a), jax.Array) and a.shape]
+    dense = [a for a in args[:2] if isinstance(stored_of(a), jax.Array) and a.shape]
     if not (steps and dense):
         return args
     (step, matrix) = steps[0], dense[0]
     unit = matrix.label if is_quantity(matrix) else one
-    pulled = Structural.of(pullback_of_destructure(step.at)(_number(matrix)), unit)
+    pulled = Structural.of(pullback_of_destructure(step.at)(stored_of(matrix)), unit)
     return [step, pulled if unit is step.unit else pulled.in_unit(step.unit), *args[2:]]
 
 
@@ -207,7 +207,7 @@ def by_field(op: OpOverload, args: Any, kwargs: Any) -> Any:
     operands = [a for a in (*args, *kwargs.values()) if type(a) is Structural or is_structured(a)]
     first = operands[0]
     unit = _common_unit(op, operands)
-    steps = [a if type(a) is Structural else Structural.of(_number(a)) for a in operands]
+    steps = [a if type(a) is Structural else Structural.of(stored_of(a)) for a in operands]
     model = steps[0].model
     for step in steps[1:]:
         _check_alike(op, steps[0], step)
@@ -221,19 +221,15 @@ def by_field(op: OpOverload, args: Any, kwargs: Any) -> Any:
     if any(not is_inexact(x) for x in done):
         raise NoRuleError(f"{op}: stored coordinates have no entry for it.")
     if type(first) is Structural or op.overloadpacket in _LIKE:
-        at = first.at if type(first) is Structural else _number(first)
+        at = first.at if type(first) is Structural else stored_of(first)
         return Structural(done, model, unit, at)
     return moved(first, done)
-
-
-def _number(a: Any) -> Any:
-    return stored_of(a)
 
 
 def _leaf(a: Any, i: int) -> Any:
     if type(a) is Structural:
         return a.leaves[i]
-    return Structural.of(_number(a)).leaves[i] if is_structured(a) else a
+    return Structural.of(stored_of(a)).leaves[i] if is_structured(a) else a
 
 
 def _common_unit(op: OpOverload, operands: list[Any]) -> Unit:
