@@ -305,6 +305,21 @@ def test_numpy_promises_an_order(door, name):
     assert_close(v * w[..., None, :] @ np.swapaxes(v, -1, -2), want, 1e-12)
 
 
+@pytest.mark.parametrize("door", [np.linalg, tnl], ids=["numpy", "tanjax.numpy"])
+def test_numpy_promises_one_rank(door):
+    """What is zero beside the whole matrix is not what is zero within its block or factor."""
+    regular = tj.Diagonal(jnp.array([1.0, 0.5]))
+    small = tj.Diagonal(jnp.array([1.0, 1e-9]))
+    for a in (tj.BlockDiagonal(regular, 1e-20 * regular), tj.Kronecker(small, small)):
+        with tj.densify("allow"):
+            found = dense(door.pinv(a))
+        assert_close(found, np.linalg.pinv(dense(a)), 1e-12)
+        assert float(jnp.max(dense(tj.pinv(a)))) > 1e17
+    with tj.densify("error"):
+        for a in (regular, tj.LowRank(jnp.ones((3, 1)), jnp.ones((3, 1))), 2.0 * regular):
+            assert tj.is_structured(door.pinv(a))
+
+
 # -- bad input -------------------------------------------------------------------------------------
 
 RECTANGLE = np.ones((2, 3))

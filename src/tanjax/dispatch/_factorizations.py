@@ -354,11 +354,10 @@ def inv_quad_logdet(a: Shaped[AnyArray, "... n n"], b: Natural) -> tuple[Natural
     return f.inv_quad(b), f.logdet()
 
 
-# What NumPy and JAX call these; `eigh` and `svd`, which they sort, are in `_in_order`.
+# What NumPy and JAX call these; those of which they promise more are in `_as_numpy`.
 BY_NAME["linalg"] |= {
     "eigvalsh": eigvalsh,
     "qr": qr,
-    "pinv": pinv,
     "cond": condition_number,
     "matrix_rank": matrix_rank,
 }

@@ -28,8 +28,8 @@ from tanjax._typing import Function
 from tanjax.arrays import is_structured
 
 from .. import (
+    _as_numpy as as_numpy,
     _factorizations as factorizations,
-    _in_order as in_order,
     _matrix_functions as matrix_functions,
     _operations as ops,
 )
@@ -170,9 +170,9 @@ def _spectra() -> _Entries:
         yield "svd", _with(jnp.linalg.svd, full_matrices=full), mean.svd(full)
         yield "_svd", _with(jsl.svd, full_matrices=full), mean.svd(full)
         for name, svd in (("svd", jnp.linalg.svd), ("_svd", jsl.svd)):
-            yield name, _with(svd, full_matrices=full, compute_uv=False), in_order.singular_values
+            yield name, _with(svd, full_matrices=full, compute_uv=False), as_numpy.singular_values
     hermitian = _with(jnp.linalg.svd, hermitian=True, compute_uv=False)
-    yield "svd", hermitian, mean.hermitian(in_order.singular_values)
+    yield "svd", hermitian, mean.hermitian(as_numpy.singular_values)
 
 
 def _functions() -> _Entries:

@@ -21,24 +21,17 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import PyTree, Shaped
 
-from tanjax._typing import AnyArray, Columns, Factor, Matrix, Natural, SquareMatrix, Vector
+from tanjax._typing import AnyArray, Columns, Factor, Matrix, SquareMatrix, Vector
 from tanjax.arrays import (
     AbstractArray,
     BlockDiagonal,
-    Diagonal,
-    Hermitian,
-    Identity,
-    LowRank,
-    Scaled,
-    Symmetric,
-    Triangular,
     is_hermitian,
     is_structured,
 )
 
 from .. import (
+    _as_numpy as as_numpy,
     _factorizations as factorizations,
-    _in_order as in_order,
     _matrix_functions as matrix_functions,
     _operations as ops,
 )
@@ -142,24 +135,17 @@ def qr(mode: str, *, r_alone: bool = False) -> _Run:
 
 def eigh(a: SquareMatrix) -> Any:
     """Ascending eigenvalues, and eigenvectors in their order."""
-    return in_order.eigh(a) if is_hermitian(a) else NotImplemented
+    return as_numpy.eigh(a) if is_hermitian(a) else NotImplemented
 
 
 def svd(full_matrices: bool) -> _Run:
     """Descending singular values, and vectors in their order."""
-    return lambda a: in_order.svd(a, full_matrices)
-
-
-def _has_one_rank(a: Natural) -> bool:
-    """Whether the operation, too, compares singular values with the largest of the whole matrix."""
-    if isinstance(a, Scaled):
-        return not is_structured(a.matrix) or _has_one_rank(a.matrix)
-    return isinstance(a, Diagonal | Identity | Symmetric | Hermitian | Triangular | LowRank)
+    return lambda a: as_numpy.svd(a, full_matrices)
 
 
 def pinv(a: Matrix, rtol: Factor | None = None) -> Any:
     """By the largest singular value of all, not of each factor or block."""
-    if not _has_one_rank(a) or not _is_known(rtol):
+    if not as_numpy.has_one_rank(a) or not _is_known(rtol):
         return NotImplemented
     return factorizations.pinv(a, None if rtol is None else float(rtol))
 
@@ -171,9 +157,9 @@ def _is_known(rtol: Factor | None) -> bool:
 
 def lstsq(a: Matrix, b: Columns, rcond: Factor | None = None) -> Any:
     """The solution, the squares of the residuals, the rank and the singular values."""
-    if not _has_one_rank(a) or is_structured(b) or not _is_known(rcond):
+    if not as_numpy.has_one_rank(a) or is_structured(b) or not _is_known(rcond):
         return NotImplemented
-    s = in_order.singular_values(a)
+    s = as_numpy.singular_values(a)
     eps = float(jnp.finfo(a.dtype).eps)
     rtol = eps * max(a.shape) if rcond is None else eps if rcond < 0 else float(rcond)
     rank = jnp.sum((s > 0) & (s >= rtol * jnp.max(s, initial=0)))

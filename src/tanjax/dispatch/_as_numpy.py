@@ -1,9 +1,9 @@
-"""`eigh` and `svd` as NumPy promises them: sorted, and as many values as rows or columns.
+"""`eigh`, `svd` and `pinv` as NumPy promises them: sorted, by the rank of the whole matrix.
 
-The operations keep structure instead, in the order of the structure. Code that is written for
-`numpy.linalg` reads `s[0]` as the largest singular value: it gets these, also through
-`tanjax.numpy`, NumPy's protocols and `tj.lift`. Values alone cost nothing more; vectors become
-dense, visibly, unless they are a permutation.
+The operations keep structure instead: the order of the structure, the rank of each block. Code
+that is written for `numpy.linalg` reads `s[0]` as the largest singular value: it gets these, also
+through `tanjax.numpy`, NumPy's protocols and `tj.lift`. Values alone cost nothing more; vectors
+become dense, visibly, unless they are a permutation.
 
     numpy.linalg.svd(tj.Diagonal(jnp.array([1.0, -3.0])))[1]  # [3. 1.]
 """
@@ -13,14 +13,25 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Shaped
 
-from tanjax._typing import AnyArray, DenseArray, Natural
-from tanjax.arrays import Identity, Permutation, densified, is_structured
+from tanjax._typing import AnyArray, DenseArray, Factor, Natural
+from tanjax.arrays import (
+    Diagonal,
+    Hermitian,
+    Identity,
+    LowRank,
+    Permutation,
+    Scaled,
+    Symmetric,
+    Triangular,
+    densified,
+    is_structured,
+)
 
 from . import _factorizations as factorizations
 from ._factorizations import EighResult, SVDResult
 from ._operations import BY_NAME, transpose
 
-_HINT = "use tanjax's operation, which keeps the order of the structure"
+_HINT = "use tanjax's operation, which keeps the order and the ranks of the structure"
 
 
 def eigh(a: Shaped[AnyArray, "*batch n n"]) -> EighResult:
@@ -46,7 +57,7 @@ def svd(
         return SVDResult(u, s, vh)
     count = s.shape[-1]
     if count != min(a.shape[-2:]):
-        return SVDResult(*jnp.linalg.svd(_dense("svd", a), full_matrices))
+        return factorizations.svd(_dense("svd", a), full_matrices)
     order = jnp.argsort(-s, -1)
     places = lambda k: jnp.concatenate(
         [order, jnp.broadcast_to(jnp.arange(count, k), (*s.shape[:-1], k - count))], -1
@@ -63,6 +74,18 @@ def singular_values(a: Shaped[AnyArray, "*batch m n"]) -> DenseArray:
     return jnp.pad(s, (*[(0, 0)] * (s.ndim - 1), (0, missing)))
 
 
+def pinv(a: Shaped[AnyArray, "*batch m n"], rtol: Factor | None = None) -> Natural:
+    """By the largest singular value of all, not of each factor or block."""
+    return factorizations.pinv(a if has_one_rank(a) else _dense("pinv", a), rtol)
+
+
+def has_one_rank(a: Natural) -> bool:
+    """Whether the operation, too, compares singular values with the largest of the whole matrix."""
+    if isinstance(a, Scaled):
+        return not is_structured(a.matrix) or has_one_rank(a.matrix)
+    return isinstance(a, Diagonal | Identity | Symmetric | Hermitian | Triangular | LowRank)
+
+
 def _dense(name: str, x: Natural) -> DenseArray:
     return densified(x, f"linalg.{name}", _HINT) if is_structured(x) else x
 
@@ -72,4 +95,4 @@ def _columns(x: DenseArray, order: DenseArray) -> DenseArray:
 
 
 # What NumPy and JAX call these.
-BY_NAME["linalg"] |= {"eigh": eigh, "svd": svd}
+BY_NAME["linalg"] |= {"eigh": eigh, "svd": svd, "pinv": pinv}
