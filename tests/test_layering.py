@@ -36,6 +36,7 @@ OPEN_LAYERS = ()
 # processes asks all of them, and each measures what it holds.
 OPEN_CIRCLES = ()
 # Where every call of an operation passes, so that a function that asks is one call too many.
+QUESTION = r"type\([^()]*\) is (not )?Unitful|isinstance\(.*\bUnitful\b"
 ASK_BY_THEMSELVES = (
     "arrays/quantities/_making",
     "arrays/quantities/_parts",
@@ -284,7 +285,7 @@ def questions(package: Path) -> list[str]:
         if path.relative_to(package).with_suffix("").as_posix() in ASK_BY_THEMSELVES:
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            if re.search(r"type\([^()]*\) is (not )?Unitful|isinstance\(.*\bUnitful\b", line):
+            if re.search(QUESTION, line):
                 faults.append(f"{path}:{number}: ask by `is_quantity`, `stored_of`, `label_of`")
     return faults
 
@@ -368,6 +369,8 @@ def test_what_is_left_to_mend_gets_less():
     assert sorted(found) == sorted(OPEN_CIRCLES)
     private = {fault.split("`")[1].split(".")[0] for fault in private_across(ROOT / "src/tanjax")}
     assert sorted(private) == sorted(OPEN_LAYERS)
+    asking = [(ROOT / "src/tanjax" / f"{name}.py").read_text() for name in ASK_BY_THEMSELVES]
+    assert all(re.search(QUESTION + "|kind is Unitful", text) for text in asking)
 
 
 def test_clean_tree_passes(tmp_path):
