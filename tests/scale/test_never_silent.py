@@ -203,6 +203,20 @@ def test_denominators_are_not_inverted_out_of_range(name):
         np.testing.assert_allclose(np.asarray(f(x, y), float), want, rtol=1e-4)
 
 
+def test_what_is_trusted_unseen_is_not_expected_to_overflow():
+    """A gradient that is zero hides `x^-2`: inf for numbers a few bits below those of the look."""
+
+    def f(x, square):
+        slope = jax.grad(lambda t: jnp.sum(jnp.abs(t) ** 1.5))(x / x)
+        slope = jnp.where(square, slope * slope, slope)
+        return jnp.sum(slope / jnp.max(jnp.abs(slope)))
+
+    planned = tj.jit(jax.grad(f))
+    rest = [0.10546875, 0.1361083984375, 0.0804443359375]
+    for x in ([18256.0, *rest], [8464.0, *rest], [9352.0, 0.0013933, 0.0009365, 0.0211]):
+        np.testing.assert_array_equal(planned(jnp.asarray(x, jnp.float16), jnp.array(True)), 0)
+
+
 def test_numbers_are_looked_at_where_an_overflow_did_no_harm():
     """The second call overflows rightly, and the third, with smaller numbers, must not."""
     body = lambda c, d: (c[0] * c[0] / 1e20, c[1] + 1)

@@ -63,6 +63,15 @@ def expected(
     return found and [w and w._replace(finite=False) for w in found]
 
 
+def too_large(graph: ScaleGraph, e: Exponents, windows: Sequence[Window | None]) -> set[int] | None:
+    """The values that bounds cannot keep from being too large; None where they say nothing."""
+    bounds = Bounds(graph, False)
+    if not _bounded(bounds, graph, windows):
+        return None
+    pairs = zip(graph.values, bounds.records, strict=True)
+    return {v.index for v, r in pairs if r is not None and not _is_below(v, r, e)}
+
+
 def narrow(graph: ScaleGraph, seen: Sequence[Magnitude | None]) -> list[Window | None]:
     """Windows closely around what was seen, where nothing better is known."""
     pairs = zip(graph.inputs, seen, strict=True)
@@ -150,16 +159,32 @@ def _around(value: Value, m: Magnitude, distance: float) -> Window:
 def _holds(
     bounds: Bounds, graph: ScaleGraph, e: Exponents, windows: Sequence[Window | None]
 ) -> bool:
+    if not _bounded(bounds, graph, windows):
+        return False
+    pairs = zip(graph.values, bounds.records, strict=True)
+    return all(_fits(v, r, e) for v, r in pairs) and _is_apart(graph, e, bounds)
+
+
+def _bounded(bounds: Bounds, graph: ScaleGraph, windows: Sequence[Window | None]) -> bool:
+    """Run bounds on inputs in these windows; false if they are beyond the range of a float."""
     try:
         given = [
             bounds.argument(None if w is None else Magnitude(w.low, w.high), value)
             for w, value in zip(windows, graph.inputs, strict=True)
         ]
         bounds.run(graph, given)
-        pairs = zip(graph.values, bounds.records, strict=True)
-        return all(_fits(v, r, e) for v, r in pairs) and _is_apart(graph, e, bounds)
-    except OverflowError:  # bounds beyond the range of a float
+    except OverflowError:
         return False
+    return True
+
+
+def _is_below(value: Value, r: Record, e: Exponents) -> bool:
+    """Whether no number of a value is too large at any of its exponents."""
+    if not value.is_floating or r.high == -math.inf or value.kind == "constant":
+        return True
+    margin = 0.0 if value.node is None else _MARGIN
+    lowest = min([e.of(value), *map(e.of, value.uses)])
+    return r.high - lowest <= _range.range_of(value)[1] - margin
 
 
 def _fits(value: Value, r: Record | None, e: Exponents) -> bool:

@@ -226,12 +226,23 @@ class Entry:
                 break
         windows = proof.expected(self.plan.graph, self.plan.exponents, hull, _EXPECTED)
         down = _DOWN * min(looks, _OFTEN)
-        windows = windows or [m and _around(m, down) for m in hull]
+        windows = windows or self._below(hull, down)
         pairs = list(enumerate(windows))
         infinite = tuple(i for i, w in pairs if w is not None and not is_finite(leaves[i]))
         watch = Watch([w and w._replace(finite=i not in infinite) for i, w in pairs], leaves)
         self.trusted.insert(0, Trusted(watch, flags, hull, looks, infinite))
         del self.trusted[_WINDOWS:]
+
+    def _below(self, hull: Look, down: float) -> list[Window | None]:
+        """Windows around numbers, as far down as bounds see nothing more become too large."""
+        around = lambda reach: [m and _around(m, reach) for m in hull]
+        large = lambda reach: proof.too_large(self.plan.graph, self.plan.exponents, around(reach))
+        known = large(0.0)
+        if known is None:  # bounds say nothing
+            return around(down)
+        reaches = (down / 2**k for k in range(4))
+        fits = (r for r in reaches if (found := large(r)) is not None and found <= known)
+        return around(next(fits, 0.0))
 
 
 def _is_same_program(a: Plan, b: Plan) -> bool:
