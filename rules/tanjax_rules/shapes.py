@@ -1,4 +1,4 @@
-"""Shapes of arguments that several families of rules share."""
+"""Shapes of arguments that rules of several packs share."""
 
 from __future__ import annotations
 

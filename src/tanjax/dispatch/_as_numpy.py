@@ -2,8 +2,8 @@
 
 The operations keep structure instead: the order of the structure, the rank of each block. Code
 that is written for `numpy.linalg` reads `s[0]` as the largest singular value: it gets these, also
-through `tanjax.numpy`, NumPy's protocols and `tj.lift`. Values alone cost nothing more; vectors
-become dense, visibly, unless they are a permutation.
+through `tanjax.numpy`, NumPy's protocols and `tj.lift`. Values alone are the operation's, sorted;
+vectors become dense, visibly, unless they are a permutation.
 
     numpy.linalg.svd(tj.Diagonal(jnp.array([1.0, -3.0])))[1]  # [3. 1.]
 """

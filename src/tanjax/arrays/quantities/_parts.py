@@ -1,6 +1,6 @@
 """What a value that may be a quantity is made of: the one place that asks.
 
-Modules where every call of an operation passes ask for the type by themselves, which saves 50 ns.
+Modules where every call of an operation passes ask for the type by themselves: one call less.
 """
 
 from __future__ import annotations
