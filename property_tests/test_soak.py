@@ -19,7 +19,7 @@ from tanjax.testing.soak.__main__ import main
 from tanjax.testing.soak._hunt import one, report
 from tanjax.testing.soak._judge import Band
 from tanjax.testing.soak._programs import Argument, Call, Program, Step
-from tanjax.testing.soak._run import expected, run
+from tanjax.testing.soak._run import _as_plain, expected, run
 from tanjax.testing.soak._shrink import shrink
 
 PER_TEST = 10
@@ -68,6 +68,17 @@ def test_bands_do_not_judge_what_rounding_decides():
     unsure = band([1.0, np.inf, 1.0], [1.2, 3.0, np.nan])
     assert not unsure.wrong([1.3, 7.0, 7.0]).any()
     assert unsure.judged.tolist() == [True, False, False]
+    either = band([1e50, 1e50, 1.0], [-1e50, 1e30, 1e50])
+    assert either.judged.tolist() == [False, True, True]
+
+
+def test_what_rounding_leaves_of_zero_may_be_that_of_plain_jax():
+    one = band([0.0, 0.0, 1e-20, 1.0], [1e-33, 0.0, 1.01e-20, 1.0])
+    assert one.is_rounding.tolist() == [True, False, False, False]
+    noise = np.array([1e-26, 1e-26, 1e-26, 2.0], np.float32)
+    assert one.wrong(noise).tolist() == [True, True, True, True]
+    assert _as_plain(one, noise, noise).tolist() == [True, False, False, False]
+    assert not _as_plain(one, noise, 2 * noise).any()
 
 
 def test_bands_of_quantities_leave_room_for_the_largest_entry():

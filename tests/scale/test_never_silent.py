@@ -319,6 +319,15 @@ def test_infinities_that_float16_may_not_have_excuse_nothing():
         tj.jit(tj.grad(one, (0, 1)))(q0, q1)
 
 
+def test_subnormal_results_that_plain_jax_has_right_are_kept():
+    """XLA computes float16 in float32: -1.2e-6 comes of 1e-10, and no plan holds both entries."""
+    slope = jax.grad(lambda a, b: jnp.sum(b / a * 0.00108 * 0.00108))
+    given = jnp.array([100.0, 0.0010004], jnp.float16), jnp.float16(10000.0)
+    with pytest.warns(tj.ScaleWarning, match="entries of the results are wrong"):
+        got = tj.jit(slope)(*given)
+    assert float(got[0]) == pytest.approx(-1.166e-6, rel=0.05)
+
+
 def test_a_wide_result_is_held_as_far_as_the_dtype_goes_or_said_to_be_lost():
     """The largest entry is a normal number as it is: another exponent would hold the other too."""
     q = tj.Unitful(jnp.array([43392.0, 23.875], jnp.float16), "m / s", scale=6)

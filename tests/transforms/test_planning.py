@@ -605,3 +605,25 @@ def test_a_call_is_judged_by_its_own_plan_whatever_other_threads_find_meanwhile(
         waiting[:] = [numbers()]
         f(*numbers())
     assert {plan.method for plan in f.plans} == {"identity", "presolve"}
+
+
+def test_a_plan_of_which_something_was_missing_is_not_asked_again():
+    """It hides everything already, so its zeros were not XLA's doing; other exponents hold them."""
+
+    def difference(x, y):
+        v = 6.626e-34 * x / y
+        return ((v - y) / (v + y)) ** -1
+
+    slope = jax.vmap(jax.grad(lambda *xs: jnp.sum(difference(*xs)), (0, 1)))
+    make = lambda *rows: [jnp.array(row, jnp.bfloat16) for row in rows]
+    calls = (
+        make([2.27e32, 9.239e-07, 8.0094e-07, 9.6858e-07], [4816896, 1.848e-5, 7.403e32, 1.955e-5]),
+        make([2.27e32, 0, 8.0094e-07, 9.6858e-07], [4816896, 0, 7.403e32, 1.955e-5]),
+    )
+    f = tj.jit(slope)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        later = [f(*xs) for xs in calls]
+        fresh = tj.jit(slope)(*calls[1])
+    np.testing.assert_array_equal(np.float64(later[1][1]), np.float64(fresh[1]))
+    np.testing.assert_allclose(np.float64(fresh[1][3]), 1.7e-25, rtol=0.1)

@@ -137,6 +137,7 @@ def right_in(results: Sequence[Any], doubts: Sequence[Doubt | None]) -> tuple[in
             got = got.astype(doubt.true.dtype)
             near = np.abs(got - doubt.true) <= 4 * float(jnp.finfo(x.dtype).eps) * np.abs(got)
             nearer = _FAR * np.abs(got - doubt.true) < np.abs(doubt.true) * doubt.error
+            nearer |= np.abs(got - doubt.true) <= limits(x.dtype).step  # subnormal: few digits
         is_true = (got == doubt.true) | (near & np.isfinite(got))
         is_held = (got == held) & (not doubt.is_free)  # what overflows by itself is no loss
         saved += int(np.count_nonzero((is_true | nearer) & (doubt.error > 0)))

@@ -129,10 +129,14 @@ class Making:
             is_new = len(self.made) > made
             return Found(case, entry, entry.plan, entry.program, entry.grade, is_new)
 
-    def hidden(self, case: Case, leaves: Sequence[Any]) -> tuple[Any, Any]:
-        """A plan that hides products from XLA, right for these numbers, and its entry first."""
+    def hidden(self, case: Case, leaves: Sequence[Any], short: Any) -> tuple[Any, Any]:
+        """A plan that hides products from XLA, right for these numbers, and its entry first.
+
+        **Arguments:** `short`: the entry of which something was missing, and which is no answer.
+        """
         with self.lock:
-            case.is_rewritten, known = True, [e for e in case.entries if e.plan.method == "guarded"]
+            case.is_rewritten = True
+            known = [e for e in case.entries if e.plan.method == "guarded" and e is not short]
             found = next((e for e in known if e.is_right(leaves)), None)
             entry = found or self.plan(case, leaves)
             return entry, entry.plan

@@ -326,7 +326,7 @@ class PlannedFunction:
         out = found.program(*args, **kwargs)
         if found.plan.is_short(jax.tree.leaves(out)):
             again, (args, kwargs) = self._given.kept(*kept), kept
-            hidden, plan = self._making.hidden(case, self._leaves_of(*kept))
+            hidden, plan = self._making.hidden(case, self._leaves_of(*kept), entry)
             entry = case.put(hidden, entry)
             out = entry.program(*args, **kwargs)
             given = self._leaves_of(*self._given.kept(*again))

@@ -22,7 +22,7 @@ from tanjax._dtype_range import limits, normal_range
 
 from ..graph._graph import Magnitude, Node
 from ..numbers._interval_record import Record, ends, interval, precision, span, sum_of, union
-from ..numbers._range import SCATTERED
+from ..numbers._range import CONTRACTIONS, SCATTERED, room_of_partial_sums
 from ..numbers._spread import is_spread, parts_of, product_over, running_sum, sum_over
 from ..numbers._wide import Wide, extent, in_float64, magnitude_of, normalised, split
 from . import _rows as rows
@@ -152,6 +152,32 @@ def parts_overflow(
     if not np.any(bad):
         return results, 0
     return [Wide(np.where(bad, np.nan, out.array), out.exponent)], int(np.count_nonzero(bad))
+
+
+def parts_vanish(
+    node: Node, run: Law, xs: list[Wide], results: list[Wide], exponent: int
+) -> tuple[list[Wide], int]:
+    """The result of a sum as a type computes it: 0 where a part of the sum may be flushed.
+
+    **Returns:** also how many entries these are.
+
+    Such are sums that are hardly larger than the smallest normal number, of products, or of numbers
+    of both signs.
+    """
+    out, room = results[0], room_of_partial_sums(node.outputs[0])
+    if not room:
+        return results, 0
+    least = normal_range(dtype_of(node))[0] + exponent + room
+    if (m := magnitude_of(out)).is_zero or m.low >= least:
+        return results, 0
+    logs = np.log2(np.abs(out.array)) + out.exponent
+    bad = (logs < least) & (out.array != 0)
+    if node.primitive not in CONTRACTIONS:
+        (sizes,) = applied(node, run, [_sizes(x) if is_float(x) else x for x in xs])
+        bad &= np.log2(sizes.array) + sizes.exponent > logs + 0.5
+    if not np.any(bad):
+        return results, 0
+    return [Wide(np.where(bad, 0.0, out.array), out.exponent)], int(np.count_nonzero(bad))
 
 
 def _sizes(x: Wide) -> Wide:

@@ -28,7 +28,7 @@ import numpy as np
 
 from ..graph._graph import Exponents, Magnitude, Magnitudes, Node, ScaleGraph, Use, Value, is_late
 from ..laws._law import LAWS, Law, applied, work_of
-from ..laws._reductions import parts_leave, parts_overflow
+from ..laws._reductions import parts_leave, parts_overflow, parts_vanish
 from ..numbers._measure import measure
 from ..numbers._range import PRODUCTS, SUMS, is_garbled, is_reciprocal, vanishes
 from ..numbers._stored import Clamped, clamp_to, rounded_to, saturated
@@ -52,7 +52,6 @@ __all__ = [
 MOST_RUNS, _WORK_PER_RUN = 4000, 1500
 # What an equation takes in addition, per entry too, where each number has an exponent of its own.
 _SPREAD_RUNS, _SPREAD_WORK = 3, 6
-
 
 _KEPT = 10_000_000  # numbers of a run that are kept for others: 80 MB
 # What may be nan of zeros and infinities, and of how many operands the infinities count.
@@ -335,6 +334,9 @@ class Run:
         exponent, kind = self.exponent(node.outputs[0]), "overflow"
         if node.primitive in SUMS:
             results, entries = parts_overflow(node, law, xs, results, exponent)
+            if not entries:
+                results, entries = parts_vanish(node, law, xs, results, exponent)
+                kind = "underflow"
         elif self.mode == "wider" or self.is_apart(node):
             return results
         else:

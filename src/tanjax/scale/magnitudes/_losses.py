@@ -21,7 +21,7 @@ point has right, however much it saves elsewhere.
     any(np.any(b > a) for a, b in zip(plain, planned))  # then the plan makes something worse
 
 Numbers are compared at an exponent per entry, so that any two may stand in one array. Sharp edges:
-of what happens inside one equation, only sums whose parts are too large are seen. With
+of what happens inside one equation, only sums whose parts are too large or vanish are seen. With
 a sampled loop, only zeros, infinities and what is far off count as losses.
 """
 

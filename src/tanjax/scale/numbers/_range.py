@@ -33,7 +33,7 @@ def range_of(value: Value, dtype: Any = None) -> tuple[float, float]:
     smallest, largest = normal_range(value.aval.dtype if dtype is None else dtype)
     if is_reciprocal(value):
         return max(smallest, -largest), min(largest, -smallest)
-    return smallest, largest
+    return smallest + room_of_partial_sums(value), largest
 
 
 CONTRACTIONS = ("dot_general", "conv_general_dilated")
@@ -42,6 +42,7 @@ _TRIANGLE = {"tanjax_lu": -1, "qr": 1}  # the result that is the upper factor
 _CLOSER = (*CONTRACTIONS, *_TRIANGLE, "cholesky", "eig")
 SCATTERED = ("scatter-add", "scatter-sub")
 SUMS = (*CONTRACTIONS, "reduce_sum", "cumsum", "reduce_window_sum", *SCATTERED)
+_IN_TURN = frozenset(SUMS) - frozenset(SCATTERED)
 PRODUCTS = ("reduce_prod", "cumprod")
 
 
@@ -60,6 +61,30 @@ def needed_by_parts(value: Value, m: Magnitudes) -> float:
         return -math.inf
     top = sum(x.high for x in found if x) + math.log2(max(2, operands[0].size))
     return top - normal_range(value.aval.dtype)[1]
+
+
+def terms(node: Node) -> int:
+    """About how many numbers a sum adds up for one entry, one after the other."""
+    operands = [use.value.size for use in node.uses[:2] if use.value.is_floating]
+    if node.primitive == "cumsum":
+        return int(node.uses[0].value.aval.shape[node.params["axis"]])
+    entries = max(node.outputs[0].size, 1)
+    if node.primitive in CONTRACTIONS:
+        return math.isqrt(math.prod(operands) // entries)
+    return max(operands, default=0) // entries
+
+
+def room_of_partial_sums(value: Value) -> float:
+    """By how many bits sums must be above the smallest normal number, for those on the way.
+
+    `[2, -1.5, 1]` times the smallest number is 1.5 times it, and 0.5, which is flushed, on the way.
+    Of two terms there is nothing on the way, and half precision is added up in float32.
+    """
+    if (node := value.node) is None or node.primitive not in _IN_TURN or not value.is_floating:
+        return 0.0
+    if value.aval.dtype.itemsize == 2 or (count := terms(node)) < 3:
+        return 0.0
+    return math.log2(count)
 
 
 def _needed_by_updates(node: Node, m: Magnitudes) -> float:

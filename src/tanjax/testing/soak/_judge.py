@@ -114,6 +114,8 @@ class Band:
                     | (runs > self.max).all(axis=0)
                     | (runs < -self.max).all(axis=0)
                 )
+            # Rounding that may make both infinities may make nan of them.
+            finite &= ~((clean.max(axis=0) > self.max) & (clean.min(axis=0) < -self.max))
             self.judged = self.all_nan | self.all_inf | finite
 
     def _within(self, y: PyTree, times: float) -> PyTree:
@@ -143,6 +145,11 @@ class Band:
     def wrong(self, y: PyTree) -> PyTree:
         """Entries that are wrong beyond doubt."""
         return ~self._within(y, _WRONG)
+
+    @property
+    def is_rounding(self) -> PyTree:
+        """Entries that are zero in exact arithmetic, and something else when rounded."""
+        return self.judged & (self.exact == 0) & (self.spread > 0)
 
     @property
     def beyond(self) -> PyTree:
