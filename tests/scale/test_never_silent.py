@@ -272,9 +272,22 @@ def test_what_else_may_be_wrong_is_said_of_plain_jax_too():
     plan = tj.scale_graph(far_apart)(*FAR_APART).plan
     plan = plan._replace(alarms=(*plan.alarms[:1], "a branch was not taken"))
     assert plan.doubts
-    assert plan.kept_plain([np.float32([1e30, 0])]).alarms == ("a branch was not taken",)
-    assert "1 entries" in plan.kept_plain([np.float32([1e30, 7])]).alarms[0]
-    assert plan.kept_plain([np.float32([np.inf, 0])]) is None
+    none = lambda: [np.float32([np.nan, np.nan])]
+    assert plan.kept_plain([np.float32([1e30, 0])], none).alarms == ("a branch was not taken",)
+    assert "1 entries" in plan.kept_plain([np.float32([1e30, 7])], none).alarms[0]
+    assert plan.kept_plain([np.float32([np.inf, 0])], none) is None
+    itself = lambda: [np.float32([1e30, 0])]  # what a plan has right all the same is not lost
+    assert plan.kept_plain([np.float32([1e30, 0])], itself) is None
+
+
+def test_infinities_that_plain_jax_has_right_are_kept():
+    """`fma` adds a product of 1e42 to `-inf`, where the product by itself is infinite, too."""
+    slope = jax.grad(lambda x: jnp.sum(6.022e23 * x / x**2))
+    x = jnp.array([7.27e-10, 3.9e-25, 4.1e33], jnp.float32)  # -1e42, -4e72, 0
+    plan = tj.scale_graph(slope)(x).plan
+    plain = [np.float32([-np.inf, np.nan, np.nan])]
+    assert plan.kept_plain(plain, lambda: [np.float32([0, -np.inf, 0])]).identity
+    assert plan.kept_plain(plain, lambda: [np.float32([-np.inf, -np.inf, 0])]) is None
 
 
 def test_a_zero_is_said_unless_rounding_leaves_it_in_any_range(monkeypatch):
@@ -317,6 +330,15 @@ def test_infinities_that_float16_may_not_have_excuse_nothing():
 
     with pytest.warns(tj.ScaleWarning, match="entries of the results are wrong"):
         tj.jit(tj.grad(one, (0, 1)))(q0, q1)
+
+
+def test_constants_that_xla_may_join_in_several_ways_are_hidden():
+    """`(a x) (b y) c c` is `x y (a b c c)`, of numbers that fit, or `(a x) (b y) (c c)`."""
+    f = tj.jit(lambda x: (9.364e-25 * x * (6.67e-11 * x)) * 2.99e26 * 2.99e26)
+    assert float(f(jnp.float32(1e-23))) == pytest.approx(5.5838e-28, rel=1e-4)
+    assert float(f(jnp.float32(0))) == 0
+    plan = tj.scale_graph(lambda x: (1e-25 * x * (6e-11 * x)) * 3e26 * 3e26)(jnp.float32(0)).plan
+    assert plan.method == "guarded"
 
 
 def test_subnormal_results_that_plain_jax_has_right_are_kept():

@@ -20,7 +20,7 @@ import gc
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import lt
 from typing import Any, NamedTuple
 
@@ -121,12 +121,15 @@ class Plan(NamedTuple):
             lost={}, conversions=0, method="identity", gap=0.0,
         )  # fmt: skip
 
-    def kept_plain(self, results: Sequence[Any]) -> Plan | None:
+    def kept_plain(
+        self, results: Sequence[Any], planned: Callable[[], Sequence[Any]]
+    ) -> Plan | None:
         """The identity, if results of plain JAX have entries right that this plan loses.
 
         XLA may have rewritten the program: `sqrt(x * x)` to `abs(x)`, as with JAX 0.10.
+        **Arguments:** `planned`: gives the results of this plan.
         """
-        saved, wrong = right_in(results, self.doubts)
+        saved, wrong = right_in(results, self.doubts, planned)
         if not saved:
             return None
         said = "no exponents hold these numbers together: plain floating point is kept."

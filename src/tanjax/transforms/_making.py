@@ -221,8 +221,9 @@ class Making:
 
     def ask_plain(self, found: Found, args: Any, kwargs: Any) -> Found:
         """Plain JAX instead of a plan that loses entries which plain JAX has right."""
-        again, named = self.given.kept(args, kwargs)
-        kept = found.plan.kept_plain(jax.tree.leaves(self.jitted(*again, **named)))
+        (again, named), (more, others) = (self.given.kept(args, kwargs) for _ in range(2))
+        planned = functools.cache(lambda: jax.tree.leaves(found.program(*more, **others)))
+        kept = found.plan.kept_plain(jax.tree.leaves(self.jitted(*again, **named)), planned)
         if kept is None:
             return found
         said = [a for a in self.alarms if a not in found.plan.alarms]

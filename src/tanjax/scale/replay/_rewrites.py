@@ -199,8 +199,8 @@ class _Joins:
         rest = stored and Magnitude(stored.low - total.high, stored.high - total.low)
         if not _holds(out, total) or not (rest is None or _holds(out, rest)):
             return [use.value for use in node.uses]
-        if not is_reciprocal(out):
-            self.factors[out.index] = total
+        if not is_reciprocal(out):  # XLA joins them, and others with them, or others alone
+            self.factors[out.index] = Magnitude(min(total.low, 0.0), max(total.high, 0.0))
         return []
 
     def _of_operands(self, node: Node) -> list[Magnitude]:
