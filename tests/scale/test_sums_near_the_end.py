@@ -15,10 +15,16 @@ import tanjax as tj
 SIGNED = np.array([1.4e-38, -1.9e-38, -1.45e-38], np.float32)
 ROOTS = np.array([1e-19, 1e-19, 1.2e-19, 1.01e-19], np.float32)
 
+
+def windowed(x):
+    return jax.lax.reduce_window(x, 0.0, jax.lax.add, (3,), (1,), "valid")
+
+
 SUMS = {
     "sum": (jnp.sum, SIGNED),
     "product with a vector": (lambda x: x @ jnp.ones_like(x), SIGNED),
     "running sum": (lambda x: jnp.cumsum(x)[-1], SIGNED),
+    "sum over a window": (lambda x: windowed(x)[0], SIGNED),
     "gradient": (lambda x: jax.grad(lambda s: jnp.sum(s * x))(1.0), SIGNED),
     "products": (lambda x: x @ x, ROOTS),
 }

@@ -68,6 +68,8 @@ def terms(node: Node) -> int:
     operands = [use.value.size for use in node.uses[:2] if use.value.is_floating]
     if node.primitive == "cumsum":
         return int(node.uses[0].value.aval.shape[node.params["axis"]])
+    if node.primitive == "reduce_window_sum":
+        return math.prod(node.params["window_dimensions"])
     entries = max(node.outputs[0].size, 1)
     if node.primitive in CONTRACTIONS:
         return math.isqrt(math.prod(operands) // entries)
