@@ -347,9 +347,10 @@ def test_subnormal_results_that_plain_jax_has_right_are_kept():
     given = jnp.array([100.0, 0.0010004], jnp.float16), jnp.float16(10000.0)
     plan = tj.scale_graph(slope)(*given).plan
     of_plan = lambda: [np.float16([-0.0, -11640]), np.float16(0.0011644)]
-    with_it, without = ([np.float16([x, -np.inf]), np.float16(0.0011911)] for x in (-1.192e-6, 0))
-    assert plan.kept_plain(with_it, of_plan).identity
-    assert plan.kept_plain(without, of_plan) is None
+    plain = lambda x: [np.float16([x, -np.inf]), np.float16(0.0011911)]
+    for x in (-1.192e-6, -1.1325e-6):  # the nearest number, and the one beside it
+        assert plan.kept_plain(plain(x), of_plan).identity
+    assert plan.kept_plain(plain(0), of_plan) is None
 
 
 def test_a_wide_result_is_held_as_far_as_the_dtype_goes_or_said_to_be_lost():
