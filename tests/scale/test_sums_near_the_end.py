@@ -35,9 +35,9 @@ def test_terms_that_are_flushed_on_the_way_are_not_lost(name):
     f, x = SUMS[name]
     with jax.enable_x64(True):
         want = f(jnp.asarray(x, jnp.float64))
-    assert abs(float(jax.jit(f)(x)) / float(want) - 1) > 0.2  # what plain JAX makes of it
-    got = float(tj.jit(f)(jnp.asarray(x)))
-    assert got == pytest.approx(float(want), rel=1e-5, abs=0)
+    compiled = tj.jit(f)
+    assert float(compiled(jnp.asarray(x))) == pytest.approx(float(want), rel=1e-5, abs=0)
+    assert not compiled.plans[-1].identity  # what plain JAX makes of it depends on the processor
 
 
 def test_exponents_leave_room_for_what_is_added_on_the_way():
