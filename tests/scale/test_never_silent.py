@@ -407,3 +407,16 @@ def test_plain_jax_is_not_believed_in_silence_where_exponents_give_something_els
     for _ in range(2):
         with pytest.warns(tj.ScaleWarning, match=r"results are wrong|may be wrong"):
             f(jnp.float32(1e7), jnp.float32(3e14), 1000)
+
+
+def test_what_lies_far_below_is_no_zero_where_infinities_are_cut_off():
+    """Entries fit no exponent together: the run at exponents said 0, the program made a nan."""
+
+    def vanishing(x, y):
+        return jnp.exp(-jnp.square(x / jnp.expm1(x / y) / x**-1))
+
+    f = jax.grad(lambda *a: jnp.sum(vanishing(*a)), (0, 1))
+    x = jnp.array([8192.0, 0.03125, 65536.0, 0.0078125], jnp.bfloat16)
+    y = jnp.array([8.0, 2.0**-17, 0.25, 32768.0], jnp.bfloat16)
+    for slope in tj.jit(f)(x, y):
+        np.testing.assert_array_equal(slope, np.zeros(4))

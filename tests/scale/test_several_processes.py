@@ -370,13 +370,13 @@ def agreement():
     import jax.numpy as jnp
 
     import tanjax as tj
-    from tanjax.scale import _plan, agreed
+    from tanjax.scale import _plan, agreed, build
     from tanjax.scale.numbers import _hosts
 
     me = jax.process_index()
     [seen] = _hosts.looked_at([make("near")])
     closed = jax.make_jaxpr(lambda x: x * x)(jnp.float32(1))
-    plan = _plan.identity_plan(closed, [False], {}, ())
+    plan = _plan.identity_plan(build(closed), [False], False, ())
     asked = []
 
     def slow(**how):

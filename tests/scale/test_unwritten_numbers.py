@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 import tanjax as tj
+import tanjax.numpy as tnp
 from tanjax.scale import _plan, proof
+from tanjax.scale._judged import left_of
 from tanjax.scale.graph._graph import Exponents, Magnitude, build
+from tanjax.scale.numbers._wide import Wide
 from tanjax.scale.replay._replay import replay
 from tanjax.scale.replay._rewrites import all_guarded
 
@@ -173,6 +176,24 @@ def test_plain_jax_is_kept_where_rounding_leaves_the_exponents():
         assert np.isfinite(slope(*numbers)).all()
         assert slope(jnp.float16([1.5]), jnp.float16([0.75])) == 0
     assert "guarded" not in [p.method for p in slope.plans]  # it was not XLA
+
+
+def test_plain_jax_is_kept_beside_a_nan_that_is_right():
+    """It is no number that plain JAX would miss."""
+
+    gravity = 6.6743e-11 * tj.unit("m3 / kg / s2")
+
+    def f(mass):
+        share = tnp.exp(-tnp.abs(mass / mass))
+        return tnp.sum(gravity * share / share**2)
+
+    mass = tj.Unitful(jnp.array([9760.0, 10072.0, 0.0], jnp.float16), "kg")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tj.ScaleWarning)
+        slope = tj.jit(tj.grad(f))(mass)
+    np.testing.assert_array_equal(slope.value, [0.0, 0.0, np.nan])
+    exact, coarse = (Wide(np.array([2.0, first, np.nan, np.inf])) for first in (3.0, 1.0))
+    assert left_of(exact, coarse) == (1, 3)
 
 
 def test_a_power_is_hidden_like_a_product():

@@ -13,7 +13,7 @@ from tanjax._dtype_range import limits
 from tanjax._errors import ScaleWarning, message, outside
 
 from ._plan import Plan, plan
-from .graph._graph import Magnitudes, Value
+from .graph._graph import Magnitudes, Value, build
 from .graph._literals import trace
 from .replay._replay import replay
 
@@ -30,7 +30,7 @@ def scaled_call(
     """
     closed, _, restored, notes = trace(lambda: jax.jit(fun).trace(*arguments), fun, arguments)
     free = [True] * len(closed.out_avals)
-    found = plan(closed, arguments, free, restored=restored, notes=notes)
+    found = plan(closed, arguments, free, graph=build(closed, restored), notes=notes)
     _warn(name, found)
     return run(found, arguments), found.output_exponents
 

@@ -238,7 +238,8 @@ def left_of(exact: Wide, coarse: Wide) -> tuple[int, int]:
     a, b = together(exact, coarse)
     with np.errstate(all="ignore"):
         is_rounding = np.abs(a - b) > np.maximum(np.abs(a), np.abs(b)) / 2
-    return int(np.count_nonzero((b != 0) & ~is_rounding)), int(np.count_nonzero(b == b))
+    is_left = (b != 0) & np.isfinite(b) & ~is_rounding
+    return int(np.count_nonzero(is_left)), int(np.count_nonzero(b == b))
 
 
 _BEYOND = (

@@ -20,7 +20,7 @@ import gc
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import lt
 from typing import Any, NamedTuple
 
@@ -144,11 +144,9 @@ class Plan(NamedTuple):
 
 
 def identity_plan(
-    closed: Any, free_outputs: Sequence[bool], restored: Mapping[int, Any], notes: Sequence[str]
+    graph: ScaleGraph, free_outputs: Sequence[bool], effects: bool, notes: Sequence[str]
 ) -> Plan:
     """The plan that does nothing, before any number was looked at."""
-    graph = build(closed, restored)
-    effects = bool(closed.effects)
     unknown, none = [None] * len(graph.values), Exponents.none(graph)
     said, free = tuple(notes), tuple(free_outputs)
     return Plan(graph, unknown, none, True, False, {}, said, effects, free_outputs=free)
@@ -238,7 +236,7 @@ def plan(
     arguments: Sequence[Any],
     free_outputs: Sequence[bool],
     *,
-    restored: Mapping[int, Any] | None = None,
+    graph: ScaleGraph | None = None,
     notes: Sequence[str] = (),
     thorough: bool = False,
     hide: bool = False,
@@ -247,12 +245,12 @@ def plan(
     """Plan a closed jaxpr: about 10 µs per equation if nothing is out of range.
 
     **Arguments:** `arguments`: arrays; a `Magnitude` or a `ShapeDtypeStruct` where there are no
-    numbers; `free_outputs`: per result, whether it may leave at an exponent of its own (quantities
-    may); `restored`: see `_literals.py`; `thorough`: run on numbers what a first plan only
+    numbers; `free_outputs`: which results may leave at exponents of their own; `graph`: of the
+    jaxpr, with the constants that tracing lost; `thorough`: run on numbers what a first plan only
     estimated; `hide`: every product and quotient from XLA, because it made infinities.
     """
     start, given = time.perf_counter(), known_numbers(arguments)
-    graph = build(closed, restored)
+    graph = graph or build(closed)
     said, alarms, count = [*notes, *unknown_primitives(graph)], list[str](), len(graph.uses)
     with progress(count, "planning") as advance:
         reference = _magnitudes(graph, _numbers(given), given, thorough)
@@ -260,8 +258,8 @@ def plan(
         m, free = reference.magnitudes, tuple(free_outputs)
         lost = lost_in_plain(graph, reference, free)
         advance(count // 8)
-        ask = (graph, reference, free, time_limit, said, alarms)
-        solved = assigned(*ask) if lost else _as_it_is(graph, m, said)
+        ask = free, time_limit, said, alarms
+        solved = assigned(graph, reference, *ask) if lost else _as_it_is(graph, m, said)
         solved = _hidden(graph, solved) if hide else solved
         advance(count // 4)
     done, is_short = solved or Chosen(Exponents.none(graph)), alarms or (lost and solved is None)

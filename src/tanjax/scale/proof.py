@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from .graph._graph import Exponents, Magnitude, Node, ScaleGraph, Value, callee_uses
 from .magnitudes._intervals import Bounds
@@ -63,13 +64,32 @@ def expected(
     return found and [w and w._replace(finite=False) for w in found]
 
 
-def too_large(graph: ScaleGraph, e: Exponents, windows: Sequence[Window | None]) -> set[int] | None:
-    """The values that bounds cannot keep from being too large; None where they say nothing."""
+class Beyond(NamedTuple):
+    """The values that bounds cannot keep in their range: too large ones, and too small ones."""
+
+    large: set[int]
+    small: set[int]
+
+    def holds(self, other: Beyond | None) -> bool:
+        """Whether no value leaves its range there that does not here."""
+        return self.bears(other) and other is not None and other.small <= self.small
+
+    def bears(self, other: Beyond | None) -> bool:
+        """The same of values that are too large."""
+        return other is not None and other.large <= self.large
+
+
+def beyond(graph: ScaleGraph, e: Exponents, windows: Sequence[Window | None]) -> Beyond | None:
+    """The values that bounds cannot keep in their range; None where they say nothing."""
     bounds = Bounds(graph, False)
     if not _bounded(bounds, graph, windows):
         return None
     pairs = zip(graph.values, bounds.records, strict=True)
-    return {v.index for v, r in pairs if r is not None and not _is_below(v, r, e)}
+    known = [(v, r) for v, r in pairs if r is not None and v.is_floating and v.kind != "constant"]
+    return Beyond(
+        {v.index for v, r in known if not _is_below(v, r, e)},
+        {v.index for v, r in known if not _is_above(v, r, e)},
+    )
 
 
 def narrow(graph: ScaleGraph, seen: Sequence[Magnitude | None]) -> list[Window | None]:
@@ -133,12 +153,17 @@ def _widest(
     seen: Sequence[Magnitude | None],
     distances: Sequence[float],
 ) -> list[Window | None] | None:
-    for distance in distances:
+    def at(distance: float) -> list[Window | None] | None:
         pairs = zip(graph.inputs, seen, strict=True)
         found = [None if m is None else _around(v, m, distance) for v, m in pairs]
-        if _holds(bounds, graph, e, found):
-            return found
-    return None
+        return found if _holds(bounds, graph, e, found) else None
+
+    first, *between, last = distances
+    if (found := at(first)) is not None:
+        return found
+    if (closest := at(last)) is None:  # where these do not hold no wider ones do
+        return None
+    return next((found for d in between if (found := at(d)) is not None), closest)
 
 
 def proves(graph: ScaleGraph, e: Exponents, windows: Sequence[Window | None]) -> bool:
@@ -180,11 +205,18 @@ def _bounded(bounds: Bounds, graph: ScaleGraph, windows: Sequence[Window | None]
 
 def _is_below(value: Value, r: Record, e: Exponents) -> bool:
     """Whether no number of a value is too large at any of its exponents."""
-    if not value.is_floating or r.high == -math.inf or value.kind == "constant":
+    if r.high == -math.inf:
         return True
     margin = 0.0 if value.node is None else _MARGIN
     lowest = min([e.of(value), *map(e.of, value.uses)])
     return r.high - lowest <= _range.range_of(value)[1] - margin
+
+
+def _is_above(value: Value, r: Record, e: Exponents) -> bool:
+    """Whether none is expected to be too small; of what a cancellation leaves nothing is known."""
+    if r.cancelled or r.low == -math.inf:
+        return True
+    return r.low - max([e.of(value), *map(e.of, value.uses)]) >= _range.range_of(value)[0]
 
 
 def _fits(value: Value, r: Record | None, e: Exponents) -> bool:
@@ -198,13 +230,12 @@ def _fits(value: Value, r: Record | None, e: Exponents) -> bool:
         return not value.restored  # the number that was written, or one that tracing lost
     if r.high == -math.inf:
         return True  # zeros
-    smallest, largest = _range.range_of(value)
-    margin = 0.0 if value.node is None else _MARGIN
-    if r.high - min(exponents) > largest - margin:
+    if not _is_below(value, r, e):
         return False
-    if not is_worst_case():  # what a cancellation may leave is not expected, nor what is unknown
-        return r.cancelled or r.low == -math.inf or r.low - max(exponents) >= smallest
-    return r.low - max(exponents) >= smallest + margin
+    if not is_worst_case():
+        return _is_above(value, r, e)
+    margin = 0.0 if value.node is None else _MARGIN
+    return r.low - max(exponents) >= _range.range_of(value)[0] + margin
 
 
 def _products_fit(node: Node, e: Exponents, bounds: Bounds) -> bool:

@@ -6,15 +6,15 @@ loops were sampled, or numbers were too many to be run at every call. A proof is
 because nothing need be looked at afterwards but the magnitudes of the arguments.
 
 Sharp edges. What is guessed is limited to programs whose look costs more than `DEAR`; the results
-of such calls are looked at on calls 1, 2, 4, 8, …, and so are numbers farther than `_UP` and
-`_DOWN` bits from those of a call that was looked at. Numbers from two such calls are strangers to
-each other: of 1e20 · 1e-20 and 1e-20 · 1e20 nothing follows for 1e20 · 1e20.
+of such calls are looked at on calls 1, 2, 4, 8, …, and so are numbers far from those of a call that
+was looked at (`_nearby.py`). Numbers from two such calls are strangers to each other: of
+1e20 · 1e-20 and 1e-20 · 1e20 nothing follows for 1e20 · 1e20.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +24,8 @@ import numpy as np
 from tanjax.scale import (
     Magnitude,
     Plan,
+    ScaleGraph,
+    build,
     identity_plan,
     look_cost,
     overflows,
@@ -33,15 +35,11 @@ from tanjax.scale import (
 from tanjax.scale.numbers import Spread, Window, measure
 
 from ._arguments import is_finite
+from ._nearby import Look, near
 from ._packing import free_leaves
 from ._watch import Watch
 
 DEAR = 1e-3  # seconds that a look may take at every call
-# Bits around numbers for which JAX's own program was seen to be right, if bounds promise nothing.
-# The smallest entry of an array is another one on every call, a single number is not. One more bit
-# of a number is eight of its eighth power.
-_UP, _DOWN, _OFTEN = 1.0, 8.0, 8  # the latter grows with every look, up to so many times
-_EXPECTED = (6.0, 3.0, 1.5)  # where bounds promise no more than these
 _NEAR = 4.0  # bits between largest numbers that belong together
 _BELIEVED = 8.0  # bits around numbers for which an alarm was false
 _PLANS = 16  # of one program; the oldest goes
@@ -50,8 +48,6 @@ _FEW_NUMBERS = 16
 
 _NONE: Mapping[int, int] = {}
 log = logging.getLogger("tanjax.scale")
-
-Look = list[Magnitude | None]  # per argument; None where it has no magnitude
 
 
 def look(leaves: Sequence[Any]) -> Look:
@@ -101,7 +97,7 @@ class Entry:
     `unseen`: how many calls ago arguments that are results were looked at (`_returned.py`).
     """
 
-    def __init__(self, plan: Plan, program: Callable[..., Any], leaves: Sequence[Any]) -> None:
+    def __init__(self, plan: Plan, program: Callable[..., Any]) -> None:
         self.plan, self.program = plan, program
         self.grade = "guessed" if plan.is_estimate else "seen"
         self.unseen, self.looks, self.is_dear = 0, 1, look_cost(plan.graph) > DEAR
@@ -114,12 +110,16 @@ class Entry:
         self._ridden: dict[Any, Any] = {}
         self._hull: Look | None = None
         self.counting = proof.counting(plan.graph)
-        if plan.is_estimate:
+
+    def expecting(self, leaves: Sequence[Any]) -> Entry:
+        """Find numbers around these for which an estimate may be used without a look."""
+        if self.plan.is_estimate:
             seen = look(leaves)
             if not self.prove(leaves, seen):
-                windows = proof.expected(plan.graph, plan.exponents, seen)
-                windows = windows or proof.narrow(plan.graph, seen)
+                windows = proof.expected(self.plan.graph, self.plan.exponents, seen)
+                windows = windows or proof.narrow(self.plan.graph, seen)
                 self.trusted = [Trusted(Watch(windows, leaves), self.others(leaves), seen)]
+        return self
 
     def strangers(self, leaves: Sequence[Any]) -> Watch | None:
         """The watch on those arguments that have to be looked at, if any windows are known."""
@@ -224,25 +224,12 @@ class Entry:
                 hull, looks = joined(known.hull, seen), known.looks + 1
                 self.trusted.remove(known)
                 break
-        windows = proof.expected(self.plan.graph, self.plan.exponents, hull, _EXPECTED)
-        down = _DOWN * min(looks, _OFTEN)
-        windows = windows or self._below(hull, down)
+        windows = near(self.plan, hull, looks)
         pairs = list(enumerate(windows))
         infinite = tuple(i for i, w in pairs if w is not None and not is_finite(leaves[i]))
         watch = Watch([w and w._replace(finite=i not in infinite) for i, w in pairs], leaves)
         self.trusted.insert(0, Trusted(watch, flags, hull, looks, infinite))
         del self.trusted[_WINDOWS:]
-
-    def _below(self, hull: Look, down: float) -> list[Window | None]:
-        """Windows around numbers, as far down as bounds see nothing more become too large."""
-        around = lambda reach: [m and _around(m, reach) for m in hull]
-        large = lambda reach: proof.too_large(self.plan.graph, self.plan.exponents, around(reach))
-        known = large(0.0)
-        if known is None:  # bounds say nothing
-            return around(down)
-        reaches = (down / 2**k for k in range(4))
-        fits = (r for r in reaches if (found := large(r)) is not None and found <= known)
-        return around(next(fits, 0.0))
 
 
 def _is_same_program(a: Plan, b: Plan) -> bool:
@@ -256,12 +243,6 @@ def _are_near(hull: Look, seen: Look) -> bool:
     return all(
         h.is_zero == m.is_zero and (h.is_zero or abs(h.high - m.high) <= _NEAR) for h, m in pairs
     )
-
-
-def _around(m: Magnitude, down: float) -> Window:
-    if m.is_zero:  # zeros, and nothing else
-        return Window(math.inf, -math.inf)
-    return Window(m.low - (_UP if m.low == m.high else down), m.high + _UP)
 
 
 def others(
@@ -330,6 +311,11 @@ class Case:
         self.looked, self.raised = 0.0, 0
         self.failure = ""
 
+    @functools.cached_property
+    def graph(self) -> ScaleGraph:
+        """Of the program, for all its plans."""
+        return build(self.closed, self.restored)
+
     def find(self, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Entry]) -> Entry:
         """The plan for these numbers, made by `make` if there is none; it comes to the front.
 
@@ -351,7 +337,7 @@ class Case:
             if entry.covers(leaves):
                 return entry
         if not self.entries:
-            return make(leaves)
+            return make(leaves).expecting(leaves)
         seen = look(leaves)
         known = sorted(self.entries, key=lambda e: not e.plan.identity)
         if not (known[0].plan.identity or self.is_rewritten):
@@ -367,7 +353,7 @@ class Case:
         entry = make(leaves)
         same = next((e for e in known if _is_same_program(e.plan, entry.plan)), None)
         if same is None:
-            return entry
+            return entry.expecting(leaves)
         self.made.remove(entry)
         same.plan, same.looks = entry.plan, same.looks + 1
         dear = same.is_dear and not overflows(entry.plan.graph, entry.plan.magnitudes)
@@ -377,8 +363,8 @@ class Case:
 
     def _identity(self, leaves: Sequence[Any]) -> Entry:
         """JAX's own program, which is right for numbers that need no exponents."""
-        plan = identity_plan(self.closed, self.free, self.restored, self.notes)
-        return Entry(plan, self.jitted, leaves)
+        plan = identity_plan(self.graph, self.free, bool(self.closed.effects), self.notes)
+        return Entry(plan, self.jitted)
 
     def _used(self, entry: Entry, what: str) -> Entry:
         log.info("%s: %s plan, %s", self.name, entry.plan.method, what)

@@ -138,7 +138,7 @@ class Making:
             case.is_rewritten = True
             known = [e for e in case.entries if e.plan.method == "guarded" and e is not short]
             found = next((e for e in known if e.is_right(leaves)), None)
-            entry = found or self.plan(case, leaves)
+            entry = found or self.plan(case, leaves).expecting(leaves)
             return entry, entry.plan
 
     def case(self, leaves: Sequence[Any], treedef: Any, args: Any, kwargs: Any) -> Case:
@@ -177,19 +177,19 @@ class Making:
         return case
 
     def plan(self, case: Case, leaves: Sequence[Any], **how: Any) -> Any:
-        """A new plan for these numbers."""
+        """A new plan for these numbers, that expects nothing of others."""
         from tanjax.scale import agreed, plan as plan_for
 
         from ._entries import Entry
 
-        how |= {"restored": case.restored, "notes": case.notes, "hide": case.is_rewritten}
+        how |= {"graph": case.graph, "notes": case.notes, "hide": case.is_rewritten}
         ask = functools.partial(plan_for, case.closed, leaves, case.free, **how)
         plan = agreed(ask, leaves) if self._is_over_hosts else ask()
         program = self.jitted
         if not plan.identity:
             program = self._program(case, (plan.exponents, plan.method), self._replayed, plan)
         self.alarms += plan.alarms
-        entry = Entry(plan, program, leaves)
+        entry = Entry(plan, program)
         self.made.append(entry)
         return entry
 

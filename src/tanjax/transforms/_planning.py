@@ -369,7 +369,8 @@ class PlannedFunction:
             self._remember(case, entry, args, kwargs)
             return out
         (args, kwargs), self._recent = kept, None
-        better = self._making.plan(case, self._leaves_of(args, kwargs), thorough=True)
+        leaves = self._leaves_of(args, kwargs)
+        better = self._making.plan(case, leaves, thorough=True).expecting(leaves)
         better.plan, better.grade = better.plan._replace(is_estimate=False), "seen"
         case.put(better, entry)
         return better.program(*args, **kwargs)

@@ -9,8 +9,9 @@ it had been on `_HARMLESS` calls in a row, it is looked at after 1, 2, 4, … ca
     state = step(state, batch)  # `batch` is looked at on each call, `state` on calls 1 to 9, 11, …
 
 Sharp edges. Only JAX's own program is trusted so, and only while nothing else happens: a state that
-moves by more than `_UP` bits from one look to the next, another kind of batch, a flag, a state from
-elsewhere: with any of these it begins anew. Near an end of a window that is guessed, the program is
+moves by more than `_FARTHER` bits from one look to the next, another kind of batch, a flag, a state
+from elsewhere: with any of these it begins anew. One that moves by more than `_UP` bits is looked
+at twice as often from then on. Near an end of a window that is guessed, the program is
 run on the numbers, and the window moves with them. A state that explodes between two looks is found
 by the next one, and a `ScaleWarning` says so.
 """
@@ -31,11 +32,13 @@ from ._entries import joined, look
 from ._watch import Watch
 
 if TYPE_CHECKING:
-    from ._entries import Entry, Look
+    from ._entries import Entry
+    from ._nearby import Look
 
 _HARMLESS = 8  # looks in a row before the first call without one
 _RARELY, _SOON = 64, 8  # calls without a look, at most; near the end of a window that is guessed
-_UP, _DOWN = 2.0, 8.0  # bits by which numbers may move from look to look; few are near zero by law
+_UP, _DOWN = 2.0, 16.0  # bits by which numbers may move from look to look; few are near zero by law
+_FARTHER = 4.0  # bits upwards, from which on what is known of a state counts no more
 _ROOM = 0.5  # bits from the largest number to the end of the window of the plan
 
 
@@ -79,7 +82,7 @@ class Returned:
         is_known = all([type(leaves[i]) in ARRAYS and leaves[i].aval is a for i, a in self._avals])
         flags = entry.others(leaves, self._counts)
         if not is_known or not self._outside.takes(leaves) or self._flags != flags:
-            self._looks = self._gap = self._left = 0
+            self._left = 0
             return False
         self._left -= 1
         entry.unseen += 1
@@ -137,17 +140,21 @@ class Returned:
         """Find out which arguments are results, and draw windows around all of them."""
         results = self._results if self._keeps else [r() for r in self._results]
         places = {id(x): i for i, x in enumerate(results)}
-        self._pairs = [(a, places[id(x)]) for a, x in enumerate(leaves) if id(x) in places]
+        pairs = [(a, places[id(x)]) for a, x in enumerate(leaves) if id(x) in places]
+        is_watched = bool(pairs) and entry.watch is not None
+        seen = look(leaves) if is_watched else []
+        is_known = is_watched and entry is self._entry and pairs == self._pairs
+        self._gap = self._gap // 4 if is_known and self._has_only_moved(leaves, seen) else 0
+        self._looks *= self._gap > 0
         if entry is not self._entry:
             self._entry, self._hull = entry, None
-        self._looks = self._gap = 0
-        self._quiet = self._outside = None
+        self._pairs, self._quiet, self._outside = pairs, None, None
         # Numbers that do not come to rest, or are no results: not so soon again.
         self._failures += 1
         self._wait = (1 << min(self._failures, 10)) >> 2
-        if not self._pairs or entry.watch is None:
+        if not is_watched:
             return True
-        seen = look(leaves)
+        assert entry.watch is not None
         self._hull = hull = seen if self._hull is None else joined(self._hull, seen)
         if not _have_room(hull, entry.watch):
             self._hull = hull = seen
@@ -156,6 +163,14 @@ class Returned:
         self._most = _RARELY if _have_room(hull, entry.watch) else _SOON
         self._draw(entry, leaves, hull)
         return True
+
+    def _has_only_moved(self, leaves: Sequence[Any], seen: Look) -> bool:
+        """Whether numbers are hardly larger than ever before, and nothing else is new."""
+        if self._hull is None or self._entry is None:
+            return False
+        pairs = [(m, n) for m, n in zip(self._hull, seen, strict=True) if m and n and not n.is_zero]
+        is_near = all(not m.is_zero and n.high <= m.high + _FARTHER for m, n in pairs)
+        return is_near and self._flags == self._entry.others(leaves, self._counts)
 
     def _draw(self, entry: Entry, leaves: Sequence[Any], hull: Look) -> None:
         assert entry.watch is not None

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tanjax.scale.numbers._stored import rounded_to
-from tanjax.scale.numbers._wide import Wide, extent, normalised
+from tanjax.scale.numbers._stored import rounded_to, saturated
+from tanjax.scale.numbers._wide import Wide, extent, normalised, split
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16, jnp.bfloat16])
@@ -22,3 +22,13 @@ def test_the_ends_of_what_is_rounded_are_known(dtype, odd):
         stored = found.array * 2.0**found.exponent
         np.testing.assert_allclose(stored[:50], numbers, rtol=eps / 2)
         assert np.array_equal(stored[50:], odd, equal_nan=True)
+
+
+@pytest.mark.parametrize("exponent", [-400_000, 0, 400_000])
+def test_infinities_are_cut_off_at_the_largest_number_of_their_exponent(exponent):
+    """Far below everything else, too, where 2^-400,000 is no number of float64."""
+    found = saturated(Wide(np.array([np.inf, 3.0, -np.inf, 0.0])), jnp.float32, exponent)
+    mantissas, powers = split(found.array)
+    powers = np.broadcast_to(powers + found.exponent, 4)
+    np.testing.assert_array_equal(powers[:3], [exponent + 128, 2, exponent + 128])
+    np.testing.assert_allclose(mantissas, [1.0, 0.75, -1.0, 0.0], rtol=1e-7)

@@ -110,8 +110,11 @@ def saturated(x: Wide, dtype: Any, exponent: int) -> Wide:
     infinite = np.isinf(x.array)
     if x.array.dtype.kind != "f" or not np.any(infinite):
         return x
-    largest = np.ldexp(limits(dtype).largest, exponent - x.exponent)
-    return normalised(Wide(np.where(infinite, np.copysign(largest, x.array), x.array), x.exponent))
+    largest = np.copysign(
+        limits(dtype).largest, x.array
+    )  # at an exponent of its own: it may be far
+    exponents = np.where(infinite, exponent, x.exponent)
+    return normalised(Wide(np.where(infinite, largest, x.array), exponents))
 
 
 def rounded_to(x: Wide, dtype: Any) -> Wide:

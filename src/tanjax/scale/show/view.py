@@ -7,7 +7,7 @@ from typing import IO, Any, NamedTuple
 
 from .._plan import TIME_LIMIT, Plan, plan
 from ..assign._problem import recorded
-from ..graph._graph import ScaleGraph
+from ..graph._graph import ScaleGraph, build
 from ._exponents import NamedExponents, exponents_of
 
 
@@ -48,7 +48,7 @@ class GraphView:
                 t.closed,
                 t.arguments,
                 t.free_outputs,
-                restored=t.restored,
+                graph=build(t.closed, t.restored),
                 notes=t.notes,
                 thorough=thorough,
                 time_limit=time_limit,

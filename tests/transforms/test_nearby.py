@@ -1,0 +1,130 @@
+"""Windows around numbers for which a program was seen to be right."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+from tanjax.scale import Magnitude
+from tanjax.scale._plan import plan
+from tanjax.transforms import _entries
+from tanjax.transforms._nearby import near
+
+
+def windows(fun, *seen, looks=1):
+    """Windows of float32 arguments: numbers for single ones, pairs for smallest and largest."""
+    ends = [x if isinstance(x, tuple) else (x, x) for x in seen]
+    given = [jnp.full(2, 2.0**high, jnp.float32).at[0].set(2.0**low) for low, high in ends]
+    given = [x[1] if low == high else x for x, (low, high) in zip(given, ends, strict=True)]
+    found = plan(jax.make_jaxpr(fun)(*given), given, [False])
+    assert found.identity
+    return near(found, [Magnitude(*map(float, e)) for e in ends], looks)
+
+
+def reach(fun, *seen, looks=1):
+    """Bits downwards and upwards of the first argument."""
+    low, high = seen[0] if isinstance(seen[0], tuple) else (seen[0],) * 2
+    window = windows(fun, *seen, looks=looks)[0]
+    return low - window.low, window.high - high
+
+
+def test_numbers_may_grow_a_thousand_times_where_nothing_leaves_its_range():
+    assert reach(lambda x: x + 1.0, 0) == (16.0, 12.0)
+    assert reach(lambda x: x + 1.0, (-3, 0)) == (16.0, 12.0)
+
+
+def test_they_may_grow_as_far_as_their_powers_fit():
+    """Of 2^3 the eighth power has room for 13 bits, of 2^7 for 9, of 2^12 for 3, of 2^15 for 0."""
+    power = lambda x: x * x * x * x * x * x * x * x + 1.0
+    found = [reach(power, (-3, high))[1] for high in (3, 7, 12, 14, 15)]
+    assert found == [12.0, 6.0, 3.0, 1.5, 1.0]
+
+
+def test_single_numbers_may_shrink_as_far_as_nothing_becomes_too_small():
+    """Entries of arrays may: larger ones are beside them."""
+    tiny = lambda x: jnp.sum(x * 2.0**-100 + 2.0**-100)
+    assert reach(tiny, 0) == (16.0, 12.0)
+    assert reach(tiny, -20) == (3.0, 3.0)
+    assert reach(tiny, (-20, -18)) == (16.0, 12.0)
+
+
+def test_nothing_may_shrink_until_its_reciprocal_is_too_large():
+    inverse = lambda x: jnp.sum(1.0 / x)
+    assert reach(inverse, (-60, 0), looks=4)[0] == 64.0
+    assert reach(inverse, (-100, 0), looks=4)[0] == 16.0
+    assert reach(inverse, (-120, 0))[0] == 4.0
+    assert reach(inverse, (-125, 0))[0] == 0.0
+
+
+def test_windows_grow_with_every_look():
+    assert [reach(lambda x: x + 1.0, (-3, 0), looks=n)[0] for n in (1, 2, 3, 4, 9)] == [
+        16.0, 32.0, 48.0, 64.0, 64.0,
+    ]  # fmt: skip
+
+
+def test_where_bounds_do_not_see_a_number_windows_are_narrow_at_first():
+    """Of `1 - 0.9**t` nobody knows that it is not zero, and bounds have no end for what follows."""
+
+    def corrected(x, t):
+        return jnp.sum(x / (1.0 - 0.9 ** t.astype(jnp.float32)))
+
+    given = jnp.array([0.125, 1.0], jnp.float32), jnp.int32(3)
+    found = plan(jax.make_jaxpr(corrected)(*given), given, [False])
+    ends = [near(found, [Magnitude(-3.0, 0.0), None], looks)[0] for looks in (1, 2, 3, 4)]
+    assert [w.high for w in ends] == [3.0, 6.0, 6.0, 12.0]
+
+
+def test_around_zeros_are_zeros():
+    found = plan(jax.make_jaxpr(lambda x: x + 1.0)(jnp.zeros(3)), [jnp.zeros(3)], [False])
+    (window,) = near(found, [Magnitude(math.inf, -math.inf)], 1)
+    assert (window.low, window.high) == (math.inf, -math.inf)
+
+
+def adam(state, batch):
+    """A step of a fit whose moments begin with zeros; no bound says that nothing is too large."""
+    p, m, v, t = state
+    g = jax.grad(lambda p: jnp.mean((jnp.tanh(batch * p[0]) @ p[1] - p[2]) ** 2))(p)
+    t = t + 1
+    m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, g)
+    v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, v, g)
+    first, second = 1 - 0.9 ** t.astype(jnp.float32), 1 - 0.999 ** t.astype(jnp.float32)
+    moved = lambda p, m, v: p - 1e-3 * (m / first) / (jnp.sqrt(v / second) + 1e-8)
+    return jax.tree.map(moved, p, m, v), m, v, t
+
+
+def test_training_is_hardly_ever_looked_at(monkeypatch):
+    """The second moments grow a thousand times in a thousand steps, and gradients fall."""
+    monkeypatch.setattr(_entries, "DEAR", 0.0)
+    looks = []
+    is_right = _entries.Entry.is_right
+    monkeypatch.setattr(_entries.Entry, "is_right", lambda *a: looks.append(1) or is_right(*a))
+    rng = np.random.default_rng(0)
+    p = [jnp.asarray(rng.normal(size=n), jnp.float32) for n in (32, 32, ())]
+    zeros = jax.tree.map(jnp.zeros_like, p)
+    f, g = tj.jit(adam), jax.jit(adam)
+    state = other = (p, zeros, zeros, jnp.int32(0))
+    for _ in range(1000):
+        batch = jnp.asarray(rng.normal(size=(8, 32)), jnp.float32)
+        state, other = f(state, batch), g(other, batch)
+    same = map(np.array_equal, *map(jax.tree.leaves, (state, other)))
+    assert all(same)
+    assert len(f.plans) == 1
+    assert len(looks) <= 8
+
+
+@pytest.mark.parametrize("growth", [1.01, 1.03])
+def test_a_state_that_moves_slowly_is_not_looked_at_from_the_beginning(growth, monkeypatch):
+    monkeypatch.setattr(_entries, "DEAR", 0.0)
+    f = tj.jit(lambda x, y: (x * y, jnp.sum(x / (1.5 - y * y))))
+    seen = []
+    covers = _entries.Entry.covers
+    monkeypatch.setattr(_entries.Entry, "covers", lambda *a: seen.append(1) or covers(*a))
+    x, y, want = jnp.ones(4, jnp.float32), jnp.float32(growth), 1.0
+    for _ in range(600):
+        x, _ = f(x, y)
+        want *= float(np.float32(growth))
+    np.testing.assert_allclose(x, want, rtol=1e-3)
+    assert len(seen) <= 100
