@@ -77,6 +77,16 @@ def test_where_bounds_do_not_see_a_number_windows_are_narrow_at_first():
     assert [w.high for w in ends] == [3.0, 6.0, 6.0, 12.0]
 
 
+def test_where_bounds_see_an_overflow_that_was_not_there_windows_stay_narrow():
+    """Of a product of three they know the largest number only."""
+    given = jnp.array([1e-20, 1e20, 1e-15], jnp.float32)
+    found = plan(jax.make_jaxpr(jnp.cumprod)(given), [given], [False])
+    assert found.identity
+    for looks in (1, 3):
+        (window,) = near(found, [Magnitude(-66.5, 66.5)], looks)
+        assert window.high == 67.5
+
+
 def test_around_zeros_are_zeros():
     found = plan(jax.make_jaxpr(lambda x: x + 1.0)(jnp.zeros(3)), [jnp.zeros(3)], [False])
     (window,) = near(found, [Magnitude(math.inf, -math.inf)], 1)

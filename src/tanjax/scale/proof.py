@@ -31,6 +31,7 @@ _MARGIN = 0.5
 # How far windows reach beyond the numbers that were seen, in bits: the farthest that is proved.
 _DISTANCES = (40.0, 16.0, 6.0, 2.0, 0.5, 0.0)
 _NARROW = 2.0
+_MEANINGLESS = 2.0**20
 
 
 def widest(
@@ -65,10 +66,14 @@ def expected(
 
 
 class Beyond(NamedTuple):
-    """The values that bounds cannot keep in their range: too large ones, and too small ones."""
+    """The values that bounds cannot keep in their range: too large ones, and too small ones.
+
+    `unknown`: those whose bound means nothing, such as that of 0.9 to the power of any integer.
+    """
 
     large: set[int]
     small: set[int]
+    unknown: set[int]
 
     def holds(self, other: Beyond | None) -> bool:
         """Whether no value leaves its range there that does not here."""
@@ -89,6 +94,7 @@ def beyond(graph: ScaleGraph, e: Exponents, windows: Sequence[Window | None]) ->
     return Beyond(
         {v.index for v, r in known if not _is_below(v, r, e)},
         {v.index for v, r in known if not _is_above(v, r, e)},
+        {v.index for v, r in known if r.high > _MEANINGLESS},
     )
 
 

@@ -19,8 +19,9 @@ from tanjax.scale.numbers import Window
 # Bits upwards, and those downwards of single numbers, which cross zero. A state that begins with
 # zeros, as the moments of Adam, grows a thousand times.
 _REACHES = ((12.0, 16.0), (6.0, 16.0), (3.0, 16.0), (3.0, 3.0), (1.5, 1.5))
-_BLIND = 3.0  # bits upwards on every look, where bounds do not see all numbers
-# Where bounds do not help: one more bit of a number is eight of its eighth power.
+_BLIND = 3.0  # bits upwards on every look, where some bounds mean nothing
+# Where bounds do not help, or see an overflow that was not there: one more bit of a number is eight
+# of its eighth power.
 _LEAST = 1.0, 1.0
 # Bits downwards in arrays, whose smallest entry is another one on every call: on every look as many
 # more, up to so many times.
@@ -40,9 +41,9 @@ def near(plan: Plan, seen: Look, looks: int) -> list[Window | None]:
     known = beyond(around((0.0, 0.0), 0.0))
     if known is None:  # bounds say nothing
         return around(_LEAST, down)
-    most = _BLIND * looks if known.large else math.inf
-    reaches = (r for r in _REACHES if r[0] <= most and known.holds(beyond(around(r, 0.0))))
-    reach = next(reaches, _LEAST)
+    most = _BLIND * looks if known.unknown else math.inf
+    tries = [r for r in _REACHES if r[0] <= most] if known.large <= known.unknown else []
+    reach = next((r for r in tries if known.holds(beyond(around(r, 0.0)))), _LEAST)
     if reach is _LEAST:
         known = beyond(around(reach, 0.0)) or known
     downs = (d for d in (down / 2**k for k in range(4)) if known.bears(beyond(around(reach, d))))
