@@ -272,10 +272,12 @@ def test_what_else_may_be_wrong_is_said_of_plain_jax_too():
     plan = tj.scale_graph(far_apart)(*FAR_APART).plan
     plan = plan._replace(alarms=(*plan.alarms[:1], "a branch was not taken"))
     assert plan.doubts
-    none = lambda: [np.float32([np.nan, np.nan])]
+    none = lambda: [np.float32([np.nan, 0])]
     assert plan.kept_plain([np.float32([1e30, 0])], none).alarms == ("a branch was not taken",)
     assert "1 entries" in plan.kept_plain([np.float32([1e30, 7])], none).alarms[0]
     assert plan.kept_plain([np.float32([np.inf, 0])], none) is None
+    more = lambda: [np.float32([np.nan, np.nan])]  # as XLA has rewritten it
+    assert plan.kept_plain([np.float32([np.inf, 0])], more).identity
     itself = lambda: [np.float32([1e30, 0])]  # what a plan has right all the same is not lost
     assert plan.kept_plain([np.float32([1e30, 0])], itself) is None
 

@@ -196,6 +196,22 @@ def test_plain_jax_is_kept_beside_a_nan_that_is_right():
     assert left_of(exact, coarse) == (1, 3)
 
 
+def test_plain_jax_is_kept_where_a_plan_makes_rounding_infinite():
+    """Neither has a right result; but what is finite in plain JAX is finite."""
+
+    def share(x, y, is_squared):
+        z = jnp.where(is_squared, y * y, x)
+        return jnp.log(jnp.abs(1 / (1 + jnp.exp(z / z))))
+
+    x = jnp.array([0.433349609375, 0.2626953125, 7.683e-05, 7.683e-05], jnp.float16)
+    given = x, jnp.array([289.5, 562.5, 1188.0, 33.15625], jnp.float16), jnp.array(False)
+    slope = jax.vmap(jax.grad(share, (0, 1)), (0, 0, None))
+    with pytest.warns(tj.ScaleWarning, match="cancellation"):
+        got = tj.jit(slope)(*given)
+    for found, plain in zip(got, jax.jit(slope)(*given), strict=True):
+        assert not np.any(np.isfinite(plain) & ~np.isfinite(found))
+
+
 def test_a_power_is_hidden_like_a_product():
     graph = build(jax.make_jaxpr(lambda x: x**7)(full(1.5)))
     hidden = Exponents.none(graph)._replace(guarded=all_guarded(graph))

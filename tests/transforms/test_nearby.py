@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from tanjax.scale import Magnitude
+from tanjax.scale import Magnitude, proof
 from tanjax.scale._plan import plan
 from tanjax.transforms import _entries
 from tanjax.transforms._nearby import near
@@ -59,6 +59,21 @@ def test_nothing_may_shrink_until_its_reciprocal_is_too_large():
     assert reach(inverse, (-125, 0))[0] == 0.0
 
 
+def test_nothing_may_shrink_until_what_divides_is_too_small():
+    """Of two small numbers the quotient is an ordinary one, and 0 / 0 none."""
+
+    def quotient(x):
+        small = x * 2.0**-110
+        return jnp.sum(small / (small + 1e-33))
+
+    def root(x):
+        return jnp.sum(x * 2.0**-110 * jax.lax.rsqrt(x * 2.0**-110))
+
+    assert reach(quotient, (-3, 0))[0] == 16.0
+    assert reach(root, (-3, 0))[0] == 8.0
+    assert reach(lambda x: jnp.sum((x * 2.0**-110) ** -1), (-3, 0))[0] == 8.0
+
+
 def test_windows_grow_with_every_look():
     assert [reach(lambda x: x + 1.0, (-3, 0), looks=n)[0] for n in (1, 2, 3, 4, 9)] == [
         16.0, 32.0, 48.0, 64.0, 64.0,
@@ -91,6 +106,21 @@ def test_around_zeros_are_zeros():
     found = plan(jax.make_jaxpr(lambda x: x + 1.0)(jnp.zeros(3)), [jnp.zeros(3)], [False])
     (window,) = near(found, [Magnitude(math.inf, -math.inf)], 1)
     assert (window.low, window.high) == (math.inf, -math.inf)
+
+
+def test_a_program_that_was_often_harmless_is_looked_at_no_more(monkeypatch):
+    """It is cheap to look at, but for a step; and new numbers are looked at all the same."""
+    looks = []
+    is_right = _entries.Entry.is_right
+    monkeypatch.setattr(_entries.Entry, "is_right", lambda *a: looks.append(1) or is_right(*a))
+    monkeypatch.setattr(proof, "widest", lambda *_: None)
+    f = tj.jit(lambda x: x * x / (1.5 * x - x))
+    x = jnp.array([1.0, 2.0], jnp.float32)
+    for i in range(100):
+        np.testing.assert_allclose(f(x + 0.001 * i), 2 * (x + 0.001 * i), rtol=1e-6)
+    assert 14 <= len(looks) <= 20
+    np.testing.assert_allclose(f(1e30 * x), 2e30 * x, rtol=1e-6)
+    np.testing.assert_allclose(f(1e-30 * x), 2e-30 * x, rtol=1e-6)
 
 
 def adam(state, batch):

@@ -134,15 +134,16 @@ def right_in(
 ) -> tuple[int, int]:
     """How many entries of results are right though a plan loses them, and how many are wrong.
 
-    **Arguments:** `planned`: gives the results of the plan, if they are asked for: XLA may have
-    rewritten that program, too.
+    **Arguments:** `planned`: gives the results of the plan: XLA may have rewritten that program,
+    too, so that what it was to lose is there, and what it was not to lose is nan.
     """
     saved = wrong = 0
     for i, (x, doubt) in enumerate(zip(results, doubts, strict=True)):
         if doubt is None or doubt.true.dtype.kind not in "fc":
             continue
-        found = _right(x, doubt)
-        is_lost = (found.nearly & (doubt.error > 0)) | (found.held & (doubt.excused > 0))
+        found, broken = _right(x, doubt), ~np.isfinite(np.asarray(planned()[i], doubt.true.dtype))
+        is_lost = found.nearly & ((doubt.error > 0) | broken)
+        is_lost |= found.held & ((doubt.excused > 0) | broken)
         if np.any(is_lost) and not doubt.is_free:
             there = _right(planned()[i], doubt)
             is_lost &= ~(there.nearly | there.held)

@@ -19,7 +19,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .graph._graph import Exponents, Magnitude, Node, ScaleGraph, Value, callee_uses
+from .graph._graph import Exponents, Magnitude, Node, ScaleGraph, Use, Value, callee_uses
 from .magnitudes._intervals import Bounds
 from .numbers import _range
 from .numbers._extremes import Window
@@ -68,11 +68,13 @@ def expected(
 class Beyond(NamedTuple):
     """The values that bounds cannot keep in their range: too large ones, and too small ones.
 
-    `unknown`: those whose bound means nothing, such as that of 0.9 to the power of any integer.
+    `fatal`: too small ones by which is divided; `unknown`: those whose bound means nothing, such as
+    that of 0.9 to the power of any integer.
     """
 
     large: set[int]
     small: set[int]
+    fatal: set[int]
     unknown: set[int]
 
     def holds(self, other: Beyond | None) -> bool:
@@ -80,8 +82,8 @@ class Beyond(NamedTuple):
         return self.bears(other) and other is not None and other.small <= self.small
 
     def bears(self, other: Beyond | None) -> bool:
-        """The same of values that are too large."""
-        return other is not None and other.large <= self.large
+        """The same, but for small numbers that may be zero as well."""
+        return other is not None and other.large <= self.large and other.fatal <= self.fatal
 
 
 def beyond(graph: ScaleGraph, e: Exponents, windows: Sequence[Window | None]) -> Beyond | None:
@@ -91,11 +93,26 @@ def beyond(graph: ScaleGraph, e: Exponents, windows: Sequence[Window | None]) ->
         return None
     pairs = zip(graph.values, bounds.records, strict=True)
     known = [(v, r) for v, r in pairs if r is not None and v.is_floating and v.kind != "constant"]
+    small = [v for v, r in known if not _is_above(v, r, e)]
     return Beyond(
         {v.index for v, r in known if not _is_below(v, r, e)},
-        {v.index for v, r in known if not _is_above(v, r, e)},
+        {v.index for v in small},
+        {v.index for v in small if any(map(_divides, v.uses))},
         {v.index for v, r in known if r.high > _MEANINGLESS},
     )
+
+
+# Whose operand, at this place, must not be zero; so it is with negative powers.
+_DIVIDED = {"div": 1, "rem": 1, "rsqrt": 0, "log": 0, "pow": 0, "triangular_solve": 0}
+
+
+def _divides(use: Use) -> bool:
+    """Whether a zero in the place of a small number makes an infinity or nan."""
+    if use.node is None:
+        return False
+    if use.node.primitive == "integer_pow":
+        return bool(use.node.params["y"] < 0)
+    return _DIVIDED.get(use.node.primitive) == use.position
 
 
 def narrow(graph: ScaleGraph, seen: Sequence[Magnitude | None]) -> list[Window | None]:

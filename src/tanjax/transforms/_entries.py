@@ -5,10 +5,11 @@ leaves its range. *Seen*: the program was run on these very numbers in a wide ra
 loops were sampled, or numbers were too many to be run at every call. A proof is tried first,
 because nothing need be looked at afterwards but the magnitudes of the arguments.
 
-Sharp edges. What is guessed is limited to programs whose look costs more than `DEAR`; the results
-of such calls are looked at on calls 1, 2, 4, 8, …, and so are numbers far from those of a call that
-was looked at (`_nearby.py`). Numbers from two such calls are strangers to each other: of
-1e20 · 1e-20 and 1e-20 · 1e20 nothing follows for 1e20 · 1e20.
+Sharp edges. What is guessed is limited to programs whose look costs more than `DEAR`, or that were
+looked at `_SEVERAL` times and lost nothing; the results of such calls are looked at on calls 1, 2,
+4, 8, …, and so are numbers far from those of a call that was looked at (`_nearby.py`). Numbers from
+two such calls are strangers to each other: of 1e20 · 1e-20 and 1e-20 · 1e20 nothing follows for
+1e20 · 1e20.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from ._packing import free_leaves
 from ._watch import Watch
 
 DEAR = 1e-3  # seconds that a look may take at every call
+_SEVERAL = 16
 _NEAR = 4.0  # bits between largest numbers that belong together
 _BELIEVED = 8.0  # bits around numbers for which an alarm was false
 _PLANS = 16  # of one program; the oldest goes
@@ -293,7 +295,8 @@ class Case:
     of all entries that were ever used; `treedef`, `avals` of the arguments; `returned`: those that
     are results; `keeps`: whether all are small enough to be kept alive; `is_pure`: a run leaves
     nothing but results; `is_rewritten`: XLA has made infinities or zeros that no number explains,
-    so that everything is hidden from it; `looked`: seconds that were taken by looks at later calls;
+    so that everything is hidden from it; `is_dear`: looks have taken long, and no flag can tell
+    instead; `looked`: seconds that were taken by looks at later calls;
     `raised`: how many flags in a row were raised; `failure`: what is said if the planner failed.
     """
 
@@ -307,7 +310,7 @@ class Case:
         self.treedef: Any = None
         self.returned: Any = None
         self.avals: tuple[Any, ...] = ()
-        self.keeps = self.is_pure = self.is_rewritten = False
+        self.keeps = self.is_pure = self.is_rewritten = self.is_dear = False
         self.looked, self.raised = 0.0, 0
         self.failure = ""
 
@@ -347,7 +350,8 @@ class Case:
                 return self._used(entry, "proved for numbers around these")
         for entry in known:
             if not entry.plan.is_estimate and entry.is_right(leaves):
-                if entry.plan.identity and entry.is_dear and not entry.overflows:
+                may_be_trusted = entry.is_dear or self.is_dear or entry.looks >= _SEVERAL
+                if entry.plan.identity and may_be_trusted and not entry.overflows:
                     entry.trust(leaves, seen)
                 return self._used(entry, "looked at, and right")
         entry = make(leaves)
@@ -356,7 +360,8 @@ class Case:
             return entry.expecting(leaves)
         self.made.remove(entry)
         same.plan, same.looks = entry.plan, same.looks + 1
-        dear = same.is_dear and not overflows(entry.plan.graph, entry.plan.magnitudes)
+        dear = same.is_dear or self.is_dear
+        dear = dear and not overflows(entry.plan.graph, entry.plan.magnitudes)
         if same.plan.identity and (entry.plan.is_estimate or dear):
             same.trust(leaves, seen)
         return self._used(same, "looked at: no other does better")

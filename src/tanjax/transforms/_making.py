@@ -235,14 +235,17 @@ class Making:
         """Let the program of an entry tell itself whether its numbers have left their range.
 
         Where no proof covers the calls, once the runs on their numbers have taken as long as
-        another compilation.
+        another compilation. Where no flag can tell these are too dear.
         """
         plan, can = entry.plan, case.is_pure and not (self._options or self._is_over_hosts)
-        is_trusted = plan.is_estimate or entry.trusted
+        is_trusted = plan.is_estimate or (entry.trusted and entry.is_dear)
         if not can or is_trusted or entry.proved or plan.alarms or entry.flagged is not None:
             return
-        if case.looked >= _WORTH and case.raised < _RAISED:
-            entry.flagged = self._program(case, (plan.exponents, "flagged"), self._flagged, plan)
+        if case.looked >= _WORTH:
+            key = plan.exponents, "flagged"
+            if case.raised < _RAISED:
+                entry.flagged = self._program(case, key, self._flagged, plan)
+            case.is_dear = entry.flagged is None
 
     def _flagged(self, plan: Any, case: Case) -> Callable[..., Any] | None:
         """A program that returns a flag and the results; None if a flag would not tell.
@@ -287,6 +290,13 @@ def doubts_of_plain(entry: Any, results: Any, planned: Any) -> tuple[str, ...]:
         room = _FAR * (sizes + _FAR**2 * np.max(sizes, initial=0.0))
         differ = differ or bool((np.abs(a - b) > room).any())
     return (DIFFER,) * differ
+
+
+def is_worse(planned: Any, plain: Any) -> bool:
+    """Whether an entry that is finite in plain JAX is not."""
+    pairs = zip(*map(jax.tree.leaves, (planned, plain)), strict=True)
+    known = [(x, y) for x, y in pairs if jnp.issubdtype(y.dtype, jnp.inexact)]
+    return any(bool(jnp.any(jnp.isfinite(y) & ~jnp.isfinite(x))) for x, y in known)
 
 
 def failed(name: Any, error: Exception) -> str:

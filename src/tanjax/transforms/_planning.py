@@ -36,7 +36,7 @@ from ._arguments import (
     is_wide,
     signature,
 )
-from ._making import ABSTRACT, NOBODYS, SHORT, UNSEEN, Found, Making, doubts_of_plain
+from ._making import ABSTRACT, NOBODYS, SHORT, UNSEEN, Found, Making, doubts_of_plain, is_worse
 from ._memory import OnMemory, are_memory
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ class PlannedFunction:
             if plan.is_short(jax.tree.leaves(out), given):
                 self._warn(SHORT)
                 plain = self.jitted(*again[0], **again[1])
-                if not plan.is_short(jax.tree.leaves(plain), given):
+                if is_worse(out, plain) or not plan.is_short(jax.tree.leaves(plain), given):
                     entry.plan, entry.program, out = plan.believed(), self.jitted, plain
                     case.is_rewritten = False
         self._remember(case, entry, args, kwargs)

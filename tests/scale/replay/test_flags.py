@@ -57,6 +57,7 @@ def test_a_flag_is_raised_where_a_number_leaves_its_range(f, x):
 
 
 KEPT = {
+    "the slope of tanh": (jax.grad(lambda x: jnp.sum(jnp.tanh(x))), single(1.0, 2.0, 500.0)),
     "ordinary numbers": (lambda x: jnp.sum((x - x.mean()) ** 2) / x.std(), single(1.0, 2.0, 5.0)),
     "true zeros": (lambda x: x * x + jnp.sin(x) / (1 + x) + x @ x, single(0.0, 0.0)),
     "equal numbers": (lambda x: jnp.sum(x - x[0]), single(3.0, 3.0, 4.0)),

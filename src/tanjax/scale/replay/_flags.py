@@ -44,7 +44,8 @@ _LIKE_FIRST = frozenset(
     """asin asinh atan cbrt convert_element_type div erf expm1 integer_pow log1p pow rsqrt sin sinh
     sqrt square tan tanh""".split()  # noqa: SIM905
 )
-_FINITE = frozenset(("cos", "log"))  # too coarse to be small, unless they are zero
+# Too coarse to be small, unless they are zero.
+_FINITE = frozenset(("cos", "log", "one_minus_square"))
 _REDUCTIONS = frozenset(("cumsum", "reduce_sum", "scatter-add"))
 _SUMS = frozenset(("add", "add_any", "sub", *_REDUCTIONS))
 _SMALL = frozenset(("erfc", "exp", "exp2", "logistic"))
