@@ -123,6 +123,16 @@ def test_a_program_that_was_often_harmless_is_looked_at_no_more(monkeypatch):
     np.testing.assert_allclose(f(1e-30 * x), 2e-30 * x, rtol=1e-6)
 
 
+def test_a_program_is_always_looked_at_whose_divisor_may_vanish(monkeypatch):
+    """Windows say nothing of the largest entry: with others inside of them it is far smaller."""
+    f = tj.jit(jax.grad(lambda x: jnp.sum(4.2e-24 / x / jnp.max(4.2e-24 / x))))
+    for i in range(40):
+        f(jnp.array([4e16, 72.0, 8e-11], jnp.float32) * (1 + 0.001 * i))
+    slope = f(jnp.array([524288.0, 2.0, 256.0], jnp.float32))
+    np.testing.assert_allclose(slope[0], -7.27596e-12, rtol=1e-5)
+    assert np.isfinite(slope).all()
+
+
 def adam(state, batch):
     """A step of a fit whose moments begin with zeros; no bound says that nothing is too large."""
     p, m, v, t = state

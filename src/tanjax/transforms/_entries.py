@@ -6,10 +6,10 @@ loops were sampled, or numbers were too many to be run at every call. A proof is
 because nothing need be looked at afterwards but the magnitudes of the arguments.
 
 Sharp edges. What is guessed is limited to programs whose look costs more than `DEAR`, or that were
-looked at `_SEVERAL` times and lost nothing; the results of such calls are looked at on calls 1, 2,
-4, 8, …, and so are numbers far from those of a call that was looked at (`_nearby.py`). Numbers from
-two such calls are strangers to each other: of 1e20 · 1e-20 and 1e-20 · 1e20 nothing follows for
-1e20 · 1e20.
+looked at `_SEVERAL` times and lost nothing, by bounds either; the results of such calls are looked
+at on calls 1, 2, 4, 8, …, and so are numbers far from those of a call that was looked at
+(`_nearby.py`). Numbers from two such calls are strangers to each other: of 1e20 · 1e-20 and
+1e-20 · 1e20 nothing follows for 1e20 · 1e20.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tanjax.scale import (
 from tanjax.scale.numbers import Spread, Window, measure
 
 from ._arguments import is_finite
-from ._nearby import Look, near
+from ._nearby import Look, is_tame, near
 from ._packing import free_leaves
 from ._watch import Watch
 
@@ -215,6 +215,14 @@ class Entry:
         near = [m and Window(m.low - _BELIEVED, m.high + _BELIEVED) for m in seen]
         self.trusted = [Trusted(Watch(near, leaves), self.others(leaves), seen)]
 
+    def may_be_trusted(self, seen: Look, is_dear: bool) -> bool:
+        """Whether it may be taken without a look: looks are dear, or many have found nothing."""
+        if not self.plan.identity or self.overflows:
+            return False
+        # On looks 16, 32, …, since bounds cost as much as a look.
+        is_due = self.looks >= _SEVERAL and (self.trusted or not self.looks & (self.looks - 1))
+        return self.is_dear or is_dear or bool(is_due and is_tame(self.plan, seen))
+
     def trust(self, leaves: Sequence[Any], seen: Look) -> None:
         """Take JAX's own program for numbers like these, which is too dear to be looked at again.
 
@@ -350,8 +358,7 @@ class Case:
                 return self._used(entry, "proved for numbers around these")
         for entry in known:
             if not entry.plan.is_estimate and entry.is_right(leaves):
-                may_be_trusted = entry.is_dear or self.is_dear or entry.looks >= _SEVERAL
-                if entry.plan.identity and may_be_trusted and not entry.overflows:
+                if entry.may_be_trusted(seen, self.is_dear):
                     entry.trust(leaves, seen)
                 return self._used(entry, "looked at, and right")
         entry = make(leaves)

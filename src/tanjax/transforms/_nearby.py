@@ -50,6 +50,16 @@ def near(plan: Plan, seen: Look, looks: int) -> list[Window | None]:
     return around(reach, next(downs, 0.0))
 
 
+def is_tame(plan: Plan, seen: Look) -> bool:
+    """Whether bounds keep everything in range that matters, around the very numbers seen.
+
+    Of `x / max(x)` they do not: the largest number may be as small as the smallest one.
+    """
+    windows = [m and _around(m, (0.0, 0.0), 0.0) for m in seen]
+    found = proof.beyond(plan.graph, plan.exponents, windows)
+    return found is not None and not found.fatal and found.large <= found.unknown
+
+
 def _around(m: Magnitude, reach: tuple[float, float], down: float) -> Window:
     if m.is_zero:  # zeros, and nothing else
         return Window(math.inf, -math.inf)
