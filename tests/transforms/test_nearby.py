@@ -125,11 +125,11 @@ def test_a_program_that_was_often_harmless_is_looked_at_no_more(monkeypatch):
 
 def test_a_program_is_not_tame_whose_divisor_may_vanish():
     """Windows say nothing of the largest entry: with others inside of them it is far smaller."""
-    share = jax.grad(lambda x: jnp.sum(4.2e-24 / x / jnp.max(4.2e-24 / x)))
+    share = lambda x: x / jnp.max(x) ** 2
     graph = build(jax.make_jaxpr(share)(jnp.ones(3, jnp.float32)))
     found = identity_plan(graph, [False], False, ())
-    assert not is_tame(found, [Magnitude(-33.0, 55.0)])
-    assert is_tame(found, [Magnitude(-33.0, -20.0)])
+    assert not is_tame(found, [Magnitude(-70.0, 50.0)])
+    assert is_tame(found, [Magnitude(-40.0, 10.0)])
 
 
 def test_what_is_not_tame_is_always_looked_at(monkeypatch):
