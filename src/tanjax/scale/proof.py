@@ -31,7 +31,7 @@ _MARGIN = 0.5
 # How far windows reach beyond the numbers that were seen, in bits: the farthest that is proved.
 _DISTANCES = (40.0, 16.0, 6.0, 2.0, 0.5, 0.0)
 _NARROW = 2.0
-_MEANINGLESS = 2.0**20
+_MEANINGLESS = 2.0**20  # bits: of what any integer may decide
 
 
 def widest(

@@ -41,7 +41,7 @@ from ._packing import free_leaves
 from ._watch import Watch
 
 DEAR = 1e-3  # seconds that a look may take at every call
-_SEVERAL = 16
+_SEVERAL = 16  # looks that found nothing, after which cheap ones are trusted as dear ones are
 _NEAR = 4.0  # bits between largest numbers that belong together
 _BELIEVED = 8.0  # bits around numbers for which an alarm was false
 _PLANS = 16  # of one program; the oldest goes
@@ -212,16 +212,16 @@ class Entry:
         self.plan, self.program = self.plan.believed(), program
         self.plan = self.plan._replace(alarms=(*self.plan.alarms, *alarms))
         seen = look(leaves)
-        near = [m and Window(m.low - _BELIEVED, m.high + _BELIEVED) for m in seen]
-        self.trusted = [Trusted(Watch(near, leaves), self.others(leaves), seen)]
+        windows = [m and Window(m.low - _BELIEVED, m.high + _BELIEVED) for m in seen]
+        self.trusted = [Trusted(Watch(windows, leaves), self.others(leaves), seen)]
 
-    def may_be_trusted(self, seen: Look, is_dear: bool) -> bool:
+    def may_be_trusted(self, seen: Look) -> bool:
         """Whether it may be taken without a look: looks are dear, or many have found nothing."""
         if not self.plan.identity or self.overflows:
             return False
         # On looks 16, 32, …, since bounds cost as much as a look.
         is_due = self.looks >= _SEVERAL and (self.trusted or not self.looks & (self.looks - 1))
-        return self.is_dear or is_dear or bool(is_due and is_tame(self.plan, seen))
+        return self.is_dear or bool(is_due and is_tame(self.plan, seen))
 
     def trust(self, leaves: Sequence[Any], seen: Look) -> None:
         """Take JAX's own program for numbers like these, which is too dear to be looked at again.
@@ -303,8 +303,7 @@ class Case:
     of all entries that were ever used; `treedef`, `avals` of the arguments; `returned`: those that
     are results; `keeps`: whether all are small enough to be kept alive; `is_pure`: a run leaves
     nothing but results; `is_rewritten`: XLA has made infinities or zeros that no number explains,
-    so that everything is hidden from it; `is_dear`: looks have taken long, and no flag can tell
-    instead; `looked`: seconds that were taken by looks at later calls;
+    so that everything is hidden from it; `looked`: seconds that were taken by looks at later calls;
     `raised`: how many flags in a row were raised; `failure`: what is said if the planner failed.
     """
 
@@ -318,7 +317,7 @@ class Case:
         self.treedef: Any = None
         self.returned: Any = None
         self.avals: tuple[Any, ...] = ()
-        self.keeps = self.is_pure = self.is_rewritten = self.is_dear = False
+        self.keeps = self.is_pure = self.is_rewritten = False
         self.looked, self.raised = 0.0, 0
         self.failure = ""
 
@@ -358,7 +357,7 @@ class Case:
                 return self._used(entry, "proved for numbers around these")
         for entry in known:
             if not entry.plan.is_estimate and entry.is_right(leaves):
-                if entry.may_be_trusted(seen, self.is_dear):
+                if entry.may_be_trusted(seen):
                     entry.trust(leaves, seen)
                 return self._used(entry, "looked at, and right")
         entry = make(leaves)
@@ -367,8 +366,7 @@ class Case:
             return entry.expecting(leaves)
         self.made.remove(entry)
         same.plan, same.looks = entry.plan, same.looks + 1
-        dear = same.is_dear or self.is_dear
-        dear = dear and not overflows(entry.plan.graph, entry.plan.magnitudes)
+        dear = same.is_dear and not overflows(entry.plan.graph, entry.plan.magnitudes)
         if same.plan.identity and (entry.plan.is_estimate or dear):
             same.trust(leaves, seen)
         return self._used(same, "looked at: no other does better")

@@ -235,17 +235,14 @@ class Making:
         """Let the program of an entry tell itself whether its numbers have left their range.
 
         Where no proof covers the calls, once the runs on their numbers have taken as long as
-        another compilation. Where no flag can tell these are too dear.
+        another compilation.
         """
         plan, can = entry.plan, case.is_pure and not (self._options or self._is_over_hosts)
         is_trusted = plan.is_estimate or (entry.trusted and entry.is_dear)
         if not can or is_trusted or entry.proved or plan.alarms or entry.flagged is not None:
             return
-        if case.looked >= _WORTH:
-            key = plan.exponents, "flagged"
-            if case.raised < _RAISED:
-                entry.flagged = self._program(case, key, self._flagged, plan)
-            case.is_dear = entry.flagged is None
+        if case.looked >= _WORTH and case.raised < _RAISED:
+            entry.flagged = self._program(case, (plan.exponents, "flagged"), self._flagged, plan)
 
     def _flagged(self, plan: Any, case: Case) -> Callable[..., Any] | None:
         """A program that returns a flag and the results; None if a flag would not tell.

@@ -110,9 +110,8 @@ def saturated(x: Wide, dtype: Any, exponent: int) -> Wide:
     infinite = np.isinf(x.array)
     if x.array.dtype.kind != "f" or not np.any(infinite):
         return x
-    largest = np.copysign(
-        limits(dtype).largest, x.array
-    )  # at an exponent of its own: it may be far
+    largest = np.copysign(limits(dtype).largest, x.array)
+    # At an exponent of their own: it may be far from that of the other numbers.
     exponents = np.where(infinite, exponent, x.exponent)
     return normalised(Wide(np.where(infinite, largest, x.array), exponents))
 
