@@ -11,6 +11,7 @@ import pytest
 from jax import lax
 
 from scale_facts import exponents_at
+from tanjax.scale import proof
 from tanjax.scale.graph._graph import Exponents, Magnitude, build
 from tanjax.scale.laws._law import LAWS
 from tanjax.scale.magnitudes._evaluate import evaluate
@@ -77,6 +78,15 @@ def test_what_cannot_be_proved_is_not():
     assert of(lambda x: lax.fori_loop(0, 1000, lambda i, c: c * x, x), X) is None
     assert of(lambda x: jnp.linalg.inv(x), np.eye(3, dtype=np.float32)) is None
     assert of(lambda x: jax.pure_callback(np.asarray, jax.typeof(x), x) * 2, jnp.float32(1)) is None
+
+
+def test_a_proof_that_fails_takes_two_runs_of_bounds(monkeypatch):
+    """Where those around the very numbers do not hold, none that are wider are tried."""
+    tries, holds = [], proof._holds
+    monkeypatch.setattr(proof, "_holds", lambda *a: tries.append(1) or holds(*a))
+    graph = build(jax.make_jaxpr(lambda x: x * x)(jnp.float32(1)))
+    assert widest(graph, Exponents.none(graph), [Magnitude(100.0, 100.0)]) is None
+    assert len(tries) == 2
 
 
 def test_flags_indices_and_counts_may_be_anything():

@@ -3,7 +3,7 @@
 They are as wide as bounds see no more values leave their range than for the very numbers that were
 looked at: what leaves it there does no harm, as the look has shown.
 
-    near(plan, [Magnitude(-9.0, -3.0)], looks=1)  # [Window(-17.0, 9.0)], say
+    near(plan, [Magnitude(-9.0, -3.0)], looks=1)  # [Window(-25.0, 9.0)], say
 
 Sharp edge: this is no proof. What leaves its range may do harm for other numbers; so the windows
 are narrow at first, and grow with every look.
@@ -36,9 +36,9 @@ def near(plan: Plan, seen: Look, looks: int) -> list[Window | None]:
     **Cost:** 10 µs per equation and try, of which there are two to eight.
     """
     beyond = lambda windows: proof.beyond(plan.graph, plan.exponents, windows)
-    around = lambda reach, down: [m and _around(m, reach, down) for m in seen]
+    around = lambda reach, down: _windows(seen, reach, down)
     down = _DOWN * min(looks, _OFTEN)
-    known = beyond(around((0.0, 0.0), 0.0))
+    known = beyond(_windows(seen))
     if known is None:  # bounds say nothing
         return around(_LEAST, down)
     most = _BLIND * looks if known.unknown else math.inf
@@ -55,9 +55,14 @@ def is_tame(plan: Plan, seen: Look) -> bool:
 
     Of `x / max(x)` they do not: the largest number may be as small as the smallest one.
     """
-    windows = [m and _around(m, (0.0, 0.0), 0.0) for m in seen]
-    found = proof.beyond(plan.graph, plan.exponents, windows)
+    found = proof.beyond(plan.graph, plan.exponents, _windows(seen))
     return found is not None and not found.fatal and found.large <= found.unknown
+
+
+def _windows(
+    seen: Look, reach: tuple[float, float] = (0.0, 0.0), down: float = 0.0
+) -> list[Window | None]:
+    return [m and _around(m, reach, down) for m in seen]
 
 
 def _around(m: Magnitude, reach: tuple[float, float], down: float) -> Window:

@@ -8,12 +8,12 @@ it had been on `_HARMLESS` calls in a row, it is looked at after 1, 2, 4, … ca
 
     state = step(state, batch)  # `batch` is looked at on each call, `state` on calls 1 to 9, 11, …
 
-Sharp edges. Only JAX's own program is trusted so, and only while nothing else happens: a state that
-moves by more than `_FARTHER` bits from one look to the next, another kind of batch, a flag, a state
-from elsewhere: with any of these it begins anew. One that moves by more than `_UP` bits is looked
-at twice as often from then on. Near an end of a window that is guessed, the program is
-run on the numbers, and the window moves with them. A state that explodes between two looks is found
-by the next one, and a `ScaleWarning` says so.
+Sharp edges. Only JAX's own program is trusted so, and only while nothing else happens: a state or a
+batch that grows by more than `_FARTHER` bits, a flag, a state from elsewhere: with any of these it
+begins anew. One that moves by more than `_UP` bits upwards, or `_DOWN` downwards, is looked at
+twice as often from then on. Near an end of a window that is guessed, the program is run on the
+numbers, and the window moves with them. A state that explodes between two looks is found by the
+next one, and a `ScaleWarning` says so.
 """
 
 from __future__ import annotations
