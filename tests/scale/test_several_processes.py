@@ -286,6 +286,20 @@ def not_finite():
 
 
 @on_two_processes
+def refused():
+    """Zeros that only the second process has, in a window that refuses them."""
+    import jax
+    import numpy as np
+
+    from tanjax.scale.numbers import ANYWHERE, inside
+
+    numbers = np.array(([1, 1, 1, 1], [1, 0, 2, 3])[jax.process_index()], np.float32)
+    x = jax.make_array_from_process_local_data(placed("i"), numbers)
+    given = make("near"), x, replicated(0.0, "float32"), replicated(1.0, "float32")
+    return [inside(y, ANYWHERE._replace(nonzero=True)) for y in given]
+
+
+@on_two_processes
 def elsewhere():
     """Arrays that are all on the devices of the first process; the second computes nothing."""
     import jax
@@ -531,6 +545,10 @@ def test_what_one_process_computes_alone_does_not_matter(processes):
 
 def test_an_infinity_in_one_process_is_seen_by_both(processes):
     assert results(processes, "not_finite") == [True] * 4
+
+
+def test_zeros_in_one_process_are_seen_by_both(processes):
+    assert results(processes, "refused") == [True, False, False, True]
 
 
 def test_a_process_without_the_devices_does_not_stand_in_the_way(processes):

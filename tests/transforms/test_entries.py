@@ -219,6 +219,16 @@ def test_windows_that_reach_below_all_numbers_let_zeros_pass():
     assert not together.inside([jnp.array([0.0, 8.1], jnp.float32)])
 
 
+def test_zeros_are_found_by_the_compiled_look_where_a_window_refuses_them():
+    ones = [jnp.ones(size, jnp.float32) for size in (3, 1 << 15, 3)]
+    tiny = jnp.asarray(np.array([1e-45, 1.0, 1.0], np.float32))
+    given = [ones[0].at[1].set(-0.0), ones[1].at[77].set(0.0), tiny]
+    for i in range(3):
+        windows = [Window(-200.0, 3.0, True, k == i) for k in range(3)]
+        assert checked_together(ones, windows)
+        assert checked_together(given, windows) is (i == 2)
+
+
 def test_a_large_argument_is_looked_at_by_a_program_that_is_started_before_its_own(monkeypatch):
     order = []
     begin = Together.begin

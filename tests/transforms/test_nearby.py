@@ -10,8 +10,9 @@ import pytest
 import tanjax as tj
 from tanjax.scale import Magnitude, build, identity_plan, proof
 from tanjax.scale._plan import plan
+from tanjax.scale.numbers import Window, measure
 from tanjax.transforms import _entries
-from tanjax.transforms._nearby import is_tame, near
+from tanjax.transforms._nearby import is_tame, near, refusing_zeros
 
 
 def windows(fun, *seen, looks=1):
@@ -139,6 +140,72 @@ def test_what_is_not_tame_is_always_looked_at(monkeypatch):
     for i in range(40):
         f(jnp.array([1.0, 2.0], jnp.float32) + 0.001 * i)
     assert f.plans[-1].looks == 40
+
+
+def refused(fun, *given, zeros=frozenset()):
+    """The arguments in which zeros are refused, by windows as far as their numbers."""
+    closed = jax.make_jaxpr(fun)(*given)
+    found = plan(closed, given, [False] * len(closed.out_avals))
+    assert found.identity
+    windows = [Window(*measure(x)[:2]) for x in given]
+    return [w.nonzero for w in refusing_zeros(found, windows, given, zeros)]
+
+
+MANY = jnp.linspace(1.0, 2.0, 20, dtype=jnp.float32)
+
+
+def test_zeros_are_refused_where_they_may_do_harm():
+    """There is no slope of a root, and no quotient; and behind a zero tiny numbers come out."""
+    slope = jax.grad(lambda x, y: jnp.sum(jnp.hypot(jnp.cbrt(x), y)), (0, 1))
+    assert refused(slope, MANY, 1e-30 * MANY) == [True, True]
+    assert refused(lambda x: jnp.sum(1 / x), MANY) == [True]
+    assert refused(lambda x: x / jnp.sum(x), MANY) == [True]
+
+
+def test_zeros_are_let_pass_where_they_do_no_harm():
+    assert refused(lambda x, y: jnp.sum(jnp.tanh(x * y) + 1), MANY, MANY) == [False, False]
+    assert refused(lambda x: jnp.sum(jnp.exp(-1 / (1 + x * x))), MANY) == [False]
+
+
+def test_zeros_are_let_pass_where_some_were_seen():
+    inverse = lambda x, y: jnp.sum(1 / x + y)
+    assert refused(inverse, MANY, MANY) == [True, True]
+    both = lambda x, y: jnp.sum(1 / x + 1 / y)
+    zero = MANY.at[3].set(0.0)
+    assert refused(inverse, zero, MANY, zeros=frozenset([0])) == [False, False]
+    assert refused(both, zero, MANY, zeros=frozenset([0])) == [False, True]
+
+
+def test_of_few_numbers_zeros_are_asked_for_otherwise():
+    assert refused(lambda x: jnp.sum(1 / x), MANY[:16]) == [False]
+
+
+def test_an_exact_zero_among_many_numbers_is_looked_at(monkeypatch):
+    """Beside it the square of a tiny number comes out, which plain JAX takes for 0."""
+    monkeypatch.setattr(_entries, "DEAR", 0.0)
+    inverse = lambda x, y: 1 / jnp.sqrt(x * x + y * y)
+    f, y = tj.jit(inverse), 1e-20 * MANY
+    for i in range(1, 6):  # what was trusted is looked at on calls 1, 2, 4, 8, ...
+        f(i * MANY, y)
+    assert f.plans[-1].grade == "guessed"
+    zero = MANY.at[5].set(0.0)
+    np.testing.assert_allclose(f(zero, y)[5], 1 / y[5], rtol=1e-6)
+    assert np.isinf(jax.jit(inverse)(zero, y)[5])
+
+
+def test_what_had_zeros_is_not_looked_at_for_others(monkeypatch):
+    """Nor when it was looked at without zeros in between, because it was larger."""
+    monkeypatch.setattr(_entries, "DEAR", 0.0)
+    monkeypatch.setattr(proof, "widest", lambda *_: None)
+    looks = []
+    is_right = _entries.Entry.is_right
+    monkeypatch.setattr(_entries.Entry, "is_right", lambda *a: looks.append(1) or is_right(*a))
+    f = tj.jit(lambda x, t: x / jnp.sum(x) + 0.9 ** t.astype(jnp.float32))
+    for call, (i, size, expected) in enumerate(
+        [(None, 1, 0), (3, 1, 1), (4, 1, 1), (None, 1, 1), (None, 15, 2), (5, 1, 2), (6, 15, 2)]
+    ):
+        f(size * (MANY if i is None else MANY.at[i].set(0.0)), jnp.int32(3))
+        assert len(looks) == expected, call
 
 
 def adam(state, batch):

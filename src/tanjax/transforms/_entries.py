@@ -36,7 +36,7 @@ from tanjax.scale import (
 from tanjax.scale.numbers import Spread, Window, measure
 
 from ._arguments import is_finite
-from ._nearby import Look, is_tame, near
+from ._nearby import Look, is_many, is_tame, near, refusing_zeros, with_zeros
 from ._packing import free_leaves
 from ._watch import Watch
 
@@ -46,7 +46,6 @@ _NEAR = 4.0  # bits between largest numbers that belong together
 _BELIEVED = 8.0  # bits around numbers for which an alarm was false
 _PLANS = 16  # of one program; the oldest goes
 _WINDOWS = 4  # proved ones, of one plan, and as many that are trusted
-_FEW_NUMBERS = 16
 
 _NONE: Mapping[int, int] = {}
 log = logging.getLogger("tanjax.scale")
@@ -76,12 +75,14 @@ def joined(a: Look, b: Look) -> Look:
 class Trusted(NamedTuple):
     """Numbers for which a plan is taken without a look: the windows, their flags, what was seen.
 
-    `infinite`: places of arguments that had inf or nan, of which windows say nothing.
+    `zeros`: places of large arrays that had some; `infinite`: of arguments that had inf or nan, of
+    which windows say nothing.
     """
 
     watch: Watch
     others: tuple[Any, ...]
     hull: Look
+    zeros: frozenset[int]
     looks: int = 1
     infinite: tuple[int, ...] = ()
 
@@ -120,8 +121,20 @@ class Entry:
             if not self.prove(leaves, seen):
                 windows = proof.expected(self.plan.graph, self.plan.exponents, seen)
                 windows = windows or proof.narrow(self.plan.graph, seen)
-                self.trusted = [Trusted(Watch(windows, leaves), self.others(leaves), seen)]
+                self.trusted = [self._trusted(windows, leaves, seen)]
         return self
+
+    def _trusted(
+        self,
+        windows: list[Window | None],
+        leaves: Sequence[Any],
+        hull: Look,
+        zeros: frozenset[int] = frozenset(),
+        **known: Any,
+    ) -> Trusted:
+        zeros |= with_zeros(leaves, windows)
+        watch = Watch(refusing_zeros(self.plan, windows, leaves, zeros), leaves)
+        return Trusted(watch, self.others(leaves), hull, zeros, **known)
 
     def strangers(self, leaves: Sequence[Any]) -> Watch | None:
         """The watch on those arguments that have to be looked at, if any windows are known."""
@@ -213,7 +226,7 @@ class Entry:
         self.plan = self.plan._replace(alarms=(*self.plan.alarms, *alarms))
         seen = look(leaves)
         windows = [m and Window(m.low - _BELIEVED, m.high + _BELIEVED) for m in seen]
-        self.trusted = [Trusted(Watch(windows, leaves), self.others(leaves), seen)]
+        self.trusted = [self._trusted(windows, leaves, seen)]
 
     def may_be_trusted(self, seen: Look) -> bool:
         """Whether it may be taken without a look: looks are dear, or many have found nothing."""
@@ -228,17 +241,18 @@ class Entry:
 
         The windows grow with every look.
         """
-        flags, hull, looks = self.others(leaves), seen, 1
+        flags, hull, looks, zeros = self.others(leaves), seen, 1, frozenset[int]()
         for known in self.trusted:
             if known.others == flags and _are_near(known.hull, seen):
-                hull, looks = joined(known.hull, seen), known.looks + 1
+                hull, looks, zeros = joined(known.hull, seen), known.looks + 1, known.zeros
                 self.trusted.remove(known)
                 break
         windows = near(self.plan, hull, looks)
         pairs = list(enumerate(windows))
         infinite = tuple(i for i, w in pairs if w is not None and not is_finite(leaves[i]))
-        watch = Watch([w and w._replace(finite=i not in infinite) for i, w in pairs], leaves)
-        self.trusted.insert(0, Trusted(watch, flags, hull, looks, infinite))
+        windows = [w and w._replace(finite=i not in infinite) for i, w in pairs]
+        found = self._trusted(windows, leaves, hull, zeros, looks=looks, infinite=infinite)
+        self.trusted.insert(0, found)
         del self.trusted[_WINDOWS:]
 
 
@@ -261,7 +275,7 @@ def others(
     """Flags and counts, large ones to four bits: a program may take another branch for others.
 
     And whether there are zeros among few numbers, for which every window is right: 1 us each. Of
-    many nobody asks, since that is one more pass.
+    many that would be one more pass; windows refuse them where they may do harm (`_nearby.py`).
 
     **Arguments:** `counting`: of those that decide little, in how many bits they may grow.
     """
@@ -273,9 +287,9 @@ def others(
                 found.append((i, -1 if x.magnitude.is_zero else int(x.magnitude.high)))
         elif isinstance(x, float | complex):
             found.append((i, x != 0))
-        elif (size := getattr(x, "size", 1)) > _FEW_NUMBERS:
+        elif is_many(x):
             continue
-        elif size and _has_magnitude(x):
+        elif (size := getattr(x, "size", 1)) and _has_magnitude(x):
             count = np.count_nonzero(np.asarray(x))
             found.append((i, count > 0, count == size))
         elif size == 1:

@@ -12,9 +12,11 @@ are narrow at first, and grow with every look.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence, Set
+from typing import Any
 
 from tanjax.scale import Magnitude, Plan, proof
-from tanjax.scale.numbers import Window
+from tanjax.scale.numbers import ANYWHERE, Window, inside
 
 # Bits upwards, and those downwards of single numbers, which cross zero. A state that begins with
 # zeros, as the moments of Adam, grows a thousand times.
@@ -26,6 +28,9 @@ _LEAST = 1.0, 1.0
 # Bits downwards in arrays, whose smallest entry is another one on every call: on every look as many
 # more, up to so many times.
 _DOWN, _OFTEN = 16.0, 4
+_ZERO = 2.0**19  # bits down to where a zero stands for bounds
+_NONZERO = ANYWHERE._replace(nonzero=True)
+_FEW = 16  # numbers of which zeros are asked for on every call
 
 Look = list[Magnitude | None]  # per argument; None where it has no magnitude
 
@@ -57,6 +62,37 @@ def is_tame(plan: Plan, seen: Look) -> bool:
     """
     found = proof.beyond(plan.graph, plan.exponents, _windows(seen))
     return found is not None and not found.fatal and found.large <= found.unknown
+
+
+def with_zeros(leaves: Sequence[Any], windows: Sequence[Window | None]) -> frozenset[int]:
+    """The places of large arrays that have zeros."""
+    pairs = enumerate(zip(leaves, windows, strict=True))
+    return frozenset(i for i, (x, w) in pairs if w and is_many(x) and not inside(x, _NONZERO))
+
+
+def is_many(x: Any) -> bool:
+    return bool(getattr(x, "size", 1) > _FEW)
+
+
+def refusing_zeros(
+    plan: Plan, windows: Sequence[Window | None], leaves: Sequence[Any], zeros: Set[int]
+) -> list[Window | None]:
+    """The windows, without zeros in large arrays that had none, where these may do harm.
+
+    They do where bounds see more values leave their range beside numbers next to nothing, as
+    whatever is divided by them. Of small arrays `others` asks (`_entries.py`).
+    """
+
+    def beyond(places: Set[int]) -> proof.Beyond | None:
+        found = [w and w._replace(low=w.low - _ZERO * (i in places)) for i, w in pairs]
+        return proof.beyond(plan.graph, plan.exponents, found)
+
+    pairs = list(enumerate(windows))
+    asked = {i for i, w in pairs if w and is_many(leaves[i])} - zeros
+    known = beyond(zeros) if asked else None
+    if not asked or (known is not None and known.bears(beyond(zeros | asked))):
+        return list(windows)
+    return [w and w._replace(nonzero=i in asked) for i, w in pairs]
 
 
 def _windows(

@@ -194,4 +194,5 @@ def _near(m: Magnitude | None, window: Window | None) -> Window | None:
     if m is None or window is None:
         return None
     low, high = (0.0, 0.0) if m.is_zero else (m.low, m.high)
-    return Window(max(window.low, low - _DOWN), min(window.high, high + _UP), True)
+    ends = max(window.low, low - _DOWN), min(window.high, high + _UP)
+    return Window(*ends, True, window.nonzero)

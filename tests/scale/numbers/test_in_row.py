@@ -29,7 +29,8 @@ def drawn(rng):
 def window(rng):
     middle = rng.integers(-35, 35)
     low, high = middle - rng.integers(0, 80), middle + rng.integers(0, 80)
-    return ZEROS if rng.random() < 0.1 else Window(float(low), float(high), bool(rng.integers(2)))
+    flags = bool(rng.integers(2)), rng.random() < 0.3
+    return ZEROS if rng.random() < 0.1 else Window(float(low), float(high), *flags)
 
 
 def test_arrays_in_a_row_are_where_they_are_one_by_one():
@@ -57,7 +58,11 @@ def test_a_number_at_any_place_is_found(monkeypatch):
             for value in (8.1, -8.1, 0.9, -0.9):
                 others = [*arrays[:i], x.at[place].set(value), *arrays[i + 1 :]]
                 assert not row.inside(others)
-        assert row.inside([*arrays[:i], x.at[0].set(0.0), *arrays[i + 1 :]])
+        zero = [*arrays[:i], x.at[0].set(-0.0), *arrays[i + 1 :]]
+        assert row.inside(zero)
+        for refusing in range(4):
+            windows = [Window(0.0, 3.0, False, k == refusing) for k in range(4)]
+            assert InRow(windows, arrays).inside(zero) is (refusing != i)
 
 
 def test_what_is_no_row_is_looked_at_otherwise():

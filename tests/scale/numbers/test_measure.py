@@ -140,6 +140,35 @@ def test_a_window_may_ask_for_finite_numbers(dtype, size):
         assert inside(value, window._replace(finite=False))
 
 
+@pytest.mark.parametrize("dtype", DTYPES + COMPLEX + ["float8_e4m3fn"])
+@pytest.mark.parametrize("size", [1, 5, 1 << 17])
+def test_a_window_may_refuse_zeros(dtype, size):
+    """Of either sign, wherever they are; the smallest number is none."""
+    x = np.ones(size).astype(dtype)
+    window = Window(-2000.0, 3.0)
+    refusing = window._replace(nonzero=True)
+    for where in (0, size - 1):
+        for value in (0.0, -0.0, jnp.finfo(dtype).smallest_subnormal, -7.0):
+            y = x.copy()
+            y[where] = value
+            assert inside(y, window)
+            assert inside(y, refusing) is bool(value)
+            assert inside(jnp.asarray(y), refusing) is bool(value)
+    assert inside(x[:0], refusing)
+
+
+def test_zeros_are_refused_on_several_devices_and_of_single_numbers():
+    mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    place = jax.NamedSharding(mesh, jax.sharding.PartitionSpec("i"))
+    refusing = ANYWHERE._replace(nonzero=True)
+    assert inside(jax.device_put(jnp.array([1.0, 1e-9, -4.0, jnp.inf]), place), refusing)
+    assert not inside(jax.device_put(jnp.array([1.0, 1.0, -4.0, 0.0]), place), refusing)
+    for zero in (0.0, 0j, np.float32(0)):
+        assert inside(zero, ANYWHERE)
+        assert not inside(zero, refusing)
+        assert inside(zero + 1, refusing)
+
+
 def test_a_wrong_bit_is_found(monkeypatch):
     """The tests of `inside` fail if the sign bit stays."""
     monkeypatch.setattr(_extremes, "ends_of", lambda window, dtype: (0, 2**64, 2**65, 2**65))

@@ -4,7 +4,7 @@ A floating-point number without its sign bit, read as an unsigned integer, grows
 magnitude: two integer reductions find the smallest and the largest, and the window's ends are
 integers too. Of an array on another device two numbers travel, not the array.
 
-Sharp edges: zeros are not looked at, infinities and NaN only if the window says so: any exponent is
+Sharp edges: zeros, infinities and NaN are looked at only if the window says so: any exponent is
 right for them. For a complex number the larger part counts in a window, up to half a bit below the
 absolute value. Window ends are rounded outwards by a millionth of a bit.
 """
@@ -25,12 +25,14 @@ from ..graph._graph import ZERO, Magnitude
 class Window(NamedTuple):
     """Binary logarithms of magnitudes for which a plan stays right.
 
-    `finite`: there must be no inf and no nan; otherwise they are not looked at.
+    `finite`: there must be no inf and no nan; `nonzero`: and no zeros. Otherwise they are not
+    looked at.
     """
 
     low: float
     high: float
     finite: bool = False
+    nonzero: bool = False
 
 
 ANYWHERE = Window(-math.inf, math.inf)
@@ -62,6 +64,8 @@ def inside_on_host(a: Any, window: Window) -> bool:
     if unsigned is None or a.size == 0:
         if window.finite and not np.isfinite(a.astype(np.float32)).all():
             return False
+        if window.nonzero and not np.all(a):
+            return False
         return contains(window, magnitude_of(*extremes(a)))
     is_complex = a.dtype.kind == "c"
     bits = (np.ascontiguousarray(a) if is_complex else a).view(unsigned)
@@ -77,6 +81,8 @@ def inside_on_host(a: Any, window: Window) -> bool:
         largest = doubled.item(doubled.argmax())
         least = doubled.item(doubled.argmin())
     if least == 0:  # one less, zeros turn around
+        if window.nonzero:
+            return False
         doubled -= unsigned.type(1)
         least = doubled.item(doubled.argmin()) + 1
     if largest >= infinite:
@@ -87,6 +93,8 @@ def inside_on_host(a: Any, window: Window) -> bool:
 def inside_on_device(x: jax.Array, window: Window) -> bool:
     """`inside` of an array of which this process holds all."""
     if window.finite and not bool(jnp.isfinite(x).all()):
+        return False
+    if window.nonzero and not bool(x.all()):
         return False
     return contains(window, measure_on_device(x))
 
@@ -148,7 +156,7 @@ def _doubled_extremes(bits: Any) -> tuple[int, int]:
 def _is_number_inside(x: Any, window: Window) -> bool:
     size = abs(x)
     if not 0.0 < size < math.inf:
-        return size == 0.0 or not window.finite
+        return not window.nonzero if size == 0.0 else not window.finite
     return window.low - _SLACK <= math.log2(size) <= window.high + _SLACK
 
 

@@ -38,22 +38,25 @@ from ._extremes import (
 )
 
 GATHERED = 1 << 18  # entries of all arguments whose numbers travel when a plan is made: 1 MB
-_FINITE = ANYWHERE._replace(finite=True)
+_ASKED = ANYWHERE._replace(finite=True), ANYWHERE._replace(nonzero=True)
 
 
 class Spread:
     """An array of several processes, as each of them knows it.
 
-    **Fields:** `array`; `local`: all of it, if this process has a copy; `magnitude`, `is_finite`:
-    of all of it; `aval`, `dtype`, `size`, `nbytes`: as of the array.
+    **Fields:** `array`; `local`: all of it, if this process has a copy; `magnitude`, `is_finite`,
+    `is_nonzero`: of all of it; `aval`, `dtype`, `size`, `nbytes`: as of the array.
     """
 
-    __slots__ = ("array", "aval", "dtype", "is_finite", "local", "magnitude", "nbytes", "size")
+    __slots__ = (
+        *("array", "aval", "dtype", "is_finite", "is_nonzero"),
+        *("local", "magnitude", "nbytes", "size"),
+    )
 
-    def __init__(self, array: Any, magnitude: Magnitude, is_finite: bool) -> None:
+    def __init__(self, array: Any, magnitude: Magnitude, is_finite: bool, is_nonzero: bool) -> None:
         self.array, self.aval, self.dtype = array, array.aval, array.dtype
         self.size, self.nbytes = array.size, array.nbytes
-        self.magnitude, self.is_finite = magnitude, is_finite
+        self.magnitude, self.is_finite, self.is_nonzero = magnitude, is_finite, is_nonzero
         self.local = array.addressable_data(0) if array.is_fully_replicated else None
 
 
@@ -76,7 +79,7 @@ def looked_at(leaves: Sequence[Any]) -> list[Any] | None:
     new = []
     for x in spread:
         if _is_key(x):
-            _keep(x, ZERO, True)
+            _keep(x, ZERO, True, True)
         elif x.is_fully_replicated:
             _keep(x, *_of_copy(x.addressable_data(0)))
         elif id(x) not in _seen:
@@ -90,20 +93,23 @@ def looked_at(leaves: Sequence[Any]) -> list[Any] | None:
 
 # By the id of an array that was looked at: the same array is given to many calls. All processes
 # find the same ones here, because an array that is given to a call is alive, and so is its entry.
-_seen: dict[int, tuple[Any, Magnitude, bool]] = {}
+_seen: dict[int, tuple[Any, Magnitude, bool, bool]] = {}
 
 
-def _keep(x: Any, magnitude: Magnitude, is_finite: bool) -> None:
+def _keep(x: Any, magnitude: Magnitude, is_finite: bool, is_nonzero: bool) -> None:
     key = id(x)
-    _seen[key] = weakref.ref(x, lambda _: _seen.pop(key, None)), magnitude, is_finite
+    forget = lambda _: _seen.pop(key, None)
+    _seen[key] = weakref.ref(x, forget), magnitude, is_finite, is_nonzero
 
 
-def _of_copy(local: jax.Array) -> tuple[Magnitude, bool]:
-    """The magnitude of an array that this process holds, and whether it is finite."""
+def _of_copy(local: jax.Array) -> tuple[Magnitude, bool, bool]:
+    """Of an array that this process holds: its magnitude, whether it is finite, and nonzero."""
     if not is_on_host(local):
-        return measure_on_device(local), inside_on_device(local, _FINITE)
+        is_finite, is_nonzero = [inside_on_device(local, w) for w in _ASKED]
+        return measure_on_device(local), is_finite, is_nonzero
     numbers = np.asarray(local)
-    return magnitude_of(*extremes(numbers)), inside_on_host(numbers, _FINITE)
+    is_finite, is_nonzero = [inside_on_host(numbers, w) for w in _ASKED]
+    return magnitude_of(*extremes(numbers)), is_finite, is_nonzero
 
 
 def _look(arrays: Sequence[Any]) -> None:
@@ -115,7 +121,7 @@ def _look(arrays: Sequence[Any]) -> None:
     for x in arrays:
         kind = _float_of(x.dtype)
         count = _WORDS[kind.itemsize]
-        bits, (is_finite,), words = words[:count], words[count : count + 1], words[count + 1 :]
+        bits, flags, words = words[:count], words[count : count + 2], words[count + 2 :]
         if kind.itemsize == 2:
             bits = bits.astype(np.uint16)
         least, largest = bits.view(kind).astype(np.float64)
@@ -124,7 +130,7 @@ def _look(arrays: Sequence[Any]) -> None:
             # The larger part of a complex number is up to half a bit below the absolute value.
             half = 0.5 if np.dtype(x.dtype).kind == "c" else 0.0
             magnitude = Magnitude(math.log2(least), math.log2(largest) + half, True)
-        _keep(x, magnitude, bool(is_finite))
+        _keep(x, magnitude, *map(bool, flags))
 
 
 def numbers_of(x: Spread) -> Any:
@@ -178,7 +184,9 @@ def _float_of(dtype: Any) -> Any:
 
 @jax.jit
 def _reduced(*arrays: Any) -> Any:
-    """Of each array the least and the largest finite nonzero size, as bits, and if all is finite.
+    """Of each array the least and the largest finite nonzero size, as bits, and two flags.
+
+    Whether all is finite, and whether all is nonzero.
 
     Bits, because XLA takes subnormal numbers for zeros when it compares them; in one array of
     words, because each result takes a transfer of its own.
@@ -192,7 +200,7 @@ def _words(x: Any) -> Any:
     return x.astype(jnp.uint32)[None]
 
 
-def _ends(x: Any) -> tuple[Any, Any, Any]:
+def _ends(x: Any) -> tuple[Any, Any, Any, Any]:
     kind = _float_of(x.dtype)
     unsigned = _UNSIGNED[kind.itemsize]
     is_complex = jnp.issubdtype(x.dtype, jnp.complexfloating)
@@ -203,7 +211,7 @@ def _ends(x: Any) -> tuple[Any, Any, Any]:
     counts = (size > 0) & (size < infinite)
     least = jnp.min(jnp.where(counts, size, infinite), initial=infinite)
     largest = jnp.max(jnp.where(counts, size, unsigned(0)), initial=unsigned(0))
-    return least, largest, jnp.all(size < infinite)
+    return least, largest, jnp.all(size < infinite), jnp.all(size > 0)
 
 
 def _mask(kind: Any) -> int:

@@ -71,9 +71,12 @@ class InRow:
 
 def _are_inside(row: tuple[Any, ...], arrays: Sequence[jax.Array]) -> bool | None:
     """None if there are infinities, which not every window minds."""
-    places, starts, unsigned, read, low, high, infinite, one, (every_low, every_high) = row
+    places, starts, unsigned, read, low, high, infinite, one, (every_low, every_high), nonzero = row
     bits = read([arrays[i] for i in places], unsigned)
     bits += bits  # without their signs, they grow with the magnitude
+    has_zeros = nonzero is not None and not bits.item(bits.argmin())
+    if has_zeros and (nonzero & (np.minimum.reduceat(bits, starts) == 0)).any():
+        return False
     is_low = bits.item(bits.argmax()) <= every_high
     largest = None if is_low else np.maximum.reduceat(bits, starts)
     bits -= one  # zeros turn around, so that the least is none of them
@@ -98,7 +101,9 @@ def _ends(windows: Sequence[Window], arrays: Sequence[jax.Array]) -> tuple[Any, 
     high = np.array([e[1] for e in ends], unsigned)
     read = _joined if dtype.char in _BUFFERS else _concatenated
     shared = int(low.max()), int(high.min())
-    return starts, unsigned, read, low, high, ends[0][2], unsigned.type(1), shared
+    nonzero = np.array([w.nonzero for w in windows])
+    asks = nonzero if nonzero.any() else None
+    return starts, unsigned, read, low, high, ends[0][2], unsigned.type(1), shared, asks
 
 
 def _joined(arrays: Sequence[Any], unsigned: Any) -> Any:

@@ -60,7 +60,8 @@ def inside(x: Any, window: Window) -> bool:
         if not is_on_host(x):
             return inside(_seen(x), window) if is_spread(x) else inside_on_device(x, window)
     elif type(x) is Spread:
-        return (x.is_finite or not window.finite) and contains(window, x.magnitude)
+        can = (x.is_finite or not window.finite) and (x.is_nonzero or not window.nonzero)
+        return can and contains(window, x.magnitude)
     return inside_on_host(np.asarray(x), window)
 
 
@@ -87,4 +88,4 @@ def count_numbers(x: Any) -> tuple[int, int, int]:
 
 def _seen(x: jax.Array) -> Spread:
     found = looked_at([x])
-    return Spread(x, ZERO, True) if found is None else found[0]
+    return Spread(x, ZERO, True, True) if found is None else found[0]

@@ -149,12 +149,15 @@ def _bits(dtype: Any) -> Any:
 
 
 def _arrays_of_ends(windows: Sequence[Window], arrays: Sequence[jax.Array]) -> dict[str, jax.Array]:
-    """By width of their numbers the ends of all windows: least, largest, last that counts."""
+    """By width of their numbers the ends of all windows.
+
+    Of each the least, the largest, the last that counts, and -1 where zeros count, else 0.
+    """
     rows: dict[str, list[list[int]]] = {}
     for x, window in zip(arrays, windows, strict=True):
         low, high, infinite, ignored = (end // 2 for end in ends_of(window, x.dtype))
         last = infinite - 1 if ignored == infinite else ignored
-        rows.setdefault(_bits(x.dtype).name, []).append([low, high, last])
+        rows.setdefault(_bits(x.dtype).name, []).append([low, high, last, -window.nonzero])
     if "int64" in rows and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
         raise TypeError("numbers of 64 bits are compared as integers of 64 bits")
     return {name: jnp.asarray(np.array(table, name)) for name, table in rows.items()}
@@ -179,6 +182,6 @@ def _outside(x: jax.Array, ends: jax.Array) -> jax.Array:
     mask = bits.type(np.iinfo(bits).max)
     sizes = [jax.lax.bitcast_convert_type(p, bits) & mask for p in parts]
     size = jnp.maximum(*sizes) if len(sizes) > 1 else sizes[0]
-    low, high, last = ends
-    is_small = (size - low) & -size  # zeros are not
+    low, high, last, zero = ends
+    is_small = (size - low) & (zero - size)
     return ((high - size) | is_small) & (size - last - bits.type(1))

@@ -122,9 +122,8 @@ class _Environment:
 
 def _hidden_number(value: Value, exponent: int) -> Any:
     """Of a constant the aval, and the number at an exponent; None of what XLA may know: 0, 1."""
-    if abs(np.asarray(value.constant).item()) in (0.0, 1.0):
-        return None
-    return value.aval, np.asarray(folded(value, exponent)).item()
+    number = np.asarray(folded(value, exponent)).item()
+    return None if abs(number) in (0.0, 1.0) else (value.aval, number)
 
 
 def _is_power(use: Use) -> bool:
