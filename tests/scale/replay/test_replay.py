@@ -204,6 +204,15 @@ def test_conversion_by_more_than_the_dtype_holds(dtype):
     assert jax.jit(lambda x: _replay.convert(x, -far))(up) == tiny
 
 
+@pytest.mark.parametrize("shift", [-2, -14, -16, -19, -27, -32])
+def test_a_conversion_to_subnormal_numbers_rounds_once(shift):
+    """What was rounded twice was 0, or a half more: `(x·2^-14)·2^-2` is not `(x·2^-2)·2^-14`."""
+    x = np.arange(0x7C00, dtype=np.uint16).view(np.float16)  # every finite one
+    found = jax.jit(lambda x: _replay.convert(x, shift))(x)
+    with np.errstate(under="ignore"):
+        np.testing.assert_array_equal(found, np.ldexp(x.astype(float), shift).astype(np.float16))
+
+
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.float32])
 def test_conversion_of_anything_to_nothing_takes_few_steps(dtype):
     """A plan for exp(1e5) in float16 took minutes to compile: ten thousand products."""

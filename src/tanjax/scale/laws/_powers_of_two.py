@@ -24,16 +24,18 @@ from tanjax._dtype_range import normal_range
 
 
 def convert(x: Any, shift: int) -> Any:
-    """`x · 2^shift`, exact unless the result leaves the range of the dtype."""
+    """`x · 2^shift`, rounded once, and only if the result leaves the range of the dtype.
+
+    The largest steps come last: what is subnormal before one of those is 0 behind it.
+    """
     dtype = x.dtype
     smallest, largest = normal_range(dtype)
     step = int(min(-smallest, largest))
     most = int(largest - smallest) + jnp.finfo(dtype).nmant + 4  # of anything 0 or inf
     shift = max(-most, min(most, shift))
-    while shift:
-        part = max(-step, min(step, shift))
-        x = lax.mul(x, _filled(np.ldexp(1.0, part), x, dtype))
-        shift -= part
+    whole, rest = divmod(abs(shift), step)
+    for part in [rest] * (rest > 0) + [step] * whole:
+        x = lax.mul(x, _filled(np.ldexp(1.0, part if shift > 0 else -part), x, dtype))
     return x
 
 
