@@ -252,10 +252,11 @@ def test_conversions_in_front_of_a_sum_are_not_joined(dtype):
     assert float(at_once(x)) == float(in_turn(x)) == 3 * 2.0**-17
 
 
-def test_a_one_that_is_stored_as_a_power_of_two_is_hidden():
+@pytest.mark.parametrize("one", [1.0, np.ones(4, np.float32)], ids=["number", "array"])
+def test_a_one_that_is_stored_as_a_power_of_two_is_hidden(one):
     """XLA made 2^-196 of 2^-120 and of a conversion by 2^-76, so that a gradient lost a term."""
     x, y = jnp.full(4, 2.0**-59, jnp.float32), jnp.full(4, 2.0**20, jnp.float32)
-    graph = build(jax.make_jaxpr(lambda x, y: 1.0 * x**-2 * y)(x, y))
+    graph = build(jax.make_jaxpr(lambda x, y: one * x**-2 * y)(x, y))
     power, product, _ = graph.nodes
     at = [*zip((*power.uses, *graph.inputs[:1]), (98, 98), strict=True), (power.outputs[0], -196)]
     at += [*zip(product.uses, (120, -196), strict=True), (product.outputs[0], -76)]

@@ -49,9 +49,8 @@ class Spread:
     """
 
     __slots__ = (
-        *("array", "aval", "dtype", "is_finite", "is_nonzero"),
-        *("local", "magnitude", "nbytes", "size"),
-    )
+        "array", "aval", "dtype", "is_finite", "is_nonzero", "local", "magnitude", "nbytes", "size",
+    )  # fmt: skip
 
     def __init__(self, array: Any, magnitude: Magnitude, is_finite: bool, is_nonzero: bool) -> None:
         self.array, self.aval, self.dtype = array, array.aval, array.dtype

@@ -89,7 +89,7 @@ class _Environment:
         if not value.is_floating:
             return constant
         if value.size != 1:
-            plain = np.all(np.isin(np.abs(value.constant), (0.0, 1.0)))
+            plain = np.all(np.isin(np.abs(constant), (0.0, 1.0)))
             return constant if plain else lax.optimization_barrier(constant)
         key = _hidden_number(value, exponent)
         if key is None:
