@@ -35,6 +35,13 @@ def test_quantity_that_no_exponent_holds_is_said():
         tj.jit(lambda x: x * tj.numpy.abs(x) ** 1.5)(x)
 
 
+def test_a_quantity_of_which_some_would_fit_at_another_exponent_is_said():
+    """Nothing holds 1e18 and 1e33 of 1 / q³; of q · 1 / q³ 1e12 and 1e22 are held by float16."""
+    q = tj.Unitful(jnp.array([34368.0, 0.34375], jnp.float16), "kg", scale=-35)
+    with pytest.warns(tj.ScaleWarning, match="1 entries of the results are wrong"):
+        tj.jit(lambda q: q * q**-3)(q)
+
+
 @pytest.mark.parametrize("x", [50912.0, 300.0])
 def test_subnormal_float16_is_a_number(x):
     """XLA keeps them, so a result of 1e-5 that becomes 0 on the way is lost."""

@@ -381,7 +381,7 @@ def lost_in_plain(
         simulated = simulate(graph, reference)
         parts = [e.node.outputs[0] for e in simulated.events if e.kind == PARTS and e.node]
         out = dict.fromkeys(parts, "overflow") | out
-        return out if losses(graph, reference, simulated) else {}
+        return out if losses(graph, reference, simulated, free=free_outputs) else {}
     return out if any(_range.is_alarming(v, m) for v in graph.values) else {}
 
 

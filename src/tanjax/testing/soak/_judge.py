@@ -139,8 +139,14 @@ class Band:
         return fits | ~self.judged
 
     def right(self, y: PyTree) -> PyTree:
-        """Entries that are right beyond doubt, or not judged."""
-        return self._within(y, 1.0)
+        """Entries that are right beyond doubt, or not judged.
+
+        An infinity whose number fits is not: rounding may excuse it.
+        """
+        within = self._within(y, 1.0)
+        if self.runs.dtype.kind != "f":
+            return within
+        return within & ~(np.isinf(y) & self.judged & (np.abs(self.exact) <= self.max))
 
     def wrong(self, y: PyTree) -> PyTree:
         """Entries that are wrong beyond doubt."""
