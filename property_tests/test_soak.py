@@ -83,11 +83,17 @@ def test_bands_do_not_judge_what_rounding_decides():
 
 def test_what_rounding_leaves_of_zero_may_be_that_of_plain_jax():
     one = band([0.0, 0.0, 1e-20, 1.0], [1e-33, 0.0, 1.01e-20, 1.0])
-    assert one.is_rounding.tolist() == [True, False, False, False]
     noise = np.array([1e-26, 1e-26, 1e-26, 2.0], np.float32)
+    assert one.is_rounding(noise).tolist() == [True, False, False, False]
+    own = band([1e-22, 1e-18, 1e-22, 1.0], [-6e-11, -6e-11, 1.1e-22, 1.1])
+    assert own.is_rounding(noise).tolist() == [True, False, False, False]
     assert one.wrong(noise).tolist() == [True, True, True, True]
     assert _as_plain(one, noise, noise).tolist() == [True, False, False, False]
     assert not _as_plain(one, noise, 2 * noise).any()
+    apart = band([0.0, 0.0, 1.0, 0.0], [1e-9, 0.0, 1.1, 0.0], [0.0, 0.0, 1.0, 1e-10])
+    shared = np.array([1e-11, 1e-11, 1e-11, 2e-9], np.float32)  # by a `min` of equals
+    assert apart.is_rounding(shared).tolist() == [True, True, False, True]
+    assert apart.is_rounding(1000 * shared).tolist() == [True, False, False, True]
 
 
 def test_bands_of_quantities_leave_room_for_the_largest_entry():

@@ -217,7 +217,7 @@ def _as_plain(band: Band, got: PyTree, plain: PyTree) -> PyTree:
     """
     if band.runs.dtype.kind != "f":
         return np.zeros(np.shape(got), bool)
-    return (np.isnan(band.exact) | band.is_rounding) & (got == plain)
+    return (np.isnan(band.exact) | band.is_rounding(got)) & (got == plain)
 
 
 def _number(band: Band) -> PyTree:
