@@ -6,6 +6,7 @@ The oracle comes first: it agrees with JAX in float64, and faults planted in res
 import dataclasses
 import functools
 import io
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import tanjax as tj
 from tanjax import transforms
 from tanjax.testing.soak import Reference, generate
 from tanjax.testing.soak.__main__ import main
@@ -164,6 +166,30 @@ def test_planted_fault_is_found(monkeypatch, fault, promise):
     assert run(program) is None
     monkeypatch.setattr(transforms, "jit", Planted(fault))
     assert run(program).promise == promise
+
+
+@pytest.mark.parametrize(
+    ("are_right", "promise"), [([1, 1, 1], "history"), ([1, 1, 0], None), ([0, 1, 1], None)]
+)
+def test_where_it_was_said_what_a_plan_of_its_own_finds_once_is_luck(
+    monkeypatch, are_right, promise
+):
+    """Integer programs have a second, and a machine that is busy may find what another does not."""
+    right = iter([0, *are_right])
+
+    def planned(f):
+        is_right = next(right)
+
+        def call(x):
+            if not is_right:
+                warnings.warn("1 entries of the results are wrong", tj.ScaleWarning, stacklevel=2)
+            return x if is_right else f(x)
+
+        return call
+
+    monkeypatch.setattr(transforms, "jit", planned)
+    failure = run(squares(calls=[[1e30, 2e30]], text="{0} * {0} / {0}"))
+    assert (failure and failure.promise) == promise
 
 
 def test_lost_numbers_are_found(monkeypatch):

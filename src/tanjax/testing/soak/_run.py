@@ -38,6 +38,7 @@ from ._wide import Wide
 
 PROMISES = ("worse", "lost", "history", "crash", "beyond")
 _CONFIRM = 60  # runs of the reference before something is called wrong
+_AGAIN = 3  # plans of their own that must be right before a warning is no excuse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,9 +198,10 @@ def _judged(
         fine = [band.right(y) for band, y in zip(bands, plain, strict=True)]
     worse = any((w & f).any() for w, f in zip(wrong, fine, strict=True))
     fresh = _fresh(program, args)
-    history = fresh is not None and all(
-        not (w & band.wrong(y)).any() for w, band, y in zip(wrong, bands, fresh, strict=True)
-    )
+    history = _is_right(fresh, wrong, bands)
+    if history and warned:  # which exponents are found in a second is up to the machine
+        again = (_fresh(program, args) for _ in range(_AGAIN - 1))
+        history = all(_is_right(y, wrong, bands) for y in again)
     if warned and not worse and not history:
         tally.excused += sum(int(w.sum()) for w in wrong)
         return None
@@ -207,6 +209,13 @@ def _judged(
     promise = "history" if history else "worse" if worse else "beyond" if beyond else "lost"
     want = [_number(band) for band in bands]
     return Failure(program, promise, i, warned, got, fresh, plain, want)
+
+
+def _is_right(fresh: list[PyTree] | None, wrong: list[PyTree], bands: list[Band]) -> bool:
+    """Whether a plan of its own is right where that of the calls is wrong."""
+    if fresh is None:
+        return False
+    return not any((w & b.wrong(y)).any() for w, b, y in zip(wrong, bands, fresh, strict=True))
 
 
 def _as_plain(band: Band, got: PyTree, plain: PyTree) -> PyTree:
