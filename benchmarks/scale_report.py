@@ -40,7 +40,8 @@ longer run.
   of its arguments as fast as NumPy can. No result is handed over before the numbers behind it were
   looked at, on the host or by the device, so that one of these two columns is the least that this
   promise costs. For **a nested dict of 30 quantities** (60,000 numbers, others in each call) both
-  are above the budget of 1.2, which cannot be met: *reading* takes 1.5 times as long as plain JAX.
+  are above the budget of 1.2, which cannot be met: *reading* takes 1.3 to 1.5 times as long as
+  plain JAX.
 * **Loops** hand their state on (`p = f(p, batch)`), so that each call has arrays that may still
   be computed. **Sciences** are an MLP step, attention, a convolution and an N-body step; *caches
   cold* means `jax.clear_caches()` before each first call.
