@@ -10,7 +10,7 @@ import pytest
 import tanjax as tj
 from tanjax.scale import Magnitude, build, identity_plan, proof
 from tanjax.scale._plan import plan
-from tanjax.scale.numbers import Window, measure
+from tanjax.scale.numbers import Spread, Window, measure
 from tanjax.transforms import _entries
 from tanjax.transforms._nearby import is_tame, near, refusing_zeros
 
@@ -178,6 +178,13 @@ def test_zeros_are_let_pass_where_some_were_seen():
 
 def test_of_few_numbers_zeros_are_asked_for_otherwise():
     assert refused(lambda x: jnp.sum(1 / x), MANY[:16]) == [False]
+
+
+def test_of_few_numbers_on_several_hosts_windows_ask():
+    closed = jax.make_jaxpr(lambda x: jnp.sum(1 / x))(MANY[:3])
+    found = plan(closed, [MANY[:3]], [False])
+    given, window = [Spread(MANY[:3], Magnitude(0.0, 1.0), True, True)], Window(0.0, 1.0)
+    assert refusing_zeros(found, [window], given, frozenset())[0].nonzero
 
 
 def test_an_exact_zero_among_many_numbers_is_looked_at(monkeypatch):

@@ -16,7 +16,7 @@ from collections.abc import Sequence, Set
 from typing import Any
 
 from tanjax.scale import Magnitude, Plan, proof
-from tanjax.scale.numbers import ANYWHERE, Window, inside
+from tanjax.scale.numbers import ANYWHERE, Spread, Window, inside
 
 # Bits upwards, and those downwards of single numbers, which cross zero. A state that begins with
 # zeros, as the moments of Adam, grows a thousand times.
@@ -71,7 +71,8 @@ def with_zeros(leaves: Sequence[Any], windows: Sequence[Window | None]) -> froze
 
 
 def is_many(x: Any) -> bool:
-    return bool(getattr(x, "size", 1) > _FEW)
+    """Whether windows ask for zeros; of arrays on several hosts only these do."""
+    return type(x) is Spread or bool(getattr(x, "size", 1) > _FEW)
 
 
 def refusing_zeros(
