@@ -104,6 +104,8 @@ def test_bands_of_quantities_leave_room_for_the_largest_entry():
     assert free(1e50, 1e-50).right([1e50, 0]).all()
     assert free(1e50, 1e20).wrong([np.inf, 0]).all()
     assert free(1e-60, 1e-70).wrong([0, 0]).all()
+    far = np.longdouble("1e-250"), np.longdouble("1e-355")  # and no number of float64
+    assert free(*far).right([far[0], 0]).all()
 
 
 def test_a_nan_that_xla_drops_is_no_loss():

@@ -1,6 +1,7 @@
 """Later calls of a plan: what is looked at, when it is started, what it leaves behind."""
 
 import itertools
+import math
 from types import SimpleNamespace
 
 import jax
@@ -227,6 +228,16 @@ def test_zeros_are_found_by_the_compiled_look_where_a_window_refuses_them():
         windows = [Window(-200.0, 3.0, True, k == i) for k in range(3)]
         assert checked_together(ones, windows)
         assert checked_together(given, windows) is (i == 2)
+
+
+def test_a_large_number_is_asked_for_beside_the_compiled_look():
+    ones = [jnp.ones(size, jnp.float32) for size in (3, 1 << 15, 3)]
+    given = [ones[0], ones[1].at[77].set(-8.0), ones[2]]
+    for i in range(3):
+        peaks = [3.0 if k == i else -math.inf for k in range(3)]
+        windows = [Window(-1.0, 3.0, True, peak=p) for p in peaks]
+        assert not checked_together(ones, windows)
+        assert checked_together(given, windows) is (i == 1)
 
 
 def test_a_large_argument_is_looked_at_by_a_program_that_is_started_before_its_own(monkeypatch):

@@ -12,7 +12,7 @@ from tanjax.scale import Magnitude, build, identity_plan, proof
 from tanjax.scale._plan import plan
 from tanjax.scale.numbers import Spread, Window, measure
 from tanjax.transforms import _entries
-from tanjax.transforms._nearby import is_tame, near, refusing_zeros
+from tanjax.transforms._nearby import asking_peaks, is_tame, near, peaks_of, refusing_zeros
 
 
 def windows(fun, *seen, looks=1):
@@ -185,6 +185,74 @@ def test_of_few_numbers_on_several_hosts_windows_ask():
     found = plan(closed, [MANY[:3]], [False])
     given, window = [Spread(MANY[:3], Magnitude(0.0, 1.0), True, True)], Window(0.0, 1.0)
     assert refusing_zeros(found, [window], given, frozenset())[0].nonzero
+
+
+def asked(fun, *given, looks=1):
+    """How many bits the largest number of each argument may shrink; None where nobody asks."""
+    closed = jax.make_jaxpr(fun)(*given)
+    found = identity_plan(build(closed), [False] * len(closed.out_avals), False, ())
+    seen = [measure(x) for x in given]
+    windows = [Window(m.low, m.high) for m in seen]
+    windows = asking_peaks(found, windows, peaks_of(seen), looks)
+    pairs = zip(windows, seen, strict=True)
+    return [None if w.peak == -math.inf else m.high - w.peak for w, m in pairs]
+
+
+FAR = jnp.asarray(2.0 ** np.linspace(-40, 30, 20), jnp.float32)  # whose fourth powers are too small
+
+
+def test_a_large_number_is_asked_for_where_small_ones_alone_may_do_harm():
+    """Of the largest number the fourth power is no zero as long as it is at least 2^-31."""
+    share = lambda x, y: x * y / jnp.max(x) ** 4
+    one = jnp.float32(1.0)
+    assert asked(share, FAR, one) == [16.0, None]
+    assert asked(share, FAR, one, looks=2) == [32.0, None]
+    assert asked(share, FAR, one, looks=9) == [32.0, None]
+    assert asked(share, FAR * 2.0**-40, one, looks=9) == [16.0, None]
+    assert asked(share, FAR * 2.0**-58, one, looks=9) == [2.0, None]
+    assert asked(share, FAR * 2.0**-61, one, looks=9) == [0.0, None]
+
+
+def test_a_large_number_is_not_asked_for_where_nothing_vanishes_or_each_one_does():
+    assert asked(lambda x: x / jnp.linalg.norm(x), FAR) == [None]
+    assert asked(lambda x: jnp.sum(x**4), FAR) == [None]
+    assert asked(lambda x: x / jnp.max(x) ** 4, FAR * 2.0**-70) == [None]
+
+
+def test_the_least_of_the_largest_numbers_is_known():
+    zeros, ones = Magnitude(math.inf, -math.inf), Magnitude(0.0, 0.0)
+    seen = [Magnitude(-3.0, 5.0), Magnitude(1.0, 2.0), None, zeros, ones]
+    assert peaks_of(seen) == [5.0, 2.0, None, None, None]
+    assert peaks_of(seen, [4.0, 3.0, None, None, None]) == [4.0, 2.0, None, None, None]
+    assert peaks_of(seen, [None, 1.0, None, None, 3.0]) == [5.0, 1.0, None, None, None]
+
+
+@pytest.mark.parametrize("calls", [3, 40])
+def test_small_numbers_without_a_large_one_are_looked_at(monkeypatch, calls):
+    """The fourth power of each is 0 in float32, so that plain JAX divides 0 by 0."""
+    monkeypatch.setattr(_entries, "DEAR", 0.0)
+    share = lambda x: x**4 / jnp.max(x) ** 4
+    f = tj.jit(share)
+    for i in range(calls):
+        f(FAR * (1 + i / 100))
+    assert f.plans[-1].grade == "guessed"
+    small = FAR[:3][jnp.arange(20) % 3]
+    assert np.isnan(jax.jit(share)(small)).all()
+    np.testing.assert_allclose(f(small), (small / jnp.max(small)) ** 4, rtol=1e-5)
+
+
+def test_a_large_number_that_shrinks_is_asked_for_less(monkeypatch):
+    """Every look counts: what was seen to be harmless is let pass, and more beyond."""
+    monkeypatch.setattr(_entries, "DEAR", 0.0)
+    looks = []
+    is_right = _entries.Entry.is_right
+    monkeypatch.setattr(_entries.Entry, "is_right", lambda *a: looks.append(1) or is_right(*a))
+    f = tj.jit(lambda x: x**4 / jnp.max(x) ** 4)
+    for i in range(40):
+        x = FAR.at[-1].set(2.0 ** (30 - i))
+        x = jnp.minimum(x, x[-1]) if i else x
+        np.testing.assert_allclose(f(x), (x / jnp.max(x)) ** 4, rtol=1e-5, atol=1e-30)
+    assert len(looks) < 20
 
 
 def test_an_exact_zero_among_many_numbers_is_looked_at(monkeypatch):

@@ -278,6 +278,19 @@ def test_a_network_in_training_is_planned_once_and_nothing_is_said(dtype):
     assert all(np.array_equal(a, b) for a, b in zip(p, q, strict=True))
 
 
+def test_what_comes_from_outside_is_asked_for_a_large_number_as_well(monkeypatch):
+    """Beside a state that is not looked at; the fourth power of each is 0 in float32."""
+    monkeypatch.setattr(_entries, "DEAR", 0.0)
+    f = tj.jit(lambda state, x: state * 0.5 + x**4 / jnp.max(x) ** 4)
+    far = jnp.asarray(2.0 ** np.linspace(-40, 30, 20), jnp.float32)
+    state, small = array(1.0, (20,)), far[:3][jnp.arange(20) % 3]
+    for i in range(60):
+        state = f(state, far * (1 + i % 7 / 100))
+    assert f.plans[-1].grade == "guessed"
+    expected = state * 0.5 + (small / jnp.max(small)) ** 4
+    np.testing.assert_allclose(f(state, small), expected, rtol=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore:.*called under a trace")
 def test_another_batch_may_be_a_tracer():
     f = tj.jit(step)

@@ -23,7 +23,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from tanjax.scale import (
-    Magnitude,
     Plan,
     ScaleGraph,
     build,
@@ -36,13 +35,24 @@ from tanjax.scale import (
 from tanjax.scale.numbers import Spread, Window, measure
 
 from ._arguments import is_finite
-from ._nearby import Look, is_many, is_tame, near, refusing_zeros, with_zeros
+from ._nearby import (
+    Look,
+    Peaks,
+    are_near,
+    asking_peaks,
+    is_many,
+    is_tame,
+    joined,
+    near,
+    peaks_of,
+    refusing_zeros,
+    with_zeros,
+)
 from ._packing import free_leaves
 from ._watch import Watch
 
 DEAR = 1e-3  # seconds that a look may take at every call
 _SEVERAL = 16  # looks that found nothing, after which cheap ones are trusted as dear ones are
-_NEAR = 4.0  # bits between largest numbers that belong together
 _BELIEVED = 8.0  # bits around numbers for which an alarm was false
 _PLANS = 16  # of one program; the oldest goes
 _WINDOWS = 4  # proved ones, of one plan, and as many that are trusted
@@ -63,25 +73,17 @@ def _has_magnitude(x: Any) -> bool:
     return dtype is not None and jnp.issubdtype(dtype, jnp.inexact)
 
 
-def joined(a: Look, b: Look) -> Look:
-    def both(m: Magnitude | None, n: Magnitude | None) -> Magnitude | None:
-        if m is None or n is None:
-            return None
-        return Magnitude(min(m.low, n.low), max(m.high, n.high))
-
-    return [both(m, n) for m, n in zip(a, b, strict=True)]
-
-
 class Trusted(NamedTuple):
     """Numbers for which a plan is taken without a look: the windows, their flags, what was seen.
 
-    `zeros`: places of large arrays that had some; `infinite`: of arguments that had inf or nan, of
-    which windows say nothing.
+    `peaks`: the least of what was the largest number of each; `zeros`: places of large arrays that
+    had some; `infinite`: of arguments that had inf or nan, of which windows say nothing.
     """
 
     watch: Watch
     others: tuple[Any, ...]
     hull: Look
+    peaks: Peaks
     zeros: frozenset[int]
     looks: int = 1
     infinite: tuple[int, ...] = ()
@@ -129,12 +131,16 @@ class Entry:
         windows: list[Window | None],
         leaves: Sequence[Any],
         hull: Look,
+        peaks: Peaks | None = None,
         zeros: frozenset[int] = frozenset(),
-        **known: Any,
+        looks: int = 1,
+        infinite: tuple[int, ...] = (),
     ) -> Trusted:
         zeros |= with_zeros(leaves, windows)
-        watch = Watch(refusing_zeros(self.plan, windows, leaves, zeros), leaves)
-        return Trusted(watch, self.others(leaves), hull, zeros, **known)
+        windows = refusing_zeros(self.plan, windows, leaves, zeros)
+        peaks = peaks_of(hull) if peaks is None else peaks
+        watch = Watch(asking_peaks(self.plan, windows, peaks, looks), leaves)
+        return Trusted(watch, self.others(leaves), hull, peaks, zeros, looks, infinite)
 
     def strangers(self, leaves: Sequence[Any]) -> Watch | None:
         """The watch on those arguments that have to be looked at, if any windows are known."""
@@ -242,16 +248,18 @@ class Entry:
         The windows grow with every look.
         """
         flags, hull, looks, zeros = self.others(leaves), seen, 1, frozenset[int]()
+        peaks = peaks_of(seen)
         for known in self.trusted:
-            if known.others == flags and _are_near(known.hull, seen):
+            if known.others == flags and are_near(known.hull, seen):
                 hull, looks, zeros = joined(known.hull, seen), known.looks + 1, known.zeros
+                peaks = peaks_of(seen, known.peaks)
                 self.trusted.remove(known)
                 break
         windows = near(self.plan, hull, looks)
         pairs = list(enumerate(windows))
         infinite = tuple(i for i, w in pairs if w is not None and not is_finite(leaves[i]))
         windows = [w and w._replace(finite=i not in infinite) for i, w in pairs]
-        found = self._trusted(windows, leaves, hull, zeros, looks=looks, infinite=infinite)
+        found = self._trusted(windows, leaves, hull, peaks, zeros, looks, infinite)
         self.trusted.insert(0, found)
         del self.trusted[_WINDOWS:]
 
@@ -260,13 +268,6 @@ def _is_same_program(a: Plan, b: Plan) -> bool:
     if a.identity or b.identity:
         return a.identity and b.identity
     return a.method == b.method and a.exponents == b.exponents
-
-
-def _are_near(hull: Look, seen: Look) -> bool:
-    pairs = [(h, m) for h, m in zip(hull, seen, strict=True) if h is not None and m is not None]
-    return all(
-        h.is_zero == m.is_zero and (h.is_zero or abs(h.high - m.high) <= _NEAR) for h, m in pairs
-    )
 
 
 def others(

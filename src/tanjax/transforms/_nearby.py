@@ -31,8 +31,38 @@ _DOWN, _OFTEN = 16.0, 4
 _ZERO = 2.0**19  # bits down to where a zero stands for bounds
 _NONZERO = ANYWHERE._replace(nonzero=True)
 _FEW = 16  # numbers of which zeros are asked for on every call
+_NEAR = 4.0  # bits between largest numbers that belong together
 
 Look = list[Magnitude | None]  # per argument; None where it has no magnitude
+Peaks = list[float | None]  # per array, the least of what was its largest number
+
+
+def joined(a: Look, b: Look) -> Look:
+    def both(m: Magnitude | None, n: Magnitude | None) -> Magnitude | None:
+        if m is None or n is None:
+            return None
+        return Magnitude(min(m.low, n.low), max(m.high, n.high))
+
+    return [both(m, n) for m, n in zip(a, b, strict=True)]
+
+
+def are_near(hull: Look, seen: Look) -> bool:
+    """Whether the largest numbers are so near that two looks belong together."""
+    pairs = [(h, m) for h, m in zip(hull, seen, strict=True) if h is not None and m is not None]
+    return all(
+        h.is_zero == m.is_zero and (h.is_zero or abs(h.high - m.high) <= _NEAR) for h, m in pairs
+    )
+
+
+def peaks_of(seen: Look, known: Peaks | None = None) -> Peaks:
+    """Of each array the largest number, or the least of those that were seen before.
+
+    None where all numbers are of one size: of these the window's lower end says as much.
+    """
+    found = [None if m is None or m.low >= m.high else m.high for m in seen]
+    if known is None:
+        return found
+    return [p if q is None or p is None else min(p, q) for p, q in zip(found, known, strict=True)]
 
 
 def near(plan: Plan, seen: Look, looks: int) -> list[Window | None]:
@@ -94,6 +124,31 @@ def refusing_zeros(
     if not asked or (known is not None and known.bears(beyond(zeros | asked))):
         return list(windows)
     return [w and w._replace(nonzero=i in asked) for i, w in pairs]
+
+
+def asking_peaks(
+    plan: Plan, windows: Sequence[Window | None], peaks: Peaks, looks: int
+) -> list[Window | None]:
+    """The windows, with a least largest number of arrays where smaller ones may do harm.
+
+    They do where bounds see a divisor vanish, unless there are large numbers only: `x / max(x)`
+    raised to a power. How much smaller the largest may be is asked of bounds, too.
+    """
+
+    def beyond(down: float) -> proof.Beyond | None:
+        found = [w and (w if p is None else w._replace(low=p - down)) for w, p in pairs]
+        return proof.beyond(plan.graph, plan.exponents, found)
+
+    pairs = list(zip(windows, peaks, strict=True))
+    known = proof.beyond(plan.graph, plan.exponents, windows)
+    if known is None or not known.fatal:
+        return list(windows)
+    large = beyond(0.0)
+    if large is None or known.fatal <= large.fatal:
+        return list(windows)
+    reaches = [_DOWN * min(looks, _OFTEN) / 2**k for k in range(7)]
+    down = next((d for d in reaches if large.bears(beyond(d))), 0.0)
+    return [w if w is None or p is None else w._replace(peak=p - down) for w, p in pairs]
 
 
 def _windows(

@@ -28,7 +28,8 @@ from tanjax.scale import Magnitude
 from tanjax.scale.numbers import ANYWHERE, Window, inside
 
 from ._arguments import ARRAYS
-from ._entries import joined, look
+from ._entries import look
+from ._nearby import joined
 from ._watch import Watch
 
 if TYPE_CHECKING:
@@ -195,4 +196,4 @@ def _near(m: Magnitude | None, window: Window | None) -> Window | None:
         return None
     low, high = (0.0, 0.0) if m.is_zero else (m.low, m.high)
     ends = max(window.low, low - _DOWN), min(window.high, high + _UP)
-    return Window(*ends, True, window.nonzero)
+    return window._replace(low=ends[0], high=ends[1], finite=True)

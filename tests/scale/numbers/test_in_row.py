@@ -29,7 +29,8 @@ def drawn(rng):
 def window(rng):
     middle = rng.integers(-35, 35)
     low, high = middle - rng.integers(0, 80), middle + rng.integers(0, 80)
-    flags = bool(rng.integers(2)), rng.random() < 0.3
+    peak = -math.inf if rng.random() < 0.7 else float(rng.integers(low - 5, middle + 5))
+    flags = bool(rng.integers(2)), rng.random() < 0.3, peak
     return ZEROS if rng.random() < 0.1 else Window(float(low), float(high), *flags)
 
 
@@ -63,6 +64,11 @@ def test_a_number_at_any_place_is_found(monkeypatch):
         for refusing in range(4):
             windows = [Window(0.0, 3.0, False, k == refusing) for k in range(4)]
             assert InRow(windows, arrays).inside(zero) is (refusing != i)
+        large = [*arrays[:i], x.at[-1].set(-4.0), *arrays[i + 1 :]]
+        for asking in range(4):
+            peaks = [2.0 if k == asking else -math.inf for k in range(4)]
+            windows = [Window(0.0, 3.0, peak=p) for p in peaks]
+            assert InRow(windows, arrays).inside(large) is (asking == i)
 
 
 def test_what_is_no_row_is_looked_at_otherwise():

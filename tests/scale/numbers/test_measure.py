@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from tanjax._dtype_range import normal_range
 from tanjax.scale.graph._graph import ZERO, Magnitude
-from tanjax.scale.numbers import ANYWHERE, Window, _extremes, inside, measure
+from tanjax.scale.numbers import ANYWHERE, Spread, Window, _extremes, inside, measure
 
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
 COMPLEX = ["complex64", "complex128"]
@@ -155,6 +155,38 @@ def test_a_window_may_refuse_zeros(dtype, size):
             assert inside(y, refusing) is bool(value)
             assert inside(jnp.asarray(y), refusing) is bool(value)
     assert inside(x[:0], refusing)
+
+
+@pytest.mark.parametrize("dtype", DTYPES + COMPLEX + ["float8_e4m3fn"])
+@pytest.mark.parametrize("size", [1, 5, 1 << 17])
+def test_a_window_may_ask_for_a_large_number(dtype, size):
+    """One is enough, of either sign, wherever it is; zeros are none."""
+    x = np.full(size, 0.25).astype(dtype)
+    window = Window(-2.0, 9.0)
+    asking = window._replace(peak=3.0)
+    for where in (0, size - 1):
+        for value in (0.0, 0.25, 4.0, 8.0, -8.0, -64.0):
+            y = x.copy()
+            y[where] = value
+            assert inside(y, window)
+            assert inside(y, asking) is (abs(value) >= 8)
+            assert inside(jnp.asarray(y), asking) is (abs(value) >= 8)
+    assert inside(x[:0], asking)
+
+
+def test_a_large_number_is_asked_for_on_several_devices_and_of_single_numbers():
+    mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    place = jax.NamedSharding(mesh, jax.sharding.PartitionSpec("i"))
+    asking = ANYWHERE._replace(peak=3.0)
+    spread = lambda high: Spread(jnp.ones(3), Magnitude(0.0, high), True, False)
+    assert inside(spread(3.0), asking)
+    assert not inside(spread(2.9), asking)
+    assert inside(jax.device_put(jnp.array([1.0, 0.0, -9.0, 1.0]), place), asking)
+    assert not inside(jax.device_put(jnp.array([1.0, 0.0, -7.0, 1.0]), place), asking)
+    for number in (0.0, 7.0, np.float32(7), 7j):
+        assert inside(number, ANYWHERE)
+        assert not inside(number, asking)
+        assert inside(number + 9, asking)
 
 
 def test_zeros_are_refused_on_several_devices_and_of_single_numbers():

@@ -26,13 +26,14 @@ class Window(NamedTuple):
     """Binary logarithms of magnitudes for which a plan stays right.
 
     `finite`: there must be no inf and no nan; `nonzero`: and no zeros. Otherwise they are not
-    looked at.
+    looked at. `peak`: the largest is at least this, if it is asked for.
     """
 
     low: float
     high: float
     finite: bool = False
     nonzero: bool = False
+    peak: float = -math.inf
 
 
 ANYWHERE = Window(-math.inf, math.inf)
@@ -60,8 +61,10 @@ def inside_on_host(a: Any, window: Window) -> bool:
     """`inside` of an array of NumPy; about 3 us up to 1000 entries."""
     if a.ndim == 0:
         return _is_number_inside(a.item(), window)
+    if a.size == 0:
+        return True
     unsigned = UNSIGNED.get(a.dtype.char)
-    if unsigned is None or a.size == 0:
+    if unsigned is None:
         if window.finite and not np.isfinite(a.astype(np.float32)).all():
             return False
         if window.nonzero and not np.all(a):
@@ -87,6 +90,8 @@ def inside_on_host(a: Any, window: Window) -> bool:
         least = doubled.item(doubled.argmin()) + 1
     if largest >= infinite:
         return not window.finite and contains(window, magnitude_of(*extremes(a)))
+    if largest < peak_of(window, a.dtype):
+        return False
     return largest == 0 or (low <= least and largest <= high)
 
 
@@ -139,6 +144,11 @@ def ends_of(window: Window, dtype: Any) -> tuple[int, int, int, int]:
         return doubled(least), doubled(largest), infinite, ignored
 
 
+def peak_of(window: Window, dtype: Any) -> int:
+    """The least that the largest number may be, as doubled bits; 0 where nothing is asked."""
+    return 0 if window.peak == -math.inf else ends_of(Window(window.peak, math.inf), dtype)[0]
+
+
 def _doubled_extremes(bits: Any) -> tuple[int, int]:
     """The largest and the least of the bits of a large array, doubled; no temporary array."""
     signed = bits.view(f"i{bits.itemsize}")
@@ -156,11 +166,14 @@ def _doubled_extremes(bits: Any) -> tuple[int, int]:
 def _is_number_inside(x: Any, window: Window) -> bool:
     size = abs(x)
     if not 0.0 < size < math.inf:
-        return not window.nonzero if size == 0.0 else not window.finite
-    return window.low - _SLACK <= math.log2(size) <= window.high + _SLACK
+        refuses_zeros = window.nonzero or window.peak > -math.inf
+        return not refuses_zeros if size == 0.0 else not window.finite
+    return max(window.low, window.peak) - _SLACK <= math.log2(size) <= window.high + _SLACK
 
 
 def contains(window: Window, m: Magnitude) -> bool:
+    if m.high < window.peak - _SLACK:
+        return False
     within = window.low - _SLACK <= m.low and m.high <= window.high + _SLACK
     return m.is_zero or within
 

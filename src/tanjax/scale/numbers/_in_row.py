@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ._extremes import UNSIGNED, Window, ends_of, is_on_host
+from ._extremes import UNSIGNED, Window, ends_of, is_on_host, peak_of
 from ._measure import inside
 
 _BUFFERS = "efd"  # dtypes that Python's buffers know: JAX's arrays are joined like strings
@@ -71,11 +71,14 @@ class InRow:
 
 def _are_inside(row: tuple[Any, ...], arrays: Sequence[jax.Array]) -> bool | None:
     """None if there are infinities, which not every window minds."""
-    places, starts, unsigned, read, low, high, infinite, one, (every_low, every_high), nonzero = row
+    places, starts, unsigned, read, low, high, infinite, one, (every_low, every_high), *asks = row
+    nonzero, peaks = asks
     bits = read([arrays[i] for i in places], unsigned)
     bits += bits  # without their signs, they grow with the magnitude
     has_zeros = nonzero is not None and not bits.item(bits.argmin())
     if has_zeros and (nonzero & (np.minimum.reduceat(bits, starts) == 0)).any():
+        return False
+    if peaks is not None and (np.maximum.reduceat(bits, starts) < peaks).any():
         return False
     is_low = bits.item(bits.argmax()) <= every_high
     largest = None if is_low else np.maximum.reduceat(bits, starts)
@@ -102,8 +105,9 @@ def _ends(windows: Sequence[Window], arrays: Sequence[jax.Array]) -> tuple[Any, 
     read = _joined if dtype.char in _BUFFERS else _concatenated
     shared = int(low.max()), int(high.min())
     nonzero = np.array([w.nonzero for w in windows])
-    asks = nonzero if nonzero.any() else None
-    return starts, unsigned, read, low, high, ends[0][2], unsigned.type(1), shared, asks
+    peaks = np.array([peak_of(w, dtype) for w in windows], unsigned)
+    asks = [x if x.any() else None for x in (nonzero, peaks)]
+    return starts, unsigned, read, low, high, ends[0][2], unsigned.type(1), shared, *asks
 
 
 def _joined(arrays: Sequence[Any], unsigned: Any) -> Any:

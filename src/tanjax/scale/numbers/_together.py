@@ -14,6 +14,7 @@ Sharp edge: the program takes some 50 ms to compile, so that the first calls do 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -106,10 +107,17 @@ class Together:
             begun = self.begin(arrays)
         if begun is not None:
             try:
-                return not any([np.asarray(flags).any() for flags in begun])
+                if any([np.asarray(flags).any() for flags in begun]):
+                    return False
+                return self._have_peaks(arrays)
             except Exception:  # under a trace
                 self._calls = 0
         return all([inside(x, w) for x, w in zip(arrays, self._windows, strict=True)])
+
+    def _have_peaks(self, arrays: Sequence[jax.Array]) -> bool:
+        """Whether the largest number is large enough, where that is asked for: one more look."""
+        pairs = zip(arrays, self._windows, strict=True)
+        return all([inside(x, w) for x, w in pairs if w.peak > -math.inf])
 
 
 def _ridden(

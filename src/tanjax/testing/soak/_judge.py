@@ -96,7 +96,7 @@ class Band:
         if self.free:  # what the largest entry leaves room for, if it does not fit as it is
             largest = np.max(np.abs(runs[0][np.isfinite(runs[0])]), initial=0.0)
             if not float(info.tiny) <= largest <= self.max:
-                self.floor *= float(largest / self.max)
+                self.floor = self.floor * (largest / self.max)  # far below float64, it may be
             self.max = np.inf
         if runs.dtype.kind != "f":
             self.judged = (runs == runs[0]).all(axis=0)
@@ -178,5 +178,5 @@ class Band:
         """Entries whose band is narrower than themselves: those where a fault would show."""
         if self.runs.dtype.kind != "f":
             return self.judged
-        small = _WIDER * self.spread < 0.3 * np.abs(self.exact)
+        small = self.spread < 0.3 / _WIDER * np.abs(self.exact)
         return self.judged & (self.all_nan | self.all_inf | small | (self.exact == 0))
