@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ._judged import Doubt, Judged, doubts_of, unholdable
 from .assign import _problem
-from .assign._assign import Assignment
+from .assign._assign import SMALL, Assignment
 from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph
 from .magnitudes._evaluate import Evaluation, rounded
 from .magnitudes._parts import needs_nothing
@@ -26,6 +26,9 @@ from .replay._rewrites import guarded
 
 # Demands tried on a sample, which is run once more for each: a second where loops are long.
 _GUESSES = 2
+# Times as long as others: small programs go to HiGHS, and what it finds within its time should not
+# depend on the machine. It takes a second for 15 equations whose numbers no exponent holds.
+_PATIENCE = 3
 ROUNDS = 4  # of equations that become undefined once others are not
 
 
@@ -122,11 +125,12 @@ class _Tries(NamedTuple):
         """The exponents that lose least, by the first demand at which nothing is lost."""
         found: tuple[Judged, Assignment, Exponents] | None = None
         graph, start = self.graph, time.thread_time()
+        is_small = len(graph.values) + len(graph.uses) <= SMALL
+        time_limit = self.time_limit * (_PATIENCE if is_small else 1)
         m = with_rounding(graph, self.reference)
         alone = needs_nothing(graph, m)
         for demand in demands[: _GUESSES if self.reference.estimated else None]:
-            left = self.time_limit - (time.thread_time() - start)
-            left = max(self.time_limit / 10, left)
+            left = max(time_limit / 10, time_limit - (time.thread_time() - start))
             free = self.free_outputs
             solution = _problem.assign_exponents(graph, m, free, demand, left, alone)
             judged, exponents = self.defined(_problem.exponents_of(graph, solution))
