@@ -176,7 +176,7 @@ def test_planted_fault_is_found(monkeypatch, fault, promise):
 def test_where_it_was_said_what_a_plan_of_its_own_finds_once_is_luck(
     monkeypatch, are_right, promise
 ):
-    """Integer programs have a second, and a machine that is busy may find what another does not."""
+    """Integer programs have some seconds: a busy machine may find what another does not."""
     right = iter([0, *are_right])
 
     def planned(f):

@@ -44,7 +44,7 @@ from .show._progress import progress
 
 BUDGET = 2e6  # elements · operations that are run on numbers without second thoughts: 5 ms
 ALARM_BUDGET = 3e8  # and where the bounds say that something leaves the range: about a second
-TIME_LIMIT = 1.0  # seconds for the integer program
+TIME_LIMIT = 1.0  # seconds for the integer program; small ones have longer (`_choice.py`)
 
 log = logging.getLogger("tanjax.scale")
 

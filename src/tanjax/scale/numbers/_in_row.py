@@ -71,8 +71,8 @@ class InRow:
 
 def _are_inside(row: tuple[Any, ...], arrays: Sequence[jax.Array]) -> bool | None:
     """None if there are infinities, which not every window minds."""
-    places, starts, unsigned, read, low, high, infinite, one, (every_low, every_high), *asks = row
-    nonzero, peaks = asks
+    places, starts, unsigned, read, low, high, infinite, one, shared, nonzero, peaks = row
+    every_low, every_high = shared
     bits = read([arrays[i] for i in places], unsigned)
     bits += bits  # without their signs, they grow with the magnitude
     has_zeros = nonzero is not None and not bits.item(bits.argmin())

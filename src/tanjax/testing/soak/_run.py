@@ -199,7 +199,7 @@ def _judged(
     worse = any((w & f).any() for w, f in zip(wrong, fine, strict=True))
     fresh = _fresh(program, args)
     history = _is_right(fresh, wrong, bands)
-    if history and warned:  # which exponents are found in a second is up to the machine
+    if history and warned:  # which exponents are found in time is up to the machine
         again = (_fresh(program, args) for _ in range(_AGAIN - 1))
         history = all(_is_right(y, wrong, bands) for y in again)
     if warned and not worse and not history:
