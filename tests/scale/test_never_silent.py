@@ -12,6 +12,7 @@ import pytest
 
 import tanjax as tj
 from tanjax.scale import _plan, graph
+from tanjax.scale._judged import Doubt
 
 
 def test_entries_too_far_apart_for_any_exponent_are_looked_at():
@@ -289,6 +290,19 @@ def test_what_else_may_be_wrong_is_said_of_plain_jax_too():
     assert plan.kept_plain([np.float32([1e30, 0])], itself) is None
 
 
+def test_infinity_is_no_better_than_what_rounding_leaves_of_a_zero():
+    """XLA makes it of an entry that exponents are not to lose, and that plain JAX has nearly."""
+    zero = np.zeros(2)
+    plan = tj.scale_graph(far_apart)(*FAR_APART).plan
+    plan = plan._replace(doubts=(Doubt(zero, np.array([0.0, np.inf]), zero, True),))
+    plain = [np.float32([1e-11, np.nan])]
+    for broken in (np.inf, np.nan):
+        kept = plan.kept_plain(plain, lambda broken=broken: [np.float32([broken, np.inf])])
+        assert kept.identity
+        assert "2 entries" in kept.alarms[0]
+    assert plan.kept_plain(plain, lambda: [np.float32([1e-9, np.inf])]) is None
+
+
 def test_infinities_that_plain_jax_has_right_are_kept():
     """`fma` adds a product of 1e42 to `-inf`, where the product by itself is infinite, too."""
     slope = jax.grad(lambda x: jnp.sum(6.022e23 * x / x**2))
@@ -383,6 +397,21 @@ def test_a_plan_is_not_kept_for_numbers_that_leave_their_range():
     for x in (0.004006214439868927, 3.0672078132629395):
         slope = f(jnp.array([x], jnp.float32))
         np.testing.assert_allclose(slope, 0.0, atol=1e-9 / x)
+
+
+def test_a_plan_that_holds_no_numbers_is_not_kept_for_those_that_are_held():
+    """An exact zero, which rounding spoils, is divided by what vanished in the first call, too."""
+
+    def one(q):
+        v = tj.numpy.exp(-tj.numpy.abs(q**2 / q**2))
+        return tj.numpy.sum(v / v)
+
+    f = tj.jit(tj.grad(one))
+    joules = lambda x: tj.Unitful(jnp.array(x, jnp.float32), "J")
+    with pytest.warns(tj.ScaleWarning, match="what is left after a cancellation"):
+        f(joules([-3.314e31, -7.53e-11, 1.304e-28]))
+    slope = f(joules([1.0, 2.0**-16, 0.125]))
+    np.testing.assert_allclose(slope.to("1 / J").value, 0.0, atol=1e-9)
 
 
 def orbit(r, mu, steps):

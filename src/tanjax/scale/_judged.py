@@ -144,6 +144,7 @@ def right_in(
         found, broken = _right(x, doubt), ~np.isfinite(np.asarray(planned()[i], doubt.true.dtype))
         is_lost = found.nearly & ((doubt.error > 0) | broken)
         is_lost |= found.held & ((doubt.excused > 0) | broken)
+        is_lost |= found.noise & broken
         if np.any(is_lost) and not doubt.is_free:
             there = _right(planned()[i], doubt)
             is_lost &= ~(there.nearly | there.held)
@@ -153,12 +154,16 @@ def right_in(
 
 
 class _Right(NamedTuple):
-    """Which entries are true; true or much nearer than those of a plan; as far as a dtype goes."""
+    """Which entries are true; true or much nearer than those of a plan; as far as a dtype goes.
+
+    `noise`: some number where 0 is true, which is nearer than infinity and nan.
+    """
 
     true: Any
     nearly: Any
     held: Any
     nan: Any
+    noise: Any
 
 
 def _right(x: Any, doubt: Doubt) -> _Right:
@@ -180,6 +185,7 @@ def _right(x: Any, doubt: Doubt) -> _Right:
             is_true | nearer,
             (got == held) & (not doubt.is_free),
             np.isnan(got) & np.isnan(held),
+            (true == 0) & np.isfinite(got),
         )
 
 

@@ -200,7 +200,8 @@ def seen_right(plan: Plan, arguments: Sequence[Any]) -> Plan | None:
 def _strays(plan: Plan, m: Magnitudes) -> bool:
     """Whether a number leaves the range at its exponent that was in it for the last numbers.
 
-    That a factor happens to be 0 now, or nearly, is no excuse: other exponents hold it.
+    That a factor happens to be 0 now, or nearly, is no excuse: other exponents hold it. Nor is that
+    none held the last numbers.
     """
     at, before = plan.exponents, plan.magnitudes
 
@@ -209,9 +210,9 @@ def _strays(plan: Plan, m: Magnitudes) -> bool:
         return low <= at.of(value) <= high
 
     return any(
-        value.is_floating and not fits(value, m) and fits(value, before)
+        not fits(value, m) and (fits(value, before) or not _range.holds_together(value, before))
         for value in plan.graph.values
-        if _range.holds_together(value, m)
+        if value.is_floating and _range.holds_together(value, m)
     )
 
 
