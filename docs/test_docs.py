@@ -89,7 +89,8 @@ def test_page(page, tmp_path, run_script):
 )
 def test_example(example, tmp_path, run_script):
     needs(example)
-    run_script(example, *SMALLER.get(example.name, ()), cwd=tmp_path)
+    output = run_script(example, *SMALLER.get(example.name, ()), cwd=tmp_path)
+    assert output, "an example shows something"
 
 
 def test_four_devices_of_two_processes(tmp_path):

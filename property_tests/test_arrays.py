@@ -30,7 +30,7 @@ by_type = pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.__name__)
 N = 4  # one shape: the values vary, and JAX compiles once
 
 
-def close(got, expected, scale=1.0):
+def assert_close(got, expected, scale=1.0):
     """Agreement to rounding, relative to a scale that the test knows."""
     np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-10 * max(1.0, float(scale)))
 
@@ -75,8 +75,8 @@ def test_the_four_maps_fit_together(kind, data):
     t = data.draw(vectors(x))
     y = data.draw(strategies.values((N, N)))
     out = maps(x, t, y)
-    close(out["pushed"], out["definition"])
-    close(tj.inner_product(out["pulled"], t), jnp.sum(y * out["pushed"]))
+    assert_close(out["pushed"], out["definition"])
+    assert_close(tj.inner_product(out["pulled"], t), jnp.sum(y * out["pushed"]))
     assert bool(out["visible"])
     scale = jnp.max(jnp.abs(y))
     # An ill-conditioned draw costs the default J⁺ the square of its condition.
@@ -94,8 +94,10 @@ def test_restructure_undoes_destructure(kind, data):
     x = data.draw(strategies.arrays_of(kind, n=N))
     zero = jax.tree.map(jnp.zeros_like, x)
     again = maps(x, zero, jnp.zeros((N, N)))["round"]
-    jax.tree.map(close, again, x)
-    close(tj.destructure(again), tj.destructure(x))  # a type without fields has nothing above
+    jax.tree.map(assert_close, again, x)
+    assert_close(
+        tj.destructure(again), tj.destructure(x)
+    )  # a type without fields has nothing above
 
 
 @by_type
@@ -107,7 +109,7 @@ def test_degenerate_values_keep_the_pairing(kind, data):
     t = data.draw(vectors(x))
     y = data.draw(strategies.values((N, N)))
     out = maps(x, t, y)
-    close(tj.inner_product(out["pulled"], t), jnp.sum(y * out["pushed"]))
+    assert_close(tj.inner_product(out["pulled"], t), jnp.sum(y * out["pushed"]))
     assert np.all(np.isfinite(out["natural"]))
 
 
@@ -117,8 +119,8 @@ def test_degenerate_values_keep_the_pairing(kind, data):
 def test_canonical_is_a_projection(kind, data):
     """Enforcing the storage invariant twice changes nothing, nor does it on a fresh array."""
     x = data.draw(strategies.arrays_of(kind, n=N))
-    jax.tree.map(close, x.canonical(), x)
-    close(x.canonical().to_dense(), x.to_dense())
+    jax.tree.map(assert_close, x.canonical(), x)
+    assert_close(x.canonical().to_dense(), x.to_dense())
     junk = data.draw(vectors(x))
     once = junk.canonical()
-    jax.tree.map(close, once.canonical(), once)
+    jax.tree.map(assert_close, once.canonical(), once)

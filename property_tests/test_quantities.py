@@ -74,7 +74,7 @@ def quantities(data):
     return numbers, [jnp.asarray(v / factor(u)) * u for v, u in zip(numbers, units, strict=True)]
 
 
-def close(got, want, scale=None):
+def assert_close(got, want, scale=None):
     size = np.max(np.abs(want), initial=0.0) if scale is None else scale
     np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-9 * max(size, 1e-30))
 
@@ -89,7 +89,7 @@ def test_random_formulas(data, program):
     assert type(got) is tj.Unitful
     length, time = dimension
     assert got.unit.dimension is (tj.unit("m") ** length * tj.unit("s") ** time).dimension
-    close(si(got), want)
+    assert_close(si(got), want)
 
 
 @settings(max_examples=20)
@@ -111,12 +111,12 @@ def test_random_gradients_and_prefix_changes(data, program):
         length, time = (p - q for p, q in zip(dimension, own, strict=True))
         unit = bar.unit if type(bar) is tj.Unitful else tj.units.one
         assert unit.dimension is (tj.unit("m") ** length * tj.unit("s") ** time).dimension
-        close(si(bar), w, scale)
+        assert_close(si(bar), w, scale)
     other = [
         q.to(data.draw(st.sampled_from(PREFIXES[k]))) for q, k in zip(inputs, KINDS, strict=True)
     ]
     for bar, w in zip(gradient(*other), want, strict=True):
-        close(si(bar), w, scale)
+        assert_close(si(bar), w, scale)
 
 
 @settings(max_examples=30)
@@ -143,8 +143,8 @@ def test_structured_quantities_of_random_prefix(data):
     q, r = tj.Unitful(a, u), tj.Unitful(b, v)
     product = q @ r
     assert product.unit == u * v
-    close(si(product), np.asarray(tj.destructure(a) @ b) * factor(u) * factor(v))
-    close(si(tj.trace(q)), np.trace(np.asarray(tj.destructure(a))) * factor(u))
+    assert_close(si(product), np.asarray(tj.destructure(a) @ b) * factor(u) * factor(v))
+    assert_close(si(tj.trace(q)), np.trace(np.asarray(tj.destructure(a))) * factor(u))
     moved = q.to("m")
     assert type(moved.value) is type(a)
-    close(tj.destructure(moved.value), np.asarray(tj.destructure(a)) * factor(u))
+    assert_close(tj.destructure(moved.value), np.asarray(tj.destructure(a)) * factor(u))

@@ -101,7 +101,7 @@ def moving(args):
     return [None if callable(a) else a for a in args]
 
 
-def check(got, want, where):
+def assert_agree(got, want, where):
     assert jax.tree.structure(got) == jax.tree.structure(want), where
     for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         assert g.dtype == w.dtype, where
@@ -123,7 +123,7 @@ def test_a_batch_is_a_loop(name):
 
     for case, given, (got, want) in zip(cases, args, run(list(map(moving, args))), strict=True):
         assert (2,) in list(map(batch_of, given)), case
-        check(got, want, str(case))
+        assert_agree(got, want, str(case))
 
 
 def matrices(make, sizes, seed):

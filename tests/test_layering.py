@@ -1,4 +1,4 @@
-"""Data goes one way through the layers, rules use only public names, and modules stay small.
+"""Data goes one way through the layers, rules use public names, modules stay small, tests assert.
 
 Each check takes a source tree and returns what breaks the rule, as `file:line: message`. The checks
 run on this project; then a fault of every kind is planted in a small tree and must be reported.
@@ -308,6 +308,23 @@ def borrowing_packs(package: Path) -> list[str]:
     return faults
 
 
+def silent_tests(folder: Path) -> list[str]:
+    """Report tests in which no assertion is seen: a helper that makes some says so by its name."""
+    faults = []
+    for path in modules(folder):
+        for node in ast.walk(parsed(path)):
+            is_test = isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+            if is_test and not any(map(_asserts, ast.walk(node))):
+                faults.append(f"{path}:{node.lineno}: `{node.name}` shows no assertion")
+    return faults
+
+
+def _asserts(node: ast.AST) -> bool:
+    name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+    is_said = name.startswith("assert") or name in ("raises", "warns", "fail")
+    return isinstance(node, ast.Assert) or is_said
+
+
 @pytest.mark.parametrize(
     ("check", "folder"),
     [
@@ -319,6 +336,9 @@ def borrowing_packs(package: Path) -> list[str]:
         (jax_internals, "rules"),
         (oversized, "src"),
         (oversized, "rules"),
+        (silent_tests, "tests"),
+        (silent_tests, "property_tests"),
+        (silent_tests, "docs"),
     ],
 )
 def test_project(check, folder):
@@ -346,6 +366,8 @@ GOOD = {
     "from tanjax.arrays.kinds import one\nfrom tanjax._errors import ShapeError\n"
     "arrays.__name__\none._field\nfrom ._own import _mine",
     "tanjax/arrays/quantities/_parts.py": "def f(x): return type(x) is Unitful",
+    "packs/test_tools.py": "def test_a(): assert f\ndef test_b(): g(assert_same)\n"
+    "def test_c():\n    with pytest.raises(E): f()",
     "packs/tools.py": "import tanjax",
     "packs/one/__init__.py": "from . import rules",
     "packs/one/rules.py": "from ..tools import x\nfrom .other import y",
@@ -379,7 +401,7 @@ def test_clean_tree_passes(tmp_path):
     package = tmp_path / "tanjax"
     found = upward_imports(package) + circles(package) + private_across(package)
     found += private_uses(tmp_path / "pack") + questions(package)
-    found += borrowing_packs(tmp_path / "packs")
+    found += borrowing_packs(tmp_path / "packs") + silent_tests(tmp_path)
     assert found + jax_internals(tmp_path) + oversized(tmp_path) == []
 
 
@@ -435,6 +457,7 @@ def test_clean_tree_passes(tmp_path):
         (borrowing_packs, "packs/two/bad.py", "from ..one.rules import x"),
         (borrowing_packs, "packs/two/bad.py", "def f():\n    from packs.one.rules import x"),
         (borrowing_packs, "packs/tools.py", "from .one import rules"),
+        (silent_tests, "packs/test_bad.py", "def test_a(): close(f(), 1)"),
         (oversized, "pack/bad.py", "x = 1\n" * (MODULE_LINES + 1)),
         (oversized, "pack/bad.py", "def f():\n" + "    x = 1\n" * FUNCTION_LINES),
     ],

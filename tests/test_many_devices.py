@@ -232,7 +232,8 @@ def test_every_rule_under_shard_map(name):
     """Operands that all devices share, and one that varies: what JAX types must agree."""
     args = [case.args for case in FAMILIES[name]]
     with tj.densify("allow"):
-        gradient_on_devices(name).lower(args, SCALES)
+        program = gradient_on_devices(name).lower(args, SCALES)
+    assert "all_reduce" in program.as_text()
 
 
 @pytest.mark.parametrize("name", ["solve", "sqrtm"])

@@ -7,7 +7,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import tanjax as tj
 from comparisons import assert_close, densely, scalar
-from transformed import N, compare, every_case, load
+from transformed import N, assert_agree, every_case, load
 
 
 def mesh():
@@ -49,7 +49,7 @@ def test_shard_map(case, specs):
 
         return run
 
-    compare(case, transform)
+    assert_agree(case, transform)
 
 
 @every_case

@@ -13,7 +13,7 @@ import tanjax as tj
 RNG = np.random.default_rng(8)
 
 
-def gradients_agree(structured, dense, *parameters, tolerance=1e-9):
+def assert_gradients_agree(structured, dense, *parameters, tolerance=1e-9):
     """Value and gradients of two forms of one loss."""
     places = tuple(range(len(parameters)))
     got, want = (jax.jit(jax.value_and_grad(f, places))(*parameters) for f in (structured, dense))
@@ -41,7 +41,7 @@ def test_a_gaussian_process_on_a_regular_grid():
         column[jnp.abs(jnp.arange(n)[:, None] - jnp.arange(n))] + noise * jnp.eye(n)
     )
     with tj.densify("error"):
-        gradients_agree(likelihood(structured), likelihood(dense), 0.7, 1.3, 0.2)
+        assert_gradients_agree(likelihood(structured), likelihood(dense), 0.7, 1.3, 0.2)
 
 
 def test_deconvolution_learns_a_kernel_and_a_signal():
@@ -56,7 +56,7 @@ def test_deconvolution_learns_a_kernel_and_a_signal():
     def dense(kernel, signal):
         return jnp.sum((jnp.convolve(kernel, signal) - data) ** 2)
 
-    gradients_agree(structured, dense, kernel, signal)
+    assert_gradients_agree(structured, dense, kernel, signal)
 
 
 def test_yule_walker_fits_an_autoregression():
@@ -87,7 +87,7 @@ def test_periodic_diffusion_by_implicit_steps():
         return loss
 
     dense = lambda column: tj.Circulant(column).to_dense()
-    gradients_agree(run(tj.Circulant), run(dense), 0.7)
+    assert_gradients_agree(run(tj.Circulant), run(dense), 0.7)
 
 
 def test_a_pivoted_factorisation_and_a_sort():

@@ -11,7 +11,7 @@ import pytest
 
 import tanjax as tj
 from comparisons import Counter, assert_close, densely, scalar, wave
-from transformed import N, compare, every_case, load, matrix, quadratic, stack
+from transformed import N, assert_agree, every_case, load, matrix, quadratic, stack
 
 # -- batching --------------------------------------------------------------------------------------
 
@@ -34,7 +34,7 @@ def test_vmap_and_its_gradient(case, axes):
 
         return run
 
-    compare(case, transform)
+    assert_agree(case, transform)
 
 
 @every_case
@@ -48,7 +48,7 @@ def test_vmap_of_the_gradient_and_of_the_jvp(case):
             jax.vmap(push, (0, None))(stack(a), x),
         )
 
-    compare(case, transform)
+    assert_agree(case, transform)
 
 
 @every_case
@@ -60,7 +60,7 @@ def test_nested_vmap(case):
             jax.vmap(jax.grad(scalar(jax.vmap(f, (0, None)))), (None, 0))(stack(a), stack(x)),
         )
 
-    compare(case, transform)
+    assert_agree(case, transform)
 
 
 @every_case
@@ -74,7 +74,7 @@ def test_batched_hessian(case):
             jax.vmap(hessian, (None, 0))(x, stack(a)),
         )
 
-    compare(case, transform)
+    assert_agree(case, transform)
 
 
 # -- Jacobians, remat, linearize -------------------------------------------------------------------
@@ -90,7 +90,7 @@ def test_jacobians_and_linearize(case):
 
         return run
 
-    compare(case, transform)
+    assert_agree(case, transform)
 
 
 @every_case
@@ -106,7 +106,7 @@ def test_checkpoint(case):
             along(a, x)[1],
         )
 
-    compare(case, transform)
+    assert_agree(case, transform)
 
 
 # -- loops and branches ----------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def test_loops_and_branches(case, name):
         both = jax.value_and_grad(scalar(loop), (0, 1))
         return lambda a, x: jax.jvp(both, (a, x), (jax.tree.map(jnp.sin, a), jnp.sin(x)))
 
-    compare(case, transform)
+    assert_agree(case, transform)
 
 
 @every_case
@@ -166,7 +166,7 @@ def test_while_loop(case):
         moved = lambda a, x: jax.jvp(loop, (a, x), (jax.tree.map(jnp.sin, a), jnp.sin(x)))
         return lambda a, x: (moved(a, x), jax.vmap(loop, (None, 0))(a, stack(x)))
 
-    compare(case, transform)
+    assert_agree(case, transform)
 
 
 # -- programs as data ------------------------------------------------------------------------------

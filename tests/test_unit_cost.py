@@ -298,7 +298,7 @@ def no_messages(monkeypatch):
 def test_good_calls_build_no_message(no_messages, call):
     """The first time with these units, and when the call is known."""
     for _ in range(2):
-        call(V * m, (V + 1.0) * km)
+        assert jax.tree.leaves(call(V * m, (V + 1.0) * km))
 
 
 def test_the_fixture_finds_messages(no_messages):

@@ -46,7 +46,7 @@ RATES = {
 }
 
 
-def close(got, expected, rtol=1e-12):
+def assert_close(got, expected, rtol=1e-12):
     assert jax.tree.structure(got) == jax.tree.structure(expected)
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=rtol)
@@ -56,8 +56,8 @@ def test_structural_undoes_natural():
     """`tj.grad`, made structural, is `jax.grad`: same types, labels and numbers."""
     expected = jax.grad(lambda p: loss(p).to_value("J"))(PARAMS)
     natural = tj.grad(loss)(PARAMS)
-    close(structural(PARAMS, natural, J), expected)
-    close(structural(PARAMS, natural, "erg"), jax.tree.map(lambda v: v * 1e7, expected))
+    assert_close(structural(PARAMS, natural, J), expected)
+    assert_close(structural(PARAMS, natural, "erg"), jax.tree.map(lambda v: v * 1e7, expected))
 
 
 def test_structural_refuses_a_gradient_of_something_else():
@@ -145,7 +145,7 @@ def test_any_optimiser_of_optax_takes_natural_gradients():
     gradient = jax.grad(lambda p: loss(p).to_value("J"))(PARAMS)
     expected, _ = plain.update(gradient, plain.init(PARAMS), PARAMS)
     got, _ = wrapped.update(tj.grad(loss)(PARAMS), wrapped.init(PARAMS), PARAMS)
-    close(got, expected)
+    assert_close(got, expected)
 
 
 def test_from_natural_passes_on_what_line_searches_want():

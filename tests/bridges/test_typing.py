@@ -232,7 +232,7 @@ assert "tanjax.bridges" not in sys.modules
 tanjax.typing.Quantity["m"]
 assert not libraries & set(sys.modules), libraries & set(sys.modules)
 """
-    subprocess.run([sys.executable, "-c", script], check=True)
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
 def test_a_bridge_without_its_library_says_what_to_install():
@@ -249,4 +249,4 @@ for name in names:
     else:
         raise AssertionError(name)
 """
-    subprocess.run([sys.executable, "-c", script], check=True)
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

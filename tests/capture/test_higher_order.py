@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from program_checks import body_of, captured, is_same, names, total
+from program_checks import assert_captures, body_of, is_same, names, total
 from tanjax.capture._replay import inline_calls_dissolve
 
 X = jnp.asarray([0.5, -1.0, 2.0])
@@ -143,7 +143,7 @@ EQUATIONS = {
 
 @pytest.mark.parametrize("name", EQUATIONS)
 def test_every_higher_order_equation(name):
-    program = captured(EQUATIONS[name], X, B)
+    program = assert_captures(EQUATIONS[name], X, B)
     (programs,) = [e.programs for e in program if e.name == name.strip()]
     assert programs
     assert name.strip() in str(program)
@@ -166,7 +166,7 @@ def test_while_loops_and_dynamic_bounds_have_forward_mode():
         y = tj.fori_loop(0, n, lambda i, y: heat(a, y), y)
         return tj.for_loop(0, n, 2)(lambda i, y: y + i)(y)
 
-    program = captured(f, 3, X, derivative=False)
+    program = assert_captures(f, 3, X, derivative=False)
     assert [e.name for e in program if e.programs] == ["while_loop", "fori_loop", "for_loop"]
     assert list(body_of(program, "while_loop")) == ["cond_fun", "body_fun"]
     for n in (3, 0):
@@ -188,7 +188,7 @@ def test_what_is_closed_over_is_a_typed_operand():
 
         return tj.scan(step, x, B)
 
-    program = captured(f, X, B, derivative=False)
+    program = assert_captures(f, X, B, derivative=False)
     body = body_of(program, "scan")["f"]
     types = {v.type for v in body.consts}
     assert "Diagonal<f64[3]>" in types
@@ -318,7 +318,7 @@ def test_a_pullback_crosses_a_loop_and_handlers_see_its_calls():
         _, pullback = tj.vjp(lambda x: jnp.sin(x) * B, x)
         return tj.fori_loop(0, 3, lambda i, y: pullback(y)[0], x)
 
-    program = captured(f, X)
+    program = assert_captures(f, X)
     assert "Pullback<f64[3] -> f64[3]>" in str(program)
     assert [e.kind for e in body_of(program, "fori_loop")["body_fun"]] == ["pullback"]
 
@@ -332,12 +332,12 @@ def test_a_pullback_crosses_a_loop_and_handlers_see_its_calls():
 
 def test_functions_by_keyword_are_programs():
     f = lambda x: tj.fori_loop(0, 3, body_fun=lambda i, c: c * jnp.sin(x), init_val=x)
-    program = captured(f, X)
+    program = assert_captures(f, X)
     assert list(body_of(program, "fori_loop")) == ["body_fun"]
     g = lambda x: tj.scan(f=lambda c, r: (heat(tj.Diagonal(x), c) * r, c), init=x, xs=B)
-    assert list(body_of(captured(g, X), "scan")) == ["f"]
+    assert list(body_of(assert_captures(g, X), "scan")) == ["f"]
     by_name = lambda x: tj.grad(f=lambda x: jnp.sum(jnp.sin(x) * B))(x)
-    assert list(body_of(captured(by_name, X), "grad")) == ["f"]
+    assert list(body_of(assert_captures(by_name, X), "grad")) == ["f"]
 
 
 @pytest.mark.parametrize("outer", ["map", "map of lax", "vjp", "scan", "vmap"])
@@ -363,7 +363,7 @@ def test_derivatives_of_nested_equations_have_the_bits_of_the_function(outer):
         "vmap": lambda x: tj.vmap(lambda s: inner(x, s * x) * x)(x),
     }
     is_exact = outer != "map" or inline_calls_dissolve()
-    captured(kinds[outer], X, ulps=0 if is_exact else 2)
+    assert_captures(kinds[outer], X, ulps=0 if is_exact else 2)
 
 
 @pytest.mark.parametrize("function", [jnp.sin, jax.lax.exp])
@@ -431,7 +431,7 @@ def test_controlled_functions_of_adjoints():
     )
     states = jnp.arange(8.0).reshape(4, 2)
     f = lambda t, s: tj.ctrl(tj.adjoint(rotate), (0, 1))(t, s)
-    program = captured(f, 0.3, states)
+    program = assert_captures(f, 0.3, states)
     out = program(0.3, states)
     np.testing.assert_allclose(out[1], rotate(-0.3, states[1]))
     assert is_same(out[np.array([0, 2, 3])], states[np.array([0, 2, 3])])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from program_checks import body_of, captured, is_same, names
+from program_checks import assert_captures, body_of, is_same, names
 
 X = jnp.asarray([0.5, -1.0, 2.0])
 D = jnp.asarray([1.0, 2.0, 4.0])
@@ -122,7 +122,7 @@ def branches(d, x):
 
 def test_branches_are_the_same_equations_again():
     """No index is clamped twice: the text of a rewrite is that of the program."""
-    program = captured(branches, D, X)
+    program = assert_captures(branches, D, X)
     assert is_same(jax.vmap(program)(D + jnp.zeros((2, 3)), jnp.stack([X, -X])),
                    jax.vmap(branches)(D + jnp.zeros((2, 3)), jnp.stack([X, -X])))  # fmt: skip
 

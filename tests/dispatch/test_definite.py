@@ -22,7 +22,7 @@ DEFINITE = {
 }
 
 
-def same(found, a):
+def assert_same(found, a):
     assert getattr(found, "unit", None) == getattr(a, "unit", None)
     found, a = (x.stored if isinstance(x, tj.Unitful) else x for x in (found, a))
     np.testing.assert_array_equal(tj.destructure(found), tj.destructure(a))
@@ -44,7 +44,7 @@ def test_a_definite_matrix_passes_and_is_promised(name):
         promised = tj.assert_definite(a)
         compiled = jax.jit(tj.assert_definite)(a)
     for found in (promised, compiled):
-        same(found, a)
+        assert_same(found, a)
     symmetric = jax.tree.leaves(promised, is_leaf=lambda x: isinstance(x, tj.Symmetric))
     assert all(s.definite for s in symmetric if isinstance(s, tj.Symmetric))
 

@@ -84,14 +84,14 @@ def canonical(x):
     return inner.canonical()
 
 
-def check_same(got, want):
+def assert_same(got, want):
     assert jax.tree.structure(got) == jax.tree.structure(want)
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-15)
 
 
-def check_invariants(params):
+def assert_invariants(params):
     """Exactly symmetric, exactly triangular, bit by bit."""
     for data in (params["symmetric"].data, params["stiffness"].stored.data):
         np.testing.assert_array_equal(data, data.T)
@@ -110,8 +110,8 @@ def test_steps_are_those_of_optax(name):
         values = values_of(params)
         step(params, state, gradient(values, data), 0.05)
         now = values_of(params)
-        check_same(now, want)
-        check_invariants(now)
+        assert_same(now, want)
+        assert_invariants(now)
     assert all(a is b for a, b in zip(jax.tree.leaves(params), before, strict=True))
 
 
@@ -133,8 +133,8 @@ def test_a_training_loop_in_one_program(name):
     losses = train(params, state, jnp.stack(DATA))
     np.testing.assert_allclose(losses[0], loss(PARAMS, DATA[0]))
     end = tj.freeze(params)
-    check_same(end, by_optax(name)[-1])
-    check_invariants(end)
+    assert_same(end, by_optax(name)[-1])
+    assert_invariants(end)
 
 
 def test_integers_stay():
@@ -165,10 +165,10 @@ def test_a_gradient_through_a_step():
 
     pure = tj.discharge(after)
     bars, rate_bar = jax.grad(pure, argnums=(0, 1))(x0, 0.25)
-    check_same(bars, jax.tree.map(lambda leaf: 0.75**2 * leaf, x0))
+    assert_same(bars, jax.tree.map(lambda leaf: 0.75**2 * leaf, x0))
     np.testing.assert_allclose(rate_bar, -0.75 * 2 * half(x0))
     assert type(bars["s"]) is tj.Symmetric
-    check_same(jax.jit(jax.grad(pure))(x0, 0.25), bars)
+    assert_same(jax.jit(jax.grad(pure))(x0, 0.25), bars)
 
 
 def test_nothing_is_copied():

@@ -26,7 +26,7 @@ def in_double(f, *args):
     return jax.jit(f)(*jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), args))
 
 
-def close(got, want):
+def assert_close(got, want):
     want = np.asarray(want) if isinstance(want, list) else want
     for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         np.testing.assert_allclose(np.asarray(x, np.float64), y, rtol=3e-6)
@@ -66,7 +66,7 @@ def test_refs_inside(function):
     compiled = tj.jit(function)
     for x, a in ((x32(1, 2), 3.0), (x32(1e20, 2e20), BIG), (x32(1e-20, 3e-20), 1 / BIG)):
         got = compiled(x, jnp.float32(a))
-        close(got, in_double(rescaled, x, jnp.float32(a)))
+        assert_close(got, in_double(rescaled, x, jnp.float32(a)))
     assert is_planned(compiled)[0] is False
     assert any(is_planned(compiled))
 
@@ -79,7 +79,7 @@ def test_same_bits_where_nothing_is_lost():
 def test_transitions():
     compiled, exact = tj.jit(there_and_back.transition), there_and_back.transition
     for x, a in ((x32(1, 2), BIG), (x32(1, 2), 2.0), (x32(1e-9, 2), 1 / BIG)):
-        close(compiled(x, jnp.float32(a)), in_double(exact, x, jnp.float32(a)))
+        assert_close(compiled(x, jnp.float32(a)), in_double(exact, x, jnp.float32(a)))
     assert any(is_planned(compiled))
 
 
@@ -95,7 +95,7 @@ def test_half_precision():
 def test_gradients_of_transitions():
     loss = lambda x, a: jnp.sum(there_and_back.transition(x, a).state[0] ** 2)
     x, a = x32(1, 2), jnp.float32(BIG)
-    close(tj.jit(jax.grad(loss))(x, a), in_double(jax.grad(loss), x, a))
+    assert_close(tj.jit(jax.grad(loss))(x, a), in_double(jax.grad(loss), x, a))
 
 
 # -- Refs of the caller ----------------------------------------------------------------------------
@@ -117,8 +117,8 @@ def test_a_ref_as_an_argument():
     ):
         r[...] = x32(*numbers)
         want = in_double(there_and_back.transition, x32(*numbers), jnp.float32(a))
-        close(compiled(r, jnp.float32(a)), want.out)
-        close(r[...], want.state[0])
+        assert_close(compiled(r, jnp.float32(a)), want.out)
+        assert_close(r[...], want.state[0])
     assert any(is_planned(compiled))
     assert not all(is_planned(compiled))
 
@@ -151,10 +151,10 @@ def test_quantities_and_structured_arrays():
 
     length = tj.new_ref(x32(1e20, 2e20) * tj.unit("m"))
     matrix = tj.new_ref(tj.Symmetric(jnp.asarray([[1.0, 2.0], [2.0, 3.0]], jnp.float32)))
-    close(step(length, matrix, jnp.float32(BIG)), [1e17, 2e17])
+    assert_close(step(length, matrix, jnp.float32(BIG)), [1e17, 2e17])
     assert length.unit == tj.unit("m")
-    close(length[...].to_value("m"), [1e20, 2e20])
-    close(matrix[...].to_dense(), np.array([[BIG, 4 / BIG], [4 / BIG, 3 * BIG]]))
+    assert_close(length[...].to_value("m"), [1e20, 2e20])
+    assert_close(matrix[...].to_dense(), np.array([[BIG, 4 / BIG], [4 / BIG, 3 * BIG]]))
 
 
 def test_nothing_is_written_where_a_call_raises():
@@ -182,9 +182,9 @@ def test_into_buffers():
     total = np.zeros(2)
     for k in (2.0, 1e30, 3e30, 0.5):
         value = add(w, jnp.float32(k), buffer)
-        close(value, 3 * k)
+        assert_close(value, 3 * k)
         total += k
-    close(buffer[...], total)
+    assert_close(buffer[...], total)
     assert any(is_planned(add))
 
 
@@ -210,7 +210,7 @@ def test_refs_with_options():
     sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     compiled, r = tj.jit(call_on_ref, out_shardings=sharding), jax.new_ref(x32(1, 2))
     with pytest.warns(tj.ScaleWarning, match="the options out_shardings it is not planned"):
-        close(compiled(r, jnp.float32(2)), 3.0)
+        assert_close(compiled(r, jnp.float32(2)), 3.0)
 
 
 def test_static_arguments():
@@ -224,7 +224,7 @@ def test_static_arguments():
     r = jax.new_ref(x32(1, 2))
     for power in (1, 2, 3):
         scaled(r, jnp.float32(BIG), power=power)
-        close(r[...], [1.0, 2.0])
+        assert_close(r[...], [1.0, 2.0])
 
 
 def test_under_a_trace():
@@ -233,13 +233,13 @@ def test_under_a_trace():
     compiled = tj.jit(call_on_ref)
     with pytest.warns(tj.ScaleWarning, match="called under a trace"):
         out = jax.jit(lambda r: compiled(r, jnp.float32(2)))(r)
-    close(out, 3.0)
+    assert_close(out, 3.0)
     nested = tj.jit(lambda r, a: compiled(r, a) * 2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         r[...] = x32(1, 2)
-        close(nested(r, jnp.float32(BIG)), 6.0)
-    close(r[...], [1.0, 2.0])
+        assert_close(nested(r, jnp.float32(BIG)), 6.0)
+    assert_close(r[...], [1.0, 2.0])
 
 
 def test_one_ref_twice_is_refused_by_jax():

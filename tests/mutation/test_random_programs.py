@@ -11,7 +11,7 @@ import inplace_programs
 
 @pytest.mark.parametrize("seed", [2, 5, 10, 23])
 def test_against_the_functional_form(seed):
-    inplace_programs.check(seed, size=2)
+    inplace_programs.assert_functional(seed, size=2)
 
 
 def test_a_planted_fault_shows(monkeypatch):
@@ -23,4 +23,4 @@ def test_a_planted_fault_shows(monkeypatch):
 
     monkeypatch.setattr(inplace_programs.Pure, "set", scaled)
     with pytest.raises(AssertionError, match="set"):
-        inplace_programs.check(9, size=2)
+        inplace_programs.assert_functional(9, size=2)

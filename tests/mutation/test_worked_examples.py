@@ -18,12 +18,12 @@ X = jnp.array([0.7, -0.4, 1.3])
 BAR = jnp.array([0.3, 1.0, -0.6])
 MATRIX = jnp.array([[0.7, -0.4], [1.3, 0.2], [-0.9, 0.8]])
 
-close = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-14)
+assert_close = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-14)
 
 
-def all_close(got, expected):
+def assert_all_close(got, expected):
     assert jax.tree.structure(got) == jax.tree.structure(expected)
-    jax.tree.map(close, got, expected)
+    jax.tree.map(assert_close, got, expected)
 
 
 # -- a matrix, and a tuple -----------------------------------------------------------------------
@@ -44,13 +44,13 @@ def test_a_product_with_itself():
     y_bar = jnp.array([[0.2, 1.1], [-0.5, 0.3]])
     x_dot = jnp.cos(MATRIX)
     value, y_dot = jax.jvp(gram, (MATRIX,), (x_dot,))
-    close(value, MATRIX.T @ MATRIX)
-    close(y_dot, x_dot.T @ MATRIX + MATRIX.T @ x_dot)
+    assert_close(value, MATRIX.T @ MATRIX)
+    assert_close(y_dot, x_dot.T @ MATRIX + MATRIX.T @ x_dot)
     (x_bar,) = jax.vjp(gram, MATRIX)[1](y_bar)
-    close(x_bar, MATRIX @ (y_bar + y_bar.T))
-    close(x_bar, jax.vjp(gram.primal, MATRIX)[1](y_bar)[0])
+    assert_close(x_bar, MATRIX @ (y_bar + y_bar.T))
+    assert_close(x_bar, jax.vjp(gram.primal, MATRIX)[1](y_bar)[0])
     # The adjoint by its definition, with the inner product tr(Xᵀ Y).
-    close(jnp.trace(y_bar.T @ y_dot), jnp.trace(x_bar.T @ x_dot))
+    assert_close(jnp.trace(y_bar.T @ y_dot), jnp.trace(x_bar.T @ x_dot))
     tj.testing.check_adjoint(gram, MATRIX)
 
 
@@ -60,13 +60,13 @@ def test_a_tuple_as_argument():
     x, y = jnp.asarray(0.5), (jnp.asarray(2.0), jnp.asarray(-3.0))
     x_dot, y_dot = jnp.asarray(0.1), (jnp.asarray(0.2), jnp.asarray(0.3))
     value, f_dot = jax.jvp(f, (x, y), (x_dot, y_dot))
-    close(value, 0.5 - 6.0)
-    close(f_dot, x_dot + y_dot[0] * y[1] + y[0] * y_dot[1])
+    assert_close(value, 0.5 - 6.0)
+    assert_close(f_dot, x_dot + y_dot[0] * y[1] + y[0] * y_dot[1])
     f_bar = jnp.asarray(0.7)
     bars = jax.vjp(f, x, y)[1](f_bar)
-    all_close(bars, (f_bar, (f_bar * y[1], f_bar * y[0])))
+    assert_all_close(bars, (f_bar, (f_bar * y[1], f_bar * y[0])))
     # A space of tuples has the sum of the inner products of its parts.
-    close(tj.inner_product(bars, (x_dot, y_dot)), f_bar * f_dot)
+    assert_close(tj.inner_product(bars, (x_dot, y_dot)), f_bar * f_dot)
     tj.testing.check_adjoint(f, x, y)
 
 
@@ -88,27 +88,27 @@ def g(x):
 def test_squares_in_place():
     r = tj.new_ref(X)
     assert f(r) is None
-    close(r[...], X**2)
-    close(g(r), jnp.sum(X**4))
-    close(r[...], X**4)
+    assert_close(r[...], X**2)
+    assert_close(g(r), jnp.sum(X**4))
+    assert_close(r[...], X**4)
     with pytest.raises(tj.MutationError, match="array"):
         f(X)
 
 
 def test_the_model_of_squares_in_place():
     """Of `f` it is x -> x∘x; of `g` it is φ(x) = (x∘x, Σ x²), of the state and the output."""
-    close(f.transition(X).state[0], X**2)
+    assert_close(f.transition(X).state[0], X**2)
     after, pullback = jax.vjp(g.transition, X)
-    close(after.state[0], X**2)
-    close(after.out, jnp.sum(X**2))
+    assert_close(after.state[0], X**2)
+    assert_close(after.out, jnp.sum(X**2))
     out_bar = jnp.asarray(0.5)
     (x_bar,) = pullback(tj.Transition((BAR,), out_bar))
-    close(x_bar, 2 * X * BAR + 2 * X * out_bar)
+    assert_close(x_bar, 2 * X * BAR + 2 * X * out_bar)
     # Whoever asks for the output alone says that the final state is not asked for: ȳ₁ = 0.
-    close(jax.grad(lambda x: g.transition(x).out)(X), 2 * X)
+    assert_close(jax.grad(lambda x: g.transition(x).out)(X), 2 * X)
     tj.testing.check_adjoint(g.transition, X)
     _, moved = jax.jvp(g.transition, (X,), (BAR,))
-    close(moved.state[0], 2 * X * BAR)
+    assert_close(moved.state[0], 2 * X * BAR)
 
 
 def test_the_final_state_has_a_cotangent():
@@ -142,8 +142,8 @@ def test_reverse_mode_is_a_composition_of_adjoints():
         g(r)
         return jnp.vdot(BAR, r[...])
 
-    close(bar, jax.grad(tj.discharge(whole))(X))
-    close(bar, 8 * X**7 * BAR)
+    assert_close(bar, jax.grad(tj.discharge(whole))(X))
+    assert_close(bar, 8 * X**7 * BAR)
 
 
 # -- rules -----------------------------------------------------------------------------------------
@@ -162,8 +162,8 @@ def mul_rule(a, b):
 def test_mul():
     """A rule without memory is the one of ChainRules."""
     a, b = jnp.asarray(2.0), jnp.asarray(-3.0)
-    all_close(jax.vjp(mul, a, b)[1](jnp.asarray(0.5)), (0.5 * b, 0.5 * a))
-    all_close(jax.jvp(mul, (a, b), (b, a)), (a * b, b * b + a * a))
+    assert_all_close(jax.vjp(mul, a, b)[1](jnp.asarray(0.5)), (0.5 * b, 0.5 * a))
+    assert_all_close(jax.jvp(mul, (a, b), (b, a)), (a * b, b * b + a * a))
     tj.testing.check_operation(mul, jnp.asarray(0.3), jnp.asarray(1.7))
 
 
@@ -201,16 +201,16 @@ def test_memory_propagation():
     r = tj.new_ref(X)
     a, b = twice(set_1, r, 5.0)
     assert a is b is r
-    close(r[...], [5.0, -0.4, 1.3])
+    assert_close(r[...], [5.0, -0.4, 1.3])
     (state,), out = set_1.transition(X, jnp.asarray(5.0))
-    close(state, [5.0, -0.4, 1.3])
+    assert_close(state, [5.0, -0.4, 1.3])
     assert jax.tree.leaves(out) == []  # a mark, which says that it is `x`
 
 
 def test_the_rule_of_set_1():
     x_bar, y_bar = jax.vjp(lambda x, y: set_1.transition(x, y).state[0], X, 5.0)[1](BAR)
-    close(x_bar, [0.0, 1.0, -0.6])
-    close(y_bar, 0.3)
+    assert_close(x_bar, [0.0, 1.0, -0.6])
+    assert_close(y_bar, 0.3)
 
 
 def of_memory(set_1, x):
@@ -263,7 +263,7 @@ def test_each_address_has_one_tangent_address():
     step[0][...] = BAR
     same, again = tj.increment((a, b), step)
     assert same is again is a
-    close(a[...], BAR)  # once, though it stands there twice
+    assert_close(a[...], BAR)  # once, though it stands there twice
 
 
 @pytest.mark.parametrize("x", [2.0, X, (X, 2.0), tj.Symmetric(jnp.eye(2))])

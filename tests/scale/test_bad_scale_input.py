@@ -30,7 +30,7 @@ def full(size, dtype=jnp.float32, shape=(4,)):
     return jnp.full(shape, size, dtype)
 
 
-def same_bits(got, want):
+def assert_same_bits(got, want):
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
@@ -71,7 +71,7 @@ def test_numbers_without_a_magnitude(program):
     f, plain = tj.jit(PROGRAMS[program]), jax.jit(PROGRAMS[program])
     for numbers in STRANGE.values():
         x = jnp.array(numbers, jnp.float32)
-        same_bits(f(x), plain(x))
+        assert_same_bits(f(x), plain(x))
 
 
 @pytest.mark.parametrize("name", ["nan", "inf", "all nan"])
@@ -105,7 +105,7 @@ def test_integers_and_booleans_have_no_exponent(dtype):
     )
     with jax.numpy_dtype_promotion("standard"):
         f = lambda x: (x * x, x + x, x / 3, jnp.sum(x), x > 0, x.astype(jnp.float32) ** 2)
-        same_bits(tj.jit(f)(x), jax.jit(f)(x))
+        assert_same_bits(tj.jit(f)(x), jax.jit(f)(x))
 
 
 # -- what no exponent can hold --------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_numbers_that_no_exponent_holds_together():
 def test_a_result_that_does_not_fit_is_as_in_plain_jax():
     f = lambda x: x * x
     for size in (LARGE, 1e-30):
-        same_bits(tj.jit(f)(full(size)), jax.jit(f)(full(size)))
+        assert_same_bits(tj.jit(f)(full(size)), jax.jit(f)(full(size)))
     assert plan_of(f, full(LARGE)).identity
 
 
@@ -141,7 +141,7 @@ def test_a_callback_is_said_to_be_unknown_or_keeps_its_numbers():
     with pytest.warns(
         tj.ScaleWarning, match="numbers of `pure_callback` at .* could not be looked"
     ):
-        same_bits(tj.jit(f)(full(1.0)), full(2.0))
+        assert_same_bits(tj.jit(f)(full(1.0)), full(2.0))
 
 
 # -- constants that tracing crushes ---------------------------------------------------------------
@@ -226,9 +226,9 @@ def test_a_planner_that_fails_costs_a_warning_not_the_call(what, monkeypatch):
     with pytest.warns(ScaleWarning, match="could not be planned"):
         got = f(x)
     plain = jax.jit(square_over if what == "losses" else lambda x: x * 2 + 1e30 * x * x * 0)
-    same_bits(got, plain(x))
+    assert_same_bits(got, plain(x))
     with pytest.warns(ScaleWarning, match="could not be planned"):  # other numbers may be wrong
-        same_bits(f(x), got)
+        assert_same_bits(f(x), got)
 
 
 def test_a_fault_while_constants_are_looked_for_costs_a_warning_too(monkeypatch):
@@ -237,7 +237,7 @@ def test_a_fault_while_constants_are_looked_for_costs_a_warning_too(monkeypatch)
 
     monkeypatch.setattr(_literals, "_unknown", broken)
     with pytest.warns(ScaleWarning, match="could not be planned"):
-        same_bits(tj.jit(lambda x: x * 2)(full(1.5)), full(3.0))
+        assert_same_bits(tj.jit(lambda x: x * 2)(full(1.5)), full(3.0))
     with pytest.raises(ZeroDivisionError):  # the user's own error is no fault of ours
         tj.jit(lambda x: x * (1 / 0))(full(1.5))
 
@@ -250,7 +250,7 @@ def test_a_rule_that_fails_leaves_its_value_unknown(monkeypatch):
     x = full(1.5)
     plan = plan_of(f, x)
     assert plan.is_estimate
-    same_bits(tj.jit(f)(x), jax.jit(f)(x))
+    assert_same_bits(tj.jit(f)(x), jax.jit(f)(x))
 
 
 def test_bounds_that_fail_are_a_planner_that_fails(monkeypatch):
@@ -261,7 +261,7 @@ def test_bounds_that_fail_are_a_planner_that_fails(monkeypatch):
     monkeypatch.setitem(LAWS, "mul", dataclasses.replace(LAWS["mul"], bound=broken))
     f, x = tj.jit(lambda x: x * 2), full(1.5)
     with pytest.warns(ScaleWarning, match="could not be planned"):
-        same_bits(f(x), x * 2)
+        assert_same_bits(f(x), x * 2)
 
 
 def test_a_unit_stands_in_for_numbers_that_are_not_there():

@@ -73,7 +73,7 @@ class Program:
         return AssignmentProblem(low, high, pin, cost.astype(float), owner, use_pin, rows)
 
 
-def check(problem: AssignmentProblem, found: Assignment) -> None:
+def assert_valid(problem: AssignmentProblem, found: Assignment) -> None:
     """All rows and pins hold, and the numbers of the answer are those of its exponents."""
     exponents = [*found.values.tolist(), *found.uses.tolist()]
     for row in problem.rows:

@@ -455,13 +455,13 @@ def loss_of(program, memory):
     return loss
 
 
-def check(seed, size=6):
+def assert_functional(seed, size=6):
     """Compare one program with its functional form. **Raises:** `AssertionError` with its words."""
     program = Draw(seed, size)
     given = start(seed, program.narrow)
     want = jax.jit(functools.partial(measured, loss_of(program, Pure), seed))(given)
     got = jax.jit(functools.partial(measured, tj.discharge(loss_of(program, OnRefs)), seed))(given)
-    compare(program, want, got)
+    assert_agree(program, want, got)
     function = tj.inplace(lambda refs: program.body(OnRefs(refs)), mutates="refs")
     refs = tj.new_ref(OnRefs.hold(given))
     function(refs)
@@ -473,10 +473,10 @@ def check(seed, size=6):
         program.body(mem)
         return mem.env
 
-    compare(program, {"call": after(pure.env)}, {"call": OnRefs(refs).result()})
+    assert_agree(program, {"call": after(pure.env)}, {"call": OnRefs(refs).result()})
 
 
-def compare(program, want, got):
+def assert_agree(program, want, got):
     tolerance = 3e-4 if program.narrow else 1e-9
     for what, right in want.items():
         scale = max(float(jnp.max(jnp.abs(x))) for x in jax.tree.leaves(right))
@@ -500,7 +500,7 @@ def main():
     end, seed, failures = time.time() + 60 * options.minutes, options.first, 0
     while time.time() < end:
         try:
-            check(seed, options.size)
+            assert_functional(seed, options.size)
         except Exception as error:
             failures += 1
             print(f"seed {seed}: {type(error).__name__}: {str(error)[:1500]}", flush=True)

@@ -27,7 +27,7 @@ def total(f, *args):
     return functools.reduce(jnp.add, [jnp.sum(x * x) for x in leaves])
 
 
-def captured(f, *args, derivative=True, ulps=0):
+def assert_captures(f, *args, derivative=True, ulps=0):
     """Capture, check replay, walk, rewrite and derivative against `f`; the program.
 
     `ulps`: how far the derivative may be off, of what is a derivative itself: in JAX 0.12 `jnp.sin`

@@ -24,7 +24,7 @@ def floats(tree):
     return [x for x in jax.tree.leaves(tree) if jnp.issubdtype(jnp.result_type(x), jnp.inexact)]
 
 
-def agree(got, expected, rtol=1e-9):
+def assert_agree(got, expected, rtol=1e-9):
     """Whether two trees have the same numbers, and arrays of the same types."""
     if isinstance(expected, tj.AbstractArray):
         assert type(got) is type(expected)
@@ -41,16 +41,16 @@ def moved(array, direction, by):
     return jax.tree.unflatten(tree, [step(x) for x in leaves])
 
 
-def gradients_agree(torch_function, jax_function, *arrays, rtol=1e-9, densify="error"):
+def assert_gradients_agree(torch_function, jax_function, *arrays, rtol=1e-9, densify="error"):
     """Values and gradients in torch are those of JAX and of differences in stored coordinates."""
     with tj.densify(densify):
         tensors = [tjt.from_jax(a, requires_grad=True) for a in arrays]
         loss = torch_function(*tensors)
         loss.backward()
         value, expected = jax.value_and_grad(jax_function, tuple(range(len(arrays))))(*arrays)
-    agree(loss.detach().payload, value, rtol)
+    assert_agree(loss.detach().payload, value, rtol)
     for tensor, gradient in zip(tensors, expected, strict=True):
-        agree(tensor.grad.payload, gradient, rtol)
+        assert_agree(tensor.grad.payload, gradient, rtol)
         differences_agree(torch_function, arrays, [t.grad.payload for t in tensors])
 
 

@@ -77,7 +77,7 @@ def load(case):
     return function, reference, (make(), 1 + wave(jnp.zeros(N), 1.1))
 
 
-def compare(case, transform, tolerance=1e-10):
+def assert_agree(case, transform, tolerance=1e-10):
     """Apply a transformation to the case and to its dense code."""
     function, reference, args = load(case)
     with tj.densify("allow"):

@@ -174,7 +174,7 @@ def test_kit_is_imported_on_request():
         "assert not heavy & set(sys.modules); tanjax.testing.Case;"
         "assert 'hypothesis' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_plugin_collects_cases(tmp_path):

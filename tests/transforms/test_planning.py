@@ -31,7 +31,7 @@ def array(size, shape=(8,), dtype=jnp.float32):
     return jnp.full(shape, size, dtype)
 
 
-def same(got, want, ulps=4):
+def assert_same(got, want, ulps=4):
     got, want = np.asarray(got), np.asarray(want)
     assert got.dtype == want.dtype
     assert got.shape == want.shape
@@ -55,7 +55,7 @@ def test_donated_arguments_are_deleted(size):
     for scale in (1.0, 2.0, 1e-20, 1.0):  # in the window, outside of it, and back
         x = array(size * scale)
         want = x + 0
-        same(f(x), want)
+        assert_same(f(x), want)
         assert x.is_deleted()
     with pytest.raises((RuntimeError, ValueError), match="deleted"):
         f(x)
@@ -64,7 +64,7 @@ def test_donated_arguments_are_deleted(size):
 def test_donation_by_name_and_of_one_of_several():
     f = tj.jit(lambda a, b: (a * b / a, a + 0), donate_argnames="b")
     a, b = array(LARGE), array(LARGE)
-    same(f(a, b)[0], array(LARGE))
+    assert_same(f(a, b)[0], array(LARGE))
     assert b.is_deleted()
     assert not a.is_deleted()
 
@@ -75,15 +75,15 @@ def test_static_arguments(options, size):
     f = tj.jit(lambda x, n: x**n / x ** (n - 1), **options)
     x = array(size)
     for n in (2, 3, 2, 5):
-        same(f(x, n), x, 16)
+        assert_same(f(x, n), x, 16)
     if "static_argnames" in options:
-        same(f(x, n=3), x, 16)
+        assert_same(f(x, n=3), x, 16)
     assert len(plans(f)) == 3 + ("static_argnames" in options)
 
 
 def test_static_argument_in_front_negative_and_unhashable():
     f = tj.jit(lambda kind, x: square_over(x) if kind == "a" else x, static_argnums=-2)
-    same(f("a", array(LARGE)), array(LARGE))
+    assert_same(f("a", array(LARGE)), array(LARGE))
     assert (f("b", array(LARGE)) == array(LARGE)).all()
     with pytest.raises((TypeError, ValueError), match="hash"):
         f([1], array(LARGE))
@@ -107,7 +107,7 @@ def test_keywords_trees_and_none(size):
         return {"a": [square_over(x, y["q"])], "none": None, "count": 3, "more": more, "rest": rest}
 
     out = f(array(size), None, (1, 2.0), y={"q": array(size), "z": None}, k=array(2.0))
-    same(out["a"][0], array(size))
+    assert_same(out["a"][0], array(size))
     assert out["none"] is None
     assert int(out["count"]) == 3
     assert out["rest"][0] is None
@@ -117,8 +117,8 @@ def test_keywords_trees_and_none(size):
 
 def test_numpy_and_python_numbers():
     f = tj.jit(square_over)
-    same(f(np.full(3, LARGE, np.float32)), array(LARGE, (3,)))
-    same(f(np.float32(LARGE)), jnp.float32(LARGE))
+    assert_same(f(np.full(3, LARGE, np.float32)), array(LARGE, (3,)))
+    assert_same(f(np.float32(LARGE)), jnp.float32(LARGE))
     want = jax.jit(square_over)
     for x in (2.5, 3, True, 1 + 2j, np.arange(3) + 1, np.float64(3.5)):
         with jax.numpy_dtype_promotion("standard"):
@@ -133,22 +133,22 @@ def test_python_number_that_is_too_large():
     """A weak type stays weak, and the plan is that of float32."""
     out = tj.jit(square_over)(LARGE)
     assert out.weak_type
-    same(out, np.float32(LARGE))
+    assert_same(out, np.float32(LARGE))
 
 
 def test_one_function_in_both_precisions():
     f = tj.jit(lambda x: square_over(x) * 2)
-    same(f(LARGE), jnp.asarray(2 * LARGE))
+    assert_same(f(LARGE), jnp.asarray(2 * LARGE))
     with jax.enable_x64(False):
-        same(f(LARGE), jnp.float32(2 * LARGE))
-    same(f(LARGE), jnp.asarray(2 * LARGE))
+        assert_same(f(LARGE), jnp.float32(2 * LARGE))
+    assert_same(f(LARGE), jnp.asarray(2 * LARGE))
 
 
 def test_a_mutated_numpy_array_is_looked_at_again():
     f, x = tj.jit(square_over), np.full(3, 1.5, np.float32)
     assert (f(x) == x).all()
     x[:] = LARGE
-    same(f(x), x)
+    assert_same(f(x), x)
 
 
 def test_arrays_without_entries_and_of_other_kinds():
@@ -160,8 +160,8 @@ def test_arrays_without_entries_and_of_other_kinds():
     out = f(jnp.int32(1), jnp.array([True, False]), array(LARGE))
     assert int(out[0]) == 2
     assert out[1].tolist() == [False, True]
-    same(out[2], array(LARGE))
-    same(out[3], jnp.float32(LARGE))
+    assert_same(out[2], array(LARGE))
+    assert_same(out[3], jnp.float32(LARGE))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64"])
@@ -176,16 +176,16 @@ def test_dtypes_side_by_side(dtype):
             lambda x, y: (x * jnp.conj(x) / jnp.conj(x), square_over(y).astype(float), abs(x))
         )
     a, b, _ = f(x, y)
-    same(a, x, 8)
-    same(b, y.astype(jnp.float64), 2.0**30)  # computed in float32
+    assert_same(a, x, 8)
+    assert_same(b, y.astype(jnp.float64), 2.0**30)  # computed in float32
 
 
 def test_random_keys():
     f = tj.jit(lambda key, x: jax.random.normal(key, (3,), x.dtype) * x * x / x)
     key, x = jax.random.key(0), jnp.float32(LARGE)
     want = jax.random.normal(key, (3,), jnp.float32) * x
-    same(f(key, x), want, 16)
-    same(f(jax.random.PRNGKey(0), x), want, 16)
+    assert_same(f(key, x), want, 16)
+    assert_same(f(jax.random.PRNGKey(0), x), want, 16)
     split = tj.jit(lambda key, x: (jax.random.split(key), square_over(x)))(key, x)[0]
     assert (jax.random.key_data(split) == jax.random.key_data(jax.random.split(key))).all()
 
@@ -204,11 +204,11 @@ def test_sharded_arguments(size):
     f = tj.jit(lambda x: (square_over(x), jnp.sqrt(jnp.sum(x * x))))
     a, b = f(x)
     assert a.sharding.is_equivalent_to(rows, 1)
-    same(a, array(size))
-    same(b, jnp.float32(size * 8**0.5))
+    assert_same(a, array(size))
+    assert_same(b, jnp.float32(size * 8**0.5))
     g = tj.jit(square_over, in_shardings=rows, out_shardings=NamedSharding(mesh(), P()))
     assert g(x).sharding.is_fully_replicated
-    same(g(x), array(size))
+    assert_same(g(x), array(size))
 
 
 @BOTH
@@ -217,7 +217,7 @@ def test_explicit_sharding_and_shard_map(size):
         x = jax.device_put(array(size), NamedSharding(m or jax.sharding.get_mesh(), P("i")))
         out = tj.jit(square_over)(x)
         assert out.sharding.spec == P("i")
-        same(out, array(size))
+        assert_same(out, array(size))
     mapped = jax.shard_map(
         lambda x: (square_over(x), jax.lax.psum(jnp.sum(x * x), "i")),
         mesh=mesh(),
@@ -225,8 +225,8 @@ def test_explicit_sharding_and_shard_map(size):
         out_specs=(P("i"), P()),
     )
     a, b = tj.jit(lambda x: (lambda s: (s[0], jnp.sqrt(s[1])))(mapped(x)))(array(size))
-    same(a, array(size))
-    same(b, jnp.float32(size * 8**0.5))
+    assert_same(a, array(size))
+    assert_same(b, jnp.float32(size * 8**0.5))
 
 
 @BOTH
@@ -242,7 +242,7 @@ def test_result_is_on_the_device_of_the_argument(size):
 def test_ahead_of_time():
     """With numbers it is the planned program that is compiled; with shapes JAX's own."""
     f, x = tj.jit(square_over), array(LARGE)
-    same(f.lower(x).compile()(x), x)
+    assert_same(f.lower(x).compile()(x), x)
     shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
     assert np.isinf(f.lower(shape).compile()(x)).all()
     assert f.eval_shape(x) == shape
@@ -294,7 +294,7 @@ def test_one_trace_per_signature():
     run, traces = counted(square_over)
     f = tj.jit(run)
     for size in (1.0, 1e10, 1e25, 1e-25, 1e30, 1.0, 1e25):
-        same(f(array(size)), array(size))
+        assert_same(f(array(size)), array(size))
     assert traces == [1]
     assert len(plans(f)) > 2
     f(array(LARGE, (3,)))
@@ -306,7 +306,7 @@ def test_exponents_decide_about_compilation():
     """A number out of the window is planned again, and compiled if the exponents are other ones."""
     f = tj.jit(lambda x: x * x * jnp.float32(1e-30))
     for size in (1e25, 2e25, 1e3, 2e3, 1e25, 1e3):
-        same(f(array(size)), array(size**2 * 1e-30), 8)
+        assert_same(f(array(size)), array(size**2 * 1e-30), 8)
     programs = {id(e.program) for case in f._compiled._making.cases.values() for e in case.entries}
     assert len(programs) == 2
     assert len(plans(f)) == 2
@@ -335,7 +335,7 @@ def test_an_array_that_is_gone_is_not_mistaken_for_its_successor():
     for k in range(6):
         size = LARGE if k % 2 else 1.5
         x = array(size, (200, 200))
-        same(f(x), array(size, (200, 200)))
+        assert_same(f(x), array(size, (200, 200)))
         del x
 
 
@@ -347,23 +347,23 @@ def test_under_a_trace_the_program_is_jax_own():
     x = array(1.5)
     with pytest.warns(tj.ScaleWarning, match="it is not planned"):
         assert (jax.jit(f)(x) == x).all()
-    same(jax.grad(lambda x: f(x).sum())(x), jnp.ones_like(x))
-    same(jax.vmap(f)(x), x)
-    same(jax.lax.scan(lambda c, _: (f(c), None), x, None, length=3)[0], x)
-    same(jax.jvp(f, (x,), (x,))[1], x)
+    assert_same(jax.grad(lambda x: f(x).sum())(x), jnp.ones_like(x))
+    assert_same(jax.vmap(f)(x), x)
+    assert_same(jax.lax.scan(lambda c, _: (f(c), None), x, None, length=3)[0], x)
+    assert_same(jax.jvp(f, (x,), (x,))[1], x)
     assert f._compiled.plans == []
-    same(f(array(LARGE)), array(LARGE))
+    assert_same(f(array(LARGE)), array(LARGE))
 
 
 def test_compiled_in_compiled():
     """The inner function is part of the outer program, and planned with it."""
     inner = tj.jit(square_over)
     outer = tj.jit(lambda x: inner(x) + inner(2 * x))
-    same(outer(array(LARGE)), 3 * array(LARGE))
+    assert_same(outer(array(LARGE)), 3 * array(LARGE))
     gradient = tj.jit(jax.grad(lambda x: jnp.sum(inner(x))))
-    same(gradient(array(LARGE)), jnp.ones(8, jnp.float32), 16)
+    assert_same(gradient(array(LARGE)), jnp.ones(8, jnp.float32), 16)
     mapped = tj.jit(jax.vmap(inner))
-    same(mapped(array(LARGE)), array(LARGE))
+    assert_same(mapped(array(LARGE)), array(LARGE))
 
 
 class Force:
@@ -382,11 +382,11 @@ jax.tree_util.register_pytree_node(Force, lambda f: ((f.scale,), None), lambda _
 
 def test_methods_partials_and_closures():
     x = array(LARGE)
-    same(Force(jnp.float32(2.0)).of(x), 2 * x)
-    same(tj.jit(functools.partial(square_over, y=x))(x), x)
+    assert_same(Force(jnp.float32(2.0)).of(x), 2 * x)
+    assert_same(tj.jit(functools.partial(square_over, y=x))(x), x)
     large = jnp.full((300, 300), LARGE, jnp.float32)
     f = tj.jit(lambda x: jnp.sum(large * x) / large[0, 0])
-    same(f(x[0]), jnp.float32(90000 * LARGE), 64)
+    assert_same(f(x[0]), jnp.float32(90000 * LARGE), 64)
     assert f.__name__ == "<lambda>"
 
 
@@ -404,7 +404,7 @@ def test_printing_happens_once_per_call(size, capfd):
     jax.effects_barrier()
     assert capfd.readouterr().out == ""
     for _ in range(3):
-        same(compiled(array(size)), array(size))
+        assert_same(compiled(array(size)), array(size))
     jax.effects_barrier()
     assert capfd.readouterr().out.count("here 1.0") == 3
 
@@ -426,7 +426,7 @@ def test_callbacks_run_once_per_call(size):
     for k in range(1, 4):
         a, b = jax.block_until_ready(compiled(array(size)))
         jax.effects_barrier()
-        same(a, array(size))
+        assert_same(a, array(size))
         assert (b == array(size)).all()
         assert len(seen) == k
     assert all((s == array(size)).all() for s in seen)
@@ -440,7 +440,7 @@ def test_a_pure_callback_gets_the_numbers_themselves(size):
     def f(x):
         return jax.pure_callback(log, jax.typeof(x), x * x / x) + square_over(x) * 0
 
-    same(tj.jit(f)(array(size)), jnp.log10(array(size)), 16)
+    assert_same(tj.jit(f)(array(size)), jnp.log10(array(size)), 16)
 
 
 def test_exceptions_of_the_function_come_through():
@@ -465,18 +465,18 @@ def test_results_that_are_arguments_or_constants():
     assert (a == x).all()
     assert b is None
     assert int(c) == 3
-    same(d, x)
+    assert_same(d, x)
     assert (e == 0).all()
     assert tj.jit(lambda: 3.0)() == 3.0
     assert tj.jit(lambda x: ())(x) == ()
-    same(tj.jit(lambda x: jnp.float32(1e20) * jnp.float32(1e15) + 0 * x)(x), array(1e35))
+    assert_same(tj.jit(lambda x: jnp.float32(1e20) * jnp.float32(1e15) + 0 * x)(x), array(1e35))
 
 
 def test_a_plain_result_never_has_a_scale():
     """What does not fit is infinite, also beside a result for which there are exponents."""
     square, over = tj.jit(lambda x: (x * x, x * x / x))(array(LARGE))
     assert np.isinf(square).all()
-    same(over, array(LARGE))
+    assert_same(over, array(LARGE))
 
 
 def test_no_warning_and_nothing_left_over():
@@ -487,7 +487,7 @@ def test_no_warning_and_nothing_left_over():
         f(array(LARGE))
     f.clear_cache()
     assert plans(f) == []
-    same(f(array(LARGE)), array(LARGE))
+    assert_same(f(array(LARGE)), array(LARGE))
 
 
 # -- quantities -----------------------------------------------------------------------------------
@@ -544,7 +544,7 @@ def test_prefixes_and_scales_are_one_program():
 def test_structured_arrays_and_quantities_of_them():
     d = tj.Diagonal(array(LARGE, (3,)))
     solve = tj.jit(lambda d, x: tj.destructure(d) @ x * x[0] / x[0] / x[0])
-    same(solve(d, array(2 * LARGE, (3,))), array(LARGE, (3,)))
+    assert_same(solve(d, array(2 * LARGE, (3,))), array(LARGE, (3,)))
     q = tj.Unitful(d, "kg")
     out = tj.jit(lambda q, v: q * v * v / v)(q, SPEED)
     np.testing.assert_allclose(np.asarray(out.stored.diag, float) * 2.0**out.scale, 3e33, rtol=1e-6)
@@ -560,7 +560,9 @@ def test_numbers_of_which_only_an_upper_bound_is_known():
         out_specs=P("i"),
     )
     x, y = array(3.0), array(LARGE)
-    same(tj.jit(f)(x, y), np.float32(np.sin(np.float64(3)) * np.float64(y) ** 2 / 1e30), ulps=8)
+    assert_same(
+        tj.jit(f)(x, y), np.float32(np.sin(np.float64(3)) * np.float64(y) ** 2 / 1e30), ulps=8
+    )
 
 
 @pytest.mark.filterwarnings("ignore::tanjax.ScaleWarning")

@@ -27,7 +27,7 @@ def array(t):
     return jnp.asarray(t.detach().numpy()) if isinstance(t, torch.Tensor) else t
 
 
-def same(ours, theirs, tolerance=1e-5):
+def assert_same(ours, theirs, tolerance=1e-5):
     theirs = theirs.detach().numpy() if isinstance(theirs, torch.Tensor) else theirs
     np.testing.assert_allclose(np.asarray(ours), theirs, rtol=tolerance, atol=tolerance)
 
@@ -72,11 +72,11 @@ def test_values_gradients_and_buffers_are_torchs(name, way):
 
     run = jax.jit(jax.value_and_grad(loss, has_aux=True))
     (_, (result, new)), gradients = run(trained, *pytree.tree_map(array, args))
-    jax.tree.map(same, result, pytree.tree_map(array, out))
+    jax.tree.map(assert_same, result, pytree.tree_map(array, out))
     for n, p in theirs.named_parameters():
-        same(gradients[n], torch.zeros_like(p) if p.grad is None else p.grad)
+        assert_same(gradients[n], torch.zeros_like(p) if p.grad is None else p.grad)
     for n, b in theirs.named_buffers():
-        same(new[n], b)
+        assert_same(new[n], b)
     for n, p in module.named_parameters():  # nothing of the trace is left in it
         assert type(p) is nn.Parameter
         assert torch.equal(p, MODULES[name][0].get_parameter(n))
@@ -90,14 +90,14 @@ def test_what_training_writes_is_not_lost():
     _, params = jax.jit(f.with_state)(params, array(X))
     theirs = copy.deepcopy(norm)
     theirs(X)
-    same(params["running_var"], theirs.running_var)
+    assert_same(params["running_var"], theirs.running_var)
     held = {n: array(p) for n, p in norm.named_parameters()}
     with pytest.raises(MutationError, match="'running_mean'"):
         tjt.functional_call(norm, held, array(X))
     assert norm.num_batches_tracked == 0
     assert params["num_batches_tracked"] == 1
     norm.eval()
-    same(f(params, array(X)), theirs.eval()(X))
+    assert_same(f(params, array(X)), theirs.eval()(X))
 
 
 def test_a_buffer_assigned_anew_is_state_too():
@@ -108,7 +108,7 @@ def test_a_buffer_assigned_anew_is_state_too():
     module = Made(run)
     module.register_buffer("total", torch.ones(()))
     params, f = tjt.as_jax(module)
-    same(f.with_state(params, array(X))[1]["total"], 1 + X.sum())
+    assert_same(f.with_state(params, array(X))[1]["total"], 1 + X.sum())
     assert module.total == 1
 
 
@@ -122,13 +122,13 @@ def test_random_numbers_need_a_key_under_a_trace():
     assert not np.array_equal(one, two)
     assert np.array_equal(one, f(params, x, key=jax.random.key(0)))
     with tjt.random_key(jax.random.key(0)):
-        same(f(params, x), one)
+        assert_same(f(params, x), one)
     assert set(np.unique(one)) == {0.0, 2.0}
     attention = nn.MultiheadAttention(4, 2)  # `key` is an argument of its own; its dropout is 0
     params, f = tjt.as_jax(attention)
     q = torch.ones(2, 1, 4)
     ours = jax.jit(lambda params, x: f(params, query=x, key=x, value=x))(params, array(q))
-    same(ours[0], attention(q, q, q)[0])
+    assert_same(ours[0], attention(q, q, q)[0])
 
 
 def test_random_numbers_made_from_nothing_need_one_too():
@@ -250,9 +250,9 @@ def test_gradients_within_and_around_a_module(run):
     value, gradients = jax.jit(jax.value_and_grad(f))(params, array(X))
     out = module(X)
     out.backward()
-    same(value, out)
+    assert_same(value, out)
     for name, p in module.named_parameters():
-        same(gradients[name], torch.zeros_like(p) if p.grad is None else p.grad)
+        assert_same(gradients[name], torch.zeros_like(p) if p.grad is None else p.grad)
 
 
 def largest(self, x):
@@ -274,10 +274,10 @@ def test_second_derivatives_are_torchs_in_loops_too(run):
     twice = lambda x: (module(x) ** 2).sum() + (module(2 * x) ** 2).sum()
     theirs = torch.autograd.functional.hessian(twice, X)
     each = lambda x: jnp.sum(f(params, x) ** 2)
-    same(jax.hessian(lambda x: each(x) + each(2 * x))(array(X)), theirs)
+    assert_same(jax.hessian(lambda x: each(x) + each(2 * x))(array(X)), theirs)
     step = lambda total, x: (total + each(x), None)
     loop = lambda x: jax.lax.scan(step, jnp.float32(0), jnp.stack([x, 2 * x]))[0]
-    same(jax.hessian(loop)(array(X)), theirs)
+    assert_same(jax.hessian(loop)(array(X)), theirs)
     assert np.any(array(theirs))
 
 
@@ -310,7 +310,7 @@ def test_functions_of_structured_arrays_are_kept_without_what_a_program_cuts():
     with tj.densify("allow"):
         assert not np.any(jax.grad(f)(params)["structured"].diag)
         module.cut = False
-        same(jax.grad(f)(params)["structured"].diag, np.arange(4.0, 0.0, -1.0))
+        assert_same(jax.grad(f)(params)["structured"].diag, np.arange(4.0, 0.0, -1.0))
 
 
 def test_transformations_of_jax():
@@ -319,13 +319,13 @@ def test_transformations_of_jax():
     x = array(X)
     pair = jax.tree.map(lambda p: jnp.stack([p, 2 * p]), params)
     both = jax.jit(jax.vmap(f, (0, None)))(pair, x)
-    same(both[1], f(jax.tree.map(lambda p: 2 * p, params), x))
+    assert_same(both[1], f(jax.tree.map(lambda p: 2 * p, params), x))
     total = lambda x: f(params, x).sum()
-    same(jax.jacfwd(total)(x), jax.grad(total)(x))
+    assert_same(jax.jacfwd(total)(x), jax.grad(total)(x))
     theirs = torch.autograd.functional.hessian(lambda x: net(x).sum(), X[0])
-    same(jax.hessian(total)(x[0]), theirs, 1e-4)
+    assert_same(jax.hessian(total)(x[0]), theirs, 1e-4)
     program = tj.capture(f)(params, x)
-    same(program(params, x), net(X))
+    assert_same(program(params, x), net(X))
 
 
 def test_the_program_of_a_module_is_the_one_written_in_jax():
@@ -349,7 +349,7 @@ def test_a_structured_parameter_stays_one():
     assert "matmul[Diagonal, Dense]" in str(tj.capture(f)(params, array(X)))
     got = jax.jit(jax.grad(f))(params, array(X))["structured"]
     dense = jax.grad(lambda m: jnp.sin(m @ array(X).T).sum())(jnp.diag(d.diag))
-    same(got.diag, jnp.diagonal(dense))
+    assert_same(got.diag, jnp.diagonal(dense))
 
 
 def test_functional_call_on_arrays_and_on_tensors():
@@ -358,12 +358,12 @@ def test_functional_call_on_arrays_and_on_tensors():
     loss = lambda params, x: tjt.functional_call(layer, params, (x,)).sum()
     got = jax.jit(jax.grad(loss))(params, array(X))
     layer(X).sum().backward()
-    same(got["weight"], layer.weight.grad)
+    assert_same(got["weight"], layer.weight.grad)
     half = tjt.functional_call(layer, {"weight": params["weight"] * 2}, array(X))
-    same(half, X @ (2 * layer.weight).t() + layer.bias)
+    assert_same(half, X @ (2 * layer.weight).t() + layer.bias)
     tensors = {n: tjt.from_torch(p.detach()).requires_grad_() for n, p in layer.named_parameters()}
     tjt.functional_call(layer, tensors, (tjt.from_torch(X),)).sum().backward()
-    same(tensors["weight"].grad.payload, layer.weight.grad)
+    assert_same(tensors["weight"].grad.payload, layer.weight.grad)
 
 
 def test_what_is_no_program_is_refused():
@@ -395,7 +395,7 @@ def test_an_exported_program_has_the_sizes_it_was_exported_for():
     params, f = tjt.as_jax(torch.export.export(module, (X, X), dynamic_shapes=sizes))
     for rows in (2, 5):
         x = torch.ones(rows, 3)
-        same(jax.jit(f)(params, array(x), array(x)), module(x, x))
+        assert_same(jax.jit(f)(params, array(x), array(x)), module(x, x))
     ones = lambda *size: jnp.ones(size, jnp.float32)
     for args, words in (
         ((ones(11, 3), ones(11, 3)), "exported for 2 to 10"),
@@ -416,15 +416,15 @@ def test_an_exported_program_has_its_constants_and_its_files():
     file.seek(0)
     for exported in (program, torch.export.load(file)):
         params, f = tjt.as_jax(exported)
-        same(f(params, array(X), array(X), 3.0, flip=False), module(X, X, 3.0))
+        assert_same(f(params, array(X), array(X), 3.0, flip=False), module(X, X, 3.0))
         with pytest.raises(ShapeError, match=r"exported for 3\.0"):
             f(params, array(X), array(X), 2.0, flip=False)
     params, f = tjt.as_jax(program.module())
-    same(f(params, array(X), array(X), 3.0, flip=False), module(X, X, 3.0))
+    assert_same(f(params, array(X), array(X), 3.0, flip=False), module(X, X, 3.0))
     module = Made(lambda self, x: x * self.held + torch.tensor([5.0, 6.0, 7.0]), held=X[0])
     params, f = tjt.as_jax(torch.export.export(module, (X,)))
     assert params.keys() == {"layer.weight", "layer.bias"}
-    same(f(params, array(X)), module(X))
+    assert_same(f(params, array(X)), module(X))
 
 
 CONSTANTS = {
@@ -462,9 +462,9 @@ def test_constants_have_values_under_a_trace(name):
     expected = module(X)
     expected.sum().backward()
     params, f = tjt.as_jax(module)
-    same(jax.jit(f)(params, array(X)), expected)
+    assert_same(jax.jit(f)(params, array(X)), expected)
     got = jax.jit(jax.grad(lambda p: f(p, array(X)).sum()))(params)
-    same(got["layer.weight"], module.layer.weight.grad)
+    assert_same(got["layer.weight"], module.layer.weight.grad)
 
 
 def test_dtypes_that_a_graph_asserts_are_those_of_jax():
@@ -473,7 +473,7 @@ def test_dtypes_that_a_graph_asserts_are_those_of_jax():
             return torch.bucketize(x, torch.tensor([0.0, 0.5])).float()
 
     params, f = tjt.as_jax(torch.export.export(Module(), (X,)))
-    same(jax.jit(f)(params, array(X)), Module()(X))
+    assert_same(jax.jit(f)(params, array(X)), Module()(X))
 
 
 @pytest.mark.filterwarnings("default:Guards may run slower")  # torch's, with Python 3.13.0
@@ -496,7 +496,7 @@ def test_conditions_and_loops_of_an_exported_program():
     for module in (Branching(), Looping()):
         params, f = tjt.as_jax(torch.export.export(module, (X,)))
         for x in (X + 1, X - 1):
-            same(jax.jit(f)(params, array(x)), module(x))
+            assert_same(jax.jit(f)(params, array(x)), module(x))
     params, f = tjt.as_jax(torch.export.export(Branching(), (X,)))
     got = jax.grad(lambda x: f(params, x).sum())(array(X - 1))
-    same(got, np.ones((4, 3)))
+    assert_same(got, np.ones((4, 3)))

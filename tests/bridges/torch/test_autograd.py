@@ -78,7 +78,7 @@ def ours(requires_grad=False):
     return tjt.from_torch(DATA).requires_grad_(requires_grad)
 
 
-def same(a, b):
+def assert_same(a, b):
     torch.testing.assert_close(tjt.to_torch(a.detach()), b.detach(), rtol=1e-9, atol=1e-11)
 
 
@@ -122,7 +122,7 @@ def test_transformations_of_torch_func(name, transform):
     f = transform(FUNCTIONS[name])
     found = f(ours())
     assert isinstance(found, tjt.Tensor)
-    same(found, f(DATA))
+    assert_same(found, f(DATA))
 
 
 @every
@@ -131,7 +131,7 @@ def test_forward_mode(name):
         with fwad.dual_level():
             return fwad.unpack_dual(FUNCTIONS[name](fwad.make_dual(x, direction))).tangent
 
-    same(tangent(ours(), ours()), tangent(DATA, DATA))
+    assert_same(tangent(ours(), ours()), tangent(DATA, DATA))
 
 
 def model(w, x):
@@ -156,8 +156,8 @@ def test_checkpoints_give_the_same_gradient(reentrant):
         x = x.clone().requires_grad_()
         checkpoint(model, w, x, use_reentrant=reentrant).square().sum().backward()
         grads += [w.grad, x.grad]
-    same(grads[2], grads[0])
-    same(grads[3], grads[1])
+    assert_same(grads[2], grads[0])
+    assert_same(grads[3], grads[1])
 
 
 def test_checkpoints_remember_random_numbers():
@@ -169,7 +169,7 @@ def test_checkpoints_remember_random_numbers():
     (plainly,) = torch.autograd.grad(dropped(x).sum(), x)
     torch.manual_seed(3)
     (again,) = torch.autograd.grad(checkpoint(dropped, x, use_reentrant=False).sum(), x)
-    same(again, tjt.to_torch(plainly))
+    assert_same(again, tjt.to_torch(plainly))
 
 
 def test_hooks_on_leaves_and_on_results():
@@ -185,7 +185,7 @@ def test_hooks_on_leaves_and_on_results():
 
     plain, ours = both()
     for expected, found in zip(seen_by_hooks(*plain), seen_by_hooks(*ours), strict=True):
-        same(found, expected)
+        assert_same(found, expected)
 
 
 def test_gradients_accumulate_and_graphs_are_kept_on_request():
@@ -196,7 +196,7 @@ def test_gradients_accumulate_and_graphs_are_kept_on_request():
         loss.backward()
         with pytest.raises(RuntimeError, match="backward through the graph a second time"):
             loss.backward()
-    same(v.grad, w.grad)
+    assert_same(v.grad, w.grad)
     v.grad.zero_()
     assert not tjt.to_torch(v.grad).any()
 
@@ -210,7 +210,7 @@ def test_a_graph_of_gradients_and_unused_inputs():
         second, nothing = torch.autograd.grad(g.square().sum(), (w, unused), allow_unused=True)
         assert nothing is None
         found.append(second)
-    same(found[1], found[0])
+    assert_same(found[1], found[0])
 
 
 def test_without_gradients():
@@ -281,4 +281,4 @@ def test_functional_interface():
     for name in ("jacobian", "hessian"):
         f = FUNCTIONS["tanh"] if name == "jacobian" else scalar(FUNCTIONS["softmax"])
         transform = getattr(torch.autograd.functional, name)
-        same(transform(f, ours()), transform(f, DATA))
+        assert_same(transform(f, ours()), transform(f, DATA))

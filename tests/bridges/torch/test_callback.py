@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 import tanjax as tj
 from tanjax.bridges import torch as tjt
-from torch_structured import agree, normal
+from torch_structured import assert_agree, normal
 
 X, COUNTS = normal(3), jnp.arange(3)
 SCALAR = jax.ShapeDtypeStruct((), jnp.float64)
@@ -21,9 +21,9 @@ def expected(x, n):
 
 
 def test_values_and_gradients():
-    agree(waves(X, COUNTS), expected(X, COUNTS))
-    agree(jax.jit(jax.grad(waves))(X, COUNTS), jax.grad(expected)(X, COUNTS))
-    agree(
+    assert_agree(waves(X, COUNTS), expected(X, COUNTS))
+    assert_agree(jax.jit(jax.grad(waves))(X, COUNTS), jax.grad(expected)(X, COUNTS))
+    assert_agree(
         jax.grad(lambda x: waves(x, COUNTS) ** 2)(X),
         jax.grad(lambda x: expected(x, COUNTS) ** 2)(X),
     )
@@ -32,14 +32,14 @@ def test_values_and_gradients():
 def test_batches_go_one_by_one():
     batch = normal(4, 3)
     each = jax.jit(jax.vmap(jax.value_and_grad(waves), (0, None)))(batch, COUNTS)
-    agree(each, jax.vmap(jax.value_and_grad(expected), (0, None))(batch, COUNTS))
+    assert_agree(each, jax.vmap(jax.value_and_grad(expected), (0, None))(batch, COUNTS))
 
 
 def test_several_results_of_which_one_does_not_count():
     shapes = (jax.ShapeDtypeStruct((3,), jnp.float64), SCALAR)
     both = tjt.callback(lambda x, y: (x * y, x.detach().sum()), shapes)
     got = jax.grad(lambda x, y: sum(map(jnp.sum, both(x, y))), (0, 1))(X, 2 * X)
-    agree(got, (2 * X, X))
+    assert_agree(got, (2 * X, X))
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def plain(t):
     return tjt.to_torch(t.detach()) if isinstance(t, tjt.Tensor) else t.detach()
 
 
-def same(ours, theirs, tolerance=1e-5):
+def assert_same(ours, theirs, tolerance=1e-5):
     assert ours.dtype == theirs.dtype
     torch.testing.assert_close(plain(ours), plain(theirs), rtol=tolerance, atol=tolerance)
 
@@ -70,12 +70,12 @@ def test_steps_are_torchs(name, ours):
         given = pytree.tree_map_only(torch.Tensor, tjt.from_torch, args)
     got = trained(compiled(module, fullgraph=True), module, given, kwargs)
     for a, b in zip(got, trained(theirs, theirs, args, kwargs), strict=True):
-        same(a, b, 1e-4)
+        assert_same(a, b, 1e-4)
         assert isinstance(a, tjt.Tensor) == ours
     for (_, a), (_, b) in zip(
         module.state_dict().items(), theirs.state_dict().items(), strict=True
     ):
-        same(a, b, 1e-4)
+        assert_same(a, b, 1e-4)
 
 
 def sharing(x):
@@ -93,9 +93,9 @@ def test_results_share_memory_as_torchs_do(ours):
         got[i].add_(1)
         wanted[i].add_(1)
         for a, b in zip(got, wanted, strict=True):
-            same(a, b)
+            assert_same(a, b)
             assert a.stride() == b.stride()
-    same(mine, x)
+    assert_same(mine, x)
 
 
 def test_results_lie_in_memory_as_torchs_do():
@@ -103,21 +103,21 @@ def test_results_lie_in_memory_as_torchs_do():
     x = torch.randn(2, 2, 5, 5).to(memory_format=torch.channels_last)
     f = lambda x: conv(x) * 2
     got, wanted = compiled(f)(x), f(x)
-    same(got, wanted)
+    assert_same(got, wanted)
     assert got.stride() == wanted.stride()
 
 
 def test_no_stale_copy_of_what_changes_in_place():
     w = torch.randn(3)
     f = compiled(lambda w: w * 2)
-    same(f(w), w * 2)
+    assert_same(f(w), w * 2)
     w.add_(1)
-    same(f(w), w * 2)
+    assert_same(f(w), w * 2)
     w.data = torch.randn(3)
-    same(f(w), w * 2)
+    assert_same(f(w), w * 2)
     x = w.clone()
     compiled(lambda x: x.add_(1))(x)
-    same(x, w + 1)
+    assert_same(x, w + 1)
 
 
 @pytest.mark.parametrize("what", ["parameter", "result"])
@@ -142,7 +142,7 @@ def test_random_numbers_are_new_in_each_call_and_seeded():
     assert torch.equal(one, again)
     assert set(one.tolist()) == {0.0, 2.0}
     one.sum().backward()
-    same(x.grad, one)
+    assert_same(x.grad, one)
 
 
 def test_dropout_that_backward_computes_again():
@@ -155,7 +155,7 @@ def test_dropout_that_backward_computes_again():
         y.sum().backward()
         assert torch.equal(before, torch.get_rng_state())  # as in torch: nothing is drawn anew
         masks.append(y != 0)
-        same(x.grad, masks[-1] * 2 * (torch.cos(x) * x + torch.sin(x)))
+        assert_same(x.grad, masks[-1] * 2 * (torch.cos(x) * x + torch.sin(x)))
         x.grad = None
     assert 10 < masks[0].sum() < 54
     assert not torch.equal(*masks)
@@ -206,7 +206,7 @@ def test_programs(program):
         got = pytree.tree_leaves((f(*mine), mine))  # also what is written
         expected = pytree.tree_leaves((plain_f(*theirs), theirs))
         for a, b in zip(got, expected, strict=True):
-            same(a, b)
+            assert_same(a, b)
 
 
 def test_dtypes_are_exact_with_and_without_x64():
@@ -216,10 +216,10 @@ def test_dtypes_are_exact_with_and_without_x64():
     for wide in (False, True):
         with jax.enable_x64(wide):
             for a, b in zip(run(x, i), wanted, strict=True):
-                same(a, b, 1e-14)
+                assert_same(a, b, 1e-14)
     layer, half = nn.Linear(3, 2).bfloat16(), torch.randn(4, 3).bfloat16()
     out = compiled(layer)(half)
-    same(out, layer(half), 2e-2)
+    assert_same(out, layer(half), 2e-2)
     out.float().sum().backward()
     assert layer.weight.grad.dtype == torch.bfloat16
 
@@ -235,7 +235,7 @@ def test_new_sizes_compile_once_each():
         compilations[0] += event == "/jax/core/compile/backend_compile_duration"
 
     f = torch.compile(lambda x: (torch.sin(x) @ x.t() + x.shape[0]).sum(), backend=counting)
-    run = lambda n: same(f(X[:n]), (torch.sin(X[:n]) @ X[:n].t() + n).sum(), 1e-4)
+    run = lambda n: assert_same(f(X[:n]), (torch.sin(X[:n]) @ X[:n].t() + n).sum(), 1e-4)
     jax.monitoring.register_event_duration_secs_listener(count)
     try:
         for n in (3, 4, 5):
@@ -258,9 +258,9 @@ def test_dynamic_sizes_are_results_too():
         got, wanted = run(x), f(x)
         assert got[2] == 2 * n
         for k in (0, 1, 3):
-            same(got[k], wanted[k])
+            assert_same(got[k], wanted[k])
         got[0].sum().backward()
-        same(x.grad, torch.cos(x))
+        assert_same(x.grad, torch.cos(x))
 
 
 def test_graph_breaks():
@@ -274,8 +274,8 @@ def test_graph_breaks():
         out = compiled(f)(x)
         (got,) = torch.autograd.grad(out.sum(), x)
         (wanted,) = torch.autograd.grad(f(x).sum(), x)
-        same(out, f(x))
-        same(got, wanted)
+        assert_same(out, f(x))
+        assert_same(got, wanted)
 
 
 def test_modes_of_torch():
@@ -291,10 +291,10 @@ def test_modes_of_torch():
 def test_inputs_that_jax_cannot_read_as_they_lie():
     x = torch.randn(4, 6)
     for given in (x[:, ::2], x.t(), x[:1].expand(4, 6), x.view(-1)[1:], x[:0], x[0, 0]):
-        same(compiled(torch.sin)(given), torch.sin(given))
+        assert_same(compiled(torch.sin)(given), torch.sin(given))
         dynamo.reset()
     z = torch.randn(3, 4, dtype=torch.complex64)
-    same(compiled(lambda z: z * 2)(z.mH), z.mH * 2)
+    assert_same(compiled(lambda z: z * 2)(z.mH), z.mH * 2)
 
 
 def test_what_torch_checks_in_order():
@@ -303,7 +303,7 @@ def test_what_torch_checks_in_order():
     x.requires_grad_()
     compiled(torch.linalg.inv)(x).sum().backward()
     (wanted,) = torch.autograd.grad(torch.linalg.inv(x).sum(), x)
-    same(x.grad, wanted)
+    assert_same(x.grad, wanted)
 
 
 def test_factors_of_a_matrix_that_lies_by_columns():
@@ -311,8 +311,8 @@ def test_factors_of_a_matrix_that_lies_by_columns():
     f = lambda x: torch.linalg.det(x.t() * 1.5) + torch.linalg.det(x)
     x = torch.randn(3, 3, requires_grad=True)
     out, wanted = compiled(f)(x), f(x)
-    same(out, wanted)
-    same(*torch.autograd.grad(out, x), *torch.autograd.grad(wanted, x))
+    assert_same(out, wanted)
+    assert_same(*torch.autograd.grad(out, x), *torch.autograd.grad(wanted, x))
 
 
 def test_a_backward_of_ones_own():
@@ -327,7 +327,7 @@ def test_a_backward_of_ones_own():
 
     x = torch.randn(3, requires_grad=True)
     compiled(lambda x: Doubled.apply(x).sum())(x).backward()
-    same(x.grad, -2 * torch.ones(3))
+    assert_same(x.grad, -2 * torch.ones(3))
 
 
 @pytest.mark.parametrize("ours", [False, True], ids=["plain", "ours"])

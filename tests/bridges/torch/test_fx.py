@@ -21,7 +21,7 @@ def array(t):
     return jnp.asarray(t.detach().numpy())
 
 
-def same(ours, theirs):
+def assert_same(ours, theirs):
     np.testing.assert_allclose(np.asarray(ours), theirs.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
@@ -36,7 +36,7 @@ def test_a_functional_graph_runs_on_payloads_alone(monkeypatch):
     run = tjt.Interpreter(make_fx(lambda a, x: torch.tanh(a @ x).sum(0))(torch.eye(3), X.t()))
     assert run.is_direct
     monkeypatch.setattr(tjt._tensor.torch.Tensor, "_make_wrapper_subclass", None)  # no tensor made
-    same(jax.jit(run)(jnp.eye(3, dtype=jnp.float32), array(X.t())), torch.tanh(X.t()).sum(0))
+    assert_same(jax.jit(run)(jnp.eye(3, dtype=jnp.float32), array(X.t())), torch.tanh(X.t()).sum(0))
 
 
 @pytest.mark.parametrize("functional", [False, True])
@@ -44,11 +44,11 @@ def test_a_graph_that_writes_is_right(functional):
     program = torch.func.functionalize(writing) if functional else writing
     run = tjt.Interpreter(make_fx(program)(X))
     assert run.is_direct == functional
-    same(jax.jit(run)(array(X)), writing(X))
+    assert_same(jax.jit(run)(array(X)), writing(X))
     got = jax.grad(lambda x: (run(x) ** 2).sum())(array(X))
     x = X.clone().requires_grad_()
     (writing(x) ** 2).sum().backward()
-    same(got, x.grad)
+    assert_same(got, x.grad)
 
 
 def test_a_write_into_an_argument_raises_by_its_place():
@@ -86,26 +86,28 @@ def test_symbolic_sizes_are_those_of_the_arrays():
     graph = make_fx(lambda x: x.reshape(-1, 2) * x.shape[0], tracing_mode="symbolic")(X)
     run = jax.jit(tjt.Interpreter(graph))
     for n in (4, 6):
-        same(run(jnp.ones((n, 3), jnp.float32)), torch.ones(n * 3 // 2, 2) * n)
+        assert_same(run(jnp.ones((n, 3), jnp.float32)), torch.ones(n * 3 // 2, 2) * n)
 
 
 def test_a_graph_of_modules_and_methods_runs_on_tensors():
     net = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Flatten(0))
     run = tjt.Interpreter(torch.fx.symbolic_trace(net))
     assert not run.is_direct
-    same(jax.jit(run)(array(X)), net(X))
-    same(jax.vmap(run)(array(X)[None])[0], net(X))
+    assert_same(jax.jit(run)(array(X)), net(X))
+    assert_same(jax.vmap(run)(array(X)[None])[0], net(X))
 
 
 def test_state_by_name_replaces_what_the_module_holds():
     net = nn.Linear(3, 2)
     graph = torch.fx.symbolic_trace(net)
-    same(tjt.Interpreter(graph, {"bias": jnp.zeros(2, jnp.float32)})(array(X)), X @ net.weight.t())
+    assert_same(
+        tjt.Interpreter(graph, {"bias": jnp.zeros(2, jnp.float32)})(array(X)), X @ net.weight.t()
+    )
 
 
 def test_detach_in_a_graph_cuts_the_gradient_as_in_torch():
     run = tjt.Interpreter(make_fx(lambda x: x * x.detach())(X))
-    same(jax.grad(lambda x: run(x).sum())(array(X)), X)
+    assert_same(jax.grad(lambda x: run(x).sum())(array(X)), X)
 
 
 def test_an_unknown_operation_is_named():

@@ -52,7 +52,7 @@ def run(module, inputs, named, grad):
     return found | {f"buffer {n}": array(b) for n, b in module.named_buffers()}
 
 
-def compare(make, *inputs, dtype=torch.float64, grad=True, train=True, **named):
+def assert_agree(make, *inputs, dtype=torch.float64, grad=True, train=True, **named):
     """A module in plain torch and converted, on the same numbers."""
     torch.manual_seed(0)
     plain = make().to(dtype).train(train)
@@ -132,18 +132,18 @@ LAYERS = {
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_layer(name):
-    compare(*LAYERS[name])
+    assert_agree(*LAYERS[name])
 
 
 @pytest.mark.parametrize("name", ["linear", "conv2d groups", "layer norm", "batch norm", "lstm"])
 def test_layer_in_float32(name):
-    compare(*LAYERS[name], dtype=torch.float32)
+    assert_agree(*LAYERS[name], dtype=torch.float32)
 
 
 @pytest.mark.parametrize("name", ["batch norm", "instance norm", "spectral norm"])
 def test_layer_evaluated(name):
     """By what its buffers hold, which it leaves alone."""
-    compare(*LAYERS[name], train=False)
+    assert_agree(*LAYERS[name], train=False)
 
 
 MODEL, SMALL = numbers(2, 3, 8), {"batch_first": True, "dropout": 0.0}
@@ -167,16 +167,16 @@ ATTENTIONS = {
 def test_attention(name, train):
     """With gradients, and on torch's fast path for evaluation."""
     make, inputs, named = ATTENTIONS[name]
-    compare(make, *inputs, train=train, grad=train, **named)
+    assert_agree(make, *inputs, train=train, grad=train, **named)
 
 
 def test_stack_of_encoders():
     """Padded rows become nested tensors on torch's fast path, which ours are not: refused."""
     stack = lambda **options: nn.TransformerEncoder(ENCODER(), 2, **options)
     named = {"train": False, "grad": False, "src_key_padding_mask": PADDED}
-    compare(lambda: stack(enable_nested_tensor=False), MODEL, **named)
+    assert_agree(lambda: stack(enable_nested_tensor=False), MODEL, **named)
     with pytest.raises(tj.NoRuleError, match="_nested_tensor_from_mask"):
-        compare(stack, MODEL, **named)
+        assert_agree(stack, MODEL, **named)
 
 
 LOGITS, CLASSES = numbers(5, 4), torch.tensor([0, 3, 1, 1, 2])
@@ -218,7 +218,7 @@ LOSSES = {
 @pytest.mark.parametrize("name", LOSSES)
 def test_loss(name):
     make, inputs = LOSSES[name]
-    compare(make, *inputs)
+    assert_agree(make, *inputs)
 
 
 @pytest.mark.parametrize("layer", [nn.Dropout(0.25), nn.Dropout2d(0.25)], ids=str)

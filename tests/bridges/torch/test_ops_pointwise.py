@@ -92,7 +92,7 @@ def operands(count, *kinds):
     return [KINDS[kinds[0]][:, None], KINDS[kinds[1]][None, :]]
 
 
-def compare(name, op, count, *kinds):
+def assert_agree(name, op, count, *kinds):
     found, raised = ours(count, *kinds)
     try:
         expected = op(*operands(count, *kinds)).resolve_conj()
@@ -119,7 +119,7 @@ def test_the_table_is_large():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", UNARY)
 def test_unary(name, kind):
-    compare(name, UNARY[name], 1, kind)
+    assert_agree(name, UNARY[name], 1, kind)
 
 
 PAIRS = [
@@ -136,7 +136,7 @@ PAIRS = [
 @pytest.mark.parametrize("kinds", PAIRS, ids="-".join)
 @pytest.mark.parametrize("name", BINARY)
 def test_binary(name, kinds):
-    compare(name, BINARY[name], 2, *kinds)
+    assert_agree(name, BINARY[name], 2, *kinds)
 
 
 ALL = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16]

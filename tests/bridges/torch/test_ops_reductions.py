@@ -75,7 +75,7 @@ def answer(call, x, gradient):
     return [tjt.to_torch(o.detach()) if isinstance(o, tjt.Tensor) else o.detach() for o in out]
 
 
-def check(call, source, gradient=False):
+def assert_agree(call, source, gradient=False):
     expected = answer(call, source, gradient)
     actual = answer(call, tjt.from_torch(source), gradient)
     if isinstance(expected, Exception):
@@ -91,7 +91,9 @@ def check(call, source, gradient=False):
 @pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("name", CALLS)
 def test_call(name, kind):
-    check(CALLS[name], SOURCES[kind], gradient=kind == "float64" and name not in ("to", "fill"))
+    assert_agree(
+        CALLS[name], SOURCES[kind], gradient=kind == "float64" and name not in ("to", "fill")
+    )
 
 
 NOTHING = torch.zeros(0, 3)
@@ -115,7 +117,7 @@ EMPTY = {
 @pytest.mark.parametrize("name", EMPTY)
 def test_of_nothing(name):
     """Empty axes give what torch gives, or raise as it does."""
-    check(EMPTY[name], NOTHING)
+    assert_agree(EMPTY[name], NOTHING)
 
 
 @pytest.mark.parametrize("name", ["sum", "amax", "max", "argmax", "var", "cumsum", "norm", "any"])
@@ -131,7 +133,7 @@ def test_of_one_number(name):
         "norm": lambda x: (x.norm(), torch.linalg.vector_norm(x, 1, 0)),
         "any": lambda x: (x.any(0), x.all(0), x.count_nonzero()),
     }
-    check(calls[name], torch.tensor(1.5, dtype=torch.float64), gradient=True)
+    assert_agree(calls[name], torch.tensor(1.5, dtype=torch.float64), gradient=True)
 
 
 FACTORIES = {

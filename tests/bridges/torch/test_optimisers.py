@@ -56,7 +56,7 @@ def numbers(net):
     return [p.detach().numpy() for p in net.parameters()]
 
 
-def same(make, steps=6, after=lambda optimiser: lambda step: None):
+def assert_same(make, steps=6, after=lambda optimiser: lambda step: None):
     """The losses and the parameters are those of plain torch; and something was learnt."""
     plain, ours = pair()
     found = []
@@ -87,15 +87,15 @@ KINDS = {
 @pytest.mark.parametrize("foreach", [False, True], ids=["one by one", "foreach"])
 @pytest.mark.parametrize("name", KINDS)
 def test_steps(name, foreach):
-    same(lambda net: KINDS[name](net.parameters(), foreach=foreach))
+    assert_same(lambda net: KINDS[name](net.parameters(), foreach=foreach))
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "adagrad"])
 def test_fused_steps(name):
-    same(lambda net: KINDS[name](net.parameters(), fused=True))
+    assert_same(lambda net: KINDS[name](net.parameters(), fused=True))
 
 
-def in_both_worlds(run, *lists):
+def assert_same_in_both(run, *lists):
     """What a function leaves in lists of tensors, in plain ones and in ours."""
     found = []
     for world in (torch.clone, tjt.from_torch):
@@ -121,7 +121,7 @@ def test_fused_steps_as_a_scaler_asks_for_them(infinite):
     numbers = [[X[i], X[i + 5]] for i in range(5)]
     numbers[3] = [t.square() for t in numbers[3]]
     scaler = torch.tensor(8.0), torch.tensor(infinite)
-    in_both_worlds(steps, *numbers, [torch.tensor(3.0)] * 2, scaler)
+    assert_same_in_both(steps, *numbers, [torch.tensor(3.0)] * 2, scaler)
 
 
 def test_factors_of_a_step_are_those_of_each_parameter():
@@ -131,12 +131,12 @@ def test_factors_of_a_step_are_those_of_each_parameter():
         torch._foreach_addcdiv_(a, b, c, [0.5, 2.0])
         torch._foreach_addcmul_(a, b, c, [0.5, 2.0])
 
-    in_both_worlds(steps, X[:2], X[2:4], X[4:6])
+    assert_same_in_both(steps, X[:2], X[2:4], X[4:6])
 
 
 @pytest.mark.parametrize("search", [None, "strong_wolfe"])
 def test_lbfgs(search):
-    same(lambda net: optim.LBFGS(net.parameters(), 0.5, 5, line_search_fn=search), steps=3)
+    assert_same(lambda net: optim.LBFGS(net.parameters(), 0.5, 5, line_search_fn=search), steps=3)
 
 
 def groups(net):
@@ -161,7 +161,7 @@ def test_schedule(name):
         scheduler = SCHEDULES[name](optimiser)
         return lambda step: scheduler.step()
 
-    same(groups, after=after)
+    assert_same(groups, after=after)
 
 
 def test_plateau():
@@ -171,7 +171,7 @@ def test_plateau():
         scheduler = optim.lr_scheduler.ReduceLROnPlateau(optimiser, patience=0, threshold=0.5)
         return lambda step: scheduler.step(tjt.from_jax(jnp.asarray(1.0)))
 
-    same(groups, after=after)
+    assert_same(groups, after=after)
 
 
 @contextlib.contextmanager

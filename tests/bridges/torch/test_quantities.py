@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import tanjax as tj
 import tanjax.numpy as tnp
 from tanjax.bridges import torch as tjt
-from torch_structured import TYPES, VECTOR, N, agree, definite, differences_agree, normal
+from torch_structured import TYPES, VECTOR, N, assert_agree, definite, differences_agree, normal
 
 with warnings.catch_warnings():  # torch compiles scripts when forward mode is used first
     warnings.simplefilter("ignore")
@@ -100,7 +100,7 @@ def test_gradients_and_units(name):
     got = [t.grad.payload for t in tensors]
     for x, y in ((loss.detach().payload, value), *zip(got, expected, strict=True)):
         assert unit_of(x) == unit_of(y)
-        agree(number_of(x), number_of(y))
+        assert_agree(number_of(x), number_of(y))
     differences_agree(in_torch, arrays, got)
 
 
@@ -110,7 +110,7 @@ def test_a_structured_parameter_with_a_unit():
     k = tjt.from_jax(tj.Unitful(numbers, "N/m"), requires_grad=True)
     (0.5 * (Q @ (k @ Q))).backward()
     expected = jax.grad(lambda k: LENGTH.stored @ (k @ LENGTH.stored) / 2)(numbers)
-    agree(k.grad.payload.stored, expected)
+    assert_agree(k.grad.payload.stored, expected)
     assert k.grad.payload.unit == tj.unit("m2")
 
 
@@ -158,7 +158,7 @@ def test_plain_tensors_join_as_pure_numbers():
         for add in (lambda x: x + Q, lambda x: Q + x):
             with pytest.raises(tj.UnitError):
                 add(torch.ones(N, dtype=torch.float64))
-        agree((torch.full((N,), 2.0, dtype=torch.float64) * Q).payload, 2 * LENGTH)
+        assert_agree((torch.full((N,), 2.0, dtype=torch.float64) * Q).payload, 2 * LENGTH)
 
 
 def test_gradients_that_do_not_fit():
@@ -184,15 +184,15 @@ def test_orders_and_transformations():
     q = tjt.from_jax(LENGTH, requires_grad=True)
     (g,) = torch.autograd.grad((q**3).sum(), q, create_graph=True)
     g.sum().backward()
-    agree(q.grad.payload.stored, 6 * LENGTH.stored)
+    assert_agree(q.grad.payload.stored, 6 * LENGTH.stored)
     assert (unit_of(g.payload), unit_of(q.grad.payload)) == (tj.unit("m2"), tj.unit("m"))
     tangent = tjt.from_jax(tj.quantity(jnp.ones(N), "m/s"))
     moved = torch.func.jvp(lambda q: (q**2).sum(), (Q,), (tangent,))[1].payload
     assert unit_of(moved) == tj.unit("m2/s")
-    agree(moved.stored, 2 * LENGTH.stored.sum())
+    assert_agree(moved.stored, 2 * LENGTH.stored.sum())
     hessian = torch.func.hessian(lambda q: (q**3).sum())(Q).payload
     assert unit_of(hessian) == tj.unit("m")
-    agree(hessian.stored, jnp.diag(6 * LENGTH.stored))
+    assert_agree(hessian.stored, jnp.diag(6 * LENGTH.stored))
     squares = torch.func.vmap(lambda q: q * q)(Q).payload
     assert unit_of(squares) == tj.unit("m2")
     p = tjt.from_jax(LENGTH, requires_grad=True)
@@ -204,7 +204,9 @@ def test_they_print_and_keep_their_unit():
     assert "m" in repr(Q)
     assert "requires_grad" in repr(tjt.from_jax(LENGTH, requires_grad=True))
     again = pickle.loads(pickle.dumps(Q))
-    agree(again.payload, LENGTH)
+    assert_agree(again.payload, LENGTH)
     assert unit_of(again.payload) == tj.unit("m")
-    agree(Q.clone().add_(tjt.from_jax(tj.quantity(1.0, "km"))).payload.stored, LENGTH.stored + 1000)
+    assert_agree(
+        Q.clone().add_(tjt.from_jax(tj.quantity(1.0, "km"))).payload.stored, LENGTH.stored + 1000
+    )
     assert float(Q[0] / Q[0]) == 1.0

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 import tanjax as tj
 from tanjax.bridges import torch as tjt
-from torch_structured import TYPES, VECTOR, agree, gradients_agree, normal
+from torch_structured import TYPES, VECTOR, assert_agree, assert_gradients_agree, normal
 
 with warnings.catch_warnings():  # torch compiles scripts when forward mode is used first
     warnings.simplefilter("ignore")
@@ -42,8 +42,8 @@ def test_trees_integers_and_what_is_static():
     (out["pair"][0] + out["pair"][1].sum()).backward()
     loss = lambda x, m: jnp.sum(x**3 * jnp.arange(4.0)) + jnp.sum(m @ (x**3 * jnp.arange(4.0)))
     expected = jax.grad(loss, (0, 1))(VECTOR, TYPES["Kronecker"])
-    agree(x.grad.payload, expected[0])
-    agree(m.grad.payload, expected[1])
+    assert_agree(x.grad.payload, expected[0])
+    assert_agree(m.grad.payload, expected[1])
     wrapped({"x": x, "m": m}, counts, power=2, name="other")
     assert "other" in calls
     with torch.no_grad():
@@ -71,17 +71,17 @@ def test_functions_with_rules_of_their_own():
     clipped.defvjp(lambda x: (x, None), lambda _, g: (jnp.clip(g, -0.1, 0.1),))
     x = X.clone().requires_grad_()
     tjt.wrap(clipped)(x).sum().backward()
-    agree(x.grad.payload, jnp.full(4, 0.1))
+    assert_agree(x.grad.payload, jnp.full(4, 0.1))
     for name in ("Toeplitz", "LowRankUpdate"):
         g = lambda a, x: x @ tj.solve(a, x)
-        gradients_agree(tjt.wrap(g), g, TYPES[name], VECTOR)
+        assert_gradients_agree(tjt.wrap(g), g, TYPES[name], VECTOR)
 
 
 def test_fields_that_the_matrix_does_not_determine():
     """The whole gradient in reverse mode; forward mode has matrices, and refuses."""
     k = TYPES["Kronecker"]
     read = lambda k: jnp.sum(k.factors[0] ** 2)
-    gradients_agree(tjt.wrap(read), read, k)
+    assert_gradients_agree(tjt.wrap(read), read, k)
     with pytest.raises(tj.NoRuleError, match="reads the fields"):
         torch.func.jvp(lambda k: tjt.wrap(read)(k @ k), (tjt.from_jax(k),), (tjt.from_jax(k),))
 
@@ -94,14 +94,14 @@ def test_every_order_and_transformation():
     for _ in range(3):
         (y,) = torch.autograd.grad(y.sum(), x, create_graph=True)
         third = (lambda g: jax.grad(lambda x: jnp.sum(g(x))))(third)
-    agree(y.detach().payload, third(VECTOR))
-    agree(torch.func.hessian(wrapped)(X).payload, jax.hessian(f)(VECTOR))
-    agree(torch.func.jacfwd(torch.func.grad(wrapped))(X).payload, jax.hessian(f)(VECTOR))
+    assert_agree(y.detach().payload, third(VECTOR))
+    assert_agree(torch.func.hessian(wrapped)(X).payload, jax.hessian(f)(VECTOR))
+    assert_agree(torch.func.jacfwd(torch.func.grad(wrapped))(X).payload, jax.hessian(f)(VECTOR))
     batch = normal(3, 4)
     each = torch.func.vmap(torch.func.grad(wrapped))(tjt.from_jax(batch))
-    agree(each.payload, jax.vmap(jax.grad(f))(batch))
+    assert_agree(each.payload, jax.vmap(jax.grad(f))(batch))
     scaled = torch.func.vmap(lambda x, a: wrapped(x * a), in_dims=(None, 0))
-    agree(
+    assert_agree(
         scaled(X, tjt.from_jax(batch[:, 0])).payload, jax.vmap(lambda a: f(VECTOR * a))(batch[:, 0])
     )
     assert torch.autograd.gradcheck(lambda x: wrapped(x), (x,))
@@ -121,7 +121,7 @@ def test_made_arrays():
     made = tjt.make(tj.Diagonal, x)
     assert type(made.payload) is tj.Diagonal
     (made @ X).sum().backward()
-    agree(x.grad.payload, VECTOR)
+    assert_agree(x.grad.payload, VECTOR)
     length = tjt.make(tj.quantity, x, "m")
     assert length.payload.unit == tj.unit("m")
 

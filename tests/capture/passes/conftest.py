@@ -19,7 +19,7 @@ def given():
 
 
 @pytest.fixture
-def rewrites(given):
+def assert_rewrites(given):
     """Rewrite a function by a pass; check that it agrees, or that it is the very program."""
 
     def check(apply, f, arguments, wanted):

@@ -55,9 +55,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_type_shown_by_construction(case, rewrites):
+def test_type_shown_by_construction(case, assert_rewrites):
     """The operation is dispatched on the type; values and gradients agree."""
-    rewrites(promote, *CASES[case])
+    assert_rewrites(promote, *CASES[case])
 
 
 UNCHANGED = {
@@ -82,13 +82,13 @@ UNCHANGED = {
 
 
 @pytest.mark.parametrize("case", UNCHANGED)
-def test_no_occasion(case, rewrites):
+def test_no_occasion(case, assert_rewrites):
     """What is not known for certain is not said."""
     f, arguments = UNCHANGED[case]
-    rewrites(promote, f, arguments, None)
+    assert_rewrites(promote, f, arguments, None)
 
 
-def test_one_type_for_all_uses(rewrites):
+def test_one_type_for_all_uses(assert_rewrites):
     """Made once, where the matrix was made, for the loop and what comes after it."""
 
     def f(a, x):
@@ -97,7 +97,7 @@ def test_one_type_for_all_uses(rewrites):
         return carry, tj.solve(k, x), tj.logdet(k)
 
     wanted = ["scan[Symmetric]", "solve[Symmetric]", "solve[Symmetric]", "logdet[Symmetric]"]
-    new = rewrites(promote, f, "ax", wanted)
+    new = assert_rewrites(promote, f, "ax", wanted)
     assert str(new).count("= Symmetric") == 1
 
 

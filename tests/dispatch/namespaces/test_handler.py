@@ -17,7 +17,7 @@ TIMES = tj.Unitful(jnp.array([250.0, 500.0, 1000.0]), "ms")
 WARM = tj.Unitful(jnp.array([20.0, 23.0, 29.0]), "degC")
 
 
-def check(result, expected, unit):
+def assert_agree(result, expected, unit):
     """Compare a quantity with numbers in a unit."""
     assert type(result) is tj.Unitful
     assert result.unit.dimension is tj.unit(unit).dimension
@@ -39,7 +39,7 @@ def test_an_exponent_must_be_one_known_number():
 def test_a_dimensionless_base_takes_any_exponent():
     ratio = tj.Unitful(jnp.array([0.5, 2.0]), "km/m")
     exponents = tj.Unitful(jnp.array([0.001, 0.002]), "km/m")
-    check(tnp.power(ratio, exponents), [500.0, 2000.0**2], "1")
+    assert_agree(tnp.power(ratio, exponents), [500.0, 2000.0**2], "1")
 
 
 def test_products_that_depend_on_values_need_pure_numbers():
@@ -94,12 +94,12 @@ def test_prod_with_positions():
 def test_differences_of_points_are_differences(function, expected):
     result = function(WARM)
     assert result.unit.is_linear
-    check(result, expected, "K")
+    assert_agree(result, expected, "K")
 
 
 def test_variance_and_slope_of_points():
-    check(tnp.var(WARM), np.var([20.0, 23.0, 29.0]), "K^2")
-    check(tnp.gradient(WARM, tj.Unitful(500.0, "ms")), [6.0, 9.0, 12.0], "K/s")
+    assert_agree(tnp.var(WARM), np.var([20.0, 23.0, 29.0]), "K^2")
+    assert_agree(tnp.gradient(WARM, tj.Unitful(500.0, "ms")), [6.0, 9.0, 12.0], "K/s")
 
 
 @pytest.mark.parametrize(
@@ -145,16 +145,16 @@ def test_what_makes_no_sense_on_points(function):
 def test_vectorize_sees_quantities_and_may_change_the_unit():
     row = tnp.vectorize(lambda a, b: (a @ b, a), signature="(n),(n)->(),(n)")
     product, same = row(tj.Unitful(jnp.ones((2, 3)), "km"), TIMES)
-    check(product, [1750.0, 1750.0], "m s")
-    check(same, np.full((2, 3), 1000.0), "m")
-    check(tnp.vectorize(lambda a: a * a)(LENGTHS), [2.25, 4.0, 16.0], "m^2")
+    assert_agree(product, [1750.0, 1750.0], "m s")
+    assert_agree(same, np.full((2, 3), 1000.0), "m")
+    assert_agree(tnp.vectorize(lambda a: a * a)(LENGTHS), [2.25, 4.0, 16.0], "m^2")
     assert isinstance(tnp.vectorize(lambda a: 2 * a)(jnp.ones(2)), jax.Array)
 
 
 def test_piecewise_converts_to_the_unit_of_the_first_piece():
     low = tnp.less(LENGTHS, tj.Unitful(1.8, "m"))
     pieces = [lambda x: x * x, tj.Unitful(100.0, "cm^2")]
-    check(tnp.piecewise(LENGTHS, [low], pieces), [2.25, 0.01, 0.01], "m^2")
+    assert_agree(tnp.piecewise(LENGTHS, [low], pieces), [2.25, 0.01, 0.01], "m^2")
     with pytest.raises(tj.UnitError, match="piecewise"):
         tnp.piecewise(LENGTHS, [low], [lambda x: x * x, lambda x: x])
 
@@ -175,7 +175,7 @@ def test_krylov_solver_with_a_function():
     right = tj.Unitful(jnp.array([1.0, 2.0]), "ms")
     start = tj.Unitful(jnp.zeros(2), "s/m")
     x, _ = tanjax.scipy.sparse.linalg.cg(lambda v: matrix @ v, right, start, atol=0.0)
-    check(x, np.linalg.solve([[4e3, 1e3], [1e3, 3e3]], [1e-3, 2e-3]), "s/m")
+    assert_agree(x, np.linalg.solve([[4e3, 1e3], [1e3, 3e3]], [1e-3, 2e-3]), "s/m")
     with pytest.raises(tj.UnitError, match="starting point"):
         tanjax.scipy.sparse.linalg.cg(lambda v: matrix @ v, right)
 
@@ -194,7 +194,7 @@ def test_interpolator_has_a_unit_per_axis():
 def test_reductions_with_a_function_of_quantities():
     root = lambda a, b: tnp.hypot(a, b)
     zero = tj.Unitful(0.0, "km")
-    check(tanjax.lax.reduce(LENGTHS, zero, root, (0,)), np.sqrt(22.25), "m")
+    assert_agree(tanjax.lax.reduce(LENGTHS, zero, root, (0,)), np.sqrt(22.25), "m")
     with pytest.raises(tj.UnitError, match="reduce"):
         tanjax.lax.reduce(LENGTHS, zero, lambda a, b: a * b, (0,))
 
@@ -212,7 +212,7 @@ def test_a_scale_that_is_left_out_is_a_number():
     norm = tanjax.scipy.stats.norm
     with pytest.raises(tj.UnitError, match="scale"):
         norm.pdf(LENGTHS)
-    check(norm.cdf(LENGTHS / LENGTHS), np.full(3, 0.8413447460685429), "1")
+    assert_agree(norm.cdf(LENGTHS / LENGTHS), np.full(3, 0.8413447460685429), "1")
     center, width = tj.Unitful(0.002, "km"), tj.Unitful(100.0, "cm")
     far, near = norm.pdf(LENGTHS, center, width), norm.pdf(LENGTHS.to("km"), center, width)
     np.testing.assert_allclose(far.to_value("1/m"), near.to_value("1/m"), rtol=1e-12)

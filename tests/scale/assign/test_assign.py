@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from assignment_problems import Program, check
+from assignment_problems import Program, assert_valid
 from tanjax.scale.assign._assign import ANY, FREE, AssignmentProblem, assign, evaluate
 from tanjax.scale.assign._cells import loosen
 from tanjax.scale.assign._conflicts import Propagation
@@ -95,7 +95,7 @@ def cheapest(problem: AssignmentProblem, reach: int) -> float:
 def test_exact_on_tiny_programs(problem):
     """No other exponents are cheaper, and the bound says so."""
     found = assign(problem)
-    check(problem, found)
+    assert_valid(problem, found)
     assert found.objective == pytest.approx(cheapest(problem, 4))
     assert found.gap < 1e-6
 
@@ -130,7 +130,7 @@ def test_the_integer_program_alone_shares_conversions():
 @hypothesis.settings(max_examples=60, deadline=None, derandomize=True)
 @hypothesis.given(programs(equations=12, reach=30), st.sampled_from([0.0, 1e-3, 0.3]))
 def test_rows_and_pins_hold_however_little_time_there_is(problem, time_limit):
-    check(problem, assign(problem, time_limit=time_limit))
+    assert_valid(problem, assign(problem, time_limit=time_limit))
 
 
 def test_a_program_in_range_keeps_exponent_zero_everywhere():
@@ -150,7 +150,7 @@ def test_a_conversion_is_paid_once_for_all_readings_at_one_exponent():
     x = p.input(100.0, cost=7.0)
     p.use(p.divide(p.multiply(x, x), p.multiply(x, x)), 0)
     found = assign(p.problem())
-    check(p.problem(), found)
+    assert_valid(p.problem(), found)
     assert (found.conversions, found.objective, found.gap) == (1, 7.0, 0.0)
 
 
@@ -162,7 +162,7 @@ def test_constants_are_converted_for_nothing():
         x = p.multiply(x, p.constant(factor))
     p.use(x, 0)
     found = assign(p.problem())
-    check(p.problem(), found)
+    assert_valid(p.problem(), found)
     assert (found.conversions, found.objective, found.violations) == (0, 0.0, 0)
     assert found.method == "presolve"
     assert found.values.max() >= 10_000 - 128
@@ -179,7 +179,7 @@ def test_a_value_that_is_read_often_has_a_proven_bound():
     best = solve(System(problem), problem.weight(), time_limit=20.0)
     assert 12.0 - 1e-6 <= best.bound <= 18.0
     found = assign(problem)
-    check(problem, found)
+    assert_valid(problem, found)
     assert (found.objective, found.violations) == (18.0, 0)
 
 
@@ -190,7 +190,7 @@ def test_two_far_products_of_an_input_are_two_conversions_of_it_or_of_others():
     p.use(p.divide(a, p.constant(200.0)), 0)
     p.use(p.divide(b, p.constant(-150.0)), 0)
     found = assign(p.problem())
-    check(p.problem(), found)
+    assert_valid(p.problem(), found)
     assert (found.conversions, found.objective) == (2, 2.0)
     assert found.gap < 1e-9
 
@@ -212,7 +212,7 @@ def loop(factor: float) -> Program:
 def test_a_carry_keeps_its_exponent_around_the_loop():
     problem = loop(0.0).problem()
     found = assign(problem)
-    check(problem, found)
+    assert_valid(problem, found)
     assert found.objective == 0.0
     assert found.values[2] >= 72
 
@@ -226,7 +226,7 @@ def test_a_loop_that_cannot_keep_its_exponent_converts_the_cheapest_value():
     p.row((1, p.use(carry)), (1, p.use(carry)), (-1, ("value", step)))
     p.row((1, p.use(step)), (-1, ("value", carry)))
     found = assign(p.problem())
-    check(p.problem(), found)
+    assert_valid(p.problem(), found)
     assert (found.objective, found.conversions, found.violations) == (3.0, 1, 0)
 
 
@@ -237,7 +237,7 @@ def test_a_value_that_nothing_can_hold_is_counted_and_the_rest_is_solved():
     p.use(y, 0)  # leaves the program at exponent 0, where it overflows
     p.use(p.multiply(y, p.constant(-200.0)), 0)
     found = assign(p.problem())
-    check(p.problem(), found)
+    assert_valid(p.problem(), found)
     assert (found.violations, found.gap) == (1, 0.0)
     assert found.values[y] >= 72
 
@@ -248,7 +248,7 @@ def test_a_product_whose_operands_cannot_reach_it_violates_as_little_as_possible
     p.row((1, p.use(a)), (1, p.use(b)), (-1, ("value", out)))
     problem = p.problem()
     found = assign(problem)
-    check(problem, found)
+    assert_valid(problem, found)
     assert math.floor(found.objective / problem.weight()) == 7
 
 
@@ -275,7 +275,7 @@ def test_a_large_program_is_proven_best_to_a_percent():
     problem = steps(90)
     assert len(problem.rows) > 1000
     found = assign(problem, time_limit=20.0)
-    check(problem, found)
+    assert_valid(problem, found)
     assert found.method in ("presolve", "rounding", "search")
     assert found.gap <= 0.01
     assert found.excess <= 0.01
@@ -297,7 +297,7 @@ def test_one_number_out_of_range_does_not_make_a_program_a_hostile_one():
         rows=rows,
     )
     found = assign(problem, time_limit=20.0)
-    check(problem, found)
+    assert_valid(problem, found)
     assert found.gap <= found.excess <= 0.01
     assert found.violations == 1
 
@@ -320,7 +320,7 @@ def test_covers_are_cheapest_and_packings_no_more_than_that():
 def test_without_time_the_answer_says_so_and_protects_what_it_can():
     problem = steps(90)
     found = assign(problem, time_limit=0.0)
-    check(problem, found)
+    assert_valid(problem, found)
     assert found.method == "propagation"
     assert found.violations == 0
     zero = np.zeros(len(problem.low), int), np.zeros(len(problem.use_value), int)

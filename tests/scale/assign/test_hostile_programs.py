@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tanjax as tj
-from assignment_problems import Program, check
+from assignment_problems import Program, assert_valid
 from hostile_programs import hostile, problem_of
 from tanjax.scale.assign import _assign, _conflicts, _moves
 from tanjax.scale.assign._assign import assign, evaluate
@@ -22,7 +22,7 @@ from tanjax.scale.assign._quiet import _stream, quiet
 def test_random_programs_are_proven_good_to_a_percent(count, seed):
     problem = problem_of(*hostile(count, seed))
     found = assign(problem)
-    check(problem, found)
+    assert_valid(problem, found)
     assert found.gap <= 0.01
     assert found.gap == (found.objective - found.bound) / found.objective
     assert found.method in ("search", "rounding", "presolve")
@@ -33,7 +33,7 @@ def test_sums_of_like_numbers_are_out_of_range_only_where_they_have_to_be(seed):
     """What is left are conversions; nearly every second of 600 equations had one before."""
     problem = problem_of(*hostile(600, seed, near=20))
     found = assign(problem, time_limit=0.2)
-    check(problem, found)
+    assert_valid(problem, found)
     system = System(problem)
     assert found.objective // problem.weight() == loosen(system)[0]
     assert found.conversions <= 150
@@ -133,7 +133,7 @@ def test_roots_are_read_at_even_exponents():
     problem = p.problem()
     for time_limit in (0.0, 0.3):
         found = assign(problem, time_limit=time_limit)
-        check(problem, found)
+        assert_valid(problem, found)
         assert found.violations == 0
 
 

@@ -100,7 +100,7 @@ def results_of(f, *args, **options):
     return [found[use.value.index] for use in graph.outputs]
 
 
-def check(f, *args, estimate=0.0, **options):
+def assert_inside(f, *args, estimate=0.0, **options):
     """All magnitudes inside their bounds (with `cancellation`), but for what is estimated."""
     graph, found = bounded(f, *args, cancellation=True, **options)
     walk = Walk(graph)
@@ -202,7 +202,7 @@ def test_random_programs_stay_inside(monkeypatch):
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(arrays, arrays, steps)
     def run(x, y, plan):
-        check(program(plan), jnp.array(x), jnp.array(y))
+        assert_inside(program(plan), jnp.array(x), jnp.array(y))
 
     run()
 
@@ -212,16 +212,16 @@ def test_every_function_stays_inside(worst_case, size):
     """Each function once, on numbers below and above 1 and in both signs."""
     x = size * jnp.array([0.9, -0.3, 0.51])
     for f in UNARY:
-        assert check(f, x)
+        assert assert_inside(f, x)
     for f in BINARY:
-        assert check(f, x, x[::-1] - 0.1)
+        assert assert_inside(f, x, x[::-1] - 0.1)
 
 
 def test_the_random_sum_is_within_its_allowance():
     """With mixed signs √k is expected: no sum of k terms is further off than another √k."""
     x = jnp.linspace(-1.0, 3.0, 64)
     for f in (jnp.sum, lambda x: x @ x[::-1], jnp.cumsum):
-        check(f, x, estimate=3.0)
+        assert_inside(f, x, estimate=3.0)
     assert high(jnp.sum, x) == pytest.approx(math.log2(3.0) + 3.0)
 
 
@@ -335,8 +335,8 @@ def test_loops_of_constant_growth_are_continued_exactly(worst_case):
     assert of(loop(100, lambda x: 2 * x), high) == pytest.approx(130.0)
     assert of(loop(100, lambda x: x / 4), low) == pytest.approx(-220.0)
     for body in (lambda x: 1.5 * x, lambda x: x + 1, lambda x: x * 0.7, lambda x: 0.9 * x + 0.1):
-        check(loop(50, body), jnp.array([1.0, 2.0, 0.25]))
-    check(
+        assert_inside(loop(50, body), jnp.array([1.0, 2.0, 0.25]))
+    assert_inside(
         lambda x: lax.fori_loop(0, 27, lambda i, c: c * x[i % 3], 1.0), jnp.array([1.0, 3.0, 2.0])
     )
 
@@ -360,7 +360,7 @@ def test_growth_that_accelerates_is_not_continued():
 
 def test_a_stable_loop_stays(worst_case):
     for body in (jnp.sin, lambda x: jnp.tanh(x + 1), lambda x: jnp.minimum(2 * x, 8.0)):
-        check(loop(30, body), jnp.array([1.0, -2.0, 0.3]))
+        assert_inside(loop(30, body), jnp.array([1.0, -2.0, 0.3]))
     assert of(loop(10**6, lambda x: jnp.tanh(3 * x)), high) == 30.0
 
 
@@ -374,17 +374,19 @@ def test_while_loops_with_a_counter_know_how_often_they_run():
     assert high(count, 1.0, 70) == pytest.approx(71.0, abs=1.1)
     unknown = lambda x: lax.while_loop(lambda x: x < 1e20, lambda x: 2 * x, x)
     assert high(unknown, 1.0) == 3.0  # the range of the first passes
-    check(count, jnp.array([1.0, 3.0]), 40)
+    assert_inside(count, jnp.array([1.0, 3.0]), 40)
 
 
 def test_nested_loops_branches_and_calls(worst_case):
     inner = loop(5, lambda x: 1.5 * x)
-    check(loop(4, inner), jnp.array([1.0, 3.0]))
-    check(loop(3, jax.jit(lambda x: jnp.sin(x) + 2)), jnp.array([1.0, -3.0]))
+    assert_inside(loop(4, inner), jnp.array([1.0, 3.0]))
+    assert_inside(loop(3, jax.jit(lambda x: jnp.sin(x) + 2)), jnp.array([1.0, -3.0]))
     choose = lambda x: lax.cond(x[0] > 0, lambda x: x * 1e10, lambda x: x * 1e-10, x)
-    check(choose, jnp.array([1.0, -3.0]))
-    check(jax.checkpoint(lambda x: jnp.exp(-x * x)), jnp.array([1.0, -3.0]))
-    check(lambda x: lax.scan(lambda c, y: (c * y, c + y), 1.0, x), jnp.array([1.0, 3.0, 2.0]))
+    assert_inside(choose, jnp.array([1.0, -3.0]))
+    assert_inside(jax.checkpoint(lambda x: jnp.exp(-x * x)), jnp.array([1.0, -3.0]))
+    assert_inside(
+        lambda x: lax.scan(lambda c, y: (c * y, c + y), 1.0, x), jnp.array([1.0, 3.0, 2.0])
+    )
     assert of(choose, high) == pytest.approx(30 + math.log2(1e10))
 
 
@@ -395,7 +397,7 @@ def test_gradients_of_a_network_stay_inside(worst_case):
         return jnp.mean(jax.nn.log_softmax(x) ** 2)
 
     w = jnp.linspace(-1.0, 1.3, 9).reshape(3, 3)
-    assert check(jax.value_and_grad(loss), w, w[::-1] * 0.7) > 30
+    assert assert_inside(jax.value_and_grad(loss), w, w[::-1] * 0.7) > 30
 
 
 def test_collectives_count_their_devices():
@@ -445,4 +447,4 @@ def test_a_wrong_rule_is_found(monkeypatch, name):
         "dot_general": lambda x, y: x @ x, "tanh": lambda x, y: jnp.tanh(9 * y),
     }  # fmt: skip
     with pytest.raises(AssertionError):
-        check(programs[name], x, y)
+        assert_inside(programs[name], x, y)

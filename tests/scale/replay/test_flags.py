@@ -116,7 +116,7 @@ def drawn(seed, length=1e11, mass=1e28):
     return draw(length, 8, 3), draw(3e4, 8, 3), abs(draw(mass, 8))
 
 
-def agree(got, args):
+def assert_agree(got, args):
     with jax.enable_x64(True):
         want = bodies(*[np.asarray(x, np.float64) for x in args])
     for a, b in zip(got, want, strict=True):
@@ -127,12 +127,12 @@ def test_a_planned_program_that_no_proof_covers_is_looked_at_by_its_flag(monkeyp
     monkeypatch.setattr(_making, "_WORTH", 0.0)
     f = tj.jit(bodies)
     for seed in range(3):
-        agree(f(*drawn(seed)), drawn(seed))
+        assert_agree(f(*drawn(seed)), drawn(seed))
     plans = len(f.plans)
     monkeypatch.setattr(_making.Making, "plan", None)  # nothing more is planned or run on numbers
     monkeypatch.setattr("tanjax.scale._plan.seen_right", None)
     for seed in range(3, 8):
-        agree(f(*drawn(seed)), drawn(seed))
+        assert_agree(f(*drawn(seed)), drawn(seed))
     assert len(f.plans) == plans
     assert f.plans[-1].looks > 5
 
@@ -142,12 +142,12 @@ def test_a_raised_flag_sends_a_call_to_a_better_plan(monkeypatch):
     monkeypatch.setattr(_making, "_WORTH", 0.0)
     f = tj.jit(bodies)
     for seed in range(3):
-        agree(f(*drawn(seed)), drawn(seed))
+        assert_agree(f(*drawn(seed)), drawn(seed))
     (case,) = f._compiled._making.cases.values()
     entry, plans = case.entries[0], len(f.plans)
     assert entry.flagged is not None
     dust = drawn(9, 1e-8, 1e-30)
-    agree(f(*dust), dust)
+    assert_agree(f(*dust), dust)
     assert entry.flagged is None
     assert len(f.plans) > plans
 
