@@ -11,6 +11,7 @@ import tanjax as tj
 import tanjax.lax as tlax
 import tanjax.numpy as tnp
 from tanjax import ScaleWarning
+from tanjax.arrays import is_quantity
 
 kg = tj.unit("kg")
 DTYPES = ("float16", "bfloat16", "float32")
@@ -23,6 +24,12 @@ def far_apart(dtype, unit=kg):
     sun = tj.Unitful(jnp.asarray(1.5, dtype), unit, 300)
     brick = tj.Unitful(jnp.asarray(3.0, dtype), unit)
     return sun, brick, tnp.stack([sun, sun])
+
+
+def numbers(tree):
+    """Those of quantities in float64, at whatever exponents they are."""
+    wide = lambda x: np.ldexp(np.asarray(x.stored, np.float64), x.scale) if is_quantity(x) else x
+    return jax.tree.map(wide, tree, is_leaf=is_quantity)
 
 
 LOSSY = {
@@ -149,6 +156,26 @@ def test_a_trace_says_nothing():
         warnings.simplefilter("always")
         jax.jit(lambda s, b: tnp.stack([s, b]))(sun, brick)
     assert not seen
+
+
+@pytest.mark.parametrize("name", sorted((LOSSY | HARMLESS).keys() - {"union1d"}))
+def test_constants_beside_what_is_traced(name):
+    """Nobody knows whether a lost constant matters: the numbers are those without a trace."""
+    sun, brick, two = far_apart("float16")
+    call = (LOSSY | HARMLESS)[name]
+    by_large, by_small = lambda s, t: call(s, brick, t), lambda b: call(sun, b, two)
+    pairs = jax.tree.map(lambda x: jnp.stack([x, x]), (sun, two))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ScaleWarning)
+        expected = call(sun, brick, two)
+        found = (
+            jax.jit(by_large)(sun, two),
+            jax.jit(by_small)(brick),
+            jax.jvp(by_large, (sun, two), (sun, two))[0],
+            jax.tree.map(lambda x: x[0], jax.vmap(by_large)(*pairs)),
+        )
+    for got in found:
+        jax.tree.map(np.testing.assert_array_equal, numbers(got), numbers(expected))
 
 
 @pytest.mark.parametrize("name", ["square", "outer", "kron", "einsum"])

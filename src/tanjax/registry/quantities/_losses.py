@@ -23,6 +23,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from tanjax._compat import Tracer
 from tanjax._dtype_range import Range, range_of
 from tanjax._typing import Function
 from tanjax.arrays import (
@@ -54,6 +55,8 @@ def checked(
     tree of all that the user gave, for the dtype of Python's numbers and for the message.
     """
     result = call(*numbers)
+    if any(isinstance(x, Tracer) for x in jax.tree.leaves(result)):
+        return result  # a constant is lost, perhaps, beside what nobody knows
     found = _lost(numbers, origins, given)
     if not found:
         return result
