@@ -65,6 +65,7 @@ from .maps._tangents import (
 from .quantities._conversion import (
     ORDINARY as ORDINARY,
     bits_in as bits_in,
+    factor_of as factor_of,
     is_planned as is_planned,
     planned as planned,
 )

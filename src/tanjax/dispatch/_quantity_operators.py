@@ -65,6 +65,7 @@ _METHODS = (
     *("repeat", "round", "searchsorted", "sort", "squeeze", "std", "sum", "swapaxes", "take"),
     *("trace", "var"),
 )
+_REAL = np.dtype(np.float32)
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 _SAME_UNIT = ("add", "sub", *_COMPARISONS)
 
@@ -159,6 +160,9 @@ def _product(target: str, swapped: bool, slow: Function) -> Function:
             q = other._bits or bits_of(other)
         else:
             b, by, q = other, units.one, measure(other)
+            if q is None and getattr(b, "dtype", _REAL).kind in "iu":  # measured as what it becomes
+                result = careful(raw, *((b, self) if swapped else (self, b)))
+                return slow(self, other) if result is NotImplemented else result
         linear = label.is_linear and by.is_linear
         if not linear or is_structured(a) or is_structured(b) or not _is_operand(b):
             return slow(self, other)

@@ -8,7 +8,8 @@ non-finite.
     >>> measure(np.float32([0.0, 3.0, 1e30]))
     (1, 100)
 
-Sharp edges. Nothing is said of tracers, integers and structured arrays: their bits are `None`.
+Sharp edges. Nothing is said of tracers, arrays of integers and structured arrays: their bits are
+`None`.
 XLA flushes the subnormal numbers of float32 to zero on CPUs, so they count as lost.
 """
 
@@ -30,7 +31,8 @@ NOTHING: Bits = (math.inf, -math.inf)  # the bits of zeros
 _SMALL = 32  # up to here Python's loop (1 us) is faster than a compiled reduction (15 us)
 
 
-_LOOK: dict[type, int] = {float: 1, int: 0, bool: 0, complex: 2}  # 0: no bits, 3: an array
+# 0: no bits, 3: an array.
+_LOOK: dict[type, int] = {float: 1, int: 4, bool: 0, complex: 2}
 
 
 def _learn(kind: type) -> int:
@@ -51,6 +53,9 @@ def measure(x: PyTree) -> Bits | None:
         return _of_numbers((x,))
     if look == 2:
         return _of_numbers((x.real, x.imag))
+    if look == 4:
+        digits = x.bit_length()
+        return (digits - 1, digits) if digits else NOTHING
     span = range_of(x.dtype)
     if span is None:
         return None
@@ -90,10 +95,10 @@ def shift(x: PyTree, exponent: int) -> PyTree:
     """`x · 2^exponent`: exact wherever both are normal, also where 2^exponent itself is not."""
     if exponent == 0:
         return x
-    if type(x) is float:
+    if type(x) is float or type(x) is int:
         return _ldexp(x, exponent)
     span = range_of(x.dtype) if hasattr(x, "dtype") else range_of(np.dtype(np.float32))
-    if span is None or type(x) in (int, complex):
+    if span is None or type(x) is complex:
         return x * 2.0**exponent
     for step in _steps(exponent, -span.lowest):
         x = _times(x, step)
@@ -104,7 +109,7 @@ def _ldexp(x: float, exponent: int) -> float:
     try:
         return math.ldexp(x, exponent)
     except OverflowError:
-        return math.copysign(math.inf, x)
+        return math.inf if x > 0 else -math.inf
 
 
 def _times(x: PyTree, factor: float) -> Any:

@@ -15,10 +15,17 @@ import jax
 from jaxtyping import PyTree
 
 from tanjax._typing import Function
-from tanjax.arrays import convert, is_quantity, split_unit
-from tanjax.registry.quantities import UnitFunction, labelled, meeting, plain_result, unit_of
-from tanjax.units import Unit
-from tanjax.units.signatures import Role, bind, not_dimensionless, not_linear
+from tanjax.arrays import convert, is_quantity, split_unit, stored_of
+from tanjax.registry.quantities import (
+    UnitFunction,
+    checked,
+    labelled,
+    meeting,
+    plain_result,
+    unit_of,
+)
+from tanjax.units import Unit, one
+from tanjax.units.signatures import ANY, Role, bind, not_dimensionless, not_linear
 
 HANDLERS: dict[str, Function] = {}
 ALWAYS: set[str] = set()
@@ -44,6 +51,11 @@ def unit_handler(*names: str, always: bool = False) -> Callable[[Function], Func
 def ungraphed(raw: Function) -> Function:
     """JAX's function, where `raw` leads it through the scale graph and is another in every call."""
     return getattr(raw, "ungraphed", raw)
+
+
+def is_near_limits(raw: Function) -> bool:
+    """Whether numbers are near the ends of their range: `raw` goes through the scale graph then."""
+    return hasattr(raw, "ungraphed")
 
 
 def unit_function(raw: Function, signature: str) -> UnitFunction:
@@ -82,10 +94,33 @@ def common(name: str, role: str, *trees: PyTree) -> tuple[PyTree, tuple[PyTree, 
     leaves, treedef = jax.tree.flatten(trees, is_leaf=is_quantity)
     operands = [(parsed, unit_of(x), f"item {i}") for i, x in enumerate(leaves)]
     unit: Any = bind(name, operands).get(parsed.letter)
-    if unit is not None:
-        unit = meeting([x for x in leaves if is_quantity(x)], unit)
-    numbers = [convert(x.stored, x.label, unit) if is_quantity(x) else x for x in leaves]
+    if unit is None:
+        return None, treedef.unflatten([stored_of(x) for x in leaves])
+    pure = [x for x in leaves if unit_of(x) is None]
+    unit = meeting([x for x in leaves if is_quantity(x)], unit, pure)
+    labels = [(one if unit.scale else unit) if u is None else u for _, u, _ in operands]
+    numbers = [
+        stored_of(x) if label is ANY else convert(stored_of(x), label, unit)
+        for x, label in zip(leaves, labels, strict=True)
+    ]
     return unit, treedef.unflatten(numbers)
+
+
+def together(name: str, role: str, call: Function, *trees: PyTree) -> Any:
+    """`call` of nested operands in one unit, which its result has; what it loses of them is said.
+
+    **Raises:** `UnitError` if they share no unit.
+    """
+    unit, numbers = common(name, role, *trees)
+    leaves, treedef = jax.tree.flatten(numbers)
+    given = jax.tree.leaves(trees, is_leaf=is_quantity)
+    labels = [one if u is None else u for u in map(unit_of, given)]
+    origins = [
+        None if unit is None or label is ANY else (stored_of(x), label, unit)
+        for x, label in zip(given, labels, strict=True)
+    ]
+    on_leaves = lambda *numbers: call(*treedef.unflatten(numbers))
+    return with_unit(checked(name, on_leaves, leaves, origins, given), unit)
 
 
 def with_unit(x: PyTree, unit: Unit | None) -> Any:

@@ -13,11 +13,20 @@ from jaxtyping import PyTree
 from tanjax import units
 from tanjax._errors import UnitError, message
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, convert, is_quantity, split_unit
+from tanjax.arrays import Unitful, convert, is_inexact, is_quantity, split_unit
 from tanjax.registry.quantities import labelled
 from tanjax.units import one
 
-from ._handler import common, linear, pure, ungraphed, unit_function, unit_handler, with_unit
+from ._handler import (
+    common,
+    linear,
+    pure,
+    together,
+    ungraphed,
+    unit_function,
+    unit_handler,
+    with_unit,
+)
 from .signatures import TABLES
 
 
@@ -26,15 +35,14 @@ def array(
     raw: Function, object: Any, dtype: DTypeLike | None = None, *args: PyTree, **kwargs: PyTree
 ) -> PyTree:
     """A quantity, or a nested list of quantities, as one quantity."""
-    unit, (numbers,) = common(raw.__name__, "U", object)
-    return with_unit(raw(numbers, dtype, *args, **kwargs), unit)
+    make = lambda numbers: raw(numbers, dtype, *args, **kwargs)
+    return together(raw.__name__, "U", make, object)
 
 
 @unit_handler("numpy.block")
 def block(raw: Function, arrays: PyTree) -> PyTree:
     """Nested lists of blocks in one unit."""
-    unit, (numbers,) = common("block", "U", arrays)
-    return with_unit(raw(numbers), unit)
+    return together("block", "U", raw, arrays)
 
 
 @unit_handler("numpy.pad")
@@ -46,8 +54,12 @@ def pad(
     # zero is filled in unless something else is said, and is no neutral point of a scale
     zero = not fills and mode in ("constant", "linear_ramp")
     role = "u" if zero or mode == "empty" or callable(mode) else "U"
-    unit, (numbers, fills) = common("pad", role, array, fills)
-    return with_unit(raw(numbers, pad_width, mode, **(kwargs | fills)), unit)
+    if hasattr(array, "dtype") and is_inexact(array):  # as JAX does, where nobody sees a loss
+        is_array = lambda x: hasattr(x, "dtype") and not is_quantity(x)
+        held = lambda x: x.astype(array.dtype) if is_array(x) else x
+        fills = jax.tree.map(held, fills, is_leaf=is_quantity)
+    padded = lambda numbers, fills: raw(numbers, pad_width, mode, **(kwargs | fills))
+    return together("pad", role, padded, array, fills)
 
 
 # -- defaults that only fit pure numbers -----------------------------------------------------------

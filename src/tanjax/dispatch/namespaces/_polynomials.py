@@ -8,6 +8,8 @@ With a dimensionless variable all coefficients share a unit, and are an array as
 
 from __future__ import annotations
 
+import functools
+
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
@@ -18,7 +20,7 @@ from tanjax.registry.quantities import labelled
 from tanjax.units import Unit, one
 from tanjax.units.signatures import describe_unit
 
-from ._handler import linear, unit_function, unit_handler
+from ._handler import is_near_limits, linear, unit_function, unit_handler
 
 
 def _coefficients(name: str, p: PyTree) -> tuple[list[PyTree], list[Unit]]:
@@ -32,6 +34,13 @@ def _coefficients(name: str, p: PyTree) -> tuple[list[PyTree], list[Unit]]:
 
 def _converted(name: str, values: list[PyTree], given: list[Unit], wanted: list[Unit]) -> PyTree:
     """Coefficients as an array of numbers in the wanted units. **Raises:** `UnitError`."""
+    _check(name, given, wanted)
+    triples = zip(values, given, wanted, strict=True)
+    return jnp.stack([convert(jnp.asarray(v), a, b) for v, a, b in triples])
+
+
+def _check(name: str, given: list[Unit], wanted: list[Unit]) -> None:
+    """**Raises:** `UnitError` if a coefficient has another dimension than it needs."""
     for i, (a, b) in enumerate(zip(given, wanted, strict=True)):
         if a.dimension is not b.dimension:
             raise incompatible(
@@ -40,8 +49,6 @@ def _converted(name: str, values: list[PyTree], given: list[Unit], wanted: list[
                 f"expected: {describe_unit(b)}",
                 "give the coefficients as a list of quantities, highest power first.",
             )
-    triples = zip(values, given, wanted, strict=True)
-    return jnp.stack([convert(jnp.asarray(v), a, b) for v, a, b in triples])
 
 
 def _powers(top: Unit, variable: Unit, n: int) -> list[Unit]:
@@ -55,6 +62,10 @@ def polyval(raw: Function, p: PyTree, x: PyTree, **kwargs: PyTree) -> Unitful:
     values, given = _coefficients("polyval", p)
     number, variable = linear("polyval", "x", x)
     wanted = _powers(given[-1], variable, len(values))
+    if is_near_limits(raw):  # a coefficient may have no place in the unit that it needs
+        _check("polyval", given, wanted)
+        first, *rest = map(labelled, values, given)
+        return functools.reduce(lambda total, c: total * x + c, rest, first)
     return labelled(raw(_converted("polyval", values, given, wanted), number, **kwargs), given[-1])
 
 

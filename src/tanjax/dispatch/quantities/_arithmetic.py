@@ -59,12 +59,20 @@ def _operands(x: PyTree, y: PyTree) -> PyTree:
     (a, la), (b, lb) = split_unit(x), split_unit(y)
     if is_structured(a) or is_structured(b) or not (la.is_linear and lb.is_linear):
         return None
-    p, q = measure(a), measure(b)
-    if p is None or q is None:
-        return None
     dtype = jnp.result_type(a, b)
     span = range_of(dtype)
-    return None if span is None else (a, la, p, b, lb, q, span, dtype)
+    if span is None:
+        return None
+    a, b = _held_in(a, dtype), _held_in(b, dtype)
+    p, q = measure(a), measure(b)
+    return None if p is None or q is None else (a, la, p, b, lb, q, span, dtype)
+
+
+def _held_in(x: PyTree, dtype: DTypeLike) -> PyTree:
+    """A number in the dtype of the result, in which it is to be moved; real ones stay real."""
+    if not hasattr(x, "dtype") or x.dtype == dtype:
+        return x
+    return x.astype(dtype if x.dtype.kind == "c" else jnp.finfo(dtype).dtype)
 
 
 def multiply(raw: Function, x: PyTree, y: PyTree) -> PyTree:

@@ -2,21 +2,23 @@
 
 `UnitFunction` does it by a unit signature; whoever does it by hand takes what it is made of from
 here. `_unit_function` resolves a call, `_cached_call` keeps what was found, `_overflow` takes care
-of numbers near the ends of their range, `_losses` warns where that loses some, `_labels` labels
-results, `_surroundings` knows who lifts and who watches.
+of numbers near the ends of their range, `_meeting` finds a label for all of them, `_losses` warns
+where that loses some, `_labels` labels results, `_surroundings` knows who lifts and who watches.
 """
 
 from ._losses import checked as checked
 from ._marking import captured as captured, is_traced as is_traced
-from ._overflow import (
-    SELECTING as SELECTING,
+from ._meeting import (
     centred_call as centred_call,
     centred_label as centred_label,
+    meeting as meeting,
+)
+from ._overflow import (
+    SELECTING as SELECTING,
     graphed as graphed,
     has_headroom as has_headroom,
     has_headroom_at as has_headroom_at,
     labelled as labelled,
-    meeting as meeting,
     needs_graph as needs_graph,
     plain_result as plain_result,
     through_graph as through_graph,

@@ -62,7 +62,7 @@ def checked(
         return result
     nearly = [found.get(i, x) for i, x in enumerate(numbers)]
     if _differ(result, call(*nearly)):
-        _warn(operation, given)
+        _warn(operation, origins, given)
     return result
 
 
@@ -95,10 +95,11 @@ def checked_call(
     return checked(operation, on_moved, numbers, origins, given)
 
 
-def _warn(operation: str, given: PyTree) -> None:
+def _warn(operation: str, origins: Sequence[Origin], given: PyTree) -> None:
+    """Say it, and where the numbers lie; an integer among them may be a count or an axis."""
     low, high = NOTHING
-    for x in _leaves(given):
-        stored, label = split_unit(x)
+    parts = [split_unit(x) for x in _leaves(given) if type(x) is not int]
+    for stored, label in [*parts, *(o[:2] for o in origins if o)]:
         bits = measure(stored)
         if bits is not None and bits[0] <= bits[1] and label.is_linear:
             own = bits_in(bits, label, label.plain)

@@ -2,10 +2,9 @@
 
 A function of quantities is called on stored numbers. Where these are near one, nothing can happen,
 and nothing is done but to look (once per quantity; results of arithmetic carry an estimate). Where
-they are not, three things may go wrong, and each is taken care of here: operands with different
-powers of two have to meet at one that fits them all; the function itself may overflow, then it
-runs through the scale graph, which returns an exponent with each result; and a result may need
-another label.
+they are not, three things may go wrong: operands with different powers of two have to meet at one
+that fits them all (`_meeting.py`); the function itself may overflow, then it runs through the scale
+graph, which returns an exponent with each result; and a result may need another label.
 
     if not has_headroom(args):
         return through_graph(call)(*args)
@@ -31,10 +30,6 @@ from tanjax.arrays import (
     Unitful,
     bits_in,
     bits_of,
-    common_label,
-    divisible_exponent,
-    is_structured,
-    joined,
     measure,
     note_bits,
     settle,
@@ -42,8 +37,6 @@ from tanjax.arrays import (
     unitful,
 )
 from tanjax.units import Unit, one
-
-from ._losses import checked
 
 _SEQUENCES = (list, tuple)
 # What a traced function raises that looks at numbers: JAX's errors of types are `TypeError`s.
@@ -226,108 +219,6 @@ def distance(a: Unit, b: Unit) -> float:
     return max(-low, high)
 
 
-def fitted(
-    args: Sequence[PyTree],
-    kwargs: dict[str, PyTree],
-    operands: PyTree,
-    where: Any,
-    binding: dict[str, Any],
-    roots: dict[str, int],
-) -> tuple[dict[str, PyTree], dict[Any, int]]:
-    """Labels at which the operands of each letter lie around one, and exponents of pure numbers.
-
-    A function that has a meaning on quantities is homogeneous in each of its units, so a power of
-    two may be taken out of the numbers: the laws of units say where it comes back.
-
-    **Arguments:** `roots`: what divides the exponents of the labels of some letters.
-    **Returns:** the binding with such labels; and for operands that must be pure numbers, but do
-    not fit as such, by which power of two they are smaller than they should be, by place.
-    """
-    groups: dict[str, list[tuple[PyTree, PyTree]]] = {}
-    for (role, unit, _), place in zip(operands, where, strict=True):
-        if isinstance(unit, Unit) and unit.is_linear:
-            slot, index = place if type(place) is tuple else (place, None)
-            holder = args if type(slot) is int else kwargs
-            value = holder[slot] if index is None else holder[slot][index]
-            groups.setdefault(role.letter, []).append((place, value))
-    new = dict(binding)
-    inner: dict[Any, int] = {}
-    for letter, members in groups.items():
-        if letter == "1":
-            inner.update(_pure(members))
-        elif isinstance(binding.get(letter), Unit) and binding[letter].is_linear:
-            of = [q for _, q in members]
-            new[letter] = centred_label(of, binding[letter], roots.get(letter, 1))
-    return new, inner
-
-
-def meeting(quantities: list[PyTree], unit: Unit) -> Unit:
-    """The label at which quantities meet that a function needs in one unit: a plain one mostly."""
-    if not unit.is_linear or all(q.label is unit for q in quantities):
-        return unit
-    if not any(q.label.scale for q in quantities):
-        return unit
-    return centred_label(quantities, unit)
-
-
-def centred_label(quantities: list[PyTree], unit: Unit, root: int = 1) -> Unit:
-    """The label at which quantities lie around one, together.
-
-    **Arguments:** `root`: its exponent is a multiple of this.
-    **Returns:** if nobody knows where they lie, the label of the largest scale among them.
-    """
-    quantities = [q for q in quantities if q.label.is_linear]
-    known = [(bits_of(q), q.label) for q in quantities]
-    spans = [range_of(q.dtype) for q in quantities]
-    if any(bits is None for bits, _ in known) or None in spans:
-        scales = (unit.scale, *(q.label.scale for q in quantities))
-        return unit.plain.scaled(max(scales)).divisible(root)
-    span = min(spans, key=lambda s: s.highest)  # type: ignore[union-attr]
-    low, high = joined(known, unit.plain)  # type: ignore[arg-type]
-    if low > high:
-        return unit.plain
-    middle = span.centre(low, high)  # type: ignore[union-attr]
-    if middle is None:
-        middle = common_label(known, unit, span).scale  # type: ignore[arg-type]
-    if root > 1:
-        middle = divisible_exponent(low, high, middle, root, span)  # type: ignore[arg-type]
-    return unit.plain.scaled(middle)
-
-
-def centred_call(
-    operation: str, call: Function, args: Sequence[PyTree], kwargs: dict[str, PyTree]
-) -> tuple[PyTree, bool]:
-    """`call` of arguments whose quantities lie around one, those of a dimension at one exponent.
-
-    **Returns:** also whether none of them had an exponent before.
-    """
-    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=lambda x: type(x) is Unitful)
-    groups: dict[Any, list[PyTree]] = {}
-    for q in leaves:
-        if type(q) is Unitful and q.label.is_linear and not is_structured(q.stored):
-            groups.setdefault(q.label.dimension, []).append(q)
-    exponents = {d: centred_label(g, g[0].label).scale for d, g in groups.items()}
-    plain = not any(q.label.scale for g in groups.values() for q in g)
-    places, labels = [], []
-    for i, q in enumerate(leaves):
-        known = type(q) is Unitful and q.label.is_linear and bits_of(q) is not None
-        if known and q.label.scale != exponents[q.label.dimension]:
-            places.append(i)
-            labels.append(q.label.plain.scaled(exponents[q.label.dimension]))
-
-    def on_moved(*numbers: PyTree) -> PyTree:
-        new = list(leaves)
-        for i, number, label in zip(places, numbers, labels, strict=True):
-            new[i] = unitful(number, label)
-        args, kwargs = tree.unflatten(new)
-        return call(*args, **kwargs)
-
-    moved = [leaves[i] for i in places]
-    numbers = [shift(q.stored, q.scale - to.scale) for q, to in zip(moved, labels, strict=True)]
-    origins = [(q.stored, q.label, to) for q, to in zip(moved, labels, strict=True)]
-    return checked(operation, on_moved, numbers, origins, leaves), plain
-
-
 def unscale(result: PyTree) -> PyTree:
     """Results at exponent 0 wherever their dtype holds them there."""
     if type(result) is Unitful and result.label.scale:
@@ -341,21 +232,11 @@ def unscale(result: PyTree) -> PyTree:
     return like(result, map(unscale, result)) if isinstance(result, list | tuple) else result
 
 
-def _pure(members: list[tuple[PyTree, PyTree]]) -> Iterable[tuple[Any, int]]:
-    """The places of pure numbers that do not fit at exponent 0, and their exponents."""
-    for place, q in members:
-        bits, span = bits_of(q), range_of(q.dtype)
-        if not q.label.scale or bits is None or span is None:
-            continue
-        if not span.holds(*bits_in(bits, q.label, one)):
-            yield place, q.label.scale
-
-
 def without_exponents(
     args: Sequence[PyTree], kwargs: dict[str, PyTree], inner: dict[Any, int]
 ) -> tuple[PyTree, PyTree]:
     """Arguments without the powers of two that are in `inner`."""
-    return _changed(args, kwargs, inner, lambda q, _: unitful(q.stored, q.label.plain))
+    return _changed(args, kwargs, inner, lambda q, e: unitful(q.stored, q.label.scaled(-e)))
 
 
 def shifted(call: Function, inner: dict[Any, int]) -> Function:

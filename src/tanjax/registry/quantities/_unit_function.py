@@ -44,10 +44,10 @@ from ._cached_call import CachedCall, Move, cached_call, pattern
 from ._labels import labeller
 from ._losses import checked_call
 from ._marking import marked_function
+from ._meeting import fitted
 from ._overflow import (
     SELECTING,
     distance,
-    fitted,
     has_headroom,
     measure_all,
     needs_graph,
@@ -152,7 +152,9 @@ class UnitFunction:
             return self.raw(*(lift(a) if type(a) is Unitful else a for a in args), **kwargs)
         if self._roots:
             binding = divisible(binding, self._roots)
-        if self.may_overflow:
+        meets = not self.may_overflow and len(operands) > 1  # `max(q, initial=3.0)`
+        key = None if meets else key
+        if self.may_overflow or meets:
             stretch = _stretch(_moves(operands, where, binding))
             fits = self._has_headroom(args, kwargs, stretch)
             if not (fits or self._is_seen(args, kwargs, stretch)):

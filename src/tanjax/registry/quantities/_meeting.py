@@ -1,0 +1,181 @@
+"""Labels at which quantities meet that a function needs in one unit, or around one.
+
+Operands of a function may have powers of two of their own in their labels. Where their numbers are
+near the ends of the range they are brought to a label that suits all of them, or the largest;
+pure numbers, which meet dimensionless quantities, are among them.
+
+    centred_label([tj.Unitful(jnp.float16(1.5), "1", -60)], one, pure=[3.0])  # 1, as 3 is larger
+
+Sharp edges. Of tracers the labels alone are known: that of the largest scale is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from tanjax._dtype_range import Range, range_of
+from tanjax._typing import Function
+from tanjax.arrays import (
+    Bits,
+    bits_in,
+    bits_of,
+    common_label,
+    divisible_exponent,
+    factor_of,
+    is_quantity,
+    is_structured,
+    joined,
+    measure,
+    shift,
+    unitful,
+)
+from tanjax.units import Unit, one
+
+from ._losses import checked
+
+
+def fitted(
+    args: Sequence[PyTree],
+    kwargs: dict[str, PyTree],
+    operands: PyTree,
+    where: Any,
+    binding: dict[str, Any],
+    roots: dict[str, int],
+) -> tuple[dict[str, PyTree], dict[Any, int]]:
+    """Labels at which the operands of each letter lie around one, and exponents of pure numbers.
+
+    A function that has a meaning on quantities is homogeneous in each of its units, so a power of
+    two may be taken out of the numbers: the laws of units say where it comes back.
+
+    **Arguments:** `roots`: what divides the exponents of the labels of some letters.
+    **Returns:** the binding with such labels; and for operands that must be pure numbers, but do
+    not fit as such, by which power of two they are smaller than they should be, by place.
+    """
+    groups: dict[str, list[tuple[PyTree, PyTree]]] = {}
+    pure: dict[str, list[PyTree]] = {}
+    for (role, unit, _), place in zip(operands, where, strict=True):
+        slot, index = place if type(place) is tuple else (place, None)
+        holder = args if type(slot) is int else kwargs
+        value = holder[slot] if index is None else holder[slot][index]
+        if isinstance(unit, Unit) and unit.is_linear:
+            groups.setdefault(role.letter, []).append((place, value))
+        elif unit is None:
+            pure.setdefault(role.letter, []).append(value)
+    new = dict(binding)
+    inner: dict[Any, int] = {}
+    for letter, members in groups.items():
+        if letter == "1":
+            inner.update(_pure(members))
+        elif isinstance(binding.get(letter), Unit) and binding[letter].is_linear:
+            of, beside = [q for _, q in members], pure.get(letter, ())
+            new[letter] = centred_label(of, binding[letter], roots.get(letter, 1), beside)
+    return new, inner
+
+
+def meeting(quantities: list[PyTree], unit: Unit, pure: Sequence[PyTree] = ()) -> Unit:
+    """The label at which quantities meet that a function needs in one unit: a plain one mostly.
+
+    **Arguments:** `pure`: numbers that they meet.
+    """
+    if not unit.is_linear or all(q.label is unit for q in quantities):
+        return unit
+    if not any(q.label.scale for q in quantities):
+        return unit
+    return centred_label(quantities, unit, pure=pure)
+
+
+def centred_label(
+    quantities: list[PyTree], unit: Unit, root: int = 1, pure: Sequence[PyTree] = ()
+) -> Unit:
+    """The label at which quantities lie around one, together.
+
+    **Arguments:** `root`: its exponent is a multiple of this; `pure`: numbers that they meet.
+    **Returns:** if nobody knows where they lie, the label of the largest scale among them.
+    """
+    quantities = [q for q in quantities if q.label.is_linear]
+    known = [(bits, q.label) for q in quantities if (bits := bits_of(q)) is not None]
+    spans = [span for q in quantities if (span := range_of(q.dtype)) is not None]
+    if min(len(known), len(spans)) < len(quantities):
+        scales = (unit.scale, *(q.label.scale for q in quantities))
+        return unit.plain.scaled(max(scales)).divisible(root)
+    span = min(spans, key=lambda s: s.highest)
+    known += _beside(known, pure, unit.plain, span)
+    low, high = joined(known, unit.plain)
+    if low > high:
+        return unit.plain
+    middle = span.centre(low, high)
+    if middle is None:
+        middle = common_label(known, unit, span).scale
+    if root > 1:
+        middle = divisible_exponent(low, high, middle, root, span)
+    return unit.plain.scaled(middle)
+
+
+def _beside(
+    known: list[tuple[Bits, Unit]], pure: Sequence[PyTree], unit: Unit, span: Range
+) -> list[tuple[Bits, Unit]]:
+    """The bits of pure numbers, unless they are lost at any label that suits the quantities."""
+    found = [(bits, one) for bits in map(_measure_pure, pure) if bits is not None]
+    low, high = joined([*known, *found], unit)
+    fits = span.centre(low, high) is not None
+    return found if fits or high > joined(known, unit)[1] else []
+
+
+def _measure_pure(x: PyTree) -> Bits | None:
+    """The bits of a number that is to meet quantities, of integers those of what they become."""
+    counts = getattr(getattr(x, "dtype", None), "kind", "") in ("i", "u")
+    if counts and not (is_structured(x) or isinstance(x, jax.core.Tracer)):
+        x = np.asarray(x, np.float64)
+    return measure(x)
+
+
+def centred_call(
+    operation: str, call: Function, args: Sequence[PyTree], kwargs: dict[str, PyTree]
+) -> tuple[PyTree, bool]:
+    """`call` of arguments whose quantities lie around one, those of a dimension at one exponent.
+
+    **Returns:** also whether none of them had an exponent before.
+    """
+    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_quantity)
+    groups: dict[Any, list[PyTree]] = {}
+    for q in leaves:
+        if is_quantity(q) and q.label.is_linear and not is_structured(q.stored):
+            groups.setdefault(q.label.dimension, []).append(q)
+    exponents = {d: centred_label(g, g[0].label).scale for d, g in groups.items()}
+    plain = not any(q.label.scale for g in groups.values() for q in g)
+    places, labels = [], []
+    for i, q in enumerate(leaves):
+        known = is_quantity(q) and q.label.is_linear and bits_of(q) is not None
+        if known and q.label.scale != exponents[q.label.dimension]:
+            places.append(i)
+            labels.append(q.label.plain.scaled(exponents[q.label.dimension]))
+
+    def on_moved(*numbers: PyTree) -> PyTree:
+        new = list(leaves)
+        for i, number, label in zip(places, numbers, labels, strict=True):
+            new[i] = unitful(number, label)
+        args, kwargs = tree.unflatten(new)
+        return call(*args, **kwargs)
+
+    moved = [leaves[i] for i in places]
+    numbers = [shift(q.stored, q.scale - to.scale) for q, to in zip(moved, labels, strict=True)]
+    origins = [(q.stored, q.label, to) for q, to in zip(moved, labels, strict=True)]
+    return checked(operation, on_moved, numbers, origins, leaves), plain
+
+
+def _pure(members: list[tuple[PyTree, PyTree]]) -> Iterable[tuple[Any, int]]:
+    """The places of pure numbers that do not fit at exponent 0, and their exponents.
+
+    What a unit is worth, 10^-19 for eV / J, is part of them: stored numbers stay where they are.
+    """
+    for place, q in members:
+        bits, span = bits_of(q), range_of(q.dtype)
+        if bits is None or span is None:
+            continue
+        if not span.holds(*bits_in(bits, q.label, one)):
+            yield place, factor_of(q.label, one)[2]

@@ -1,0 +1,114 @@
+"""Dimensionless quantities far from one, where they meet pure numbers: the larger one counts.
+
+`1 - v**2 / c**2` of a car is 1 in float16, though `v**2 / c**2` is 2^-47. What no array holds
+beside another entry is said.
+"""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tanjax as tj
+import tanjax.numpy as tnp
+from tanjax.arrays import is_quantity
+
+FIRST = np.array([True, False])
+FUNCTIONS = {
+    "n - q": lambda q, n: n - q,
+    "q + n": lambda q, n: q + n,
+    "q - n": lambda q, n: q - n,
+    "q * n": lambda q, n: q * n,
+    "n / q": lambda q, n: n / q,
+    "q % n": lambda q, n: q % n,
+    "q < n": lambda q, n: q < n,
+    "n >= q": lambda q, n: n >= q,
+    "q == n": lambda q, n: q == n,
+    "maximum": lambda q, n: tnp.maximum(q, n),
+    "minimum": lambda q, n: tnp.minimum(n, q),
+    "fmax": lambda q, n: tnp.fmax(q, n),
+    "where": lambda q, n: tnp.where(FIRST, q, n),
+    "select": lambda q, n: tnp.select([FIRST], [q], n),
+    "hypot": lambda q, n: tnp.hypot(q, n),
+    "clip": lambda q, n: tnp.clip(q, 0, n),
+    "isclose": lambda q, n: tnp.isclose(q, n),
+    "linspace": lambda q, n: tnp.linspace(q[0], n, 3),
+    "stack": lambda q, n: tnp.stack([q[0], n]),
+    "array": lambda q, n: tnp.array([q[0], n]),
+    "append": lambda q, n: tnp.append(q, n),
+    "block": lambda q, n: tnp.block([q, n]),
+    "pad": lambda q, n: tnp.pad(q, 1, constant_values=n),
+    "at.set": lambda q, n: q.at[0].set(n),
+    "at.add": lambda q, n: q.at[0].add(n),
+    "at.max": lambda q, n: q.at[0].max(n),
+    "sum": lambda q, n: tnp.sum(q, initial=n),
+    "max": lambda q, n: tnp.max(q, initial=n),
+    "searchsorted": lambda q, n: tnp.searchsorted(tnp.stack([0 * q[0], q[0]]), n),
+    "polyval": lambda q, n: tnp.polyval([1.0, n], q),
+    "sqrt": lambda q, n: tnp.sqrt(n + q**2),
+}
+
+
+def numbers(tree):
+    """Those of quantities in float64, at whatever exponents they are."""
+    leaves = jax.tree.leaves(tree, is_leaf=is_quantity)
+    stored = [np.asarray(x.stored if is_quantity(x) else x, np.float64) for x in leaves]
+    scales = [x.scale if is_quantity(x) else 0 for x in leaves]
+    return list(map(np.ldexp, stored, scales))
+
+
+KINDS = (int, float, jnp.float16, jnp.float32, jnp.int32)
+# JAX warns of updates in another dtype.
+CALLS = [(n, k) for n in FUNCTIONS for k in (KINDS[:3] if n.startswith("at.") else KINDS)]
+
+
+@pytest.mark.parametrize(("name", "kind"), CALLS)
+def test_the_larger_of_both_is_kept_and_a_loss_is_said(name, kind):
+    for scale in (-60, 60):
+        with jax.enable_x64(True):
+            exact = tj.Unitful(jnp.asarray([1.0, 1.5]) * 2.0**scale, "1")
+            expected = numbers(FUNCTIONS[name](exact, 3.0))
+        q = tj.Unitful(jnp.float16([1.0, 1.5]), "1", scale)
+        with warnings.catch_warnings(record=True) as said, jax.numpy_dtype_promotion("standard"):
+            warnings.simplefilter("always", tj.ScaleWarning)
+            found = numbers(FUNCTIONS[name](q, kind(3)))
+        for got, want in zip(found, expected, strict=True):
+            is_right = np.isclose(got, want, rtol=0.01, atol=0)
+            assert said or np.all(is_right), f"{got}, exactly {want}"
+            assert np.all(is_right | (got == 0) | np.isnan(got)), f"{got}, exactly {want}"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_numbers_of_python_are_looked_at_whatever_their_type(dtype):
+    """`2 * q` was infinite where `2.0 * q` was not."""
+    q = tj.Unitful(jnp.asarray(jnp.finfo(dtype).max / 1.5, dtype), "m")
+    for two in (2, 2.0, np.int32(2), jnp.int32(2)):
+        with jax.numpy_dtype_promotion("standard"):
+            for twice in (two * q, q * two, q / np.float32(1 / two).astype(dtype)):
+                assert twice.dtype == dtype
+                np.testing.assert_array_equal(numbers(twice), 2 * np.asarray(numbers(q)))
+
+
+@pytest.mark.parametrize("scale", [89, 200, 30, -40])
+@pytest.mark.parametrize("name", ["exp", "tanh", "log1p", "log", "expm1", "arctan"])
+def test_what_a_unit_is_worth_is_not_lost_before_its_power_of_two(name, scale):
+    """An energy in eV over one in J: in float16 10^-19 alone is nothing, times 2^89 it is 10^8."""
+    q = tj.Unitful(jnp.float16([1.9, 1.5]), "eV / J", scale)
+    with np.errstate(over="ignore"):
+        expected = getattr(np, name)(np.float64([1.9, 1.5]) * 2.0**scale * 1.602176634e-19)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", tj.ScaleWarning)
+        (found,) = numbers(getattr(tnp, name)(q))
+    held = np.abs(expected) < np.ldexp(1.0, -24)  # what float16 has none of is zero
+    right = np.isclose(found, expected, rtol=0.03) | (held & (found == 0))
+    assert np.all(right) or said
+    assert np.all(right | np.isinf(found))
+
+
+def test_lorentz_factor_of_a_car():
+    speed = tj.Unitful(jnp.float16([7.6, 30.0]), "m / s")
+    ratio = speed / (299792458.0 * tj.unit("m / s"))
+    for factor in (1 / tnp.sqrt(1 - ratio**2), 1 / tnp.sqrt(1.0 - ratio**2)):
+        np.testing.assert_array_equal(numbers(factor), [[1.0, 1.0]])
