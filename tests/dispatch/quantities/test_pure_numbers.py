@@ -107,6 +107,19 @@ def test_what_a_unit_is_worth_is_not_lost_before_its_power_of_two(name, scale):
     assert np.all(right | np.isinf(found))
 
 
+def test_constants_are_larger_than_the_dtype_of_what_they_meet():
+    """Their numbers are Python's, or arrays that take the dtype of their partner."""
+    unit = tj.unit
+    mass = tj.Unitful(jnp.float16([1.0, 1.25]), "kg", 70)
+    for gravity in (6.6743e-11 * unit("m3 / kg / s2"), 2 * 3.33715e-11 * unit("m3 / kg / s2")):
+        for found in (gravity * mass, mass * gravity, mass / (1 / gravity)):
+            exact = 6.6743e-11 * 2.0**70 * np.array([1.0, 1.25])
+            np.testing.assert_allclose(numbers(found), [exact], rtol=2e-3)
+    charge = tj.Unitful(jnp.float16([1.5]), "C", -10)
+    coulomb = 1 / (4 * np.pi * 8.8541878128e-12 * unit("F / m"))
+    np.testing.assert_allclose(numbers(coulomb * charge), [[13.165e6]], rtol=2e-3)
+
+
 def test_lorentz_factor_of_a_car():
     speed = tj.Unitful(jnp.float16([7.6, 30.0]), "m / s")
     ratio = speed / (299792458.0 * tj.unit("m / s"))

@@ -63,14 +63,18 @@ def _operands(x: PyTree, y: PyTree) -> PyTree:
     span = range_of(dtype)
     if span is None:
         return None
-    a, b = _held_in(a, dtype), _held_in(b, dtype)
+    a, b = _widened(a, dtype, span), _widened(b, dtype, span)
     p, q = measure(a), measure(b)
     return None if p is None or q is None else (a, la, p, b, lb, q, span, dtype)
 
 
-def _held_in(x: PyTree, dtype: DTypeLike) -> PyTree:
-    """A number in the dtype of the result, in which it is to be moved; real ones stay real."""
-    if not hasattr(x, "dtype") or x.dtype == dtype:
+def _widened(x: PyTree, dtype: DTypeLike, span: Range) -> PyTree:
+    """A number in the dtype of the result, where that holds more; real ones stay real.
+
+    Python's numbers may be arrays of a wider dtype, and too large for that of their partner.
+    """
+    own = range_of(x.dtype) if hasattr(x, "dtype") else span
+    if own is not None and own.highest >= span.highest:
         return x
     return x.astype(dtype if x.dtype.kind == "c" else jnp.finfo(dtype).dtype)
 
