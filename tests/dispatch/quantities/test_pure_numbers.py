@@ -120,6 +120,20 @@ def test_constants_are_larger_than_the_dtype_of_what_they_meet():
     np.testing.assert_allclose(numbers(coulomb * charge), [[13.165e6]], rtol=2e-3)
 
 
+@pytest.mark.parametrize("constant", [6.626e-34, 1.38e-23, 6.022e23])
+def test_constants_meet_zero_infinity_and_nan(constant):
+    """In float16 the constant itself is 0, or infinite, and 0 · inf would be nan."""
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan])
+    for x in (special, special[:2], special[2:], special[2:4]):
+        q = tj.Unitful(jnp.asarray(x, jnp.float16), "J")
+        for c in (constant, constant * tj.unit("s"), jnp.float32(constant) * tj.unit("s")):
+            with jax.numpy_dtype_promotion("standard"), np.errstate(all="ignore"):
+                np.testing.assert_array_equal(numbers(q * c), [x * 1e-9])
+                np.testing.assert_array_equal(numbers(c * q), [x * 1e-9])
+                np.testing.assert_array_equal(numbers(q / c), [x / 1e-9])
+                np.testing.assert_array_equal(numbers(c / q), [1e-9 / x])
+
+
 def test_lorentz_factor_of_a_car():
     speed = tj.Unitful(jnp.float16([7.6, 30.0]), "m / s")
     ratio = speed / (299792458.0 * tj.unit("m / s"))

@@ -99,7 +99,7 @@ def divide(raw: Function, x: PyTree, y: PyTree) -> PyTree:
     label = la / lb
     sure = p[0] - q[1], p[1] - q[0]
     if q[0] > q[1]:  # by nothing but zeros: there is nothing to keep
-        return settle(raw(a, b), label)
+        return settle(raw(_nearer(a, p, span), b), label)
     return _product(raw, a, p, b, q, label, span, dtype, sure, -1)
 
 
@@ -121,7 +121,9 @@ def _product(
         return settle(raw(a, b), label)
     low, high = _entrywise(a, b, sign)
     whole = low + label.scale, high + label.scale  # at exponent 0
-    if low > high or (fits and not label.scale and span.holds(low, high)):
+    if low > high:  # nothing but 0, inf and nan, of which no exponent makes another
+        return settle(raw(_nearer(a, p, span), _nearer(b, q, span)), label)
+    if fits and not label.scale and span.holds(low, high):
         return settle(raw(a, b), label)
     middle = span.centre(low, high)
     split = None if middle is None else _split(p, q, middle, sign, span)
@@ -134,6 +136,11 @@ def _product(
     if not label.scale and span.holds(low, high):
         return unitful(shift(result, middle), label, (low, high))
     return settle(result, label.scaled(middle))
+
+
+def _nearer(x: PyTree, bits: Bits, span: Range) -> PyTree:
+    """Numbers that the dtype may not hold, near one: a constant of 1e-23 is no zero in float16."""
+    return x if span.holds(*bits) else shift(x, -int(bits[1]))
 
 
 def _entrywise(a: PyTree, b: PyTree, sign: int) -> Bits:
