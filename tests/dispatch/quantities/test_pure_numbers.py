@@ -134,6 +134,13 @@ def test_constants_meet_zero_infinity_and_nan(constant):
                 np.testing.assert_array_equal(numbers(c / q), [1e-9 / x])
 
 
+def test_zeros_over_subnormal_numbers_are_zeros():
+    """Denominators that are moved towards one lose the smaller ones, and 0 / 0 is nan."""
+    zeros = tj.Unitful(jnp.float16([0.0, 0.0]), "m")
+    areas = tj.Unitful(jnp.float16([1e-5, 1.7e4]), "m2", 18)
+    np.testing.assert_array_equal(numbers(zeros / areas), [[0.0, 0.0]])
+
+
 def test_lorentz_factor_of_a_car():
     speed = tj.Unitful(jnp.float16([7.6, 30.0]), "m / s")
     ratio = speed / (299792458.0 * tj.unit("m / s"))

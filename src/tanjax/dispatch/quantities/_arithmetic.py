@@ -140,7 +140,8 @@ def _product(
 
 def _nearer(x: PyTree, bits: Bits, span: Range) -> PyTree:
     """Numbers that the dtype may not hold, near one: a constant of 1e-23 is no zero in float16."""
-    return x if span.holds(*bits) else shift(x, -int(bits[1]))
+    is_stored = hasattr(x, "dtype") and range_of(x.dtype) == span
+    return x if is_stored or span.holds(*bits) else shift(x, -int(bits[1]))
 
 
 def _entrywise(a: PyTree, b: PyTree, sign: int) -> Bits:
