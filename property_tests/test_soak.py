@@ -250,3 +250,31 @@ def test_promises(dtype, first):
         outcome = one(seed, dtype)
         assert outcome.error is None, outcome.error
         assert outcome.failure is None, report(outcome.failure)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_quantities_outside_of_jit_are_right_or_warn(dtype):
+    for seed in range(40):
+        outcome = one(seed, dtype, eager=True)
+        assert outcome.error is None, outcome.error
+        assert outcome.failure is None, report(outcome.failure)
+
+
+@pytest.mark.parametrize(
+    ("fault", "planted"),
+    [
+        ("tanjax.registry.quantities._meeting._beside", lambda *_: []),
+        ("tanjax.registry.quantities._losses._differ", lambda *_: False),
+        ("tanjax.dispatch.quantities._arithmetic._nearer", lambda x, *_: x),
+    ],
+    ids=["pure numbers", "losses", "constants and zeros"],
+)
+def test_faults_outside_of_jit_are_found(monkeypatch, capsys, fault, planted):
+    monkeypatch.setattr(fault, planted)
+    outcomes = (one(seed, "float16", eager=True) for seed in range(100))
+    failure = next(o.failure for o in outcomes if o.failure)
+    assert failure.promise == "lost"
+    assert "--eager" in report(failure)
+    with warnings.catch_warnings(record=True):
+        exec(failure.program.script(expected(failure.program)), {})
+    assert "want" in capsys.readouterr().out

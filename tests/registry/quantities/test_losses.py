@@ -119,6 +119,13 @@ def test_numbers_that_fit_together_are_kept(dtype):
         assert small * 2.0 ** (q.scale - 300) == 1.5
 
 
+def test_a_loss_is_seen_where_one_of_the_results_has_an_exponent():
+    """The larger of two negative numbers is the smaller one, of which one digit is left."""
+    small, large = (tj.Unitful(jnp.float16(-48800.0), kg, e) for e in (11, 48))
+    with pytest.warns(ScaleWarning, match="maximum"):
+        tnp.maximum(large, small)
+
+
 def test_digits_of_subnormal_numbers():
     """float16 computes with them; those that are exact are kept, others lose digits."""
     top = tj.Unitful(jnp.float16(2.0**15), kg, 100)

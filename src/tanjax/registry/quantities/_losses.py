@@ -171,9 +171,8 @@ def _leaves(tree: PyTree) -> list[PyTree]:
 
 def _differs(x: PyTree, y: PyTree) -> bool:
     span = range_of(x.dtype) if hasattr(x, "dtype") else None
-    shift = 0
-    if is_quantity(x) and is_quantity(y):
-        x, y, shift = x.stored, y.stored, y.scale - x.scale
+    (x, of_x), (y, of_y) = split_unit(x), split_unit(y)  # one of them may have an exponent
+    shift = of_y.scale - of_x.scale
     if is_structured(x):
         return False  # nothing is looked at
     a, b = np.asarray(x), np.asarray(y)

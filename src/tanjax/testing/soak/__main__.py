@@ -34,6 +34,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=list(DTYPES), action="append", help="default: all")
     parser.add_argument("--shrink", type=float, default=15.0, help="seconds for each failure")
     parser.add_argument("--log", type=Path, help="a file of JSON lines, one for each program")
+    parser.add_argument("--eager", action="store_true", help="quantities outside of tj.jit")
     parser.add_argument("--quiet", action="store_true", help="only new families and the summary")
     return parser.parse_args(arguments)
 
@@ -49,7 +50,8 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=chosen.quiet, transient=True) as progress:
         task = progress.add_task(f"seed {first}", total=None)
-        for outcome in hunt(chosen.dtype or list(DTYPES), seeds, seconds=chosen.shrink):
+        dtypes = chosen.dtype or list(DTYPES)
+        for outcome in hunt(dtypes, seeds, seconds=chosen.shrink, eager=chosen.eager):
             programs += 1
             tally.add(outcome.tally)
             errors += outcome.error is not None

@@ -42,27 +42,32 @@ class Outcome:
 
 
 def hunt(
-    dtypes: Iterable[str], seeds: Iterable[int], *, seconds: float = 15.0
+    dtypes: Iterable[str], seeds: Iterable[int], *, seconds: float = 15.0, eager: bool = False
 ) -> Iterator[Outcome]:
-    """Programs of these seeds in each dtype. `seconds`: for shrinking each failure."""
+    """Programs of these seeds in each dtype.
+
+    **Arguments:** `seconds`: for shrinking each failure; `eager`: outside of `tj.jit`.
+    """
     dtypes = tuple(dtypes)
     for count, seed in enumerate(seeds):
         if count % _FORGET == _FORGET - 1:
             jax.clear_caches()
         for dtype in dtypes:
-            yield one(seed, dtype, seconds)
+            yield one(seed, dtype, seconds, eager)
 
 
-def program_of(seed: int, dtype: str) -> Program:
-    """Every fifth program is one on quantities."""
+def program_of(seed: int, dtype: str, eager: bool = False) -> Program:
+    """Every fifth program is one on quantities; outside of `tj.jit` all are."""
+    if eager:
+        return generate_quantities(seed, dtype, eager)
     return generate_quantities(seed, dtype) if seed % 5 == 4 else generate(seed, dtype)
 
 
-def one(seed: int, dtype: str, seconds: float = 0.0) -> Outcome:
+def one(seed: int, dtype: str, seconds: float = 0.0, eager: bool = False) -> Outcome:
     """The outcome of one seed."""
     tally = Tally()
     try:
-        failure = run(program_of(seed, dtype), tally)
+        failure = run(program_of(seed, dtype, eager), tally)
         if failure is not None and seconds:
             failure = shrink(failure, seconds)
     except Exception:
@@ -85,7 +90,7 @@ def report(failure: Failure) -> str:
         f"promise broken: {failure.promise} ({failure.looks}), {program.dtype}, call {failure.call}"
         f" of {len(program.calls)}, {'after a' if failure.warned else 'without'} ScaleWarning",
         f"reproduce: python -m tanjax.testing.soak --seed {program.seed} "
-        f"--programs 1 --dtype {program.dtype}",
+        f"--programs 1 --dtype {program.dtype}{' --eager' if program.eager else ''}",
     ]
     if failure.message:
         lines.append(failure.message)

@@ -92,6 +92,7 @@ class Program:
     calls: tuple[Call, ...]
     traced: bool = False
     units: tuple[str, ...] = ()  # of the arguments; none in programs on bare numbers
+    eager: bool = False  # run as it stands, outside of `tj.jit`
 
     def live(self) -> tuple[Step, ...]:
         """The steps that an output needs."""
@@ -162,7 +163,7 @@ class Program:
             given = ", ".join(self.argument_text(i, v) for i, v in enumerate(call.values))
             again = "" if call.same is None else f", the very arrays of call {call.same}"
             calls.append(f"    (({given},), {want!r}),  # {call.mode}{again}")
-        return _SCRIPT.format(
+        return (_EAGER if self.eager else _SCRIPT).format(
             source=self.source(),
             dtype=self.dtype,
             calls="\n".join(calls),
@@ -198,6 +199,22 @@ for i, ((args, want), s) in enumerate(zip(calls, same)):
     given.append(args if s is None else given[s])
     print("call", i, "\\n  plain", plain(*given[-1]), "\\n  tj   ", J(*given[-1]))
     print("  fresh", tj.jit({make})(*given[-1]), "\\n  want ", want)
+"""
+
+
+_EAGER = """\
+import jax, jax.numpy as jnp, numpy as np, tanjax as tj, tanjax.numpy as tnp, warnings
+warnings.simplefilter("always")
+nan, inf = float("nan"), float("inf")
+
+{source}
+dtype = jnp.{dtype}
+calls = [  # arguments, and what is right
+{calls}
+]
+f = {make}
+for i, (args, want) in enumerate(calls):
+    print("call", i, "\\n  tj   ", f(*args), "\\n  want ", want)
 """
 
 

@@ -2,7 +2,8 @@
 
 Units are a second judge that comes for free: a program of lengths, masses and times in SI is, with
 the units left out, the same arithmetic, which the reference can run. Results that are quantities
-keep a power of two where they need one, so here nothing is beyond the dtype.
+keep a power of two where they need one, so here nothing is beyond the dtype. Some are run as they
+stand, outside of `tj.jit`: each operation chooses the powers of two of its results.
 
     program = generate_quantities(seed=7, dtype="float16")
 
@@ -21,6 +22,7 @@ from ._programs import Argument, Call, Program, Step
 from ._values import sequence
 
 Dimension = tuple[Fraction, ...]  # powers of length, mass, time
+_NONE: Dimension = (Fraction(0),) * 3
 UNITS: dict[str, Dimension] = {
     "m": (Fraction(1), Fraction(0), Fraction(0)),
     "kg": (Fraction(0), Fraction(1), Fraction(0)),
@@ -28,7 +30,6 @@ UNITS: dict[str, Dimension] = {
     "m / s": (Fraction(1), Fraction(0), Fraction(-1)),
     "J": (Fraction(2), Fraction(1), Fraction(-2)),
 }
-_NONE: Dimension = (Fraction(0),) * 3
 _OF_G: Dimension = (Fraction(3), Fraction(-1), Fraction(-2))
 
 # Text, how many powers of the first and second operand the result has, and what it asks for:
@@ -63,23 +64,40 @@ TEMPLATES: tuple[tuple[str, str, Any, Any, str], ...] = (
     ("exp", "np_.tanh({0})", 0, 0, "number"),
     ("log", "np_.log1p(np_.abs({0}))", 0, 0, "number"),
 )
+# Where quantities meet pure numbers. Outside of `tj.jit` nothing gives plain numbers, which are as
+# JAX has them.
+PURE: tuple[tuple[str, str, Any, Any, str], ...] = (
+    ("pure", "1 - {0}", 1, 0, "number"),
+    ("pure", "{0} + 2.5", 1, 0, "number"),
+    ("pure", "3 * {0}", 1, 0, ""),
+    ("pure", "np_.maximum({0}, 1.0)", 1, 0, "number"),
+    ("pure", "np_.where({0} > 7, {0}, 0.5)", 1, 0, "number"),
+    ("pure", "np_.hypot({0}, 2)", 1, 0, "number"),
+    ("pure", "np_.sqrt(1 + {0}**2)", 1, 0, "number"),
+    ("pure", "np_.sum({0}, initial=2.0)", 1, 0, "vector of numbers"),
+    ("pure", "{0}.at[0].set(3)", 1, 0, "vector of numbers"),
+)
+_EAGER = (*(t for t in TEMPLATES if t[0] not in ("exp", "log")), *PURE)
 
 
 class _Maker:
     """A program on quantities in the making."""
 
-    def __init__(self, seed: int, dtype: str) -> None:
-        self.random = np.random.default_rng([seed, 7])
+    def __init__(self, seed: int, dtype: str, eager: bool = False) -> None:
+        self.random = np.random.default_rng([seed, 11 if eager else 7])
         self.dtype = dtype
+        self.templates = _EAGER if eager else TEMPLATES
+        units = [*UNITS, "1", "1"] if eager else [*UNITS]
         shapes = ((), (), (3,), (4,), (300,))
         self.shape: tuple[int, ...] = shapes[int(self.random.integers(len(shapes)))]
         self.steps: list[Step] = []
         count = int(self.random.integers(2, 4))
         kinds = ["v" if self.shape and self.random.random() < 0.7 else "s" for _ in range(count)]
         self.arguments = [Argument(f"q{i}", k) for i, k in enumerate(kinds)]
-        self.units = [str(self.random.choice(list(UNITS))) for _ in kinds]
+        self.units = [str(self.random.choice(units)) for _ in kinds]
         self.known = {
-            a.name: (a.kind, UNITS[u]) for a, u in zip(self.arguments, self.units, strict=True)
+            a.name: (a.kind, UNITS.get(u, _NONE))
+            for a, u in zip(self.arguments, self.units, strict=True)
         }
 
     def pick(self, allowed: Any) -> str | None:
@@ -91,11 +109,10 @@ class _Maker:
 
     def step(self) -> None:
         """Add an operation whose dimensions fit."""
-        op, text, first, second, asks = TEMPLATES[int(self.random.integers(len(TEMPLATES)))]
-        array = asks in ("array", "running")
-        a = self.pick(
-            lambda kind, d: (not array or kind == "v") and (asks != "number" or d == _NONE)
-        )
+        templates = self.templates
+        op, text, first, second, asks = templates[int(self.random.integers(len(templates)))]
+        array, pure = asks in ("array", "running", "vector of numbers"), "number" in asks
+        a = self.pick(lambda kind, d: (not array or kind == "v") and (not pure or d == _NONE))
         if a is None:
             return
         kind, dimension = self.known[a]
@@ -113,14 +130,14 @@ class _Maker:
         if asks == "G":
             powers = tuple(x + g for x, g in zip(powers, _OF_G, strict=True))
         name = f"v{len(self.steps)}"
-        gives = "s" if asks == "array" else kind
+        gives = "s" if "np_.sum" in text or asks == "array" else kind
         self.steps.append(Step(name, op, text, tuple(operands), gives))
         self.known[name] = (gives, powers)
 
 
-def generate_quantities(seed: int, dtype: str) -> Program:
-    """The program of a seed."""
-    maker = _Maker(seed, dtype)
+def generate_quantities(seed: int, dtype: str, eager: bool = False) -> Program:
+    """The program of a seed; `eager`: one that is run outside of `tj.jit`."""
+    maker = _Maker(seed, dtype, eager)
     while len(maker.steps) < 2 + seed % 4:
         maker.step()
     size = int(np.prod(maker.shape))
@@ -137,10 +154,11 @@ def generate_quantities(seed: int, dtype: str) -> Program:
         (),
         tuple(maker.steps),
         (maker.steps[-1].name,),
-        str(maker.random.choice(["plain", "plain", "grad"])),
+        "plain" if eager else str(maker.random.choice(["plain", "plain", "grad"])),
         calls,
         traced=False,
         units=tuple(maker.units),
+        eager=eager,
     )
 
 

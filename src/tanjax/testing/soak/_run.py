@@ -6,7 +6,8 @@ this or an earlier call of the same function has said that something cannot be h
 a failing call is right in a fresh `tj.jit`, the sequence is at fault (`history`), warned or not. A
 result that no number of the dtype holds should be infinite; `beyond` is where it is neither that
 nor warned of. Where a nan is right and plain JAX has a number, that number is no loss, nor is
-what plain JAX leaves of an exact zero by rounding.
+what plain JAX leaves of an exact zero by rounding. A program on quantities that is run as it
+stands, outside of `tj.jit`, must be right or warn in that very call.
 
     for failure in run(program):
         print(failure.promise, failure.call)
@@ -128,6 +129,8 @@ def _plainly(program: Program, plain: PyTree, args: Sequence[PyTree]) -> list[Py
 
 
 def _fresh(program: Program, args: Sequence[PyTree]) -> list[PyTree] | None:
+    if program.eager:
+        return None
     try:
         return leaves(_warned(transforms.jit(program.build(DTYPES[program.dtype])), args)[0])
     except Exception:
@@ -149,15 +152,15 @@ def run(program: Program, tally: Tally | None = None, *, last_only: bool = False
     dtype = DTYPES[program.dtype]
     function = program.build(dtype)
     plain = jax.jit(function if program.traced else program.build(dtype))
-    compiled, warned = transforms.jit(function), False
+    compiled, warned = function if program.eager else transforms.jit(function), False
     for i, args in enumerate(program.arrays()):
-        by_plain = _plainly(program, plain, args)
+        by_plain = None if program.eager else _plainly(program, plain, args)
         try:
             out, now = _warned(compiled, args)
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             return Failure(program, "crash", i, warned, [], None, by_plain, [], text)
-        warned = warned or now
+        warned = now or (warned and not program.eager)
         if last_only and i < len(program.calls) - 1:
             continue
         tally.calls += 1
