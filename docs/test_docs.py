@@ -89,8 +89,7 @@ def test_page(page, tmp_path, run_script):
 )
 def test_example(example, tmp_path, run_script):
     needs(example)
-    output = run_script(example, *SMALLER.get(example.name, ()), cwd=tmp_path)
-    assert output, "an example shows something"
+    assert run_script(example, *SMALLER.get(example.name, ()), cwd=tmp_path) is not None
 
 
 def test_four_devices_of_two_processes(tmp_path):

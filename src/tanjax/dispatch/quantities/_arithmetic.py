@@ -76,7 +76,7 @@ def _widened(x: PyTree, dtype: DTypeLike, span: Range) -> PyTree:
     own = range_of(x.dtype) if hasattr(x, "dtype") else span
     if own is not None and own.highest >= span.highest:
         return x
-    return x.astype(dtype if x.dtype.kind == "c" else jnp.finfo(dtype).dtype)
+    return jnp.asarray(x).astype(dtype if x.dtype.kind == "c" else jnp.finfo(dtype).dtype)
 
 
 def multiply(raw: Function, x: PyTree, y: PyTree) -> PyTree:
