@@ -9,8 +9,7 @@ non-finite.
     (1, 100)
 
 Sharp edges. Nothing is said of tracers, arrays of integers and structured arrays: their bits are
-`None`.
-XLA flushes the subnormal numbers of float32 to zero on CPUs, so they count as lost.
+`None`. XLA flushes the subnormal numbers of float32 to zero on CPUs, so they count as lost.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ NOTHING: Bits = (math.inf, -math.inf)  # the bits of zeros
 _SMALL = 32  # up to here Python's loop (1 us) is faster than a compiled reduction (15 us)
 
 
-# 0: no bits, 3: an array.
+# 0: no bits, 3: an array, 4: a whole number of any size.
 _LOOK: dict[type, int] = {float: 1, int: 4, bool: 0, complex: 2}
 
 

@@ -112,11 +112,13 @@ def together(name: str, role: str, call: Function, *trees: PyTree) -> Any:
     **Raises:** `UnitError` if they share no unit.
     """
     unit, numbers = common(name, role, *trees)
+    if unit is None or not unit.scale:
+        return with_unit(call(*numbers), unit)
     leaves, treedef = jax.tree.flatten(numbers)
     given = jax.tree.leaves(trees, is_leaf=is_quantity)
     labels = [one if u is None else u for u in map(unit_of, given)]
     origins = [
-        None if unit is None or label is ANY else (stored_of(x), label, unit)
+        None if label is ANY else (stored_of(x), label, unit)
         for x, label in zip(given, labels, strict=True)
     ]
     on_leaves = lambda *numbers: call(*treedef.unflatten(numbers))

@@ -163,7 +163,7 @@ class Program:
             given = ", ".join(self.argument_text(i, v) for i, v in enumerate(call.values))
             again = "" if call.same is None else f", the very arrays of call {call.same}"
             calls.append(f"    (({given},), {want!r}),  # {call.mode}{again}")
-        return (_EAGER if self.eager else _SCRIPT).format(
+        return (_CALLS + (_EAGER if self.eager else _PLANNED)).format(
             source=self.source(),
             dtype=self.dtype,
             calls="\n".join(calls),
@@ -181,7 +181,7 @@ _WITH_UNITS = """\
 np_, grad, unit = (tnp, tj.grad, tj.unit) if quantities else (jnp, jax.grad, lambda u: 1.0)
 G = 6.6743e-11 * unit("m3 / kg / s2")
 """
-_SCRIPT = """\
+_CALLS = """\
 import jax, jax.numpy as jnp, numpy as np, tanjax as tj, tanjax.numpy as tnp, warnings
 warnings.simplefilter("always")
 nan, inf = float("nan"), float("inf")
@@ -191,6 +191,8 @@ dtype = jnp.{dtype}
 calls = [  # arguments, and what is right
 {calls}
 ]
+"""
+_PLANNED = """\
 same = {same}  # calls with the very arrays of an earlier one
 f = {make}
 plain, J = jax.jit({first}), tj.jit(f)
@@ -203,15 +205,6 @@ for i, ((args, want), s) in enumerate(zip(calls, same)):
 
 
 _EAGER = """\
-import jax, jax.numpy as jnp, numpy as np, tanjax as tj, tanjax.numpy as tnp, warnings
-warnings.simplefilter("always")
-nan, inf = float("nan"), float("inf")
-
-{source}
-dtype = jnp.{dtype}
-calls = [  # arguments, and what is right
-{calls}
-]
 f = {make}
 for i, (args, want) in enumerate(calls):
     print("call", i, "\\n  tj   ", f(*args), "\\n  want ", want)
