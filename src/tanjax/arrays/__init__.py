@@ -70,7 +70,7 @@ from .quantities._conversion import (
     planned as planned,
 )
 from .quantities._hoisting import hoist as hoist
-from .quantities._making import quantity as quantity
+from .quantities._making import floating as floating, quantity as quantity
 from .quantities._parts import (
     is_quantity as is_quantity,
     label_of as label_of,
@@ -82,6 +82,7 @@ from .quantities._range import (
     NOTHING as NOTHING,
     Bits as Bits,
     measure as measure,
+    measure_pure as measure_pure,
     shift as shift,
 )
 from .quantities._scaling import (

@@ -24,6 +24,7 @@ from tanjax.arrays import (
     as_array,
     bits_of,
     destructure,
+    floating,
     is_structured,
     measure,
     settle,
@@ -155,14 +156,13 @@ def _product(target: str, swapped: bool, slow: Function) -> Function:
             return call(other, self) if swapped else call(self, other)
         a, label = self.stored, self.label
         p = self._bits or bits_of(self)
+        if type(other) is not Unitful and hasattr(other, "dtype"):
+            other = floating(other, getattr(a, "dtype", _REAL))
         if type(other) is Unitful:
             b, by = other.stored, other.label
             q = other._bits or bits_of(other)
         else:
             b, by, q = other, units.one, measure(other)
-            if q is None and getattr(b, "dtype", _REAL).kind in "iu":  # measured as what it becomes
-                result = careful(raw, *((b, self) if swapped else (self, b)))
-                return slow(self, other) if result is NotImplemented else result
         linear = label.is_linear and by.is_linear
         if not linear or is_structured(a) or is_structured(b) or not _is_operand(b):
             return slow(self, other)

@@ -91,6 +91,55 @@ def test_numbers_of_python_are_looked_at_whatever_their_type(dtype):
                 np.testing.assert_array_equal(numbers(twice), 2 * np.asarray(numbers(q)))
 
 
+WHOLE = np.int32([70000, 1, -(2**31), 65519, 65520])
+
+
+@pytest.mark.parametrize("kind", [np.asarray, jnp.asarray])
+@pytest.mark.parametrize("near", [1e-3, 1.5])
+def test_integers_that_the_dtype_does_not_hold(kind, near):
+    """A number of 2^60 less 70000 was minus infinity, as 70000 is infinite in float16."""
+    far, q = (tj.Unitful(jnp.float16(near), "1", e) for e in (60, 0))
+    of_far, exact = np.float64(jnp.float16(near)) * 2.0**60, np.float64(jnp.float16(near))
+    for n in WHOLE:
+        n, m = kind(n), np.float64(n)
+        with jax.numpy_dtype_promotion("standard"):
+            cases = [
+                *((q * n, exact * m), (n * q, exact * m), (q / n, exact / m)),
+                *((far - n, of_far - m), (n + far, m + of_far), (far * n, of_far * m)),
+                *((tnp.maximum(far, n), max(of_far, m)), (tnp.hypot(n, far), np.hypot(m, of_far))),
+            ]
+        for found, expected in cases:
+            assert found.dtype == jnp.float16
+            np.testing.assert_allclose(numbers(found), [expected], rtol=2e-3)
+
+
+def test_integers_beside_traced_and_ordinary_quantities():
+    q = tj.Unitful(jnp.float16([1.0, 1.5]), "m")
+    for n in (np.int32(3), jnp.int32(3), jnp.arange(2), np.arange(40).reshape(20, 2), np.uint8(3)):
+        with jax.numpy_dtype_promotion("standard"):
+            for f in (lambda q, n: q * n, lambda q, n: n * q, lambda q, n: q / (n + n)):
+                eager, traced = f(q, n), jax.jit(f)(q, n)
+                assert eager.dtype == traced.dtype == jnp.float16
+                np.testing.assert_array_equal(eager.stored, traced.stored)
+
+
+def test_choosing_among_operands_needs_no_graph(monkeypatch):
+    """It was compiled on each call; a number may be given beside what is reduced."""
+    monkeypatch.setattr("tanjax.scale.scaled_call", None)
+    q = tj.Unitful(jnp.float32([1.0, 1.5]), "1", -200)
+    for _ in range(2):
+        np.testing.assert_array_equal(tnp.maximum(q, 1.0).stored, [1.0, 1.0])
+        np.testing.assert_array_equal(numbers(tnp.where(FIRST, q, 0.0)), [[2.0**-200, 0.0]])
+        np.testing.assert_array_equal(numbers(tnp.max(q, initial=0.25)), [0.25])
+        np.testing.assert_array_equal(numbers(tnp.max(q, initial=0)), [1.5 * 2.0**-200])
+    near = tj.Unitful(jnp.float32([1.0, 1.5]), "1")
+    assert tnp.max(near, initial=3.0).stored == 3.0
+    kept = len(tnp.max._calls)
+    for number in (3.0, 0.5, 2.0):  # under one pattern
+        assert tnp.max(near, initial=number).stored == max(number, 1.5)
+    assert len(tnp.max._calls) == kept
+
+
 @pytest.mark.parametrize("scale", [89, 200, 30, -40])
 @pytest.mark.parametrize("name", ["exp", "tanh", "log1p", "log", "expm1", "arctan"])
 def test_what_a_unit_is_worth_is_not_lost_before_its_power_of_two(name, scale):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from tanjax import units
 from tanjax._dtype_range import range_of
@@ -25,7 +26,7 @@ from tanjax.units import Unit
 
 from .._leaves import frozen
 from .._table import array_type
-from ._range import measure, shift
+from ._range import NOTHING, measure, measure_pure, shift
 from ._unitful import Unitful, unitful
 
 
@@ -56,6 +57,29 @@ def _in_jaxs_dtype(array: Natural, wide: np.ndarray, unit: Unit) -> Unitful:
         if middle:
             return unitful(jnp.asarray(shift(wide, -middle), dtype), unit.scaled(middle))
     return unitful(array, unit)
+
+
+def floating(x: Natural, dtype: DTypeLike) -> Natural | Unitful:
+    """Integers as what they become beside a floating dtype; everything else as it is: 2 us.
+
+    **Returns:** a quantity in `2^exponent` where the dtype does not hold them: 70000 in float16.
+    """
+    span, own = range_of(dtype), getattr(x, "dtype", None)
+    if span is None or getattr(own, "kind", None) not in ("i", "u") or array_type(x):
+        return x
+    real = jnp.finfo(dtype).dtype
+    x = np.asarray(x) if isinstance(x, int) else x  # of a type of JAX's
+    is_known = not isinstance(x, jax.core.Tracer) and getattr(x, "is_fully_addressable", True)
+    if int(jnp.iinfo(own).max).bit_length() < span.highest or not is_known:
+        return x.astype(real)
+    low, high = measure_pure(x) or NOTHING
+    if high < span.highest:
+        return x.astype(real)
+    middle = span.centre(low, high)
+    exponent = int(high) - span.highest + 1 if middle is None else middle
+    with jax.ensure_compile_time_eval():
+        wide = np.asarray(x, np.float64)
+        return unitful(jnp.asarray(shift(wide, -exponent), real), units.one.scaled(exponent))
 
 
 def quantity(value: Arraylike | str, unit: Unit | str | Unitful | None = None) -> Unitful:

@@ -61,6 +61,18 @@ def measure(x: PyTree) -> Bits | None:
     return _of_array(x)
 
 
+def measure_pure(x: PyTree) -> Bits | None:
+    """As `measure`; of integers the bits of what they become where they meet quantities."""
+    counts = getattr(getattr(x, "dtype", None), "kind", None) in ("i", "u")
+    known = isinstance(x, np.ndarray | np.generic | jax.Array | int)
+    if counts and known and not isinstance(x, jax.core.Tracer):
+        if not getattr(x, "is_fully_addressable", True):
+            return None
+        with jax.ensure_compile_time_eval():
+            x = np.asarray(x, np.float64)
+    return measure(x)
+
+
 def _of_array(x: PyTree) -> Bits | None:
     if math.prod(x.shape) > _SMALL:
         from tanjax.scale.numbers import measure as measure_many

@@ -26,6 +26,7 @@ from tanjax.arrays import (
     Unitful,
     bits_in,
     convert,
+    floating,
     is_structured,
     measure,
     settle,
@@ -35,7 +36,7 @@ from tanjax.arrays import (
     warn_too_wide,
 )
 from tanjax.registry.quantities import checked, labelled
-from tanjax.units import Unit, add_units, is_step, subtract_units
+from tanjax.units import Unit, add_units, is_step, one, subtract_units
 
 
 def span_of(a: PyTree, b: PyTree) -> Range | None:
@@ -63,20 +64,24 @@ def _operands(x: PyTree, y: PyTree) -> PyTree:
     span = range_of(dtype)
     if span is None:
         return None
-    a, b = _widened(a, dtype, span), _widened(b, dtype, span)
+    (a, more), (b, yet) = _widened(a, dtype, span), _widened(b, dtype, span)
+    la, lb = la * more, lb * yet
     p, q = measure(a), measure(b)
     return None if p is None or q is None else (a, la, p, b, lb, q, span, dtype)
 
 
-def _widened(x: PyTree, dtype: DTypeLike, span: Range) -> PyTree:
-    """A number in the dtype of the result, where that holds more; real ones stay real.
+def _widened(x: PyTree, dtype: DTypeLike, span: Range) -> tuple[PyTree, Unit]:
+    """A number in the dtype of the result, where that holds more, and its power of two.
 
-    Python's numbers may be arrays of a wider dtype, and too large for that of their partner.
+    Real numbers stay real. Python's may be arrays of a wider dtype, and too large for that of their
+    partner; integers, too.
     """
     own = range_of(x.dtype) if hasattr(x, "dtype") else span
-    if own is not None and own.highest >= span.highest:
-        return x
-    return jnp.asarray(x).astype(dtype if x.dtype.kind == "c" else jnp.finfo(dtype).dtype)
+    if own is None:
+        return split_unit(floating(x, dtype))
+    if own.highest < span.highest:
+        x = jnp.asarray(x).astype(dtype if x.dtype.kind == "c" else jnp.finfo(dtype).dtype)
+    return x, one
 
 
 def multiply(raw: Function, x: PyTree, y: PyTree) -> PyTree:

@@ -32,7 +32,7 @@ from tanjax.arrays import (
     convert,
     is_quantity,
     is_structured,
-    measure,
+    measure_pure,
     split_unit,
     stored_of,
     warn_too_wide,
@@ -100,11 +100,11 @@ def _warn(operation: str, origins: Sequence[Origin], given: PyTree) -> None:
     low, high = NOTHING
     parts = [split_unit(x) for x in _leaves(given) if type(x) is not int]
     for stored, label in [*parts, *(o[:2] for o in origins if o)]:
-        bits = measure(stored)
+        bits = measure_pure(stored)
         if bits is not None and bits[0] <= bits[1] and label.is_linear:
             own = bits_in(bits, label, label.plain)
             low, high = min(low, own[0]), max(high, own[1])
-    warn_too_wide(operation, low, high, _narrowest(given))
+    warn_too_wide(operation, low, high, narrowest(given))
 
 
 def _lost(numbers: Sequence[PyTree], origins: Sequence[Origin], given: PyTree) -> dict[int, PyTree]:
@@ -114,11 +114,11 @@ def _lost(numbers: Sequence[PyTree], origins: Sequence[Origin], given: PyTree) -
         if origin is None:
             continue
         was, a, b = origin
-        bits = measure(was)
+        bits = measure_pure(was)
         if bits is None or bits[0] > bits[1] or a is b or not (a.is_linear and b.is_linear):
             continue
         # A Python number takes the dtype of its partners.
-        dtype = number.dtype if hasattr(number, "dtype") else _narrowest(given)
+        dtype = number.dtype if hasattr(number, "dtype") else narrowest(given)
         span = range_of(dtype) if dtype is not None else None
         if span is None or bits_in(bits, a, b)[0] >= span.lowest:
             continue
@@ -128,7 +128,7 @@ def _lost(numbers: Sequence[PyTree], origins: Sequence[Origin], given: PyTree) -
     return found
 
 
-def _narrowest(given: PyTree) -> Any:
+def narrowest(given: PyTree) -> Any:
     """The floating dtype with the least range among arrays, `None` without any."""
     arrays = [stored_of(x) for x in _leaves(given)]
     dtypes = [x.dtype for x in arrays if hasattr(x, "dtype") and range_of(x.dtype)]

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from jaxtyping import PyTree
 
 from tanjax._dtype_range import Range, range_of
@@ -30,7 +29,7 @@ from tanjax.arrays import (
     is_quantity,
     is_structured,
     joined,
-    measure,
+    measure_pure,
     shift,
     unitful,
 )
@@ -120,18 +119,10 @@ def _beside(
     known: list[tuple[Bits, Unit]], pure: Sequence[PyTree], unit: Unit, span: Range
 ) -> list[tuple[Bits, Unit]]:
     """The bits of pure numbers, unless they are lost at any label that suits the quantities."""
-    found = [(bits, one) for bits in map(_measure_pure, pure) if bits is not None]
+    found = [(bits, one) for bits in map(measure_pure, pure) if bits is not None]
     low, high = joined([*known, *found], unit)
     fits = span.centre(low, high) is not None
     return found if fits or high > joined(known, unit)[1] else []
-
-
-def _measure_pure(x: PyTree) -> Bits | None:
-    """The bits of a number that is to meet quantities, of integers those of what they become."""
-    counts = getattr(getattr(x, "dtype", None), "kind", "") in ("i", "u")
-    if counts and not (is_structured(x) or isinstance(x, jax.core.Tracer)):
-        x = np.asarray(x, np.float64)
-    return measure(x)
 
 
 def centred_call(

@@ -57,6 +57,16 @@ SELECTING = frozenset(
     )
     for name in names.split()
 )
+# And those that choose among operands which have met.
+CHOOSING = SELECTING | frozenset(
+    name
+    for names in (
+        "maximum minimum fmax fmin clip clamp where concatenate stack hstack vstack dstack append",
+        "column_stack insert searchsorted digitize isin array_equal array_equiv equal not_equal",
+        "less less_equal greater greater_equal eq ne lt le gt ge",
+    )
+    for name in names.split()
+)
 
 
 def has_headroom(values: Iterable[PyTree], spread: bool = False, stretch: float = 0.0) -> bool:

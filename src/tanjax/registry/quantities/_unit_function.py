@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ from jaxtyping import PyTree
 from tanjax._errors import UnitError, message
 from tanjax._marks import ACTIVE, capturing
 from tanjax._typing import Function
-from tanjax.arrays import Unitful, convert, is_structured
+from tanjax.arrays import Unitful, convert, floating, is_structured, split_unit
 from tanjax.units import Unit, one
 from tanjax.units.signatures import (
     ANY,
@@ -42,10 +43,11 @@ from tanjax.units.signatures import (
 
 from ._cached_call import CachedCall, Move, cached_call, pattern
 from ._labels import labeller
-from ._losses import checked_call
+from ._losses import checked_call, narrowest
 from ._marking import marked_function
 from ._meeting import fitted
 from ._overflow import (
+    CHOOSING,
     SELECTING,
     distance,
     has_headroom,
@@ -61,6 +63,7 @@ from ._surroundings import innermost_lift
 _SEQUENCES = (list, tuple)
 _NO_ROLE = Role("-")
 _UNKNOWN: Any = (None, 0.0)
+_UNLOOKED = -math.inf  # in the place of a stretch: its numbers need not be looked at
 _MOST_CALLS = 1024  # a pattern of a sequence holds its length, so their number has no bound
 Structured = Callable[..., Any]
 
@@ -109,7 +112,7 @@ class UnitFunction:
             key = None if named is None else (key, tuple(kwargs), named)
         cached, stretch = self._calls.get(key, _UNKNOWN)
         if cached is not None:
-            if not self.may_overflow or (
+            if stretch is _UNLOOKED or (
                 has_headroom(args, self.spread, stretch)
                 and (not kwargs or has_headroom(kwargs.values(), self.spread, stretch))
             ):
@@ -152,9 +155,8 @@ class UnitFunction:
             return self.raw(*(lift(a) if type(a) is Unitful else a for a in args), **kwargs)
         if self._roots:
             binding = divisible(binding, self._roots)
-        meets = not self.may_overflow and len(operands) > 1  # `max(q, initial=3.0)`
-        key = None if meets else key
-        if self.may_overflow or meets:
+        stretch = _UNLOOKED
+        if self.may_overflow or len(operands) > 1:  # `max(q, initial=3.0)`
             stretch = _stretch(_moves(operands, where, binding))
             fits = self._has_headroom(args, kwargs, stretch)
             if not (fits or self._is_seen(args, kwargs, stretch)):
@@ -163,7 +165,7 @@ class UnitFunction:
         call = self.structured if _kind(values) or (named and _kind(named.values())) else self.raw
         result = self._label(call(*values, **named), binding, operands)
         if key is not None:
-            self._remember(key, args, kwargs, operands, where, binding)
+            self._remember(key, args, kwargs, operands, where, binding, stretch)
         return result
 
     def _remember(
@@ -174,6 +176,7 @@ class UnitFunction:
         operands: list[Operand],
         where: Any,
         binding: Any,
+        stretch: float,
     ) -> None:
         """Keep what was found out about a call."""
         moves = _moves(operands, where, binding)
@@ -186,7 +189,7 @@ class UnitFunction:
         if len(self._calls) >= _MOST_CALLS:
             self._calls.clear()
         call = cached_call(self.raw, args, kwargs, moves, label, self._programs)
-        self._calls[key] = call, _stretch(moves)
+        self._calls[key] = call, stretch
 
     def _resolve_near_limits(
         self,
@@ -205,7 +208,7 @@ class UnitFunction:
         args, kwargs = without_exponents(args, kwargs, inner)
         values, named = self._stripped(args, kwargs, operands, where, binding)
         call = self.structured if _kind(values) or (named and _kind(named.values())) else self.raw
-        if inner or needs_graph(values, 2.0, self.spread):
+        if inner or (self.name not in CHOOSING and needs_graph(values, 2.0, self.spread)):
             call = through_graph(shifted(call, inner))
         moved = _moves(operands, where, binding)
         if moved:
@@ -259,8 +262,8 @@ class UnitFunction:
                 continue
             if type(value) is Unitful:
                 plain, label = value.stored, value.label
-            elif target is not None and target.scale and role.letter != "*":
-                plain, label = value, one  # a pure number meets quantities at an exponent
+            elif target is not None and target.scale and role.letter != "*":  # a pure number
+                plain, label = split_unit(floating(value, narrowest((args, kwargs))))
             else:
                 continue
             if label is not target and role.letter != "*":

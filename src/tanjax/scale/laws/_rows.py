@@ -196,10 +196,13 @@ def product_of_many(node: Node, m: Magnitudes) -> Iterator[Row]:
 
 
 def angle(node: Node, m: Magnitudes) -> Iterator[Row]:
-    """`atan2`: of numbers at one exponent, unless the result is too small."""
-    if fits_at_zero(node.outputs[0], m):
+    """`atan2`: of numbers at one exponent, unless the result is too small: that is a quotient."""
+    (y, x), out = node.uses, node.outputs[0]
+    if fits_at_zero(out, m):
         yield from equal(node.uses)
         yield from zero(node.outputs)
+    else:
+        yield (1, y), (-1, x), (-1, out)
 
 
 def reduce_precision(node: Node, m: Magnitudes) -> Iterator[Row]:
