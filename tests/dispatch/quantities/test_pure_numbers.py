@@ -4,6 +4,7 @@
 beside another entry is said.
 """
 
+import itertools
 import warnings
 
 import jax
@@ -89,6 +90,28 @@ def test_numbers_of_python_are_looked_at_whatever_their_type(dtype):
             for twice in (two * q, q * two, q / np.float32(1 / two).astype(dtype)):
                 assert twice.dtype == dtype
                 np.testing.assert_array_equal(numbers(twice), 2 * np.asarray(numbers(q)))
+
+
+# Of functions that do more than to look at each entry plain numbers are not looked at: `limitations`.
+LOOKED_AT = [
+    *("n - q", "q + n", "q - n", "q * n", "n / q", "q % n", "q < n", "n >= q", "q == n", "maximum"),
+    *("minimum", "fmax", "where", "hypot", "clip", "isclose", "stack", "append", "max", "sqrt"),
+]
+
+
+@pytest.mark.parametrize("near", [[1.0, 1.5], [300.0, 1.0], [0.0, 0.0]])
+def test_a_number_that_the_dtype_does_not_hold_meets_ordinary_quantities(near):
+    """`tnp.multiply(q, 70000)` was infinite in float16, where `q * 70000` was not."""
+    q = tj.Unitful(jnp.float16(near), "1")
+    functions = {name: FUNCTIONS[name] for name in LOOKED_AT}
+    functions |= {"multiply": tnp.multiply, "divide": lambda q, n: tnp.divide(n, q)}
+    for (name, f), kind in itertools.product(functions.items(), (int, float, np.int32, jnp.int32)):
+        with jax.enable_x64(True):
+            expected = numbers(f(tj.Unitful(jnp.asarray(near), "1"), 7e4))
+        with jax.numpy_dtype_promotion("standard"):
+            found = [numbers(f(q, kind(70000))) for _ in range(2)]  # the second call is kept
+        for got in found:
+            np.testing.assert_allclose(got, expected, rtol=2e-3, err_msg=name)
 
 
 WHOLE = np.int32([70000, 1, -(2**31), 65519, 65520])

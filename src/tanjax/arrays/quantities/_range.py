@@ -49,7 +49,8 @@ def measure(x: PyTree) -> Bits | None:
     if look == 0:
         return None
     if look == 1:
-        return _of_numbers((x,))
+        digits = math.frexp(x)[1]
+        return (digits - 1, digits) if 0.0 < abs(x) < math.inf else NOTHING
     if look == 2:
         return _of_numbers((x.real, x.imag))
     if look == 4:
@@ -63,7 +64,9 @@ def measure(x: PyTree) -> Bits | None:
 
 def measure_pure(x: PyTree) -> Bits | None:
     """As `measure`; of integers the bits of what they become where they meet quantities."""
-    counts = getattr(getattr(x, "dtype", None), "kind", None) in ("i", "u")
+    if type(x) is float or type(x) is int or not hasattr(x, "dtype"):
+        return measure(x)
+    counts = getattr(x.dtype, "kind", None) in ("i", "u")
     known = isinstance(x, np.ndarray | np.generic | jax.Array | int)
     if counts and known and not isinstance(x, jax.core.Tracer):
         if not getattr(x, "is_fully_addressable", True):

@@ -31,6 +31,7 @@ from tanjax.arrays import (
     bits_in,
     bits_of,
     measure,
+    measure_pure,
     note_bits,
     settle,
     shift,
@@ -87,6 +88,35 @@ def has_headroom(values: Iterable[PyTree], spread: bool = False, stretch: float 
         elif type(value) in _SEQUENCES and not has_headroom(value, spread, stretch):
             return False
     return True
+
+
+Place = tuple[Any, Any]  # of an argument: position or name, index in a sequence or None
+
+
+def holds_pure(
+    args: Sequence[PyTree], kwargs: dict[str, PyTree], places: Iterable[Place], degree: float
+) -> bool:
+    """Whether pure numbers beside quantities, to the power of `degree`, are in range: 1 us each."""
+    top = _top(args) if not kwargs else min(_top(args), _top(kwargs.values()))
+    for slot, index in places:
+        value = args[slot] if type(slot) is int else kwargs[slot]
+        bits = measure_pure(value if index is None else value[index])
+        if bits is not None and (bits[1] * degree > top or -bits[0] * degree > top):
+            return False
+    return True
+
+
+def _top(values: Iterable[PyTree]) -> float:
+    """The binary logarithm of a large number that each of the known quantities might hold."""
+    top = math.inf
+    for value in values:
+        if type(value) is Unitful:
+            span = range_of(value.dtype) if value._bits is not None else None
+            if span is not None and span.highest - 2 < top:
+                top = span.highest - 2
+        elif type(value) in _SEQUENCES:
+            top = min(top, _top(value))
+    return top
 
 
 def measure_all(values: Iterable[PyTree]) -> None:

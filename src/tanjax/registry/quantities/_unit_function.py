@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,8 +48,10 @@ from ._meeting import fitted
 from ._overflow import (
     CHOOSING,
     SELECTING,
+    Place,
     distance,
     has_headroom,
+    holds_pure,
     measure_all,
     needs_graph,
     shifted,
@@ -62,10 +63,11 @@ from ._surroundings import innermost_lift
 
 _SEQUENCES = (list, tuple)
 _NO_ROLE = Role("-")
-_UNKNOWN: Any = (None, 0.0)
-_UNLOOKED = -math.inf  # in the place of a stretch: its numbers need not be looked at
+_UNKNOWN: Any = (None, None)
 _MOST_CALLS = 1024  # a pattern of a sequence holds its length, so their number has no bound
 Structured = Callable[..., Any]
+# By how many digits numbers change where they are converted, and the places of pure numbers.
+Headroom = tuple[float, tuple[Place, ...]]
 
 
 class UnitFunction:
@@ -93,11 +95,11 @@ class UnitFunction:
         self.by_position = tuple(self.by_name.get(n, _NO_ROLE) for n in self.names)
         self.on_scale: Any = None  # what to do with points of an affine scale
         self.near_limits: Any = None  # what to do with numbers near the ends of the range
-        self.may_overflow = name not in SELECTING
+        self.may_overflow, self.chooses = name not in SELECTING, name in CHOOSING
         self.spread = not isinstance(getattr(np, name, None), np.ufunc)
         self._label = labeller(self.signature.out)
         self._roots = roots(self.signature.out)
-        self._calls: dict[Any, tuple[CachedCall, float]] = {}
+        self._calls: dict[Any, tuple[CachedCall, Headroom | None]] = {}
         self._programs: dict[Any, Function] = {}
         self.marks: dict[Any, Any] = {}  # of captured calls
 
@@ -110,26 +112,39 @@ class UnitFunction:
         if kwargs and key is not None:
             named = pattern(kwargs.values())
             key = None if named is None else (key, tuple(kwargs), named)
-        cached, stretch = self._calls.get(key, _UNKNOWN)
+        cached, need = self._calls.get(key, _UNKNOWN)
         if cached is not None:
-            if stretch is _UNLOOKED or (
-                has_headroom(args, self.spread, stretch)
-                and (not kwargs or has_headroom(kwargs.values(), self.spread, stretch))
-            ):
+            if need is None or self._has_headroom(args, kwargs, need):
                 return cached(args, kwargs)
             return self._resolve(None, args, kwargs)
         return self._resolve(key, args, kwargs)
 
     def _has_headroom(
-        self, args: Sequence[PyTree], kwargs: dict[str, PyTree], stretch: float
+        self, args: Sequence[PyTree], kwargs: dict[str, PyTree], need: Headroom
     ) -> bool:
-        return all(has_headroom(v, self.spread, stretch) for v in (args, kwargs.values()))
+        stretch, pure = need
+        return (
+            has_headroom(args, self.spread, stretch)
+            and (not kwargs or has_headroom(kwargs.values(), self.spread, stretch))
+            and (not pure or holds_pure(args, kwargs, pure, 1.0 if self.chooses else 2.0))
+        )
 
-    def _is_seen(self, args: Sequence[PyTree], kwargs: dict[str, PyTree], stretch: float) -> bool:
+    def _is_seen(self, args: Sequence[PyTree], kwargs: dict[str, PyTree], need: Headroom) -> bool:
         """The same once the numbers were looked at: what is propagated are bounds."""
         measure_all(args)
         measure_all(kwargs.values())
-        return self._has_headroom(args, kwargs, stretch)
+        return self._has_headroom(args, kwargs, need)
+
+    def _need(self, operands: list[Operand], where: Any, binding: Any) -> Headroom | None:
+        """What a call asks of its numbers; of `max(q, initial=3.0)` too, but not of `max(q)`."""
+        if not self.may_overflow and len(operands) == 1:
+            return None
+        pure: list[Place] = []
+        if self.chooses or not self.spread:  # matrices are not looked at on each call
+            for (role, unit, _), place in zip(operands, where, strict=True):
+                if unit is None and role.letter != "-":
+                    pure.append(place if type(place) is tuple else (place, None))
+        return _stretch(_moves(operands, where, binding)), tuple(pure)
 
     def unkept(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """A call of which nothing is kept, and that is no equation of its own."""
@@ -155,17 +170,16 @@ class UnitFunction:
             return self.raw(*(lift(a) if type(a) is Unitful else a for a in args), **kwargs)
         if self._roots:
             binding = divisible(binding, self._roots)
-        stretch = _UNLOOKED
-        if self.may_overflow or len(operands) > 1:  # `max(q, initial=3.0)`
-            stretch = _stretch(_moves(operands, where, binding))
-            fits = self._has_headroom(args, kwargs, stretch)
-            if not (fits or self._is_seen(args, kwargs, stretch)):
-                return self._resolve_near_limits(args, kwargs, operands, where, binding)
+        need = self._need(operands, where, binding)
+        if need and not (
+            self._has_headroom(args, kwargs, need) or self._is_seen(args, kwargs, need)
+        ):
+            return self._resolve_near_limits(args, kwargs, operands, where, binding)
         values, named = self._stripped(args, kwargs, operands, where, binding)
         call = self.structured if _kind(values) or (named and _kind(named.values())) else self.raw
         result = self._label(call(*values, **named), binding, operands)
         if key is not None:
-            self._remember(key, args, kwargs, operands, where, binding, stretch)
+            self._remember(key, args, kwargs, operands, where, binding, need)
         return result
 
     def _remember(
@@ -176,7 +190,7 @@ class UnitFunction:
         operands: list[Operand],
         where: Any,
         binding: Any,
-        stretch: float,
+        need: Headroom | None,
     ) -> None:
         """Keep what was found out about a call."""
         moves = _moves(operands, where, binding)
@@ -189,7 +203,7 @@ class UnitFunction:
         if len(self._calls) >= _MOST_CALLS:
             self._calls.clear()
         call = cached_call(self.raw, args, kwargs, moves, label, self._programs)
-        self._calls[key] = call, stretch
+        self._calls[key] = call, need
 
     def _resolve_near_limits(
         self,
@@ -208,7 +222,7 @@ class UnitFunction:
         args, kwargs = without_exponents(args, kwargs, inner)
         values, named = self._stripped(args, kwargs, operands, where, binding)
         call = self.structured if _kind(values) or (named and _kind(named.values())) else self.raw
-        if inner or (self.name not in CHOOSING and needs_graph(values, 2.0, self.spread)):
+        if inner or (not self.chooses and needs_graph(values, 2.0, self.spread)):
             call = through_graph(shifted(call, inner))
         moved = _moves(operands, where, binding)
         if moved:
