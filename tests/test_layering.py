@@ -46,7 +46,7 @@ ASK_BY_THEMSELVES = (
     "dispatch/namespaces/_namespace",
     "registry/_batched",
     "registry/quantities/_cached_call",
-    "registry/quantities/_overflow",
+    "registry/quantities/_headroom",
     "registry/quantities/_unit_function",
     "transforms/_arguments",
     "transforms/_jit",

@@ -92,7 +92,7 @@ def test_numbers_of_python_are_looked_at_whatever_their_type(dtype):
                 np.testing.assert_array_equal(numbers(twice), 2 * np.asarray(numbers(q)))
 
 
-# Of functions that do more than to look at each entry plain numbers are not looked at: `limitations`.
+# Other functions do not look at plain numbers: `limitations.md`.
 LOOKED_AT = [
     *("n - q", "q + n", "q - n", "q * n", "n / q", "q % n", "q < n", "n >= q", "q == n", "maximum"),
     *("minimum", "fmax", "where", "hypot", "clip", "isclose", "stack", "append", "max", "sqrt"),
@@ -112,6 +112,50 @@ def test_a_number_that_the_dtype_does_not_hold_meets_ordinary_quantities(near):
             found = [numbers(f(q, kind(70000))) for _ in range(2)]  # the second call is kept
         for got in found:
             np.testing.assert_allclose(got, expected, rtol=2e-3, err_msg=name)
+
+
+FAR = {
+    "maximum": lambda q, c: tnp.maximum(q, c),
+    "add": lambda q, c: q + c,
+    "subtract": lambda q, c: tnp.subtract(c, q),
+    "multiply": lambda q, c: tnp.multiply(q, c),
+    "divide": lambda q, c: tnp.divide(q, c),
+    "stack": lambda q, c: tnp.stack([q[0], c]),
+    "array": lambda q, c: tnp.array([q[0], c]),
+    "append": lambda q, c: tnp.append(q, c),
+    "clip": lambda q, c: tnp.clip(q, 2 * c, c),
+    "hypot": lambda q, c: tnp.hypot(q, c),
+    "where": lambda q, c: tnp.where(q > c, q, c),
+    "less": lambda q, c: tnp.less(q, c),
+    "pad": lambda q, c: tnp.pad(q, 1, constant_values=c),
+    "linspace": lambda q, c: tnp.linspace(q[0], c, 3),
+    "dot": lambda q, c: tnp.dot(q, c),
+    "max": lambda q, c: tnp.max(q, initial=c),
+    "sum": lambda q, c: tnp.sum(q, initial=c),
+    "full_like": lambda q, c: tnp.full_like(q, c),
+    "at.set": lambda q, c: q.at[0].set(c),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_constants_of_python_numbers_take_a_dtype_that_does_not_hold_them(name):
+    """`tnp.maximum(q, 1e5 * m)` was infinite in float16: a number of Python has no dtype."""
+    far = ((1e5, "m"), (90.0, "km"), (1e-7, "m"), (1e-10, "km"), (1e12, "km"))
+    half = tj.Unitful(jnp.float16(90.0), "km")  # has a dtype, and is not held in metres
+    for constant in (*(tj.quantity(*c) for c in far), half):
+        with jax.enable_x64(True):
+            exact = tj.Unitful(jnp.asarray([1.0, 1.5]), "m")
+            expected = numbers(FAR[name](exact, tj.quantity(float(constant.stored), constant.unit)))
+        q = tj.Unitful(jnp.float16([1.0, 1.5]), "m")
+        tnp.maximum(q, tj.Unitful(jnp.float16(2.0), "m"))  # another pattern of the same units
+        for _ in range(2):
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always", tj.ScaleWarning)
+                found = FAR[name](q, constant)
+            for got, want in zip(numbers(found), expected, strict=True):
+                is_right = np.isclose(got, want, rtol=3e-3, atol=0)
+                assert said or np.all(is_right), f"{got}, exactly {want}"
+                assert np.all(is_right | (got == 0)), f"{got}, exactly {want}"
 
 
 WHOLE = np.int32([70000, 1, -(2**31), 65519, 65520])

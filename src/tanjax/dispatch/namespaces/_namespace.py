@@ -28,7 +28,9 @@ from tanjax.registry.quantities import (
     has_headroom,
     has_headroom_at,
     note_unit_dependence,
+    numbers_fit,
     refused,
+    stretch_of,
     unscale,
 )
 
@@ -120,14 +122,15 @@ def _handled(name: str, handler: Function, raw: Function) -> Any:
         return captured(name, functools.partial(handler, raw))
 
     def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
+        given = (*args, *kwargs.values())
+        stretch = stretch_of(given)
         if degree_of is None:
-            degree = 2.0
-            if has_headroom(args, spread) and has_headroom(kwargs.values(), spread):
-                return handler(raw, *args, **kwargs)
+            degree, fits = 2.0, has_headroom(given, spread, stretch)
         else:
             degree = degree_of(*args, **kwargs)
-            if has_headroom_at((*args, *kwargs.values()), degree, spread):
-                return handler(raw, *args, **kwargs)
+            fits = has_headroom_at(given, degree, spread, stretch)
+        if fits and numbers_fit(given, stretch):
+            return handler(raw, *args, **kwargs)
         on_quantities = functools.partial(handler, graphed(raw, degree, spread))
         result, plain = centred_call(name, on_quantities, args, kwargs)
         return unscale(result) if plain else result

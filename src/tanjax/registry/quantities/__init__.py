@@ -1,11 +1,20 @@
 """Functions of plain arrays, called on quantities: units resolved, numbers kept in range.
 
 `UnitFunction` does it by a unit signature; whoever does it by hand takes what it is made of from
-here. `_unit_function` resolves a call, `_cached_call` keeps what was found, `_overflow` takes care
-of numbers near the ends of their range, `_meeting` finds a label for all of them, `_losses` warns
-where that loses some, `_labels` labels results, `_surroundings` knows who lifts and who watches.
+here. `_unit_function` resolves a call, `_cached_call` keeps what was found, `_headroom` asks
+whether numbers stay in range, `_overflow` takes care of those that may not, `_meeting` finds a
+label for all of them, `_losses` warns where that loses some, `_labels` labels results,
+`_surroundings` knows who lifts and who watches.
 """
 
+from ._headroom import (
+    SELECTING as SELECTING,
+    has_headroom as has_headroom,
+    has_headroom_at as has_headroom_at,
+    needs_graph as needs_graph,
+    numbers_fit as numbers_fit,
+    stretch_of as stretch_of,
+)
 from ._losses import checked as checked
 from ._marking import captured as captured, is_traced as is_traced
 from ._meeting import (
@@ -14,12 +23,8 @@ from ._meeting import (
     meeting as meeting,
 )
 from ._overflow import (
-    SELECTING as SELECTING,
     graphed as graphed,
-    has_headroom as has_headroom,
-    has_headroom_at as has_headroom_at,
     labelled as labelled,
-    needs_graph as needs_graph,
     plain_result as plain_result,
     through_graph as through_graph,
     unscale as unscale,

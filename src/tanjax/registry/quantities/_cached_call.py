@@ -43,7 +43,8 @@ def pattern(values: PyTree) -> tuple[PyTree, ...] | None:
         if kind is Unitful:
             if is_structured(value.stored):
                 return None
-            key.append(id(value.label))  # immortal: ids are never reused
+            label = id(value.label)  # immortal: ids are never reused
+            key.append(label if hasattr(value.stored, "dtype") else -label)
         elif kind in _SEQUENCES:
             inner = pattern(value)
             if inner is None:

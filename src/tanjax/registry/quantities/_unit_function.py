@@ -41,24 +41,12 @@ from tanjax.units.signatures import (
 )
 
 from ._cached_call import CachedCall, Move, cached_call, pattern
+from ._headroom import CHOOSING, Need, distance, needed, needs_graph
 from ._labels import labeller
 from ._losses import checked_call, narrowest
 from ._marking import marked_function
 from ._meeting import fitted
-from ._overflow import (
-    CHOOSING,
-    SELECTING,
-    Place,
-    distance,
-    has_headroom,
-    holds_pure,
-    measure_all,
-    needs_graph,
-    shifted,
-    through_graph,
-    unscale,
-    without_exponents,
-)
+from ._overflow import shifted, through_graph, unscale, without_exponents
 from ._surroundings import innermost_lift
 
 _SEQUENCES = (list, tuple)
@@ -66,8 +54,6 @@ _NO_ROLE = Role("-")
 _UNKNOWN: Any = (None, None)
 _MOST_CALLS = 1024  # a pattern of a sequence holds its length, so their number has no bound
 Structured = Callable[..., Any]
-# By how many digits numbers change where they are converted, and the places of pure numbers.
-Headroom = tuple[float, tuple[Place, ...]]
 
 
 class UnitFunction:
@@ -95,11 +81,10 @@ class UnitFunction:
         self.by_position = tuple(self.by_name.get(n, _NO_ROLE) for n in self.names)
         self.on_scale: Any = None  # what to do with points of an affine scale
         self.near_limits: Any = None  # what to do with numbers near the ends of the range
-        self.may_overflow, self.chooses = name not in SELECTING, name in CHOOSING
         self.spread = not isinstance(getattr(np, name, None), np.ufunc)
         self._label = labeller(self.signature.out)
         self._roots = roots(self.signature.out)
-        self._calls: dict[Any, tuple[CachedCall, Headroom | None]] = {}
+        self._calls: dict[Any, tuple[CachedCall, Need | None]] = {}
         self._programs: dict[Any, Function] = {}
         self.marks: dict[Any, Any] = {}  # of captured calls
 
@@ -114,37 +99,10 @@ class UnitFunction:
             key = None if named is None else (key, tuple(kwargs), named)
         cached, need = self._calls.get(key, _UNKNOWN)
         if cached is not None:
-            if need is None or self._has_headroom(args, kwargs, need):
+            if need is None or need.is_met(args, kwargs):
                 return cached(args, kwargs)
             return self._resolve(None, args, kwargs)
         return self._resolve(key, args, kwargs)
-
-    def _has_headroom(
-        self, args: Sequence[PyTree], kwargs: dict[str, PyTree], need: Headroom
-    ) -> bool:
-        stretch, pure = need
-        return (
-            has_headroom(args, self.spread, stretch)
-            and (not kwargs or has_headroom(kwargs.values(), self.spread, stretch))
-            and (not pure or holds_pure(args, kwargs, pure, 1.0 if self.chooses else 2.0))
-        )
-
-    def _is_seen(self, args: Sequence[PyTree], kwargs: dict[str, PyTree], need: Headroom) -> bool:
-        """The same once the numbers were looked at: what is propagated are bounds."""
-        measure_all(args)
-        measure_all(kwargs.values())
-        return self._has_headroom(args, kwargs, need)
-
-    def _need(self, operands: list[Operand], where: Any, binding: Any) -> Headroom | None:
-        """What a call asks of its numbers; of `max(q, initial=3.0)` too, but not of `max(q)`."""
-        if not self.may_overflow and len(operands) == 1:
-            return None
-        pure: list[Place] = []
-        if self.chooses or not self.spread:  # matrices are not looked at on each call
-            for (role, unit, _), place in zip(operands, where, strict=True):
-                if unit is None and role.letter != "-":
-                    pure.append(place if type(place) is tuple else (place, None))
-        return _stretch(_moves(operands, where, binding)), tuple(pure)
 
     def unkept(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """A call of which nothing is kept, and that is no equation of its own."""
@@ -170,10 +128,9 @@ class UnitFunction:
             return self.raw(*(lift(a) if type(a) is Unitful else a for a in args), **kwargs)
         if self._roots:
             binding = divisible(binding, self._roots)
-        need = self._need(operands, where, binding)
-        if need and not (
-            self._has_headroom(args, kwargs, need) or self._is_seen(args, kwargs, need)
-        ):
+        stretch = _stretch(_moves(operands, where, binding))
+        need = needed(self.name, self.spread, operands, where, (args, kwargs), stretch)
+        if need and not (need.is_met(args, kwargs) or need.is_seen(args, kwargs)):
             return self._resolve_near_limits(args, kwargs, operands, where, binding)
         values, named = self._stripped(args, kwargs, operands, where, binding)
         call = self.structured if _kind(values) or (named and _kind(named.values())) else self.raw
@@ -190,7 +147,7 @@ class UnitFunction:
         operands: list[Operand],
         where: Any,
         binding: Any,
-        need: Headroom | None,
+        need: Need | None,
     ) -> None:
         """Keep what was found out about a call."""
         moves = _moves(operands, where, binding)
@@ -222,7 +179,7 @@ class UnitFunction:
         args, kwargs = without_exponents(args, kwargs, inner)
         values, named = self._stripped(args, kwargs, operands, where, binding)
         call = self.structured if _kind(values) or (named and _kind(named.values())) else self.raw
-        if inner or (not self.chooses and needs_graph(values, 2.0, self.spread)):
+        if inner or (self.name not in CHOOSING and needs_graph(values, 2.0, self.spread)):
             call = through_graph(shifted(call, inner))
         moved = _moves(operands, where, binding)
         if moved:
