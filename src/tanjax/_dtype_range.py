@@ -38,13 +38,16 @@ class Range(NamedTuple):
         return self.lowest <= low and high <= self.highest
 
     def centre(self, low: float, high: float, *_: float) -> int | None:
-        """The exponent to take out of numbers so that they lie in the middle; None: too far apart.
+        """The exponent to take out of numbers so that they lie around one; None: too far apart.
 
-        Zeros have any exponent.
+        Zeros have any exponent. The range has more room above one than below.
         """
         if high - low > self.highest - self.lowest:
             return None
-        return 0 if low > high else math.floor((low + high) / 2)
+        if low > high:
+            return 0
+        middle = math.floor((low + high) / 2)
+        return max(min(middle, int(low) - self.lowest), int(high) - self.highest)
 
 
 _RANGES: dict[Any, Range | None] = {}

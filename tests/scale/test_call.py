@@ -4,11 +4,14 @@ Nothing ties the exponents of numbers that are stored at 0: the laws do, or numb
 """
 
 import itertools
+import math
+import warnings
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import tanjax as tj
 from tanjax.scale import scaled_call
 
 TWO = (
@@ -49,3 +52,22 @@ def assert_right(name, dtype, *args):
         exact = getattr(np, name)(*wide)
     rtol = 8 * float(jnp.finfo(dtype).eps)
     np.testing.assert_allclose(found, exact, rtol=rtol, atol=0, err_msg=f"{name}{args}")
+
+
+@pytest.mark.parametrize("dtype", FAR)
+def test_a_result_that_is_lost_where_it_is_stored_is_said(dtype):
+    """In float16 subnormal numbers would have held 2^-20 beside 2^20, at another exponent."""
+    info = jnp.finfo(dtype)
+    room = math.log2(info.max) - math.log2(info.smallest_normal)
+    said = []
+    for wide in np.linspace(0.2, 0.45, 40) * room:
+        x = jnp.asarray([1.0, 1.37 * 2.0 ** -round(wide)], dtype)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", tj.ScaleWarning)
+            (found,), (exponent,) = scaled_call("cube", lambda x: x**3, [x])
+        exact, number = np.float64(x[1]) ** 3, np.ldexp(np.float64(found[1]), exponent)
+        assert caught or abs(number / exact - 1) < 0.03
+        said.append(bool(caught))
+    assert said == sorted(said)
+    assert not said[0]
+    assert said[-1]

@@ -42,7 +42,9 @@ def run(found: Plan, arguments: Sequence[Any]) -> list[Any]:
 
 def _warn(name: str, found: Plan) -> None:
     values = [use.value for use in found.graph.outputs]
-    said = [*found.alarms, *(_too_wide(v) for v in values if _vanishes(v, found.magnitudes))]
+    stored = zip(values, found.output_exponents, strict=True)
+    gone = [v for v, exponent in stored if _vanishes(v, found.magnitudes, exponent)]
+    said = [*found.alarms, *map(_too_wide, gone)]
     if said:
         text = message(f"{name}: {said[0]}", hint="use a wider dtype, or arrays of their own.")
         warnings.warn(text, ScaleWarning, stacklevel=outside())
@@ -52,13 +54,14 @@ def _too_wide(value: Value) -> str:
     return f"no exponent of {value.aval.dtype} holds every number of the result."
 
 
-def _vanishes(value: Value, m: Magnitudes) -> bool:
-    """Whether the least number of a result is 0 or subnormal beside the largest, even in float16.
+def _vanishes(value: Value, m: Magnitudes, exponent: int) -> bool:
+    """Whether the least number of a result is 0 where it is stored, or has next to no digits.
 
-    Subnormal numbers of float16 are numbers: what rounds them, if anything does, says so.
+    Subnormal numbers of float16 are numbers, down to four digits.
     """
     found = m[value.index]
     if not value.is_floating or found is None or found.is_zero or not found.exact:
         return False
     room = limits(value.aval.dtype)
-    return found.high - found.low > math.log2(room.top) - math.log2(room.step or room.bottom)
+    least = 16 * room.step or room.bottom
+    return found.low - exponent < math.log2(least)

@@ -142,7 +142,8 @@ def test_constants_of_python_numbers_take_a_dtype_that_does_not_hold_them(name):
     """`tnp.maximum(q, 1e5 * m)` was infinite in float16: a number of Python has no dtype."""
     far = ((1e5, "m"), (90.0, "km"), (1e-7, "m"), (1e-10, "km"), (1e12, "km"))
     half = tj.Unitful(jnp.float16(90.0), "km")  # has a dtype, and is not held in metres
-    for constant in (*(tj.quantity(*c) for c in far), half):
+    weak = tj.Unitful(jnp.asarray(1e5), "m")  # an array of JAX's that came of a Python number
+    for constant in (*(tj.quantity(*c) for c in far), half, weak):
         with jax.enable_x64(True):
             exact = tj.Unitful(jnp.asarray([1.0, 1.5]), "m")
             expected = numbers(FAR[name](exact, tj.quantity(float(constant.stored), constant.unit)))
@@ -182,9 +183,10 @@ def test_integers_that_the_dtype_does_not_hold(kind, near):
 def test_a_call_on_arrays_says_nothing_of_one_on_a_number():
     """Both have the same units, and only one of them is looked at anew."""
     q = tj.Unitful(jnp.float16([1.0, 1.5]), "m")
-    tnp.maximum._calls.clear()
-    tnp.maximum(q, tj.Unitful(jnp.float16(2.0), "m"))
-    np.testing.assert_allclose(numbers(tnp.maximum(q, 1e5 * tj.unit("m"))), [[1e5, 1e5]], rtol=1e-3)
+    for constant in (1e5 * tj.unit("m"), tj.Unitful(jnp.asarray(1e5), "m")):
+        tnp.maximum._calls.clear()
+        tnp.maximum(q, tj.Unitful(jnp.float16(2.0), "m"))
+        np.testing.assert_allclose(numbers(tnp.maximum(q, constant)), [[1e5, 1e5]], rtol=1e-3)
 
 
 def test_integers_beside_traced_and_ordinary_quantities():

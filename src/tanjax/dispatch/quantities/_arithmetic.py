@@ -130,13 +130,12 @@ def _product(
         return settle(raw(_nearer(a, p, span), _nearer(b, q, span)), label)
     if fits and not label.scale and span.holds(low, high):
         return settle(raw(a, b), label)
-    middle = span.centre(low, high)
-    split = None if middle is None else _split(p, q, middle, sign, span)
-    if middle is None or split is None:
+    split = _split(p, q, low, high, sign, span)
+    if split is None:
         warn_too_wide("multiply" if sign > 0 else "divide", *whole, dtype)
         return unitful(raw(a, b), label)
-    of_a = split
-    of_b = sign * (middle - of_a)
+    of_a, of_b = split
+    middle = of_a + sign * of_b
     result = raw(shift(a, -of_a), shift(b, -of_b))
     if not label.scale and span.holds(low, high):
         return unitful(shift(result, middle), label, (low, high))
@@ -169,12 +168,28 @@ def _frexp(x: PyTree) -> tuple[PyTree, PyTree]:
     return np.isfinite(size) & (size > 0), exponent
 
 
-def _split(p: Bits, q: Bits, middle: int, sign: int, span: Range) -> int | None:
-    """The exponent to take out of the first of two factors, so that both are in range."""
-    low, high = p[1] - span.highest, p[0] - span.lowest
-    ends = middle - sign * (q[1] - span.highest), middle - sign * (q[0] - span.lowest)
-    low, high = max(low, min(ends)), min(high, max(ends))
-    return int(low + high) // 2 if low <= high else None
+def _split(
+    p: Bits, q: Bits, low: float, high: float, sign: int, span: Range
+) -> tuple[int, int] | None:
+    """The exponents to take out of two factors, so that they and their product are in range.
+
+    **Arguments:** `low`, `high`: where the product lies.
+    """
+    of_a, of_b = _room(p, span), _room(q, span)
+    ends = sorted((sign * of_b[0], sign * of_b[1]))
+    least = max(of_a[0] + ends[0], high - span.highest)
+    most = min(of_a[1] + ends[1], low - span.lowest)
+    if least > most:
+        return None
+    middle = min(max((low + high) // 2, least), most)
+    taken = int(max(of_a[0], middle - ends[1]) + min(of_a[1], middle - ends[0])) // 2
+    return taken, sign * (int(middle) - taken)
+
+
+def _room(bits: Bits, span: Range) -> Bits:
+    """The least and the most exponent to take out of a factor: none if subnormal numbers count."""
+    low, high = bits[1] - span.highest, bits[0] - span.lowest
+    return (low, high) if low <= high else (0, 0)
 
 
 def add(raw: Function, x: PyTree, y: PyTree) -> PyTree:

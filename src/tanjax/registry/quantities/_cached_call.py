@@ -26,6 +26,7 @@ from tanjax._typing import Function
 from tanjax.arrays import ORDINARY, Unitful, convert, is_structured, stored_of, unitful
 from tanjax.units import Unit, conversion
 
+from ._headroom import is_weak
 from ._overflow import NEEDS_VALUES
 
 _SEQUENCES = (list, tuple)
@@ -44,7 +45,7 @@ def pattern(values: PyTree) -> tuple[PyTree, ...] | None:
             if is_structured(value.stored):
                 return None
             label = id(value.label)  # immortal: ids are never reused
-            key.append(label if hasattr(value.stored, "dtype") else -label)
+            key.append(-label if is_weak(value.stored) else label)
         elif kind in _SEQUENCES:
             inner = pattern(value)
             if inner is None:

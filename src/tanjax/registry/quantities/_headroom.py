@@ -147,8 +147,13 @@ def value_at(args: Sequence[PyTree], kwargs: dict[str, PyTree], slot: Any, index
 
 
 def is_number(value: PyTree) -> bool:
-    """Whether a value is a quantity of one of Python's numbers, which has no dtype of its own."""
-    return type(value) is Unitful and not hasattr(value.stored, "dtype")
+    """Whether a value is a quantity of one of Python's numbers: it takes the dtype of others."""
+    return type(value) is Unitful and is_weak(value.stored)
+
+
+def is_weak(stored: PyTree) -> bool:
+    """Whether a number is one of Python's, or came of some, so that its dtype does not count."""
+    return not hasattr(stored, "dtype") or getattr(stored, "weak_type", False)
 
 
 def numbers_fit(values: Sequence[PyTree], stretch: float = 0.0) -> bool:

@@ -76,6 +76,12 @@ PURE: tuple[tuple[str, str, Any, Any, str], ...] = (
     ("pure", "np_.sqrt(1 + {0}**2)", 1, 0, "number"),
     ("pure", "np_.sum({0}, initial=2.0)", 1, 0, "vector of numbers"),
     ("pure", "{0}.at[0].set(3)", 1, 0, "vector of numbers"),
+    ("pure", "np_.multiply({0}, 70000)", 1, 0, ""),
+    ("pure", "np_.divide(1e-6, {0})", -1, 0, ""),
+    ("pure", "np_.minimum({0}, 1e5)", 1, 0, "number"),
+    ("pure", "{0} - 2.5e5", 1, 0, "number"),
+    ("constant", "np_.maximum({0}, 1e5 * (G / G))", 1, 0, "number"),
+    ("constant", "np_.hypot({0} * G, 3e-3 * G)", 1, 0, "number times G"),
 )
 _EAGER = (*(t for t in TEMPLATES if t[0] not in ("exp", "log")), *PURE)
 
@@ -127,7 +133,7 @@ class _Maker:
             kind = max(kind, self.known[b][0])
         other = self.known[operands[-1]][1]
         powers = tuple(first * x + second * y for x, y in zip(dimension, other, strict=True))
-        if asks == "G":
+        if asks.endswith("G"):
             powers = tuple(x + g for x, g in zip(powers, _OF_G, strict=True))
         name = f"v{len(self.steps)}"
         gives = "s" if "np_.sum" in text or asks == "array" else kind
