@@ -180,6 +180,18 @@ def test_integers_that_the_dtype_does_not_hold(kind, near):
             np.testing.assert_allclose(numbers(found), [expected], rtol=2e-3)
 
 
+@pytest.mark.parametrize("near", [1e5, jnp.asarray(1e5), jnp.float16(1e4)])
+def test_a_constant_that_is_lost_beside_a_larger_number_is_said(near):
+    """Whatever it came of: one over it was infinite."""
+    q = tj.Unitful(jnp.float16([0.0, 930.0]), "m", 60)
+    for constant in (tj.Unitful(near, "m"), near * tj.unit("m")):
+        with jax.numpy_dtype_promotion("standard"), pytest.warns(tj.ScaleWarning, match="maximum"):
+            tnp.maximum(q, constant)
+        with jax.numpy_dtype_promotion("standard"):
+            whole = tnp.maximum(q + q[1], constant)  # nothing of it is missed
+        assert np.all(numbers(whole)[0] > 1e20)
+
+
 def test_a_call_on_arrays_says_nothing_of_one_on_a_number():
     """Both have the same units, and only one of them is looked at anew."""
     q = tj.Unitful(jnp.float16([1.0, 1.5]), "m")

@@ -20,11 +20,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from tanjax._compat import Tracer
-from tanjax._dtype_range import Range, range_of
+from tanjax._dtype_range import range_of
 from tanjax._typing import Function
 from tanjax.arrays import (
     NOTHING,
@@ -38,6 +40,8 @@ from tanjax.arrays import (
     warn_too_wide,
 )
 from tanjax.units import Unit
+
+from ._headroom import is_weak
 
 Origin = tuple[Any, Unit, Unit] | None  # a number as it was, its label, the label it was brought to
 
@@ -118,11 +122,11 @@ def _lost(numbers: Sequence[PyTree], origins: Sequence[Origin], given: PyTree) -
         if bits is None or bits[0] > bits[1] or a is b or not (a.is_linear and b.is_linear):
             continue
         # A Python number takes the dtype of its partners.
-        dtype = number.dtype if hasattr(number, "dtype") else narrowest(given)
+        dtype = narrowest(given) if is_weak(number) else number.dtype
         span = range_of(dtype) if dtype is not None else None
         if span is None or bits_in(bits, a, b)[0] >= span.lowest:
             continue
-        nearly = _with_the_smallest(was, number, a, b, span)
+        nearly = _with_the_smallest(was, number, a, b, dtype)
         if nearly is not None:
             found[i] = nearly
     return found
@@ -135,23 +139,27 @@ def narrowest(given: PyTree) -> Any:
     return min(dtypes, key=lambda d: range_of(d).highest, default=None)  # type: ignore[union-attr]
 
 
-def _with_the_smallest(was: PyTree, number: PyTree, a: Unit, b: Unit, span: Range) -> PyTree:
+def _with_the_smallest(was: PyTree, number: PyTree, a: Unit, b: Unit, dtype: DTypeLike) -> PyTree:
     """A number with the smallest normal one in the place of what was lost; `None` if nothing was.
 
     What is exact as a subnormal number is not lost.
     """
+    span = range_of(dtype)
+    assert span is not None
     with jax.ensure_compile_time_eval():
         old, new = _wide(was), _wide(number)
     with np.errstate(all="ignore"):
         least = math.ldexp(1.0, span.lowest)
         exact = _wide(convert(old, a, b))
         close = abs(new - exact) <= abs(exact) * 2.0 ** (2 - span.digits)
-        gone = (new == 0) | ~close if hasattr(number, "dtype") else True
+        gone = True if is_weak(number) else (new == 0) | ~close
         lost = (old != 0) & np.isfinite(old) & (abs(new) < least) & gone
         if not np.any(lost):
             return None
         nearly = np.where(lost, old / np.where(lost, abs(old), 1.0) * least, new)
-    return nearly.astype(number.dtype) if hasattr(number, "dtype") else nearly.item()
+    if not hasattr(number, "dtype"):
+        return nearly.item()
+    return nearly.astype(jnp.finfo(dtype).dtype if is_weak(number) else number.dtype)
 
 
 def _wide(x: PyTree) -> PyTree:
