@@ -312,11 +312,11 @@ def unitful(stored: PyTree, label: Unit, bits: Bits | None = None) -> Unitful:
 
 def bits_of(q: Unitful) -> Bits | None:
     """Where the stored numbers lie; looked at once. None of tracers, integers and structured."""
-    bits: Bits | None = q._bits
-    if bits is None:
-        bits = measure(q.stored)
-        _write_bits(q, bits)
-    return bits
+    known = q._bits
+    if known is None:
+        known = measure(q.stored)
+        _write_bits(q, known)
+    return known[:2] if known else None  # beside them may be how far they are from the ends
 
 
 def brought(q: Unitful, unit: Unit) -> Unitful:
