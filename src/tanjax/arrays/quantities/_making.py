@@ -60,7 +60,7 @@ def _in_jaxs_dtype(array: Natural, wide: np.ndarray, unit: Unit) -> Unitful:
 
 
 def floating(x: Natural, dtype: DTypeLike) -> Natural | Unitful:
-    """Integers as what they become beside a floating dtype; everything else as it is: 2 us.
+    """Integers as what they become beside a floating dtype; everything else as it is: 0.4 us.
 
     **Returns:** a quantity in `2^exponent` where the dtype does not hold them: 70000 in float16.
     """

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from jaxtyping import PyTree
 
 from tanjax._dtype_range import range_of
-from tanjax.arrays import Unitful, bits_in, bits_of, measure, measure_pure, note_bits
+from tanjax.arrays import Bits, Unitful, bits_in, bits_of, measure, measure_pure, note_bits
 from tanjax.units import Unit
 from tanjax.units.signatures import Operand
 
@@ -109,9 +109,7 @@ class Need(NamedTuple):
         for place in self.places:
             value = value_at(args, kwargs, *place)
             bits = bits_of(value) if type(value) is Unitful else measure_pure(value)
-            if bits is None:
-                continue
-            if max(bits[1], -bits[0]) * self.degree + self.stretch > top:
+            if not _is_below(top, bits, self.degree, self.stretch):
                 return False
         return True
 
@@ -160,7 +158,12 @@ def numbers_fit(values: Sequence[PyTree], stretch: float = 0.0) -> bool:
     """Whether the dtypes of quantities hold those of Python's numbers among them."""
     numbers = [bits_of(v) for v in _flat(values) if is_number(v)]
     top = _top(values) if numbers else math.inf
-    return all(b is None or max(b[1], -b[0]) * 2.0 + stretch <= top for b in numbers)
+    return all(_is_below(top, bits, 2.0, stretch) for bits in numbers)
+
+
+def _is_below(top: float, bits: Bits | None, degree: float, stretch: float) -> bool:
+    """Whether a power of numbers stays below the end of a range, and above the other."""
+    return bits is None or max(bits[1], -bits[0]) * degree + stretch <= top
 
 
 def stretch_of(values: Sequence[PyTree]) -> float:

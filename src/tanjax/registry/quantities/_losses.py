@@ -41,7 +41,7 @@ from tanjax.arrays import (
 )
 from tanjax.units import Unit
 
-from ._headroom import is_weak
+from ._headroom import is_weak, value_at
 
 Origin = tuple[Any, Unit, Unit] | None  # a number as it was, its label, the label it was brought to
 
@@ -79,11 +79,6 @@ def checked_call(
     which of them were brought to another label: place, index in a sequence, from, to.
     """
 
-    def at(arguments: PyTree, slot: Any, index: Any) -> PyTree:
-        holder = arguments[0] if type(slot) is int else arguments[1]
-        value = holder[slot] if index is None else holder[slot][index]
-        return stored_of(value)
-
     def on_moved(*numbers: PyTree) -> PyTree:
         args, kwargs = list(brought[0]), dict(brought[1])
         for number, (slot, index, _, _) in zip(numbers, moves, strict=True):
@@ -94,8 +89,8 @@ def checked_call(
             holder[slot] = number
         return call(*args, **kwargs)
 
-    numbers = [at(brought, slot, index) for slot, index, _, _ in moves]
-    origins = [(at(given, slot, index), a, b) for slot, index, a, b in moves]
+    numbers = [stored_of(value_at(*brought, *place)) for *place, _, _ in moves]
+    origins = [(stored_of(value_at(*given, *place)), a, b) for *place, a, b in moves]
     return checked(operation, on_moved, numbers, origins, given)
 
 

@@ -35,6 +35,7 @@ from tanjax.arrays import (
 )
 from tanjax.units import Unit, one
 
+from ._headroom import value_at
 from ._losses import checked
 
 
@@ -59,8 +60,7 @@ def fitted(
     pure: dict[str, list[PyTree]] = {}
     for (role, unit, _), place in zip(operands, where, strict=True):
         slot, index = place if type(place) is tuple else (place, None)
-        holder = args if type(slot) is int else kwargs
-        value = holder[slot] if index is None else holder[slot][index]
+        value = value_at(args, kwargs, slot, index)
         if isinstance(unit, Unit) and unit.is_linear:
             groups.setdefault(role.letter, []).append((place, value))
         elif unit is None:
