@@ -462,3 +462,15 @@ def test_what_lies_far_below_is_no_zero_where_infinities_are_cut_off():
     for slope, plain in zip(slopes, jax.jit(f)(x, y), strict=True):
         assert not np.any(np.isfinite(plain) & ~np.isfinite(slope))
         np.testing.assert_array_equal(slope[np.isfinite(slope)], 0.0)
+
+
+def test_a_constant_that_fills_its_dtype_does_not_vanish_in_a_plan_alone():
+    """Each reader has it at an exponent of its own; the run at exponents took it for zero."""
+    a = jnp.array([1.634e-13, 1.479e-38, -2.832e30], jnp.bfloat16)
+    x = jnp.array([9.974e25, 9.981e27, 1.0e30], jnp.bfloat16)
+
+    def one(x):
+        return jnp.sum(x * a / (x * a) * 1.36e19 * 1.36e19 * 1.36e19)
+
+    with pytest.warns(tj.ScaleWarning, match="too wide for the dtype"):
+        tj.jit(jax.grad(one))(x)

@@ -12,12 +12,14 @@ import pytest
 from jax import lax
 
 from scale_cases import CASES, X, results_of
+from scale_facts import exponents_at
 from tanjax.scale._plan import plan
 from tanjax.scale.graph._graph import build
 from tanjax.scale.laws._law import LAWS
 from tanjax.scale.magnitudes import _evaluate
 from tanjax.scale.magnitudes._evaluate import evaluate, measure, rounded, simulate, unsupported
 from tanjax.scale.numbers._wide import as_float
+from tanjax.scale.replay._replay import replay
 
 # Compiled one by one and without optimisation: together, a family takes XLA 40 s.
 FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -330,3 +332,20 @@ def test_what_an_earlier_run_has_is_what_a_run_finds(f, precision, monkeypatch):
         (kept, few), (new, many) = simulated(exponents), simulated(exponents, env=None)
         assert kept == new
         assert few < many or exponents is None
+
+
+@pytest.mark.parametrize("own", [0, 219, -219])
+def test_constants_are_converted_for_each_reader_from_their_numbers(own):
+    """At an exponent of its own an array from 2^-126 to 2^101 would be zero, or infinite."""
+    wide_apart = jnp.array([2.0**-126, 1.0, 2.0**101], jnp.bfloat16)
+    graph = build(jax.make_jaxpr(lambda x: (x * wide_apart, x + wide_apart))(wide_apart))
+    x = jnp.array([4.0, 8.0, 0.5], jnp.bfloat16)
+    constant = graph.constants[0]
+    product = next(use for use in constant.uses if use.node.primitive == "mul")
+    (result,) = product.node.outputs
+    pairs = [(constant, own), (product, -12), (result, -12)]
+    at = exponents_at(graph, pairs)
+    simulated = simulate(graph, evaluate(graph, [x]), at)
+    for got, want in zip(simulated.outputs, replay(graph, at)([x]), strict=True):
+        np.testing.assert_array_equal(as_float(got), np.asarray(want, float))
+    np.testing.assert_array_equal(as_float(simulated.outputs[0]), [2.0**-124, 8.0, 2.0**100])

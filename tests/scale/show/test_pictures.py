@@ -176,7 +176,7 @@ def test_constants_have_rows_only_where_there_is_something_to_say():
     numbers = np.array([1.0, 2.0], np.float32)
     graph = build(jax.make_jaxpr(lambda x: x * 3600.0 + jnp.asarray(numbers))(jnp.float32(1)))
     (factor,) = (v for v in graph.values if v.kind == "constant" and not v.aval.shape)
-    facts = Facts("f", exponents=exponents_at(graph, [(factor, -32)]))
+    facts = Facts("f", exponents=exponents_at(graph, [(factor.uses[0], -32)]))
     rows = rows_to_show(graph, facts)
     assert [row.operation for row in rows if row.value.kind == "constant"] == ["constant"]
     assert "mul a 3600 at 2^-32" in [row.operation for row in rows]
@@ -611,6 +611,16 @@ def test_progress_is_seen_for_large_graphs_on_a_terminal_only(monkeypatch):
     assert run(LARGE, io.StringIO()) == ""
     assert "planning" in run(LARGE, Terminal())
     assert "100%" in run(LARGE, Terminal())
+
+
+def test_a_constant_is_shown_as_its_reader_has_it():
+    """It is converted while planning, for each reader, and has no exponent of its own."""
+    far = jnp.array([2.0**100, 1.0], jnp.float32)
+    graph = build(jax.make_jaxpr(lambda x: x * far)(far))
+    (constant,) = graph.constants
+    at = exponents_at(graph, [(constant, 219), (constant.uses[0], 12)])
+    rows = rows_to_show(graph, Facts("f", exponents=at))
+    assert [row.exponent for row in rows if row.operation == "constant"] == [12]
 
 
 # -- all of it, planned ---------------------------------------------------------------------------

@@ -179,8 +179,8 @@ class Run:
             self.magnitudes[value.index] = both
 
     def clamp(self, value: Value, x: Wide) -> None:
-        """Keep a result as its type stores it."""
-        if x.array.dtype.kind in "fc":
+        """Keep a result as its type stores it; a constant is converted for each of its readers."""
+        if x.array.dtype.kind in "fc" and not (self.by_use and value.kind == "constant"):
             exponent, dtype = self.exponent(value), value.aval.dtype
             if is_reciprocal(value) and self.inverts(value.node, exponent):
                 power = self.clamped(inverse(x), dtype, -exponent, value, value.node)
@@ -223,9 +223,9 @@ class Run:
         x = self.env[use.value.index]
         if self.apart and use.value.index in self.apart and is_late(use):
             x = self.apart[use.value.index]
-        if not self.by_use or x is None or self.exponent(use) == self.exponent(use.value):
+        if not self.by_use or x is None or x.array.dtype.kind not in "fc":
             return x
-        if x.array.dtype.kind not in "fc":
+        if self.exponent(use) == self.exponent(use.value) and use.value.kind != "constant":
             return x
         return self.clamped(x, use.value.aval.dtype, self.exponent(use), use, use.node).value
 

@@ -57,6 +57,9 @@ class Facts(NamedTuple):
         return self.magnitudes[value.index] if self.magnitudes else None
 
     def exponent(self, x: Value | Use) -> int:
+        """Where something is stored; of a constant, where its first reader has it."""
+        if isinstance(x, Value) and x.kind == "constant" and x.uses:
+            x = x.uses[0]
         return self.exponents.of(x) if self.exponents else 0
 
 
@@ -131,17 +134,17 @@ class _Rows:
         return Row(depth, value, self.name(value), operation, place, result, converted, lost, *own)
 
     def operation(self, node: Node) -> str:
-        operands = [self.operand(use.value) for use in node.uses]
+        operands = list(map(self.operand, node.uses))
         if len(operands) > 4:
             operands[3:] = ["…"]
         called = node.params.get("name", "") if node.graphs else ""
         return " ".join(filter(None, (node.primitive, called, *operands)))
 
-    def operand(self, value: Value) -> str:
-        """A name; a number that is stored at an exponent says so, since it has no row."""
-        exponent = self.facts.exponent(value)
-        has_row = _number(value) is None or not exponent
-        return self.name(value) + ("" if has_row else f" at 2^{exponent}")
+    def operand(self, use: Use) -> str:
+        """A name; a number that is read at an exponent says so, since it has no row."""
+        exponent = self.facts.exponent(use)
+        has_row = _number(use.value) is None or not exponent
+        return self.name(use.value) + ("" if has_row else f" at 2^{exponent}")
 
     def converted(self, value: Value) -> str:
         """Where a value is wanted at another exponent: `×2^-24 in c, d`.
