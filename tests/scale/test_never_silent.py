@@ -474,3 +474,34 @@ def test_a_constant_that_fills_its_dtype_does_not_vanish_in_a_plan_alone():
 
     with pytest.warns(tj.ScaleWarning, match="too wide for the dtype"):
         tj.jit(jax.grad(one))(x)
+
+
+def test_a_gradient_that_is_exactly_zero_keeps_the_bits_of_plain_jax():
+    """The sum of a softmax is one: what is left of its slope is rounding, and 0 here and there."""
+    slope = jax.vmap(jax.grad(lambda x: jnp.sum(jax.nn.softmax(10.0 / x * jnp.sqrt(jnp.abs(x))))))
+    x = jnp.array([[2.03, 2.88, 4.84], [3.46, 1.84, 4.46], [5.47, 3.01, 2.56]], jnp.float32)
+    plain = jax.jit(slope)(x)
+    assert np.any(plain == 0.0)  # where the run in a wide range has rounding
+    planned = tj.jit(slope)
+    np.testing.assert_array_equal(planned(x), plain)
+    assert [p.method for p in planned.plans] == ["identity"]
+    assert np.isnan(jax.jit(slope)(1e-22 * x)).all()
+    np.testing.assert_allclose(planned(1e-22 * x) * x, 0.0, atol=1e-6)
+
+
+def test_rounding_elsewhere_is_no_number_for_one_that_xla_has_lost():
+    """Three quotients become 0 in XLA, beside three cancellations that leave something."""
+
+    def both(x, y, z, a):
+        return jnp.concatenate([x / y / z, (a + 1e8) - 1e8 - a])
+
+    x, y, z = (jnp.full(3, n, jnp.float32) for n in (1e30, 1e25, 1e25))
+    a = jnp.array([1.0, 2.0, 3.0], jnp.float32)
+    given = x, y, z, a
+    plan = tj.scale_graph(both)(*given).plan
+    unhidden = plan._replace(exponents=plan.exponents._replace(guarded=frozenset()))
+    noise, there, lost = (jnp.full(3, n, jnp.float32) for n in (-2.0, 1e-20, 0.0))
+    missing = lambda numbers, rest: unhidden.misses([jnp.concatenate([numbers, rest])], given)
+    assert missing(lost, noise) is True
+    assert missing(there, 0 * noise) is False
+    assert unhidden.misses([jnp.concatenate([there, noise])], [None] * 4) is None

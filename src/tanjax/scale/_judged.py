@@ -34,7 +34,7 @@ from .magnitudes._evaluate import (
 from .magnitudes._losses import lost_errors, together
 from .numbers import _range
 from .numbers._stored import clamp_to
-from .numbers._wide import Wide, as_float
+from .numbers._wide import Wide, as_float, scaled
 
 # A subnormal number on the way costs plain JAX some digits: it is nearly right below this relative
 # error, and made worse by so many times as much.
@@ -235,18 +235,37 @@ def _are_other(true: Any, held: Any, got: Any, least: Any) -> Any:
         return np.isfinite(held) & ~(np.abs(got - held) <= room) & ~np.isnan(room)
 
 
-def left_of(exact: Wide, coarse: Wide) -> tuple[int, int]:
-    """How many rounded entries are neither 0 nor mostly rounding, and how many are not nan.
+def left_of(exact: Wide, coarse: Wide) -> tuple[Any, Any]:
+    """Which rounded entries are neither 0 nor mostly rounding, and which are not nan; flat.
 
     Of complex ones the latter is not told.
     """
     if coarse.array.dtype.kind == "c":
-        return int(np.count_nonzero(coarse.array)), 0
+        return np.ravel(coarse.array != 0), np.zeros(coarse.array.size, bool)
     a, b = together(exact, coarse)
     with np.errstate(all="ignore"):
         is_rounding = np.abs(a - b) > np.maximum(np.abs(a), np.abs(b)) / 2
-    is_left = (b != 0) & np.isfinite(b) & ~is_rounding
-    return int(np.count_nonzero(is_left)), int(np.count_nonzero(b == b))
+    return (b != 0) & np.isfinite(b) & ~is_rounding, b == b
+
+
+def fitting(x: Wide, dtype: Any, exponent: int) -> tuple[Any, Any]:
+    """Which entries are finite as a dtype stores them, and which of these not zero; flat.
+
+    Those at the ends of the range are left to rounding.
+    """
+    room = limits(dtype)
+    sizes = np.abs(scaled(x.array, x.exponent - exponent)).ravel()
+    finite = sizes <= room.largest / 2
+    return finite, finite & (sizes >= 2 * room.bottom)
+
+
+def lacks(result: Any, exact: Wide, coarse: Wide, exponent: int) -> bool:
+    """Whether an entry is nan, infinite or zero where a number fits that is more than rounding."""
+    got = np.ravel(np.asarray(result))
+    finite, nonzero = fitting(exact, got.dtype, exponent)
+    is_left, is_number = left_of(exact, coarse)
+    lost = (finite & ~np.isfinite(got)) | (nonzero & is_left & (got == 0))
+    return bool(np.any(lost | (is_number & np.isnan(got))))
 
 
 _BEYOND = (

@@ -24,12 +24,8 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import lt
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from tanjax._dtype_range import limits
-
 from ._choice import Chosen, assigned, misfits
-from ._judged import left_of, right_in, strained, unknown_primitives, unseen
+from ._judged import fitting, lacks, left_of, right_in, strained, unknown_primitives, unseen
 from .graph._graph import Exponents, Magnitude, Magnitudes, ScaleGraph, Use, Value, build
 from .magnitudes._evaluate import PARTS, Evaluation, evaluate, rounded, simulate
 from .magnitudes._intervals import bound
@@ -38,7 +34,6 @@ from .magnitudes._losses import losses
 from .numbers import _range
 from .numbers._hosts import known_numbers
 from .numbers._measure import count_numbers, measure
-from .numbers._wide import scaled
 from .replay._rewrites import all_guarded, guarded
 from .show._progress import progress
 
@@ -93,25 +88,37 @@ class Plan(NamedTuple):
             for use, x in pairs
         )
 
-    def is_short(self, results: Sequence[Any], arguments: Sequence[Any] = ()) -> bool:
-        """Whether results are nan, infinite, or zero, where other numbers are known to be right.
-
-        With the `arguments` what rounding leaves in any range is excused: `(1e20 + 1e30) - 1e30`
-        is 0, and its product with infinity nan; and what is mostly rounding may be 0 as well.
-        """
-        counts = self.expected or ()
-        if counts and arguments:
-            exact = evaluate(self.graph, _numbers(arguments), budget=BUDGET)
-            pairs = zip(exact.outputs, rounded(self.graph, exact).outputs, strict=True)
-            left = [(0, 0) if x is None or y is None else left_of(x, y) for x, y in pairs]
-            trios = zip(counts, left, strict=True)
-            counts = tuple((c[0], min(c[1], n), min(c[2], numbers)) for c, (n, numbers) in trios)
-        found = zip(self.graph.outputs, counts, results, strict=False)
+    def is_short(self, results: Sequence[Any]) -> bool:
+        """Whether results are nan, infinite, or zero, where other numbers are known to be right."""
+        found = zip(self.graph.outputs, self.expected or (), results, strict=False)
         return any(
             any(map(lt, count_numbers(x), count))
             for use, count, x in found
             if use.value.is_floating
         )
+
+    def misses(
+        self, results: Sequence[Any], arguments: Sequence[Any], *, plain: bool = False
+    ) -> bool | None:
+        """The same of each entry, where it is more than rounding; None if nobody can tell.
+
+        `(1e20 + 1e30) - 1e30` is 0 in any range, its product with infinity nan, and what is mostly
+        rounding may be 0 as well.
+
+        **Arguments:** `plain`: whether results are those of plain JAX, which has no exponents.
+        """
+        exact = evaluate(self.graph, _numbers(arguments), budget=BUDGET)
+        runs = exact.outputs, rounded(self.graph, exact).outputs
+        found = list[bool | None]()
+        for use, count, x, a, b in zip(
+            self.graph.outputs, self.expected or (), results, *runs, strict=False
+        ):
+            is_seen = not exact.estimated and getattr(x, "is_fully_addressable", True)
+            if use.value.is_floating and is_seen and a is not None and b is not None:
+                found.append(lacks(x, a, b, 0 if plain else self.exponents.of(use)))
+            elif use.value.is_floating:
+                found.append(True if count_numbers(x)[0] < count[0] else None)
+        return True if True in found else None if None in found else False
 
     def believed(self) -> Plan:
         """The identity instead: plain JAX was run, and nothing was missing."""
@@ -300,7 +307,7 @@ def _expected(
 ) -> tuple[tuple[int, int, int], ...] | None:
     """Per result how many entries are finite, not zero, not nan, as they are stored.
 
-    None unless all are known. Entries at the ends of the range are left to rounding.
+    None unless all are known.
     """
     if not reference.complete or reference.estimated:
         return None
@@ -311,11 +318,9 @@ def _expected(
             continue
         if result is None:
             return None
-        room = limits(use.value.aval.dtype)
-        sizes = np.abs(scaled(result.array, result.exponent - solved.exponents.of(use)))
-        finite = sizes <= room.largest / 2
-        nonzero = int(np.count_nonzero(finite & (sizes >= 2 * room.bottom)))
-        counts.append((int(finite.sum()), nonzero, left_of(result, result)[1]))
+        finite, nonzero = fitting(result, use.value.aval.dtype, solved.exponents.of(use))
+        numbers = left_of(result, result)[1]
+        counts.append((int(finite.sum()), int(nonzero.sum()), int(numbers.sum())))
     return tuple(counts)
 
 

@@ -324,18 +324,21 @@ class PlannedFunction:
         """Results of a plan that knows them to be finite: if they are not, XLA rewrote them."""
         case, entry, kept = found.case, found.entry, self._given.kept(args, kwargs)
         out = found.program(*args, **kwargs)
-        if found.plan.is_short(jax.tree.leaves(out)):
+        if found.plan.is_short(results := jax.tree.leaves(out)):
             again, (args, kwargs) = self._given.kept(*kept), kept
-            hidden, plan = self._making.hidden(case, self._leaves_of(*kept), entry)
-            entry = case.put(hidden, entry)
-            out = entry.program(*args, **kwargs)
             given = self._leaves_of(*self._given.kept(*again))
-            if plan.is_short(jax.tree.leaves(out), given):
-                self._warn(SHORT)
-                plain = self.jitted(*again[0], **again[1])
-                if is_worse(out, plain) or not plan.is_short(jax.tree.leaves(plain), given):
-                    entry.plan, entry.program, out = plan.believed(), self.jitted, plain
-                    case.is_rewritten = False
+            # A zero that is mere rounding was right: hidden, the program would have other bits.
+            if found.plan.misses(results, given) is not False:
+                hidden, plan = self._making.hidden(case, self._leaves_of(*kept), entry)
+                entry = case.put(hidden, entry)
+                out = entry.program(*args, **kwargs)
+                if plan.misses(jax.tree.leaves(out), given):
+                    self._warn(SHORT)
+                    plain = self.jitted(*again[0], **again[1])
+                    right = not plan.misses(jax.tree.leaves(plain), given, plain=True)
+                    if right or is_worse(out, plain):
+                        entry.plan, entry.program, out = plan.believed(), self.jitted, plain
+                        case.is_rewritten = False
         self._remember(case, entry, args, kwargs)
         return out
 
