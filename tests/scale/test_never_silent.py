@@ -501,7 +501,17 @@ def test_rounding_elsewhere_is_no_number_for_one_that_xla_has_lost():
     plan = tj.scale_graph(both)(*given).plan
     unhidden = plan._replace(exponents=plan.exponents._replace(guarded=frozenset()))
     noise, there, lost = (jnp.full(3, n, jnp.float32) for n in (-2.0, 1e-20, 0.0))
-    missing = lambda numbers, rest: unhidden.misses([jnp.concatenate([numbers, rest])], given)
-    assert missing(lost, noise) is True
-    assert missing(there, 0 * noise) is False
-    assert unhidden.misses([jnp.concatenate([there, noise])], [None] * 4) is None
+    missing = lambda x, y, run: unhidden.misses([jnp.concatenate([x, y])], run)
+    assert missing(lost, noise, plan.run(given)) is True
+    assert missing(there, 0 * noise, plan.run(given)) is False
+    assert missing(there, noise, plan.run([None] * 4)) is None
+
+
+def test_plain_jax_misses_nothing_that_it_could_not_hold():
+    """The square fits at the exponent of a plan; without one, as in plain JAX, it is infinite."""
+    side = tj.Unitful(jnp.array([1e25], jnp.float32), "m")
+    plan = tj.scale_graph(lambda a: a * a)(side).plan
+    exact, infinite = plan.run([side.stored]), [jnp.array([jnp.inf], jnp.float32)]
+    assert plan.output_exponents != [0]
+    assert plan.misses(infinite, exact) is True
+    assert plan.misses(infinite, exact, plain=True) is False

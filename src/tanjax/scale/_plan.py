@@ -97,22 +97,24 @@ class Plan(NamedTuple):
             if use.value.is_floating
         )
 
+    def run(self, arguments: Sequence[Any]) -> Evaluation:
+        """What `misses` compares with: the program on these arguments, in a wide range."""
+        return evaluate(self.graph, _numbers(arguments), budget=BUDGET)
+
     def misses(
-        self, results: Sequence[Any], arguments: Sequence[Any], *, plain: bool = False
+        self, results: Sequence[Any], exact: Evaluation, *, plain: bool = False
     ) -> bool | None:
         """The same of each entry, where it is more than rounding; None if nobody can tell.
 
         `(1e20 + 1e30) - 1e30` is 0 in any range, its product with infinity nan, and what is mostly
         rounding may be 0 as well.
 
-        **Arguments:** `plain`: whether results are those of plain JAX, which has no exponents.
+        **Arguments:** `exact`: of `run`; `plain`: whether results are plain JAX's, at exponent 0.
         """
-        exact = evaluate(self.graph, _numbers(arguments), budget=BUDGET)
         runs = exact.outputs, rounded(self.graph, exact).outputs
         found = list[bool | None]()
-        for use, count, x, a, b in zip(
-            self.graph.outputs, self.expected or (), results, *runs, strict=False
-        ):
+        given = zip(self.graph.outputs, self.expected or (), results, *runs, strict=False)
+        for use, count, x, a, b in given:
             is_seen = not exact.estimated and getattr(x, "is_fully_addressable", True)
             if use.value.is_floating and is_seen and a is not None and b is not None:
                 found.append(lacks(x, a, b, 0 if plain else self.exponents.of(use)))
@@ -178,7 +180,7 @@ def seen_right(plan: Plan, arguments: Sequence[Any]) -> Plan | None:
     **Cost:** about 10 µs per equation.
     """
     graph, at = plan.graph, plan.exponents
-    reference = evaluate(graph, _numbers(arguments), budget=BUDGET)
+    reference = plan.run(arguments)
     if not reference.complete or reference.estimated or unseen(graph, reference):
         return None
     m = reference.magnitudes

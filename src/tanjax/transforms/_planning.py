@@ -326,16 +326,16 @@ class PlannedFunction:
         out = found.program(*args, **kwargs)
         if found.plan.is_short(results := jax.tree.leaves(out)):
             again, (args, kwargs) = self._given.kept(*kept), kept
-            given = self._leaves_of(*self._given.kept(*again))
+            exact = found.plan.run(self._leaves_of(*self._given.kept(*again)))
             # A zero that is mere rounding was right: hidden, the program would have other bits.
-            if found.plan.misses(results, given) is not False:
+            if found.plan.misses(results, exact) is not False:
                 hidden, plan = self._making.hidden(case, self._leaves_of(*kept), entry)
                 entry = case.put(hidden, entry)
                 out = entry.program(*args, **kwargs)
-                if plan.misses(jax.tree.leaves(out), given):
+                if plan.misses(jax.tree.leaves(out), exact):
                     self._warn(SHORT)
                     plain = self.jitted(*again[0], **again[1])
-                    right = not plan.misses(jax.tree.leaves(plain), given, plain=True)
+                    right = not plan.misses(jax.tree.leaves(plain), exact, plain=True)
                     if right or is_worse(out, plain):
                         entry.plan, entry.program, out = plan.believed(), self.jitted, plain
                         case.is_rewritten = False

@@ -184,6 +184,16 @@ def test_constants_have_rows_only_where_there_is_something_to_say():
     assert [row.name for row in lost if row.lost] == ["3600"]
 
 
+def test_a_constant_is_shown_as_its_reader_has_it():
+    """It is converted while planning, for each reader, and has no exponent of its own."""
+    far = jnp.array([2.0**100, 1.0], jnp.float32)
+    graph = build(jax.make_jaxpr(lambda x: x * far)(far))
+    (constant,) = graph.constants
+    at = exponents_at(graph, [(constant, 219), (constant.uses[0], 12)])
+    rows = rows_to_show(graph, Facts("f", exponents=at))
+    assert [row.exponent for row in rows if row.operation == "constant"] == [12]
+
+
 def test_identity_has_no_columns_for_exponents():
     graph, facts = newton()
     text = report(graph, facts._replace(identity=True, lost={}, conversions=0, exponents=None))
@@ -611,16 +621,6 @@ def test_progress_is_seen_for_large_graphs_on_a_terminal_only(monkeypatch):
     assert run(LARGE, io.StringIO()) == ""
     assert "planning" in run(LARGE, Terminal())
     assert "100%" in run(LARGE, Terminal())
-
-
-def test_a_constant_is_shown_as_its_reader_has_it():
-    """It is converted while planning, for each reader, and has no exponent of its own."""
-    far = jnp.array([2.0**100, 1.0], jnp.float32)
-    graph = build(jax.make_jaxpr(lambda x: x * far)(far))
-    (constant,) = graph.constants
-    at = exponents_at(graph, [(constant, 219), (constant.uses[0], 12)])
-    rows = rows_to_show(graph, Facts("f", exponents=at))
-    assert [row.exponent for row in rows if row.operation == "constant"] == [12]
 
 
 # -- all of it, planned ---------------------------------------------------------------------------
