@@ -5,7 +5,7 @@
 
 The last digits of an error depend on the processor and the version of JAX, so that `--check`
 compares all but these numbers; that each is at most 8 is tested by
-`tests/scale/test_hard_formulas.py`.
+`tests/scale/together/test_hard_formulas.py`.
 """
 
 import re

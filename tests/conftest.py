@@ -7,8 +7,8 @@ tj.rules.packs()  # before a test imports a module of theirs: each rule says fro
 
 # Tests of many seconds, in processes of their own: first, or one worker ends alone with them.
 LONG = (
-    "tests/test_signatures.py::test_every_call",
-    "tests/scale/test_several_processes.py",
+    "tests/library/test_signatures.py::test_every_call",
+    "tests/scale/together/test_several_processes.py",
     "docs/test_docs.py",
 )
 collect_ignore = [] if importlib.util.find_spec("torch") else ["bridges/torch"]

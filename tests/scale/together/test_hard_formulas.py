@@ -10,7 +10,7 @@ import pytest
 
 import tanjax as tj
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 sys.path.append(str(DOCS))
 import generate_hard_formulas  # noqa: E402
 from hard_formulas import ALLOWED, FORMULAS, Formula, cells, ulps  # noqa: E402

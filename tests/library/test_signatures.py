@@ -20,7 +20,7 @@ import pytest
 
 import tanjax as tj
 
-CHECKED = Path(__file__).parent / "support" / "checked_signatures.py"
+CHECKED = Path(__file__).parents[1] / "support" / "checked_signatures.py"
 # What has no words for what it takes, and why.
 UNSAID = {
     "static_field": "the value of a field may be anything that hashes",

@@ -15,7 +15,7 @@ import tanjax as tj
 from calls import CALLS, DOORS, FACTORS, GROUPS, NONSENSE, Call, Q, raw, unit
 from tanjax.registry.quantities import UnitFunction
 
-sys.path.append(str(Path(__file__).parents[2] / "docs"))
+sys.path.append(str(Path(__file__).parents[3] / "docs"))
 import generate_conformance
 
 ARRAY_API = ("numpy", "linalg", "fft", "lax")

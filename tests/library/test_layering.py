@@ -26,7 +26,16 @@ LAYERS = (
     "testing",
 )
 # Imported by all, importing no layer; then what users import.
-SHARED = ("_errors", "_typing", "_compat", "_jaxprs", "_marks", "_dtype_range", "_version")
+SHARED = (
+    "_errors",
+    "_typing",
+    "_jaxpr_types",
+    "_compat",
+    "_jaxprs",
+    "_marks",
+    "_dtype_range",
+    "_version",
+)
 FACE = ("__init__", "__main__", "numpy", "lax", "random", "rules", "scipy", "typing")
 JAX_INTERNALS = ("jax.interpreters", "jax.extend", "jax.version", "jax.__version")
 DYNAMIC_IMPORTS = ("import_module", "__import__")
@@ -56,7 +65,7 @@ NAMEDTUPLE_METHODS = ("_replace", "_asdict", "_fields", "_make")
 MODULE_LINES = 400
 FUNCTION_LINES = 50
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def modules(root: Path) -> list[Path]:
@@ -308,6 +317,29 @@ def borrowing_packs(package: Path) -> list[str]:
     return faults
 
 
+def unplaced(tests: Path) -> list[str]:
+    """Report files of tests that nobody would look for where they lie.
+
+    A file is named after the module or the folder that it tests and lies where that lies. What
+    several modules do is tested in `together`, beside their tests; what the library does as a
+    whole in `library`; whole programs of strangers in `programs`.
+    """
+    sources = (tests.parent / "src" / "tanjax", tests.parent / "rules" / "tanjax_rules")
+    faults = []
+    for path in sorted(tests.rglob("test_*.py")):
+        folder = path.relative_to(tests).parent
+        if folder.name == "together":
+            homes = [root / folder.parent for root in sources]
+        elif folder.as_posix() in ("library", "programs"):
+            continue
+        else:
+            names = [f"{private}{path.stem[5:]}" for private in ("", "_")]
+            homes = [root / folder / name for root in sources for name in names]
+        if not any(home.is_dir() or home.with_suffix(".py").is_file() for home in homes):
+            faults.append(f"{path}:1: no module and no folder is tested here: see `together`")
+    return faults
+
+
 def silent_tests(folder: Path) -> list[str]:
     """Report tests in which no assertion is seen: a helper that makes some says so by its name."""
     faults = []
@@ -339,6 +371,7 @@ def _asserts(node: ast.AST) -> bool:
         (silent_tests, "tests"),
         (silent_tests, "property_tests"),
         (silent_tests, "docs"),
+        (unplaced, "tests"),
     ],
 )
 def test_project(check, folder):
@@ -369,6 +402,14 @@ GOOD = {
     "packs/test_tools.py": "def test_a(): assert f\ndef test_b(): g(assert_same)\n"
     "def test_c():\n    with pytest.raises(E): f()",
     "packs/tools.py": "import tanjax",
+    "src/tanjax/arrays/_base.py": "import jax",
+    "rules/tanjax_rules/linalg/solve.py": "import tanjax",
+    "tests/test_arrays.py": "",
+    "tests/arrays/test_base.py": "",
+    "tests/arrays/together/test_sums.py": "",
+    "tests/linalg/test_solve.py": "",
+    "tests/library/test_layering.py": "",
+    "tests/programs/test_weather.py": "",
     "packs/one/__init__.py": "from . import rules",
     "packs/one/rules.py": "from ..tools import x\nfrom .other import y",
     "packs/one/other.py": "import tanjax",
@@ -402,6 +443,7 @@ def test_clean_tree_passes(tmp_path):
     found = upward_imports(package) + circles(package) + private_across(package)
     found += private_uses(tmp_path / "pack") + questions(package)
     found += borrowing_packs(tmp_path / "packs") + silent_tests(tmp_path)
+    found += unplaced(tmp_path / "tests")
     assert found + jax_internals(tmp_path) + oversized(tmp_path) == []
 
 
@@ -458,6 +500,11 @@ def test_clean_tree_passes(tmp_path):
         (borrowing_packs, "packs/two/bad.py", "def f():\n    from packs.one.rules import x"),
         (borrowing_packs, "packs/tools.py", "from .one import rules"),
         (silent_tests, "packs/test_bad.py", "def test_a(): close(f(), 1)"),
+        (unplaced, "tests/arrays/test_bad.py", ""),
+        (unplaced, "tests/test_base.py", ""),
+        (unplaced, "tests/test_weather.py", ""),
+        (unplaced, "tests/nowhere/together/test_sums.py", ""),
+        (unplaced, "tests/programs/deep/test_weather.py", ""),
         (oversized, "pack/bad.py", "x = 1\n" * (MODULE_LINES + 1)),
         (oversized, "pack/bad.py", "def f():\n" + "    x = 1\n" * FUNCTION_LINES),
     ],

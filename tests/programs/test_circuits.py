@@ -11,7 +11,7 @@ import scipy.linalg
 
 import tanjax as tj
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "examples"))
 
 import circuits
 import quantum
