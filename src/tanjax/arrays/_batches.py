@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -29,11 +27,10 @@ from tanjax._marks import helper
 from tanjax._typing import Function, Natural, Primal, Shape
 
 from ._densify import densify_mode
-from ._leaves import as_array
 from ._table import is_own, is_structured
 
 # A batch of what has no leaves, as a type that has some; filled by the types.
-COUNTED: dict[type, Callable[[Any, Shape], Natural]] = {}
+COUNTED: dict[type, Callable[[Natural, Shape], Natural]] = {}
 
 
 def batch_of(x: object) -> Shape:
@@ -106,7 +103,7 @@ def counted(out: PyTree, batch: Shape) -> PyTree:
     return jax.tree.map(spread, out, is_leaf=is_structured)
 
 
-# -- methods and constructors of array types -------------------------------------------------------
+# -- methods of array types ------------------------------------------------------------------------
 
 # What a type says of one array, and how many dimensions the (co)tangent, column or factor that it
 # takes has: those of the array itself (None), or a number.
@@ -123,7 +120,7 @@ METHODS: dict[str, int | None] = {
 }
 
 
-def map_methods(cls: Any) -> None:
+def map_methods(cls: type) -> None:
     """Let the methods that a class defines for one array serve a batch."""
     for name, core_ndim in METHODS.items():
         if inspect.isfunction(cls.__dict__.get(name)):
@@ -133,7 +130,7 @@ def map_methods(cls: Any) -> None:
 
 def _over_batch(method: Function, core_ndim: int | None) -> Function:
     @functools.wraps(method)
-    def mapped(self: Any, *args: PyTree) -> PyTree:
+    def mapped(self: Natural, *args: PyTree) -> PyTree:
         batch = self.batch_shape
         if not batch:
             return method(self, *args)
@@ -159,59 +156,3 @@ def _over_batch(method: Function, core_ndim: int | None) -> Function:
 
 def _is_mapped(x: PyTree) -> bool:
     return hasattr(x, "dtype") or is_structured(x)
-
-
-def map_constructor(cls: Any) -> None:
-    """Let a constructor that is written for one array take the fields of a batch, broadcast."""
-    construct: Function = cls.__init__
-    parameters = list(inspect.signature(construct).parameters.values())[1:]
-    ranks: list[int | None] = [cls._ranks.get(p.name) for p in parameters]
-    variadic = bool(parameters) and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL
-
-    @functools.wraps(construct)
-    def __init__(self: Any, *args: PyTree, **kwargs: PyTree) -> None:
-        if not kwargs:  # 0.3 us; what follows takes 1 us
-            for value, rank in zip(args, itertools.repeat(ranks[0]) if variadic else ranks):  # noqa: B905
-                if rank is None or value is None:
-                    continue
-                if len(getattr(value, "shape", _MANY)) > rank:
-                    break
-            else:
-                return construct(self, *args)
-        places = itertools.repeat(ranks[0]) if variadic else ranks
-        given: dict[int | str, tuple[PyTree, int | None]] = dict(enumerate(zip(args, places)))  # noqa: B905
-        given.update({name: (value, cls._ranks.get(name)) for name, value in kwargs.items()})
-        found = {k: _axes_before(*pair) for k, pair in given.items() if _axes_before(*pair)}
-        if not found:
-            return construct(self, *args, **kwargs)
-        made = _construct_batch(cls, args, kwargs, found)
-        for name in (*cls._dynamic, *cls._static):
-            object.__setattr__(self, name, getattr(made, name))
-        return None
-
-    cls.__init__ = __init__
-
-
-_MANY = (0,) * 99  # of what has no shape, such as a list: look
-
-
-def _axes_before(value: PyTree, rank: int | None) -> Shape:
-    """The axes of an argument of a constructor before those of one array."""
-    if rank is None or value is None:
-        return ()
-    return batch_of(value) if is_own(value) else leading(value, rank)
-
-
-def _construct_batch(
-    cls: Any, args: tuple[PyTree, ...], kwargs: dict[str, PyTree], found: dict[int | str, Shape]
-) -> Primal:
-    """The batch that the constructor makes of fields with leading axes."""
-    given: dict[int | str, PyTree] = dict(enumerate(args))
-    given.update(kwargs)
-
-    def one(*moving: PyTree) -> Primal:
-        new = {**given, **dict(zip(found, moving, strict=True))}
-        return cls(*(new[i] for i in range(len(args))), **{k: new[k] for k in kwargs})
-
-    moving = [v if is_own(v) else as_array(v) for v in map(given.__getitem__, found)]
-    return over_batches(cls.__name__, one, moving, list(found.values()))

@@ -32,8 +32,13 @@ def as_array(value: Arraylike, cls: str = "an array") -> Array:
     return value
 
 
+_SIZES = {int}
+
+
 def as_shape(shape: Iterable[int], cls: str) -> Shape:
     """A shape of whole numbers. **Raises:** `ShapeError` for anything else."""
+    if type(shape) is tuple and _SIZES.issuperset(map(type, shape)) and min(shape, default=0) >= 0:
+        return shape  # 0.15 us; what follows takes 0.3
     try:
         size = tuple(map(operator.index, shape))
     except TypeError:

@@ -21,7 +21,7 @@ from tanjax._typing import (
     Shape,
 )
 
-from .._abstract import AbstractArray, default_dtype, set_fields, static_field
+from .._abstract import AbstractArray, default_dtype, static_field
 from .._batches import COUNTED
 from .._leaves import as_shape
 from .._register import register_array_type
@@ -41,8 +41,9 @@ class Zero(AbstractArray):
     kind: DType = static_field()
 
     def __init__(self, shape: Iterable[int], dtype: DTypeLike | None = None) -> None:
+        object.__setattr__(self, "size_", as_shape(shape, "Zero"))
         kind = default_dtype() if dtype is None else jnp.dtype(dtype)
-        set_fields(self, size_=as_shape(shape, "Zero"), kind=kind)
+        object.__setattr__(self, "kind", kind)
 
     @property
     def shape(self) -> Shape:

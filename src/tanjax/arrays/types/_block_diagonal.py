@@ -28,6 +28,7 @@ from tanjax._typing import (
 
 from .. import _queries as ask
 from .._abstract import AbstractArray, array_field, conj_of_fields
+from .._leaves import ARRAY_CLASSES
 from .._register import register_array_type
 from .._table import fact
 from ..cotangents._scaled import Scaled, scaled
@@ -53,7 +54,8 @@ class BlockDiagonal(AbstractArray):
     blocks: tuple[Shaped[AnyArray, "_ _"], ...] = array_field(ndim=2)
 
     def __init__(self, *blocks: Matrixlike) -> None:
-        matrices = tuple(map(ask.array, blocks))
+        known = ARRAY_CLASSES.issuperset(map(type, blocks))  # 0.1 us; what follows, 0.2 for two
+        matrices = blocks if known else tuple(map(ask.array, blocks))
         if not matrices or [m for m in matrices if len(m.shape) != 2]:
             got = ", ".join(map(describe, matrices))
             raise ShapeError(

@@ -22,7 +22,7 @@ from tanjax._typing import (
 )
 
 from .. import _queries as ask
-from .._abstract import AbstractArray, conj_of_fields, default_dtype, set_fields, static_field
+from .._abstract import AbstractArray, conj_of_fields, default_dtype, static_field
 from .._batches import COUNTED
 from .._register import register_array_type
 from ..cotangents._zero import Zero
@@ -43,7 +43,9 @@ class Identity(AbstractArray):
     kind: DType = static_field()
 
     def __init__(self, n: int, dtype: DTypeLike | None = None) -> None:
-        set_fields(self, n=_count(n), kind=default_dtype() if dtype is None else jnp.dtype(dtype))
+        object.__setattr__(self, "n", _count(n))
+        kind = default_dtype() if dtype is None else jnp.dtype(dtype)
+        object.__setattr__(self, "kind", kind)
 
     @property
     def shape(self) -> Shape:

@@ -1,0 +1,130 @@
+"""Constructors: what is written for the fields of one array takes those of a batch.
+
+Constructors run where arrays are made outside of `jit`, so that one array must not pay for batches:
+the signature is written out, as for a dataclass, and asks each field for its rank alone. By a loop
+over the arguments that took 0.4 us more, of 0.7 for a `Diagonal`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import itertools
+from typing import Any
+
+from jaxtyping import PyTree
+
+from tanjax._typing import Function, Primal, Shape
+
+from ._batches import batch_of, leading, over_batches
+from ._leaves import as_array
+from ._table import is_own
+
+_BY_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_FIXED = """
+def __init__(self, {signature}):
+    try:
+        is_longer = {longer}
+    except AttributeError:  # a list has no shape
+        is_longer = True
+    if is_longer:
+        return _of_batch_(self, {arguments})
+    {construct}
+"""
+
+
+def map_constructor(cls: Any, is_written: bool) -> None:
+    """Let a constructor that is written for one array take the fields of a batch, broadcast.
+
+    One that nobody has written, which sets the fields, is written out too.
+    """
+    construct: Function = cls.__init__
+    parameters = list(inspect.signature(construct).parameters.values())[1:]
+    ranks: list[int | None] = [cls._ranks.get(p.name) for p in parameters]
+    variadic = bool(parameters) and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL
+
+    def of_batch(self: object, *args: PyTree, **kwargs: PyTree) -> None:
+        places = itertools.repeat(ranks[0]) if variadic else ranks
+        given: dict[int | str, tuple[PyTree, int | None]] = dict(enumerate(zip(args, places)))  # noqa: B905
+        given.update({name: (value, cls._ranks.get(name)) for name, value in kwargs.items()})
+        found = {k: _axes_before(*pair) for k, pair in given.items() if _axes_before(*pair)}
+        if not found:
+            return construct(self, *args, **kwargs)
+        made = _construct_batch(cls, args, kwargs, found)
+        for name in (*cls._dynamic, *cls._static):
+            object.__setattr__(self, name, getattr(made, name))
+        return None
+
+    new = of_batch
+    if variadic and len(parameters) == 1 and ranks[0] is not None:
+        new = _of_equals(construct, of_batch, ranks[0])
+    elif all(p.kind is _BY_NAME for p in parameters):
+        new = _of_fields(cls, is_written, of_batch, parameters)
+    cls.__init__ = functools.wraps(construct)(new)
+
+
+def _of_fields(
+    cls: Any, is_written: bool, of_batch: Function, parameters: list[inspect.Parameter]
+) -> Function:
+    """A constructor that makes one array if no field has more axes than its rank."""
+    names: dict[str, Any] = {"_construct_": cls.__init__, "_of_batch_": of_batch}
+    signature, longer = [], []
+    for parameter in parameters:
+        name, default = parameter.name, parameter.default
+        if default is not inspect.Parameter.empty:
+            names[f"_{name}_"] = default
+        signature.append(name if default is inspect.Parameter.empty else f"{name}=_{name}_")
+        if name in cls._ranks:
+            known = f"{name} is not None and " if default is None else ""
+            longer.append(f"{known}len({name}.shape) > {cls._ranks[name]}")
+    arguments = ", ".join(p.name for p in parameters)
+    steps = [f"_construct_(self, {arguments})"]
+    fields = [f.name for f in dataclasses.fields(cls) if f.default_factory is dataclasses.MISSING]
+    if not is_written and fields == [p.name for p in parameters]:
+        names |= {f"_set_{p.name}_": getattr(cls, p.name).__set__ for p in parameters}
+        steps = [f"_set_{p.name}_(self, {p.name})" for p in parameters]
+        steps += ["self.__post_init__()"] * hasattr(cls, "__post_init__")
+    text = _FIXED.format(
+        signature=", ".join(signature),
+        longer=" or ".join(longer) or "False",
+        arguments=arguments,
+        construct="; ".join(steps),
+    )
+    exec(text, names)
+    return names["__init__"]
+
+
+def _of_equals(construct: Function, of_batch: Function, rank: int) -> Function:
+    """The same for a constructor of any number of equal fields."""
+
+    def __init__(self: object, *fields: PyTree) -> None:
+        try:
+            longer = [f for f in fields if len(f.shape) > rank]
+        except AttributeError:
+            longer = [fields]
+        return of_batch(self, *fields) if longer else construct(self, *fields)
+
+    return __init__
+
+
+def _axes_before(value: PyTree, rank: int | None) -> Shape:
+    """The axes of an argument of a constructor before those of one array."""
+    if rank is None or value is None:
+        return ()
+    return batch_of(value) if is_own(value) else leading(value, rank)
+
+
+def _construct_batch(
+    cls: type, args: tuple[PyTree, ...], kwargs: dict[str, PyTree], found: dict[int | str, Shape]
+) -> Primal:
+    """The batch that the constructor makes of fields with leading axes."""
+    given: dict[int | str, PyTree] = dict(enumerate(args))
+    given.update(kwargs)
+
+    def one(*moving: PyTree) -> Primal:
+        new = {**given, **dict(zip(found, moving, strict=True))}
+        return cls(*(new[i] for i in range(len(args))), **{k: new[k] for k in kwargs})
+
+    moving = [v if is_own(v) else as_array(v) for v in map(given.__getitem__, found)]
+    return over_batches(cls.__name__, one, moving, list(found.values()))
