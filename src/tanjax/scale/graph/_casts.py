@@ -24,12 +24,16 @@ import math
 import sys
 import warnings
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, TypeAlias, TypeGuard
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from tanjax._typing import AnyArray, DType
 
 from ._events import Events, listen
 from ._graph import is_inexact
@@ -38,14 +42,20 @@ _JAX = str(Path(jax.__file__).parent)
 _NOT_THE_USERS = (_JAX, str(Path(np.__file__).parent), str(Path(__file__).parent.parent))
 
 _NUMBERS = (np.ndarray, np.floating, float, complex, int)
+Number: TypeAlias = np.ndarray | np.floating | float | complex | int
+Locals: TypeAlias = list[object]  # the values of a frame's local variables
 
 # What is known of constants that look crushed: None if they are what was written, otherwise the
 # number that was, by the `id` of an array that is alive as long as the entry.
-_known: dict[int, tuple[weakref.ref[Any], Any]] = {}
+_known: dict[int, tuple[weakref.ref[AnyArray], Written | None]] = {}
 
 
 class Lost:
     """Stands for the number of a crushed constant of which nobody knows what it was."""
+
+
+# The number that a constant was, as it was written; or the class `Lost`.
+Written: TypeAlias = AnyArray
 
 
 class Watch:
@@ -63,9 +73,9 @@ class Watch:
         self.is_blind, self._is_thorough = flags_only, thorough
         self.places: list[str] = []
         # Frames by `id`, and what was in them when arrays were made.
-        self._casting: dict[int, tuple[Any, list[list[Any]]]] = {}
+        self._casting: dict[int, tuple[FrameType, list[Locals]]] = {}
         self._exact: set[int] = set()  # arrays that were made of arrays as they are
-        self._given: dict[int, Any] = {}  # the user's arrays, by `id`
+        self._given: dict[int, np.ndarray | np.floating] = {}  # the user's arrays, by `id`
         self._flags: Any = None
         self._events: Events | None = None
 
@@ -77,13 +87,13 @@ class Watch:
             self.is_blind = self._events.is_deaf
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._events is not None:
             self._events.stop()
         self._casting.clear()
         self._flags.__exit__(*error)
 
-    def _note(self, *_: Any) -> None:
+    def _note(self, *_: object) -> None:
         """NumPy raised a flag: it counts if JAX was casting, and not the user's own arithmetic."""
         frame: Any = sys._getframe(1)
         if not frame.f_code.co_filename.startswith(_JAX):
@@ -96,7 +106,7 @@ class Watch:
             if place not in self.places:
                 self.places.append(place)
 
-    def _made(self, frame: Any) -> None:
+    def _made(self, frame: FrameType) -> None:
         """NumPy has made an array for a function."""
         if frame.f_code.co_filename.startswith(_JAX):
             with contextlib.suppress(Exception):  # what cannot be looked at is unknown
@@ -105,7 +115,7 @@ class Watch:
                         self._settle(seen, [*caller.f_locals.values()])
                 self._seen(frame)
 
-    def _left(self, frame: Any, value: Any) -> None:
+    def _left(self, frame: FrameType, value: object) -> None:
         """A function returns."""
         _, seen = self._casting.pop(id(frame), (None, []))
         if seen or self._is_thorough:
@@ -115,14 +125,14 @@ class Watch:
                 if self._is_thorough and frame.f_code.co_filename.startswith(_JAX):
                     self._given |= {id(x): x for x in _parts(values) if _is_numpys(x)}
 
-    def _seen(self, frame: Any) -> None:
+    def _seen(self, frame: FrameType) -> None:
         """Keep what is in a frame that is casting until it returns."""
         if self._events is not None and not self.is_blind:
             found = [[*x] if type(x) is list else x for x in frame.f_locals.values()]
             self._casting.setdefault(id(frame), (frame, []))[1].append(found)
             self._events.follow(frame)
 
-    def _settle(self, seen: list[list[Any]], values: list[Any]) -> None:
+    def _settle(self, seen: list[Locals], values: Locals) -> None:
         """Learn what the arrays were that a function of JAX made of numbers.
 
         What looks exact to a function that was given an array is looked at again when its caller
@@ -142,7 +152,7 @@ class Watch:
                     learn(made, wide if is_crushed(wide, made.dtype) else None)
                     self._exact.add(id(_owner(made)))
 
-    def recognise(self, constant: Any) -> None:
+    def recognise(self, constant: AnyArray) -> None:
         """Learn what an array was that JAX did not make now: one of the user's, or a kept cast."""
         given = self._given.values()
         if id(_owner(constant)) in self._given:
@@ -153,7 +163,7 @@ class Watch:
             learn(constant, (alike[0] if crushed else None) if is_one else Lost)
 
 
-def _may_be_crushed(x: Any) -> bool:
+def _may_be_crushed(x: object) -> TypeGuard[np.ndarray]:
     """Of nearly all arrays a trace makes this is told by one number, in 0.3 us."""
     if not isinstance(x, np.ndarray):
         return False
@@ -163,20 +173,20 @@ def _may_be_crushed(x: Any) -> bool:
 
 
 @functools.cache
-def _smallest_normal(dtype: Any) -> float:
+def _smallest_normal(dtype: DType) -> float:
     return float(jnp.finfo(dtype).smallest_normal)
 
 
-def _parts(values: list[Any]) -> list[Any]:
+def _parts(values: Locals) -> Locals:
     return [x for v in values for x in (v if isinstance(v, tuple | list) else [v])]
 
 
-def _is_numpys(x: Any) -> bool:
+def _is_numpys(x: object) -> TypeGuard[np.ndarray | np.floating]:
     """Whether JAX was given it: its own arrays are of a subclass."""
     return type(x) is np.ndarray or isinstance(x, np.floating)
 
 
-def _numbers_in(value: Any) -> list[Any]:
+def _numbers_in(value: object) -> list[Number]:
     """What a local variable may give to a cast: a number, the entries of a list, the list."""
     if isinstance(value, tuple | list):
         whole = [np.asarray(value)] if value and _is_numbers(value) else []
@@ -184,20 +194,20 @@ def _numbers_in(value: Any) -> list[Any]:
     return [value] if isinstance(value, _NUMBERS) and type(value) is not bool else []
 
 
-def _is_numbers(value: Any) -> bool:
+def _is_numbers(value: object) -> bool:
     if isinstance(value, tuple | list):
         return all(map(_is_numbers, value))
     return isinstance(value, np.number | float | complex | int)
 
 
-def _origin(made: Any, numbers: list[Any]) -> Any:
+def _origin(made: np.ndarray, numbers: list[Number]) -> np.ndarray | None:
     """The one number that a cast turned into an array, None if there are several or none."""
     alike = _alike(made, [x for x in numbers if not isinstance(x, int)])
     alike = alike or _alike(made, [x for x in numbers if isinstance(x, int)])
     return alike[0] if alike and all((x == alike[0]).all() for x in alike) else None
 
 
-def _alike(made: Any, numbers: list[Any]) -> list[Any]:
+def _alike(made: np.ndarray, numbers: Sequence[Number]) -> list[np.ndarray]:
     """The numbers, as they were written, that a cast turns into an array."""
     narrow, found = np.asarray(made), []
     for x in numbers:
@@ -214,13 +224,14 @@ def _alike(made: Any, numbers: list[Any]) -> list[Any]:
     return found
 
 
-def _is_a_remnant(x: Any) -> bool:
+def _is_a_remnant(x: AnyArray) -> bool:
     """Whether JAX made an array, in a trace that nobody watched, of who knows what."""
     is_jaxs = isinstance(x, np.ndarray) and type(x) is not np.ndarray
-    return is_jaxs and is_inexact(x.dtype) and is_unknown(x) and looks_crushed(x, x.dtype).any()
+    is_inexact_jaxs = is_jaxs and is_inexact(x.dtype)
+    return is_inexact_jaxs and is_unknown(x) and bool(looks_crushed(x, x.dtype).any())
 
 
-def is_crushed(number: Any, dtype: Any) -> bool:
+def is_crushed(number: AnyArray, dtype: DType) -> bool:
     """Whether a cast makes 0, inf or an inexact subnormal of a number."""
     wide = np.asarray(number)
     if not is_inexact(wide.dtype):
@@ -232,7 +243,7 @@ def is_crushed(number: Any, dtype: Any) -> bool:
     return bool((suspect & (narrow != wide) & np.isfinite(wide)).any())
 
 
-def looks_crushed(array: Any, dtype: Any) -> Any:
+def looks_crushed(array: AnyArray, dtype: DType) -> np.ndarray:
     """Which numbers are 0, infinite or subnormal in a dtype; of complex ones, as a whole."""
     tiny = _smallest_normal(dtype)
     whole = np.asarray(array)
@@ -244,7 +255,7 @@ def looks_crushed(array: Any, dtype: Any) -> Any:
     return small | np.isinf(whole)
 
 
-def learn(array: Any, wide: Any) -> None:
+def learn(array: AnyArray, wide: Written | None) -> None:
     """Remember what a constant that looks crushed was: `None` if it was just that."""
     array = _owner(array)
     key = id(array)
@@ -252,20 +263,20 @@ def learn(array: Any, wide: Any) -> None:
         _known[key] = weakref.ref(array, lambda _: _known.pop(key, None)), wide
 
 
-def is_unknown(array: Any) -> bool:
+def is_unknown(array: AnyArray) -> bool:
     array = _owner(array)
     entry = _known.get(id(array))
     return entry is None or entry[0]() is not array
 
 
-def known_as(array: Any) -> Any:
+def known_as(array: AnyArray) -> Written | None:
     """The number that a constant was before it was crushed, None if there is none."""
     array = _owner(array)
     entry = _known.get(id(array))
     return entry[1] if entry is not None and entry[0]() is array else None
 
 
-def _owner(array: Any) -> Any:
+def _owner(array: AnyArray) -> AnyArray:
     """The array whose numbers these are: JAX wraps the arrays that NumPy makes as views of them."""
     base = getattr(array, "base", None)
     same = isinstance(base, np.ndarray) and (base.shape, base.dtype) == (array.shape, array.dtype)

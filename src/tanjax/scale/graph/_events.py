@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import sys
 import threading
+import types
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -26,8 +27,13 @@ MAKERS = (np.asarray, np.array)
 _monitoring: Any = getattr(sys, "monitoring", None)
 _TOOLS = (3, 4)  # without a name of their own: two that listen at once
 
-Made = Callable[[Any], None]
-Left = Callable[[Any, Any], None]
+Made = Callable[[types.FrameType], None]
+Left = Callable[[types.FrameType, object], None]
+
+
+# What `sys.setprofile` says, and whom it tells.
+_Event = Literal["call", "return", "c_call", "c_return", "c_exception"]
+_Profiler = Callable[[types.FrameType, _Event, object], object]
 
 
 class Events(Protocol):
@@ -35,7 +41,7 @@ class Events(Protocol):
 
     is_deaf: bool  # somebody else's profiler has the place of ours
 
-    def follow(self, frame: Any) -> None:
+    def follow(self, frame: types.FrameType) -> None:
         """Hear when this frame returns."""
 
     def stop(self) -> None: ...
@@ -64,8 +70,8 @@ class _Monitor:
 
     def __init__(self, tool: int, made: Made, left: Left) -> None:
         self._tool, self._made, self._left = tool, made, left
-        self._thread, self._followed = threading.get_ident(), dict[int, Any]()
-        monitoring: Any = _monitoring
+        self._thread, self._followed = threading.get_ident(), dict[int, types.CodeType]()
+        monitoring = _monitoring
         events = monitoring.events
         monitoring.use_tool_id(tool, "tanjax")
         monitoring.register_callback(tool, events.CALL, self._called)
@@ -73,18 +79,22 @@ class _Monitor:
         monitoring.register_callback(tool, events.PY_RETURN, self._ended)
         monitoring.set_events(tool, events.CALL | events.C_RETURN | events.C_RAISE)
 
-    def _called(self, code: Any, place: int, function: Any, argument: Any) -> Any:
+    def _called(
+        self, code: types.CodeType, place: int, function: object, argument: object
+    ) -> object:
         return None if function in MAKERS else _monitoring.DISABLE
 
-    def _returned(self, code: Any, place: int, function: Any, argument: Any) -> None:
+    def _returned(
+        self, code: types.CodeType, place: int, function: object, argument: object
+    ) -> None:
         if function in MAKERS and threading.get_ident() == self._thread:
             self._made(sys._getframe(1))
 
-    def _ended(self, code: Any, place: int, value: Any) -> None:
+    def _ended(self, code: types.CodeType, place: int, value: object) -> None:
         if threading.get_ident() == self._thread:
             self._left(sys._getframe(1), value)
 
-    def follow(self, frame: Any) -> None:
+    def follow(self, frame: types.FrameType) -> None:
         code = frame.f_code
         if id(code) not in self._followed:
             self._followed[id(code)] = code
@@ -111,12 +121,12 @@ class _Profile:
         if not self.is_deaf:
             sys.setprofile(self._profiler(made, left, everything))
 
-    def _profiler(self, made: Made, left: Left, everything: bool) -> Any:
+    def _profiler(self, made: Made, left: Left, everything: bool) -> _Profiler:
         """A closure, which compares by `is`, and asks for what is frequent first."""
         followed, other = self._followed, self._other
         asarray, array = MAKERS
 
-        def profile(frame: Any, event: Any, arg: Any) -> None:
+        def profile(frame: types.FrameType, event: _Event, arg: object) -> None:
             if other is not None:
                 other(frame, event, arg)
             if event == "c_return":
@@ -128,7 +138,7 @@ class _Profile:
 
         return profile
 
-    def follow(self, frame: Any) -> None:
+    def follow(self, frame: types.FrameType) -> None:
         self._followed.add(id(frame))
 
     def stop(self) -> None:

@@ -11,16 +11,23 @@ Sharp edge: where it is touched, a polynomial is rounded as Horner's scheme in t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from tanjax import _compat
+from tanjax._jaxpr_types import Equation
+from tanjax._jaxprs import Readable, Steps
+from tanjax._typing import Factor, Function
 
 
-def _polynomial(x: Any, *coefficients: Any, **_: Any) -> Any:
+class Closed(Readable, Steps, Protocol):
+    """A program with its constants, as JAX traces it."""
+
+
+def _polynomial(x: Array, *coefficients: Array, **_: object) -> Array:
     """Horner's scheme; the constant coefficient is the first."""
     total, *rest = coefficients[::-1]
     total = jnp.broadcast_to(total, jnp.shape(x))
@@ -29,19 +36,19 @@ def _polynomial(x: Any, *coefficients: Any, **_: Any) -> Any:
     return total
 
 
-def _symmetric_product(a: Any, c: Any, *, alpha: Any, beta: Any, **_: Any) -> Any:
+def _symmetric_product(a: Array, c: Array, *, alpha: Factor, beta: Factor, **_: object) -> Array:
     product = alpha * (a @ jnp.swapaxes(a, -1, -2))
     return product + beta * c if beta else product
 
 
-def _ldexp(x: Any, n: Any) -> Any:
+def _ldexp(x: Array, n: Array) -> Array:
     """By a power of 2, which has a law; of 16 bits by one in float32, since 2^n may be large."""
     dtype = jnp.float32 if x.dtype.itemsize == 2 else x.dtype
     two = jnp.power(jnp.asarray(2.0, dtype), n.astype(dtype))
     return (x.astype(dtype) * two).astype(x.dtype)
 
 
-def _frexp(x: Any) -> tuple[Any, Any]:
+def _frexp(x: Array) -> tuple[Array, Array]:
     """By a logarithm, which may be off by one next to a power of two."""
     dtype = jnp.float32 if x.dtype.itemsize == 2 else x.dtype
     ordinary = jnp.isfinite(x) & (x != 0)
@@ -54,19 +61,19 @@ def _frexp(x: Any) -> tuple[Any, Any]:
     return jnp.where(ordinary, m, x), jnp.where(ordinary, e, 0)
 
 
-_PROGRAMS: dict[str, Callable[..., Any]] = {
+_PROGRAMS: dict[str, Function] = {
     "polynomial": _polynomial,
     "symmetric_product": _symmetric_product,
 }
 # JAX's own functions of numbers taken apart, by the kinds of their operands and results. Up to
 # JAX 0.11 they are bit operations, which nothing but the number itself can go through.
-_BY_BITS: dict[str, tuple[str, Callable[..., Any]]] = {
+_BY_BITS: dict[str, tuple[str, Function]] = {
     "ldexp": ("fi>f", _ldexp),
     "frexp": ("f>fi", _frexp),
 }
 
 
-def _program(equation: Any) -> Callable[..., Any] | None:
+def _program(equation: Equation) -> Function | None:
     params, name = equation.params, equation.primitive.name
     if name in _PROGRAMS:
         return functools.partial(_PROGRAMS[name], **params)
@@ -77,18 +84,18 @@ def _program(equation: Any) -> Callable[..., Any] | None:
     return None if higher is None else higher.expand  # type: ignore[no-any-return]
 
 
-def _kinds(equation: Any) -> str:
+def _kinds(equation: Equation) -> str:
     """`fi>f`: a floating number and an integer to a number. Derivatives have the same name."""
     kind = lambda v: "f" if jnp.issubdtype(v.aval.dtype, jnp.floating) else "i"
     return "".join(map(kind, equation.invars)) + ">" + "".join(map(kind, equation.outvars))
 
 
-def is_expanded(equation: Any) -> bool:
+def is_expanded(equation: Equation) -> bool:
     """Whether an equation stands for a program."""
     return _program(equation) is not None
 
 
-def expansion(equation: Any) -> Any:
+def expansion(equation: Equation) -> Closed:
     """The closed jaxpr of the program that an equation stands for."""
     run = _program(equation)
     assert run is not None

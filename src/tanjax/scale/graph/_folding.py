@@ -10,12 +10,14 @@ them is a number that did not fit in its dtype and was kept as it was written, s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-_FOLDED: dict[str, Callable[..., Any]] = {
+from tanjax._jaxpr_types import Equation
+from tanjax._typing import AnyArray
+
+_FOLDED: dict[str, Callable[..., np.ndarray]] = {
     "add": np.add,
     "add_any": np.add,
     "sub": np.subtract,
@@ -25,7 +27,7 @@ _FOLDED: dict[str, Callable[..., Any]] = {
 }
 
 
-def folded_number(equation: Any, numbers: Sequence[Any]) -> Any:
+def folded_number(equation: Equation, numbers: Sequence[AnyArray]) -> np.ndarray | None:
     """The result of an equation of single numbers, or None if it is not one to be folded.
 
     **Arguments:** `numbers`: of the operands, each a number of any dtype or None.

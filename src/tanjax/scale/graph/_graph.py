@@ -19,17 +19,22 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, final
 
 import jax.numpy as jnp
 import numpy as np
 
 from tanjax import _compat, _jaxprs
+from tanjax._jaxpr_types import Aval, Equation, OpenJaxpr, Params, Variable
+from tanjax._typing import AnyArray, DType
 
 from . import _lu
 from ._expansions import expansion, is_expanded
 from ._folding import folded_number
 from ._lu import Factors
+
+# Open, or closed over its constants: `getattr(jaxpr, "jaxpr", jaxpr)` is open.
+Jaxpr: TypeAlias = Any
 
 
 class Magnitude(NamedTuple):
@@ -63,10 +68,10 @@ class Value:
     """
 
     index: int
-    aval: Any
+    aval: Aval
     kind: str
     computed: float = 1.0
-    constant: Any = None
+    constant: AnyArray | None = None
     node: Node | None = None
     uses: list[Use] = dataclasses.field(default_factory=list)
     restored: bool = False
@@ -82,6 +87,7 @@ class Value:
         return f"<{self.kind} {self.index}: {self.aval}>"
 
 
+@final
 @dataclasses.dataclass(eq=False, slots=True, repr=False)
 class Use:
     """One reading of a value. `node` is None for a graph's output."""
@@ -100,7 +106,7 @@ class Node:
     """One equation: operands are `uses`, results `outputs`; `graphs` are its nested jaxprs."""
 
     index: int
-    equation: Any
+    equation: Equation
     primitive: str
     uses: list[Use]
     outputs: list[Value]
@@ -111,7 +117,7 @@ class Node:
         return f"<{self.primitive}: {len(self.uses)} uses, {len(self.outputs)} outputs>"
 
     @property
-    def params(self) -> Any:
+    def params(self) -> Params:
         return self.equation.params
 
     @property
@@ -171,12 +177,12 @@ class Exponents(NamedTuple):
         return (self.uses if type(x) is Use else self.values)[x.index]
 
 
-def is_floating(aval: Any) -> bool:
+def is_floating(aval: object) -> bool:
     return is_inexact(getattr(aval, "dtype", None))
 
 
 @functools.cache  # it is asked some twenty times per equation: 0.1 us instead of 0.7
-def is_inexact(dtype: Any) -> bool:
+def is_inexact(dtype: DType | None) -> bool:
     return dtype is not None and bool(jnp.issubdtype(dtype, jnp.inexact))
 
 
@@ -186,11 +192,12 @@ _KEYS = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
 CALLS: set[str] = set()
 
 
-def nested_jaxprs(equation: Any) -> tuple[Any, ...]:
+def nested_jaxprs(equation: Equation) -> tuple[_jaxprs.Steps, ...]:
     """The jaxprs that an equation runs: body of a loop, branches, callee."""
     params, name = equation.params, equation.primitive.name
     if name == "tanjax_linear":
-        return (_compat.linear_jaxpr(equation),)
+        closed: Jaxpr = _compat.linear_jaxpr(equation)
+        return (closed,)
     if is_expanded(equation):
         return (expansion(equation),)
     if name == "while":
@@ -219,7 +226,7 @@ def callee_uses(node: Node) -> list[Use]:
 ASSUMED_TRIPS = 100.0
 
 
-def trips(equation: Any) -> float:
+def trips(equation: Equation) -> float:
     """How often the nested jaxprs of an equation run for each time that the equation does."""
     if equation.primitive.name == "scan":
         return float(equation.params["length"])
@@ -249,24 +256,24 @@ def number_of(value: Value) -> Any:
 class _Builder:
     """Makes the graphs of a jaxpr and of those nested in it, over one list of values."""
 
-    def __init__(self, restored: Mapping[int, Any]) -> None:
+    def __init__(self, restored: Mapping[int, AnyArray]) -> None:
         self.values: list[Value] = []
         self.uses: list[Use] = []
         self.nodes = 0
         self.restored = restored
 
-    def constant(self, v: Any, number: Any) -> Value:
+    def constant(self, v: Variable, number: AnyArray) -> Value:
         new = self.value(v.aval, "constant", 0.0, constant=self.restored.get(id(v), number))
         new.restored = id(v) in self.restored
         return new
 
-    def computed(self, v: Any, number: Any) -> Value:
+    def computed(self, v: Variable, number: np.ndarray) -> Value:
         """A constant that the trace computes from others, one for each reading."""
         new = self.value(v.aval, "constant", 0.0, constant=number)
         new.restored = number.dtype != v.aval.dtype
         return new
 
-    def value(self, aval: Any, kind: str, computed: float, **more: Any) -> Value:
+    def value(self, aval: Aval, kind: str, computed: float, **more: Any) -> Value:
         new = Value(len(self.values), aval, kind, computed, **more)
         self.values.append(new)
         return new
@@ -277,7 +284,9 @@ class _Builder:
         value.uses.append(new)
         return new
 
-    def graph(self, jaxpr: Any, consts: Sequence[Any], kind: str, computed: float) -> ScaleGraph:
+    def graph(
+        self, jaxpr: Jaxpr, consts: Sequence[AnyArray], kind: str, computed: float
+    ) -> ScaleGraph:
         jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
         inputs = [self.value(v.aval, kind, computed) for v in jaxpr.invars]
         constants = [self.constant(v, c) for v, c in zip(jaxpr.constvars, consts, strict=True)]
@@ -288,7 +297,7 @@ class _Builder:
         outputs = [self.use(body.read(v), None, i) for i, v in enumerate(jaxpr.outvars)]
         return ScaleGraph(inputs, constants, body.nodes, outputs, self.values, self.uses)
 
-    def nested(self, equation: Any, computed: float) -> tuple[ScaleGraph, ...]:
+    def nested(self, equation: Equation, computed: float) -> tuple[ScaleGraph, ...]:
         often = computed * trips(equation)
         return tuple(
             self.graph(inner, getattr(inner, "consts", ()), "inner", often)
@@ -306,23 +315,23 @@ class _Body:
     def __init__(self, builder: _Builder, computed: float) -> None:
         self.builder, self.computed = builder, computed
         self.nodes: list[Node] = []
-        self.known: dict[Any, Value] = {}
-        self.numbers: dict[Any, Any] = {}
-        self.factors: dict[Any, Factors] = {}
+        self.known: dict[Variable, Value] = {}
+        self.numbers: dict[Variable, np.ndarray] = {}
+        self.factors: dict[Variable, Factors] = {}
 
-    def read(self, v: Any) -> Value:
+    def read(self, v: Variable) -> Value:
         if hasattr(v, "val"):  # a literal carries its value
             return self.builder.constant(v, v.val)
         if v in self.numbers:
             return self.builder.computed(v, self.numbers[v])
         return self.known[v]
 
-    def number(self, v: Any) -> Any:
+    def number(self, v: Variable) -> np.ndarray | None:
         if not hasattr(v, "val"):
             return self.numbers.get(v)
         return None if v.aval.shape else np.asarray(self.builder.restored.get(id(v), v.val))
 
-    def run(self, jaxpr: Any) -> None:
+    def run(self, jaxpr: OpenJaxpr) -> None:
         for equation in _jaxprs.needed_equations(jaxpr):
             found = folded_number(equation, list(map(self.number, equation.invars)))
             if found is not None:
@@ -330,7 +339,7 @@ class _Body:
             elif not self.entered(equation):
                 self.add(equation)
 
-    def add(self, equation: Any) -> None:
+    def add(self, equation: Equation) -> None:
         name = "closed_call" if is_expanded(equation) else equation.primitive.name
         name = _lu.NAME if name == "lu" else name
         node = Node(self.builder.nodes, equation, name, [], [], computed=self.computed)
@@ -350,14 +359,14 @@ class _Body:
             self.factors[equation.outvars[0]] = Factors(node.outputs[0], *node.outputs[-2:])
         self.nodes.append(node)
 
-    def entered(self, equation: Any) -> bool:
+    def entered(self, equation: Equation) -> bool:
         """Run a call here that takes or returns a factorisation, so that its readers are seen."""
         handed = [v for v in equation.invars if not hasattr(v, "val") and v in self.factors]
         call = _lu.called(equation) if handed or _lu.hands_out(equation) else None
         if call is None or any(self.factors[v].part_for(equation) for v in handed):
             return False
         inner, places = call
-        jaxpr = getattr(inner, "jaxpr", inner)
+        jaxpr: Jaxpr = getattr(inner, "jaxpr", inner)
         body = _Body(self.builder, self.computed)
         body.nodes = self.nodes
         for v, i in zip(jaxpr.invars, places, strict=True):
@@ -375,7 +384,7 @@ class _Body:
         return True
 
 
-def build(closed: Any, restored: Mapping[int, Any] | None = None) -> ScaleGraph:
+def build(closed: _jaxprs.Readable, restored: Mapping[int, AnyArray] | None = None) -> ScaleGraph:
     """The scale graph of a closed jaxpr. Equations on which nothing depends are left out.
 
     **Arguments:** `restored`: numbers of constants that did not fit in their dtype

@@ -23,18 +23,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from tanjax import _compat
-from tanjax._jaxprs import needed_equations
+from tanjax._jaxpr_types import Equation, OpenJaxpr, Variable
+from tanjax._jaxprs import Steps, needed_equations
+from tanjax._typing import AnyArray, Function
 
-from ._casts import Lost, Watch, is_crushed, is_unknown, known_as, learn, looks_crushed
-from ._graph import is_floating, nested_jaxprs
+from ._casts import Lost, Watch, Written, is_crushed, is_unknown, known_as, learn, looks_crushed
+from ._expansions import Closed
+from ._graph import Jaxpr, is_floating, nested_jaxprs
 from ._written import may_be_crushed
+
+# Traces, and gives what has a `jaxpr` and the shapes of its results, `out_info`.
+Make: TypeAlias = Callable[[], jax.stages.Traced]
+# Where a number stands in a program, in which it is a literal or has a variable; the number.
+Constant: TypeAlias = tuple[Variable, AnyArray]
+Found: TypeAlias = dict[int, np.ndarray]  # numbers by the `id` of their place
 
 
 class Traced(NamedTuple):
@@ -43,17 +53,17 @@ class Traced(NamedTuple):
     **Fields:** `restored`: numbers by the `id` of their place, a literal or a variable.
     """
 
-    closed: Any
-    out: Any
-    restored: dict[int, Any]
+    closed: Closed
+    out: PyTree
+    restored: dict[int, AnyArray]
     notes: tuple[str, ...] = ()
 
 
 def trace(
-    make: Callable[[], Any],
-    fun: Callable[..., Any] | None,
-    arguments: Sequence[Any],
-    written: Any = None,
+    make: Make,
+    fun: Function | None,
+    arguments: Sequence[AnyArray],
+    written: object = None,
 ) -> Traced:
     """Trace, and find the constants that are not what was written.
 
@@ -85,7 +95,7 @@ def trace(
     return Traced(closed, out, kept, tuple(notes))
 
 
-def _watched(make: Callable[[], Any], thorough: Sequence[bool]) -> tuple[Any, Watch]:
+def _watched(make: Make, thorough: Sequence[bool]) -> tuple[Closed, Watch]:
     """The jaxpr of a watched trace; of the next one, where that leaves something unknown.
 
     Each has a key of its own: JAX would remember the first, and the other would see nothing.
@@ -100,7 +110,7 @@ def _watched(make: Callable[[], Any], thorough: Sequence[bool]) -> tuple[Any, Wa
     return closed, watch
 
 
-def _traced(make: Callable[[], Any], watch: Watch) -> tuple[Any, Any, Watch]:
+def _traced(make: Make, watch: Watch) -> tuple[Closed, PyTree, Watch]:
     with watch:
         traced = make()
         for _ in _jaxprs(traced.jaxpr):  # maps of linear rules are traced when looked at
@@ -122,7 +132,7 @@ def _said(places: Sequence[str]) -> str:
     )
 
 
-def _lines(closed: Any, places: set[int]) -> list[str]:
+def _lines(closed: Steps, places: set[int]) -> list[str]:
     """The user's lines that use constants."""
     equations = (e for inner in _jaxprs(closed) for e in getattr(inner, "jaxpr", inner).eqns)
     lines = [_compat.source_of(e) for e in equations if any(id(v) in places for v in e.invars)]
@@ -132,7 +142,7 @@ def _lines(closed: Any, places: set[int]) -> list[str]:
 # -- the constants of a jaxpr ---------------------------------------------------------------------
 
 
-def _jaxprs(closed: Any, seen: set[int] | None = None) -> Iterator[Any]:
+def _jaxprs(closed: Steps, seen: set[int] | None = None) -> Iterator[Steps]:
     """A closed jaxpr and those nested in it, each once."""
     seen = set() if seen is None else seen
     if id(closed) not in seen:
@@ -143,17 +153,17 @@ def _jaxprs(closed: Any, seen: set[int] | None = None) -> Iterator[Any]:
                 yield from _jaxprs(inner, seen)
 
 
-def _constants(closed: Any) -> Iterator[tuple[Any, Any]]:
+def _constants(closed: Steps) -> Iterator[Constant]:
     """Floating constants: place (a literal, or a variable of the jaxpr) and number."""
     for inner in _jaxprs(closed):
-        jaxpr = getattr(inner, "jaxpr", inner)
+        jaxpr: Jaxpr = getattr(inner, "jaxpr", inner)
         yield from zip(jaxpr.constvars, getattr(inner, "consts", ()), strict=False)
         for equation in jaxpr.eqns:
             yield from ((v, v.val) for v in equation.invars if hasattr(v, "val"))
         yield from ((v, v.val) for v in jaxpr.outvars if hasattr(v, "val"))
 
 
-def _unknown(closed: Any, arrays: bool) -> list[tuple[Any, Any]]:
+def _unknown(closed: Steps, arrays: bool) -> list[Constant]:
     """Constants that look crushed and may be; `arrays`: also those that JAX made arrays of."""
     kinds = (np.ndarray, jax.Array) if arrays else (np.ndarray,)
     return [
@@ -166,12 +176,12 @@ def _unknown(closed: Any, arrays: bool) -> list[tuple[Any, Any]]:
     ]
 
 
-def _learn(constants: Sequence[tuple[Any, Any]], wide: Any) -> None:
+def _learn(constants: Sequence[Constant], wide: Written | None) -> None:
     for _, c in constants:
         learn(c, wide)
 
 
-def _restored(closed: Any) -> dict[int, Any]:
+def _restored(closed: Steps) -> dict[int, Written]:
     """The numbers of crushed constants by the `id` of their place; some may be `Lost`."""
     found = {}
     for place, c in _constants(closed):
@@ -191,7 +201,7 @@ class _Differs(Exception):
     """The wide trace is another program."""
 
 
-def _read_off(closed: Any, fun: Callable[..., Any] | None, arguments: Sequence[Any]) -> bool:
+def _read_off(closed: Closed, fun: Function | None, arguments: Sequence[AnyArray]) -> bool:
     """Learn all unknown constants from a trace in float64; False if that is another program."""
     if fun is None:
         return False
@@ -207,23 +217,23 @@ def _read_off(closed: Any, fun: Callable[..., Any] | None, arguments: Sequence[A
     return True
 
 
-def wide_trace(fun: Callable[..., Any], arguments: list[Any]) -> Any:
+def wide_trace(fun: Function, arguments: list[AnyArray]) -> Closed:
     """The closed jaxpr of `fun` with float64 (complex128) in place of floating arguments."""
     with jax.enable_x64(True):
         return jax.make_jaxpr(fun)(*map(_widened, arguments))
 
 
-def _widened(x: Any) -> Any:
+def _widened(x: AnyArray) -> AnyArray:
     if not is_floating(x):
         return x
     wide = jnp.complex128 if jnp.issubdtype(x.dtype, jnp.complexfloating) else jnp.float64
     return jax.ShapeDtypeStruct(x.shape, wide)
 
 
-def restored_literals(narrow: Any, wide: Any) -> dict[int, Any] | None:
+def restored_literals(narrow: Steps, wide: Steps) -> Found | None:
     """The numbers of crushed literals by the `id` of the literal; None if the programs differ."""
     for equations in (_needed, _without_steps):
-        found: dict[int, Any] = {}
+        found: Found = {}
         try:
             _match(narrow, wide, found, equations)
         except _Differs:
@@ -232,10 +242,12 @@ def restored_literals(narrow: Any, wide: Any) -> dict[int, Any] | None:
     return None
 
 
-_Equations = Callable[[Any], Iterator[Any]]
+_Equations = Callable[[OpenJaxpr], Iterator[Equation]]
 
 
-def _match(narrow: Any, wide: Any, found: dict[int, Any], equations: _Equations) -> None:
+def _match(narrow: Steps, wide: Steps, found: Found, equations: _Equations) -> None:
+    a: Jaxpr
+    b: Jaxpr
     a, b = (getattr(x, "jaxpr", x) for x in (narrow, wide))
     for v, w, c, d in zip(a.constvars, b.constvars, *_consts(narrow, wide), strict=False):
         _compare(v, c, d, found)
@@ -252,18 +264,18 @@ def _match(narrow: Any, wide: Any, found: dict[int, Any], equations: _Equations)
         raise _Differs
 
 
-def _consts(narrow: Any, wide: Any) -> tuple[list[Any], list[Any]]:
+def _consts(narrow: Steps, wide: Steps) -> tuple[list[AnyArray], list[AnyArray]]:
     return list(getattr(narrow, "consts", ())), list(getattr(wide, "consts", ()))
 
 
-def _needed(jaxpr: Any) -> Iterator[Any]:
+def _needed(jaxpr: OpenJaxpr) -> Iterator[Equation]:
     """The equations, without the conversions of dtypes that one of two traces may not need."""
     for equation in needed_equations(jaxpr):
         if equation.primitive.name != "convert_element_type":
             yield equation
 
 
-def _without_steps(jaxpr: Any) -> Iterator[Any]:
+def _without_steps(jaxpr: OpenJaxpr) -> Iterator[Equation]:
     """The same without products with powers of two: a scale is undone in steps that fit."""
     return (
         e
@@ -272,14 +284,14 @@ def _without_steps(jaxpr: Any) -> Iterator[Any]:
     )
 
 
-def _is_step(v: Any) -> bool:
+def _is_step(v: Variable) -> bool:
     number = getattr(v, "val", None)
     if number is None or np.ndim(number) or not is_floating(v.aval):
         return False
     return math.frexp(abs(float(number.real)))[0] == 0.5 and not number.imag
 
 
-def _operands(equation: Any, other: Any, found: dict[int, Any]) -> None:
+def _operands(equation: Equation, other: Equation, found: Found) -> None:
     if len(equation.invars) != len(other.invars):
         raise _Differs
     for v, w in zip(equation.invars, other.invars, strict=True):
@@ -287,7 +299,7 @@ def _operands(equation: Any, other: Any, found: dict[int, Any]) -> None:
             _compare(v, v.val, w.val, found)
 
 
-def _compare(place: Any, narrow: Any, wide: Any, found: dict[int, Any]) -> None:
+def _compare(place: Variable, narrow: AnyArray, wide: AnyArray, found: Found) -> None:
     """Note the wide number of a constant whose narrow one is 0, inf or subnormal instead."""
     if not (is_floating(place.aval) and np.shape(narrow) == np.shape(wide)):
         return

@@ -15,9 +15,14 @@ Sharp edge: who reads the packed array otherwise gets it at exponent 0.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tanjax import _compat
+from tanjax._jaxpr_types import Equation
+from tanjax._jaxprs import Steps
+
+if TYPE_CHECKING:  # which reads this module
+    from ._graph import Jaxpr, Value
 
 NAME = "tanjax_lu"  # of nodes whose equation is `lu`
 _OF_UPPER = ("diagonal", "triu")  # JAX's own functions that read nothing below the diagonal
@@ -26,11 +31,11 @@ _OF_UPPER = ("diagonal", "triu")  # JAX's own functions that read nothing below 
 class Factors(NamedTuple):
     """The values of a packed factorisation."""
 
-    packed: Any
-    lower: Any
-    upper: Any
+    packed: Value
+    lower: Value
+    upper: Value
 
-    def part_for(self, equation: Any) -> Any:
+    def part_for(self, equation: Equation) -> Value | None:
         """The value that an equation reads in place of the packed array; None if all of it."""
         if equation.primitive.name == "triangular_solve":
             if equation.params["unit_diagonal"]:
@@ -41,7 +46,7 @@ class Factors(NamedTuple):
         return None
 
 
-def called(equation: Any) -> tuple[Any, list[int]] | None:
+def called(equation: Equation) -> tuple[Steps, list[int]] | None:
     """The jaxpr that a call runs and the places of its arguments among the operands.
 
     Calls are followed as long as they hand a factorisation on; `solve` does so twice.
@@ -58,12 +63,12 @@ def called(equation: Any) -> tuple[Any, list[int]] | None:
     return (params["jaxpr"], places) if name in ("jit", "pjit") else None
 
 
-def hands_out(equation: Any) -> bool:
+def hands_out(equation: Equation) -> bool:
     """Whether a call returns a packed factorisation: `lu_factor`, `solve` in a gradient."""
     call = called(equation)
     if call is None:
         return False
-    jaxpr = getattr(call[0], "jaxpr", call[0])
+    jaxpr: Jaxpr = getattr(call[0], "jaxpr", call[0])
     results = {v for v in jaxpr.outvars if not hasattr(v, "val")}
     return any(
         inner.outvars[0] in results

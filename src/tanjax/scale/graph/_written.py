@@ -32,7 +32,7 @@ _LEAST, _LARGEST = 2.0**-126, 2.0**128  # what float32 holds with all its digits
 _MOST = 200  # objects that are looked at
 
 
-def may_be_crushed(fun: Any) -> bool:
+def may_be_crushed(fun: object) -> bool:
     """Whether a zero, or a number that float32 does not hold, may be written in a function.
 
     **Cost:** about 1 us for each name in it.
@@ -65,7 +65,7 @@ def may_be_crushed(fun: Any) -> bool:
     return False
 
 
-def _is_foreign(fun: Any) -> bool:
+def _is_foreign(fun: types.FunctionType) -> bool:
     return bool(fun.__code__.co_filename.startswith(_FOREIGN)) and not hasattr(fun, "__wrapped__")
 
 
@@ -74,7 +74,7 @@ def _is_library(module: types.ModuleType) -> bool:
     return str(getattr(module, "__file__", _FOREIGN[0])).startswith(_FOREIGN)
 
 
-def _parts(fun: types.FunctionType) -> Iterator[Any]:
+def _parts(fun: types.FunctionType) -> Iterator[object]:
     """What a function is made of: its numbers, what it names, wraps, closes over, defaults to."""
     yield from (getattr(fun, "__wrapped__", None), fun.__defaults__, fun.__kwdefaults__)
     for cell in fun.__closure__ or ():
@@ -92,11 +92,11 @@ def _parts(fun: types.FunctionType) -> Iterator[Any]:
         yield from (c for c in code.co_consts if isinstance(c, float | tuple | frozenset))
 
 
-def _names(code: Any) -> set[str]:
+def _names(code: types.CodeType) -> set[str]:
     return {name for part in _codes(code) for name in part.co_names}
 
 
-def _codes(code: Any) -> Iterator[Any]:
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     """The code of a function, and of those that are written in it."""
     yield code
     for inner in code.co_consts:

@@ -11,8 +11,6 @@ Sharp edge: bounds of complex numbers are of their absolute value, as of numbers
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..graph._graph import Node, Value
@@ -32,7 +30,7 @@ from ..numbers._spread import common, larger, plus, remainder_of, times
 from ..numbers._wide import Wide, align, normalised, scaled
 from . import _identities_powers as powers, _rows as rows
 from ._forms import aligned, is_float
-from ._law import known, law, spread_form
+from ._law import Numeric, known, law, spread_form
 
 # -- sums -----------------------------------------------------------------------------------------
 
@@ -303,7 +301,7 @@ def _one_over_root(node: Node, a: Record) -> Record:
     return Record(-high / 2, -low / 2, cancelled=a.cancelled)
 
 
-def root(x: Wide, order: int, function: Any) -> Wide:
+def root(x: Wide, order: int, function: Numeric) -> Wide:
     """A root: the exponent is made divisible by its order first."""
     half, odd = divmod(x.exponent, order)
     return Wide(function(scaled(x.array, odd)), half)

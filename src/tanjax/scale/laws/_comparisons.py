@@ -9,16 +9,14 @@ Sharp edge: a complex number has one exponent, which may be too far from one of 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..graph._graph import Node
 from ..numbers._interval_record import INDICATOR, INFINITY, Record, Records, span, union
 from ..numbers._spread import common
-from ..numbers._wide import Apart, Wide, align, complex_of, is_number
+from ..numbers._wide import Apart, Numbers, Wide, align, complex_of, is_number
 from ._forms import by_moving, is_float, joined
-from ._law import Evaluate, known, law, spread_form
+from ._law import Evaluate, Numeric, known, law, spread_form
 
 # -- comparisons ----------------------------------------------------------------------------------
 
@@ -27,13 +25,13 @@ def indicators(node: Node, records: Records) -> Records:
     return [INDICATOR] * len(node.outputs)
 
 
-def total_order_key(a: Any) -> Any:
+def total_order_key(a: Numbers) -> np.ndarray:
     """Integers that are ordered as IEEE 754 orders all floats: -nan < -inf < -0 < 0 < inf < nan."""
     bits = np.asarray(a, np.float64).view(np.int64)
     return np.where(bits < 0, ~(bits & np.int64(2**63 - 1)), bits)
 
 
-def _comparison(function: Any) -> Evaluate:
+def _comparison(function: Numeric) -> Evaluate:
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         x, y = xs
         if x.exponent == y.exponent:
@@ -44,7 +42,7 @@ def _comparison(function: Any) -> Evaluate:
     return run
 
 
-def _total(function: Any) -> Evaluate:
+def _total(function: Numeric) -> Evaluate:
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         arrays, _ = align(xs, saturate=True)
         if is_float(xs[0]):
@@ -54,7 +52,7 @@ def _total(function: Any) -> Evaluate:
     return run
 
 
-def _apart(function: Any, key: Any = None) -> Evaluate:
+def _apart(function: Numeric, key: Numeric | None = None) -> Evaluate:
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         arrays, _ = common(xs)
         return [Wide(function(*(arrays if key is None else map(key, arrays))))]

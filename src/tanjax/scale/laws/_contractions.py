@@ -11,9 +11,12 @@ Sharp edge: the transform has no form for numbers too far apart.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
+
+from tanjax._typing import Shape
 
 from ..graph._graph import Node
 from ..numbers._interval_record import (
@@ -25,10 +28,13 @@ from ..numbers._interval_record import (
     span,
     sum_of,
 )
-from ..numbers._spread import multiply_matrices, parts_of, plus
-from ..numbers._wide import Wide, normalised
+from ..numbers._spread import Parts, multiply_matrices, parts_of, plus
+from ..numbers._wide import Numbers, Wide, normalised
 from ._forms import dtype_of, is_float
 from ._law import known, law, spread_form
+
+Axes: TypeAlias = tuple[Sequence[int], Sequence[int]]  # of the left and of the right operand
+Dimensions: TypeAlias = tuple[Axes, Axes]  # that are summed over, and of batches
 
 
 def _dot_work(node: Node, xs: list[Wide]) -> float:
@@ -58,7 +64,7 @@ def dot_general(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(contract(a, b, numbers), x.exponent + y.exponent)]
 
 
-def contract_spread(x: tuple[Any, Any], y: tuple[Any, Any], numbers: Any) -> Wide:
+def contract_spread(x: Parts, y: Parts, numbers: Dimensions) -> Wide:
     """`contract` of fractions and exponents."""
     left, right, shape = _matrices(x[0], y[0], numbers)
     powers = _matrices(x[1], y[1], numbers)
@@ -74,7 +80,7 @@ def dot_general_spread(node: Node, xs: list[Wide]) -> list[Wide]:
     return [contract_spread(parts_of(x), parts_of(y), node.params["dimension_numbers"])]
 
 
-def contract(a: Any, b: Any, numbers: Any) -> Any:
+def contract(a: Numbers, b: Numbers, numbers: Dimensions) -> np.ndarray:
     """The product of two arrays over some axes: batches first, then what is left of each."""
     (inner_a, inner_b), (batch_a, _) = numbers
     if a.ndim == b.ndim == 2 and not batch_a and (*inner_a, *inner_b) == (1, 0):
@@ -83,7 +89,7 @@ def contract(a: Any, b: Any, numbers: Any) -> Any:
     return np.matmul(left, right).reshape(shape)
 
 
-def _matrices(a: Any, b: Any, numbers: Any) -> tuple[Any, Any, tuple[int, ...]]:
+def _matrices(a: Numbers, b: Numbers, numbers: Dimensions) -> tuple[np.ndarray, np.ndarray, Shape]:
     """The operands of a contraction as batches of matrices, and the shape of its result."""
     (inner_a, inner_b), (batch_a, batch_b) = numbers
     free_a = [i for i in range(a.ndim) if i not in inner_a and i not in batch_a]

@@ -13,7 +13,6 @@ is not there.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import numpy as np
@@ -100,7 +99,7 @@ law("SearchSorted", "*x: U -> -")
 @law("platform_index", PLAIN)
 def platform_index(node: Node, xs: list[Wide]) -> list[Wide]:
     """Which of the branches of `lax.platform_dependent` is for the default backend."""
-    backend: Any = jax.default_backend()
+    backend = jax.default_backend()
     for i, names in enumerate(node.params["platforms"]):
         if names is None or backend in names:
             return [Wide(np.int32(i))]

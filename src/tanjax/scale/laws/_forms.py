@@ -14,35 +14,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any
 
 import numpy as np
+
+from tanjax._typing import DType, Shape
 
 from ..graph._graph import Node
 from ..numbers._interval_record import Record, Records, union
 from ..numbers._spread import by_rank, parts_of, ranks
-from ..numbers._wide import Wide, align
-from ._law import Evaluate
+from ..numbers._wide import Numbers, Wide, align
+from ._law import Evaluate, Numeric
 
 
-def dtype_of(node: Node, index: int = 0) -> Any:
+def dtype_of(node: Node, index: int = 0) -> DType:
     return node.outputs[index].aval.dtype
 
 
-def shape_of(node: Node, index: int = 0) -> tuple[int, ...]:
-    return node.outputs[index].aval.shape  # type: ignore[no-any-return]
+def shape_of(node: Node, index: int = 0) -> Shape:
+    return node.outputs[index].aval.shape
 
 
 def is_float(x: Wide) -> bool:
     return x.array.dtype.kind in "fc"
 
 
-def moved(x: Wide, array: Any) -> Wide:
+def moved(x: Wide, array: Numbers) -> Wide:
     """The same entries in another order or number, which need not be measured again."""
     return Wide(array, x.exponent, x.extent)
 
 
-def aligned(function: Any) -> Evaluate:
+def aligned(function: Numeric) -> Evaluate:
     """A function of operands that have to have one exponent, which its result keeps."""
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:

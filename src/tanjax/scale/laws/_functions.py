@@ -18,13 +18,14 @@ arguments beyond float64.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from ..graph._graph import Node
 from ..numbers._spread import choose, common, is_spread, times
 from ..numbers._wide import (
+    Numbers,
     Wide,
     as_float,
     complex_of,
@@ -38,7 +39,7 @@ from . import _function_bounds as bounds, _rows as rows
 from ._arithmetic import power_bound, whole_power
 from ._forms import dtype_of, is_float
 from ._identities import IDENTITIES
-from ._law import Evaluate, known, law
+from ._law import Evaluate, Numeric, ToWide, known, law
 
 LOG2 = math.log(2.0)
 # log 2 in two parts, the first with 32 zero bits at its end, so that k * _LOG2_HIGH is exact.
@@ -66,7 +67,7 @@ def _is_near(x: Wide) -> bool:
     return low > -1000 and high < 1000
 
 
-def _piecewise(which: Any, rest: Wide, other: Any) -> Wide:
+def _piecewise(which: np.ndarray, rest: Wide, other: Callable[[], Wide]) -> Wide:
     """`other()` where a condition holds, else the rest."""
     return choose(which, rest, other()) if np.any(which) else rest
 
@@ -74,7 +75,7 @@ def _piecewise(which: Any, rest: Wide, other: Any) -> Wide:
 # -- exponential and logarithm --------------------------------------------------------------------
 
 
-def exp_of(t: Any) -> Wide:
+def exp_of(t: Numbers) -> Wide:
     """`exp(t)` for float64 or complex numbers of any size."""
     t = np.asarray(t)
     if np.all(np.abs(t.real) < 700.0):
@@ -87,7 +88,7 @@ def exp_of(t: Any) -> Wide:
     return Wide(np.exp(rest), k.astype(np.int64))
 
 
-def exp2_of(t: Any) -> Wide:
+def exp2_of(t: Numbers) -> Wide:
     """`2**t` for float64 numbers of any size."""
     t = np.asarray(t)
     if np.all(np.abs(t) < 1000.0):
@@ -97,7 +98,7 @@ def exp2_of(t: Any) -> Wide:
     return Wide(np.exp2(np.where(np.isfinite(t), near - k, t)), k.astype(np.int64))
 
 
-def log_of(x: Wide, function: Any = np.log, unit: float = LOG2) -> Any:
+def log_of(x: Wide, function: Numeric = np.log, unit: float = LOG2) -> Numbers:
     """The logarithm in float64, to full precision also near one."""
     if _is_near(x):
         return function(as_float(x))
@@ -136,7 +137,7 @@ def logistic(node: Node, xs: list[Wide]) -> list[Wide]:
 # -- functions that are linear at zero ------------------------------------------------------------
 
 
-def _linear(function: Any, slope: float = 1.0) -> Evaluate:
+def _linear(function: Callable[[Wide], Wide], slope: float = 1.0) -> Evaluate:
     """A function that is `slope * x` below 2^-60, to float64's precision."""
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
@@ -151,14 +152,14 @@ def _linear(function: Any, slope: float = 1.0) -> Evaluate:
     return run
 
 
-def _of_float64(function: Any) -> Any:
+def _of_float64(function: Numeric) -> Callable[[Wide], Wide]:
     return lambda x: Wide(function(as_float(x)))
 
 
-def _scipy(name: str) -> Any:
+def _scipy(name: str) -> Numeric:
     """A function of SciPy, imported at its first use: `import tanjax` stays free of SciPy."""
 
-    def call(*arrays: Any) -> Any:
+    def call(*arrays: Numbers) -> Numbers:
         import scipy.special
 
         return getattr(scipy.special, name)(*arrays)
@@ -194,8 +195,8 @@ def _asinh(x: Wide) -> Wide:
     return Wide(np.where(np.abs(t) > 1e300, large, near))
 
 
-def _hyperbolic(function: Any, even: bool) -> Any:
-    def run(t: Any) -> Wide:
+def _hyperbolic(function: Numeric, even: bool) -> Callable[[Numbers], Wide]:
+    def run(t: Numbers) -> Wide:
         t = np.asarray(t)
         far = np.abs(t.real) >= 700.0
 
@@ -280,7 +281,7 @@ def power(node: Node, xs: list[Wide]) -> list[Wide]:
     return [choose(lost, Wide(direct), _power_by_logarithm(x, t))]
 
 
-def _power_by_logarithm(x: Wide, t: Any) -> Wide:
+def _power_by_logarithm(x: Wide, t: Numbers) -> Wide:
     if x.array.dtype.kind == "c" or t.dtype.kind == "c":
         return exp_of(np.where(t == 0, 0.0, t * log_of(x)))
     size = exp2_of(
@@ -289,7 +290,7 @@ def _power_by_logarithm(x: Wide, t: Any) -> Wide:
     return Wide(size.array * np.power(np.where(x.array < 0, -1.0, 1.0), t), size.exponent)
 
 
-def _plain(function: Any, far: Any = None, tiny: bool = False) -> Evaluate:
+def _plain(function: Numeric, far: ToWide | None = None, tiny: bool = False) -> Evaluate:
     """A function evaluated at its true value.
 
     **Arguments:** `far`: what it is, for one operand, where that is out of float64's range; `tiny`:
@@ -308,11 +309,11 @@ def _plain(function: Any, far: Any = None, tiny: bool = False) -> Evaluate:
     return run
 
 
-def _far_from_one(order: Any, x: Any, limit: float) -> Any:
+def _far_from_one(order: Numbers, x: Numbers, limit: float) -> np.ndarray:
     return (np.abs(x) > limit) | (np.abs(x) < 1 / limit) | (np.abs(order) > 1e3)
 
 
-def _as_far_as_jax(name: str, is_far: Any = _far_from_one) -> Evaluate:
+def _as_far_as_jax(name: str, is_far: Numeric = _far_from_one) -> Evaluate:
     """A function of SciPy, where JAX's own is right in its type.
 
     Its sums of powers leave the range far away: in float32 `zeta(2, 1e20)` is 0, and others are
@@ -330,11 +331,11 @@ def _as_far_as_jax(name: str, is_far: Any = _far_from_one) -> Evaluate:
     return run
 
 
-def _digamma_far(x: Wide, large: Any) -> Wide:
+def _digamma_far(x: Wide, large: np.ndarray) -> Wide:
     return choose(large, inverse(Wide(-x.array, x.exponent)), Wide(log_of(x)))
 
 
-def _lgamma_far(x: Wide, large: Any) -> Wide:
+def _lgamma_far(x: Wide, large: np.ndarray) -> Wide:
     """`-log|x|` near zero; Stirling's `x (log x - 1)` far away, infinite at negative numbers."""
     logs = log_of(Wide(np.abs(x.array), x.exponent))
     grown = times(x, Wide(np.where(x.array > 0, logs - 1.0, -np.inf)))

@@ -19,16 +19,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from tanjax import _compat
 
 from ..graph._graph import Exponents, Node, is_floating
 from . import _identities_powers as powers
+from ._law import Replay
 from ._powers_of_two import convert, product_error, times_power, wider
 
 # log 2 in two parts: the first has so few digits that its product with an integer is exact.
@@ -36,27 +37,27 @@ _LOG2_PARTS = {
     np.dtype(np.float32): (0.693359375, -2.1219444005469057e-04),
     np.dtype(np.float64): (6.93147180369123816490e-01, 1.90821492927058770002e-10),
 }
-Identity = Callable[[Node, list[Any], Exponents], list[Any]]
+Apply: TypeAlias = Callable[[Array], Array]
 
 
-def _number(value: float, like: Any) -> Any:
+def _number(value: float, like: Array) -> Array:
     return jnp.asarray(value, like.dtype)
 
 
-def _of_one(law: Callable[[Any, Any, int, int, Any], Any]) -> Identity:
+def _of_one(law: Callable[[Array, Array, int, int, Apply], Array]) -> Replay:
     """A law `(stored, plain, t, s, f)`, its result at `s`, for equations with any exponent.
 
     `plain` is the true number, 0 or inf where it does not fit; `f` the primitive itself.
     """
 
-    def identity(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
+    def identity(node: Node, operands: list[Array], e: Exponents) -> list[Array]:
         out = node.outputs[0]
         t, s = e.of(node.uses[0]), e.of(out)
         if not (t or s):
             return _compat.bind(node.equation, operands)
         stored = wider(operands[0])
         plain = convert(stored, t)
-        apply = lambda x: _compat.bind(node.equation, [x])[0]
+        apply: Apply = lambda x: _compat.bind(node.equation, [x])[0]
         result = law(stored, plain, t, s, apply)
         return [result.astype(out.aval.dtype)]
 
@@ -66,7 +67,7 @@ def _of_one(law: Callable[[Any, Any, int, int, Any], Any]) -> Identity:
 # -- exponentials -------------------------------------------------------------------------------
 
 
-def exp_at(x: Any, s: int) -> Any:
+def exp_at(x: Array, s: int) -> Array:
     """`exp(x) · 2^-s`."""
     high, low = _LOG2_PARTS[np.dtype(x.dtype)]
     limit = 4.0 * jnp.finfo(x.dtype).maxexp + abs(s)
@@ -75,21 +76,21 @@ def exp_at(x: Any, s: int) -> Any:
     return times_power(jnp.exp(r), _integer(n) - np.int32(s))
 
 
-def exp2_at(x: Any, s: int) -> Any:
+def exp2_at(x: Array, s: int) -> Array:
     """`2^x · 2^-s`."""
     limit = 4.0 * jnp.finfo(x.dtype).maxexp + abs(s)
     n = jnp.clip(jnp.round(x), -limit, limit)
     return times_power(jnp.exp2(x - n), _integer(n) - np.int32(s))
 
 
-def _integer(n: Any) -> Any:
+def _integer(n: Array) -> Array:
     return jnp.where(jnp.isfinite(n), n, 0).astype(np.int32)
 
 
-def _exponential(of_real: Callable[[Any, int], Any], unit: float) -> Identity:
+def _exponential(of_real: Callable[[Array, int], Array], unit: float) -> Replay:
     """The size of a complex exponential is that of its real part; the rest is an angle."""
 
-    def law(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+    def law(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
         if not s:
             return f(x)
         if not jnp.iscomplexobj(x):
@@ -100,12 +101,12 @@ def _exponential(of_real: Callable[[Any, int], Any], unit: float) -> Identity:
     return _of_one(law)
 
 
-def _expm1(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+def _expm1(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
     one = convert(jnp.ones_like(x), -s)
     return jnp.where(x > 2, exp_at(x, s) - one, _near_zero(v, x, t, s, f, 1)) if s else f(x)
 
 
-def _sinh(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+def _sinh(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
     near = _near_zero(v, x, t, s, f, 2)
     if not s:
         return near
@@ -114,17 +115,17 @@ def _sinh(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
     return jnp.where(size > 2, jnp.copysign(far, x), near)
 
 
-def _cosh(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+def _cosh(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
     return exp_at(x, s + 1) + exp_at(-x, s + 1) if s else f(x)
 
 
-def _logistic(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+def _logistic(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
     if not s:
         return f(x)
     return jnp.where(x < 0, exp_at(x, s) / (1 + jnp.exp(-jnp.abs(x))), convert(f(x), -s))
 
 
-def _erfc(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+def _erfc(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
     """Of large numbers by the asymptotic series, which has all digits of float32 from 8 on."""
     single = x.dtype == jnp.float32
     if not s or not single:
@@ -141,7 +142,7 @@ def _erfc(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
 # -- logarithms and what grows like them --------------------------------------------------------
 
 
-def _log_of(v: Any, x: Any, t: int, binary: bool = False) -> Any:
+def _log_of(v: Array, x: Array, t: int, binary: bool = False) -> Array:
     """The logarithm of `v · 2^t`, which is `x` where that fits."""
     log, unit = (jnp.log2, 1.0) if binary else (jnp.log, math.log(2))
     size = jnp.maximum(jnp.abs(x.real), jnp.abs(x.imag)) if jnp.iscomplexobj(x) else jnp.abs(x)
@@ -151,26 +152,26 @@ def _log_of(v: Any, x: Any, t: int, binary: bool = False) -> Any:
     return jnp.where(fits, log(x), log(v) + shift)
 
 
-def _log(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+def _log(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
     return convert(_log_of(v, x, t), -s)
 
 
-def _log2(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+def _log2(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
     return convert(_log_of(v, x, t, binary=True), -s)
 
 
-def _log1p(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+def _log1p(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
     near = _near_zero(v, x, t, s, f, 1)
     return jnp.where(x > 2.0**60, convert(_log_of(v, x, t), -s), near)
 
 
-def _asinh(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+def _asinh(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
     near = _near_zero(v, x, t, s, f, 2)
     far = _log_of(jnp.abs(v), jnp.abs(x), t) + _number(math.log(2), x)
     return jnp.where(jnp.abs(x) > 2.0**60, jnp.copysign(convert(far, -s), v), near)
 
 
-def _acosh(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+def _acosh(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
     far = _log_of(v, x, t) + _number(math.log(2), x)
     return convert(jnp.where(x > 2.0**60, far, f(x)), -s)
 
@@ -178,23 +179,25 @@ def _acosh(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
 # -- functions that are linear at zero, and others ----------------------------------------------
 
 
-def _near_zero(v: Any, x: Any, t: int, s: int, f: Any, order: int, slope: float = 1.0) -> Any:
+def _near_zero(
+    v: Array, x: Array, t: int, s: int, f: Apply, order: int, slope: float = 1.0
+) -> Array:
     """`f(x) · 2^-s` where `f(x) = slope · x` up to a share of `x^order`."""
     small = 2.0 ** -((jnp.finfo(x.dtype).nmant + 2) // order)
     tiny = convert(v if slope == 1.0 else v * _number(slope, v), t - s)
     return jnp.where(jnp.abs(x) < small, tiny, convert(f(x), -s))
 
 
-def _odd(slope: float = 1.0) -> Identity:
+def _odd(slope: float = 1.0) -> Replay:
     return _of_one(lambda v, x, t, s, f: _near_zero(v, x, t, s, f, 2, slope))
 
 
-def _plain(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+def _plain(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
     """What is the same of 0 and of a tiny number, of infinity and of a huge one."""
     return convert(f(x), -s)
 
 
-def _whole(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
+def _whole(v: Array, x: Array, t: int, s: int, f: Apply) -> Array:
     """`floor`, `ceil`, `round`: a huge number is whole, and a tiny one has a sign."""
     huge = ~(jnp.abs(x) < 2.0 ** jnp.finfo(x.dtype).nmant)
     smallest = jnp.copysign(_number(float(jnp.finfo(x.dtype).smallest_normal), x), v)
@@ -202,7 +205,7 @@ def _whole(v: Any, x: Any, t: int, s: int, f: Any) -> Any:
     return jnp.where(huge, convert(v, t - s), convert(f(seen), -s))
 
 
-def _atan2(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
+def _atan2(node: Node, operands: list[Array], e: Exponents) -> list[Array]:
     """Of numbers at exponents of their own; far to the right of 0 it is their quotient."""
     out, (i, j) = node.outputs[0], map(e.of, node.uses)
     s = e.of(out)
@@ -218,7 +221,7 @@ def _atan2(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
     return [result.astype(out.aval.dtype)]
 
 
-def _convert_element_type(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
+def _convert_element_type(node: Node, operands: list[Array], e: Exponents) -> list[Array]:
     """Between types at any exponents, in the wider of the two."""
     use, out, (x,) = node.uses[0], node.outputs[0], operands
     t, s, dtype = e.of(use), e.of(out), out.aval.dtype
@@ -232,7 +235,7 @@ def _convert_element_type(node: Node, operands: list[Any], e: Exponents) -> list
     return _compat.bind(node.equation, [convert(wider(x), t - s)])
 
 
-def _gather(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
+def _gather(node: Node, operands: list[Array], e: Exponents) -> list[Array]:
     """A number that is filled in is stored at the exponent of the result."""
     fill, s = node.params["fill_value"], e.of(node.outputs[0])
     if fill is None or not s or not is_floating(node.outputs[0].aval):
@@ -241,7 +244,7 @@ def _gather(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
     return _compat.bind(node.equation.replace(params=params), operands)
 
 
-IDENTITIES: dict[str, Identity] = {
+IDENTITIES: dict[str, Replay] = {
     "exp": _exponential(exp_at, 1.0),
     "exp2": _exponential(exp2_at, math.log(2)),
     "expm1": _of_one(_expm1),

@@ -15,28 +15,28 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from tanjax import _compat
+from tanjax._typing import DType
 
 from ..graph._graph import Exponents, Node, number_of
-from ._powers_of_two import convert, product_error, split, times_power, wider
+from ._powers_of_two import Number, Split, convert, product_error, split, times_power, wider
 
 SIMPLE = 12  # the largest denominator of a fraction that a rounded power is taken for
 
 
-def meant(number: float, dtype: Any) -> Fraction:
+def meant(number: float, dtype: DType) -> Fraction:
     """The fraction that was rounded to a number: `1 / 3` for 0.33333334."""
     simple = Fraction(number).limit_denominator(SIMPLE)
     unit = float(jnp.finfo(dtype).eps) / 2 * max(1.0, abs(number))
     return simple if abs(float(simple) - number) <= unit else Fraction(number)
 
 
-def integer_pow(node: Node, operands: list[Any], at: Exponents) -> list[Any]:
+def integer_pow(node: Node, operands: list[Array], at: Exponents) -> list[Array]:
     out, use = node.outputs[0], node.uses[0]
     n = node.params["y"]
     if at.of(out) == n * at.of(use):
@@ -46,7 +46,7 @@ def integer_pow(node: Node, operands: list[Any], at: Exponents) -> list[Any]:
     return [result.astype(out.aval.dtype)]
 
 
-def pow_(node: Node, operands: list[Any], at: Exponents) -> list[Any]:
+def pow_(node: Node, operands: list[Array], at: Exponents) -> list[Array]:
     base, out = node.uses[0], node.outputs[0]
     if not (at.of(base) or at.of(out)) or jnp.iscomplexobj(operands[0]):
         return _compat.bind(node.equation, operands)
@@ -61,7 +61,7 @@ def pow_(node: Node, operands: list[Any], at: Exponents) -> list[Any]:
     return [_power(x, y, exact, node, at).astype(out.aval.dtype)]
 
 
-def _power(x: Any, y: Any, exact: Fraction | None, node: Node, at: Exponents) -> Any:
+def _power(x: Array, y: Number, exact: Fraction | None, node: Node, at: Exponents) -> Array:
     """`(x·2^t)^y · 2^-s`. `exact`: the power, where it is known; then `y` is that, rounded."""
     t, s = at.of(node.uses[0]), at.of(node.outputs[0])
     m, e = split(jnp.abs(x))
@@ -81,7 +81,7 @@ def _power(x: Any, y: Any, exact: Fraction | None, node: Node, at: Exponents) ->
     return jnp.where(ordinary, result, special)
 
 
-def _times_integer(y: Any, e: Any, s: int, exact: Fraction | None) -> tuple[Any, Any]:
+def _times_integer(y: Number, e: Array, s: int, exact: Fraction | None) -> tuple[Array, Array]:
     """`y · e` as an integer and a fraction; a product far out of range is as good as any other."""
     q = e.astype(y.dtype)
     product = y * q
@@ -112,7 +112,7 @@ def _halvings(node: Node, s: int, exact: Fraction | None) -> int:
 # -- products of many ---------------------------------------------------------------------------
 
 
-def reduce_prod(node: Node, operands: list[Any], at: Exponents) -> list[Any]:
+def reduce_prod(node: Node, operands: list[Array], at: Exponents) -> list[Array]:
     out = node.outputs[0]
     t, s = at.of(node.uses[0]), at.of(out)
     if not (t or s or node.index in at.guarded):  # some of its products may not fit
@@ -134,14 +134,14 @@ def reduce_prod(node: Node, operands: list[Any], at: Exponents) -> list[Any]:
     return [times_power(m[0], e[0] + shift).astype(out.aval.dtype)]
 
 
-def cumprod(node: Node, operands: list[Any], at: Exponents) -> list[Any]:
+def cumprod(node: Node, operands: list[Array], at: Exponents) -> list[Array]:
     out = node.outputs[0]
     t, s = at.of(node.uses[0]), at.of(out)
     if not (t or s or node.index in at.guarded):  # some of its products may not fit
         return _compat.bind(node.equation, operands)
     m, e = split(wider(operands[0]))
 
-    def times(a: Any, b: Any) -> tuple[Any, Any]:
+    def times(a: Split, b: Split) -> Split:
         product, more = split(a[0] * b[0])
         return product, a[1] + b[1] + more
 

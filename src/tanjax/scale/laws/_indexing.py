@@ -12,9 +12,12 @@ a scatter with a function of its own is not known (add, mul, min, max and overwr
 from __future__ import annotations
 
 import math
-from typing import Any
+from types import EllipsisType
+from typing import TypeAlias
 
 import numpy as np
+
+from tanjax._typing import DType
 
 from ..graph._graph import Node
 from ..numbers._interval_record import (
@@ -28,14 +31,17 @@ from ..numbers._interval_record import (
     union,
 )
 from ..numbers._spread import add_at, parts_of
-from ..numbers._wide import Apart, Wide, align, extent
+from ..numbers._wide import Apart, Numbers, Wide, align, extent
 from . import _rows as rows
 from ._forms import by_moving, by_order, dtype_of, is_float, joins, shape_of
 from ._identities import IDENTITIES
 from ._law import Evaluate, law, spread_form
+from ._shapes import Fill
+
+Index: TypeAlias = tuple[np.ndarray, ...]  # by axis, where entries are
 
 
-def _along(values: Any, axes: list[int], rank: int) -> Any:
+def _along(values: np.ndarray, axes: list[int], rank: int) -> np.ndarray:
     """An array whose axes become the given ones of `rank`, so that it broadcasts over the rest."""
     shape = [1] * rank
     for axis, size in zip(axes, np.shape(values), strict=True):
@@ -48,7 +54,7 @@ class _Places:
 
     def __init__(
         self,
-        indices: Any,
+        indices: np.ndarray,
         shape: tuple[int, ...],  # of the operand
         sizes: list[int],  # of the window, per axis of the operand
         window_axes: tuple[int, ...],  # of the result
@@ -59,10 +65,10 @@ class _Places:
     ) -> None:
         rest = [i for i in range(rank) if i not in window_axes]
         kept = [d for d in range(len(shape)) if d not in dropped and d not in batches[0]]
-        self.inside: Any = True
+        self.inside: bool | np.ndarray = True
         self.places, limits = [], []
         for axis, size in enumerate(shape):
-            start: Any = 0
+            start: int | np.ndarray = 0
             if axis in index_map:
                 start = _along(indices[..., index_map.index(axis)].astype(np.int64), rest, rank)
                 limits.append((axis, start, size - sizes[axis]))
@@ -109,7 +115,7 @@ def gather_spread(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(filled.array, np.where(inside, moved, 0))]
 
 
-def _gathered(node: Node, x: Wide, where: Wide) -> tuple[Any, Any]:
+def _gathered(node: Node, x: Wide, where: Wide) -> tuple[np.ndarray, bool | np.ndarray]:
     """The entries, those out of bounds clamped, and which are within."""
     p, shape = node.params, shape_of(node)
     d, array = p["dimension_numbers"], np.asarray(x.array)
@@ -127,7 +133,7 @@ def _gathered(node: Node, x: Wide, where: Wide) -> tuple[Any, Any]:
     return out, places.inside
 
 
-def _fill(given: Any, dtype: Any) -> Any:
+def _fill(given: Fill | None, dtype: DType) -> Fill:
     """What a gather reads out of bounds: NaN, the least signed or the largest unsigned integer."""
     if given is not None:
         return np.asarray(given, dtype)
@@ -138,7 +144,7 @@ def _fill(given: Any, dtype: Any) -> Any:
     return np.asarray(np.nan, dtype)
 
 
-def _scatter(combine: Any) -> Evaluate:
+def _scatter(combine: np.ufunc | None) -> Evaluate:
     """A scatter that writes (`combine` is None) or combines by a ufunc."""
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
@@ -159,8 +165,8 @@ def _scatter(combine: Any) -> Evaluate:
 
 
 def places_of_updates(
-    node: Node, shape: tuple[int, ...], where: Any, updates: Any
-) -> tuple[Any, Any]:
+    node: Node, shape: tuple[int, ...], where: Numbers, updates: np.ndarray
+) -> tuple[Index, np.ndarray | EllipsisType]:
     """The index of each update of a scatter in the operand, and which updates are not dropped."""
     p = node.params
     d = p["dimension_numbers"]
@@ -189,7 +195,7 @@ def _may_leave(xs: list[Wide]) -> bool:
     return high > 0.0 and xs[2].array.size * max(-math.log2(low), math.log2(high)) > 600
 
 
-def _operands(combine: Any, xs: list[Wide]) -> tuple[int, list[Any]]:
+def _operands(combine: np.ufunc | None, xs: list[Wide]) -> tuple[int, list[np.ndarray]]:
     """Operand and updates at one exponent, but for products, whose factors are pure numbers."""
     pair = [xs[0], xs[2]]
     if combine is np.multiply:
@@ -268,7 +274,7 @@ def pivots_to_permutation(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(permutation(pivots, shape_of(node)[-1]).astype(dtype_of(node)))]
 
 
-def permutation(pivots: Any, size: int) -> Any:
+def permutation(pivots: np.ndarray, size: int) -> np.ndarray:
     """The permutation that a sequence of row swaps makes (LAPACK's pivots)."""
     rows = pivots.reshape(-1, pivots.shape[-1])
     out = np.tile(np.arange(size), (len(rows), 1))

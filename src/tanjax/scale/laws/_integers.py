@@ -8,20 +8,18 @@ is at the edges: of shifts by more than the width nothing is left.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..graph._graph import Node
 from ..numbers._wide import Wide
 from ._comparisons import indicators
 from ._forms import by_order
-from ._law import Evaluate, law
+from ._law import Evaluate, Numeric, law
 
 PLAIN = "*x: - -> -"
 
 
-def _by(function: Any) -> Evaluate:
+def _by(function: Numeric) -> Evaluate:
     return lambda node, xs: [Wide(function(*(x.array for x in xs)))]
 
 
@@ -31,7 +29,7 @@ for _name, _function in {
     law(_name, PLAIN, evaluate=_by(_function))
 
 
-def _reduction(function: Any) -> Evaluate:
+def _reduction(function: np.ufunc) -> Evaluate:
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         return [Wide(function.reduce(xs[0].array, tuple(map(int, node.params["axes"]))))]
 
@@ -43,7 +41,7 @@ law("reduce_or", PLAIN, bound=indicators, evaluate=_reduction(np.bitwise_or))
 law("reduce_xor", PLAIN, evaluate=_reduction(np.bitwise_xor))
 
 
-def _position(function: Any) -> Evaluate:
+def _position(function: Numeric) -> Evaluate:
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         (axis,) = map(int, node.params["axes"])
         return [Wide(np.asarray(function(xs[0].array, axis)).astype(node.params["index_dtype"]))]
@@ -55,7 +53,7 @@ law("argmax", "x: U -> -", evaluate=_position(np.argmax), spread=by_order(1))
 law("argmin", "x: U -> -", evaluate=_position(np.argmin), spread=by_order(-1))
 
 
-def _shift(function: Any, unsigned: bool, arithmetic: bool = False) -> Evaluate:
+def _shift(function: Numeric, unsigned: bool, arithmetic: bool = False) -> Evaluate:
     """A shift: by as many bits as there are or more, nothing is left (but the sign)."""
 
     def run(node: Node, xs: list[Wide]) -> list[Wide]:

@@ -25,16 +25,28 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from ..graph._graph import Node
+from jax import Array
+
+from tanjax._jaxpr_types import Equation
+
+from ..graph._graph import Exponents, Node
 from ..numbers._interval_record import Record, Records
-from ..numbers._wide import Apart, Wide
+from ..numbers._wide import Apart, Numbers, Wide
+
+if TYPE_CHECKING:  # which reads this module
+    from ._rows import RowLaw
 
 Evaluate = Callable[[Node, list[Wide]], list[Wide]]
 Bound = Callable[[Node, Records], Records]
 Work = float | Callable[[Node, list[Wide]], float]
-F = TypeVar("F", bound=Callable[..., Any])
+Replay = Callable[[Node, list[Array], Exponents], list[Array]]
+Units = str | Callable[[Equation], str]
+F = TypeVar("F", bound=Evaluate)
+
+Numeric: TypeAlias = Callable[..., Numbers]  # a function of NumPy's, or of SciPy's
+ToWide: TypeAlias = Callable[..., Wide]  # a function whose result no plain array holds
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,17 +63,17 @@ class Law:
     complex numbers. `replay`: the primitive at any exponents, where no conversion will do.
     """
 
-    signature: str | Callable[[Any], str] = ""
+    signature: Units = ""
     each: bool = False
-    rows: Any = None
+    rows: RowLaw | None = None
     evaluate: Evaluate | None = None
     spread: Evaluate | None = None
     work: Work = 1.0
     bound: Bound | None = None
     real_only: bool = False
-    replay: Any = None
+    replay: Replay | None = None
 
-    def units(self, equation: Any) -> str:
+    def units(self, equation: Equation) -> str:
         """The signature of an equation; empty if there is none."""
         text = self.signature
         return text if isinstance(text, str) else text(equation)
@@ -72,18 +84,18 @@ LAWS: dict[str, Law] = {}
 
 def law(
     names: str,
-    signature: str | Callable[[Any], str],
+    signature: Units,
     *,
     spread: bool | Callable[[Evaluate], Evaluate] = False,
     **fields: Any,
-) -> Callable[[Any], Any]:
+) -> Callable[[F], F]:
     """Write the law of some primitives, named with spaces between; decorates `evaluate`.
 
     **Arguments:** `spread`: whether `evaluate` is right for spread operands as it stands, or a
     function that makes of it what is; others: as in `Law`.
     """
 
-    def evaluated(function: Any) -> Any:
+    def evaluated(function: F) -> F:
         form = function if spread is True else spread(function) if spread else None
         write(names, Law(signature=signature, evaluate=function, spread=form, **fields))
         return function

@@ -17,18 +17,19 @@ refused, but for the triangle of a packed one that is meant.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from tanjax import _compat
+from tanjax._jaxpr_types import Equation
 
 from ..graph import _lu
 from ..graph._graph import Exponents, Node
 from ..numbers._interval_record import INFINITY, Record, Records, span
 from ..numbers._spread import is_spread
-from ..numbers._wide import Apart, Wide, align, in_float64, normalised, scaled
+from ..numbers._wide import Apart, Exponent, Numbers, Wide, align, in_float64, normalised, scaled
 from . import _rows as rows
 from ._forms import dtype_of
 from ._indexing import permutation
@@ -42,11 +43,11 @@ def _cube(node: Node, xs: list[Wide]) -> float:
     return xs[0].array.size * shape[-1] + 50 * math.prod(shape[:-2])
 
 
-def _matrices(array: Any) -> Any:
+def _matrices(array: Numbers) -> np.ndarray:
     return array.reshape(-1, *array.shape[-2:])
 
 
-def _packed(array: Any, upper: int, lower: int) -> Wide:
+def _packed(array: np.ndarray, upper: Exponent, lower: Exponent) -> Wide:
     """Two triangles in one matrix, the diagonal in the upper one, with an exponent each."""
     rows, columns = array.shape[-2:]
     below = np.tri(rows, columns, -1, bool)
@@ -113,7 +114,7 @@ def cholesky(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(out, half)]
 
 
-def _solve_units(equation: Any) -> str:
+def _solve_units(equation: Equation) -> str:
     # Of a unit diagonal, `a` is a factor packed together with another one, which has a unit.
     return f"a: {'*' if equation.params['unit_diagonal'] else 'u'}, b: v -> " + (
         "v" if equation.params["unit_diagonal"] else "v/u"
@@ -140,7 +141,7 @@ def triangular_solve(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(x if p["left_side"] else np.swapaxes(x, -1, -2), power)]
 
 
-def _substitute(a: Any, b: Any, lower: bool, unit: bool) -> Any:
+def _substitute(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
     """Forward or backward substitution; a zero on the diagonal gives infinities, no error."""
     x = np.zeros(b.shape, np.result_type(a, b))
     size = a.shape[-1]
@@ -276,7 +277,7 @@ def _lu_bound(node: Node, records: Records) -> Records:
     return [packed, *pivots, packed, packed]
 
 
-def _replayed(node: Node, operands: list[Any], e: Exponents) -> list[Any]:
+def _replayed(node: Node, operands: list[Array], e: Exponents) -> list[Array]:
     packed, *pivots = _compat.bind(node.equation, operands)
     below = np.tril(np.ones(packed.shape[-2:], bool), -1)
     exponent = e.of(node.uses[0])

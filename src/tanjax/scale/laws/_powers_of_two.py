@@ -14,16 +14,20 @@ with `e = 0`.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from tanjax._dtype_range import normal_range
+from tanjax._typing import DType
+
+Number: TypeAlias = Array | np.ndarray  # of the program, or known
+Split: TypeAlias = tuple[Array, Array]  # `m` and `e` of `m · 2^e`
 
 
-def convert(x: Any, shift: int) -> Any:
+def convert(x: Array, shift: int) -> Array:
     """`x · 2^shift`, rounded once, and only if the result leaves the range of the dtype.
 
     The largest steps come last: what is subnormal before one of those is 0 behind it.
@@ -39,11 +43,11 @@ def convert(x: Any, shift: int) -> Any:
     return x
 
 
-def _filled(number: float, like: Any, dtype: Any) -> Any:
+def _filled(number: float, like: Array, dtype: DType) -> Array:
     return lax.full_like(like, hidden(np.asarray(number, dtype)))
 
 
-def hidden(number: Any) -> Any:
+def hidden(number: np.ndarray) -> Array:
     """A number that the compiler does not know to be a constant.
 
     XLA would join it with others: `(x·2^-62)·(y·2^-62)` became `(x·y)·2^-124` up to JAX 0.10, whose
@@ -54,19 +58,19 @@ def hidden(number: Any) -> Any:
     return lax.index_in_dim(lax.optimization_barrier(row), 0, keepdims=False)
 
 
-def wider(x: Any) -> Any:
+def wider(x: Array) -> Array:
     """Numbers of 16 bits in float32, in which laws are computed and rounded once."""
     return x.astype(jnp.float32) if x.dtype.itemsize == 2 else x
 
 
-def power_of_two(n: Any, dtype: Any) -> Any:
+def power_of_two(n: Array, dtype: DType) -> Array:
     """`2^n` for integers in a floating dtype, exact; beyond its normal numbers 0 or inf."""
     bias, digits, integer = _layout(dtype)
     field = jnp.clip(n, -bias, bias + 1).astype(integer) + np.asarray(bias, integer)
     return lax.bitcast_convert_type(field << np.asarray(digits, integer), dtype)
 
 
-def times_power(x: Any, n: Any) -> Any:
+def times_power(x: Array, n: Array) -> Array:
     """`x · 2^n` for an array of integers: in two steps, because `2^n` alone may not fit.
 
     Nor may its root, where the product does not; zeros and infinities stay what they are.
@@ -76,7 +80,7 @@ def times_power(x: Any, n: Any) -> Any:
     return jnp.where((x == 0) | jnp.isinf(x), x, product)
 
 
-def split(x: Any) -> tuple[Any, Any]:
+def split(x: Array) -> Split:
     """`m`, `e` with `x = m · 2^e` exactly, `√½ <= |m| < √2` and `e` of int32."""
     bias, digits, integer = _layout(x.dtype)
     bits = lax.bitcast_convert_type(x, integer)
@@ -90,19 +94,19 @@ def split(x: Any) -> tuple[Any, Any]:
     return jnp.where(normal, m, x), jnp.where(normal, e, np.int32(0))
 
 
-def _layout(dtype: Any) -> tuple[int, int, Any]:
+def _layout(dtype: DType) -> tuple[int, int, DType]:
     """The bias of exponents, the bits of the significand, and the integer type of a dtype."""
     info = jnp.finfo(dtype)
     return info.maxexp - 1, info.nmant, np.dtype(f"int{info.bits}")
 
 
-def product_error(x: Any, y: Any, product: Any) -> Any:
+def product_error(x: Number, y: Number, product: Number) -> Array:
     """What rounding took from a product (Dekker 1971)."""
     (a, b), (c, d) = _halves(x), _halves(y)
     return ((a * c - product) + a * d + b * c) + b * d
 
 
-def _halves(x: Any) -> tuple[Any, Any]:
+def _halves(x: Number) -> tuple[Array, Number]:
     """A number as the sum of two of half its length, whose products are exact."""
     integer = np.dtype(f"uint{x.dtype.itemsize * 8}")
     short = (jnp.finfo(x.dtype).nmant + 2) // 2

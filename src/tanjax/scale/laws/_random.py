@@ -13,13 +13,13 @@ are not known: what depends on them is unknown.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import numpy as np
 
 from ..graph._graph import Node
-from ..numbers._wide import Wide
+from ..numbers._wide import Numbers, Wide
 from . import _rows as rows
 from ._forms import dtype_of, joins, shape_of
 from ._integers import PLAIN
@@ -29,8 +29,10 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 _COST = 60.0  # about five operations in each of 20 rounds
 
+Words: TypeAlias = tuple[np.ndarray, np.ndarray]  # of 32 bits, the upper ones first
 
-def threefry(key: tuple[Any, Any], count: tuple[Any, Any]) -> tuple[Any, Any]:
+
+def threefry(key: Words, count: Words) -> Words:
     """The hash of two counters under a key, all of them uint32 arrays."""
     keys = [np.asarray(k, np.uint32) for k in key]
     keys.append(keys[0] ^ keys[1] ^ _PARITY)
@@ -45,24 +47,24 @@ def threefry(key: tuple[Any, Any], count: tuple[Any, Any]) -> tuple[Any, Any]:
     return x, y
 
 
-def _halves(keys: Any) -> tuple[Any, Any]:
+def _halves(keys: Numbers) -> Words:
     return (keys >> np.uint64(32)).astype(np.uint32), keys.astype(np.uint32)
 
 
-def _joined(high: Any, low: Any) -> Any:
+def _joined(high: Numbers, low: Numbers) -> np.ndarray:
     return (np.asarray(high, np.uint64) << np.uint64(32)) | np.asarray(low, np.uint64)
 
 
-def _check(dtype: Any) -> None:
+def _check(dtype: object) -> None:
     if "fry" not in str(dtype) or not getattr(jax.config, "jax_threefry_partitionable", True):
         raise NotImplementedError(f"random keys of type {dtype}")
 
 
-def _counters(shape: tuple[int, ...]) -> tuple[Any, Any]:
+def _counters(shape: tuple[int, ...]) -> Words:
     return _halves(np.arange(math.prod(shape), dtype=np.uint64).reshape(shape))
 
 
-def _hashed(keys: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
+def _hashed(keys: Numbers, shape: tuple[int, ...]) -> Words:
     """The hashes of the counters of a shape under each key."""
     spread = keys.reshape((*keys.shape, *(1 for _ in shape)))
     return threefry(_halves(spread), _counters(shape))

@@ -14,11 +14,11 @@ Sharp edge: sums are NumPy's (pairwise), so that the last bits may differ from X
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from tanjax._dtype_range import limits, normal_range
+from tanjax._jaxpr_types import Equation
 
 from ..graph._graph import Magnitude, Node
 from ..numbers._interval_record import Record, ends, interval, precision, span, sum_of, union
@@ -28,7 +28,7 @@ from ..numbers._wide import Wide, extent, in_float64, magnitude_of, normalised, 
 from . import _rows as rows
 from ._forms import by_order, dtype_of, is_float, moves
 from ._identities import IDENTITIES
-from ._law import Evaluate, Law, applied, known, law, spread_form
+from ._law import Evaluate, Law, Numeric, applied, known, law, spread_form
 
 # -- reductions -----------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ def _of_sign(a: Record, low: float, high: float) -> Record:
     return Record(low, high, zero=a.zero, cancelled=a.cancelled)
 
 
-def _power_of_count(equation: Any) -> str:
+def _power_of_count(equation: Equation) -> str:
     shape = equation.invars[0].aval.shape
     return f"a: u -> u^{math.prod(shape[a] for a in equation.params['axes'])}"
 
@@ -107,7 +107,7 @@ def _may_leave(x: Wide, count: int) -> bool:
     return high > 0.0 and count * max(abs(math.log2(low)), abs(math.log2(high))) >= 900
 
 
-def _reduction(function: Any) -> Evaluate:
+def _reduction(function: np.ufunc) -> Evaluate:
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         return [Wide(function.reduce(xs[0].array, axes_of(node)), xs[0].exponent)]
 
@@ -121,7 +121,7 @@ law("reduce_min", _EXTREME, bound=moves, evaluate=_reduction(np.minimum), spread
 # -- sums whose parts leave the range -------------------------------------------------------------
 
 # Half precision is summed up in float32 by every backend.
-_SUM_RANGE = {"float16": np.float32, "bfloat16": np.float32}
+_SUM_RANGE = dict.fromkeys(("float16", "bfloat16"), np.dtype(np.float32))
 
 
 def parts_overflow(
@@ -220,7 +220,7 @@ def _stays(m: Magnitude, count: int, smallest: float, largest: float) -> bool:
     return m.is_zero or (count * min(m.low, 0.0) >= smallest and count * max(m.high, 0) <= largest)
 
 
-def _factors(node: Node, x: Wide) -> Any:
+def _factors(node: Node, x: Wide) -> np.ndarray:
     """Binary logarithms of what is multiplied, in its order along the last axis."""
     fraction, powers = parts_of(x)
     logs = np.log2(np.abs(fraction)) + powers
@@ -233,14 +233,14 @@ def _factors(node: Node, x: Wide) -> Any:
     return logs.reshape(*kept, _count(node))
 
 
-def _farthest(logs: Any) -> Any:
+def _farthest(logs: np.ndarray) -> np.ndarray:
     """The largest sum of neighbours so far, along the last axis."""
     total = np.cumsum(logs, -1)
     before = np.minimum.accumulate(np.minimum(total - logs, 0.0), -1)
     return np.maximum.accumulate(total - before, -1)
 
 
-def _as_result(node: Node, along: Any) -> Any:
+def _as_result(node: Node, along: np.ndarray) -> np.ndarray:
     if node.primitive != "cumprod":
         return along[..., -1]
     return np.moveaxis(
@@ -251,7 +251,7 @@ def _as_result(node: Node, along: Any) -> Any:
 # -- cumulative -----------------------------------------------------------------------------------
 
 
-def _along(node: Node, array: Any, function: Any) -> Any:
+def _along(node: Node, array: np.ndarray, function: Numeric) -> np.ndarray:
     """A function of an array along the axis of a cumulative operation, backwards if it says so."""
     axis = node.params["axis"]
     if not node.params["reverse"]:
@@ -259,7 +259,7 @@ def _along(node: Node, array: Any, function: Any) -> Any:
     return np.flip(function(np.flip(array, axis), axis), axis)
 
 
-def _cumulative(function: Any) -> Evaluate:
+def _cumulative(function: np.ufunc) -> Evaluate:
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         x = xs[0]
         array = np.asarray(x.array)
@@ -329,7 +329,7 @@ def cumprod(node: Node, xs: list[Wide]) -> list[Wide]:
     out, kept = (np.array(a) for a in parts_of(x))
     rows, exponents = np.moveaxis(out, axis, 0), np.moveaxis(kept, axis, 0)
     order = range(len(rows))[:: -1 if node.params["reverse"] else 1]
-    before: Any = None
+    before: int | None = None
     for i in order:
         if before is not None:
             rows[i], more = split(rows[i] * rows[before])

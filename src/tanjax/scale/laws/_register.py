@@ -13,22 +13,21 @@ scale_primitives.md` shows how to test it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
 from tanjax._errors import RegistrationError, ScaleError, message
-from tanjax.units.signatures import Many, Monomial, Several, Signature
+from tanjax._jaxpr_types import Primitive
+from tanjax.units.signatures import Many, Monomial, Out, Several, Signature
 
 from ..graph._graph import CALLS
 from . import _rows as rows_of
-from ._law import LAWS, Bound, Evaluate, Law, Work, write
+from ._law import LAWS, Bound, Evaluate, Law, Replay, Work, write
 
 _CALL = "call"
 _KEYS = ", ".join(f"`{field.name}`" for field in dataclasses.fields(Law))
 
 
 def register_law(
-    primitive: Any,
+    primitive: Primitive | str,
     signature: str,
     *,
     rows: rows_of.RowLaw | None = None,
@@ -36,9 +35,9 @@ def register_law(
     spread: bool = False,
     work: Work = 1.0,
     bound: Bound | None = None,
-    replay: Callable[..., Any] | None = None,
+    replay: Replay | None = None,
     override: bool = False,
-    **unknown: Any,
+    **unknown: object,
 ) -> None:
     """Say how a primitive treats units and powers of two, and how large its results are.
 
@@ -78,7 +77,7 @@ def register_law(
     write(name, Law(signature=signature, spread=form, work=work, **functions))  # type: ignore[arg-type]
 
 
-def _check(name: str, text: Any) -> None:
+def _check(name: str, text: str) -> None:
     """Refuse a signature that cannot be read, or whose results have units of no operand."""
     hint = 'write operands and results, as in "a: u, b: v -> u*v".'
     try:
@@ -93,7 +92,7 @@ def _check(name: str, text: Any) -> None:
         raise _refused(name, f"in the signature {text!r}, no operand is in {what}.", hint)
 
 
-def _letters(out: Any) -> set[str]:
+def _letters(out: Out) -> set[str]:
     """The letters of which results are made."""
     if isinstance(out, Several):
         return set().union(*map(_letters, out.items))

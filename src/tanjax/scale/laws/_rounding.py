@@ -13,11 +13,11 @@ unknown then. Converting between floating types keeps the number; the simulation
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from jax.typing import DTypeLike
 
 from tanjax._dtype_range import limits
+from tanjax._typing import DType
 
 from ..graph._graph import Node
 from ..numbers._interval_record import (
@@ -31,11 +31,11 @@ from ..numbers._interval_record import (
 )
 from ..numbers._spread import choose
 from ..numbers._stored import clamp_to
-from ..numbers._wide import Wide, as_float, is_number, scaled, wide
+from ..numbers._wide import Numbers, Wide, as_float, is_number, scaled, wide
 from . import _rows as rows
 from ._forms import dtype_of, is_float, moves, shape_of
 from ._identities import IDENTITIES
-from ._law import Evaluate, known, law
+from ._law import Evaluate, Numeric, known, law
 
 _NONE = (INFINITY, -INFINITY)
 
@@ -47,7 +47,7 @@ def _rounded(node: Node, a: Record) -> Record:
     return Record(*plus, *minus, True, 0.0)
 
 
-def _rounding(function: Any) -> Evaluate:
+def _rounding(function: Numeric) -> Evaluate:
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         x = xs[0]
         if not is_float(x):
@@ -68,7 +68,7 @@ def _to_nearest(node: Node, xs: list[Wide]) -> list[Wide]:
     if "EVEN" in method or method == "1":
         return _rounding(np.rint)(node, xs)
 
-    def away(a: Any) -> Any:
+    def away(a: Numbers) -> Numbers:
         whole = np.trunc(a)
         return whole + np.where(np.abs(a - whole) >= 0.5, np.sign(a), 0.0)
 
@@ -105,7 +105,7 @@ def next_after(node: Node, xs: list[Wide]) -> list[Wide]:
     return [wide(np.nextafter(*(stored_as(x, dtype_of(node)) for x in xs)))]
 
 
-def stored_as(x: Wide, dtype: Any) -> Any:
+def stored_as(x: Wide, dtype: DType) -> np.ndarray:
     """The numbers as a type stores them: for what works on their bits.
 
     **Raises:** `NotImplementedError` if it cannot: there are no such bits.
@@ -163,7 +163,7 @@ def convert(node: Node, xs: list[Wide]) -> list[Wide]:
     return [converted(xs[0], node.params["new_dtype"])]
 
 
-def converted(x: Wide, dtype: Any) -> Wide:
+def converted(x: Wide, dtype: DTypeLike) -> Wide:
     """The numbers in another type: floats keep their value, integers are cut and saturate."""
     target, source = np.dtype(dtype), x.array.dtype.kind
     kind = target.kind if target.kind in "biufc" else "f"

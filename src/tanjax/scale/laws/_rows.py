@@ -21,11 +21,12 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from tanjax import _compat
+from tanjax._jaxprs import Steps
 from tanjax.units.signatures import Each, Monomial, Signature
 
 from ..graph._graph import Magnitudes, Node, Use, Value, callee_uses, number_of
@@ -33,7 +34,9 @@ from ..numbers._range import exponents, fits_at_zero
 from ._identities_powers import meant
 from ._law import LAWS, Law
 
-Term = tuple[int, Use | Value]
+Thing: TypeAlias = Use | Value  # what has an exponent
+T = TypeVar("T", bound=Thing)
+Term = tuple[int, Thing]
 Row = tuple[Term, ...]
 RowLaw = Callable[[Node, Magnitudes], Iterable[Row]]
 
@@ -42,35 +45,36 @@ def rows_of(node: Node, m: Magnitudes) -> list[Row]:
     """The rows of one equation. Terms without a floating value are left out."""
     found = LAWS.get(node.primitive)
     if found is None:
-        rows = at_zero(node, m)
+        rows: Iterable[Row] = at_zero(node, m)
     else:
         rows = found.rows(node, m) if found.rows else _of_signature(node, found, m)
     return [tuple(term for term in row if _has_exponent(term[1])) for row in rows]
 
 
-def _has_exponent(thing: Any) -> bool:
+def _has_exponent(thing: Thing) -> bool:
     return bool((thing.value if type(thing) is Use else thing).is_floating)
 
 
-def floating(things: Iterable[Any]) -> list[Any]:
+def floating(things: Iterable[T]) -> list[T]:
     """Those uses or values that have an exponent."""
     return [t for t in things if _has_exponent(t)]
 
 
-def equal(things: Iterable[Any]) -> Iterator[Row]:
+def equal(things: Iterable[Thing]) -> Iterator[Row]:
     """All exponents are the same."""
-    first, *rest = floating(things) or [None]
+    found: list[Any] = floating(things) or [None]
+    first, *rest = found
     for other in rest:
         yield (1, first), (-1, other)
 
 
-def zero(things: Iterable[Any]) -> Iterator[Row]:
+def zero(things: Iterable[Thing]) -> Iterator[Row]:
     """All exponents are 0."""
     for thing in floating(things):
         yield ((1, thing),)
 
 
-def fitting(things: Iterable[Any], m: Magnitudes) -> Iterator[Row]:
+def fitting(things: Iterable[Thing], m: Magnitudes) -> Iterator[Row]:
     """All exponents are 0 of what plain numbers hold; others may be any (`_identities.py`)."""
     for thing in things:
         if fits_at_zero(thing.value if type(thing) is Use else thing, m):
@@ -87,19 +91,20 @@ def _of_signature(node: Node, law: Law, m: Magnitudes) -> Iterator[Row]:
         for use, out in zip(node.uses, node.outputs, strict=False):
             yield from _read(text, [use], [out], [])
         return
-    pure: list[Any] = []
+    pure: list[Thing] = []
     yield from _read(text, node.uses, node.outputs, pure)
     movable = law.replay is not None and not (law.real_only and _is_complex(node))
     yield from fitting(pure, m) if movable else zero(pure)
 
 
 # Letters of operands, and of each result its power and those of letters; None: its operand's.
-_Letters = tuple[tuple[str, ...], tuple[tuple[int, tuple[tuple[int, str], ...]] | None, ...]]
+_Powers = tuple[int, tuple[tuple[int, str], ...]]
+_Letters = tuple[tuple[str, ...], tuple[_Powers | None, ...]]
 
 
 @functools.cache  # the fractions of a product take 10 us
 def _letters(text: str, operands: int, results: int) -> _Letters:
-    signature, found = Signature.parse(text), list[Any]()
+    signature, found = Signature.parse(text), list[_Powers | None]()
     for item in signature.results_of(results):
         if isinstance(item, Each):
             found.append(None)
@@ -110,7 +115,7 @@ def _letters(text: str, operands: int, results: int) -> _Letters:
     return tuple(role.letter for role in signature.roles_of(operands)), tuple(found)
 
 
-def _read(text: str, operands: list[Use], results: list[Value], pure: list[Any]) -> Iterator[Row]:
+def _read(text: str, operands: list[Use], results: list[Value], pure: list[Thing]) -> Iterator[Row]:
     """The rows of a signature; what has no unit in it is added to `pure`."""
     leaders: dict[str, Use] = {}
     letters, items = _letters(text, len(operands), len(results))
@@ -191,7 +196,7 @@ def _is_complex(node: Node) -> bool:
 
 def product_of_many(node: Node, m: Magnitudes) -> Iterator[Row]:
     """The numbers themselves where they fit, else any exponents."""
-    things = [*node.uses, *node.outputs]
+    things: list[Thing] = [*node.uses, *node.outputs]
     return zero(things) if _is_complex(node) else fitting(things, m)
 
 
@@ -223,7 +228,7 @@ def convert(node: Node, m: Magnitudes) -> Iterator[Row]:
 
 def reduction(node: Node, m: Magnitudes) -> Iterator[Row]:
     """`reduce` and `reduce_window` by a function: one exponent if that is a sum or a choice."""
-    body = node.params["jaxpr"]
+    body: Steps = node.params["jaxpr"]
     equations = getattr(body, "jaxpr", body).eqns
     known = len(equations) == 1 and equations[0].primitive.name in ("add", "max", "min")
     return same(node, m) if known else at_zero(node, m)
@@ -246,7 +251,7 @@ def factors(node: Node, m: Magnitudes) -> Iterator[Row]:
 # -- nested jaxprs --------------------------------------------------------------------------------
 
 
-def _tie(outside: Iterable[Any], inside: Iterable[Any]) -> Iterator[Row]:
+def _tie(outside: Iterable[Thing], inside: Iterable[Thing]) -> Iterator[Row]:
     for a, b in zip(outside, inside, strict=True):
         yield from equal([a, b])
 

@@ -12,18 +12,22 @@ Sharp edge: results may be views of operands, and read-only.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from ..graph._graph import Node
 from ..numbers._interval_record import NOTHING, Record, Records, log2
-from ..numbers._wide import Wide, align
+from ..numbers._wide import Numbers, Wide, align
 from ._forms import by_moving, by_order, dtype_of, each, joins, moved, moves, shape_of
 from ._integers import PLAIN
 from ._law import known, law
 
 _MOVED = "*x: U -> u"
+
+Fill: TypeAlias = complex | np.generic | np.ndarray  # one number
+Edges: TypeAlias = tuple[int, int, int]  # entries before, after and between those of an axis
 
 
 @law("reshape squeeze", _MOVED, bound=moves, spread=by_moving)
@@ -77,7 +81,7 @@ def zeros(node: Node, xs: list[Wide]) -> list[Wide]:
     return [constant(node, 0)]
 
 
-def constant(node: Node, number: Any) -> Wide:
+def constant(node: Node, number: Fill) -> Wide:
     """An array of one number in the type of the node's result."""
     dtype = np.dtype(dtype_of(node))
     kind = dtype.kind if dtype.kind in "biufc" else "f"
@@ -143,7 +147,7 @@ def pad(node: Node, xs: list[Wide]) -> list[Wide]:
     return [Wide(padded(array, fill, node.params["padding_config"]), power)]
 
 
-def padded(array: Any, fill: Any, config: Any) -> Any:
+def padded(array: Numbers, fill: Fill, config: Sequence[Edges]) -> np.ndarray:
     """An array with entries before, after and between those of each axis; negative ones cut."""
     array = np.asarray(array)
     spread = [
@@ -174,7 +178,7 @@ def sort(node: Node, xs: list[Wide]) -> list[Wide]:
     return [moved(x, np.take_along_axis(a, order, axis)) for x, a in zip(xs, arrays, strict=True)]
 
 
-def _sort_key(a: Any) -> Any:
+def _sort_key(a: np.ndarray) -> np.ndarray:
     return a + 0.0 if a.dtype.kind == "f" else a  # -0 and 0 are equal
 
 
@@ -196,7 +200,7 @@ def top_k(node: Node, xs: list[Wide]) -> list[Wide]:
 # -- slices at computed places --------------------------------------------------------------------
 
 
-def _starts(xs: list[Wide], shape: tuple[int, ...], sizes: Any) -> tuple[slice, ...]:
+def _starts(xs: list[Wide], shape: tuple[int, ...], sizes: Sequence[int]) -> tuple[slice, ...]:
     return tuple(
         slice(start := min(max(int(x.array), 0), n - size), start + size)
         for x, n, size in zip(xs, shape, sizes, strict=False)

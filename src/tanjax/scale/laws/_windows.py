@@ -15,25 +15,39 @@ function is one of add, mul, max, min, and, or, xor.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
+
+from tanjax._jaxpr_types import Params
+from tanjax._jaxprs import Steps
+from tanjax._typing import DType
 
 from ..graph._graph import Node
 from ..numbers._interval_record import Record, Records, multiply, sum_of, union
 from ..numbers._spread import add_at, parts_of, plus, product_over, ranks, sum_over
-from ..numbers._wide import Apart, Wide, align, normalised
+from ..numbers._wide import Apart, Numbers, Wide, align, normalised
 from . import _rows as rows
 from ._contractions import contract, contract_spread
 from ._forms import by_order, dtype_of, is_float, moves
 from ._integers import PLAIN
 from ._law import LAWS, Evaluate, known, law, spread_form
-from ._shapes import padded
+from ._shapes import Fill, padded
+
+Neutral: TypeAlias = Callable[[DType], Any]  # of a type the number that a function leaves alone
+Pair: TypeAlias = tuple[np.ndarray, np.ndarray | None]  # fractions and exponents, or a block
 
 
 def windows(
-    array: Any, size: Any, strides: Any, padding: Any, base: Any, dilation: Any, fill: Any
-) -> Any:
+    array: Numbers,
+    size: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    base: Sequence[int],
+    dilation: Sequence[int],
+    fill: Fill,
+) -> np.ndarray:
     """A view `(*places, *window)` of an array, padded with `fill`."""
     config = [(int(lo), int(hi), b - 1) for (lo, hi), b in zip(padding, base, strict=True)]
     array = padded(array, fill, config)
@@ -46,7 +60,7 @@ def windows(
     return view[tuple(slice(None, None, s) for s in steps)]
 
 
-def windows_of(node: Node, array: Any, fill: Any) -> Any:
+def windows_of(node: Node, array: np.ndarray, fill: Fill) -> np.ndarray:
     """The windows of a node's operand."""
     p = node.params
     ones = (1,) * array.ndim
@@ -61,16 +75,16 @@ def windows_of(node: Node, array: Any, fill: Any) -> Any:
     )
 
 
-def inner_axes(array: Any) -> tuple[int, ...]:
+def inner_axes(array: np.ndarray) -> tuple[int, ...]:
     """The axes within windows, in a view of the windows of an array."""
     return tuple(range(array.ndim, 2 * array.ndim))
 
 
-def _lowest(dtype: Any) -> Any:
+def _lowest(dtype: DType) -> float:
     return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min if dtype.kind in "iu" else False
 
 
-def _highest(dtype: Any) -> Any:
+def _highest(dtype: DType) -> float:
     return np.inf if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind in "iu" else True
 
 
@@ -78,12 +92,12 @@ def _work(node: Node, xs: list[Wide]) -> float:
     return math.prod(node.outputs[0].aval.shape) * math.prod(node.params["window_dimensions"])
 
 
-def _pool(function: Any, fill: Any) -> Evaluate:
+def _pool(function: np.ufunc, fill: Neutral) -> Evaluate:
     def run(node: Node, xs: list[Wide]) -> list[Wide]:
         array = np.asarray(xs[0].array)
         view = windows_of(node, array, fill(array.dtype))
         axes = inner_axes(array)
-        options = {"dtype": array.dtype} if function is np.add else {}
+        options: dict[str, Any] = {"dtype": array.dtype} if function is np.add else {}
         return [Wide(function.reduce(view, axes, **options), xs[0].exponent)]
 
     return run
@@ -109,7 +123,7 @@ def _sum_apart(node: Node, xs: list[Wide]) -> list[Wide]:
 
 
 # The NumPy function of a primitive, and its neutral element, with which a window is padded.
-_FUNCTIONS: dict[str, tuple[Any, Any]] = {
+_FUNCTIONS: dict[str, tuple[np.ufunc, Neutral]] = {
     "add": (np.add, lambda dtype: 0),
     "mul": (np.multiply, lambda dtype: 1),
     "max": (np.maximum, _lowest),
@@ -120,16 +134,16 @@ _FUNCTIONS: dict[str, tuple[Any, Any]] = {
 }
 
 
-def function_of(node: Node) -> tuple[Any, Any]:
+def function_of(node: Node) -> tuple[np.ufunc, Neutral]:
     """The NumPy function that a jaxpr of one equation is, and its neutral element."""
-    jaxpr = node.params["jaxpr"]
+    jaxpr: Steps = node.params["jaxpr"]
     names = [e.primitive.name for e in getattr(jaxpr, "jaxpr", jaxpr).eqns]
     if len(names) != 1 or names[0] not in _FUNCTIONS:
         raise NotImplementedError(f"{node.primitive} with a function of its own ({names})")
     return _FUNCTIONS[names[0]]
 
 
-def _in_common(function: Any, xs: list[Wide]) -> tuple[list[Any], int]:
+def _in_common(function: np.ufunc, xs: list[Wide]) -> tuple[list[Numbers], int]:
     """Operand and initial value at one exponent."""
     if function is np.multiply and is_float(xs[0]):
         raise Apart  # a product of many may be anywhere
@@ -169,22 +183,22 @@ def _reduce_apart(node: Node, xs: list[Wide]) -> list[Wide]:
     if function in (np.maximum, np.minimum):
         rule, nan = LAWS[node.primitive].evaluate, 1 if function is np.maximum else -1
         return by_order(nan)(rule)(node, xs)  # type: ignore[arg-type]
-    pair = parts_of(x)
-    axes = node.params.get("dimensions")
+    fraction, powers = parts_of(x)
+    axes: Any = node.params.get("dimensions")
     if node.primitive == "reduce_window":
         fill = int(neutral(np.dtype(int)))
-        pair = tuple(windows_of(node, a, f) for a, f in zip(pair, (fill, 0), strict=True))
+        fraction, powers = windows_of(node, fraction, fill), windows_of(node, powers, 0)
         axes = inner_axes(x.array)
     if function is np.add:
-        return [plus(normalised(sum_over(*pair, tuple(axes))), start)]
-    total = normalised(product_over(*pair, tuple(axes)))
+        return [plus(normalised(sum_over(fraction, powers, tuple(axes))), start)]
+    total = normalised(product_over(fraction, powers, tuple(axes)))
     return [Wide(total.array * start.array, total.exponent + start.exponent)]
 
 
 # -- what was selected in a window ----------------------------------------------------------------
 
 
-def selected(node: Node, array: Any) -> tuple[Any, Any]:
+def selected(node: Node, array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The index, in the padded array, of the entry that each window selects, and that array."""
     largest = node.params["select_prim"].name in ("ge", "gt")
     fill = _lowest(array.dtype) if largest else _highest(array.dtype)
@@ -192,7 +206,7 @@ def selected(node: Node, array: Any) -> tuple[Any, Any]:
     full = padded(array, fill, config)
     p, ones, none = node.params, (1,) * array.ndim, ((0, 0),) * array.ndim
 
-    def view(a: Any) -> Any:
+    def view(a: np.ndarray) -> np.ndarray:
         out = windows(a, p["window_dimensions"], p["window_strides"], none, ones, ones, 0)
         return out.reshape(*out.shape[: array.ndim], -1)
 
@@ -280,12 +294,12 @@ def _convolution_apart(node: Node, xs: list[Wide]) -> list[Wide]:
     return [convolved(node, *(parts_of(x) for x in xs))]
 
 
-def convolved(node: Node, x: tuple[Any, Any], y: tuple[Any, Any]) -> Wide:
+def convolved(node: Node, x: Pair, y: Pair) -> Wide:
     """The convolution of fractions and exponents, which are None for blocks."""
     p = node.params
     numbers, parts = p["dimension_numbers"], p["batch_group_count"]
 
-    def split(pair: tuple[Any, Any], spec: Any) -> Any:
+    def split(pair: Pair, spec: Sequence[int]) -> Iterable[Pair]:
         """In the order (batch, features, space) or (results, features, space)."""
         ordered = (None if a is None else np.transpose(a, spec) for a in pair)
         pieces = ([None] * parts if a is None else np.split(a, parts) for a in ordered)
@@ -300,12 +314,12 @@ def convolved(node: Node, x: tuple[Any, Any], y: tuple[Any, Any]) -> Wide:
     return Wide(array, np.transpose(np.concatenate([q.exponent for q in pieces], 1), order))
 
 
-def _piece(x: tuple[Any, Any], y: tuple[Any, Any], p: Any) -> Wide:
+def _piece(x: Pair, y: Pair, p: Params) -> Wide:
     """The convolution of (batch, features, space) with (results, features, space)."""
     a, b = x[0], y[0]
     groups, space, kernel = p["feature_group_count"], a.ndim - 2, b.shape[2:]
 
-    def view(a: Any) -> Any:
+    def view(a: np.ndarray) -> np.ndarray:
         out = windows(
             a,
             (1, 1, *kernel),
@@ -317,14 +331,14 @@ def _piece(x: tuple[Any, Any], y: tuple[Any, Any], p: Any) -> Wide:
         )
         return out.reshape(a.shape[0], groups, b.shape[1], *out.shape[2 : 2 + space], *kernel)
 
-    def result(out: Any) -> Any:
+    def result(out: np.ndarray) -> np.ndarray:
         # (group, batch, *places, results of a group)
         out = np.moveaxis(np.moveaxis(out, -1, 1), 2, 0)
         return out.reshape(a.shape[0], -1, *out.shape[3:])
 
     inner = tuple(range(3 + space, 3 + 2 * space))
     numbers = ((2, *inner), tuple(range(2, 3 + space))), ((1,), (0,))
-    kernels = [None if c is None else c.reshape(groups, -1, *b.shape[1:]) for c in y]
+    kernels: list[Any] = [None if c is None else c.reshape(groups, -1, *b.shape[1:]) for c in y]
     if x[1] is None:
         return Wide(result(contract(view(a), kernels[0], numbers)))
     both = (view(a), view(x[1])), (kernels[0], kernels[1])

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from tanjax._typing import DType
 
 from ..graph._graph import ZERO, Magnitude
 
@@ -39,9 +41,12 @@ class Window(NamedTuple):
 ANYWHERE = Window(-math.inf, math.inf)
 
 
+# Integers of a width, as whose bits numbers are compared.
+Unsigned: TypeAlias = np.dtype[np.unsignedinteger]
+
 # By the letter of a dtype the integers of its width (of its parts), so that bits can be compared.
 # Dtypes of 8 bits have formats of their own and go the slow way.
-UNSIGNED: dict[str, Any] = {
+UNSIGNED: dict[str, Unsigned] = {
     "e": np.dtype(np.uint16),
     np.dtype(jnp.bfloat16).char: np.dtype(np.uint16),
     "f": np.dtype(np.uint32),
@@ -57,7 +62,7 @@ _LARGE = 1 << 16
 _SLACK = 1e-6
 
 
-def inside_on_host(a: Any, window: Window) -> bool:
+def inside_on_host(a: np.ndarray, window: Window) -> bool:
     """`inside` of an array of NumPy; about 3 us up to 1000 entries."""
     if a.ndim == 0:
         return _is_number_inside(a.item(), window)
@@ -124,7 +129,7 @@ def _has_only_cpus() -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def ends_of(window: Window, dtype: Any) -> tuple[int, int, int, int]:
+def ends_of(window: Window, dtype: DType) -> tuple[int, int, int, int]:
     """The window's ends, infinity, and from where on nothing counts, as doubled bits."""
     info = jnp.finfo(dtype)  # of a complex dtype: that of its parts
     unsigned = UNSIGNED[dtype.char]
@@ -144,12 +149,12 @@ def ends_of(window: Window, dtype: Any) -> tuple[int, int, int, int]:
         return doubled(least), doubled(largest), infinite, ignored
 
 
-def peak_of(window: Window, dtype: Any) -> int:
+def peak_of(window: Window, dtype: DType) -> int:
     """The least that the largest number may be, as doubled bits; 0 where nothing is asked."""
     return 0 if window.peak == -math.inf else ends_of(Window(window.peak, math.inf), dtype)[0]
 
 
-def _doubled_extremes(bits: Any) -> tuple[int, int]:
+def _doubled_extremes(bits: np.ndarray) -> tuple[int, int]:
     """The largest and the least of the bits of a large array, doubled; no temporary array."""
     signed = bits.view(f"i{bits.itemsize}")
     greatest, smallest = int(signed.max()), int(signed.min())
@@ -163,7 +168,7 @@ def _doubled_extremes(bits: Any) -> tuple[int, int]:
     return 2 * largest, 2 * least
 
 
-def _is_number_inside(x: Any, window: Window) -> bool:
+def _is_number_inside(x: complex, window: Window) -> bool:
     size = abs(x)
     if not 0.0 < size < math.inf:
         refuses_zeros = window.nonzero or window.peak > -math.inf
@@ -184,7 +189,7 @@ def magnitude_of(least: float, largest: float) -> Magnitude:
     return Magnitude(math.log2(least), math.log2(largest), True)
 
 
-def extremes(a: Any) -> tuple[float, float]:
+def extremes(a: np.ndarray) -> tuple[float, float]:
     """The least and the largest absolute value of the finite nonzero entries; (0, 0) if none."""
     if a.dtype.kind == "c":
         with np.errstate(all="ignore"):
@@ -210,7 +215,7 @@ def extremes(a: Any) -> tuple[float, float]:
 
 
 @jax.jit
-def _extremes_on_device(x: Any) -> tuple[Any, Any]:
+def _extremes_on_device(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """As `extremes`, where the data is: two numbers travel, not the array."""
     size = abs(x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float32))
     counts = (size > 0) & (size < jnp.inf)

@@ -19,12 +19,15 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias, TypeGuard, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
+from jax.typing import ArrayLike, DTypeLike
+
+from tanjax._typing import DType
 
 from ..graph._graph import ZERO, Magnitude
 from ._extremes import (
@@ -52,21 +55,28 @@ class Spread:
         "array", "aval", "dtype", "is_finite", "is_nonzero", "local", "magnitude", "nbytes", "size",
     )  # fmt: skip
 
-    def __init__(self, array: Any, magnitude: Magnitude, is_finite: bool, is_nonzero: bool) -> None:
+    def __init__(
+        self, array: jax.Array, magnitude: Magnitude, is_finite: bool, is_nonzero: bool
+    ) -> None:
         self.array, self.aval, self.dtype = array, array.aval, array.dtype
         self.size, self.nbytes = array.size, array.nbytes
         self.magnitude, self.is_finite, self.is_nonzero = magnitude, is_finite, is_nonzero
         self.local = array.addressable_data(0) if array.is_fully_replicated else None
 
 
-def is_spread(x: Any) -> bool:
+# An argument of a function, or what is known of one.
+Argument: TypeAlias = ArrayLike | Spread | Magnitude | jax.ShapeDtypeStruct | None
+T = TypeVar("T")
+
+
+def is_spread(x: object) -> TypeGuard[jax.Array]:
     """Whether an argument lies on devices of several processes."""
     if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
         return False
     return not x.is_fully_addressable
 
 
-def looked_at(leaves: Sequence[Any]) -> list[Any] | None:
+def looked_at(leaves: Sequence[T]) -> list[T | Spread] | None:
     """The arguments, with a `Spread` for each array of several processes.
 
     One program looks at all of them. None if this process has none of the devices, or if JAX
@@ -92,10 +102,10 @@ def looked_at(leaves: Sequence[Any]) -> list[Any] | None:
 
 # By the id of an array that was looked at: the same array is given to many calls. All processes
 # find the same ones here, because an array that is given to a call is alive, and so is its entry.
-_seen: dict[int, tuple[Any, Magnitude, bool, bool]] = {}
+_seen: dict[int, tuple[weakref.ref[jax.Array], Magnitude, bool, bool]] = {}
 
 
-def _keep(x: Any, magnitude: Magnitude, is_finite: bool, is_nonzero: bool) -> None:
+def _keep(x: jax.Array, magnitude: Magnitude, is_finite: bool, is_nonzero: bool) -> None:
     key = id(x)
     forget = lambda _: _seen.pop(key, None)
     _seen[key] = weakref.ref(x, forget), magnitude, is_finite, is_nonzero
@@ -111,7 +121,7 @@ def _of_copy(local: jax.Array) -> tuple[Magnitude, bool, bool]:
     return magnitude_of(*extremes(numbers)), is_finite, is_nonzero
 
 
-def _look(arrays: Sequence[Any]) -> None:
+def _look(arrays: Sequence[jax.Array]) -> None:
     """Look at arrays, of which some may be the same, by one program."""
     arrays = list({id(x): x for x in arrays}.values())
     if not arrays:
@@ -132,7 +142,7 @@ def _look(arrays: Sequence[Any]) -> None:
         _keep(x, magnitude, *map(bool, flags))
 
 
-def numbers_of(x: Spread) -> Any:
+def numbers_of(x: Spread) -> jax.Array | np.ndarray:
     """All of an array, in every process."""
     if x.local is not None:
         return x.local
@@ -142,7 +152,7 @@ def numbers_of(x: Spread) -> Any:
     return jax.random.wrap_key_data(jnp.asarray(words), impl=jax.random.key_impl(x.array))
 
 
-def known_numbers(arguments: Sequence[Any]) -> list[Any]:
+def known_numbers(arguments: Sequence[Argument]) -> Sequence[Argument]:
     """The arguments as they are planned with: numbers, or the magnitudes of what is too large.
 
     Of many random keys nothing is known, nor of what is abstract: None.
@@ -164,7 +174,7 @@ def known_numbers(arguments: Sequence[Any]) -> list[Any]:
     return given
 
 
-def _is_key(x: Any) -> bool:
+def _is_key(x: jax.Array) -> bool:
     return bool(jnp.issubdtype(x.dtype, jax.dtypes.extended))
 
 
@@ -172,7 +182,7 @@ _UNSIGNED = {2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
 _WORDS = {2: 2, 4: 2, 8: 4}  # of 32 bits, for two numbers
 
 
-def _float_of(dtype: Any) -> Any:
+def _float_of(dtype: DTypeLike) -> DType:
     """The dtype in which the magnitudes of an array are compared: of complex ones the parts'."""
     dtype = np.dtype(dtype)
     if dtype.kind == "c":
@@ -182,7 +192,7 @@ def _float_of(dtype: Any) -> Any:
 
 
 @jax.jit
-def _reduced(*arrays: Any) -> Any:
+def _reduced(*arrays: jax.Array) -> jax.Array:
     """Of each array the least and the largest finite nonzero size, as bits, and two flags.
 
     Whether all is finite, and whether all is nonzero.
@@ -193,13 +203,13 @@ def _reduced(*arrays: Any) -> Any:
     return jnp.concatenate([_words(x) for ends in map(_ends, arrays) for x in ends])
 
 
-def _words(x: Any) -> Any:
+def _words(x: jax.Array) -> jax.Array:
     if x.dtype == jnp.uint64:
         return jax.lax.bitcast_convert_type(x, jnp.uint32)
     return x.astype(jnp.uint32)[None]
 
 
-def _ends(x: Any) -> tuple[Any, Any, Any, Any]:
+def _ends(x: jax.Array) -> tuple[jax.Array, ...]:
     kind = _float_of(x.dtype)
     unsigned = _UNSIGNED[kind.itemsize]
     is_complex = jnp.issubdtype(x.dtype, jnp.complexfloating)
@@ -213,10 +223,10 @@ def _ends(x: Any) -> tuple[Any, Any, Any, Any]:
     return least, largest, jnp.all(size < infinite), jnp.all(size > 0)
 
 
-def _mask(kind: Any) -> int:
+def _mask(kind: DType) -> int:
     """All bits but that of the sign."""
     return (1 << (8 * kind.itemsize - 1)) - 1  # type: ignore[no-any-return]
 
 
-def _bits_of_infinity(kind: Any) -> int:
+def _bits_of_infinity(kind: DType) -> int:
     return int(np.full(1, math.inf).astype(kind).view(f"u{kind.itemsize}")[0])

@@ -14,15 +14,19 @@ numbers that are looked at often to a program (`_together.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
-from ._extremes import UNSIGNED, Window, ends_of, is_on_host, peak_of
+from tanjax._typing import AnyArray
+
+from ._extremes import UNSIGNED, Unsigned, Window, ends_of, is_on_host, peak_of
 from ._measure import inside
 
 _BUFFERS = "efd"  # dtypes that Python's buffers know: JAX's arrays are joined like strings
+# Arrays of one dtype: which they are (`_are_inside`), and what `_ends` says of them.
+Row: TypeAlias = tuple[Any, ...]
 
 
 class InRow:
@@ -48,7 +52,7 @@ class InRow:
         ]
 
     @staticmethod
-    def can(arrays: Sequence[Any]) -> bool:
+    def can(arrays: Sequence[AnyArray]) -> bool:
         """Whether arguments are several arrays that are compared in a row."""
         return (
             len(arrays) > 1
@@ -69,7 +73,7 @@ class InRow:
         return all(found)
 
 
-def _are_inside(row: tuple[Any, ...], arrays: Sequence[jax.Array]) -> bool | None:
+def _are_inside(row: Row, arrays: Sequence[jax.Array]) -> bool | None:
     """None if there are infinities, which not every window minds."""
     places, starts, unsigned, read, low, high, infinite, one, shared, nonzero, peaks = row
     every_low, every_high = shared
@@ -94,7 +98,7 @@ def _are_inside(row: tuple[Any, ...], arrays: Sequence[jax.Array]) -> bool | Non
     return None if (largest >= infinite).any() else False
 
 
-def _ends(windows: Sequence[Window], arrays: Sequence[jax.Array]) -> tuple[Any, ...]:
+def _ends(windows: Sequence[Window], arrays: Sequence[jax.Array]) -> Row:
     """Of arrays of one dtype: where each begins in a row, how it is read, and what may be there."""
     dtype = arrays[0].dtype
     unsigned = UNSIGNED[dtype.char]
@@ -110,9 +114,9 @@ def _ends(windows: Sequence[Window], arrays: Sequence[jax.Array]) -> tuple[Any, 
     return starts, unsigned, read, low, high, ends[0][2], unsigned.type(1), shared, *asks
 
 
-def _joined(arrays: Sequence[Any], unsigned: Any) -> Any:
+def _joined(arrays: Sequence[jax.Array], unsigned: Unsigned) -> np.ndarray:
     return np.frombuffer(bytearray().join(arrays), unsigned)
 
 
-def _concatenated(arrays: Sequence[Any], unsigned: Any) -> Any:
+def _concatenated(arrays: Sequence[jax.Array], unsigned: Unsigned) -> np.ndarray:
     return np.concatenate([np.asarray(x).reshape(-1) for x in arrays]).view(unsigned)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from tanjax._dtype_range import normal_range
+from tanjax._typing import DType
 
 from ..graph._graph import Magnitude, Magnitudes, Node, Value
 
@@ -28,7 +28,7 @@ def is_reciprocal(value: Value) -> bool:
     return bool(node.params["y"] < 0)
 
 
-def range_of(value: Value, dtype: Any = None) -> tuple[float, float]:
+def range_of(value: Value, dtype: DType | None = None) -> tuple[float, float]:
     """Binary logarithms of the least and the largest number that a value may be stored as."""
     smallest, largest = normal_range(value.aval.dtype if dtype is None else dtype)
     if is_reciprocal(value):

@@ -17,22 +17,26 @@ a sum of terms whose largest cancel has lost what was 2^1000 below these.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
-from ._wide import Apart, Wide, align, is_number, normalised, scaled, split
+from tanjax._typing import Axis
+
+from ._wide import Apart, Exponent, Numbers, Wide, align, is_number, normalised, scaled, split
 
 # The exponent of what has none (zeros, infinities), where the largest of several is looked for.
 _NONE = -(2**60)
 _LONGEST = 4000  # multiples of 2^1000 that a remainder is taken through
+
+Parts: TypeAlias = tuple[Numbers, np.ndarray]  # fractions, and an exponent of each
 
 
 def is_spread(x: Wide) -> bool:
     return type(x.exponent) is not int
 
 
-def parts_of(x: Wide) -> tuple[Any, Any]:
+def parts_of(x: Wide) -> Parts:
     """Fractions and exponents of the numbers of a `Wide` of either form."""
     if is_spread(x) and x.extent is not None:
         return x.array, x.exponent
@@ -40,7 +44,7 @@ def parts_of(x: Wide) -> tuple[Any, Any]:
     return fraction, powers + np.where(is_number(fraction), x.exponent, 0)
 
 
-def _largest(powers: Any, counts: Any, axes: Any = None) -> Any:
+def _largest(powers: np.ndarray, counts: np.ndarray, axes: Axis = None) -> np.ndarray:
     """The largest exponents of what counts along some axes, which are kept; 0 if there is none."""
     top = np.where(counts, powers, _NONE)
     if axes is not None:
@@ -48,10 +52,10 @@ def _largest(powers: Any, counts: Any, axes: Any = None) -> Any:
     return np.where(top == _NONE, 0, top)
 
 
-def common(xs: list[Wide]) -> tuple[list[Any], Any]:
+def common(xs: list[Wide]) -> tuple[list[Numbers], np.ndarray]:
     """The arrays of several Wides at one exponent per entry, that of the largest of them."""
     pairs = [parts_of(x) for x in xs]
-    top: Any = _NONE
+    top: int | np.ndarray = _NONE
     for fraction, powers in pairs:
         top = np.maximum(top, np.where(is_number(fraction), powers, _NONE))
     top = np.where(top == _NONE, 0, top)
@@ -60,6 +64,7 @@ def common(xs: list[Wide]) -> tuple[list[Any], Any]:
 
 def plus(x: Wide, y: Wide) -> Wide:
     """`x + y`, whatever their forms."""
+    power: Exponent
     try:
         (a, b), power = align([x, y])
     except Apart:
@@ -72,7 +77,7 @@ def times(x: Wide, y: Wide) -> Wide:
     return normalised(Wide(x.array * y.array, x.exponent + y.exponent))
 
 
-def choose(which: Any, *cases: Wide) -> Wide:
+def choose(which: np.ndarray, *cases: Wide) -> Wide:
     """Entry by entry one of several Wides."""
     pairs = [parts_of(x) for x in cases]
     shape = np.broadcast_shapes(np.shape(which), *(np.shape(f) for f, _ in pairs))
@@ -109,14 +114,14 @@ def remainder_of(x: Wide, y: Wide) -> Wide:
 # -- sums -----------------------------------------------------------------------------------------
 
 
-def sum_over(fraction: Any, powers: Any, axes: tuple[int, ...]) -> Wide:
+def sum_over(fraction: Numbers, powers: np.ndarray, axes: tuple[int, ...]) -> Wide:
     """Sums along some axes, each aligned by the largest of its own terms."""
     top = _largest(powers, is_number(fraction), axes)
     total = np.add.reduce(scaled(fraction, powers - top), axes)
     return Wide(total, np.squeeze(top, axes))
 
 
-def running_sum(fraction: Any, powers: Any, axis: int) -> Wide:
+def running_sum(fraction: Numbers, powers: np.ndarray, axis: int) -> Wide:
     """Cumulative sums along an axis."""
     rows = list(zip(np.moveaxis(fraction, axis, 0), np.moveaxis(powers, axis, 0), strict=True))
     sums = rows[:1]
@@ -129,7 +134,7 @@ def running_sum(fraction: Any, powers: Any, axis: int) -> Wide:
     return Wide(out, kept)
 
 
-def add_at(x: Wide, index: Any, updates: Wide, sign: int = 1) -> Wide:
+def add_at(x: Wide, index: tuple[np.ndarray, ...], updates: Wide, sign: int = 1) -> Wide:
     """Numbers to some of whose entries others are added, also several to the same one."""
     (fraction, powers), (more, its) = parts_of(x), parts_of(updates)
     top = np.where(is_number(fraction), powers, _NONE)
@@ -140,7 +145,7 @@ def add_at(x: Wide, index: Any, updates: Wide, sign: int = 1) -> Wide:
     return Wide(out, top)
 
 
-def multiply_matrices(x: tuple[Any, Any], y: tuple[Any, Any]) -> Wide:
+def multiply_matrices(x: Parts, y: Parts) -> Wide:
     """`(batch, left, k) @ (batch, k, right)`, each entry aligned by its own terms."""
     (a, p), (b, q) = x, y
     rows, columns = _largest(p, is_number(a), 2), _largest(q, is_number(b), 1)
@@ -155,7 +160,7 @@ def multiply_matrices(x: tuple[Any, Any], y: tuple[Any, Any]) -> Wide:
     return Wide(out, powers)
 
 
-def product_over(fraction: Any, powers: Any, axes: tuple[int, ...]) -> Wide:
+def product_over(fraction: Numbers, powers: np.ndarray, axes: tuple[int, ...]) -> Wide:
     """Products along some axes."""
     rest = tuple(i for i in range(fraction.ndim) if i not in axes)
     shape = [fraction.shape[i] for i in rest]
@@ -172,7 +177,7 @@ def product_over(fraction: Any, powers: Any, axes: tuple[int, ...]) -> Wide:
 # -- order ----------------------------------------------------------------------------------------
 
 
-def ranks(xs: list[Wide], nan: int) -> tuple[list[Any], Wide]:
+def ranks(xs: list[Wide], nan: int) -> tuple[list[np.ndarray], Wide]:
     """Integers in the order of real numbers, and the numbers by rank.
 
     **Arguments:** `nan`: 1 if NaN is above all numbers, -1 if below.
@@ -198,7 +203,7 @@ def ranks(xs: list[Wide], nan: int) -> tuple[list[Any], Wide]:
     return [r.reshape(s) for r, s in zip(np.split(place, ends), shapes, strict=True)], table
 
 
-def by_rank(place: Any, table: Wide) -> Wide:
+def by_rank(place: np.ndarray, table: Wide) -> Wide:
     """Numbers by their ranks; ranks beyond all are infinities."""
     place = np.asarray(place)
     inside = np.clip(place, 0, len(table.array) - 1)

@@ -14,15 +14,17 @@ on the coarse grid on which they lie. XLA may hand a number on before it is roun
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from tanjax._dtype_range import limits
+from tanjax._typing import DType
 
-from ._wide import Wide, complex_of, normalised, scaled
+from ._wide import Exponent, Numbers, Wide, complex_of, normalised, scaled
 
 INF = math.inf
+T = TypeVar("T", float, np.ndarray)
 
 
 def _ldexp(x: float, power: int) -> float:
@@ -45,7 +47,7 @@ class Clamped(NamedTuple):
     apart: Wide | None = None
 
 
-def clamp_to(x: Wide, dtype: Any, exponent: int, wider: bool = False) -> Clamped:
+def clamp_to(x: Wide, dtype: DType, exponent: int, wider: bool = False) -> Clamped:
     """The numbers as a type stores them at an exponent: normal ones keep their precision.
 
     **Arguments:** `wider`: whether what is too large for float16 is kept, as in float32.
@@ -75,7 +77,7 @@ def clamp_to(x: Wide, dtype: Any, exponent: int, wider: bool = False) -> Clamped
     return Clamped(_replaced(x, over, under, small), *counts, apart)
 
 
-def _replaced(x: Wide, over: Any, under: Any, small: Any) -> Wide:
+def _replaced(x: Wide, over: np.ndarray, under: np.ndarray, small: Numbers) -> Wide:
     """Infinities and small numbers in the place of what is too large or too small."""
     array = np.array(x.array, order="C")
     parts = _real_parts(array)  # a view
@@ -84,7 +86,7 @@ def _replaced(x: Wide, over: Any, under: Any, small: Any) -> Wide:
     return normalised(Wide(array, x.exponent))
 
 
-def _subnormal(array: Any, shift: Any, step: float) -> tuple[Any, Any]:
+def _subnormal(array: Numbers, shift: Exponent, step: float) -> tuple[Numbers, Numbers | None]:
     """Numbers `array * 2**-shift` as whole multiples of `step`, moved back; 0 if it is 0.
 
     **Returns:** the nearest multiples, and those on the other side, unless one of both is 0.
@@ -99,13 +101,13 @@ def _subnormal(array: Any, shift: Any, step: float) -> tuple[Any, Any]:
     return scaled(nearest * step, shift), scaled(other * step, shift)
 
 
-def _real_parts(array: Any) -> Any:
+def _real_parts(array: Numbers) -> np.ndarray:
     """The parts of complex numbers side by side; a view of an array that is contiguous."""
     array = np.atleast_1d(array)
     return np.ascontiguousarray(array).view(np.float64) if array.dtype.kind == "c" else array
 
 
-def saturated(x: Wide, dtype: Any, exponent: int) -> Wide:
+def saturated(x: Wide, dtype: DType, exponent: int) -> Wide:
     """The largest number of a type, stored at an exponent, in the place of infinities."""
     infinite = np.isinf(x.array)
     if x.array.dtype.kind != "f" or not np.any(infinite):
@@ -116,7 +118,7 @@ def saturated(x: Wide, dtype: Any, exponent: int) -> Wide:
     return normalised(Wide(np.where(infinite, largest, x.array), exponents))
 
 
-def rounded_to(x: Wide, dtype: Any) -> Wide:
+def rounded_to(x: Wide, dtype: DType) -> Wide:
     """The numbers rounded to the mantissa of a type, at any range (Veltkamp's splitting)."""
     bits = limits(dtype).bits
     if bits >= 52:
@@ -135,6 +137,6 @@ def rounded_to(x: Wide, dtype: Any) -> Wide:
     return Wide(rounded, x.exponent, (_rounded(low, factor), _rounded(high, factor)))
 
 
-def _rounded(x: Any, factor: float) -> Any:
+def _rounded(x: T, factor: float) -> T:
     high = x * factor
     return high - (high - x)

@@ -16,11 +16,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
+
+from tanjax._typing import DType, Function, Shape
 
 from ._extremes import UNSIGNED, Window, ends_of, is_on_host
 from ._measure import inside
@@ -29,6 +32,11 @@ _FOLD = 16  # slices of a large array that are compared side by side
 _FOLDED = 1 << 14  # numbers from which on an array is taken apart
 _AT_ONCE = 64  # pieces of one size that are joined before they are reduced
 _WORTH = 1 << 18  # numbers from which on a compiled look is faster than NumPy
+
+Ends: TypeAlias = dict[str, jax.Array]  # of windows, by the width of what is compared
+Flags: TypeAlias = list[jax.Array]  # any of them says that a number is out of its window
+# By a program and where its arrays are: that program with its look.
+Riding: TypeAlias = dict[tuple[Function, tuple[int, ...]], Function]
 
 
 class Together:
@@ -48,11 +56,11 @@ class Together:
 
     def __init__(self, windows: Sequence[Window]) -> None:
         self._windows, self._calls = tuple(windows), 0
-        self._ends: Any = None
+        self._ends: Ends | None = None
         self._eager: int | None = None
 
     @staticmethod
-    def can(x: Any) -> bool:
+    def can(x: object) -> bool:
         """Whether an argument is an array of JAX whose bits are compared."""
         return isinstance(x, jax.Array) and x.dtype.char in UNSIGNED and x.is_fully_addressable
 
@@ -65,7 +73,7 @@ class Together:
             or not all(map(is_on_host, arrays))
         )
 
-    def begin(self, arrays: Sequence[jax.Array]) -> Any:
+    def begin(self, arrays: Sequence[jax.Array]) -> Flags | None:
         """Start the compiled look; None while that is not worth it, or where it cannot be."""
         self._calls += 1
         if self._eager is None:
@@ -85,9 +93,7 @@ class Together:
             self._calls = 0
             return None
 
-    def riding(
-        self, program: Callable[..., Any], places: Sequence[int], known: dict[Any, Any]
-    ) -> Any:
+    def riding(self, program: Function, places: Sequence[int], known: Riding) -> Function | None:
         """`program`, returning what `begin` gives beside its results; None before that pays.
 
         **Arguments:** `places`: of the arrays, among the leaves of the arguments; `known`: programs
@@ -101,7 +107,7 @@ class Together:
             known[key] = _ridden(program, look, places)
         return functools.partial(known[key], self._ends)
 
-    def inside(self, arrays: Sequence[jax.Array], begun: Any = None) -> bool:
+    def inside(self, arrays: Sequence[jax.Array], begun: Flags | None = None) -> bool:
         """Whether each of the arrays lies in its window. `begun`: what `begin` gave for them."""
         if begun is None:
             begun = self.begin(arrays)
@@ -120,10 +126,8 @@ class Together:
         return all([inside(x, w) for x, w in pairs if w.peak > -math.inf])
 
 
-def _ridden(
-    program: Callable[..., Any], look: Callable[..., Any], places: Sequence[int]
-) -> Callable[..., Any]:
-    def ridden(ends: dict[str, jax.Array], /, *args: Any, **kwargs: Any) -> Any:
+def _ridden(program: Function, look: Callable[..., Flags], places: Sequence[int]) -> Function:
+    def ridden(ends: Ends, /, *args: PyTree, **kwargs: PyTree) -> tuple[Flags, PyTree]:
         leaves = jax.tree.leaves((args, kwargs))
         flags = look(ends, *[leaves[i] for i in places])
         # Or XLA joins loops of both, and the results are other bits.
@@ -134,9 +138,9 @@ def _ridden(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _flags(cuts: bool, reduces: bool, ends: dict[str, jax.Array], *arrays: jax.Array) -> Any:
+def _flags(cuts: bool, reduces: bool, ends: Ends, *arrays: jax.Array) -> Flags:
     """Flags, any of which says that a number is out of its window."""
-    groups: dict[Any, list[jax.Array]] = {}
+    groups: dict[tuple[Shape, DType], list[jax.Array]] = {}
     rows = {name: iter(list(table)) for name, table in ends.items()}
     for x in arrays:
         row = next(rows[_bits(x.dtype).name])
@@ -151,12 +155,12 @@ def _flags(cuts: bool, reduces: bool, ends: dict[str, jax.Array], *arrays: jax.A
     return [functools.reduce(jax.lax.bitwise_or, map(jnp.any, found))] if reduces else found
 
 
-def _bits(dtype: Any) -> Any:
+def _bits(dtype: DType) -> DType:
     """Signed integers of the width of a dtype: XLA compares them by one instruction."""
     return np.dtype(f"i{UNSIGNED[dtype.char].itemsize}")
 
 
-def _arrays_of_ends(windows: Sequence[Window], arrays: Sequence[jax.Array]) -> dict[str, jax.Array]:
+def _arrays_of_ends(windows: Sequence[Window], arrays: Sequence[jax.Array]) -> Ends:
     """By width of their numbers the ends of all windows.
 
     Of each the least, the largest, the last that counts, and -1 where zeros count, else 0.

@@ -25,10 +25,11 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 from ..graph._graph import ZERO, Magnitude, is_floating
 
@@ -41,6 +42,9 @@ _FARTHEST_MOVE = 700  # by which a block can be moved and stay normal in float64
 # Beyond it, numbers are infinite or zero even here: an exponent must stay exact as a float.
 _FARTHEST = 2**50
 _BIGGEST, _LEAST = float(np.finfo(np.float64).max), 5e-324
+
+Numbers: TypeAlias = np.ndarray  # or a scalar of NumPy's, which has the same methods
+Exponent: TypeAlias = int | np.ndarray  # of all numbers, or of each
 
 
 class _Beyond(threading.local):
@@ -60,8 +64,8 @@ class Wide(NamedTuple):
     measured; `(inf, 0.0)` if there are none; of a spread array that is settled, `(0.5, 1.0)`.
     """
 
-    array: Any
-    exponent: Any = 0
+    array: Any  # `Numbers`, scalars among them
+    exponent: Any = 0  # an `Exponent`: the law for blocks takes it for an integer
     extent: tuple[float, float] | None = None
 
 
@@ -72,7 +76,7 @@ class Apart(ArithmeticError):
         super().__init__("numbers too far apart for one exponent")
 
 
-def wide(x: Any) -> Wide:
+def wide(x: Wide | ArrayLike) -> Wide:
     """A number, NumPy or JAX array as a `Wide`; low-precision floats become float64."""
     if isinstance(x, np.ndarray) and x.ndim == 0 and x.dtype.kind == "f":
         return normalised(Wide(np.float64(x.item())))  # a literal: 1.5 µs instead of 4
@@ -94,7 +98,7 @@ def wide(x: Any) -> Wide:
     return Wide(array)
 
 
-def extent(array: Any) -> tuple[float, float]:
+def extent(array: Numbers | np.float64) -> tuple[float, float]:
     """Smallest and largest magnitude of the entries that are neither zero nor non-finite."""
     if type(array) is np.float64:  # its attributes are slow: 0.1 µs instead of 0.4
         one = abs(float(array))
@@ -134,7 +138,7 @@ def normalised(x: Wide) -> Wide:
     return _settle_far(array, exponent, low, high)
 
 
-def _settle_far(array: Any, exponent: int, low: float, high: float) -> Wide:
+def _settle_far(array: Numbers, exponent: int, low: float, high: float) -> Wide:
     """Settle a block whose exponent does not suit its numbers."""
     if not -_FARTHEST <= exponent <= _FARTHEST:
         beyond.count += 1
@@ -148,7 +152,7 @@ def _settle_far(array: Any, exponent: int, low: float, high: float) -> Wide:
     return Wide(array, exponent, extent(array))
 
 
-def _settle_spread(array: Any, exponent: Any) -> Wide:
+def _settle_spread(array: Numbers, exponent: Exponent) -> Wide:
     """Settle numbers with an exponent each."""
     if array.dtype.kind not in "fc":
         return Wide(array, 0, extent(array))
@@ -170,12 +174,12 @@ def _settle_spread(array: Any, exponent: Any) -> Wide:
     return Wide(block, middle, extent(block))
 
 
-def is_number(array: Any) -> Any:
+def is_number(array: Numbers) -> np.ndarray:
     """Which entries are neither zero nor infinite nor NaN."""
     return (array != 0) & np.isfinite(array)
 
 
-def split(array: Any) -> tuple[Any, Any]:
+def split(array: Numbers) -> tuple[Numbers, np.ndarray]:
     """Fractions of 0.5 to 1 and powers of two; 0 is the power of what is no number.
 
     Of a complex number, the larger part is such a fraction.
@@ -189,7 +193,7 @@ def split(array: Any) -> tuple[Any, Any]:
     return fraction, np.where(is_number(fraction), powers, 0).astype(np.int64)
 
 
-def scaled(array: Any, power: Any) -> Any:
+def scaled(array: Numbers, power: Exponent) -> Numbers:
     """`array * 2**power` in float64, which may overflow or lose small entries.
 
     **Arguments:** `power`: an integer, or one for each entry.
@@ -209,7 +213,7 @@ def scaled(array: Any, power: Any) -> Any:
         return array * 2.0**power
 
 
-def _scaled_each(array: Any, power: Any) -> Any:
+def _scaled_each(array: Numbers, power: Exponent) -> Numbers:
     array, power = np.broadcast_arrays(array, np.clip(power, -5000, 5000).astype(np.int32))
     with np.errstate(all="ignore"):
         if array.dtype.kind != "c":
@@ -219,7 +223,7 @@ def _scaled_each(array: Any, power: Any) -> Any:
         return out.view(np.complex128).reshape(array.shape)
 
 
-def as_float(x: Wide) -> Any:
+def as_float(x: Wide) -> Numbers:
     """The numbers in float64; those out of its range stay nonzero and finite (saturated)."""
     array, power = x.array, x.exponent
     if type(power) is int and power == 0:
@@ -227,7 +231,7 @@ def as_float(x: Wide) -> Any:
     return _saturated(array, scaled(array, power))
 
 
-def in_float64(x: Wide, tiny: bool = False) -> Any:
+def in_float64(x: Wide, tiny: bool = False) -> Numbers:
     """The numbers in float64, for a function that has no other form.
 
     **Arguments:** `tiny`: to the function, what float64 cannot tell from zero is as good as zero.
@@ -240,7 +244,7 @@ def in_float64(x: Wide, tiny: bool = False) -> Any:
     return _saturated(x.array, moved)
 
 
-def _saturated(array: Any, moved: Any) -> Any:
+def _saturated(array: Numbers, moved: Numbers) -> Numbers:
     if array.dtype.kind == "c":
         return complex_of(_saturated(array.real, moved.real), _saturated(array.imag, moved.imag))
     lost = (moved == 0) & (array != 0)
@@ -251,7 +255,7 @@ def _saturated(array: Any, moved: Any) -> Any:
     return moved
 
 
-def complex_of(real: Any, imag: Any) -> Any:
+def complex_of(real: Numbers, imag: Numbers) -> Numbers:
     """Complex numbers of two parts; a sum would make NaN of an infinite one."""
     out = np.empty(np.shape(real), np.complex128)
     out.real, out.imag = real, imag
@@ -270,7 +274,7 @@ def has_numbers(x: Wide) -> bool:
     return span[1] > 0.0
 
 
-def align(xs: list[Wide], saturate: bool = False) -> tuple[list[Any], int]:
+def align(xs: list[Wide], saturate: bool = False) -> tuple[list[Numbers], int]:
     """The arrays of several blocks at one exponent, the largest.
 
     **Arguments:** `saturate`: nonzero entries stay nonzero, as comparisons need.

@@ -1,0 +1,111 @@
+"""Words for programs: what is read of a jaxpr, of its equations and of their values.
+
+Classes of JAX by what we use of them, which is what JAX documents; their own move from version to
+version (`ClosedJaxpr` is `Jaxpr` from 0.11 on), and say of an abstract value neither shape nor
+dtype. For annotations alone: nothing is an instance of one at run time unless it looks like it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+
+import numpy as np
+
+# The parameters of an equation: each primitive has its own, of any class.
+Params: TypeAlias = dict[str, Any]
+
+
+@runtime_checkable
+class Aval(Protocol):
+    """What JAX knows of a value while it traces: all but its numbers."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def weak_type(self) -> bool: ...
+
+
+@runtime_checkable
+class Variable(Protocol):
+    """A value in a program; one with a `val` is a literal, a number written into it."""
+
+    @property
+    def aval(self) -> Any: ...  # an `Aval`, but for tokens and references
+
+
+@runtime_checkable
+class Primitive(Protocol):
+    """What an equation does."""
+
+    name: str
+    multiple_results: bool
+
+    def bind(self, *args: Any, **params: Any) -> Any: ...
+    def get_bind_params(self, params: Params) -> tuple[Sequence[Any], Params]: ...
+
+
+@runtime_checkable
+class Equation(Protocol):
+    """One step of a program: results, a primitive, its parameters, operands."""
+
+    @property
+    def primitive(self) -> Primitive: ...
+    @property
+    def invars(self) -> Sequence[Variable]: ...
+    @property
+    def outvars(self) -> Sequence[Variable]: ...
+    @property
+    def params(self) -> Params: ...
+    @property
+    def effects(self) -> AbstractSet[Any]: ...
+    @property
+    def source_info(self) -> Any: ...
+    @property
+    def ctx(self) -> Any: ...
+    def replace(self, **changes: Any) -> Self: ...
+
+
+@runtime_checkable
+class OpenJaxpr(Protocol):
+    """A program whose constants are operands, `constvars`."""
+
+    @property
+    def invars(self) -> Sequence[Variable]: ...
+    @property
+    def constvars(self) -> Sequence[Variable]: ...
+    @property
+    def outvars(self) -> Sequence[Variable]: ...
+    @property
+    def eqns(self) -> Sequence[Equation]: ...
+    @property
+    def effects(self) -> AbstractSet[Any]: ...
+    @property
+    def debug_info(self) -> Any: ...
+    def replace(self, **changes: Any) -> Self: ...
+
+
+@runtime_checkable
+class ClosedJaxpr(Protocol):
+    """A program with its constants."""
+
+    @property
+    def jaxpr(self) -> OpenJaxpr: ...
+    @property
+    def consts(self) -> Sequence[Any]: ...
+    @property
+    def eqns(self) -> Sequence[Equation]: ...
+    @property
+    def effects(self) -> AbstractSet[Any]: ...
+    @property
+    def in_avals(self) -> Sequence[Aval]: ...
+    @property
+    def out_avals(self) -> Sequence[Aval]: ...
+    def replace(self, **changes: Any) -> Self: ...
